@@ -189,16 +189,20 @@ function shortName(image: string): string {
   return image.replace(/^projects\/.*\/family\//, "").replace(/^\/aws\/service\/ecs\/optimized-ami\//, "")
 }
 
-function familiesTable(cloud: CloudName, { families, images, quotaFamily }: CloudMachines): string {
+/** Quotas that a cell lists. */
+const MOST_QUOTAS = 8
+
+function familiesTable(cloud: CloudName, { families, images, quotaOf }: CloudMachines): string {
   const head = "| family | machine types | image | disk | driver | other needs | quota | source |"
   const rows = families.map((family) => {
     const { name, types, image, diskType, gpu: cards, source } = family
-    const example = list.machines.find(
+    const own = list.machines.filter(
       (machine) => machine.cloud === cloud && familyOf(MACHINES[cloud] as CloudMachines, machine) === family,
-    )?.instanceType
+    )
+    const quotas = [...new Set(own.map(({ instanceType }) => quotaOf(instanceType)))]
     const models =
       cards === undefined ? "" : `${cards.models.join(", ")}: ${cards.module} module of ${images[image]?.driver}`
-    const quota = example === undefined ? "" : quotaFamily(example)
+    const quota = quotas.length > MOST_QUOTAS ? "one for each series" : quotas.join(", ")
     const cells = [
       name,
       code(types.source),

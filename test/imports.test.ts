@@ -62,6 +62,8 @@ const CASES: [file: string, specifier: string, allowed: boolean][] = [
   ["src/cloud/aws/a.ts", "../../machines/b.ts", true],
   ["src/catalogue/a.ts", "../machines/b.ts", true],
   ["src/router/a.ts", "../apis/b.ts", true],
+  ["src/router/a.ts", "../machines/b.ts", true],
+  ["src/placement/a.ts", "../machines/b.ts", true],
   ["src/router/a.ts", "node:fs", false],
   ["src/router/a.ts", "../catalogue/b.ts", false],
   ["src/limits/a.ts", "../kube/store.ts", true],

@@ -1,6 +1,6 @@
 import { roundUsd } from "../apis/money.ts"
 import type { FieldError } from "../apis/validate.ts"
-import { familyOf } from "../router/families.ts"
+import { seriesOf } from "../machines/machines.ts"
 import { emptyTable, type Machine, OFFER_COLUMNS, type OfferTable, type Place, type Region } from "../router/table.ts"
 import { type Glob, globOf } from "./glob.ts"
 import type { Discount, Exclusion, Numbered, Overlay, OwnOffer } from "./overlay.ts"
@@ -92,7 +92,7 @@ class Matcher {
       (machine) =>
         isCloud(machine.cloud) &&
         isType(machine.instanceType) &&
-        isFamily(familyOf(machine.cloud, machine.instanceType)),
+        isFamily(seriesOf(machine.cloud, machine.instanceType)),
     )
     this.#places = table.places.map((place) => {
       const { name, groups } = table.regions[place.region] as Region

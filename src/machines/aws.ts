@@ -110,7 +110,8 @@ export const AWS = {
     },
   ],
   diskGib: { cpu: 50, gpu: 100 },
-  quotaFamily: quotaOf,
+  seriesOf,
+  quotaOf,
 } as const satisfies CloudMachines
 
 /** Kinds of images. */
@@ -134,5 +135,10 @@ const QUOTAS: readonly [family: RegExp, quota: string][] = [
 ]
 
 function quotaOf(instanceType: string): string {
-  return QUOTAS.find(([family]) => family.test(instanceType))?.[1] ?? instanceType
+  return QUOTAS.find(([family]) => family.test(instanceType))?.[1] ?? seriesOf(instanceType)
+}
+
+/** m7g of m7g.large (https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html) */
+function seriesOf(instanceType: string): string {
+  return /^([^.]+)\./.exec(instanceType)?.[1] ?? instanceType
 }

@@ -134,14 +134,15 @@ export const AZURE = {
   ],
   // The HPC image fills 57 of its 64 GiB: https://github.com/Azure/azhpc-images, `os_disk_size_gb`.
   diskGib: { cpu: 64, gpu: 200 },
-  quotaFamily: quotaOf,
+  seriesOf,
+  quotaOf: seriesOf,
 } as const satisfies CloudMachines
 
 /** Kinds of images. */
 export type AzureImage = keyof typeof AZURE.images
 
-/** Azure counts vCPUs by size family: `Das_v5` of `Standard_D16-8as_v5` (https://learn.microsoft.com/azure/virtual-machines/quotas). */
-function quotaOf(instanceType: string): string {
+/** Azure counts vCPUs by series: `Das_v5` of `Standard_D16-8as_v5` (https://learn.microsoft.com/azure/virtual-machines/quotas). */
+function seriesOf(instanceType: string): string {
   const family = /^(?:Standard|Basic)_(.+)$/.exec(instanceType)?.[1]
   return family?.replace(/\d+(-\d+)?/, "") ?? instanceType
 }

@@ -63,6 +63,8 @@ export interface CloudMachines<ImageKey extends string = string> {
   exclusions: readonly Exclusion[]
   /** Least size of the boot disk, GiB, without and with GPUs. */
   diskGib: { cpu: number; gpu: number }
-  /** Returns the name under which the cloud counts this type's quota. */
-  quotaFamily: (instanceType: string) => string
+  /** Returns the series of a machine type by its name, such as m7g. Attached cards are a series of their own. */
+  seriesOf: (instanceType: string) => string
+  /** Returns the quota that counts the vCPUs or cards of a machine type. Several series may share one. */
+  quotaOf: (instanceType: string) => string
 }

@@ -95,13 +95,20 @@ export const GCP = {
   ],
   // A registry's layers, their unpacked files and the job's own must fit beside a machine image of 50 GiB.
   diskGib: { cpu: 50, gpu: 200 },
-  quotaFamily: quotaOf,
+  seriesOf,
+  quotaOf,
 } as const satisfies CloudMachines
 
 /** Kinds of images. */
 export type GcpImage = keyof typeof GCP.images
 
-/** The card has the quota of a machine with attached GPUs, and the series any other (https://cloud.google.com/compute/resource-usage). */
+/** CPUS counts E2, N1 and shared cores; each other series has a quota of its own (https://cloud.google.com/compute/resource-usage#cpu_quota). */
 function quotaOf(instanceType: string): string {
+  const series = seriesOf(instanceType)
+  return /^(e2|n1|f1|g1)$/.test(series) ? "CPUS" : series
+}
+
+/** n2 of n2-standard-4, nvidia-tesla-t4 of n1-standard-4_1xnvidia-tesla-t4: the card has the quota. */
+function seriesOf(instanceType: string): string {
   return /_\d+x(.+)$/.exec(instanceType)?.[1] ?? /^([a-z0-9]+)-/.exec(instanceType)?.[1] ?? instanceType
 }

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest"
 import { orderedDisk } from "../apis/disk.ts"
 import { bootDiskOf } from "./disk.ts"
 import type { CloudMachines } from "./family.ts"
-import { exclusionOf, familyOf, MACHINES, quotaFamilyOf } from "./machines.ts"
+import { exclusionOf, familyOf, MACHINES, quotaOf } from "./machines.ts"
 
 const clouds: [string, CloudMachines][] = Object.entries(MACHINES)
 
@@ -105,8 +105,9 @@ test.each([
   ["aws", "hpc7a.12xlarge", "HPC"],
   ["gcp", "n1-standard-4_1xnvidia-tesla-t4", "nvidia-tesla-t4"],
   ["gcp", "c4a-standard-1", "c4a"],
+  ["gcp", "n1-standard-4", "CPUS"],
   ["azure", "Standard_D16-8as_v5", "Das_v5"],
   ["local", "local-2", "local-2"],
 ])("the quota of %s %s is %s", (cloud, instanceType, quota) => {
-  expect(quotaFamilyOf(cloud, instanceType)).toBe(quota)
+  expect(quotaOf(cloud, instanceType)).toBe(quota)
 })

@@ -33,7 +33,12 @@ export function exclusionOf(
   )
 }
 
-/** Returns the name of the quota that counts a machine type: the clouds let several families share one. */
-export function quotaFamilyOf(cloud: string, instanceType: string): string {
-  return MACHINES[cloud]?.quotaFamily(instanceType) ?? instanceType
+/** Returns the series of a machine type, by its cloud's naming. A name of no known form is a series of its own. */
+export function seriesOf(cloud: string, instanceType: string): string {
+  return MACHINES[cloud]?.seriesOf(instanceType) ?? instanceType
+}
+
+/** Returns the name of the quota that counts a machine type: the clouds let several series share one. */
+export function quotaOf(cloud: string, instanceType: string): string {
+  return MACHINES[cloud]?.quotaOf(instanceType) ?? instanceType
 }

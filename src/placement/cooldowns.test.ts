@@ -217,7 +217,7 @@ describe("quotas", () => {
       "AWS' standard families share one",
       { cloud: "aws", region: "r", instanceType: "m7g.large" },
       { code: "VcpuLimitExceeded" },
-      { region: "r", quota: "Standard", provisioning: "onDemand", minCpu: 2 },
+      { region: "r", quota: "Standard (A, C, D, H, I, M, R, T, Z)", provisioning: "onDemand", minCpu: 2 },
     ],
     [
       "AWS' G and VT share one",
@@ -376,6 +376,26 @@ describe("rejections with one code and like text", () => {
       expect(first.map(({ until }) => until)).toContainEqual(at(3 + 3600))
     },
   )
+
+  test.each(["Region", "InvalidRequest"] as const)("%s of spot VMs only widen to spot", (kind) => {
+    const spot = (launches: readonly StoredLaunch[]) =>
+      launches.map((launch) => ({
+        ...launch,
+        spec: { ...launch.spec, offer: { ...launch.spec.offer, provisioning: "spot" as const } },
+      }))
+    const rejected = spot(regions(kind, CONNECTION_OFFERS))
+    const until = at(CONNECTION_OFFERS - 1 + 300)
+    expect(whole(rejected)).toBeUndefined()
+    expect(wider(rejected)).toContainEqual({ ...own, provisioning: "spot", until })
+    // A VM on demand proves nothing about spot, a spot VM does.
+    expect(wider([...rejected, goodVm(30, { region: "far" })])).toContainEqual({ ...own, provisioning: "spot", until })
+    const provisioning = "spot" as const
+    expect(wider([...rejected, goodVm(30, { region: "far", provisioning })])).not.toContainEqual(
+      expect.objectContaining({ region: undefined, instanceType: undefined }),
+    )
+    const onDemand = refused(90, { ...said("n"), kind, offer: { region: "r99" } })
+    expect(whole([...rejected, onDemand])).toMatchObject(own)
+  })
 
   test("a machine type that two regions have denied rests in all, shortly, unless it was had anywhere", () => {
     const denied = [refused(0, { kind: "Region" }), refused(400, { kind: "Region", offer: { region: "there" } })]

@@ -4,11 +4,11 @@ import type { REFUSALS, StoredLaunch } from "../apis/launch.ts"
 import { ANNOTATIONS } from "../apis/meta.ts"
 import { offerKey } from "../apis/offer.ts"
 import { frozenSettings } from "../apis/vm-settings.ts"
+import { seriesOf } from "../machines/machines.ts"
 import { blocks, type Cooldown, isWhole, type LaunchAccount, type Scope } from "../router/cooldown.ts"
-import { familyOf } from "../router/families.ts"
 import { neverRegistered } from "./breaker.ts"
 import { outcomeOf } from "./outcome.ts"
-import { accountScope, likeText, quotaScope, remedyOf, saidOf } from "./refusals.ts"
+import { accountScope, isAboutSizes, likeText, quotaScope, remedyOf, requestScope, saidOf } from "./refusals.ts"
 
 /**
  * The one model of cooldowns. docs/cooldowns.md has its table. A rejected launch makes a claim: which offers rest, for
@@ -42,6 +42,8 @@ export const QUOTA_REGIONS = 3
  * thirty: fewer would not find it. Two causes, or spot and on-demand, stay below 40 launches.
  */
 export const CONNECTION_OFFERS = 20
+/** The same for words about sizes: a new subscription may use few of a hundred families. */
+export const SIZE_OFFERS = 35
 
 /** Age of the oldest rejections that count. Every row has its longest cooldown long before. Milliseconds. */
 const HORIZON_MS = 24 * 3_600_000
@@ -133,7 +135,7 @@ class Model {
       if (first === undefined) return []
       const { cloud, instanceType } = first.launch.spec.offer
       const types = new Set(same.map(({ launch }) => launch.spec.offer.instanceType))
-      const what = types.size === 1 ? { instanceType } : { family: familyOf(cloud, instanceType) }
+      const what = types.size === 1 ? { instanceType } : { family: seriesOf(cloud, instanceType) }
       return this.#wider(same, { ...holderIn(first.scope), ...what }, (seen) => seen.offers >= FAMILY_OFFERS)
     })
   }
@@ -145,7 +147,9 @@ class Model {
         const [first] = same
         if (first === undefined) return []
         const scope = { ...holderIn(first.scope), region: first.launch.spec.offer.region }
-        return this.#wider(same, scope, (seen) => seen.families >= REGION_FAMILIES)
+        // Words about sizes are none about the region, until it has rejected many of them.
+        const least = isAboutSizes(saidOf(first.launch)) ? SIZE_OFFERS : REGION_FAMILIES
+        return this.#wider(same, scope, (seen) => seen.families >= least)
       },
     )
   }
@@ -156,8 +160,8 @@ class Model {
     if (first === undefined) return []
     // A machine type is no cause of a rejection that is about a region.
     const leastTypes = first.kind === "InvalidRequest" ? 2 : 1
-    const isWide = ({ offers, regions, types }: Seen) =>
-      offers >= CONNECTION_OFFERS && regions > 2 && types >= leastTypes
+    const leastOffers = isAboutSizes(saidOf(first.launch)) ? SIZE_OFFERS : CONNECTION_OFFERS
+    const isWide = ({ offers, regions, types }: Seen) => offers >= leastOffers && regions > 2 && types >= leastTypes
     return this.#wider(like, holderIn(first.scope), isWide)
   }
 
@@ -186,13 +190,30 @@ class Model {
   #type(same: readonly Claim[]): Row[] {
     const last = same.at(-1)
     if (last === undefined || new Set(same.map(({ launch }) => launch.spec.offer.region)).size < 2) return []
-    const scope = { ...holderIn(last.scope), instanceType: last.launch.spec.offer.instanceType }
+    const scope: Scope = {
+      ...holderIn(last.scope),
+      instanceType: last.launch.spec.offer.instanceType,
+      ...(same.every(isOfSpot) && { provisioning: "spot" }),
+    }
     if (this.#proofs.last(scope, "created") !== Number.NEGATIVE_INFINITY) return []
     return [{ claims: same, scope, until: last.time + this.#settings.cooldownSeconds * 1000 }]
   }
 
-  /** Returns the row of a wider scope, if enough different offers are in it. */
+  /**
+   * Returns the rows of a wider scope, if enough different offers are in it. Accounts and policies may forbid only spot.
+   * So rejections of spot VMs alone are about spot.
+   */
   #wider(claims: readonly Claim[], scope: Scope, isEnough: (seen: Seen) => boolean): Row[] {
+    if (scope.provisioning !== undefined) return this.#rowOf(claims, scope, isEnough)
+    const spot: Scope = { ...scope, provisioning: "spot" }
+    const isOfAll = (row: Row) => !row.claims.every(isOfSpot)
+    return [
+      ...this.#rowOf(claims, scope, isEnough).filter(isOfAll),
+      ...this.#rowOf(claims.filter(isOfSpot), spot, isEnough),
+    ]
+  }
+
+  #rowOf(claims: readonly Claim[], scope: Scope, isEnough: (seen: Seen) => boolean): Row[] {
     const streak = this.#streak(claims, scope)
     const reached = indexWhere(streak, isEnough)
     return reached === -1 ? [] : [this.#row(streak, scope, reached)]
@@ -253,7 +274,7 @@ function indexWhere(claims: readonly Claim[], isEnough: (seen: Seen) => boolean)
 }
 
 function family({ spec: { offer } }: StoredLaunch): string {
-  return familyOf(offer.cloud, offer.instanceType)
+  return seriesOf(offer.cloud, offer.instanceType)
 }
 
 function groups<T>(items: readonly T[], keyOf: (item: T) => string): T[][] {
@@ -264,6 +285,10 @@ function groups<T>(items: readonly T[], keyOf: (item: T) => string): T[][] {
 function isWidened({ kind, scope }: Claim): boolean {
   if (kind === "Account") return scope.region !== undefined
   return kind === "InvalidRequest" || kind === "Region"
+}
+
+function isOfSpot({ launch }: Claim): boolean {
+  return launch.spec.offer.provisioning === "spot"
 }
 
 function isOfClass(kind: RefusalClass): (claim: Claim) => boolean {
@@ -461,10 +486,12 @@ function offersOf(launch: StoredLaunch, kind: Exclude<RefusalClass, "Capacity">)
     case "Account":
       return accountScope(saidOf(launch))
     case "Region":
+      // The policy may forbid only spot.
+      return { region: offer.region, ...(offer.provisioning === "spot" && { provisioning: "spot" }) }
     case "Unavailable":
       return { region: offer.region }
     case "InvalidRequest":
-      return { offer: offerKey(offer) }
+      return requestScope(saidOf(launch))
     case "Quota":
       return quotaScope(saidOf(launch))
   }

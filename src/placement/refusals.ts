@@ -1,7 +1,7 @@
 import type { StoredLaunch } from "../apis/launch.ts"
-import type { Offer } from "../apis/offer.ts"
+import { type Offer, offerKey } from "../apis/offer.ts"
+import { quotaOf, seriesOf } from "../machines/machines.ts"
 import type { Scope } from "../router/cooldown.ts"
-import { familyOf, quotaOf } from "../router/families.ts"
 
 /** Part of a scope that says which offers, without the account. */
 type Offers = Omit<Scope, "cloud" | "connection" | "account">
@@ -50,12 +50,29 @@ const IMAGE_POLICY = /constraints\/compute\.(requireShieldedVm|trustedImageProje
 /** Settings of one region: AWS' default VPC, Google's subnetworks and resource locations. */
 const OF_REGION = /no default VPC|subnetwork|constraints\/gcp\.resourceLocations/i
 
+/** AWS needs a role in the account for spot VMs, and the policy does not let it create the role. */
+const NO_SPOT_ROLE = /ServiceLinkedRoleCreationNotPermitted/
+
 /** Returns the offers that a rejection by an account's own settings is about; {}: all of the cloud's. */
-export function accountScope({ offer, message }: Said): Offers {
+export function accountScope({ offer, code, message }: Said): Offers {
+  if (NO_SPOT_ROLE.test(code)) return { provisioning: "spot" }
   if (FREE_PLAN.test(message)) return { exceptTypes: FREE_PLAN_TYPES }
   if (OF_REGION.test(message)) return { region: offer.region }
   if (IMAGE_POLICY.test(message)) return { gpu: offer.gpu !== undefined }
   return {}
+}
+
+/** True for Azure's words about sizes that a subscription may not use in a region: mostly whole families of them. */
+export function isAboutSizes({ code }: Said): boolean {
+  return code === "SkuNotAvailable"
+}
+
+/** Returns the offers that a request that can't succeed is about, before further ones widen it. */
+export function requestScope(said: Said): Offers {
+  const { offer } = said
+  if (!isAboutSizes(said)) return { offer: offerKey(offer) }
+  const { cloud, region, instanceType, provisioning } = offer
+  return { region, family: seriesOf(cloud, instanceType), provisioning }
 }
 
 /** Quotas that count something else than vCPUs or GPUs: addresses, disks, instances, networks. */
@@ -104,7 +121,7 @@ function gcpQuota(name: string, { region, instanceType, cpu, provisioning }: Off
   // A project without a quota of its own for preemptible machines uses the other one for both.
   const how = name.startsWith("PREEMPTIBLE_") ? { provisioning: "spot" as const } : {}
   if (/^(PREEMPTIBLE_)?GPUS_ALL_REGIONS/.test(name)) return { ...how, gpu: true }
-  if (/NVIDIA|GPUS/.test(name)) return { ...where, ...how, family: familyOf("gcp", instanceType) }
+  if (/NVIDIA|GPUS/.test(name)) return { ...where, ...how, family: seriesOf("gcp", instanceType) }
   if (/(^|_)CPUS_ALL_REGIONS/.test(name)) return { ...how, minCpu: cpu }
   if (/(^|_)CPUS$/.test(name)) return { ...where, ...how, quota: quotaOf("gcp", instanceType), minCpu: cpu }
   if (OTHER_QUOTA["gcp"]?.test(name)) return where
@@ -117,6 +134,16 @@ const REMEDIES: readonly (readonly [RegExp, string])[] = [
     /DefaultVpcDoesNotExist|no default VPC/i,
     "create a default VPC in a region (aws ec2 create-default-vpc), or set `region` of the job to one that has it",
   ],
+  [
+    NO_SPOT_ROLE,
+    "create the role (aws iam create-service-linked-role --aws-service-name spot.amazonaws.com), or add " +
+      "iam:CreateServiceLinkedRole to the connection's IAM policy: docs/aws.md has it",
+  ],
+  [
+    /PendingVerification/,
+    "wait: AWS validates new accounts, mostly within minutes and at most 4 hours; after that write to aws-verification@amazon.com",
+  ],
+  [/\bBlocked\b|AccountDisabled/, "ask AWS to unblock the account: aws-verification@amazon.com"],
   [FREE_PLAN, "upgrade the account to AWS' paid plan, or request at most 2 vCPU and 7.5Gi (m7i-flex.large)"],
   [
     /constraints\/compute\.vmExternalIpAccess/,
@@ -126,6 +153,11 @@ const REMEDIES: readonly (readonly [RegExp, string])[] = [
   [
     /networks?\b.*(not found|cannot be found)|custom mode/i,
     "create the project's network `default` (gcloud compute networks create default --subnet-mode=auto)",
+  ],
+  [
+    /SkuNotAvailable/,
+    "the subscription may not use these sizes: `az vm list-skus --location REGION --all` shows the restrictions. Set `region` " +
+      "or `resources` of the job to an allowed size, or request access in Azure's portal",
   ],
   [
     /RequestDisallowedByPolicy|disallowed by policy/i,

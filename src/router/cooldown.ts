@@ -1,6 +1,6 @@
 import { type Offer, offerKey } from "../apis/offer.ts"
 import type { VmSettings } from "../apis/vm-settings.ts"
-import { familyOf, quotaOf } from "./families.ts"
+import { quotaOf, seriesOf } from "../machines/machines.ts"
 
 /** An account that can pay for a VM: a Ready connection of the job's project, or a cloud that needs none (no `connection`). */
 export interface LaunchAccount {
@@ -38,9 +38,9 @@ export interface Cooldown {
   offer?: string
   region?: string
   zone?: string
-  /** As `familyOf` names it. */
+  /** Series of machine types, as `seriesOf` names it. */
   family?: string
-  /** As `quotaOf` names it: several families may share one quota. */
+  /** As `quotaOf` names it: several series may share one quota. */
   quota?: string
   instanceType?: string
   /** Types that stay available. */
@@ -72,7 +72,7 @@ export function blocks(scope: Scope, offer: Offer, launchAccount: LaunchAccount)
     (scope.minCpu === undefined || scope.minCpu <= offer.cpu) &&
     (scope.gpu === undefined || scope.gpu === (offer.gpu !== undefined)) &&
     (scope.exceptTypes === undefined || !scope.exceptTypes.includes(offer.instanceType)) &&
-    (scope.family === undefined || scope.family === familyOf(offer.cloud, offer.instanceType)) &&
+    (scope.family === undefined || scope.family === seriesOf(offer.cloud, offer.instanceType)) &&
     (scope.quota === undefined || scope.quota === quotaOf(offer.cloud, offer.instanceType)) &&
     (scope.offer === undefined || scope.offer === offerKey(offer))
   )

@@ -191,8 +191,14 @@ export class ArmServer {
   denied: RegExp | undefined
   /** True if a policy of the subscription denies interfaces with public addresses. */
   deniesPublicAddresses = false
-  /** vCPUs that each region's quota allows. */
+  /** vCPUs that each region's quota allows on demand. */
   regionalCores = Number.POSITIVE_INFINITY
+  /** Spot vCPUs that each region's quota allows. */
+  lowPriorityCores = Number.POSITIVE_INFINITY
+  /** vCPUs of a size family that each region's quota allows on demand, by the family's quota, such as `standardNCASv3_T4Family`. */
+  readonly familyCores = new Map<string, number>()
+  /** True for a size that the subscription may not use, as trial subscriptions may not use spot. */
+  restricts: ((size: string, isSpot: boolean) => boolean) | undefined
   /** State of the subscription. */
   state = "Enabled"
   /** Resource providers that the subscription has not registered. */
@@ -503,13 +509,39 @@ export class ArmServer {
     return { status: 200, body: { status: "Succeeded" } }
   }
 
-  /** Returns Azure's answer about a used-up quota (https://learn.microsoft.com/azure/quotas/regional-quota-requests). */
+  /**
+   * Returns Azure's answer about a used-up quota: of the region, of the size family, or of spot
+   * (https://learn.microsoft.com/azure/quotas/regional-quota-requests, per-vm-quota-requests, spot-quota).
+   */
   #overQuota(body: Json): Answer | undefined {
-    const { hardwareProfile } = body["properties"] as { hardwareProfile: { vmSize: string } }
-    const cores = Number(/\d+/.exec(hardwareProfile.vmSize)?.[0] ?? 1)
-    if (cores <= this.regionalCores) return undefined
-    const message = `Operation could not be completed as it results in exceeding approved Total Regional Cores quota. Additional details - Deployment Model: Resource Manager, Location: ${body["location"]}, Current Limit: ${this.regionalCores}, Current Usage: 0, Additional Required: ${cores}, (Minimum) New Limit Required: ${cores}.`
-    return { refused: { status: 409, code: "OperationNotAllowed", message } }
+    const { family, cores, isSpot } = sizeOf(body)
+    const limits: [name: string, limit: number, counts: (size: Size) => boolean][] = isSpot
+      ? [["LowPriorityCores", this.lowPriorityCores, (size) => size.isSpot]]
+      : [
+          ["Total Regional Cores", this.regionalCores, (size) => !size.isSpot],
+          [
+            `${family} Cores`,
+            this.familyCores.get(family) ?? Infinity,
+            (size) => !size.isSpot && size.family === family,
+          ],
+        ]
+    const own = [...this.#machines.values()].filter((machine) => machine.body["location"] === body["location"])
+    for (const [name, limit, counts] of limits) {
+      const used = own.map((machine) => sizeOf(machine.body)).filter(counts)
+      const usage = used.reduce((sum, size) => sum + size.cores, 0)
+      if (usage + cores <= limit) continue
+      const message = `Operation could not be completed as it results in exceeding approved ${name} quota. Additional details - Deployment Model: Resource Manager, Location: ${body["location"]}, Current Limit: ${limit}, Current Usage: ${usage}, Additional Required: ${cores}, (Minimum) New Limit Required: ${usage + cores}.`
+      return { refused: { status: 409, code: "OperationNotAllowed", message } }
+    }
+    return undefined
+  }
+
+  /** Returns Azure's answer about a size that the subscription may not use (https://learn.microsoft.com/azure/azure-resource-manager/troubleshooting/error-sku-not-available). */
+  #restricted(id: string, body: Json): Answer | undefined {
+    const { size, isSpot } = sizeOf(body)
+    if (this.restricts?.(size, isSpot) !== true) return undefined
+    const message = `The requested size for resource '${id}' is currently not available in location '${body["location"]}' zones '' for subscription '${SUBSCRIPTION}'. Please try another size or deploy to a different location or zones. See https://aka.ms/azureskunotavailable for details.`
+    return { refused: { status: 409, code: "SkuNotAvailable", message } }
   }
 
   /** Returns Azure's answer about a denied interface (https://learn.microsoft.com/azure/governance/policy/samples/built-in-policies). */
@@ -539,7 +571,11 @@ export class ArmServer {
       return { refused: { status: 404, code: "PlatformImageNotFound", message } }
     }
     const missing =
-      this.#missingReference(body) ?? this.#tooSmallDisk(body) ?? this.#overQuota(body) ?? this.#forbidden(body)
+      this.#missingReference(body) ??
+      this.#restricted(id, body) ??
+      this.#tooSmallDisk(body) ??
+      this.#overQuota(body) ??
+      this.#forbidden(body)
     if (missing !== undefined) return missing
     if (this.#machines.has(id.toLowerCase())) {
       const refused = { status: 412, code: "PreconditionFailed", message: "The resource exists." }
@@ -678,6 +714,26 @@ export class ArmServer {
     this.assignments.set(vmId, body["properties"] as Json)
     return { status: 201, body: { id: path, name, properties: body["properties"] } }
   }
+}
+
+interface Size {
+  size: string
+  /** Name of the family's quota, such as standardNCASv3_T4Family. */
+  family: string
+  cores: number
+  isSpot: boolean
+}
+
+/** Returns the size of a requested VM, as far as its name tells it. */
+function sizeOf(body: Json): Size {
+  const { hardwareProfile, priority } = body["properties"] as { hardwareProfile: { vmSize: string }; priority?: string }
+  const { vmSize: size } = hardwareProfile
+  const series = size
+    .replace(/^(Standard|Basic)_/, "")
+    .replace(/\d+(-\d+)?/, "")
+    .toUpperCase()
+  const cores = Number(/\d+/.exec(size)?.[0] ?? 1)
+  return { size, cores, family: `standard${series}Family`, isSpot: priority === "Spot" }
 }
 
 interface NetworkShown {

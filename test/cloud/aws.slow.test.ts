@@ -22,6 +22,7 @@ import type { Offer } from "../../src/apis/offer.ts"
 import { type AwsOptions, openAws } from "../../src/cloud/aws/aws.ts"
 import type { Cloud, LaunchSpec } from "../../src/cloud/cloud.ts"
 import {
+  AccountError,
   CapacityError,
   CredentialsError,
   InvalidRequestError,
@@ -531,8 +532,8 @@ describe("aws", () => {
       ["MaxSpotInstanceCountExceeded", 400, QuotaError],
       ["SomeNewLimitExceeded", 400, QuotaError],
       ["UnauthorizedOperation", 403, RegionError],
-      ["AuthFailure.ServiceLinkedRoleCreationNotPermitted", 403, CredentialsError],
-      ["PendingVerification", 403, CredentialsError],
+      ["AuthFailure.ServiceLinkedRoleCreationNotPermitted", 403, AccountError],
+      ["PendingVerification", 400, RegionError],
       ["Blocked", 403, CredentialsError],
       ["OptInRequired", 401, RegionError],
       ["RequestLimitExceeded", 503, TransientError],

@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net"
 import { text } from "node:stream/consumers"
 import { MOTO_ACCOUNT, type Moto, motoEnvironment } from "../moto.ts"
+import { documentedActions } from "./aws-policy.ts"
 import { Ec2Schema } from "./ec2-schema.ts"
 
 /**
@@ -58,6 +59,10 @@ export class Ec2Proxy {
   readonly faults: Ec2Fault[] = []
   /** Access keys that the proxy rejects. */
   readonly refusedKeys = new Set<string>()
+  /** Actions that the policy of an access key allows. Default: those of docs/aws.md. */
+  readonly policies = new Map<string, readonly string[]>()
+  /** vCPUs in each region by quota, such as "onDemand G and VT". Default: no limit. */
+  readonly vcpuQuotas = new Map<string, number>()
   /** Seconds for which a new instance is in no list and unknown to other calls. */
   hideSeconds = 0
   /** Size of the snapshot of every machine image, GB. */
@@ -72,6 +77,9 @@ export class Ec2Proxy {
   readonly #hiddenUntil = new Map<string, number>()
   readonly #takenBack = new Set<string>()
   readonly #ended = new Set<string>()
+  /** vCPUs of the instances that have not ended, by id. */
+  readonly #vcpus = new Map<string, { quota: string; vcpus: number }>()
+  readonly #documented = documentedActions()
 
   private constructor(moto: Moto, schema: Ec2Schema, server: Server) {
     this.#moto = moto
@@ -103,6 +111,7 @@ export class Ec2Proxy {
   /** Preempts a spot instance, by default of moto's first account. */
   async takeBack(id: string, region: string, account?: string): Promise<void> {
     this.#takenBack.add(id)
+    this.#end(id)
     const body = new URLSearchParams({ Action: "TerminateInstances", Version: "2016-11-15", "InstanceId.1": id })
     const authorization = `AWS4-HMAC-SHA256 Credential=any/20260101/${region}/ec2/aws4_request, Signature=none`
     const headers = { authorization, ...(account !== undefined && { [MOTO_ACCOUNT]: account }) }
@@ -131,6 +140,8 @@ export class Ec2Proxy {
     this.requests.push(call)
     this.actions.add(`${call.service}:${call.action}`)
     if (this.refusedKeys.has(call.accessKeyId)) return failure(call, refusalOf(call))
+    const denial = denialOf(call, this.policies.get(call.accessKeyId) ?? this.#documented)
+    if (denial !== undefined) return failure(call, denial)
     const fault = this.#faultFor(call)
     if (fault?.when === "before") return failure(call, fault)
     if (fault?.when === "reset") return undefined
@@ -173,10 +184,12 @@ export class Ec2Proxy {
       const message = `Volume of size ${disk}GB is smaller than snapshot 'snap-0a1b2c3d4e5f60718', expect size >= ${this.imageDiskGb}GB`
       return failure(call, { code: "InvalidBlockDeviceMapping", message: message.replace(">", "&gt;"), status: 400 })
     }
+    const overQuota = this.#overQuota(call)
+    if (overQuota !== undefined) return failure(call, overQuota)
     const token = call.parameters.get("ClientToken")
     if (token === null) {
       this.breaches.push("RunInstances without a ClientToken")
-      return await this.#made(await this.#forward(asked))
+      return await this.#made(await this.#forward(asked), call)
     }
     if (!/^[\x20-\x7e]{1,64}$/.test(token))
       this.breaches.push(`a ClientToken has at most 64 ASCII characters: ${token}`)
@@ -186,7 +199,7 @@ export class Ec2Proxy {
       if (known.request !== asked.body) return failure(call, { code: "IdempotentParameterMismatch", status: 400 })
       return await known.answer
     }
-    const answer = this.#forward(asked).then((made) => this.#made(made))
+    const answer = this.#forward(asked).then((made) => this.#made(made, call))
     this.#tokens.set(key, { request: asked.body, answer })
     // A request that failed has not used up its token.
     if ((await answer).status !== 200) this.#tokens.delete(key)
@@ -204,8 +217,24 @@ export class Ec2Proxy {
     const body = new URLSearchParams([...call.parameters].filter(([key]) => !key.startsWith("InstanceId.")))
     for (const [index, id] of left.entries()) body.set(`InstanceId.${index + 1}`, id)
     const answer = await this.#forward({ ...asked, body: String(body) })
-    if (answer.status === 200) for (const id of left) this.#ended.add(id)
+    if (answer.status === 200) for (const id of left) this.#end(id)
     return answer
+  }
+
+  #end(id: string): void {
+    this.#ended.add(id)
+    this.#vcpus.delete(id)
+  }
+
+  /** Returns EC2's error for an instance beyond its quota (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html). */
+  #overQuota(call: AwsRequest): Failure | undefined {
+    const { quota, vcpus } = vcpusOf(call)
+    const limit = this.vcpuQuotas.get(quota.slice(quota.indexOf(" ") + 1)) ?? Number.POSITIVE_INFINITY
+    const used = [...this.#vcpus.values()].reduce((sum, each) => sum + (each.quota === quota ? each.vcpus : 0), 0)
+    if (used + vcpus <= limit) return undefined
+    if (isSpot(call)) return { code: "MaxSpotInstanceCountExceeded", message: "Max spot instance count exceeded" }
+    const message = `You have requested more vCPU capacity than your current vCPU limit of ${limit} allows for the instance bucket that the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.`
+    return { code: "VcpuLimitExceeded", message }
   }
 
   /** Shows the hidden instances from now on. */
@@ -213,8 +242,9 @@ export class Ec2Proxy {
     this.#hiddenUntil.clear()
   }
 
-  #made(answer: Answer): Answer {
+  #made(answer: Answer, call: AwsRequest): Answer {
     for (const [, id = ""] of answer.body.matchAll(/<instanceId>(i-[0-9a-f]+)<[/]instanceId>/g)) {
+      this.#vcpus.set(id, vcpusOf(call))
       this.#hiddenUntil.set(id, performance.now() + this.hideSeconds * 1000)
     }
     return answer
@@ -253,6 +283,60 @@ function requestOf({ headers, body }: Asked): AwsRequest {
   const parameters = new URLSearchParams(target === undefined ? body : "")
   const action = target ?? parameters.get("Action") ?? ""
   return { service, action, region, accessKeyId, parameters }
+}
+
+function isSpot({ parameters }: AwsRequest): boolean {
+  return parameters.get("InstanceMarketOptions.MarketType") === "spot"
+}
+
+/** Groups of instance families with a quota each, by the first letters (https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html). */
+const QUOTA_GROUPS: readonly [RegExp, string][] = [
+  [/^(g|gr|vt)\d/, "G and VT"],
+  [/^p\d/, "P"],
+  [/^(f|x|inf|trn|dl|hpc|u)\d?/, "other"],
+  [/^[acdhimrtz]/, "Standard"],
+]
+
+/** Returns the quota of an instance, with its region first, and its vCPUs, as far as the size tells them. */
+function vcpusOf(call: AwsRequest): { quota: string; vcpus: number } {
+  const type = call.parameters.get("InstanceType") ?? ""
+  const group = QUOTA_GROUPS.find(([pattern]) => pattern.test(type))?.[1] ?? "other"
+  const xlarges = /[.](\d*)xlarge$/.exec(type)?.[1]
+  const vcpus = xlarges === undefined ? 2 : 4 * Number(xlarges || 1)
+  return { quota: `${call.region} ${isSpot(call) ? "spot" : "onDemand"} ${group}`, vcpus }
+}
+
+/** Actions that need no permission. */
+const FREE_ACTIONS = ["sts:GetCallerIdentity"]
+
+/**
+ * Returns AWS' error for a call that the policy does not allow. RunInstances and CreateSecurityGroup also need the right
+ * to tag, and a spot instance the role of the spot market.
+ */
+function denialOf(call: AwsRequest, allowed: readonly string[]): Failure | undefined {
+  const { service, action, parameters } = call
+  const isTagged = [...parameters.keys()].some((key) => key.startsWith("TagSpecification."))
+  const needed = [
+    `${service}:${action}`,
+    ...(service === "ec2" && isTagged && action !== "CreateTags" ? ["ec2:CreateTags"] : []),
+  ].filter((each) => !FREE_ACTIONS.includes(each))
+  const missing = needed.find((each) => !allowed.includes(each))
+  if (missing !== undefined) {
+    const user = "arn:aws:iam::123456789012:user/berth"
+    const message = `You are not authorized to perform this operation. User: ${user} is not authorized to perform: ${missing} because no identity-based policy allows the ${missing} action.`
+    return service === "ec2"
+      ? {
+          code: "UnauthorizedOperation",
+          message: `${message} Encoded authorization failure message: ${"x".repeat(600)}`,
+          status: 403,
+        }
+      : { code: "AccessDeniedException", message, status: 400 }
+  }
+  if (action !== "RunInstances" || !isSpot(call) || isDryRun(call)) return undefined
+  if (allowed.includes("iam:CreateServiceLinkedRole")) return undefined
+  const message =
+    "The provided credentials do not have permission to create the service-linked role for EC2 Spot Instances."
+  return { code: "AuthFailure.ServiceLinkedRoleCreationNotPermitted", message, status: 403 }
 }
 
 function isDryRun({ parameters }: AwsRequest): boolean {

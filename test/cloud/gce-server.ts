@@ -129,10 +129,21 @@ export class GceServer {
   readonly insertErrors = new Map<string, { code: string; message: string }>()
   /** Constraints of the organization that are enforced for the project, such as `compute.vmExternalIpAccess`. */
   readonly constraints = new Set<string>()
+  /** Projects whose images `compute.trustedImageProjects` allows. */
+  readonly trustedImageProjects = new Set<string>()
+  /** Regions that `gcp.resourceLocations` allows. */
+  readonly allowedRegions = new Set<string>()
   /** Quota of GPUs in all regions, `GPUS_ALL_REGIONS`. New projects have 0. */
   gpuQuota = Number.POSITIVE_INFINITY
+  /** Quotas of each region by metric, such as `NVIDIA_T4_GPUS`, `CPUS` or `N2_CPUS`. Default: no limit. */
+  readonly regionalQuotas = new Map<string, number>()
   /** Permissions of the caller; undefined: all. */
   permissions: ReadonlySet<string> | undefined
+  /**
+   * Permissions that a binding with a condition grants: on the resources of the condition, not on the project
+   * (https://cloud.google.com/iam/docs/conditions-overview).
+   */
+  readonly conditional = new Set<string>()
   /** APIs that the project has not enabled, such as `compute.googleapis.com`. */
   readonly disabled = new Set<string>()
   /** Networks of the project. */
@@ -156,6 +167,8 @@ export class GceServer {
   readonly #byRequestId = new Map<string, string>()
   readonly #preemptions: Operation[] = []
   readonly #tokens = new Set<string>()
+  /** Public keys of the service account. */
+  readonly #keys = [createPublicKey(KEY.publicKey)]
   readonly #server: Server
   readonly #held: (() => void)[] = []
   #ids = 1000n
@@ -184,6 +197,12 @@ export class GceServer {
     if (!HOSTS.includes(url.hostname)) throw new Error(`${url.hostname} is no host of Google's that is called`)
     const { port } = this.#server.address() as AddressInfo
     return await fetch(`http://127.0.0.1:${port}/${url.hostname}${url.pathname}${url.search}`, init)
+  }
+
+  /** Accepts one more key of the service account, by its key file. */
+  accept(keyfile: string): void {
+    const { private_key } = JSON.parse(keyfile) as { private_key: string }
+    this.#keys.push(createPublicKey(private_key))
   }
 
   /** Removes the stored ids of requests: Google keeps them only for a while. */
@@ -279,7 +298,9 @@ export class GceServer {
       send(400, { error: { code: 400, message: "Invalid request", status: "INVALID_ARGUMENT" } })
       return
     }
-    const granted = permissions.filter((permission) => this.permissions?.has(permission) !== false)
+    const isGranted = (permission: string) =>
+      this.permissions?.has(permission) !== false && !this.conditional.has(permission)
+    const granted = permissions.filter(isGranted)
     // An empty list is left out of the answer.
     send(200, granted.length > 0 ? { permissions: granted } : {})
   }
@@ -305,8 +326,8 @@ export class GceServer {
   #tokenFor(form: URLSearchParams): string | undefined {
     const [head = "", claims = "", signature = ""] = (form.get("assertion") ?? "").split(".")
     const signed = Buffer.from(`${head}.${claims}`)
-    const key = createPublicKey(KEY.publicKey)
-    if (!verify("RSA-SHA256", signed, key, Buffer.from(signature, "base64url"))) return undefined
+    const isSigned = this.#keys.some((key) => verify("RSA-SHA256", signed, key, Buffer.from(signature, "base64url")))
+    if (!isSigned) return undefined
     const { aud, iss } = JSON.parse(Buffer.from(claims, "base64url").toString()) as { aud?: string; iss?: string }
     if (aud !== "https://oauth2.googleapis.com/token" || iss !== `berth@${this.#project.project}.iam`) return undefined
     if (form.get("grant_type") !== "urn:ietf:params:oauth:grant-type:jwt-bearer") return undefined
@@ -408,8 +429,25 @@ export class GceServer {
     return `Invalid value for field 'resource.disks[0].initializeParams.diskSizeGb': '${diskSizeGb}'. Requested disk size cannot be smaller than the image size (${least} GB)`
   }
 
-  /** Returns Google's message for a VM that a constraint of the organization forbids. */
+  /**
+   * Returns Google's message for a VM that a constraint of the organization forbids
+   * (https://cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints).
+   */
   #violatedConstraint(zone: string, body: Instance): string | undefined {
+    const name = `projects/${this.#project.project}/zones/${zone}/instances/${body.name}`
+    const violated = (constraint: string) => `Constraint constraints/${constraint} violated for project 123456789.`
+    if (this.constraints.has("gcp.resourceLocations") && !this.allowedRegions.has(zone.slice(0, zone.lastIndexOf("-"))))
+      return `Location ZONE:${zone} violates constraint constraints/gcp.resourceLocations on the resource ${name}.`
+    const shielded = body["shieldedInstanceConfig"] as { enableSecureBoot?: boolean } | undefined
+    if (this.constraints.has("compute.requireShieldedVm") && shielded?.enableSecureBoot !== true)
+      return `${violated("compute.requireShieldedVm")} Secure Boot is not enabled in the 'shielded_instance_config' field.`
+    const image = /projects\/([^/"]+)\/global\/images/.exec(JSON.stringify(body["disks"]))?.[1] ?? ""
+    if (this.constraints.has("compute.trustedImageProjects") && !this.trustedImageProjects.has(image))
+      return `${violated("compute.trustedImageProjects")} Use of images from project ${image} is prohibited.`
+    return this.#violatedByAddress(zone, body)
+  }
+
+  #violatedByAddress(zone: string, body: Instance): string | undefined {
     const interfaces = body["networkInterfaces"] as { accessConfigs?: unknown[] }[]
     const isPublic = interfaces.some(({ accessConfigs = [] }) => accessConfigs.length > 0)
     if (!isPublic || !this.constraints.has("compute.vmExternalIpAccess")) return undefined
@@ -417,11 +455,22 @@ export class GceServer {
     return `Constraint constraints/compute.vmExternalIpAccess violated for project 123456789. Add instance ${target} to the constraint to use external IP with it.`
   }
 
-  #quotaError(instance: Instance | undefined): { code: string; message: string } | undefined {
-    const gpus = gpusOf(instance)
-    if (gpus <= this.gpuQuota) return undefined
-    const message = `Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: ${this.gpuQuota.toFixed(1)} globally.`
-    return { code: "QUOTA_EXCEEDED", message }
+  /** Returns the error of an operation whose VM exceeds a quota, with the other VMs of its region. */
+  #quotaError(zone: string, instance: Instance | undefined): { code: string; message: string } | undefined {
+    if (instance === undefined) return undefined
+    const exceeded = (metric: string, limit: number, where: string) => {
+      const message = `Quota '${metric}' exceeded.  Limit: ${limit.toFixed(1)} ${where}.`
+      return { code: "QUOTA_EXCEEDED", message }
+    }
+    if (gpusOf(instance) > this.gpuQuota) return exceeded("GPUS_ALL_REGIONS", this.gpuQuota, "globally")
+    const region = zone.slice(0, zone.lastIndexOf("-"))
+    const inRegion = [...this.#instances].filter(([key]) => key.startsWith(`${region}-`))
+    for (const metric of Object.keys(usageOf(instance))) {
+      const limit = this.regionalQuotas.get(metric) ?? Number.POSITIVE_INFINITY
+      const used = inRegion.reduce((sum, [, each]) => sum + (usageOf(each)[metric] ?? 0), 0)
+      if (used > limit) return exceeded(metric, limit, `in region ${region}`)
+    }
+    return undefined
   }
 
   /**
@@ -470,7 +519,7 @@ export class GceServer {
 
   #finishInsert(key: string, zone: string, operation: Operation): void {
     const instance = this.#instances.get(key)
-    const error = this.insertErrors.get(zone) ?? this.#quotaError(instance)
+    const error = this.insertErrors.get(zone) ?? this.#quotaError(zone, instance)
     operation.status = "DONE"
     operation["endTime"] = new Date(this.#now()).toISOString()
     if (error !== undefined) {
@@ -601,6 +650,25 @@ function gpusOf(instance: Instance | undefined): number {
   const attached = cards.reduce((sum, { acceleratorCount = 0 }) => sum + acceleratorCount, 0)
   const hasOwn = /\/machineTypes\/(a2|a3|a4|g2|g4)-/.test(String(instance?.["machineType"]))
   return attached + (hasOwn ? 1 : 0)
+}
+
+/** Cards that machine types of some series contain. */
+const CARDS: Record<string, string> = { a2: "A100", a3: "H100", a4: "B200", g2: "L4", g4: "RTX_PRO_6000" }
+
+/**
+ * Returns what an instance uses of the quotas of its region, by metric. CPUS counts E2, N1 and shared cores, and a
+ * preemptible card has a quota of its own (https://cloud.google.com/compute/resource-usage).
+ */
+function usageOf(instance: Instance): Record<string, number> {
+  const type = String(instance["machineType"]).split("/").at(-1) ?? ""
+  const series = type.split("-")[0] ?? ""
+  const cpus = Number(/-(\d+)g?$/.exec(type)?.[1] ?? 1)
+  const metric = /^(e2|n1|f1|g1)$/.test(series) ? "CPUS" : `${series.toUpperCase()}_CPUS`
+  const [attached] = (instance["guestAccelerators"] ?? []) as { acceleratorType?: string }[]
+  const card = CARDS[series] ?? /nvidia-tesla-([a-z0-9]+)$/.exec(attached?.acceleratorType ?? "")?.[1]?.toUpperCase()
+  if (card === undefined) return { [metric]: cpus }
+  const market = instance.scheduling.provisioningModel === "SPOT" ? "PREEMPTIBLE_" : ""
+  return { [metric]: cpus, [`${market}NVIDIA_${card}_GPUS`]: gpusOf(instance) }
 }
 
 /** Returns the permissions for a request. An external address needs one more. */

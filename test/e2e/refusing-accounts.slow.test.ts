@@ -27,6 +27,7 @@ import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
+import { documentedActions } from "../cloud/aws-policy.ts"
 import { removeDefaultVpc } from "../cloud/ec2-console.ts"
 import { type AwsRequest, Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -242,6 +243,46 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
+  it("by an AWS policy that lacks one action since its check", async () => {
+    const tenant = await Tenant.create("awsrole", "aws", key("AKIAROLE"))
+    proxy.policies.set(
+      "AKIAROLE",
+      documentedActions().filter((action) => action !== "ec2:CreateTags"),
+    )
+    await tenant.submit({ cloud: ["aws"] })
+    expect(await tenant.waits()).toMatch(
+      /connection main: .*UnauthorizedOperation: .*not authorized to perform: ec2:CreateTags.*; add the action/,
+    )
+    expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
+    await tenant.end()
+  })
+
+  it("for spot on AWS by a policy that can't create spot's role, and gets a VM on demand", async () => {
+    const allowed = documentedActions().filter((action) => action !== "iam:CreateServiceLinkedRole")
+    proxy.policies.set("AKIANOSPOT", allowed)
+    const tenant = await Tenant.create("awsspot", "aws", key("AKIANOSPOT"))
+    await tenant.submit({ cloud: ["aws"], provisioning: "spotFirst" })
+    expect((await tenant.hasVm()).spec.offer.provisioning).toBe("onDemand")
+    expect(await tenant.launches()).toHaveLength(2)
+    expect((await tenant.condition("CoolingDown"))?.message).toMatch(
+      /ServiceLinkedRoleCreationNotPermitted.*; Berth launches no VM on spot with this connection until .*create-service-linked-role/,
+    )
+    await tenant.end()
+  })
+
+  it("for want of AWS' quotas for GPUs, on demand and spot", async () => {
+    for (const quota of ["G and VT", "P"])
+      for (const market of ["onDemand", "spot"]) proxy.vcpuQuotas.set(`${market} ${quota}`, 0)
+    const tenant = await Tenant.create("awsquota", "aws", key("AKIAQUOTA"))
+    await tenant.submit({ cloud: ["aws"], provisioning: "spotFirst", ...T4 })
+    expect(await tenant.waits()).toMatch(
+      /for a quota: .*(VcpuLimitExceeded|MaxSpotInstanceCountExceeded).*; request a higher quota/,
+    )
+    expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
+    proxy.vcpuQuotas.clear()
+    await tenant.end()
+  })
+
   it("by an organization's policy against public addresses", async () => {
     gce.constraints.add("compute.vmExternalIpAccess")
     const tenant = await Tenant.create("policy", "gcp", gcpKey())
@@ -282,6 +323,45 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     expect((await tenant.hasVm()).spec.job.name).toBe("small")
     gce.gpuQuota = Number.POSITIVE_INFINITY
     await admin.delete(JOBS, { namespace: tenant.namespace, name: "small" })
+    await tenant.end()
+  })
+
+  it("by Google's organization policies on images: GPUs have another image than the rest", async () => {
+    gce.constraints.add("compute.requireShieldedVm")
+    const tenant = await Tenant.create("shielded", "gcp", gcpKey())
+    await tenant.submit({ cloud: ["gcp"], ...T4 })
+    expect(await tenant.waits()).toMatch(
+      /constraints\/compute\.requireShieldedVm.*; have the organization's policy allow/,
+    )
+    expect(await tenant.launches()).toHaveLength(1)
+    await admin.create(JOBS, {
+      metadata: { name: "small", namespace: tenant.namespace },
+      spec: { image: "busybox", cloud: ["gcp"] },
+    } as StoredJob)
+    expect((await tenant.hasVm()).spec.job.name).toBe("small")
+    gce.constraints.clear()
+    await admin.delete(JOBS, { namespace: tenant.namespace, name: "small" })
+    await tenant.end()
+  })
+
+  it("by a policy on regions, until one of those that it allows", async () => {
+    gce.constraints.add("gcp.resourceLocations")
+    gce.allowedRegions.add("europe-west4")
+    const tenant = await Tenant.create("regions", "gcp", gcpKey())
+    await tenant.submit({ cloud: ["gcp"], region: ["us-central1", "us-east1", "europe-west4"] })
+    expect((await tenant.hasVm()).spec.offer.region).toBe("europe-west4")
+    expect((await tenant.launches()).length).toBeLessThanOrEqual(3)
+    gce.constraints.clear()
+    await tenant.end()
+  })
+
+  it("for want of a regional quota of one card", async () => {
+    gce.regionalQuotas.set("NVIDIA_T4_GPUS", 0)
+    const tenant = await Tenant.create("cards", "gcp", gcpKey())
+    await tenant.submit({ cloud: ["gcp"], resources: { gpu: { model: "T4", count: 1 } } })
+    expect(await tenant.waits()).toMatch(/for a quota: .*NVIDIA_T4_GPUS.*; request a higher quota/)
+    expect(await tenant.launches()).toHaveLength(3)
+    gce.regionalQuotas.clear()
     await tenant.end()
   })
 
@@ -344,9 +424,39 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
-  // This test comes last: it removes networks that the others use.
-  it("without a default VPC in any region, which a check of the connection shows before any launch", async () => {
+  it("for spot by an Azure subscription that may not use it, and gets a VM on demand", async () => {
+    arm.restricts = (_, isSpot) => isSpot
+    const tenant = await Tenant.create("azuretrial", "azure", arm.credentials)
+    await tenant.submit({ cloud: ["azure"], provisioning: "spotFirst" })
+    expect((await tenant.hasVm()).spec.offer.provisioning).toBe("onDemand")
+    expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
+    arm.restricts = undefined
+    await tenant.end()
+  })
+
+  it("for want of the cores of one Azure family, which leaves other families", async () => {
+    arm.familyCores.set("standardNCAS_T4_V3Family", 0)
+    const tenant = await Tenant.create("azurefamily", "azure", arm.credentials)
+    await tenant.submit({ cloud: ["azure"], ...T4 })
+    const { spec } = await tenant.hasVm()
+    expect(spec.offer.gpu?.model).not.toBe("T4")
+    expect((await tenant.launches()).length).toBeLessThanOrEqual(4)
+    arm.familyCores.clear()
+    await tenant.end()
+  })
+
+  it("without default VPCs that its check still saw", async () => {
+    const tenant = await Tenant.create("lostvpc", "aws", key("AKIALOSTVPC"))
     await Promise.all(regionsOf("aws").map((region) => removeDefaultVpc(moto, region)))
+    await tenant.submit({ cloud: ["aws"] })
+    expect(await tenant.waits()).toMatch(/connection main: .*no default VPC in .*; create a default VPC/)
+    const { length } = await tenant.launches()
+    expect([length > 0, length <= MOST_LAUNCHES]).toEqual([true, true])
+    await tenant.end()
+  })
+
+  // This test and the one before come last: they need accounts without networks.
+  it("without a default VPC in any region, which a check of the connection shows before any launch", async () => {
     const tenant = await Tenant.create("novpc", "aws", key("AKIANOVPC"))
     await tenant.submit({ cloud: ["aws"] })
     expect(await tenant.waits("NoConnection")).toMatch(/no default VPC/)

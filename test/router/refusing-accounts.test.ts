@@ -66,6 +66,18 @@ const GPU: Partial<JobSpec> = { resources: { gpu: { vram: "16Gi" } } }
 const T4: Partial<JobSpec> = { resources: { gpu: { model: "T4", count: 1 } } }
 const SPOT_FIRST = { provisioning: "spotFirst" as const }
 
+const SPOT_ONLY = { provisioning: "spot" as const }
+const sizeRestricted = azure(
+  409,
+  "SkuNotAvailable",
+  (offer) =>
+    `The requested size for resource '/subscriptions/0b1f/resourceGroups/berth/providers/Microsoft.Compute/virtualMachines/${idOf(offer)}' is currently ` +
+    `not available in location '${offer.region}' zones '' for subscription '0b1f'. Please try another size or deploy to a different location or zones.`,
+)
+const noSpotRole = aws(
+  "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+  () => "The provided credentials do not have permission to create the service-linked role for EC2 Spot Instances.",
+)
 const noVcpus = "You have requested more vCPU capacity than your current vCPU limit of 0 allows for the instance bucket"
 const cores = (offer: Offer) =>
   `Operation could not be completed as it results in exceeding approved standard${offer.instanceType.replace(/\W|\d/g, "")}Family Cores quota. ` +
@@ -95,6 +107,37 @@ const ACCOUNTS: readonly [string, number, string, Partial<JobSpec>, Account, Reg
     ),
     /ec2:RunInstances/,
     /add the action to the connection's IAM policy/,
+  ],
+  [
+    "AWS: a new account that is still validated",
+    20,
+    "aws",
+    CPU,
+    aws(
+      "PendingVerification",
+      () =>
+        "Your request for accessing resources in this region is being validated, and you will not be able to launch additional resources in this region until the validation is complete.",
+    ),
+    /PendingVerification.*being validated/,
+    /wait: AWS validates new accounts/,
+  ],
+  [
+    "AWS: a blocked account",
+    1,
+    "aws",
+    CPU,
+    aws("Blocked", () => "This account is currently blocked and not recognized as a valid account."),
+    /currently blocked/,
+    /ask AWS to unblock the account/,
+  ],
+  [
+    "AWS: a role that can't create the role for spot",
+    1,
+    "aws",
+    SPOT_ONLY,
+    noSpotRole,
+    /ServiceLinkedRoleCreationNotPermitted/,
+    /create-service-linked-role/,
   ],
   [
     "AWS Free plan with a job that the plan has no type for",
@@ -241,6 +284,33 @@ const ACCOUNTS: readonly [string, number, string, Partial<JobSpec>, Account, Reg
     /add the action to the service principal's role/,
   ],
   [
+    "Azure: a subscription that may use no size",
+    35,
+    "azure",
+    CPU,
+    sizeRestricted,
+    /SkuNotAvailable.*for subscription/,
+    /az vm list-skus/,
+  ],
+  [
+    "Azure: a subscription that may use no size in the region of the job",
+    35,
+    "azure",
+    { region: ["westeurope"] },
+    sizeRestricted,
+    /SkuNotAvailable.*for subscription/,
+    /az vm list-skus/,
+  ],
+  [
+    "Azure: a subscription that may use no size, spot first",
+    36,
+    "azure",
+    SPOT_FIRST,
+    sizeRestricted,
+    /SkuNotAvailable.*for subscription/,
+    /az vm list-skus/,
+  ],
+  [
     "Azure without quota for GPUs",
     40,
     "azure",
@@ -308,6 +378,33 @@ describe("an account that allows something", () => {
     expect(launches).toHaveLength(1)
     expect(offer?.instanceType).toBe("c7i-flex.large")
     expect(message).toMatch(/\d+ that rank before it are in cooldown.*: aws rejected 1 launch of connection main/)
+  })
+
+  test.each<[string, number, string, Account]>([
+    ["AWS without the role for spot", 1, "aws", noSpotRole],
+    [
+      "AWS with a policy against spot",
+      20,
+      "aws",
+      aws("UnauthorizedOperation", () => "You are not authorized to perform this operation: spot-instances-request"),
+    ],
+    ["Azure with a trial subscription, which may not use spot", 35, "azure", sizeRestricted],
+  ])("%s: a job that prefers spot gets a VM on demand after at most %i launches", (_, most, cloud, account) => {
+    const { launches, offer, message } = outcome(cloud, SPOT_FIRST, (each) =>
+      each.provisioning === "spot" ? account(each) : undefined,
+    )
+    expect(offer?.provisioning, message).toBe("onDemand")
+    expect(launches.length).toBeLessThanOrEqual(most)
+  })
+
+  test("Azure with a subscription that may use one family only, in the region of the job", () => {
+    const { launches, offer } = outcome("azure", { region: ["westeurope"] }, (each) =>
+      each.instanceType.startsWith("Standard_F") ? undefined : sizeRestricted(each),
+    )
+    expect(offer?.instanceType).toMatch(/^Standard_F/)
+    // Each family is tried once.
+    const families = launches.map(({ spec }) => spec.offer.instanceType.replace(/\d+/, ""))
+    expect(new Set(families).size).toBe(launches.length)
   })
 
   const denied = aws("UnauthorizedOperation", () => "with an explicit deny in a service control policy")

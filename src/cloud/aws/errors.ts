@@ -29,7 +29,7 @@ const FREE_PLAN = /not eligible for Free Tier/i
  * (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html, and the common errors of SSM, STS and
  * the price list). Other codes are classified by their form and HTTP status.
  */
-const MEANINGS: Readonly<Record<Exclude<Meaning, "account" | "unknown">, readonly string[]>> = {
+const MEANINGS: Readonly<Record<Exclude<Meaning, "unknown">, readonly string[]>> = {
   capacity: [
     "InsufficientInstanceCapacity",
     "InsufficientCapacity",
@@ -61,7 +61,6 @@ const MEANINGS: Readonly<Record<Exclude<Meaning, "account" | "unknown">, readonl
     "AuthFailure",
     "Blocked",
     "AccountDisabled",
-    "PendingVerification",
     "InvalidClientTokenId",
     "InvalidAccessKeyId",
     "MissingAuthenticationToken",
@@ -72,8 +71,17 @@ const MEANINGS: Readonly<Record<Exclude<Meaning, "account" | "unknown">, readonl
     "ExpiredToken",
     "ExpiredTokenException",
   ],
-  // Organizations deny regions with the same codes as a policy that lacks a right.
-  region: ["OptInRequired", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "NotAuthorized"],
+  // Only spot VMs need this role, so no spot VM was ever created.
+  account: ["AuthFailure.ServiceLinkedRoleCreationNotPermitted"],
+  // Organizations deny regions with the same codes as a policy that lacks a right. AWS validates new accounts by region.
+  region: [
+    "OptInRequired",
+    "PendingVerification",
+    "UnauthorizedOperation",
+    "AccessDenied",
+    "AccessDeniedException",
+    "NotAuthorized",
+  ],
   invalid: ["TagPolicyViolation", "FilterLimitExceeded", "BandwidthLimitExceeded", "IdempotentInstanceTerminated"],
   transient: [
     "RequestLimitExceeded",

@@ -21,6 +21,13 @@ export type Effect = "read" | "change"
 
 const CAPACITY =
   /^(SkuNotAvailable|AllocationFailed|ZonalAllocationFailed|Overconstrained(Zonal)?AllocationRequest|AllocationTimeout|InsufficientCapacity|SpotAllocationFailed|AvailabilityZoneNotSupported)$/
+/**
+ * The subscription may not use the size in this region, or not as spot: the usual answer to new, student and trial
+ * subscriptions. Other subscriptions may. Azure uses the code for lack of capacity too, with other words
+ * (https://learn.microsoft.com/azure/azure-resource-manager/troubleshooting/error-sku-not-available,
+ * https://learn.microsoft.com/azure/virtual-machines/error-codes-spot).
+ */
+const RESTRICTED = { code: "SkuNotAvailable", message: /requested (VM )?size .*for subscription/is }
 const QUOTA =
   /^(QuotaExceeded|ResourceQuotaExceeded|SpotQuotaExceeded|.*LimitReached|ReadWriteQuotaExceeded|RoleAssignmentLimitExceeded)$/
 /**
@@ -93,6 +100,8 @@ export function provisioningError(code: string, message: string): CloudError {
 }
 
 function meaning({ code, message }: Said, options?: ErrorOptions): CloudError | undefined {
+  if (code === RESTRICTED.code && RESTRICTED.message.test(message))
+    return new InvalidRequestError(code, message, options)
   if (CAPACITY.test(code)) return new CapacityError(code, message, options)
   if (QUOTA.test(code)) return new QuotaError(code, message, options)
   if (code === AMBIGUOUS) {
