@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { KubeClient } from "../../src/kube/client.ts"
+import { inParallel } from "../../src/runtime/in-parallel.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { inParallel } from "../in-parallel.ts"
 import { Ec2Clouds, type OpenCloudFixture, openGoogle, openLocal, openMicrosoft, openSim } from "./crash-clouds.ts"
 import { type Fault, nameOf, type Point } from "./crash-gate.ts"
 import {
