@@ -23,6 +23,8 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   cron: () => import("../bench/cron.ts"),
   aws: () => import("../bench/aws.ts"),
   throughput: () => import("../bench/throughput.ts"),
+  steady: () => import("../bench/steady.ts"),
+  life: async () => ({ run: (await import("../bench/steady.ts")).life }),
   scale: () => import("../bench/scale.ts"),
   peer: () => import("../bench/peer-jobs.ts"),
 }

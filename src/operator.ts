@@ -91,6 +91,8 @@ export interface OperatorParts {
   images?: Pick<ImageSettings, "limitSeconds">
   /** Between two lists of the VMs of an account. Default: the interval for public clouds. */
   observeSeconds?: number
+  /** Time for which the records of ended VMs are kept. Default: the launch controller's own. */
+  retentionSeconds?: number
   /** Times of the leader's lease. Default: the elector's own. */
   leaseTimes?: Pick<LeaderElectorOptions, "leaseSeconds" | "renewDeadlineSeconds" | "retrySeconds">
   /** Delays before former sealing keys are deleted. Default: the controller's own. */
@@ -345,7 +347,7 @@ function jobController(
 }
 
 function launchController({ options, parts, installation, caches, base, fence }: Installed, accounts: Accounts) {
-  const { observeSeconds } = parts
+  const { observeSeconds, retentionSeconds } = parts
   return createLaunchController({
     ...base,
     jobs: caches.jobs,
@@ -359,6 +361,7 @@ function launchController({ options, parts, installation, caches, base, fence }:
     userData: (launch) => userDataOf(launch, installation.bootstrapKey),
     garbageCollection: { accounts: accounts.inUse },
     ...(observeSeconds && { observeSeconds }),
+    ...(retentionSeconds && { settings: { retentionSeconds } }),
   })
 }
 

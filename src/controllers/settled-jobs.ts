@@ -42,7 +42,7 @@ export interface SettledJobsOptions {
   ttlSeconds: number
   /** Returns true if a CronJob limits its history. All its jobs are then known, else the latest only. */
   limitsHistory: (cronJobUid: string) => boolean
-  /** Told of each change of the bytes of settled jobs. */
+  /** Gets each change of the bytes of settled jobs. */
   usage?: { addEnded(namespace: string, bytes: number): void }
   fence: Fence
   clock: Clock
