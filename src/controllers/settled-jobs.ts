@@ -332,7 +332,9 @@ class Known {
     if (cronJob !== undefined) this.runs.set(cronJob, latest(this.runs.get(cronJob), job, mostRuns))
     const submission = annotations?.[ANNOTATIONS.submission]
     if (isYoung && submission !== undefined) {
-      this.submissions.set(submission, [...(this.submissions.get(submission) ?? []), job])
+      const jobs = this.submissions.get(submission)
+      if (jobs === undefined) this.submissions.set(submission, [job])
+      else jobs.push(job)
     }
   }
 
