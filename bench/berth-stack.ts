@@ -122,7 +122,17 @@ export class BerthStack {
     const api = await ApiServer.open(controlPlane, CONNECTIONS_OPEN)
     const cloud = await SimulatedCloud.start()
     const ports: [number, number, number] = [await freePort(), await freePort(), await freePort()]
-    const stack = new BerthStack({ client, api, controlPlane, binaries, cloud, ports, folder, profileDir, retentionSeconds })
+    const stack = new BerthStack({
+      client,
+      api,
+      controlPlane,
+      binaries,
+      cloud,
+      ports,
+      folder,
+      profileDir,
+      retentionSeconds,
+    })
     await stack.#install()
     return stack
   }

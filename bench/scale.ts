@@ -167,7 +167,11 @@ async function measureFinished(stack: BerthStack, { etcd, sample, count }: Filli
     )
     const start = `start of the ${program} with ${about}, until it is ready, s`
     return [
-      within(`heap of the ${program} for each of ${about}, KiB`, [Math.max(LEAST_KIB, kibibytes)], KIB_AN_OBJECT[program]),
+      within(
+        `heap of the ${program} for each of ${about}, KiB`,
+        [Math.max(LEAST_KIB, kibibytes)],
+        KIB_AN_OBJECT[program],
+      ),
       within(`${start}, API server warm`, [startSeconds], WARM_SECONDS[program]),
       within(`${start}, API server cold`, [cold[program].startSeconds], COLD_SECONDS),
     ]
@@ -257,7 +261,11 @@ async function measureRunning(stack: BerthStack, running: Running): Promise<Meas
   return {
     rows: [
       ...rows.flat(),
-      within(`API writes a minute for each of ${about}`, [Math.max(LEAST_WRITES, writes / minutes / count)], writesGoal(count)),
+      within(
+        `API writes a minute for each of ${about}`,
+        [Math.max(LEAST_WRITES, writes / minutes / count)],
+        writesGoal(count),
+      ),
       compare("reports of agents that were answered", [heard.answered], [heard.sent], ANSWERED_PART),
     ],
     spread: {},

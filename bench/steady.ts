@@ -3,7 +3,7 @@ import { isTerminal, type StoredJob } from "../src/apis/job.ts"
 import { Reflector } from "../src/kube/reflector.ts"
 import { createLogger } from "../src/telemetry/logger.ts"
 import { sumOf, WRITTEN_GROUPS, type Writes, writesBetween } from "./api-server.ts"
-import { BerthStack, cpuOfJob, JOBS, LAUNCHES, type ProgramCpu, PROJECT } from "./berth-stack.ts"
+import { BerthStack, cpuOfJob, JOBS, LAUNCHES, PROJECT, type ProgramCpu } from "./berth-stack.ts"
 import { SYSTEM_NAMESPACE } from "./program.ts"
 import { type BenchContext, type BenchResult, type BenchRow, compare, within } from "./result.ts"
 import { EVENTS_A_JOB, EVENTS_WRITTEN } from "./throughput.ts"
@@ -60,7 +60,11 @@ export async function life(context: BenchContext): Promise<BenchResult> {
     report(`${measured.jobs} jobs of ${runSeconds} s: ${lineOf(measured)}`)
     const about = `boot ${LIFE.bootSeconds} s, pull ${LIFE.pullSeconds} s, run ${runSeconds} s`
     const rows = [
-      within(`API writes a job, deletion included, ${about}`, [sumOf(measured.writes) / measured.jobs], LIFE_WRITES_A_JOB),
+      within(
+        `API writes a job, deletion included, ${about}`,
+        [sumOf(measured.writes) / measured.jobs],
+        LIFE_WRITES_A_JOB,
+      ),
       within(`CPU ms a job, API server and etcd, ${about}`, [measured.cpu.server], LIFE_SERVER_MS),
       eventsRow(about, measured),
     ]
@@ -103,7 +107,11 @@ interface Measured {
 }
 
 /** Submits jobs at a rate, whatever becomes of them, and waits until all traces of them are deleted. */
-async function phase(stack: BerthStack, times: JobTimes, { rate, seconds, runSeconds, name }: Phase): Promise<Measured> {
+async function phase(
+  stack: BerthStack,
+  times: JobTimes,
+  { rate, seconds, runSeconds, name }: Phase,
+): Promise<Measured> {
   const jobs = Math.ceil(rate * seconds)
   const before = await stack.api.writes(WRITTEN_GROUPS)
   const cpuBefore = await stack.cpuSeconds()

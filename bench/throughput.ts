@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises"
 import { events } from "../src/kube/events.ts"
 import { sumOf, WRITTEN_GROUPS, type Writes, writesBetween } from "./api-server.ts"
 import { BareWriter } from "./bare-writes.ts"
-import { BerthStack, cpuOfJob, JOBS, JobWatch, LAUNCHES, type ProgramCpu, PROJECT } from "./berth-stack.ts"
+import { BerthStack, cpuOfJob, JOBS, JobWatch, LAUNCHES, PROJECT, type ProgramCpu } from "./berth-stack.ts"
 import { SYSTEM_NAMESPACE, usageOf } from "./program.ts"
 import { type BenchContext, type BenchResult, compare, spreadOf, within } from "./result.ts"
 

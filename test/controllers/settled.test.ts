@@ -5,6 +5,8 @@ import { launchName } from "../../src/apis/launch.ts"
 import { ANNOTATIONS, LABELS } from "../../src/apis/meta.ts"
 import { release } from "../../src/controllers/job/actions.ts"
 import type { JobControllerOptions } from "../../src/controllers/job/options.ts"
+import { checkSelection } from "../../src/controllers/settled-jobs.ts"
+import { SECRETS } from "../../src/kube/core.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import type { ReconcileContext } from "../../src/runtime/controller.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -188,4 +190,34 @@ test("the records of settled jobs are deleted together after the retention, and 
     expect((await harness.launches()).map(({ spec }) => spec.job.name)).toEqual(["three"])
   })
   expect((await client.list(JOBS, { namespace })).items).toHaveLength(3)
+})
+
+test("no VM ends because its job leaves the selection", async () => {
+  const harness = await newHarness()
+  const operator = harness.operator()
+  await harness.submit("job")
+  await eventually(async () => {
+    await harness.agentsStep("run")
+    expect((await harness.job("job")).status?.phase).toBe("running")
+  })
+  // Only Berth writes a status. It is written here, because a job that runs never leaves the selection otherwise.
+  const ref = { namespace: harness.namespace, name: "job" }
+  await harness.client.patchStatus(JOBS, ref, { merge: { status: { settled: true } } })
+  await eventually(() => expect(operator.jobs.size).toBe(0))
+  harness.clock.advance(30)
+  const { metadata } = await harness.liveLaunch()
+  await harness.report(metadata.name, () => ({ retryCount: 1 }))
+  await operator.caughtUp()
+  expect(harness.cloud.alive).toHaveLength(1)
+  expect((await harness.liveLaunch()).spec.ended ?? false).toBe(false)
+})
+
+test("an API server that can't select jobs by status.settled is reported with the versions that can", async () => {
+  const { client, namespace } = await newHarness()
+  await expect(checkSelection(client, namespace)).resolves.toBeUndefined()
+  // A kind without that field.
+  const without = {
+    list: (_: unknown, options: object) => client.list(SECRETS, { ...options, namespace }),
+  } as unknown as typeof client
+  await expect(checkSelection(without)).rejects.toThrow(/status\.settled.*Kubernetes 1\.31 or newer/)
 })
