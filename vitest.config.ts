@@ -16,11 +16,17 @@ const PURE = [
   "test/cloud/requests.test.ts",
   "test/cloud/unchanged-requests.test.ts",
   "test/discovery/discoverer.test.ts",
+  "test/faults/tally.test.ts",
   "test/providers/registry-logins.test.ts",
 ]
 
 /** Suites of other tiers that have a form of some minutes, too. */
-const LONGER = ["test/agent/flood.test.ts", "test/agent/cloud-init.slow.test.ts", "test/e2e/stops.slow.test.ts"]
+const LONGER = [
+  "test/agent/flood.test.ts",
+  "test/agent/cloud-init.slow.test.ts",
+  "test/e2e/stops.slow.test.ts",
+  "test/controllers/take-over.slow.test.ts",
+]
 
 /** The tiers; CONTRIBUTING.md says which npm script runs which. */
 const tiers: readonly Options[] = [

@@ -14,7 +14,7 @@ export type Writes = ReadonlyMap<WriteKind, number>
 /** All writes of Berth are to its own kinds, and Events. */
 export const WRITTEN_GROUPS: readonly string[] = ["berth.dev", ""]
 
-const WRITE_VERBS = ["POST", "PUT", "PATCH", "APPLY", "DELETE"]
+const WRITE_VERBS = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"]
 
 /** A lease is renewed every few seconds, whatever the load. */
 const NOT_COUNTED = ["leases"]

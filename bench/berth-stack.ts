@@ -21,7 +21,7 @@ import { type Resource, resourceOf } from "../src/kube/resource.ts"
 import { createLogger } from "../src/telemetry/logger.ts"
 import { ApiServer } from "./api-server.ts"
 import { MAIN } from "./facade-stack.ts"
-import { kubeconfigOf, type Program, startProgram } from "./program.ts"
+import { kubeconfigOf, type Program, startProgram, usageOf } from "./program.ts"
 import type { BenchContext } from "./result.ts"
 import { SimulatedCloud } from "./simulated-cloud.ts"
 
@@ -36,6 +36,24 @@ const CONNECTION_NAME = "simulated"
 const CONNECTIONS_OPEN = 32
 /** Total limit, mostly for slow machines. */
 const READY_SECONDS = 300
+
+export interface StackOptions {
+  /** Time for which the records of ended VMs are kept. Default: the operator's own. */
+  retentionSeconds?: number
+}
+
+/** CPU time by program. The server is the API server with etcd. */
+export interface ProgramCpu {
+  operator: number
+  facade: number
+  server: number
+}
+
+/** Returns the CPU time of each job, milliseconds. */
+export function cpuOfJob(before: ProgramCpu, after: ProgramCpu, jobs: number): ProgramCpu {
+  const ms = (program: keyof ProgramCpu): number => ((after[program] - before[program]) * 1000) / jobs
+  return { operator: ms("operator"), facade: ms("facade"), server: ms("server") }
+}
 
 /** Operator and façade, while they run. */
 export interface Programs {
@@ -58,6 +76,7 @@ export class BerthStack {
   readonly url: string
   readonly folder: string
   readonly #profileDir: string | undefined
+  readonly #retentionSeconds: number | undefined
   readonly #facade: Pool
   readonly #metricsPorts: { operator: number; facade: number }
   #programs: Programs | undefined
@@ -72,6 +91,7 @@ export class BerthStack {
     ports: [facade: number, operatorMetrics: number, facadeMetrics: number]
     folder: string
     profileDir: string | undefined
+    retentionSeconds: number | undefined
   }) {
     const [port, operator, facade] = parts.ports
     this.client = parts.client
@@ -82,12 +102,16 @@ export class BerthStack {
     this.folder = parts.folder
     this.url = `http://127.0.0.1:${port}`
     this.#profileDir = parts.profileDir
+    this.#retentionSeconds = parts.retentionSeconds
     this.#facade = new Pool(this.url, { connections: CONNECTIONS_OPEN })
     this.#metricsPorts = { operator, facade }
   }
 
   /** Starts both programs and waits until the connection is verified. */
-  static async start({ assetsDir, cacheHome, report, profileDir }: BenchContext): Promise<BerthStack> {
+  static async start(
+    { assetsDir, cacheHome, report, profileDir }: BenchContext,
+    { retentionSeconds }: StackOptions = {},
+  ): Promise<BerthStack> {
     const folder = await mkdtemp(join(tmpdir(), "berth-bench-"))
     const binaries = await findBinaries({ assetsDir, cacheDir: cacheDirectory(cacheHome), report })
     const dataDir = join(folder, "control-plane")
@@ -98,7 +122,17 @@ export class BerthStack {
     const api = await ApiServer.open(controlPlane, CONNECTIONS_OPEN)
     const cloud = await SimulatedCloud.start()
     const ports: [number, number, number] = [await freePort(), await freePort(), await freePort()]
-    const stack = new BerthStack({ client, api, controlPlane, binaries, cloud, ports, folder, profileDir })
+    const stack = new BerthStack({
+      client,
+      api,
+      controlPlane,
+      binaries,
+      cloud,
+      ports,
+      folder,
+      profileDir,
+      retentionSeconds,
+    })
     await stack.#install()
     return stack
   }
@@ -146,6 +180,7 @@ export class BerthStack {
       args: ["--kubeconfig", asOperator, "--gateway-url", url, "--cloud-url", cloud.url].concat(
         "--metrics-port",
         String(this.#metricsPorts.operator),
+        ...(this.#retentionSeconds === undefined ? [] : ["--retention", String(this.#retentionSeconds)]),
       ),
       url: metricsUrl("operator"),
     })
@@ -198,6 +233,20 @@ export class BerthStack {
       for (let job = jobs[next++]; job !== undefined; job = jobs[next++]) await this.#post("/1/jobs", job)
     }
     await Promise.all(Array.from({ length: CONNECTIONS_OPEN }, worker))
+  }
+
+  /** Submits one job over REST. */
+  submit(job: object): Promise<void> {
+    return this.#post("/1/jobs", job)
+  }
+
+  /** Returns the CPU time of each program until now, seconds. */
+  async cpuSeconds(): Promise<ProgramCpu> {
+    const { etcd, "kube-apiserver": apiServer } = this.controlPlane.pids
+    const pids = [this.programs.operator.pid, this.programs.facade.pid, etcd, apiServer]
+    const used = await Promise.all(pids.map(async (pid) => (await usageOf(pid)).cpuSeconds))
+    const [operator = 0, facade = 0, ...server] = used
+    return { operator, facade, server: server.reduce((sum, seconds) => sum + seconds, 0) }
   }
 
   async #post(path: string, content: object): Promise<void> {

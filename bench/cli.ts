@@ -9,7 +9,7 @@ import { CreationTimes } from "../src/apis/creation-times.ts"
 import type { StoredJob } from "../src/apis/job.ts"
 import { JOBS } from "../src/facade/caches.ts"
 import { jobOf } from "../src/facade/jobs/submission.ts"
-import { inParallel } from "../test/in-parallel.ts"
+import { inParallel } from "../src/runtime/in-parallel.ts"
 import { type BenchProject, type FacadeStack, startFacadeStack } from "./facade-stack.ts"
 import { type BenchContext, type BenchResult, spreadOf, within } from "./result.ts"
 

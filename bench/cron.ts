@@ -14,6 +14,7 @@ import { API_VERSION } from "../src/apis/meta.ts"
 import { createCronJobController } from "../src/controllers/cronjob/controller.ts"
 import { jobOf } from "../src/controllers/cronjob/jobs.ts"
 import { CRON_JOB_CACHE, CRON_JOBS, cronJobIndexes, JOBS } from "../src/controllers/cronjob/options.ts"
+import { SettledJobs, UNSETTLED } from "../src/controllers/settled-jobs.ts"
 import { KubeClient } from "../src/kube/client.ts"
 import { NAMESPACES } from "../src/kube/core.ts"
 import { EventRecorder } from "../src/kube/events.ts"
@@ -111,7 +112,7 @@ class CronBench {
     this.#count = count
     const base = { client, logger: this.#logger, namespace: NAMESPACE }
     this.#cronJobs = new Reflector({ ...base, ...CRON_JOB_CACHE })
-    this.#jobs = new Reflector({ ...base, resource: JOBS, indexes: cronJobIndexes })
+    this.#jobs = new Reflector({ ...base, resource: JOBS, ...UNSETTLED, indexes: cronJobIndexes })
   }
 
   /** Creates the CronJobs and starts the controller. Resolves when the controller has processed all of them. */
@@ -123,6 +124,10 @@ class CronBench {
       client,
       cronJobs: this.#cronJobs,
       jobs: this.#jobs,
+      settled: new SettledJobs({
+        ...{ client, namespace: NAMESPACE, fence: () => undefined, clock: this.#clock, logger: this.#logger },
+        ...{ ttlSeconds: 3600, limitsHistory: () => false },
+      }),
       fence: () => undefined,
       clock: this.#clock,
       recorder,

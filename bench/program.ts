@@ -4,6 +4,7 @@ import { open, readFile, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
 import type { ControlPlane } from "../dev/controlplane/control-plane.ts"
+import { freePort } from "../dev/controlplane/ports.ts"
 import { clusterOf, programCredentials } from "../dev/program-credentials.ts"
 import type { KubeClient } from "../src/kube/client.ts"
 
@@ -26,6 +27,8 @@ export interface Program {
   pid: number
   /** From its start until it was ready, seconds. */
   startSeconds: number
+  /** Returns the memory of its live objects: the heap after a garbage collection, MiB. */
+  heapMiB(): Promise<number>
   /** Stops it cleanly. */
   stop(): Promise<void>
 }
@@ -50,7 +53,9 @@ export async function startProgram(options: ProgramOptions): Promise<Program> {
   const log = await open(logFile, "a")
   const profiling = profileDir === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profileDir}`]
   const heap = `--max-old-space-size=${HEAP_MIB}`
-  const started = spawn(process.execPath, [heap, ...profiling, script, ...args], { stdio: ["ignore", log.fd, log.fd] })
+  const inspector = `127.0.0.1:${await freePort()}`
+  const flags = [heap, `--inspect=${inspector}`, ...profiling]
+  const started = spawn(process.execPath, [...flags, script, ...args], { stdio: ["ignore", log.fd, log.fd] })
   await log.close()
   const end = (): void => void started.kill("SIGTERM")
   process.once("exit", end)
@@ -61,7 +66,29 @@ export async function startProgram(options: ProgramOptions): Promise<Program> {
   return {
     pid: started.pid ?? 0,
     startSeconds: (performance.now() - startedAt) / 1000,
+    heapMiB: () => heapAfterGcMiB(inspector),
     stop: () => stop(started),
+  }
+}
+
+/** Collects the garbage of a process through its inspector, and returns what is left. */
+async function heapAfterGcMiB(inspector: string): Promise<number> {
+  const [target] = (await (await fetch(`http://${inspector}/json`)).json()) as { webSocketDebuggerUrl: string }[]
+  const socket = new WebSocket(target?.webSocketDebuggerUrl ?? "")
+  await once(socket, "open")
+  const call = async (method: string, params: object = {}): Promise<unknown> => {
+    const answered = once(socket, "message")
+    socket.send(JSON.stringify({ id: 1, method, params }))
+    const [{ data }] = (await answered) as [{ data: string }]
+    return (JSON.parse(data) as { result: unknown }).result
+  }
+  try {
+    // The second one frees what finalizers of the first one held.
+    for (let n = 0; n < 2; n++) await call("HeapProfiler.collectGarbage")
+    const evaluated = await call("Runtime.evaluate", { expression: "process.memoryUsage().heapUsed" })
+    return (evaluated as { result: { value: number } }).result.value / 2 ** 20
+  } finally {
+    socket.close()
   }
 }
 

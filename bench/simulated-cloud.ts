@@ -34,6 +34,14 @@ interface SimulatedVm {
   off: AbortController
 }
 
+/** Times of a VM. */
+export interface VmLife {
+  /** From its request to the agent's first message. */
+  bootSeconds: number
+  /** From there to the start of the container. */
+  pullSeconds: number
+}
+
 /** A VM that runs already, and the keys of its agent. */
 export interface Resumption {
   launch: StoredLaunch
@@ -41,7 +49,7 @@ export interface Resumption {
 }
 
 /** Real VMs take ten times as long. No real agent reports before its VM's creation is recorded. */
-const BOOT_SECONDS = 2
+const LIFE: VmLife = { bootSeconds: 2, pullSeconds: 0 }
 
 /** Retry delays for a rejected or unanswered message, the same as the agent's. */
 const RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
@@ -57,6 +65,8 @@ export class SimulatedCloud {
   readonly #vms = new Map<string, SimulatedVm>()
   readonly #lives = new Set<Promise<void>>()
   readonly counts: ReportCounts = { sent: 0, answered: 0 }
+  /** Times of the next VMs. */
+  life: VmLife = LIFE
 
   private constructor() {
     this.#server = createServer((request, response) => {
@@ -128,13 +138,14 @@ export class SimulatedCloud {
     const known = this.#vms.get(request.name)
     if (known !== undefined) return known.vm
     const started = this.#add(request)
+    const { bootSeconds, pullSeconds } = this.life
     this.#live(started, async (signal) => {
-      await waitUnlessAborted(systemClock, BOOT_SECONDS, signal)
+      await waitUnlessAborted(systemClock, bootSeconds, signal)
       const agent = new SimulatedAgent(configIn(request.userData), await generateAgentKeys(), {
         counts: this.counts,
         sequence: 0,
       })
-      await agent.run(signal)
+      await agent.run(pullSeconds, signal)
     })
     return started.vm
   }
@@ -174,18 +185,33 @@ class SimulatedAgent {
   }
 
   /** Runs a whole life. Resolves when the finish is stored, or the VM must end. */
-  async run(signal: AbortSignal): Promise<void> {
+  async run(pullSeconds: number, signal: AbortSignal): Promise<void> {
     const about = { version: AGENT_VERSION, runtime: "docker" }
     const registered = await this.#persist(() => this.#client.register(about), signal)
     if (registered === undefined) return await this.#client.close()
     const { run } = await openOrder(registered.order, this.#encryption)
+    await waitUnlessAborted(systemClock, pullSeconds, signal)
     const startTime = timestamp(systemClock.now())
     const seconds = secondsOf(run)
     if (seconds === undefined) return await this.beat(startTime, registered.heartbeatSeconds, signal)
-    await this.#report({ startTime }, signal)
-    await waitUnlessAborted(systemClock, seconds, signal)
+    await this.#runFor(seconds, { startTime, heartbeatSeconds: registered.heartbeatSeconds }, signal)
     await this.#persist(() => this.#client.sendLog(0, Buffer.from("done\n")), signal)
     await this.#finish(startTime, "Succeeded", signal)
+  }
+
+  /** Reports the start, and then at intervals while the container runs. */
+  async #runFor(
+    seconds: number,
+    { startTime, heartbeatSeconds }: { startTime: string; heartbeatSeconds: number },
+    signal: AbortSignal,
+  ): Promise<void> {
+    for (let left = seconds; ; ) {
+      const answer = await this.#report({ startTime }, signal)
+      const next = Math.min(left, answer?.heartbeatSeconds ?? heartbeatSeconds)
+      await waitUnlessAborted(systemClock, next, signal)
+      left -= next
+      if (left <= 0 || signal.aborted) return
+    }
   }
 
   /** Reports at intervals until the container must stop, or the VM must end. */

@@ -19,8 +19,9 @@ const LAUNCHES_PER_MINUTE = 1_000_000
 
 const text = { type: "string", default: "" } as const
 const { values } = parseArgs({
-  options: { kubeconfig: text, "gateway-url": text, "cloud-url": text, "metrics-port": text },
+  options: { kubeconfig: text, "gateway-url": text, "cloud-url": text, "metrics-port": text, retention: text },
 })
+const { retention } = values
 const stop = new AbortController()
 process.on("SIGTERM", () => stop.abort())
 const pool = new Pool(values["cloud-url"], { connections: 32 })
@@ -40,6 +41,7 @@ const operator = await startOperator(
     ownAccounts: [],
     architectures: ["amd64"],
     launchesPerMinute: LAUNCHES_PER_MINUTE,
+    ...(retention !== "" && { retentionSeconds: Number(retention) }),
     logger: createLogger({ level: "warn", name: "operator" }),
   },
   stop.signal,

@@ -1,4 +1,4 @@
-// Runs benchmarks: `npm run bench` runs all, `npm run bench -- NAME` one. With --json standard output is one object,
+// Runs benchmarks: `npm run bench` runs all, `npm run bench -- NAME` one, `npm run bench:long` all at their full sizes. With --json standard output is one object,
 // `{name, rows: [{what, ours, peer, ratio, goal, reached}], spread, machine}`. `scripts/performance.ts` writes the
 // tables of docs/performance.md from the object of a run of all. Exits with 1 if a goal is missed or a benchmark
 // failed, with 2 on a wrong command line. --sizes and --seconds make a quick run, whose figures are no results.
@@ -23,6 +23,8 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   cron: () => import("../bench/cron.ts"),
   aws: () => import("../bench/aws.ts"),
   throughput: () => import("../bench/throughput.ts"),
+  steady: () => import("../bench/steady.ts"),
+  life: async () => ({ run: (await import("../bench/steady.ts")).life }),
   scale: () => import("../bench/scale.ts"),
   peer: () => import("../bench/peer-jobs.ts"),
 }
@@ -40,13 +42,18 @@ const SHORTENED: Record<string, string[]> = {
   throughput: ["--sizes", "1000"],
   scale: ["--sizes", "3000,10000", "--seconds", "90"],
   peer: ["--sizes", "500"],
+  steady: ["--sizes", "8", "--seconds", "45"],
 }
+
+/** Benchmarks that `npm run bench` leaves to `npm run bench:long`: one takes eight minutes at any size. */
+const LONG: readonly string[] = ["life"]
 
 /** Row of a benchmark that failed. */
 const FAILED: BenchRow = { what: "runs to its end", ours: 0, peer: 1, ratio: 0, goal: 1, reached: false }
 
 const options = {
   json: { type: "boolean" },
+  long: { type: "boolean" },
   sizes: { type: "string" },
   seconds: { type: "string" },
   profile: { type: "string" },
@@ -59,7 +66,7 @@ for (const [signal, number] of [
 ] as const)
   process.on(signal, () => process.exit(128 + number))
 
-const { name, json = false, ...settings } = commandLine()
+const { name, json = false, long = false, ...settings } = commandLine()
 const report = name === "all" ? await runAll() : await runOne(name)
 if (json) console.log(JSON.stringify(report))
 else print(report)
@@ -83,7 +90,7 @@ async function runOne(bench: string): Promise<BenchReport> {
 async function runAll(): Promise<BenchReport> {
   const rows: BenchRow[] = []
   const spread: BenchResult["spread"] = {}
-  for (const bench of Object.keys(BENCHES)) {
+  for (const bench of Object.keys(BENCHES).filter((each) => long || !LONG.includes(each))) {
     const startedAt = performance.now()
     console.error(`\n${bench}:`)
     const result = await runApart(bench)
@@ -96,7 +103,7 @@ async function runAll(): Promise<BenchReport> {
 
 /** Runs one benchmark; undefined if it failed. Its output explains why on standard error. */
 async function runApart(bench: string): Promise<BenchReport | undefined> {
-  const args = [import.meta.filename, bench, "--json", ...(SHORTENED[bench] ?? [])]
+  const args = [import.meta.filename, bench, "--json", ...(long ? [] : (SHORTENED[bench] ?? []))]
   const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] })
   const end = (): void => void child.kill("SIGTERM")
   process.once("exit", end)
@@ -126,8 +133,8 @@ function commandLine() {
   }
   const names = Object.keys(BENCHES).join(", ")
   console.error(
-    "usage: npm run bench -- [NAME] [--json] [--sizes N,N] [--seconds N] [--profile DIR], " +
-      `where NAME is one of: ${names}; without NAME all are run`,
+    "usage: npm run bench -- [NAME] [--json] [--long] [--sizes N,N] [--seconds N] [--profile DIR], " +
+      `where NAME is one of: ${names}; without NAME all are run, shortened without --long`,
   )
   return process.exit(2)
 }

@@ -1,6 +1,6 @@
 import { readdir, readFile, writeFile } from "node:fs/promises"
 import { join } from "node:path"
-import { type TallyFile, type TallyRow, VIOLATIONS } from "../test/faults/tally.ts"
+import { shareOf, type TallyFile, type TallyRow, VIOLATIONS } from "../test/faults/tally.ts"
 
 /** Writes the tables of docs/reliability.md from the results of the fault suites' long runs. */
 
@@ -22,9 +22,12 @@ const after = rest?.split(END)[1]
 if (before === undefined || after === undefined) throw new Error(`${PAGE} needs the lines ${BEGIN} and ${END}`)
 await writeFile(PAGE, `${before}${BEGIN}\n\n${tallies.map(section).join("\n")}\n${END}${after}`)
 
-function section({ title, seed, rows }: TallyFile): string {
+function section(file: TallyFile): string {
+  const { title, seed, rows, points = 0 } = file
+  const share =
+    file.slices === undefined ? "" : ` Tried: ${shareOf(file).toFixed(1)} % of ${points.toLocaleString("en")} faults.`
   const lines = [HEADINGS, HEADINGS.map(() => "---"), ...rows.map(cells)]
-  return `### ${title}\n\nSeed ${seed}.\n\n${lines.map((line) => `| ${line.join(" | ")} |`).join("\n")}\n`
+  return `### ${title}\n\nSeed ${seed}.${share}\n\n${lines.map((line) => `| ${line.join(" | ")} |`).join("\n")}\n`
 }
 
 function cells(row: TallyRow): string[] {

@@ -22,10 +22,11 @@ import { cachedCredentials } from "./controllers/connection/credentials.ts"
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "./controllers/connection/options.ts"
 import { createRetirementController, type RetirementOptions } from "./controllers/connection/retirement.ts"
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
+import { limitsHistory } from "./controllers/cronjob/jobs.ts"
 import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/options.ts"
 import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { CopyGuard } from "./controllers/installation/copy-guard.ts"
-import { createJobController } from "./controllers/job/controller.ts"
+import { createJobController, type JobControl } from "./controllers/job/controller.ts"
 import { HistoryPruner } from "./controllers/job/history.ts"
 import { jobIndexes } from "./controllers/job/options.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
@@ -33,6 +34,7 @@ import { LAUNCHES } from "./controllers/launch/options.ts"
 import { createOrganizationController } from "./controllers/organization/controller.ts"
 import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/options.ts"
+import { checkSelection, SettledJobs, UNSETTLED } from "./controllers/settled-jobs.ts"
 import { createStatementController } from "./controllers/statement/controller.ts"
 import { STATEMENT_INDEXES, STATEMENTS } from "./controllers/statement/options.ts"
 import { VmImages } from "./controllers/vm-images.ts"
@@ -53,6 +55,7 @@ import { resourceOf } from "./kube/resource.ts"
 import { PROJECT_LIMITS, type Quota } from "./limits/project-limits.ts"
 import { Usage } from "./limits/usage.ts"
 import type { KubeOptions, OperatorOptions } from "./options.ts"
+import { JOB_DEFAULTS } from "./placement/settings.ts"
 import { type Running, serveOperations } from "./program.ts"
 import { imageReader } from "./registries/manifests.ts"
 import type { Controller } from "./runtime/controller.ts"
@@ -88,6 +91,8 @@ export interface OperatorParts {
   images?: Pick<ImageSettings, "limitSeconds">
   /** Between two lists of the VMs of an account. Default: the interval for public clouds. */
   observeSeconds?: number
+  /** Time for which the records of ended VMs are kept. Default: the launch controller's own. */
+  retentionSeconds?: number
   /** Times of the leader's lease. Default: the elector's own. */
   leaseTimes?: Pick<LeaderElectorOptions, "leaseSeconds" | "renewDeadlineSeconds" | "retrySeconds">
   /** Delays before former sealing keys are deleted. Default: the controller's own. */
@@ -110,18 +115,11 @@ type Options = Omit<OperatorOptions, "kubeconfig" | "logLevel">
 export async function startOperator(options: Options, parts: OperatorParts, stop: AbortSignal): Promise<Running> {
   const { systemNamespace } = options
   const { client, leaseTimes, logger, clock = systemClock } = parts
-  const installation = await ensureInstallation(client, systemNamespace)
-  await ensureSealingKeys(client, systemNamespace)
-  if (parts.identity !== undefined) await ensureIdentityKeys(client, systemNamespace)
+  const installation = await prepare(options, parts)
   const identity = `${hostname()}-${randomUUID()}`
-  const lease = { namespace: systemNamespace, name: OPERATOR_LEASE }
   const elector = new LeaderElector({
-    client,
-    lease,
-    identity,
+    ...{ client, lease: { namespace: systemNamespace, name: OPERATOR_LEASE }, identity, clock, logger },
     annotation: ANNOTATIONS.readsHeartbeats,
-    clock,
-    logger,
     ...leaseTimes,
   })
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, clock, logger })
@@ -131,20 +129,22 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   const sealer = storedKeysSealer(client, systemNamespace)
   const fence = fenceOf(elector)
   const quota = { limits: { ...PROJECT_LIMITS, ...options.projectLimits }, usage: new Usage(caches, clock) }
-  const base = { client, clock, recorder, heartbeatTimes, logger }
+  const settled = settledJobs({ client, clock, logger, fence }, { options, caches, quota })
+  const base = { client, clock, recorder, heartbeatTimes, settled, logger }
   const identityIssuer = parts.identity?.issuer
   const installed: Installed = { options, parts, installation, caches, base, sealer, identityIssuer, fence, quota }
   const guard = copyGuard(installed, elector)
   const accounts = connectedAccounts(installed)
+  const jobControl = jobController(installed, accounts)
   const launchControl = launchController(installed, accounts)
   const refresher = priceRefresher(installed, watches)
   const metrics = createMetrics("operator")
   const onPruned = measureStorage(metrics, { quota, isLeading: () => manager.readiness().leading })
-  const pruner = new HistoryPruner({ client, jobs: caches.jobs.store, quota, fence, clock, logger, onPruned })
+  const pruner = new HistoryPruner({ ...base, jobs: caches.jobs.store, quota, fence, onPruned })
   const manager = new Manager({
     reflectors: [...Object.values(caches), ...Object.values(watches ?? {})],
     controllers: [
-      jobController(installed, accounts),
+      jobControl.controller,
       launchControl.controller,
       statementController(installed),
       cronJobController(installed),
@@ -152,7 +152,9 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
       ...connectionControllers(installed),
     ],
     leaderTasks: [
+      ...jobControl.leaderTasks,
       ...launchControl.leaderTasks,
+      (signal) => settled.run(signal),
       (signal) => pruner.run(signal),
       (signal) => guard.run(signal),
       ...(refresher ? [(signal: AbortSignal) => refresher.run(signal)] : []),
@@ -171,6 +173,18 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   return { ended, metricsUrl: operations?.url }
 }
 
+/** Checks the cluster, and creates the objects that an installation has once. @throws Error if the cluster is too old */
+async function prepare(
+  { systemNamespace, watchNamespace }: Options,
+  { client, identity }: OperatorParts,
+): Promise<Installation> {
+  await checkSelection(client, watchNamespace)
+  const installation = await ensureInstallation(client, systemNamespace)
+  await ensureSealingKeys(client, systemNamespace)
+  if (identity !== undefined) await ensureIdentityKeys(client, systemNamespace)
+  return installation
+}
+
 /** Everything that more than one controller is constructed from. */
 interface Installed {
   options: Options
@@ -182,6 +196,7 @@ interface Installed {
     clock: Clock
     recorder: EventRecorder
     heartbeatTimes: HeartbeatTimes
+    settled: SettledJobs
     logger: Logger
   }
   sealer: Sealer
@@ -213,7 +228,8 @@ function operatorCaches(
   base: { client: KubeClient; logger: Logger },
   { systemNamespace, watchNamespace: namespace }: Pick<KubeOptions, "systemNamespace" | "watchNamespace">,
 ) {
-  const jobs = { resource: resourceOf<StoredJob>(JOB), namespace, indexes: { ...cronJobIndexes, ...jobIndexes } }
+  const indexes = { ...cronJobIndexes, ...jobIndexes }
+  const jobs = { resource: resourceOf<StoredJob>(JOB), namespace, ...UNSETTLED, indexes }
   const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
   return {
     jobs: new Reflector<StoredJob>({ ...base, ...jobs }),
@@ -237,6 +253,24 @@ function operatorCaches(
     bindings: new Reflector({ ...base, ...BINDING_CACHE, namespace }),
     heartbeats: new Reflector({ ...base, ...HEARTBEATS_CACHE, namespace: IDENTITIES_NAMESPACE }),
   }
+}
+
+/** Constructs the record of the jobs that the caches don't have. */
+function settledJobs(
+  base: { client: KubeClient; clock: Clock; logger: Logger; fence: Fence },
+  { options, caches, quota }: Pick<Installed, "options" | "caches" | "quota">,
+): SettledJobs {
+  const limitsHistoryOf = (uid: string) => {
+    const cronJob = caches.cronJobs.store.getByUid(uid)
+    return cronJob !== undefined && limitsHistory(cronJob)
+  }
+  return new SettledJobs({
+    ...base,
+    namespace: options.watchNamespace,
+    ttlSeconds: JOB_DEFAULTS.ttlSeconds,
+    limitsHistory: limitsHistoryOf,
+    usage: quota.usage,
+  })
 }
 
 /** Constructs what jobs and Launches need of accounts: a project's connections, and accounts without one. */
@@ -278,7 +312,7 @@ type Accounts = ReturnType<typeof connectedAccounts>
 function jobController(
   { options, parts, installation, caches, base, fence, quota }: Installed,
   accounts: Accounts,
-): Controller {
+): JobControl {
   const { systemNamespace, gatewayUrl, agentImage } = options
   const { offers, architectures, launchesPerMinute } = parts
   const { images, readImage, buckets, launchAccounts, copyCredentials, vmImages } = accounts
@@ -313,7 +347,7 @@ function jobController(
 }
 
 function launchController({ options, parts, installation, caches, base, fence }: Installed, accounts: Accounts) {
-  const { observeSeconds } = parts
+  const { observeSeconds, retentionSeconds } = parts
   return createLaunchController({
     ...base,
     jobs: caches.jobs,
@@ -327,6 +361,7 @@ function launchController({ options, parts, installation, caches, base, fence }:
     userData: (launch) => userDataOf(launch, installation.bootstrapKey),
     garbageCollection: { accounts: accounts.inUse },
     ...(observeSeconds && { observeSeconds }),
+    ...(retentionSeconds && { settings: { retentionSeconds } }),
   })
 }
 
@@ -398,7 +433,7 @@ function priceRefresher(
 
 /** Registers the operator's metrics and health, and serves them. */
 function serveMetrics(
-  { options, caches, base: { client } }: Installed,
+  { options, caches, base: { client, settled } }: Installed,
   {
     metrics,
     manager,
@@ -418,7 +453,7 @@ function serveMetrics(
   measureCaches(metrics, Object.values(caches))
   measureLeadership(metrics, "berth-operator", isLeading)
   measureCopy(metrics, () => guard.fault() !== undefined)
-  measureJobs(metrics, { ...caches, isLeading })
+  measureJobs(metrics, { ...caches, settled, isLeading })
   if (refresher !== undefined) measurePrices(metrics, { ages: () => refresher.ages(), isLeading })
   const health = new Health()
   health.addReadyCheck("caches", () => manager.readiness().reasons.join("; ") || undefined)

@@ -23,7 +23,7 @@ const SUBMISSION_ID = /^(.+)\/[-\w]{22}$/
  * Greatest age of ANNOTATIONS.createdAt when the API server creates the Job, seconds. It exceeds the longest time that
  * a request can take. An older one is the creation of another Job.
  */
-const GREATEST_AGE_SECONDS = 600
+export const GREATEST_AGE_SECONDS = 600
 
 /** Greatest difference between the clocks of façade and API server with which a submission is recorded, seconds. */
 const GREATEST_DIFFERENCE_SECONDS = 60

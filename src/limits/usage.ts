@@ -77,6 +77,11 @@ export class Usage {
     connections.onChange((change) => this.#change("connections", change))
   }
 
+  /** Adds bytes of ended jobs that are not in the caches; negative: removes them. */
+  addEnded(namespace: string, bytes: number): void {
+    this.#add({ kind: "jobs", namespace, bytes, isEnded: true }, 1)
+  }
+
   /** Returns the use of a namespace's limits. */
   of(namespace: string): Readonly<NamespaceUsage> {
     return this.#namespaces.get(namespace)?.usage ?? NOTHING

@@ -1,19 +1,22 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client"
-import { JOB_PHASES, type StoredJob } from "../apis/job.ts"
+import { JOB_PHASES, type JobPhase, type StoredJob } from "../apis/job.ts"
 import { BOOT_FAILURES, FINISH_REASONS, isOver, LOSSES, pricesOf, REFUSALS, type StoredLaunch } from "../apis/launch.ts"
 import { sumOfParts } from "../apis/price.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
 
 export interface MeasuredObjects {
+  /** Cache of the unsettled jobs. */
   jobs: Pick<Reflector<StoredJob>, "store">
+  /** Settled jobs, which are counted by sweeps. */
+  settled: { phases(): ReadonlyMap<JobPhase, number> }
   launches: Pick<Reflector<StoredLaunch>, "store" | "onChange">
   /** Returns true in the leader. Only the leader reports, so that sums over replicas are right. */
   isLeading: () => boolean
 }
 
 /** Adds the metrics of jobs, VMs and their cost. No label has names that users choose. */
-export function measureJobs(registry: Registry, { jobs, launches, isLeading }: MeasuredObjects): void {
+export function measureJobs(registry: Registry, { jobs, settled, launches, isLeading }: MeasuredObjects): void {
   new Gauge({
     name: "berth_jobs",
     help: "Jobs by phase.",
@@ -22,7 +25,7 @@ export function measureJobs(registry: Registry, { jobs, launches, isLeading }: M
     collect() {
       this.reset()
       if (!isLeading()) return
-      for (const phase of JOB_PHASES) this.set({ phase }, 0)
+      for (const phase of JOB_PHASES) this.set({ phase }, settled.phases().get(phase) ?? 0)
       for (const { status } of jobs.store.list()) this.inc({ phase: status?.phase ?? "queued" })
     },
   })

@@ -4,8 +4,8 @@ import type { Cloud } from "../../src/cloud/cloud.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
+import { inParallel } from "../../src/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { inParallel } from "../in-parallel.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "./harness.ts"
 
 const newHarness = controllerHarnesses()

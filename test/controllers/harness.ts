@@ -10,7 +10,9 @@ import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
 import { HistoryPruner } from "../../src/controllers/job/history.ts"
 import { jobIndexes } from "../../src/controllers/job/options.ts"
+import type { TakeOverSettings } from "../../src/controllers/job/take-over.ts"
 import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
+import { SettledJobs, UNSETTLED } from "../../src/controllers/settled-jobs.ts"
 import { createStatementController } from "../../src/controllers/statement/controller.ts"
 import { STATEMENT_INDEXES, STATEMENTS } from "../../src/controllers/statement/options.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
@@ -22,10 +24,10 @@ import { resourceOf } from "../../src/kube/resource.ts"
 import type { Store } from "../../src/kube/store.ts"
 import { PROJECT_LIMITS, type ProjectLimits } from "../../src/limits/project-limits.ts"
 import { Usage } from "../../src/limits/usage.ts"
-import type { JobSettings } from "../../src/placement/settings.ts"
+import { JOB_DEFAULTS, type JobSettings } from "../../src/placement/settings.ts"
 import { Controller, watches } from "../../src/runtime/controller.ts"
+import { inParallel } from "../../src/runtime/in-parallel.ts"
 import { Manager } from "../../src/runtime/manager.ts"
-import { inParallel } from "../in-parallel.ts"
 import { AgentReports } from "./agent-reports.ts"
 import { OFFERS } from "./builders.ts"
 import { harnessesOf, NamespaceHarness, quiet } from "./namespace-harness.ts"
@@ -56,6 +58,8 @@ export interface OperatorOptions {
   market?: { offers: readonly Offer[]; account: CloudAccount }
   /** Seconds between two lists of the VMs. Default 0.05. */
   observeSeconds?: number
+  /** Pace of taking over the ended jobs of a former version. */
+  takeOver?: Partial<TakeOverSettings>
   /** Minimum age of an orphaned VM that is terminated, in seconds. */
   youngSeconds?: number
 }
@@ -98,7 +102,9 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     }
     const { namespace, clock } = this
     const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet, clock })
-    const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace, indexes: jobIndexes, logger: quiet })
+    const jobs = new Reflector<StoredJob>({
+      ...{ client, resource: JOBS, namespace, ...UNSETTLED, indexes: jobIndexes, logger: quiet },
+    })
     const launches = new Reflector<StoredLaunch>({
       client,
       resource: LAUNCHES,
@@ -111,7 +117,13 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       ...{ client, resource: STATEMENTS, namespace, indexes: STATEMENT_INDEXES, logger: quiet },
     })
     const { limits, caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
-    const shared = { client, jobs, launches, statements, fence, clock, recorder, logger: quiet }
+    const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf(jobs, clock) }
+    const settled = new SettledJobs({
+      ...{ client, namespace, fence, clock, logger: quiet, limitsHistory: () => false },
+      ...{ ttlSeconds: JOB_DEFAULTS.ttlSeconds, sweepSeconds: 0.5, expireSeconds: 0.1 },
+      ...(quota && { usage: quota.usage }),
+    })
+    const shared = { client, jobs, settled, launches, statements, fence, clock, recorder, logger: quiet }
     const launchControl = createLaunchController({
       ...shared,
       systemNamespace: namespace,
@@ -126,10 +138,8 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
         ...(youngSeconds !== undefined && { minAgeSeconds: youngSeconds }),
       },
     })
-    const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf(jobs, clock) }
-    const pruner =
-      quota && new HistoryPruner({ client, jobs: jobs.store, quota, fence, clock, logger: quiet, intervalSeconds: 0.1 })
-    const jobController = createJobController({
+    const pruner = quota && new HistoryPruner({ ...shared, jobs: jobs.store, quota, intervalSeconds: 0.1 })
+    const jobOptions = {
       ...shared,
       ...(caps && { caps: () => caps }),
       ...(quota && { quota }),
@@ -137,15 +147,21 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       offers: fixedOffers(market.offers),
       launchAccounts: { of: options.launchAccounts ?? (() => [{ cloud: market.account.cloud }]) },
       settings: { settleSeconds, ...options.settings },
-    })
+    }
+    const jobControl = createJobController(jobOptions, { intervalSeconds: 0.5, ...options.takeOver })
     const manager = new Manager({
       reflectors: [jobs, launches, statements],
       controllers: [
-        jobController,
+        jobControl.controller,
         launchControl.controller,
         createStatementController({ ...shared, systemNamespace: namespace }),
       ],
-      leaderTasks: [...launchControl.leaderTasks, ...(pruner ? [(end: AbortSignal) => pruner.run(end)] : [])],
+      leaderTasks: [
+        ...jobControl.leaderTasks,
+        ...launchControl.leaderTasks,
+        (end: AbortSignal) => settled.run(end),
+        ...(pruner ? [(end: AbortSignal) => pruner.run(end)] : []),
+      ],
       logger: quiet,
       drainSeconds: 1,
     })

@@ -5,9 +5,9 @@ import { isOver } from "../../src/apis/launch.ts"
 import { submissionId } from "../../src/apis/origin.ts"
 import { TransientError } from "../../src/cloud/errors.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
+import { inParallel } from "../../src/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
-import { inParallel } from "../in-parallel.ts"
 import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
 
 const newHarness = controllerHarnesses()

@@ -1,9 +1,12 @@
 import { expect, test } from "vitest"
-import { JOB_FINALIZER } from "../../src/apis/job.ts"
+import { timestamp } from "../../src/apis/clock.ts"
+import { JOB_FINALIZER, type JobSpec } from "../../src/apis/job.ts"
 import { launchName } from "../../src/apis/launch.ts"
-import { LABELS } from "../../src/apis/meta.ts"
+import { ANNOTATIONS, LABELS } from "../../src/apis/meta.ts"
 import { release } from "../../src/controllers/job/actions.ts"
 import type { JobControllerOptions } from "../../src/controllers/job/options.ts"
+import { checkSelection } from "../../src/controllers/settled-jobs.ts"
+import { SECRETS } from "../../src/kube/core.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import type { ReconcileContext } from "../../src/runtime/controller.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -65,23 +68,103 @@ test("a job keeps its finalizer if it has a Launch that the cache does not show"
   expect((await releaseAt(2))?.metadata.finalizers ?? []).toEqual([])
 })
 
-test("a job that ended in a former version keeps its finalizer, and is deleted on request or after its TTL", async () => {
-  const harness = await newHarness()
-  const names = ["on-request", "expired", "kept"]
+/** Creates jobs that ended in a former version: with a finalizer, and not settled. */
+async function endedBefore(harness: ControllerHarness, names: readonly string[], spec: Partial<JobSpec> = {}) {
   for (const name of names) {
-    const ttlSecondsAfterFinished = name === "expired" ? 60 : 3600
-    const job = await harness.submit(name, { ttlSecondsAfterFinished }, { finalizers: [JOB_FINALIZER] })
+    const job = await harness.submit(name, spec, { finalizers: [JOB_FINALIZER] })
     const completionTime = job.metadata.creationTimestamp
     const status = { phase: "succeeded", completionTime, cost: { actualUsd: 0 } } as const
     await harness.client.replaceStatus(JOBS, { ...job, status })
   }
-  harness.operator()
+}
+
+test("a job that ended in a former version is deleted on request or after its TTL", async () => {
+  const harness = await newHarness()
+  await endedBefore(harness, ["on-request", "expired"], { ttlSecondsAfterFinished: 60 })
+  await endedBefore(harness, ["kept"])
+  // Nothing is settled in this time.
+  harness.operator({ takeOver: { intervalSeconds: 3600, jobsPerSecond: 0 } })
   await harness.delete("on-request")
   await eventually(async () => expect(await stored(harness, "on-request")).toBeUndefined())
   expect(await stored(harness, "expired")).toBeDefined()
   harness.clock.advance(61)
   await eventually(async () => expect(await stored(harness, "expired")).toBeUndefined())
   expect((await harness.job("kept")).metadata.finalizers).toEqual([JOB_FINALIZER])
+})
+
+test("jobs that ended in a former version are settled, leave the cache, and are deleted after their TTL", async () => {
+  const harness = await newHarness()
+  const names = Array.from({ length: 40 }, (_, at) => `ended-${at}`)
+  await endedBefore(harness, names, { ttlSecondsAfterFinished: 60 })
+  await endedBefore(harness, ["kept"])
+  const operator = harness.operator({ takeOver: { jobsPerSecond: 100 } })
+  await eventually(async () => {
+    const { items } = await harness.client.list(JOBS, { namespace: harness.namespace })
+    expect(items.map(({ metadata, status }) => [metadata.finalizers ?? [], status?.settled])).toEqual(
+      Array.from({ length: 41 }, () => [[], true]),
+    )
+  })
+  await eventually(() => expect(operator.jobs.size).toBe(0))
+  harness.clock.advance(61)
+  await eventually(async () => {
+    const left = await harness.client.list(JOBS, { namespace: harness.namespace })
+    expect(left.items.map(({ metadata }) => metadata.name)).toEqual(["kept"])
+  })
+})
+
+test("a next leader deletes settled jobs after their TTL, by their present version", async () => {
+  const harness = await newHarness()
+  const first = harness.operator()
+  for (const name of ["expires", "extended", "stuck"]) await harness.submit(name, { ttlSecondsAfterFinished: 60 })
+  for (const name of ["expires", "extended", "stuck"]) await harness.cancel(name)
+  await eventually(async () => {
+    const all = await harness.client.list(JOBS, { namespace: harness.namespace })
+    expect(all.items.map(({ status }) => status?.settled)).toEqual([true, true, true])
+  })
+  await first.stop()
+  const ref = (name: string) => ({ namespace: harness.namespace, name })
+  await harness.client.patch(JOBS, ref("stuck"), { merge: { metadata: { finalizers: [JOB_FINALIZER] } } })
+  await harness.delete("stuck")
+  harness.operator()
+  // A tool put the finalizer back. Without an operator that looks, the deletion would never end.
+  await eventually(async () => expect(await stored(harness, "stuck")).toBeUndefined())
+  await harness.client.patch(JOBS, ref("extended"), { merge: { spec: { ttlSecondsAfterFinished: 3600 } } })
+  harness.clock.advance(61)
+  await eventually(async () => expect(await stored(harness, "expires")).toBeUndefined())
+  expect(await stored(harness, "extended")).toBeDefined()
+})
+
+test("the oldest settled jobs of a full project are deleted", async () => {
+  const harness = await newHarness()
+  const args = ["x".repeat(16_000)]
+  for (let at = 0; at < 70; at++) {
+    const job = await harness.submit(`old-${at}`, { args })
+    const completionTime = timestamp(new Date(Date.parse(job.metadata.creationTimestamp) + at * 1000))
+    const status = { phase: "succeeded", completionTime, cost: { actualUsd: 0 }, settled: true } as const
+    await harness.client.replaceStatus(JOBS, { ...job, status })
+  }
+  harness.operator({ limits: { projectMib: 1 } })
+  await eventually(async () => {
+    const { items } = await harness.client.list(JOBS, { namespace: harness.namespace })
+    const left = items.map(({ metadata }) => Number(metadata.name.slice(4))).sort((a, b) => a - b)
+    expect(left.length).toBeLessThan(62)
+    expect(left.length).toBeGreaterThan(50)
+    expect(left.at(-1)).toBe(69)
+    expect(left[0]).toBe(70 - left.length)
+  })
+})
+
+test("a copy of a settled job is held, although the original never had a Launch", async () => {
+  const harness = await newHarness()
+  const operator = harness.operator({ launchAccounts: () => [] })
+  const submission = `${harness.installation}/${"A".repeat(22)}`
+  const annotations = { [ANNOTATIONS.createdAt]: new Date().toISOString(), [ANNOTATIONS.submission]: submission }
+  await harness.submit("original", {}, { annotations, finalizers: [JOB_FINALIZER] })
+  await harness.cancel("original")
+  await eventually(async () => expect((await harness.job("original")).status?.settled).toBe(true))
+  await eventually(() => expect(operator.jobs.size).toBe(0))
+  await harness.submit("copy", {}, { annotations, finalizers: [JOB_FINALIZER] })
+  await eventually(async () => expect((await harness.job("copy")).status?.reason).toBe("Held"))
 })
 
 test("the records of settled jobs are deleted together after the retention, and no others", async () => {
@@ -107,4 +190,34 @@ test("the records of settled jobs are deleted together after the retention, and 
     expect((await harness.launches()).map(({ spec }) => spec.job.name)).toEqual(["three"])
   })
   expect((await client.list(JOBS, { namespace })).items).toHaveLength(3)
+})
+
+test("no VM ends because its job leaves the selection", async () => {
+  const harness = await newHarness()
+  const operator = harness.operator()
+  await harness.submit("job")
+  await eventually(async () => {
+    await harness.agentsStep("run")
+    expect((await harness.job("job")).status?.phase).toBe("running")
+  })
+  // Only Berth writes a status. It is written here, because a job that runs never leaves the selection otherwise.
+  const ref = { namespace: harness.namespace, name: "job" }
+  await harness.client.patchStatus(JOBS, ref, { merge: { status: { settled: true } } })
+  await eventually(() => expect(operator.jobs.size).toBe(0))
+  harness.clock.advance(30)
+  const { metadata } = await harness.liveLaunch()
+  await harness.report(metadata.name, () => ({ retryCount: 1 }))
+  await operator.caughtUp()
+  expect(harness.cloud.alive).toHaveLength(1)
+  expect((await harness.liveLaunch()).spec.ended ?? false).toBe(false)
+})
+
+test("an API server that can't select jobs by status.settled is reported with the versions that can", async () => {
+  const { client, namespace } = await newHarness()
+  await expect(checkSelection(client, namespace)).resolves.toBeUndefined()
+  // A kind without that field.
+  const without = {
+    list: (_: unknown, options: object) => client.list(SECRETS, { ...options, namespace }),
+  } as unknown as typeof client
+  await expect(checkSelection(without)).rejects.toThrow(/status\.settled.*Kubernetes 1\.31 or newer/)
 })

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { JOBS } from "../../src/facade/caches.ts"
 import type { JobCancellations } from "../../src/facade/jobs/cancellations.ts"
+import { inParallel } from "../../src/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { inParallel } from "../in-parallel.ts"
 import { applyJob, caller, type Replica, startReplica, testFixture } from "./harness.ts"
 
 const JOB_COUNT = 10_000

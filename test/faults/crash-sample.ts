@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto"
 import type { Fault, Point } from "./crash-gate.ts"
 import type { InjectedFault } from "./crash-run.ts"
+import type { Slice } from "./effort.ts"
 
 /** Returns the faults other than pauses that are possible at a call. After a lost answer, a read is only repeated. */
 export function deathsAt({ effect }: Point): Fault[] {
@@ -23,15 +24,25 @@ function isBackground(call: string): boolean {
   return /Event|Lease/.test(call)
 }
 
+/**
+ * Returns the faults of a slice, always the same ones for a seed. Each slice has some of all calls, so it is a sample of
+ * all. Together the slices have each fault once.
+ */
+export function faultsOf({ number, of }: Slice, injections: readonly InjectedFault[], seed: string): InjectedFault[] {
+  return injections.filter((injected) => Number.parseInt(lotOf(injected, seed).slice(0, 8), 16) % of === number - 1)
+}
+
+function lotOf({ point, fault }: InjectedFault, seed: string): string {
+  return createHash("sha256")
+    .update(JSON.stringify([seed, point.call, point.nth, fault]))
+    .digest("hex")
+}
+
 /** Returns at most `most` of the faults, always the same ones for a seed. Reads and events are left to the long run. */
 export function sampleOf(injections: readonly InjectedFault[], most: number, seed: string): InjectedFault[] {
-  const lot = ({ point, fault }: InjectedFault): string =>
-    createHash("sha256")
-      .update(JSON.stringify([seed, point.call, point.nth, fault]))
-      .digest("hex")
   return injections
     .filter(({ point }) => point.effect !== "read" && !isBackground(point.call))
-    .map((injected) => ({ injected, lot: lot(injected) }))
+    .map((injected) => ({ injected, lot: lotOf(injected, seed) }))
     .sort((a, b) => (a.lot < b.lot ? -1 : 1))
     .slice(0, most)
     .map(({ injected }) => injected)

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { KubeClient } from "../../src/kube/client.ts"
+import { inParallel } from "../../src/runtime/in-parallel.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { inParallel } from "../in-parallel.ts"
 import { Ec2Clouds, type OpenCloudFixture, openGoogle, openLocal, openMicrosoft, openSim } from "./crash-clouds.ts"
 import { type Fault, nameOf, type Point } from "./crash-gate.ts"
 import {
@@ -13,9 +13,9 @@ import {
   type Scenario,
   type ScenarioRun,
 } from "./crash-run.ts"
-import { classOf, deathsAt, isBeginning, isUnderWay, pausesAt, sampleOf } from "./crash-sample.ts"
+import { classOf, deathsAt, faultsOf, isBeginning, isUnderWay, pausesAt, sampleOf } from "./crash-sample.ts"
 import { JOB_SCENARIOS, MONTH_END, OTHER_SCENARIOS } from "./crash-scenarios.ts"
-import { EVERYTHING, ONLY, SEED } from "./effort.ts"
+import { EVERYTHING, ONLY, SEED, SLICE, SLICE_MINUTES } from "./effort.ts"
 import { Tally } from "./tally.ts"
 
 const client = new KubeClient(kubeConfig())
@@ -49,6 +49,8 @@ async function injectAll(
   const tries = injections
     .filter(({ point, fault }) => ONLY?.test(`${scenarioRun.title}: ${fault} ${nameOf(point)}`) ?? true)
     .map((each) => async () => {
+      if (SLICE !== undefined && performance.now() > SLICE_MINUTES * 60_000) return
+      tally.tried()
       const { injected, violations, isSwept, report } = await inject(scenarioRun, baseline, each)
       if (!injected) return
       tally.count({ faults: classOf(each), on: scenarioRun.cloud }, violations)
@@ -86,7 +88,9 @@ function declareScenarios(cloud: string, open: OpenCloudFixture, scenarios: Read
         const all = points.flatMap((point) => at(point).map((fault): InjectedFault => ({ point, fault })))
         const sample = sampleOf(all, sampled[name] ?? most, `${SEED} ${scenarioRun.title}`)
         const counting = name === MONTH_END ? all.filter(isOfStatements) : []
-        const chosen = EVERYTHING ? all : [...new Set([...sample, ...counting])]
+        const part = SLICE === undefined ? all : faultsOf(SLICE, all, `${SEED} ${scenarioRun.title}`)
+        const chosen = EVERYTHING ? part : [...new Set([...sample, ...counting])]
+        tally.addPoints(all.length)
         expect(await injectAll(scenarioRun, { baseline, injections: chosen, tally })).toEqual([])
       },
       EVERYTHING ? 3_600_000 : 1_800_000,

@@ -1,6 +1,6 @@
-import { mkdir, writeFile } from "node:fs/promises"
+import { mkdir, readFile, writeFile } from "node:fs/promises"
 import { join } from "node:path"
-import { EVERYTHING, ONLY, SEED } from "./effort.ts"
+import { EVERYTHING, ONLY, SEED, SLICE } from "./effort.ts"
 
 const FOLDER = join(import.meta.dirname, "..", "..", "docs", "reliability")
 
@@ -20,7 +20,38 @@ export type TallyRow = Record<Violation, number> & {
 export interface TallyFile {
   title: string
   seed: number
+  /** Number of all faults of the suite, if slices of them can be tried. */
+  points?: number
+  /** Number of tries in each slice that was run, by `number/of`. Absent: all faults were tried. */
+  slices?: Record<string, number>
   rows: TallyRow[]
+}
+
+/**
+ * Returns the results of a slice together with those of earlier ones. Slices of another seed, or of another division, are
+ * replaced.
+ */
+export function withEarlier(now: TallyFile, before: TallyFile | undefined): TallyFile {
+  const [slice = ""] = Object.keys(now.slices ?? {})
+  const known = Object.keys(before?.slices ?? {})
+  const isSame = before?.seed === now.seed && known.every((one) => one.split("/")[1] === slice.split("/")[1])
+  if (before === undefined || !isSame || known.length === 0) return now
+  // A slice that is run again says nothing new.
+  if (known.includes(slice)) return before
+  const rows = new Map(before.rows.map((row) => [JSON.stringify([row.faults, row.on]), { ...row }]))
+  for (const row of now.rows) {
+    const key = JSON.stringify([row.faults, row.on])
+    const sum = rows.get(key)
+    if (sum === undefined) rows.set(key, row)
+    else for (const column of ["tried", ...VIOLATIONS] as const) sum[column] += row[column]
+  }
+  return { ...now, slices: { ...before.slices, ...now.slices }, rows: [...rows.values()] }
+}
+
+/** Returns the share of its faults that a suite has tried, in percent. */
+export function shareOf({ points, slices }: TallyFile): number {
+  if (points === undefined || slices === undefined) return 100
+  return (Object.values(slices).reduce((sum, tries) => sum + tries, 0) * 100) / points
 }
 
 /** Counts the violation of faults by their class. */
@@ -28,6 +59,8 @@ export class Tally {
   readonly #suite: string
   readonly #title: string
   readonly #rows = new Map<string, TallyRow>()
+  #points = 0
+  #tries = 0
 
   /** @param suite name of its file */
   constructor(suite: string, title: string) {
@@ -47,6 +80,16 @@ export class Tally {
     this.#rows.set(key, row)
   }
 
+  /** Adds faults that the suite could try. */
+  addPoints(count: number): void {
+    this.#points += count
+  }
+
+  /** Counts one try, whether or not its fault was injected. */
+  tried(): void {
+    this.#tries++
+  }
+
   get rows(): TallyRow[] {
     return [...this.#rows.values()]
   }
@@ -57,10 +100,24 @@ export class Tally {
    */
   async close(): Promise<void> {
     if (this.#rows.size === 0) return
-    const file: TallyFile = { title: this.#title, seed: SEED, rows: this.rows }
+    const slice = this.#points > 0 ? SLICE : undefined
+    const slices = slice && { points: this.#points, slices: { [`${slice.number}/${slice.of}`]: this.#tries } }
+    const file: TallyFile = { title: this.#title, seed: SEED, ...slices, rows: this.rows }
     console.log(`${this.#suite}: ${JSON.stringify(file)}`)
     if (!EVERYTHING || ONLY !== undefined) return
     await mkdir(FOLDER, { recursive: true })
-    await writeFile(join(FOLDER, `${this.#suite}.json`), `${JSON.stringify(file, undefined, 2)}\n`)
+    const path = join(FOLDER, `${this.#suite}.json`)
+    const all = slice ? withEarlier(file, await readTally(path)) : file
+    if (slice)
+      console.log(`${this.#suite}: ${shareOf(all).toFixed(1)} % of ${this.#points} faults tried by seed ${SEED}`)
+    await writeFile(path, `${JSON.stringify(all, undefined, 2)}\n`)
   }
+}
+
+async function readTally(path: string): Promise<TallyFile | undefined> {
+  const text = await readFile(path, "utf8").catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return undefined
+    throw error
+  })
+  return text === undefined ? undefined : (JSON.parse(text) as TallyFile)
 }

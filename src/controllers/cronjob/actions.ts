@@ -54,7 +54,7 @@ export async function createJob(
     const found = await findJob(name, cronJob, options)
     if (found === undefined) return { is: "outdated" }
     if (isMadeFor(found, cronJob, facts.tick)) {
-      context.wrote(options.jobs.store, found)
+      note(found, options, context)
       return { is: "created" }
     }
     options.recorder.record(cronJob, nameTakenEvent(name, jobName(cronJob, facts.tick, number + 1)))
@@ -63,6 +63,12 @@ export async function createJob(
   throw new Error(
     `all ${MOST_NAMES} names of the tick's Job, up to ${last}, are in use by other Jobs: delete one of them`,
   )
+}
+
+/** Makes a Job known to the next reconcile. A settled one is never in the cache, and without it the tick would be tried again. */
+function note(job: StoredJob, { jobs, settled }: CronJobControllerOptions, context: ReconcileContext): void {
+  if (job.status?.settled === true) settled.add(job)
+  else context.wrote(jobs.store, job)
 }
 
 /** True if the CronJob is still the version that was decided on. */

@@ -3,8 +3,15 @@ import { CANCEL_JOBS_FINALIZER, type CronJobStatus, type StoredCronJob } from ".
 import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import { keyOf, LABELS } from "../../apis/meta.ts"
 import type { Change } from "../../kube/store.ts"
-import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
+import {
+  Controller,
+  type ReconcileContext,
+  type ReconcileResult,
+  type Source,
+  watches,
+} from "../../runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../runtime/reconcile-object.ts"
+import { isSettledJob } from "../settled-jobs.ts"
 import { dropFinalizer, remove, replaceStatus } from "../writes.ts"
 import { cancelJob, createJob } from "./actions.ts"
 import { type CronJobAction, decide } from "./decide.ts"
@@ -38,7 +45,7 @@ export function createCronJobController(options: CronJobControllerOptions): Cont
   return new Controller({
     name: "cronjob",
     reconcile: (key, context) => reconcileObject(key, reconciler, context),
-    sources: [watches(cronJobs), watches(jobs, (change) => keysOf(change, options))],
+    sources: [watches(cronJobs), watches(jobs, (change) => keysOf(change, options)), settledRuns(options)],
     clock,
     logger,
     workers,
@@ -51,6 +58,18 @@ function keysOf({ old, current }: Change<StoredJob>, { cronJobs }: CronJobContro
   const isNews = old === undefined || current === undefined || hasEnded(old) !== hasEnded(current)
   const cronJob = uid === undefined || !isNews ? undefined : cronJobs.store.getByUid(uid)
   return cronJob === undefined ? [] : [keyOf(cronJob)]
+}
+
+/** Returns the CronJobs whose settled Jobs change. */
+function settledRuns({ settled, cronJobs }: CronJobControllerOptions): Source {
+  return {
+    subscribe: (add) =>
+      settled.onRuns((uid) => {
+        const cronJob = cronJobs.store.getByUid(uid)
+        if (cronJob !== undefined) add(keyOf(cronJob))
+      }),
+    whenSynced: () => Promise.resolve(),
+  }
 }
 
 function hasEnded({ status }: StoredJob): boolean {
@@ -71,7 +90,8 @@ async function act(
   const { cronJobs, jobs } = writersOf(options)
   switch (action.do) {
     case "createJob": {
-      const expectedSeconds = meanSeconds(jobsOf(cronJob, options))
+      const made = [...jobsOf(cronJob, options), ...options.settled.runsOf(cronJob.metadata.uid)]
+      const expectedSeconds = meanSeconds(made)
       const facts = { tick: action.run.tick, createdAt: creationTimes.next(), expectedSeconds }
       const creation = await createJob(cronJob, facts, options, context)
       // The status is written in the next reconcile, so that all due CronJobs get their Jobs first.
@@ -83,7 +103,8 @@ async function act(
       await cancelJob(action.job, options, context)
       return
     case "deleteJob":
-      await remove(action.job, jobs, context)
+      if (isSettledJob(action.job)) await options.settled.delete(action.job)
+      else await remove(action.job as StoredJob, jobs, context)
       return
     case "dropFinalizer":
       await dropFinalizer(cronJob, CANCEL_JOBS_FINALIZER, cronJobs, context)

@@ -6,6 +6,7 @@ import { scheduleError } from "../../apis/schedule.ts"
 import { errorsOfObject } from "../../apis/validate.ts"
 import type { EventNote } from "../../kube/events.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
+import type { JobSummary } from "../settled-jobs.ts"
 import { jobOf, latestMade, surplusJobs } from "./jobs.ts"
 import { type CronJobObservation, delaySeconds, type ScheduleState, scheduleState } from "./schedule.ts"
 import {
@@ -26,7 +27,7 @@ import {
 export type CronJobAction =
   | { do: "cancelJob"; job: StoredJob }
   | { do: "createJob"; run: Run }
-  | { do: "deleteJob"; job: StoredJob }
+  | { do: "deleteJob"; job: JobSummary }
   | { do: "dropFinalizer" }
 
 export interface CronJobDecision extends Decision<CronJobStatus, CronJobAction> {
@@ -126,17 +127,21 @@ function withStatus(
 ): CronJobDecision {
   const made = unrecorded(cronJob, observed, now)
   const status = statusOf(cronJob, { ...inputs, lastTriggered: made?.tick }, now)
-  const actions = surplusJobs(cronJob, observed.jobs).map((job): CronJobAction => ({ do: "deleteJob", job }))
+  const actions = surplusJobs(cronJob, allOf(observed)).map((job): CronJobAction => ({ do: "deleteJob", job }))
   if (isDeepStrictEqual(status, cronJob.status)) return { actions, events: [] }
   const created = made === undefined ? [] : [createdEvent(made.job)]
   return { status, actions, events: [...created, ...notInForceEvents(cronJob.status, status)] }
 }
 
 /** Returns the latest Job if the status does not have its tick yet. */
-function unrecorded({ status }: StoredCronJob, { jobs }: CronJobObservation, now: Date) {
-  const made = latestMade(jobs, now)
+function unrecorded({ status }: StoredCronJob, observed: CronJobObservation, now: Date) {
+  const made = latestMade(allOf(observed), now)
   const recorded = status?.lastTriggeredTime
   return made === undefined || (recorded !== undefined && made.tick <= new Date(recorded)) ? undefined : made
+}
+
+function allOf({ jobs, settled = [] }: CronJobObservation): JobSummary[] {
+  return [...jobs, ...settled]
 }
 
 function cancelAll(jobs: readonly StoredJob[]): CronJobAction[] {

@@ -4,6 +4,7 @@ import { LABELS } from "../../apis/meta.ts"
 import { endingIn } from "../../identity/projects.ts"
 import { ifFound } from "../../kube/errors.ts"
 import { limitForCronJobRun, limitForExisting } from "../../limits/project-limits.ts"
+import { UNSETTLED } from "../settled-jobs.ts"
 import { isMadeFor, jobName, tickOf } from "./jobs.ts"
 import { type CronJobControllerOptions, changeTimeOf, JOBS, jobsOf } from "./options.ts"
 import type { CronJobObservation } from "./schedule.ts"
@@ -12,7 +13,7 @@ import type { CronJobObservation } from "./schedule.ts"
 export async function gather(cronJob: StoredCronJob, options: CronJobControllerOptions): Promise<CronJobObservation> {
   const blocked = blockedBy(cronJob, options)
   return {
-    jobs: await findJobs(cronJob, options),
+    ...(await findJobs(cronJob, options)),
     changedAt: changeTimeOf(cronJob),
     ...(blocked !== undefined && { blocked }),
   }
@@ -30,24 +31,31 @@ function blockedBy(cronJob: StoredCronJob, options: CronJobControllerOptions): C
   return limit && { reason: CronJobReason.ProjectLimit, message: limit.message }
 }
 
-async function findJobs(cronJob: StoredCronJob, options: CronJobControllerOptions): Promise<StoredJob[]> {
+type Found = Pick<CronJobObservation, "jobs" | "settled">
+
+async function findJobs(cronJob: StoredCronJob, options: CronJobControllerOptions): Promise<Found> {
   const { metadata, spec, status } = cronJob
   if (metadata.deletionTimestamp !== undefined) {
-    return metadata.finalizers?.includes(CANCEL_JOBS_FINALIZER) ? listJobs(cronJob, options) : []
+    return { jobs: metadata.finalizers?.includes(CANCEL_JOBS_FINALIZER) ? await listJobs(cronJob, options) : [] }
   }
   const cached = jobsOf(cronJob, options)
+  // For a moment, a job may be both in the cache and settled.
+  const uids = new Set(cached.map((job) => job.metadata.uid))
+  const settled = options.settled.runsOf(metadata.uid).filter((job) => !uids.has(job.metadata.uid))
+  const known = { jobs: cached, settled }
   const { concurrencyPolicy = "Allow" } = spec
-  if (concurrencyPolicy === "Allow" || status?.lastTriggeredTime === undefined) return cached
+  if (concurrencyPolicy === "Allow" || status?.lastTriggeredTime === undefined) return known
   const last = new Date(status.lastTriggeredTime)
-  if (cached.some((job) => tickOf(job)?.getTime() === last.getTime())) return cached
+  if ([...cached, ...settled].some((job) => tickOf(job)?.getTime() === last.getTime())) return known
   // The cache of a new leader may lack the last Job of the previous leader, which may still run.
   const job = await findJob(jobName(cronJob, last), cronJob, options)
-  return job !== undefined && isMadeFor(job, cronJob, last) ? [...cached, job] : cached
+  return job !== undefined && isMadeFor(job, cronJob, last) ? { ...known, jobs: [...cached, job] } : known
 }
 
+/** Lists the Jobs of a CronJob that are not settled. */
 async function listJobs({ metadata }: StoredCronJob, { client }: CronJobControllerOptions): Promise<StoredJob[]> {
   const { namespace, uid } = metadata
-  return (await client.list(JOBS, { namespace, labelSelector: `${LABELS.cronJobUid}=${uid}` })).items
+  return (await client.list(JOBS, { namespace, labelSelector: `${LABELS.cronJobUid}=${uid}`, ...UNSETTLED })).items
 }
 
 /** Reads a Job of the CronJob's namespace live; undefined if there is none of that name. */

@@ -1,8 +1,9 @@
 import { timestamp } from "../../apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS, type StoredCronJob } from "../../apis/cronjob.ts"
-import { isTerminal, JOB, type Job, type StoredJob } from "../../apis/job.ts"
+import { isTerminal, JOB, type Job } from "../../apis/job.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
+import type { JobSummary } from "../settled-jobs.ts"
 
 /** Returns the name of a tick's Job: `<cronjob>-20260130t033000z`, and `…-<number>` from number 2 on. */
 export function jobName(cronJob: StoredCronJob, tick: Date, number = 1): string {
@@ -12,13 +13,13 @@ export function jobName(cronJob: StoredCronJob, tick: Date, number = 1): string 
 }
 
 /** Returns the tick that a Job was created for; undefined if its annotation is missing or invalid. */
-export function tickOf({ metadata }: StoredJob): Date | undefined {
+export function tickOf({ metadata }: Pick<JobSummary, "metadata">): Date | undefined {
   const tick = new Date(metadata.annotations?.[CRON_JOB_ANNOTATIONS.scheduledTime] ?? "")
   return Number.isNaN(tick.getTime()) ? undefined : tick
 }
 
 /** True if this very CronJob created the Job for this tick. The name alone proves nothing. */
-export function isMadeFor(job: StoredJob, cronJob: StoredCronJob, tick: Date): boolean {
+export function isMadeFor(job: JobSummary, cronJob: StoredCronJob, tick: Date): boolean {
   const isOurs = job.metadata.labels?.[LABELS.cronJobUid] === cronJob.metadata.uid
   return isOurs && tickOf(job)?.getTime() === tick.getTime()
 }
@@ -60,8 +61,8 @@ export function jobOf(cronJob: StoredCronJob, { tick, createdAt, number, expecte
 /**
  * Returns the Job of the latest tick that is not in the future. A wrong clock may have created Jobs for later ticks.
  */
-export function latestMade(jobs: readonly StoredJob[], now: Date): { job: StoredJob; tick: Date } | undefined {
-  let latest: { job: StoredJob; tick: Date } | undefined
+export function latestMade(jobs: readonly JobSummary[], now: Date): { job: JobSummary; tick: Date } | undefined {
+  let latest: { job: JobSummary; tick: Date } | undefined
   for (const job of jobs) {
     const tick = tickOf(job)
     if (tick === undefined || tick > now || (latest !== undefined && tick <= latest.tick)) continue
@@ -70,13 +71,18 @@ export function latestMade(jobs: readonly StoredJob[], now: Date): { job: Stored
   return latest
 }
 
+/** Returns true if a CronJob keeps only a number of its finished Jobs. */
+export function limitsHistory({ spec }: Pick<StoredCronJob, "spec">): boolean {
+  return (spec.successfulJobsHistoryLimit ?? spec.failedJobsHistoryLimit) !== undefined
+}
+
 /**
  * Returns the oldest finished Jobs beyond the limits of the history. A Job whose tick is not in the status yet stays: it is
  * the only proof that the tick had its Job.
  */
-export function surplusJobs({ spec, status }: StoredCronJob, jobs: readonly StoredJob[]): StoredJob[] {
+export function surplusJobs({ spec, status }: StoredCronJob, jobs: readonly JobSummary[]): JobSummary[] {
   const { successfulJobsHistoryLimit, failedJobsHistoryLimit } = spec
-  if (successfulJobsHistoryLimit === undefined && failedJobsHistoryLimit === undefined) return []
+  if (!limitsHistory({ spec })) return []
   const recorded = status?.countsFrom === undefined ? undefined : new Date(status.countsFrom)
   const deletable = jobs
     .filter((job) => isTerminal(job.status?.phase) && job.metadata.deletionTimestamp === undefined)
@@ -89,8 +95,8 @@ export function surplusJobs({ spec, status }: StoredCronJob, jobs: readonly Stor
   ].filter((job) => recorded !== undefined && timeOf(job) <= recorded.getTime())
 }
 
-/** Returns the mean duration of the Jobs that succeeded, in whole seconds; undefined if there are none. */
-export function meanSeconds(jobs: readonly StoredJob[]): number | undefined {
+/** Returns the mean duration of those Jobs that succeeded, in whole seconds; undefined if there are none. */
+export function meanSeconds(jobs: readonly JobSummary[]): number | undefined {
   const durations = jobs.flatMap(({ status }) => {
     const { phase, startTime, completionTime } = status ?? {}
     if (phase !== "succeeded" || startTime === undefined || completionTime === undefined) return []
@@ -100,6 +106,6 @@ export function meanSeconds(jobs: readonly StoredJob[]): number | undefined {
   return Math.max(1, Math.round(durations.reduce((sum, seconds) => sum + seconds, 0) / durations.length))
 }
 
-function timeOf(job: StoredJob): number {
+function timeOf(job: JobSummary): number {
   return (tickOf(job) ?? new Date(job.metadata.creationTimestamp)).getTime()
 }

@@ -12,6 +12,7 @@ import { resourceOf, type ServerMeta } from "../../kube/resource.ts"
 import type { IndexFunction } from "../../kube/store.ts"
 import type { Quota } from "../../limits/project-limits.ts"
 import type { Fence } from "../fence.ts"
+import type { SettledJobs } from "../settled-jobs.ts"
 import type { StatusReplacer, Writer } from "../writes.ts"
 
 /** Resources of CronJobs and of their Jobs. */
@@ -43,8 +44,10 @@ export interface CronJobControllerOptions {
   client: Pick<KubeClient, "get" | "list" | "create" | "replace" | "replaceStatus" | "patch" | "patchStatus" | "delete">
   /** Has the options CRON_JOB_CACHE. */
   cronJobs: Reflector<StoredCronJob>
-  /** Has the indexes `cronJobIndexes`. */
+  /** Has the indexes `cronJobIndexes` and the selection `UNSETTLED`. */
   jobs: Reflector<StoredJob>
+  /** Settled jobs, which the cache has not. */
+  settled: Pick<SettledJobs, "runsOf" | "onRuns" | "add" | "delete">
   /** Limits of what projects may store, and their use. Absent: no limits. */
   quota?: Quota
   /** Projects and organizations, whose deletion stops their schedules. Absent: no CronJobs belong to projects. */

@@ -4,6 +4,7 @@ import type { CronJobReason, StoredCronJob } from "../../apis/cronjob.ts"
 import type { StoredJob } from "../../apis/job.ts"
 import { shareOf } from "../../apis/meta.ts"
 import { latestTick, nextTick } from "../../apis/schedule.ts"
+import type { JobSummary } from "../settled-jobs.ts"
 import { latestMade } from "./jobs.ts"
 
 /** State of a schedule at one moment. */
@@ -18,8 +19,10 @@ export interface ScheduleState {
 
 /** Facts about a CronJob besides the object. */
 export interface CronJobObservation {
-  /** All Jobs that the CronJob has created. */
+  /** The CronJob's Jobs that are not settled. */
   jobs: readonly StoredJob[]
+  /** Its settled Jobs: all if it limits its history, else the latest. Absent: none. */
+  settled?: readonly JobSummary[]
   /** Time of the last change of the spec, if known. */
   changedAt: Date | undefined
   /** Reason why no Job may be created now: a limit of the project, or its deletion. */
@@ -29,14 +32,14 @@ export interface CronJobObservation {
 /** Returns the state of an active, valid CronJob's schedule. */
 export function scheduleState(
   cronJob: StoredCronJob,
-  { jobs, changedAt }: CronJobObservation,
+  { jobs, settled = [], changedAt }: CronJobObservation,
   now: Date,
 ): ScheduleState {
   const { schedule } = cronJob.spec
   const { countsFrom } = cronJob.status ?? {}
   const isKnown = countsFrom !== undefined && !isOtherSchedule(cronJob) && !isAhead(countsFrom, now)
   const from = isKnown ? new Date(countsFrom) : changeOf(cronJob, changedAt, now)
-  const done = latestDone(cronJob, { jobs, from }, now)
+  const done = latestDone(cronJob, { jobs: [...jobs, ...settled], from }, now)
   const first = nextTick(schedule, done)
   if (first === undefined) return { done }
   if (first > now) return { done, next: first }
@@ -51,7 +54,7 @@ export function scheduleState(
  */
 function latestDone(
   { status }: StoredCronJob,
-  { jobs, from }: { jobs: readonly StoredJob[]; from: Date },
+  { jobs, from }: { jobs: readonly JobSummary[]; from: Date },
   now: Date,
 ): Date {
   const recorded = status?.lastTriggeredTime === undefined ? undefined : new Date(status.lastTriggeredTime)

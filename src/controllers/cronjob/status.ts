@@ -11,6 +11,7 @@ import { CronJobCondition, CronJobReason, type CronJobStatus, type StoredCronJob
 import type { StoredJob } from "../../apis/job.ts"
 import { countTicks } from "../../apis/schedule.ts"
 import type { EventNote } from "../../kube/events.ts"
+import type { JobSummary } from "../settled-jobs.ts"
 
 /** Cause of the Ready condition. */
 export interface Cause extends ConditionCause {
@@ -103,7 +104,7 @@ export function rejectedStatus(
 }
 
 /** Returns the event of a new Job. */
-export function createdEvent({ metadata }: StoredJob): EventNote {
+export function createdEvent({ metadata }: JobSummary): EventNote {
   return normal(CronJobReason.JobCreated, `created Job ${metadata.name}`)
 }
 

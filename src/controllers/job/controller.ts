@@ -20,14 +20,22 @@ import { adopt, createLaunch, deleteJob, endLaunch, release } from "./actions.ts
 import { decide, type JobAction, type JobDecision } from "./decide.ts"
 import { gather } from "./gather.ts"
 import { type JobControllerOptions, jobWriter } from "./options.ts"
+import { TakeOver, type TakeOverSettings } from "./take-over.ts"
 
 /** Delay before retrying a decision made on a stale cache. Usually the watch event arrives sooner. */
 const AGAIN_SECONDS = 0.2
 
-/** Returns the controller of a Job's whole life, including its deletion. */
-export function createJobController(options: JobControllerOptions): Controller {
+/** Everything that a manager runs for Jobs. */
+export interface JobControl {
+  controller: Controller
+  /** Loop that takes over the ended jobs of former versions. */
+  leaderTasks: ((signal: AbortSignal) => Promise<void>)[]
+}
+
+/** Returns the controller of a Job's whole life until it is settled. */
+export function createJobController(options: JobControllerOptions, takeOver?: Partial<TakeOverSettings>): JobControl {
   const reconciler = new JobReconciler(options)
-  return new Controller({
+  const controller = new Controller({
     name: "job",
     reconcile: (key, context) => reconciler.reconcile(key, context),
     sources: sourcesOf(options),
@@ -36,6 +44,8 @@ export function createJobController(options: JobControllerOptions): Controller {
     workers: options.workers ?? 8,
     isUrgent: (key) => hasBegunOrShallEnd(options.jobs.store.getByKey(key), options),
   })
+  const earlier = new TakeOver(options, takeOver)
+  return { controller, leaderTasks: [(signal) => earlier.run(signal)] }
 }
 
 /**
@@ -121,7 +131,7 @@ class JobReconciler {
         current = next
         left.shift()
         // Emit events right after the status write: a retry after a later failure would not emit them.
-        if (action.do === "writeStatus") this.#emit(current, decision)
+        if (action.do === "writeStatus") this.#wroteStatus(current, decision)
       }
     } finally {
       // The first remaining action was attempted and has cleaned up after itself.
@@ -130,7 +140,9 @@ class JobReconciler {
     return decision.requeueAfter === undefined ? {} : { requeueAfter: decision.requeueAfter }
   }
 
-  #emit(job: StoredJob, { events }: JobDecision): void {
+  #wroteStatus(job: StoredJob, { events }: JobDecision): void {
+    // It leaves the cache now.
+    if (job.status?.settled === true) this.#options.settled.add(job)
     for (const note of events) this.#options.recorder.record(job, note)
   }
 

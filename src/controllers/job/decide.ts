@@ -92,7 +92,10 @@ function decideDeletion(job: StoredJob, { launches }: JobObservation): JobDecisi
   return { status, actions: isKept ? [{ do: "dropFinalizer" }] : [], events: [] }
 }
 
-/** Follows an ended job until its VM is deleted and its cost is final, then keeps it for its TTL. */
+/**
+ * Follows an ended job until its VM is deleted and its cost is final. Then it is settled, and `SettledJobs` deletes it
+ * after its TTL. Here this is done only for jobs that ended in a former version and are not settled yet.
+ */
 function decideEnded(job: StoredJob, { launches }: JobObservation, now: Date, settings: JobSettings): JobDecision {
   const status = nextStatus(job, { launches, verdict: undefined, now, settings })
   const actions = endAll(launches.filter((launch) => !isOver(launch)))
@@ -102,6 +105,7 @@ function decideEnded(job: StoredJob, { launches }: JobObservation, now: Date, se
   if (launches.some((launch) => !isOver(launch))) {
     return { status, actions, events, ...(after !== undefined && after > 0 && { requeueAfter: after }) }
   }
+  if (status.settled === true) return { status, actions, events }
   const kept = job.spec.ttlSecondsAfterFinished ?? settings.ttlSeconds
   const left = kept - secondsBetween(status.completionTime ?? job.metadata.creationTimestamp, now)
   if (left > 0) return { status, actions, events, requeueAfter: left }

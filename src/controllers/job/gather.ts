@@ -60,17 +60,17 @@ export async function gather(
  * Returns the origin of a Job that has no Launch. A young copy has the submission of another Job, which is older or
  * already has a Launch.
  */
-function originAmong(job: StoredJob, { jobs, launches, installation }: JobControllerOptions): Origin {
+function originAmong(job: StoredJob, { jobs, settled, launches, installation }: JobControllerOptions): Origin {
   const origin = originOf(job, installation.id)
   if (origin.is !== "recorded" || origin.submission === undefined) return origin
   const { uid, creationTimestamp } = job.metadata
   const launch = launches.store.byIndex("submission", origin.submission).find(({ spec }) => spec.job.uid !== uid)
-  const earlier = ({ metadata }: StoredJob) =>
+  const earlier = ({ metadata }: Pick<StoredJob, "metadata">) =>
     metadata.creationTimestamp === creationTimestamp
       ? metadata.uid < uid
       : metadata.creationTimestamp < creationTimestamp
-  const original =
-    launch?.spec.job.uid ?? jobs.store.byIndex("submission", origin.submission).find(earlier)?.metadata.uid
+  const others = [...jobs.store.byIndex("submission", origin.submission), ...settled.submitted(origin.submission)]
+  const original = launch?.spec.job.uid ?? others.find(earlier)?.metadata.uid
   return original === undefined ? origin : copyOf(`the Job with the uid ${original}`, ANNOTATIONS.submission)
 }
 

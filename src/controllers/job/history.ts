@@ -5,8 +5,10 @@ import type { KubeClient } from "../../kube/client.ts"
 import { isConflict, isNotFound } from "../../kube/errors.ts"
 import type { Store } from "../../kube/store.ts"
 import { MIB, type Quota } from "../../limits/project-limits.ts"
+import { inParallel } from "../../runtime/in-parallel.ts"
 import type { Fence } from "../fence.ts"
 import { inRounds } from "../rounds.ts"
+import { isSettledJob, type SettledJob, type SettledJobs } from "../settled-jobs.ts"
 import { JOBS } from "./options.ts"
 
 /** Limit that an ended job was deleted for. */
@@ -14,7 +16,9 @@ export type PruneCause = "projectMib" | "installationMib"
 
 export interface HistoryPrunerOptions {
   client: Pick<KubeClient, "delete">
+  /** Cache of the unsettled jobs. */
   jobs: Store<StoredJob>
+  settled: Pick<SettledJobs, "sweep" | "delete">
   quota: Quota
   fence: Fence
   clock: Clock
@@ -25,8 +29,6 @@ export interface HistoryPrunerOptions {
   intervalSeconds?: number
 }
 
-/** Deletes of one round. A next round follows after seconds. */
-const MAX_PER_ROUND = 500
 const CONCURRENCY = 8
 
 /** Deletes the oldest ended jobs while a project, or the installation, stores more than its limit. */
@@ -41,32 +43,42 @@ export class HistoryPruner {
   run(signal: AbortSignal): Promise<void> {
     const { clock, logger, intervalSeconds = 5 } = this.#options
     return inRounds(
-      () => this.round(),
+      () => this.round(signal),
       { clock, logger, intervalSeconds, failure: "ended jobs could not be deleted" },
       signal,
     )
   }
 
   /** Runs one round. Returns the number of deleted jobs. */
-  async round(): Promise<number> {
-    const { jobs, quota, logger } = this.#options
-    if (!isOverLimit(quota)) return 0
-    const left = jobsToPrune(jobs.list(), quota).slice(0, MAX_PER_ROUND)
-    const count = left.length
-    const worker = async (): Promise<void> => {
-      for (let next = left.shift(); next !== undefined; next = left.shift()) await this.#delete(next.job, next.cause)
-    }
-    await Promise.all(Array.from({ length: CONCURRENCY }, worker))
-    if (count > 0)
-      logger.info({ jobs: count }, "deleted the oldest ended jobs, because a limit of stored bytes is reached")
-    return count
+  async round(signal: AbortSignal): Promise<number> {
+    const { jobs, settled, quota, logger } = this.#options
+    const shares = sharesOf(quota)
+    const hasEnded = (namespace: string) => quota.usage.of(namespace).endedBytes > 0
+    if (![...shares.keys()].some(hasEnded)) return 0
+    const ended: EndedJob[] = jobs.list().map((job) => ({ ...job, bytes: quota.usage.bytesOf("jobs", job) }))
+    // The sweep corrects the use of the limits, too: users may have deleted jobs since the last one.
+    await settled.sweep((job) => {
+      if (shares.has(job.metadata.namespace ?? "")) ended.push(job)
+    })
+    const chosen = jobsToPrune(ended, quota)
+    await inParallel(
+      chosen.map((each) => async () => signal.aborted || this.#delete(each)),
+      CONCURRENCY,
+    )
+    if (chosen.length > 0)
+      logger.info({ jobs: chosen.length }, "deleted the oldest ended jobs, because a limit of stored bytes is reached")
+    return chosen.length
   }
 
-  async #delete({ metadata }: StoredJob, cause: PruneCause): Promise<void> {
-    const { client, fence, onPruned } = this.#options
+  async #delete({ job, cause }: Pruned): Promise<void> {
+    const { client, settled, fence, onPruned } = this.#options
+    if (isSettledJob(job)) {
+      if (await settled.delete(job)) onPruned?.(cause)
+      return
+    }
     fence()
     try {
-      await client.delete(JOBS, metadata, { preconditions: { uid: metadata.uid } })
+      await client.delete(JOBS, job.metadata, { preconditions: { uid: job.metadata.uid } })
       onPruned?.(cause)
     } catch (error) {
       if (!isNotFound(error) && !isConflict(error)) throw error
@@ -74,49 +86,56 @@ export class HistoryPruner {
   }
 }
 
+/** A job that is not settled, or one that is. */
+type EndedJob = (Pick<StoredJob, "metadata" | "status"> & { bytes: number }) | SettledJob
+
+/** A job to delete. */
+interface Pruned {
+  job: EndedJob
+  cause: PruneCause
+}
+
 /** Share of a limit that pruning leaves, so that it does not run after each new job. */
 const TARGET = 0.9
 
-function isOverLimit({ usage, limits }: Quota): boolean {
-  if (usage.all().bytes >= limits.installationMib * MIB) return true
-  return usage.bytesByNamespace().some(([, { bytes }]) => bytes >= limits.projectMib * MIB)
-}
-
-/** Returns the ended jobs to delete, oldest first in each project. The largest projects give room for the installation. */
-export function jobsToPrune(
-  jobs: readonly StoredJob[],
-  { usage, limits }: Quota,
-): { job: StoredJob; cause: PruneCause }[] {
+/** Returns the bytes that each project may keep which must give room. The largest give room for the installation. */
+function sharesOf({ usage, limits }: Quota): Map<string, { most: number; cause: PruneCause }> {
   const sizes = new Map(usage.bytesByNamespace().map(([namespace, { bytes }]) => [namespace, bytes]))
-  const kept = new Map<string, { most: number; cause: PruneCause }>()
+  const shares = new Map<string, { most: number; cause: PruneCause }>()
   for (const [namespace, bytes] of sizes) {
     if (bytes >= limits.projectMib * MIB)
-      kept.set(namespace, { most: limits.projectMib * MIB * TARGET, cause: "projectMib" })
+      shares.set(namespace, { most: limits.projectMib * MIB * TARGET, cause: "projectMib" })
   }
   const after = new Map(
-    [...sizes].map(([namespace, bytes]) => [namespace, Math.min(bytes, kept.get(namespace)?.most ?? bytes)]),
+    [...sizes].map(([namespace, bytes]) => [namespace, Math.min(bytes, shares.get(namespace)?.most ?? bytes)]),
   )
   if (sum(after.values()) >= limits.installationMib * MIB) {
     const most = fairShare([...after.values()], limits.installationMib * MIB * TARGET)
-    for (const [namespace, bytes] of after) if (bytes > most) kept.set(namespace, { most, cause: "installationMib" })
+    for (const [namespace, bytes] of after) if (bytes > most) shares.set(namespace, { most, cause: "installationMib" })
   }
-  return [...kept].flatMap(([namespace, { most, cause }]) => {
+  return shares
+}
+
+/** Returns the ended jobs to delete, oldest first in each project. Pure. */
+export function jobsToPrune(jobs: readonly EndedJob[], quota: Quota): Pruned[] {
+  const sizes = new Map(quota.usage.bytesByNamespace())
+  return [...sharesOf(quota)].flatMap(([namespace, { most, cause }]) => {
     const ended = jobs.filter(({ metadata, status }) => {
       const isHere = metadata.namespace === namespace && metadata.deletionTimestamp === undefined
       return isHere && isTerminal(status?.phase)
     })
-    let surplus = (sizes.get(namespace) ?? 0) - most
-    const chosen: { job: StoredJob; cause: PruneCause }[] = []
+    let surplus = (sizes.get(namespace)?.bytes ?? 0) - most
+    const chosen: Pruned[] = []
     for (const job of ended.toSorted((a, b) => (endOf(a) < endOf(b) ? -1 : 1))) {
       if (surplus <= 0) break
-      surplus -= usage.bytesOf("jobs", job)
+      surplus -= job.bytes
       chosen.push({ job, cause })
     }
     return chosen
   })
 }
 
-function endOf({ metadata, status }: StoredJob): string {
+function endOf({ metadata, status }: EndedJob): string {
   return `${status?.completionTime ?? metadata.creationTimestamp} ${metadata.uid}`
 }
 

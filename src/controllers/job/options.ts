@@ -20,6 +20,7 @@ import type { Buckets, ImageState, Images } from "../../placement/inputs.ts"
 import type { LaunchAccounts } from "../../placement/market.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { Fence } from "../fence.ts"
+import type { SettledJobs } from "../settled-jobs.ts"
 import type { Patcher, StatusReplacer } from "../writes.ts"
 
 /** Kinds of Jobs and Launches for the client. */
@@ -67,8 +68,13 @@ export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<Store
 /** Dependencies of the job controller. `operator.ts` constructs them. */
 export interface JobControllerOptions {
   client: Pick<KubeClient, "get" | "list" | "create" | "patch" | "replaceStatus" | "delete">
-  /** Caches with the indexes `jobIndexes`, and `launchIndexes` of the launch controller. */
+  /**
+   * Caches with the indexes `jobIndexes`, and `launchIndexes` of the launch controller. That of Jobs has the selection
+   * `UNSETTLED`.
+   */
   jobs: Reflector<StoredJob>
+  /** Settled jobs, which the cache has not. */
+  settled: Pick<SettledJobs, "add" | "submitted">
   launches: Reflector<StoredLaunch>
   /** Heartbeats that are not in the Launches. */
   heartbeatTimes?: HeartbeatTimes

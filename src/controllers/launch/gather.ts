@@ -1,6 +1,7 @@
 import { secondsBetween } from "../../apis/clock.ts"
 import { isTerminal, JOB, type StoredJob } from "../../apis/job.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
+import { LABELS } from "../../apis/meta.ts"
 import { statementName } from "../../apis/statement.ts"
 import { ifFound } from "../../kube/errors.ts"
 import { resourceOf } from "../../kube/resource.ts"
@@ -54,8 +55,15 @@ function vmAge(launch: StoredLaunch, ages: ElapsedTimes): number | undefined {
   return ages.seconds(metadata.name, { id: metadata.uid, since, reported })
 }
 
+/** Reads the Job's state from the cache. A Job that is not there may be settled, deleted, or not cached yet. */
 async function jobState(launch: StoredLaunch, options: LaunchControllerOptions): Promise<LaunchObservation["job"]> {
-  return jobStateOf(options.jobs.store.getByUid(launch.spec.job.uid) ?? (await liveJob(launch, options)), launch)
+  const { jobs, settled } = options
+  // The label says that the job needed the record no more.
+  if (isOver(launch) && launch.metadata.labels?.[LABELS.released] !== undefined) return "settled"
+  const { uid } = launch.spec.job
+  const cached = jobs.store.getByUid(uid)
+  if (cached === undefined && settled.has(uid)) return "settled"
+  return jobStateOf(cached ?? (await liveJob(launch, options)), launch)
 }
 
 /** Returns the Job's state as far as it concerns this Launch. */

@@ -9,6 +9,7 @@ import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
 import type { Fence } from "../fence.ts"
+import type { SettledJobs } from "../settled-jobs.ts"
 import type { VmImages } from "../vm-images.ts"
 import type { Writer } from "../writes.ts"
 
@@ -81,7 +82,10 @@ export interface LaunchControllerOptions {
   client: Pick<KubeClient, "get" | "pages" | "deleteCollection"> & Writer<StoredLaunch>["client"]
   /** Cache of the Launches in `systemNamespace`, with the indexes `launchIndexes`. */
   launches: Reflector<StoredLaunch>
+  /** Cache of the unsettled Jobs. */
   jobs: Reflector<StoredJob>
+  /** Settled jobs, which the cache has not. */
+  settled: Pick<SettledJobs, "has">
   /** Statements, which count the costs of Launches before these lose their finalizer. */
   statements: Reflector<StoredStatement>
   /** Heartbeats that are not in the Launches. */

@@ -6,6 +6,7 @@ import { NAMESPACES } from "../../kube/core.ts"
 import { ifFound } from "../../kube/errors.ts"
 import { type ApiObject, type ObjectRef, type Resource, resourceOf } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
+import { UNSETTLED } from "../settled-jobs.ts"
 import type { ProjectObservation } from "./decide.ts"
 import { bindingsOf, roleUsersOf } from "./objects.ts"
 import type { ProjectControllerOptions } from "./options.ts"
@@ -38,7 +39,7 @@ export async function gather(project: StoredProject, options: ProjectControllerO
 async function unfinishedJobs(namespace: string, { client, jobs }: ProjectControllerOptions): Promise<number> {
   const unfinished = (all: readonly StoredJob[]) => all.filter(({ status }) => !isTerminal(status?.phase)).length
   const cached = unfinished(jobs.store.list().filter(({ metadata }) => metadata.namespace === namespace))
-  return cached > 0 ? cached : unfinished((await client.list(JOBS, { namespace })).items)
+  return cached > 0 ? cached : unfinished((await client.list(JOBS, { namespace, ...UNSETTLED })).items)
 }
 
 interface Source<T extends ApiObject> {

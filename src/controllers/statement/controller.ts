@@ -1,6 +1,7 @@
+import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import { API_VERSION } from "../../apis/meta.ts"
-import { STATEMENT, type StoredStatement, statementName } from "../../apis/statement.ts"
+import { monthOf, STATEMENT, type StoredStatement, statementName } from "../../apis/statement.ts"
 import type { Change } from "../../kube/store.ts"
 import { earlierItems } from "../../placement/statements.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
@@ -30,8 +31,7 @@ export function createStatementController(options: StatementControllerOptions): 
     sources: [
       watches(launches, endedIn),
       watches(statements, ({ old, current }) => [(current ?? old)?.spec.namespace ?? ""]),
-      // Jobs are read, and their changes change no Statement.
-      watches(jobs, () => []),
+      watches(jobs, ({ current }) => (isUncounted(current, clock.now()) ? [current?.metadata.namespace ?? ""] : [])),
       termStart.source(client, systemNamespace),
     ],
     logger,
@@ -42,6 +42,12 @@ export function createStatementController(options: StatementControllerOptions): 
 /** Returns the namespace of a Launch that is over. */
 function endedIn({ current }: Change<StoredLaunch>): string[] {
   return current !== undefined && isOver(current) ? [current.spec.job.namespace] : []
+}
+
+/** Returns true for a job of a former version whose cost this month's Statement may lack. */
+function isUncounted(job: StoredJob | undefined, now: Date): boolean {
+  const { phase, cost, completionTime } = job?.status ?? {}
+  return isTerminal(phase) && (cost?.actualUsd ?? 0) > 0 && (completionTime?.startsWith(monthOf(now)) ?? false)
 }
 
 class StatementReconciler {

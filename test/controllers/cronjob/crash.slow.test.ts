@@ -3,8 +3,8 @@ import type { CronJobSpec } from "../../../src/apis/cronjob.ts"
 import { JOBS } from "../../../src/controllers/cronjob/options.ts"
 import { NotLeaderError } from "../../../src/controllers/fence.ts"
 import type { KubeClient } from "../../../src/kube/client.ts"
+import { inParallel } from "../../../src/runtime/in-parallel.ts"
 import { eventually } from "../../cloud/eventually.ts"
-import { inParallel } from "../../in-parallel.ts"
 import { type CronHarness, cronHarnesses } from "./harness.ts"
 
 const newHarness = cronHarnesses()

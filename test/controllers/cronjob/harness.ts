@@ -1,16 +1,19 @@
 import { timestamp } from "../../../src/apis/clock.ts"
 import type { CronJobSpec, StoredCronJob } from "../../../src/apis/cronjob.ts"
-import type { JobPhase, JobStatus, StoredJob } from "../../../src/apis/job.ts"
+import { isTerminal, type JobPhase, type JobStatus, type StoredJob } from "../../../src/apis/job.ts"
 import { API_VERSION } from "../../../src/apis/meta.ts"
 import { createCronJobController } from "../../../src/controllers/cronjob/controller.ts"
+import { limitsHistory } from "../../../src/controllers/cronjob/jobs.ts"
 import { CRON_JOBS, cronJobIndexes, JOBS, keepChangeTime } from "../../../src/controllers/cronjob/options.ts"
 import { NotLeaderError } from "../../../src/controllers/fence.ts"
+import { SettledJobs, UNSETTLED } from "../../../src/controllers/settled-jobs.ts"
 import type { KubeClient } from "../../../src/kube/client.ts"
 import type { KubeEvent } from "../../../src/kube/core.ts"
 import { isNotFound } from "../../../src/kube/errors.ts"
 import { EventRecorder, events } from "../../../src/kube/events.ts"
 import { Reflector } from "../../../src/kube/reflector.ts"
 import type { ServerMeta } from "../../../src/kube/resource.ts"
+import { JOB_DEFAULTS } from "../../../src/placement/settings.ts"
 import { eventually } from "../../cloud/eventually.ts"
 import { harnessesOf, NamespaceHarness, quiet } from "../namespace-harness.ts"
 import { ShiftedClock } from "../shifted-clock.ts"
@@ -70,14 +73,23 @@ export class CronHarness extends NamespaceHarness<Operator> {
       logger: quiet,
       transform: (cronJob) => keepChangeTime(this.#dated(cronJob)),
     })
-    const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace, indexes: cronJobIndexes, logger: quiet })
-    const options = { client, cronJobs, jobs, fence, clock, recorder, logger: quiet }
+    const jobs = new Reflector<StoredJob>({
+      ...{ client, resource: JOBS, namespace, ...UNSETTLED, indexes: cronJobIndexes, logger: quiet },
+    })
+    const settled = new SettledJobs({
+      ...{ client, namespace, fence, clock, logger: quiet, ttlSeconds: JOB_DEFAULTS.ttlSeconds, sweepSeconds: 0.5 },
+      limitsHistory: (uid) => {
+        const cronJob = cronJobs.store.getByUid(uid)
+        return cronJob !== undefined && limitsHistory(cronJob)
+      },
+    })
+    const options = { client, cronJobs, jobs, settled, fence, clock, recorder, logger: quiet }
     const controller = createCronJobController(options)
     const ending = new AbortController()
     const { signal } = ending
     const lead = async (): Promise<void> => {
       await leads
-      await controller.run(signal, { abort: signal }).catch((error: unknown) => {
+      await Promise.all([controller.run(signal, { abort: signal }), settled.run(signal)]).catch((error: unknown) => {
         if (!(error instanceof NotLeaderError)) throw error
       })
     }
@@ -140,7 +152,7 @@ export class CronHarness extends NamespaceHarness<Operator> {
 
   /** Writes a Job's status like the job controller does. */
   async report(name: string, phase: JobPhase, status: Partial<JobStatus> = {}): Promise<void> {
-    const merge = { status: { phase, ...status } }
+    const merge = { status: { phase, ...(isTerminal(phase) && { settled: true }), ...status } }
     await this.client.patchStatus(JOBS, { namespace: this.namespace, name }, { merge })
   }
 
