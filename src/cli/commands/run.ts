@@ -138,7 +138,10 @@ function jobOptions(): Option[] {
     many("--cloud <cloud>", "aws, gcp or azure"),
     new Option("--spot", "only spot machines"),
     new Option("--spot-first", "spot machines if there are any, else on demand"),
-    new Option("--fallback-after <number>", "preempted spot machines in a row before --spot-first buys on demand; default: 3"),
+    new Option(
+      "--fallback-after <number>",
+      "preempted spot machines in a row before --spot-first buys on demand; default: 3",
+    ),
     new Option("--max-preemptions <number>", "maximum number of preempted machines; default: no limit"),
     new Option("--max-price <usd>", "maximum price of the machine, USD per hour"),
     new Option("--timeout <duration>", "maximum run time, such as 90s, 2h or 1d"),

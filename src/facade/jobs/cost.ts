@@ -66,7 +66,8 @@ export function costFields(status: JobStatus | undefined, lastHeartbeatTime: str
     estimated_cost: estimatedUsd ?? null,
     actual_cost: actualUsd ?? null,
     accrued_cost: actualUsd ?? (hourly === undefined ? null : sumOfParts(accrued)),
-    cost_breakdown: hourly === undefined ? null : { ...breakdownOf(hourly, accrued), ...byProvisioning(status, accrued) },
+    cost_breakdown:
+      hourly === undefined ? null : { ...breakdownOf(hourly, accrued), ...byProvisioning(status, accrued) },
   }
 }
 
