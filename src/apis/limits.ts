@@ -26,7 +26,7 @@ export const LIMITS = {
   bucket: 255,
   mountPath: 512,
   prefix: 1024,
-  /** What Berth adds to the prefix of a checkpoint volume: the job's id and the volume's name. */
+  /** Characters that Berth adds to the prefix of a checkpoint volume: the job's id and the volume's name. */
   checkpointFolder: 128,
   clouds: 8,
   regions: 32,

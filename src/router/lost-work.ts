@@ -10,7 +10,7 @@ export interface PreemptionRate {
   preemptions: number
 }
 
-/** What preemptions cost a job on spot VMs. */
+/** Work that preemptions undo, for a job on spot VMs. */
 export interface LostWork {
   /** Run time that one preemption undoes, hours. */
   hours: number

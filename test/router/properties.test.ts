@@ -151,19 +151,23 @@ function naive(offers: readonly Offer[], wanted: Requirements, context: RouteCon
     const billed = billedUsd(offer.hourlyPriceUsd, expectedSeconds, offer.minimumBilledSeconds)
     const total = roundUsd(billed + traffic.reduce((sum, usd) => sum + usd, 0))
     if (offer.hourlyPriceUsd > (room.hourlyUsd ?? 1e9) || total > (room.monthlyUsd ?? 1e9)) continue
-    const { hours = 0, rateOf } = context.lostWork ?? {}
-    const perHour = offer.provisioning === "spot" ? (rateOf?.(offer).perHour ?? 0) : 0
     for (const launchAccount of context.launchAccounts) {
       if (
         launchAccount.cloud !== offer.cloud ||
         context.cooldowns.some((cooldown) => isKept(cooldown, offer, launchAccount))
       )
         continue
-      totals[offer.provisioning].push(total + roundUsd(billed * perHour * hours))
+      totals[offer.provisioning].push(total + lostUsd(offer, billed, context))
     }
   }
   for (const each of Object.values(totals)) each.sort((a, b) => a - b)
   return [...totals.spot, ...totals.onDemand].slice(0, context.count)
+}
+
+function lostUsd(offer: Offer, usd: number, { lostWork }: RouteContext): number {
+  return lostWork === undefined || offer.provisioning === "onDemand"
+    ? 0
+    : roundUsd(usd * lostWork.rateOf(offer).perHour * lostWork.hours)
 }
 
 function isInBudget({ hourlyPriceUsd, minimumBilledSeconds }: Offer, { budget }: RouteContext): boolean {

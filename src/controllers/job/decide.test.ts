@@ -632,7 +632,7 @@ describe("a job whose spot VMs are preempted", () => {
   const endedRow = (job: StoredJob, count: number) => Array.from({ length: count }, (_, at) => ended(job, at + 1))
   const createdBy = ({ actions }: JobDecision) => actions.find((action) => action.do === "createLaunch")?.launch.spec
 
-  test("goes on without a limit, and the preemptions do not count as lost VMs", () => {
+  test("continues without a limit, and the preemptions do not count as lost VMs", () => {
     const job = jobOf({ spec: { provisioning: "spot" } })
     const decision = decideAt(70, job, endedRow(job, 12), market)
     expect(decision.status).toMatchObject({ phase: "booting", launches: { count: 13, lost: 0, preempted: 12 } })
@@ -695,7 +695,7 @@ describe("a job whose spot VMs are preempted", () => {
     expect(createdBy(decideAt(70, spotOnly, endedRow(spotOnly, 1), market))?.offer.provisioning).toBe("spot")
   })
 
-  test("of an earlier version goes on where it counted preemptions as lost VMs", () => {
+  test("of an earlier version continues where it counted preemptions as lost VMs", () => {
     const job = jobOf({ spec: { provisioning: "spot" }, status: { phase: "running", launches: { count: 2, lost: 2 } } })
     const decision = decideAt(70, job, [...endedRow(job, 2), ended(job, 3, "VMLost")], market)
     expect(decision.status).toMatchObject({ phase: "booting", launches: { lost: 1, preempted: 2 } })

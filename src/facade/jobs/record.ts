@@ -239,11 +239,17 @@ function submittedFields(spec: StoredJob["spec"]) {
     provisioning: spec.provisioning ?? "onDemand",
     maxHourlyPriceUsd: spec.maxHourlyPriceUsd ?? null,
     max_cost_usd: spec.maxCostUsd ?? null,
-    max_preemptions: spec.maxPreemptions ?? null,
-    fallback_after: spec.fallbackAfter ?? null,
-    termination_grace_seconds: spec.terminationGraceSeconds ?? null,
+    ...preemptionFields(spec),
     secretEnv: spec.secretEnv ?? {},
     ttlSecondsAfterFinished: spec.ttlSecondsAfterFinished ?? null,
+  } satisfies Partial<JobRecord>
+}
+
+function preemptionFields({ maxPreemptions, fallbackAfter, terminationGraceSeconds }: StoredJob["spec"]) {
+  return {
+    max_preemptions: maxPreemptions ?? null,
+    fallback_after: fallbackAfter ?? null,
+    termination_grace_seconds: terminationGraceSeconds ?? null,
   } satisfies Partial<JobRecord>
 }
 

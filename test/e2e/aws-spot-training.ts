@@ -86,7 +86,7 @@ export async function undisturbed(steps: number): Promise<string> {
   return result
 }
 
-/** How the cloud takes a VM back: with a notice before, or at once. */
+/** Way in which the cloud takes a VM back: with a notice before, or at once. */
 export type Preemption = "notice" | "at once"
 
 /** Installation on moto's EC2 and S3, whose spot VMs the test preempts. Its agents are real and mount real buckets. */
@@ -103,6 +103,8 @@ export interface SpotCloud {
   /** Returns the record of a job in the REST API. */
   record(job: string): Promise<Record<string, unknown>>
   result(job: string): Promise<string>
+  /** Returns the state of the jobs and what the machines printed last. */
+  situation(): string
   /** Messages of parts that saw something wrong. */
   faults(): unknown[]
   close(): Promise<void>
@@ -184,6 +186,10 @@ async function spotCloud(name: string, closing: AsyncDisposableStack): Promise<S
     result: async (job) => {
       const { Body } = await s3.send(new GetObjectCommand({ Bucket: BUCKET, Key: `out/${job}/result` }))
       return (await Body?.transformToString()) ?? ""
+    },
+    situation: () => {
+      const launches = berth.launches.store.list().map(({ metadata, status }) => [metadata.name, status?.phase])
+      return `${JSON.stringify(launches)}\n${hypervisor.output}`
     },
     faults: () => [...proxy.breaches, ...hypervisor.faults],
     close: () => closing.disposeAsync(),
@@ -295,8 +301,11 @@ export async function expectSameResult(
     await cloud.started(job, index + 1)
     const more = 1 + Math.floor(random() * 14)
     await eventually(async () => {
-      const { resumedAt = 0, last } = livesIn(await cloud.log(job))[index] ?? {}
-      expect(last, `seed ${seed}`).toBeGreaterThanOrEqual(resumedAt + more)
+      const log = await cloud.log(job)
+      const { resumedAt = 0, last = 0 } = livesIn(log)[index] ?? {}
+      expect(last, `seed ${seed}, life ${index + 1}\n${log}\n${cloud.situation()}`).toBeGreaterThanOrEqual(
+        resumedAt + more,
+      )
     }, PATIENCE)
     await cloud.preempt(job, how)
   }

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect } from "vitest"
 import { missingForVolumes, VOLUMES_WAIT_MS } from "../agent/volume-vms.ts"
 import { missingTool, needing } from "../needing.ts"
-import { expectSameResult, type SpotCloud, startSpotCloud } from "./spot-training.ts"
+import { expectSameResult, type SpotCloud, startSpotCloud } from "./aws-spot-training.ts"
 
 const { describe, it } = needing((await missingForVolumes()) ?? missingTool("moto"))
 

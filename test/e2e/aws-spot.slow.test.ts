@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, expect } from "vitest"
 import { missingForVolumes, VOLUMES_WAIT_MS } from "../agent/volume-vms.ts"
 import { missingTool, needing } from "../needing.ts"
-import { expectSameResult, type SpotCloud, startSpotCloud } from "./spot-training.ts"
+import { expectSameResult, type SpotCloud, startSpotCloud } from "./aws-spot-training.ts"
 
 const { describe, it } = needing((await missingForVolumes()) ?? missingTool("moto"))
 
@@ -18,7 +18,7 @@ describe("a job on spot VMs", { timeout: 200_000 }, () => {
     await expectSameResult(cloud, { preemptions: ["notice", "at once"], steps: 40, seed: 20_261_124 })
   })
 
-  it("goes on on demand after three preemptions in a row, says so, and shows what both cost", async () => {
+  it("continues on demand after three preemptions in a row, says so, and shows what both cost", async () => {
     const { berth } = cloud
     await berth.submit("fallback", "trap 'exit 9' TERM; while [ $BERTH_PREEMPTIONS -lt 3 ]; do sleep 0.1; done", {
       cloud: ["aws"],
