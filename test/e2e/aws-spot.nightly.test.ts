@@ -16,7 +16,7 @@ describe("a training with checkpoints", { timeout: 600_000 }, () => {
   it("ends with the result of an undisturbed run after five preemptions at random moments", async () => {
     const seed = Number(process.env["BERTH_SPOT_SEED"] ?? Date.now() % 1_000_000)
     const preemptions = ["notice", "at once", "notice", "at once", "at once"] as const
-    await expectSameResult(cloud, { preemptions, steps: 80, seed })
+    await expectSameResult(cloud, { preemptions, steps: 60, seed })
     expect(cloud.faults()).toEqual([])
   })
 })
