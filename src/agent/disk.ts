@@ -26,7 +26,7 @@ export interface AgentState {
   /** Runtime of this disk's containers. */
   runtime?: "docker" | "process"
   /** Limits from the order, for a container that a later agent finds. */
-  limits?: { maxRetries: number; timeoutSeconds?: number }
+  limits?: { maxRetries: number; timeoutSeconds?: number; terminationGraceSeconds?: number }
   /** Current attempt, 0 before the first. */
   attempt: number
   /** `intended` is written before the container is created: it may or may not exist. */

@@ -32,7 +32,7 @@ export interface AgentOptions {
   metadataUrl?: string
   logger: Logger
   clock?: Clock
-  /** Delay between SIGTERM and SIGKILL, seconds. Default 10. */
+  /** Delay between SIGTERM and SIGKILL of a job that sets none, seconds. Default 10. */
   stopGraceSeconds?: number
   /**
    * Maximum time from a shutdown to the agent's end, seconds. Default: the time that uploads of written files may take.
@@ -91,9 +91,17 @@ function endTimers(
   return timer(clock, Math.min(lifetimeSeconds, budgetSeconds) - age, () => leave.abort(cause))
 }
 
-function hardEndSeconds(cause: LeaveCause, { stopGraceSeconds = STOP_GRACE_SECONDS, shutdownSeconds }: AgentOptions) {
+function hardEndSeconds(cause: LeaveCause, options: AgentOptions): number {
+  const { stopGraceSeconds = STOP_GRACE_SECONDS, shutdownSeconds } = options
   if (cause === "shutdown" && shutdownSeconds !== undefined) return shutdownSeconds
-  return 2 * stopGraceSeconds + LAST_REPORT_SECONDS + HARD_END_SECONDS
+  return leaveSeconds(cause, options) + stopGraceSeconds + LAST_REPORT_SECONDS + HARD_END_SECONDS
+}
+
+/** Returns the maximum seconds that the container has after its VM was ordered to end. */
+function leaveSeconds(cause: LeaveCause, { stopGraceSeconds = STOP_GRACE_SECONDS, shutdownSeconds }: AgentOptions) {
+  if (cause !== "shutdown") return stopGraceSeconds
+  if (shutdownSeconds === undefined) return Math.max(stopGraceSeconds, SHUTDOWN_GRACE_SECONDS)
+  return Math.max(0, shutdownSeconds - SHORT_LAST_REPORT_SECONDS)
 }
 
 /** Resolves some seconds after the order to leave. A hanging engine must not keep a VM alive. */
@@ -133,11 +141,20 @@ export const AGENT_VERSION = "0.1.0"
 /** Time for the last report when the VM shuts down, seconds. */
 const LAST_REPORT_SECONDS = 5
 
+/**
+ * Maximum grace time of a container while its VM shuts down, seconds. The VM's system waits 90 s for the agent, and the
+ * uploads need a part of them.
+ */
+const SHUTDOWN_GRACE_SECONDS = 45
+
 /** Time for the last report after the container's end in a quick shutdown, seconds. */
 const SHORT_LAST_REPORT_SECONDS = 1
 
 /** Time that the finish waits for the log while the gateway rejects it, seconds. */
 const FLUSH_SECONDS = 60
+
+/** Time to delete the checkpoints of a job that has succeeded, seconds. */
+const CHECKPOINT_SECONDS = 60
 
 /** Time for the engine to remove the run's containers, seconds. */
 const CLEAR_SECONDS = 10
@@ -165,6 +182,8 @@ class Session {
   readonly #reporter: Reporter
   /** Aborted with a StopCause when the container has to be stopped. */
   readonly #stop = new AbortController()
+  /** Aborted when the VM is about to end, with the number of seconds that the container has. */
+  readonly #hurry = new AbortController()
   /** Aborted when nothing more has to be sent. */
   readonly #quit = new AbortController()
   readonly #loops: Promise<void>[] = []
@@ -188,7 +207,10 @@ class Session {
       },
       HEARTBEAT_SECONDS,
     )
-    whenAborted(leave.signal, () => this.#stop.abort(leave.signal.reason satisfies StopCause))
+    whenAborted(leave.signal, () => {
+      this.#stop.abort(leave.signal.reason satisfies StopCause)
+      this.#hurry.abort(leaveSeconds(leave.signal.reason as LeaveCause, context))
+    })
   }
 
   /** Resolves when the finish is stored, or when the VM has to end. */
@@ -210,7 +232,10 @@ class Session {
       order?.catch(() => undefined)
       if (runtime !== undefined && order !== undefined) await this.#run(runtime, spool, order)
       if (leave.signal.reason !== "refused") await this.#deliver(order)
-      if (runtime !== undefined) await this.#clear(runtime)
+      if (runtime !== undefined) {
+        await this.#deleteCheckpoints(runtime)
+        await this.#clear(runtime)
+      }
     } finally {
       this.#quit.abort()
       await this.#client.close()
@@ -230,18 +255,10 @@ class Session {
     this.#keepAccess(runtime, order)
     this.#watchForPreemption()
     const reorder = (): Promise<RunOrder> => this.#register(runtime.name)
-    const parts = { runtime, spool, order, reorder, disk: this.#disk, stop: this.#stop, ...this.#hurry() }
+    const signals = { stop: this.#stop, hurry: this.#hurry.signal }
+    const parts = { runtime, spool, order, reorder, disk: this.#disk, ...signals }
     const finish = await runToEnd({ ...parts, clock, logger, stopGraceSeconds, onChange })
     logger.info({ finish }, "the run has ended")
-  }
-
-  /** Returns the time that the container has in a quick shutdown of its VM. */
-  #hurry(): { hurry?: { signal: AbortSignal; graceSeconds: number } } {
-    const { leave, shutdownSeconds } = this.#context
-    if (shutdownSeconds === undefined) return {}
-    const hurried = new AbortController()
-    whenAborted(leave.signal, () => leave.signal.reason === ("shutdown" satisfies LeaveCause) && hurried.abort())
-    return { hurry: { signal: hurried.signal, graceSeconds: Math.max(0, shutdownSeconds - SHORT_LAST_REPORT_SECONDS) } }
   }
 
   /** Renews the access to the run's buckets before it expires, while uploads are possible. */
@@ -253,7 +270,7 @@ class Session {
 
   /**
    * On a spot VM, waits for the preemption notice. Then it reports to the gateway at once, and stops the container with
-   * its grace time.
+   * its grace time, or with less if the notice leaves less.
    */
   #watchForPreemption(): void {
     const { config, clock, logger, metadataUrl: url } = this.#context
@@ -261,10 +278,11 @@ class Session {
     const options = { cloud: config.spotCloud, clock, logger, ...(url !== undefined && { url }) }
     const watch = preemptionNotice(options, this.#quit.signal).then((notice) => {
       if (notice === undefined) return
-      logger.warn({}, "the cloud preempts this VM")
-      this.#disk.update({ preemptionNotice: notice })
+      logger.warn({ ...notice }, "the cloud preempts this VM")
+      this.#disk.update({ preemptionNotice: notice.time })
       this.#reporter.wake()
       this.#stop.abort("preempted" satisfies StopCause)
+      this.#hurry.abort(notice.containerSeconds)
     })
     this.#loops.push(watch)
   }
@@ -307,8 +325,13 @@ class Session {
     this.#reporter.heartbeatSeconds = heartbeatSeconds
     if (!state.registered) this.#disk.update({ registered: true })
     const opened = await openOrder(order, keys.encryption)
-    const { maxRetries = 0, timeoutSeconds } = opened.run
-    this.#disk.update({ limits: { maxRetries, ...(timeoutSeconds !== undefined && { timeoutSeconds }) } })
+    const { maxRetries = 0, timeoutSeconds, terminationGraceSeconds } = opened.run
+    const limits = {
+      maxRetries,
+      ...(timeoutSeconds !== undefined && { timeoutSeconds }),
+      ...(terminationGraceSeconds !== undefined && { terminationGraceSeconds }),
+    }
+    this.#disk.update({ limits })
     this.#startLoops()
     return opened
   }
@@ -372,13 +395,25 @@ class Session {
     return giveUp.signal
   }
 
+  /**
+   * Deletes the checkpoints of a job that has succeeded. Before the gateway has the success, another VM may need them.
+   */
+  async #deleteCheckpoints(runtime: Runtime): Promise<void> {
+    const { finish, finishStored } = this.#disk.state
+    if (!finishStored || finish?.reason !== "Succeeded") return
+    await this.#within(CHECKPOINT_SECONDS, runtime.deleteCheckpoints(), "failed to delete the job's checkpoints")
+  }
+
   async #clear(runtime: Runtime): Promise<void> {
+    await this.#within(CLEAR_SECONDS, runtime.clear(), "failed to remove the containers")
+  }
+
+  /** Waits for an action of limited time. A failure is only logged. */
+  async #within(seconds: number, action: Promise<void>, failure: string): Promise<void> {
     const { clock, logger } = this.#context
-    const removed = runtime
-      .clear()
-      .catch((error: unknown) => logger.warn({ err: error }, "failed to remove the containers"))
+    const done = action.catch((error: unknown) => logger.warn({ err: error }, failure))
     const enough = new AbortController()
-    await Promise.race([removed, waitUnlessAborted(clock, CLEAR_SECONDS, enough.signal)])
+    await Promise.race([done, waitUnlessAborted(clock, seconds, enough.signal)])
     enough.abort()
   }
 

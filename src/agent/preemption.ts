@@ -4,11 +4,15 @@ import type { Logger } from "../apis/logger.ts"
 import type { SpotCloud } from "./protocol.ts"
 import { waitUnlessAborted } from "./timers.ts"
 
-/**
- * Delay between two requests, seconds, as AWS recommends. A notice comes 2 minutes (AWS) or 30 seconds (Google, Azure)
- * before the end.
- */
+/** Delay between two requests, seconds, as AWS recommends. */
 const POLL_SECONDS = 5
+
+/** Time from a notice to the VM's end, and the part of it that uploads and the last report have, seconds. */
+const NOTICES: Record<SpotCloud, { seconds: number; flushSeconds: number }> = {
+  aws: { seconds: 120, flushSeconds: 30 },
+  gcp: { seconds: 30, flushSeconds: 10 },
+  azure: { seconds: 30, flushSeconds: 10 },
+}
 
 const ANSWER_MS = 3000
 
@@ -28,19 +32,36 @@ export interface PreemptionOptions {
   url?: string
 }
 
+/** Announcement of a VM's end. */
+export interface PreemptionNotice {
+  /** Time at which the agent read the notice, RFC 3339. */
+  time: string
+  /** Seconds from then for the container. The VM's end leaves time for uploads after it. */
+  containerSeconds: number
+}
+
 /** Returns true if the metadata service reports a preemption. Rejects if it does not answer. */
 type Ask = () => Promise<boolean>
 
+/** Returns the notice that the agent reads now. It may be as old as the delay between two requests. */
+function noticeNow(cloud: SpotCloud, clock: Clock): PreemptionNotice {
+  const { seconds, flushSeconds } = NOTICES[cloud]
+  return { time: timestamp(clock.now()), containerSeconds: seconds - POLL_SECONDS - flushSeconds }
+}
+
 /**
- * Resolves with the time (RFC 3339) of the cloud's preemption notice; undefined if the signal is aborted before.
- * Requests that fail are retried. Without an answer the VM just ends without a notice.
+ * Resolves with the cloud's preemption notice; undefined if the signal is aborted before. Requests that fail are
+ * retried. Without an answer the VM just ends without a notice.
  */
-export async function preemptionNotice(options: PreemptionOptions, signal: AbortSignal): Promise<string | undefined> {
+export async function preemptionNotice(
+  options: PreemptionOptions,
+  signal: AbortSignal,
+): Promise<PreemptionNotice | undefined> {
   const { cloud, clock, logger, url = METADATA_URL } = options
   const ask = ASK[cloud](url, clock)
   for (let failures = 0; !signal.aborted; ) {
     try {
-      if (await ask()) return timestamp(clock.now())
+      if (await ask()) return noticeNow(cloud, clock)
       failures = 0
     } catch (error) {
       // Log it once, because there are twelve requests a minute.

@@ -9,7 +9,7 @@ import { type Container, type Ended, RunError, type Runtime } from "./runtimes/r
 import type { Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 
-/** Delay between SIGTERM and SIGKILL, seconds. */
+/** Delay between SIGTERM and SIGKILL of a job that sets none, seconds. */
 export const STOP_GRACE_SECONDS = 10
 
 /**
@@ -37,9 +37,10 @@ export interface RunOptions {
   stop: AbortController
   /** Called after a write to the disk's state. */
   onChange: () => void
+  /** Default of the job's `terminationGraceSeconds`. */
   stopGraceSeconds: number
-  /** Aborted, after `stop`, if less than the grace time is left. `graceSeconds` is the rest. */
-  hurry?: { signal: AbortSignal; graceSeconds: number }
+  /** Aborted, after `stop`, when the VM is about to end. The reason is the number of seconds that the container has. */
+  hurry: AbortSignal
 }
 
 /**
@@ -258,28 +259,30 @@ async function copyOutput(
  * if a signal reached a running container.
  */
 function endWhenStopped(options: RunOptions, container: Container) {
-  const { clock, logger, stop, stopGraceSeconds, hurry } = options
+  const { clock, disk, logger, stop, stopGraceSeconds, hurry } = options
   let cancel = (): void => {}
+  let killAt = Number.POSITIVE_INFINITY
   let reached = Promise.resolve(false)
   const killAfter = (seconds: number): void => {
     cancel()
-    cancel = timer(clock, seconds, () => send("SIGKILL"))
+    killAt = clock.monotonic() + seconds
+    cancel = timer(clock, seconds, () => send("SIGKILL", stopGraceSeconds))
   }
-  const send = (name: "SIGTERM" | "SIGKILL"): void => {
+  const send = (name: "SIGTERM" | "SIGKILL", graceSeconds: number): void => {
     const sent = container.signal(name).catch((error: unknown) => {
       logger.warn({ err: error, signal: name }, "failed to send the signal")
       return true
     })
     reached = Promise.all([reached, sent]).then((all) => all.includes(true))
-    killAfter(stopGraceSeconds)
+    killAfter(graceSeconds)
   }
   const ended = new AbortController()
-  const when = (signal: AbortSignal | undefined, act: () => void): void => {
-    signal?.addEventListener("abort", act, { once: true, signal: ended.signal })
-    if (signal?.aborted) act()
+  const when = (signal: AbortSignal, act: () => void): void => {
+    signal.addEventListener("abort", act, { once: true, signal: ended.signal })
+    if (signal.aborted) act()
   }
-  when(stop.signal, () => send("SIGTERM"))
-  when(hurry?.signal, () => killAfter(Math.min(stopGraceSeconds, hurry?.graceSeconds ?? 0)))
+  when(stop.signal, () => send("SIGTERM", disk.state.limits?.terminationGraceSeconds ?? stopGraceSeconds))
+  when(hurry, () => killAfter(Math.min(killAt - clock.monotonic(), hurry.reason as number)))
   return {
     reached: () => reached,
     cancel: () => {

@@ -47,7 +47,10 @@ export type VmState = (typeof VM_STATES)[number]
 export const CREDENTIALS_STATES = ["empty", "issued", "delivered", "revoked"] as const
 export type CredentialsState = (typeof CREDENTIALS_STATES)[number]
 
-/** Ways to buy a job's VM. `spotFirst` uses on-demand only if no spot offer is available. */
+/**
+ * Ways to buy a job's VM. `spotFirst` uses on-demand only if no spot offer is available, or after several preemptions in a
+ * row.
+ */
 export const PROVISIONINGS = ["onDemand", "spot", "spotFirst"] as const
 export type Provisioning = (typeof PROVISIONINGS)[number]
 
@@ -60,6 +63,8 @@ export const JobCondition = {
   Failed: "Failed",
   /** The command runs directly on the host, without its image: the local cloud has no Docker engine. */
   Unisolated: "Unisolated",
+  /** Several spot VMs in a row were preempted, so a `spotFirst` job gets on-demand VMs. */
+  OnDemandFallback: "OnDemandFallback",
   Ready: "Ready",
   Reconciling: "Reconciling",
   Stalled: "Stalled",
@@ -191,6 +196,16 @@ const volumeFields = {
 const MOUNT_PATH = "Absolute path in the container at which the bucket is mounted."
 const PREFIX = "Folder in the bucket. Default: the bucket's root."
 
+/** Marks the volume of a job's checkpoints. */
+const checkpointField = {
+  checkpoint: Type.Optional(
+    Type.Boolean({
+      description:
+        "True for the job's checkpoints: a folder of its own, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath.",
+    }),
+  ),
+}
+
 export const VolumeSchema = Type.Object(
   {
     ...volumeFields,
@@ -203,6 +218,7 @@ export const VolumeSchema = Type.Object(
       [PATTERN_AS_RULE]: true,
     }),
     prefix: Type.Optional(Text(LIMITS.prefix, PREFIX, WITHOUT_NUL)),
+    ...checkpointField,
   },
   { [COMPONENT]: "Volume" },
 )
@@ -212,6 +228,13 @@ export const StoredVolumeSchema = Type.Object({
   ...volumeFields,
   mountPath: Type.String({ minLength: 1, maxLength: LIMITS.mountPath, pattern: "^/", description: MOUNT_PATH }),
   prefix: Type.Optional(Text(LIMITS.prefix, PREFIX)),
+  ...checkpointField,
+})
+
+/** Volume of a Launch. The prefix of one for checkpoints has a folder of the job below. */
+const LaunchedVolumeSchema = Type.Object({
+  ...StoredVolumeSchema.properties,
+  prefix: Type.Optional(Text(LIMITS.prefix + LIMITS.checkpointFolder, PREFIX)),
 })
 export type Volume = Static<typeof VolumeSchema>
 
@@ -236,9 +259,11 @@ function atMost(bytes: number, description: string) {
 interface ContainerRules {
   image: Record<string, unknown>
   text: Record<string, unknown>
+  /** Maximum number of variables. */
+  envItems: number
   longestEnvValue: number
   secretKey: typeof SecretKeySchema | typeof StoredSecretKeySchema
-  volume: typeof VolumeSchema | typeof StoredVolumeSchema
+  volume: typeof VolumeSchema | typeof StoredVolumeSchema | typeof LaunchedVolumeSchema
   distinctPaths: Record<string, unknown>
   /** Returns the description of a field, and the bound of all its texts. */
   atMost: (bytes: number, description: string) => { description: string }
@@ -251,6 +276,7 @@ const NEW: ContainerRules = {
     [PATTERN_AS_RULE]: true,
   },
   text: WITHOUT_NUL,
+  envItems: LIMITS.envItems,
   longestEnvValue: LIMITS.envBytes,
   secretKey: SecretKeySchema,
   volume: VolumeSchema,
@@ -261,6 +287,7 @@ const NEW: ContainerRules = {
 const STORED: ContainerRules = {
   image: { pattern: "^[!-~]+$" },
   text: {},
+  envItems: LIMITS.envItems,
   longestEnvValue: LIMITS.envValue,
   secretKey: StoredSecretKeySchema,
   volume: StoredVolumeSchema,
@@ -268,10 +295,18 @@ const STORED: ContainerRules = {
   atMost: (_bytes, description) => ({ description }),
 }
 
+/** Rules of a Launch, which has variables and folders of Berth's own too. */
+const LAUNCHED: ContainerRules = {
+  ...STORED,
+  envItems: LIMITS.envItems + LIMITS.ownEnvItems,
+  volume: LaunchedVolumeSchema,
+}
+
 /** Returns the fields of the container, in a Job and in its Launch. */
 function containerFields({
   image,
   text,
+  envItems,
   longestEnvValue,
   secretKey,
   volume,
@@ -292,7 +327,7 @@ function containerFields({
     env: Type.Optional(
       MapOf(Type.String({ maxLength: longestEnvValue, ...text, [SENSITIVE]: true }), {
         keys: ENV_NAMES,
-        maxProperties: LIMITS.envItems,
+        maxProperties: envItems,
         ...within(LIMITS.envBytes, "Environment variables in plain text. Use secretEnv for secrets."),
       }),
     ),
@@ -328,13 +363,23 @@ function containerFields({
         description: "Maximum run time, counted from the container's first start. Default: 30 days.",
       }),
     ),
+    terminationGraceSeconds: Type.Optional(
+      Int({
+        maximum: LIMITS.terminationGraceSeconds,
+        description:
+          "Maximum seconds from SIGTERM to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.",
+      }),
+    ),
   }
 }
 
 const newContainerFields = containerFields(NEW)
 
-/** The container's part of a Job, copied unchanged into its Launch. It accepts every stored Job. */
-export const RunSchema = Type.Object(containerFields(STORED), { description: "Container to run." })
+/** Fields of the container of a Job or definition that any version stored. */
+export const storedContainerFields = containerFields(STORED)
+
+/** The container of a Launch. It accepts that of every stored Job. */
+export const RunSchema = Type.Object(containerFields(LAUNCHED), { description: "Container to run." })
 export type Run = Static<typeof RunSchema>
 
 const placementFields = {
@@ -356,6 +401,19 @@ const placementFields = {
     StringEnum(PROVISIONINGS, {
       default: "onDemand",
       description: "Purchase option of the VM: onDemand, spot, or spotFirst (spot if available, else on-demand).",
+    }),
+  ),
+  maxPreemptions: Type.Optional(
+    Int({
+      maximum: LIMITS.maxPreemptions,
+      description: "Maximum number of preempted VMs. The job fails at the next one. Default: no limit.",
+    }),
+  ),
+  fallbackAfter: Type.Optional(
+    Int({
+      minimum: 1,
+      maximum: LIMITS.maxPreemptions,
+      description: "Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.",
     }),
   ),
   maxHourlyPriceUsd: Type.Optional(
@@ -508,7 +566,10 @@ export const JobStatusSchema = Type.Object(
           count: Int({ description: "Number of Launches so far. The next Launch gets the next number." }),
           billed: Type.Optional(Int({ description: "Number of Launches that got a VM." })),
           current: Type.Optional(Text(253, "Name of the job's current Launch.")),
-          lost: Type.Optional(Int({ description: "Number of Launches whose VM was lost or preempted." })),
+          lost: Type.Optional(
+            Int({ description: "Number of Launches whose VM was lost. Earlier versions counted preempted VMs too." }),
+          ),
+          preempted: Type.Optional(Int({ description: "Number of Launches whose VM the cloud preempted." })),
         },
         { description: "Launches of the job. Each Launch is one VM, or one attempt to get a VM." },
       ),
@@ -534,6 +595,9 @@ export const JobStatusSchema = Type.Object(
           ),
           since: Type.Optional(Time("Time from which the current VM is billed. Absent: no VM is billed.")),
           spent: Type.Optional(CostPartsSchema),
+          spotUsd: Type.Optional(
+            Type.Number({ minimum: 0, description: "Cost of ended spot VMs, USD. The rest of spent is on-demand." }),
+          ),
         },
         { description: "Cost of the job's VMs." },
       ),

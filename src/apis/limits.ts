@@ -12,6 +12,8 @@ export const LIMITS = {
   /** For `command` and for `args`. */
   commandBytes: 16_384,
   envItems: 256,
+  /** Variables that Berth adds to those of a job. */
+  ownEnvItems: 8,
   envName: 256,
   /** Value of a variable from a Secret, and of a variable of a stored Job. */
   envValue: 32_768,
@@ -24,6 +26,8 @@ export const LIMITS = {
   bucket: 255,
   mountPath: 512,
   prefix: 1024,
+  /** Characters that Berth adds to the prefix of a checkpoint volume: the job's id and the volume's name. */
+  checkpointFolder: 128,
   clouds: 8,
   regions: 32,
   region: 64,
@@ -42,6 +46,8 @@ export const LIMITS = {
   gpuModel: 64,
   gpuCount: 64,
   maxRetries: 100,
+  maxPreemptions: 10_000,
+  terminationGraceSeconds: 3600,
   /** 30 days, also the default timeout of a job. A finite lifetime ends an orphaned VM. */
   timeoutSeconds: 30 * 24 * 3600,
   ttlSecondsAfterFinished: 10 * 365 * 24 * 3600,

@@ -201,6 +201,7 @@ function bytesIn(schema: Json, value: string, path: string): string {
   }
   if (type !== "object") throw new Error(`${path}.${TOTAL_BYTES}: counts only texts, not ${JSON.stringify(type)}`)
   return Object.entries(properties as Record<string, Json>)
+    .filter(([, property]) => property["type"] !== "boolean")
     .map(([name, property]) => {
       const field = `${value}.${celName(name)}`
       const size = bytesIn(property, field, path)

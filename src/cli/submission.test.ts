@@ -19,10 +19,14 @@ test("flags become the fields of the body", () => {
     spotFirst: true,
     maxPrice: "1.5",
     timeout: "1h30m",
+    grace: "90s",
     retries: "2",
+    maxPreemptions: "9",
+    fallbackAfter: "4",
     env: ["SEED=7", "EMPTY=", "EQUALS=a=b", "TOKEN"],
     secret: ["HUB=hub:token"],
     volume: ["data:/data", "models/run 1:/out@aws"],
+    checkpoint: "runs/train:/ckpt",
     label: ["team=vision"],
     tag: ["nightly"],
   }
@@ -35,6 +39,7 @@ test("flags become the fields of the body", () => {
     volumes: {
       "volume-1": { bucket: "data", mountPath: "/data" },
       "volume-2": { bucket: "models", prefix: "run 1", mountPath: "/out", connection: "aws" },
+      checkpoint: { bucket: "runs", prefix: "train", mountPath: "/ckpt", checkpoint: true },
     },
     resources: { cpu: 4, memory: "16Gi", gpu: { model: "L4", count: 2 } },
     region: ["eu"],
@@ -42,7 +47,10 @@ test("flags become the fields of the body", () => {
     provisioning: "spotFirst",
     maxHourlyPriceUsd: 1.5,
     timeoutSeconds: 5400,
+    terminationGraceSeconds: 90,
     maxRetries: 2,
+    maxPreemptions: 9,
+    fallbackAfter: 4,
     labels: { team: "vision" },
     tags: ["nightly"],
   })
@@ -68,6 +76,7 @@ test.each<[JobFlags, string]>([
   [{ image: "a", timeout: "2" }, "--timeout 2 is no duration"],
   [{ image: "a", retries: "two" }, "--retries two is no number"],
   [{ image: "a", volume: ["data"] }, "--volume data is no volume"],
+  [{ image: "a", checkpoint: "data" }, "--checkpoint data is no volume"],
   [{ image: "a", spot: true, spotFirst: true }, "exclude each other"],
 ])("%j is rejected: %s", (flags, message) => {
   expect(() => jobOf(flags)).toThrow(message)

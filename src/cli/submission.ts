@@ -17,12 +17,16 @@ export interface JobFlags {
   cloud?: string[]
   spot?: boolean
   spotFirst?: boolean
+  fallbackAfter?: string
+  maxPreemptions?: string
   maxPrice?: string
   timeout?: string
+  grace?: string
   retries?: string
   env?: string[]
   secret?: string[]
   volume?: string[]
+  checkpoint?: string
   label?: string[]
   tag?: string[]
 }
@@ -49,7 +53,7 @@ export function submissionOf({ flags, args, base, environmentLines = [], environ
     ...pairs(flags.env, environment, "--env"),
   }
   const secretEnv = { ...base?.secretEnv, ...mapped(flags.secret, secretOf) }
-  const volumes = { ...base?.volumes, ...volumesOf(flags.volume) }
+  const volumes = { ...base?.volumes, ...volumesOf(flags.volume), ...checkpointOf(flags.checkpoint) }
   const labels = { ...base?.labels, ...pairs(flags.label, {}, "--label") }
   const tags = [...(base?.tags ?? []), ...(flags.tag ?? [])]
   const resources = { ...base?.resources, ...resourcesOf(flags) }
@@ -68,7 +72,10 @@ export function submissionOf({ flags, args, base, environmentLines = [], environ
     ...defined({
       maxHourlyPriceUsd: numberOf("--max-price", flags.maxPrice),
       timeoutSeconds: flags.timeout === undefined ? undefined : secondsOf("--timeout", flags.timeout),
+      terminationGraceSeconds: flags.grace === undefined ? undefined : secondsOf("--grace", flags.grace),
       maxRetries: numberOf("--retries", flags.retries),
+      maxPreemptions: numberOf("--max-preemptions", flags.maxPreemptions),
+      fallbackAfter: numberOf("--fallback-after", flags.fallbackAfter),
     }),
   }
 }
@@ -122,15 +129,22 @@ function secretOf(text: string): [string, { secret: string; key: string }] {
   return [name, { secret, key }]
 }
 
-function volumesOf(texts: readonly string[] = []): NonNullable<JobSubmission["volumes"]> {
-  return Object.fromEntries(
-    texts.map((text, index) => {
-      const [, bucket, prefix, mountPath, connection] = /^([^/:@]+)(?:\/([^:]*))?:(\/[^@]*)(?:@(.+))?$/.exec(text) ?? []
-      if (bucket === undefined || mountPath === undefined)
-        throw usageError(`--volume ${text} is no volume: write BUCKET[/PREFIX]:/PATH[@CONNECTION].`)
-      return [`volume-${index + 1}`, { bucket, mountPath, ...defined({ prefix, connection }) }]
-    }),
-  )
+type Volumes = NonNullable<JobSubmission["volumes"]>
+
+function volumesOf(texts: readonly string[] = []): Volumes {
+  return Object.fromEntries(texts.map((text, index) => [`volume-${index + 1}`, volumeOf("--volume", text)]))
+}
+
+/** Returns the volume for the job's checkpoints. */
+function checkpointOf(text: string | undefined): Volumes {
+  return text === undefined ? {} : { checkpoint: { ...volumeOf("--checkpoint", text), checkpoint: true } }
+}
+
+function volumeOf(flag: string, text: string): Volumes[string] {
+  const [, bucket, prefix, mountPath, connection] = /^([^/:@]+)(?:\/([^:]*))?:(\/[^@]*)(?:@(.+))?$/.exec(text) ?? []
+  if (bucket === undefined || mountPath === undefined)
+    throw usageError(`${flag} ${text} is no volume: write BUCKET[/PREFIX]:/PATH[@CONNECTION].`)
+  return { bucket, mountPath, ...defined({ prefix, connection }) }
 }
 
 const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 }
@@ -191,6 +205,10 @@ export function submissionLike(record: JobRecord): JobSubmission {
     tags: record.tags,
     ...present({
       maxHourlyPriceUsd: record.maxHourlyPriceUsd,
+      maxCostUsd: record.max_cost_usd,
+      maxPreemptions: record.max_preemptions,
+      fallbackAfter: record.fallback_after,
+      terminationGraceSeconds: record.termination_grace_seconds,
       ttlSecondsAfterFinished: record.ttlSecondsAfterFinished,
     }),
   }

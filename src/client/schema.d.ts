@@ -544,6 +544,8 @@ export interface components {
             mountPath: string;
             /** @description Folder in the bucket. Default: the bucket's root. */
             prefix?: string | null;
+            /** @description True for the job's checkpoints: a folder of its own, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
+            checkpoint?: boolean | null;
         };
         /** @description Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram. */
         Gpu: string | ({
@@ -611,6 +613,11 @@ export interface components {
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
              */
             timeoutSeconds?: number | null;
+            /**
+             * Format: int64
+             * @description Maximum seconds from SIGTERM to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
+             */
+            terminationGraceSeconds?: number | null;
             /** @description Clouds on which the job may run: aws, gcp, azure. Default: any. */
             cloud?: ("aws" | "gcp" | "azure")[] | null;
             /**
@@ -619,6 +626,16 @@ export interface components {
              * @enum {string|null}
              */
             provisioning?: "onDemand" | "spot" | "spotFirst" | null;
+            /**
+             * Format: int64
+             * @description Maximum number of preempted VMs. The job fails at the next one. Default: no limit.
+             */
+            maxPreemptions?: number | null;
+            /**
+             * Format: int64
+             * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
+             */
+            fallbackAfter?: number | null;
             /** @description Maximum price of the machine, USD per hour. */
             maxHourlyPriceUsd?: number | null;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
@@ -774,6 +791,8 @@ export interface components {
             connection: string | null;
             /** @description Null: the bucket's root. */
             prefix: string | null;
+            /** @description True for the job's checkpoints, in a folder of its own. */
+            checkpoint: boolean;
         };
         GpuRecord: {
             /** @description Minimum GPU memory in total. */
@@ -838,7 +857,7 @@ export interface components {
             actual_cost: number | null;
             /** @description Cost so far, USD. A running VM counts until its last heartbeat. Null: no VM was chosen. */
             accrued_cost: number | null;
-            /** @description Prices of the last VM, and cost so far of all VMs, by part. Null: unknown. */
+            /** @description Prices of the last VM, and cost so far of all VMs, by part and by purchase option. Null: unknown. */
             cost_breakdown: {
                 /** @description Price of the machine, USD per hour. */
                 machine_usd_per_hour: number;
@@ -856,6 +875,10 @@ export interface components {
                 address_usd: number;
                 /** @description Cost in total, USD. */
                 total_usd: number;
+                /** @description Cost of the spot VMs, USD. */
+                spot_usd: number;
+                /** @description Cost of the on-demand VMs, USD. */
+                on_demand_usd: number;
             } | null;
             created_at: string;
             updated_at: string;
@@ -882,6 +905,14 @@ export interface components {
             maxHourlyPriceUsd: number | null;
             /** @description Maximum cost of all VMs of the job, USD. Null: no limit. */
             max_cost_usd: number | null;
+            /** @description Maximum number of preempted VMs. Null: no limit. */
+            max_preemptions: number | null;
+            /** @description Number of the job's VMs that the cloud preempted. */
+            preemption_count: number;
+            /** @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3. */
+            fallback_after: number | null;
+            /** @description Maximum seconds from SIGTERM to SIGKILL. Null: 10. */
+            termination_grace_seconds: number | null;
             secretEnv: {
                 [key: string]: {
                     /** @description Name of the Secret. */
@@ -1049,11 +1080,26 @@ export interface components {
              */
             timeoutSeconds?: number | null;
             /**
+             * Format: int64
+             * @description Maximum seconds from SIGTERM to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
+             */
+            terminationGraceSeconds?: number | null;
+            /**
              * @description Purchase option of the VM: onDemand, spot, or spotFirst (spot if available, else on-demand).
              * @default onDemand
              * @enum {string|null}
              */
             provisioning?: "onDemand" | "spot" | "spotFirst" | null;
+            /**
+             * Format: int64
+             * @description Maximum number of preempted VMs. The job fails at the next one. Default: no limit.
+             */
+            maxPreemptions?: number | null;
+            /**
+             * Format: int64
+             * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
+             */
+            fallbackAfter?: number | null;
             /** @description Maximum price of the machine, USD per hour. */
             maxHourlyPriceUsd?: number | null;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
@@ -1164,6 +1210,8 @@ export interface components {
                     mountPath: string;
                     /** @description Folder in the bucket. Default: the bucket's root. */
                     prefix?: string;
+                    /** @description True for the job's checkpoints: a folder of its own, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
+                    checkpoint?: boolean;
                 };
             };
             /**
@@ -1178,11 +1226,26 @@ export interface components {
              */
             timeoutSeconds?: number;
             /**
+             * Format: int64
+             * @description Maximum seconds from SIGTERM to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
+             */
+            terminationGraceSeconds?: number;
+            /**
              * @description Purchase option of the VM: onDemand, spot, or spotFirst (spot if available, else on-demand).
              * @default onDemand
              * @enum {string}
              */
             provisioning?: "onDemand" | "spot" | "spotFirst";
+            /**
+             * Format: int64
+             * @description Maximum number of preempted VMs. The job fails at the next one. Default: no limit.
+             */
+            maxPreemptions?: number;
+            /**
+             * Format: int64
+             * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
+             */
+            fallbackAfter?: number;
             /** @description Maximum price of the machine, USD per hour. */
             maxHourlyPriceUsd?: number;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */

@@ -12,11 +12,13 @@ import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
 import type { BucketPlace } from "../router/egress.ts"
+import type { LostWork } from "../router/lost-work.ts"
 import type { Room } from "../router/route.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"
 import type { Budget } from "./budget.ts"
 import { cooldownsOf } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
+import { PreemptionHistory } from "./preemptions.ts"
 import type { JobSettings } from "./settings.ts"
 import { costsOf, earlierItems, hasBegun, isMarked } from "./statements.ts"
 
@@ -54,6 +56,8 @@ export interface Market {
   budget?: Budget | undefined
   /** Known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
   agentImage?: ImageState
+  /** Counts the preemptions of spot VMs. Absent: they do not count in the ranking. */
+  preemptionRates?: (() => LostWork["rateOf"]) | undefined
   /** Accounts whose launches are paused. */
   paused: readonly Cooldown[]
   /** Seconds until the launch rate allows another launch; 0: now. */
@@ -77,6 +81,8 @@ export interface MarketFacts {
   /** Names of Launches whose cost is in `recordedUsd`, although they do not say so yet. */
   recorded?: ReadonlySet<string>
   tenants?: Tenants | undefined
+  /** Preemptions that this process has seen. */
+  preemptions?: PreemptionHistory
 }
 
 /** Calculates the market of one project at one time. Pure. */
@@ -87,12 +93,13 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
   const spending = isCapped
     ? spendingOf(facts.projectLaunches, now, settings.expectedSeconds, facts.recorded)
     : UNCAPPED
-  const { namespace, launchAccounts, launches } = facts
+  const { namespace, launchAccounts, launches, preemptions } = facts
   return {
     offers: facts.offers,
     launchAccounts,
     ...(facts.deniedAccounts && { deniedAccounts: facts.deniedAccounts }),
     ...(facts.agentImage && { agentImage: facts.agentImage }),
+    ...(preemptions && { preemptionRates: () => preemptions.rates(launches, now) }),
     cooldowns: cooldownsOf(launches, { namespace, launchAccounts }, now, settings),
     paused: pausedAccounts(launchAccounts, namespace, launches, { now, settings, tenants: facts.tenants }),
     caps,
@@ -165,6 +172,7 @@ export function marketOf(
     projectCaps: sources.caps?.(namespace),
     ...recordedIn(namespace, sources, settings),
     tenants: sources.tenants,
+    preemptions: ledger.preemptions,
   }
   return appraise(facts, now, settings)
 }
@@ -275,6 +283,8 @@ export class LaunchLedger {
   readonly #store: CachedObjects<StoredLaunch>
   readonly #clock: Clock
   readonly #pending = new Map<string, { launch: StoredLaunch; since: number }>()
+  /** Preemptions that this process has seen. */
+  readonly preemptions = new PreemptionHistory()
 
   constructor(store: CachedObjects<StoredLaunch>, clock: Clock) {
     this.#store = store

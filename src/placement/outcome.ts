@@ -37,7 +37,8 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   const failure = machineFailureOf(status)
   if (failure !== undefined) return reportedFailure(failure)
   if (status?.loss !== undefined) return lossOf(status.loss)
-  if (finish?.reason === "Preempted") {
+  // The agent's word. Clouds take back no other VMs, and a limit of lost VMs must hold for these.
+  if (finish?.reason === "Preempted" && spec.offer.provisioning === "spot") {
     return lost("Preempted", finish.message ?? "the cloud preempted the VM", finish.time)
   }
   const isEnded = isOver(launch) || spec.ended === true

@@ -8,11 +8,13 @@ import {
   describeOffer,
   explainCauses,
   explainChoice,
+  explainLostWork,
   explainMemory,
   explainRanking,
   explainShortfall,
   usd,
 } from "../router/explain.ts"
+import { lostHours } from "../router/lost-work.ts"
 import { type Requirements, requirementsOf } from "../router/requirements.ts"
 import { type RankedPlacement, type RouteContext, type Routing, rank, route } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
@@ -78,7 +80,8 @@ export function placeAmong(
   if (blocked !== undefined) return judged(blocked)
   const [best] = open
   if (best === undefined) return judged(noCapacity(shortfall?.cooldowns, now))
-  const why = `${explainChoice({ ...routing, ...unpaused }, clouds)}${withParts(best)}; expected to cost ${usd(best.totalUsd)}`
+  const cost = `${withParts(best)}; expected to cost ${usd(best.totalUsd)}${explainLostWork(best, context.lostWork)}`
+  const why = `${explainChoice({ ...routing, ...unpaused }, clouds)}${cost}`
   return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
 }
 
@@ -99,14 +102,18 @@ function cloudsOf({ clouds }: Requirements, { launchAccounts }: Market): string[
 /** Returns the inputs of routing besides the job's requirements and the offers. */
 function contextOf(
   job: Pick<StoredJob, "spec">,
-  { launchAccounts, cooldowns, caps, spending, image, budget, buckets = [] }: Market,
+  { launchAccounts, cooldowns, caps, spending, image, budget, preemptionRates, buckets = [] }: Market,
   now: Date,
   settings: JobSettings,
 ): RouteContext<LaunchAccount> {
   const expectedSeconds = expectedSecondsOf(job, settings)
   const requiredGib = (cloud: string) => requiredDiskGib(job.spec, image, cloud)
   const room = roomUnder(caps, spending)
-  return { launchAccounts, cooldowns, buckets, requiredGib, room, budget, expectedSeconds, now }
+  const context = { launchAccounts, cooldowns, buckets, requiredGib, room, budget, expectedSeconds, now }
+  const { provisioning = "onDemand", volumes = {} } = job.spec
+  if (provisioning === "onDemand" || preemptionRates === undefined) return context
+  const hasCheckpoints = Object.values(volumes).some(({ checkpoint }) => checkpoint === true)
+  return { ...context, lostWork: { hours: lostHours({ expectedSeconds, hasCheckpoints }), rateOf: preemptionRates() } }
 }
 
 /** Returns the placements without those whose launchAccount is paused. */

@@ -4,6 +4,7 @@ import { type CostParts, costOf, type HourlyPrices, sumOfParts } from "../apis/p
 import type { Catalogue, DiskClass } from "./catalogue.ts"
 import type { LaunchAccount } from "./cooldown.ts"
 import { type BucketPlace, egressUsd } from "./egress.ts"
+import { type LostWork, lostShare } from "./lost-work.ts"
 import { shapeKey, shapeOf, type VmShape } from "./parts.ts"
 
 /** Inputs of a job's cost besides the offer. */
@@ -16,6 +17,8 @@ export interface CostTerms {
   launchAccounts: readonly LaunchAccount[]
   /** Returns the disk that the job and its image require on a cloud's VM, GiB; undefined: the default is enough. */
   requiredGib?: (cloud: string) => number | undefined
+  /** Absent: preemptions of spot VMs do not count. */
+  lostWork?: LostWork
 }
 
 /** Expected cost of one job on one offer. */
@@ -26,6 +29,13 @@ export interface OfferCost {
   trafficUsd: number
   /** US dollars. */
   totalUsd: number
+  /** Expected cost of the work that preemptions undo, US dollars. It counts for the order only. Absent: nothing. */
+  lostWorkUsd?: number
+}
+
+/** Returns the cost that decides the order of offers, US dollars. */
+export function rankedUsd({ totalUsd, lostWorkUsd = 0 }: Pick<OfferCost, "totalUsd" | "lostWorkUsd">): number {
+  return totalUsd + lostWorkUsd
 }
 
 const NO_ACCOUNT: readonly VmShape[] = [shapeOf()]
@@ -45,7 +55,7 @@ export interface ClassCosts {
 }
 
 /**
- * Expected total costs of one job on each offer of a catalogue. A total is never less than `hours` times the price plus
+ * Expected total costs of one job on each offer of a catalogue. A total, with or without lost work, is never less than `hours` times the price plus
  * `atLeastUsd` of its machine's disk class and place, except for its rounding.
  */
 export class Costs {
@@ -94,7 +104,16 @@ export class Costs {
     }
     const cost = costOf(prices, billed)
     const trafficUsd = this.#trafficUsd[at] as number
-    return { prices, cost, trafficUsd, totalUsd: roundUsd(sumOfParts(cost) + trafficUsd) }
+    const vmUsd = sumOfParts(cost)
+    const lostWorkUsd = this.#lostWorkUsd(row, vmUsd)
+    const totalUsd = roundUsd(vmUsd + trafficUsd)
+    return { prices, cost, trafficUsd, totalUsd, ...(lostWorkUsd > 0 && { lostWorkUsd }) }
+  }
+
+  #lostWorkUsd(row: number, vmUsd: number): number {
+    const { lostWork } = this.#terms
+    if (lostWork === undefined || this.#catalogue.table.spot[row] === 0) return 0
+    return roundUsd(vmUsd * lostShare(lostWork, this.#catalogue.offerAt(row)))
   }
 
   #ofClass(diskClass: DiskClass): ClassCosts {

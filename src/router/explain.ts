@@ -4,7 +4,9 @@ import { fromMetadataName } from "../apis/names.ts"
 import type { Offer } from "../apis/offer.ts"
 import type { Catalogue } from "./catalogue.ts"
 import type { CooldownTally } from "./cooldown.ts"
+import { rankedUsd } from "./cost.ts"
 import type { Criterion } from "./fit.ts"
+import type { LostWork } from "./lost-work.ts"
 import type { Requirements } from "./requirements.ts"
 import type { RankedPlacement, Routing } from "./route.ts"
 import type { Alternative, Shortfall } from "./shortfall.ts"
@@ -67,7 +69,25 @@ function explainNext(chosen: RankedPlacement, next: RankedPlacement): string {
   if (next.offer.provisioning !== chosen.offer.provisioning) {
     return `spot is preferred; ${sold(next.offer.provisioning)}, ${placeOf(next.offer)} costs ${usd(next.totalUsd)} in total`
   }
-  return `the next, ${placeOf(next.offer)}, costs ${usd(next.totalUsd)} in total`
+  return `the next, ${placeOf(next.offer)}, costs ${inTotal(next)}`
+}
+
+/** Returns the cost of a placement for people, with the work that preemptions undo. */
+function inTotal(placement: RankedPlacement): string {
+  const { totalUsd, lostWorkUsd = 0 } = placement
+  return `${usd(totalUsd)} in total${lostWorkUsd > 0 ? ` (${usd(rankedUsd(placement))} with lost work)` : ""}`
+}
+
+/**
+ * Explains what preemptions add to the expected cost of a spot offer: the rate, what it comes from, and the work that one
+ * preemption undoes. Empty if they add nothing.
+ */
+export function explainLostWork({ offer, lostWorkUsd = 0 }: RankedPlacement, lostWork: LostWork | undefined): string {
+  if (lostWork === undefined || lostWorkUsd === 0) return ""
+  const { perHour, preemptions, hours } = lostWork.rateOf(offer)
+  const seen = `${round(preemptions)} in ${round(hours)} h of this machine here`
+  const lost = Math.round(lostWork.hours * 60)
+  return `, and ${usd(lostWorkUsd)} more for work lost to preemptions: ${perHour.toPrecision(2)} an hour (${seen}) of ${lost} min each`
 }
 
 /**
@@ -76,11 +96,12 @@ function explainNext(chosen: RankedPlacement, next: RankedPlacement): string {
  */
 export function explainRanking({ placements }: Pick<Routing, "placements">): string[] {
   const [best] = placements
-  return placements.map(({ offer, launchAccount, totalUsd }) => {
+  return placements.map((placement) => {
+    const { offer, launchAccount, totalUsd } = placement
     const more = best === undefined || totalUsd === best.totalUsd ? "" : `, ${difference(totalUsd, best.totalUsd)}`
     const by =
       launchAccount.connection === undefined ? "" : ` by connection ${fromMetadataName(launchAccount.connection)}`
-    return `${describeOffer(offer)}${by}: ${usd(totalUsd)} in total${more}`
+    return `${describeOffer(offer)}${by}: ${inTotal(placement)}${more}`
   })
 }
 

@@ -2,7 +2,8 @@ import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { type Offer, offerKey } from "../apis/offer.ts"
 import { Catalogue, catalogueOf } from "./catalogue.ts"
-import { explainShortfall } from "./explain.ts"
+import { explainLostWork, explainRanking, explainShortfall } from "./explain.ts"
+import { lostHours } from "./lost-work.ts"
 import { type Requirements, requirementsOf } from "./requirements.ts"
 import { type RouteContext, route } from "./route.ts"
 
@@ -374,5 +375,50 @@ describe("properties", () => {
         },
       ),
     )
+  })
+})
+
+describe("the order of spot offers", () => {
+  const spot = (changes: Partial<Offer>) => offer({ provisioning: "spot", ...changes })
+  const offers = catalogue([
+    spot({ region: "eu-west-2", hourlyPriceUsd: 0.02 }),
+    spot({ hourlyPriceUsd: 0.021 }),
+    offer(),
+  ])
+  const lostWork = (perHour: number) => ({
+    hours: lostHours({ expectedSeconds: 7200, hasCheckpoints: false }),
+    rateOf: ({ region }: Offer) => ({ perHour: region === "eu-west-2" ? perHour : 0.005, hours: 9, preemptions: 1 }),
+  })
+  const ranked = (perHour: number, provisioning: "spot" | "spotFirst" = "spot") =>
+    route({ ...anyJob, provisioning }, offers, context({ lostWork: lostWork(perHour) })).placements
+
+  test("is by price if all are preempted as often", () => {
+    expect(ranked(0.005).map(({ offer: { region } }) => region)).toEqual(["eu-west-2", "eu-central-1"])
+  })
+
+  test("counts the work that preemptions undo, and not in the estimated cost", () => {
+    const [first, second] = ranked(0.1)
+    expect(first).toMatchObject({ offer: { region: "eu-central-1" }, totalUsd: 0.021 })
+    // 0.02 × (1 + 0.1 an hour × 1.05 hours)
+    expect(second).toMatchObject({ totalUsd: 0.02, lostWorkUsd: 0.0021 })
+  })
+
+  test("leaves on-demand offers as they are", () => {
+    expect(ranked(0.1, "spotFirst").at(-1)).not.toHaveProperty("lostWorkUsd")
+  })
+
+  test("is explained with the rate, its evidence and the lost work", () => {
+    const [first, second] = ranked(0.1)
+    if (first === undefined || second === undefined) throw new Error("there are two offers")
+    expect(explainLostWork(second, lostWork(0.1))).toBe(
+      ", and $0.0021 more for work lost to preemptions: 0.10 an hour (1 in 9 h of this machine here) of 63 min each",
+    )
+    expect(explainRanking({ placements: [first, second] })[1]).toContain("$0.02 in total ($0.0221 with lost work)")
+  })
+
+  test("weighs short runs and checkpoints", () => {
+    expect(lostHours({ expectedSeconds: 7200, hasCheckpoints: false })).toBeCloseTo(1.05)
+    expect(lostHours({ expectedSeconds: 7200, hasCheckpoints: true })).toBeCloseTo(0.05 + 1 / 12)
+    expect(lostHours({ expectedSeconds: 60, hasCheckpoints: true })).toBeCloseTo(0.05 + 1 / 120)
   })
 })

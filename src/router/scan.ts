@@ -1,7 +1,7 @@
 import { costOf, type HourlyPrices, sumOfParts } from "../apis/price.ts"
 import type { Catalogue } from "./catalogue.ts"
 import type { RouteContext } from "./context.ts"
-import { Costs, type CostTerms, type OfferCost, type PricedShape } from "./cost.ts"
+import { Costs, type CostTerms, type OfferCost, type PricedShape, rankedUsd } from "./cost.ts"
 import { unmetOf } from "./fit.ts"
 import type { VmShape } from "./parts.ts"
 import type { Requirements } from "./requirements.ts"
@@ -31,7 +31,7 @@ export interface ScanTerms extends CostTerms {
 }
 
 export interface Scanned {
-  /** The cheapest offers in total, cheapest first. With `spotFirst`, all spot offers precede on-demand ones. */
+  /** The cheapest offers in total, with lost work, cheapest first. With `spotFirst`, all spot offers precede on-demand ones. */
   best: Found[]
   /** Number of the clouds' offers that meet every requirement, whether they are available and under the caps or not. */
   fitting: number
@@ -115,7 +115,7 @@ class Cheapest {
   add(row: number, shapes: readonly PricedShape[]): number {
     for (const priced of shapes) this.#addVm(row, priced.shape, this.#costs.of(row, priced))
     const last = this.found[this.#terms.count - 1]
-    if (last !== undefined) this.boundUsd = last.totalUsd + ROUNDING_USD
+    if (last !== undefined) this.boundUsd = Math.min(this.boundUsd, rankedUsd(last) + ROUNDING_USD)
     return this.boundUsd
   }
 
@@ -124,7 +124,7 @@ class Cheapest {
     const { count, maxHourlyUsd, maxTotalUsd, isAvailable } = this.#terms
     const { totalUsd, prices } = cost
     let at = found.length
-    while (at > 0 && this.#isBefore(row, totalUsd, found[at - 1] as Found)) at--
+    while (at > 0 && this.#isBefore(row, rankedUsd(cost), found[at - 1] as Found)) at--
     if (at === count || !this.#isInBudget(row, prices) || totalUsd > maxTotalUsd || sumOfParts(prices) > maxHourlyUsd)
       return
     if (isAvailable(row, shape)) {
@@ -144,12 +144,13 @@ class Cheapest {
   passedOver(): number[] {
     const [first] = this.found
     const before = this.#unavailable.filter(
-      ({ row, totalUsd }) => first === undefined || this.#isBefore(row, totalUsd, first),
+      (offer) => first === undefined || this.#isBefore(offer.row, rankedUsd(offer), first),
     )
     return [...new Set(before.map(({ row }) => row))]
   }
 
-  #isBefore(row: number, totalUsd: number, other: Found): boolean {
-    return totalUsd < other.totalUsd || (totalUsd === other.totalUsd && this.#catalogue.compare(row, other.row) < 0)
+  #isBefore(row: number, usd: number, other: Found): boolean {
+    const otherUsd = rankedUsd(other)
+    return usd < otherUsd || (usd === otherUsd && this.#catalogue.compare(row, other.row) < 0)
   }
 }

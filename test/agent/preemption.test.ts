@@ -1,103 +1,49 @@
-import { once } from "node:events"
 import { mkdtemp, rm } from "node:fs/promises"
-import { createServer, type IncomingMessage } from "node:http"
-import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { runAgent } from "../../src/agent/main.ts"
+import { type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import type { SpotCloud } from "../../src/agent/protocol.ts"
+import { type Clock, systemClock } from "../../src/apis/clock.ts"
+import type { Run } from "../../src/apis/job.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
-
-/** Status and body of an answer. */
-type Answer = [status: number, body: string]
-
-/**
- * The parts of the clouds' metadata services that announce preemptions, with the errors that their documents describe.
- * `breaches` lists the requests that a real one would have rejected.
- */
-class MetadataService {
-  preempted = false
-  failing = false
-  readonly breaches: string[] = []
-  readonly #tokens = new Map<string, number>()
-  readonly #server = createServer((req, res) => {
-    const [status, body] = this.failing ? [500, "internal"] : this.#answer(req)
-    res.writeHead(status).end(body)
-  })
-
-  async start(): Promise<string> {
-    this.#server.listen(0, "127.0.0.1")
-    await once(this.#server, "listening")
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
-  }
-
-  stop(): void {
-    this.#server.closeAllConnections()
-    this.#server.close()
-  }
-
-  /** Makes AWS' tokens invalid, as after they expired. */
-  forgetTokens(): void {
-    this.#tokens.clear()
-  }
-
-  #answer(req: IncomingMessage): Answer {
-    switch (`${req.method} ${req.url}`) {
-      case "PUT /latest/api/token":
-        return this.#token(req)
-      case "GET /latest/meta-data/spot/instance-action":
-        if (!this.#tokens.has(String(req.headers["x-aws-ec2-metadata-token"]))) return [401, "Unauthorized"]
-        return this.preempted ? [200, '{"action": "terminate", "time": "2026-09-18T08:22:00Z"}'] : [404, "Not Found"]
-      case "GET /computeMetadata/v1/instance/preempted":
-        if (req.headers["metadata-flavor"] !== "Google") return [403, "Missing Metadata-Flavor:Google header."]
-        return [200, this.preempted ? "TRUE" : "FALSE"]
-      case "GET /metadata/scheduledevents?api-version=2020-07-01":
-        if (req.headers["metadata"] !== "true")
-          return [400, '{"error": "Bad request. Required metadata header missing"}']
-        return [200, JSON.stringify({ DocumentIncarnation: 1, Events: this.#events() })]
-      default:
-        this.breaches.push(`${req.method} ${req.url}`)
-        return [404, "Not Found"]
-    }
-  }
-
-  #token(req: IncomingMessage): Answer {
-    const seconds = Number(req.headers["x-aws-ec2-metadata-token-ttl-seconds"])
-    if (!(seconds >= 1 && seconds <= 21_600)) return [400, "Bad Request"]
-    const token = `token-${this.#tokens.size}-${Math.random()}`
-    this.#tokens.set(token, seconds)
-    return [200, token]
-  }
-
-  #events(): object[] {
-    const event = (EventType: string) => ({ EventId: "1", EventStatus: "Scheduled", EventType, NotBefore: "" })
-    return this.preempted ? [event("Freeze"), event("Preempt")] : [event("Freeze")]
-  }
-}
+import { MetadataService } from "./metadata-service.ts"
 
 const fixture = testFixture("preemption")
 const disks: string[] = []
+const services: MetadataService[] = []
 let gateway: TestGateway
 
 beforeAll(async () => {
   gateway = await startGateway(fixture)
 })
 afterAll(async () => {
+  for (const service of services) service.stop()
   await gateway.close()
   await Promise.all(disks.map((disk) => rm(disk, { recursive: true, force: true })))
 })
 
-async function spotVm(cloud: SpotCloud, metadataUrl: string) {
+const ENDS_AT_ONCE = "trap 'echo got SIGTERM; exit 5' TERM"
+const SAVES_FOR_LONG = "trap 'sleep 2; echo saved; exit 5' TERM"
+const NEVER_ENDS = "trap 'echo stopping' TERM"
+
+/** Default grace time of these agents, seconds: shorter than what a container needs that saves for long. */
+const SHORT_GRACE = { stopGraceSeconds: 1 }
+
+async function spotVm(
+  cloud: SpotCloud,
+  metadataUrl: string,
+  { trap = ENDS_AT_ONCE, run = {}, ...more }: Partial<AgentOptions> & { trap?: string; run?: Partial<Run> } = {},
+) {
   const dataDir = await mkdtemp(join(tmpdir(), "berth-preemption-"))
   disks.push(dataDir)
-  const script = "trap 'echo got SIGTERM; exit 5' TERM; echo ready; while true; do sleep 0.1; done"
-  const found = await fixture.launch({ image: "none", command: ["sh", "-c", script] })
+  const script = `${trap}; echo ready; while true; do sleep 0.1; done`
+  const found = await fixture.launch({ image: "none", command: ["sh", "-c", script], ...run })
   const offer = { ...found.spec.offer, cloud, provisioning: "spot" as const }
   const launch = { ...found, spec: { ...found.spec, offer } }
   const options = { dataDir, metadataUrl, userData: gateway.userData(launch), runtime: "process" as const }
-  const exit = runAgent({ ...options, logger: testLogger() })
+  const exit = runAgent({ ...options, logger: testLogger(), ...more })
   exit.catch(() => undefined)
   await eventually("it runs", async () => (await gateway.logOf(launch)).includes("ready"))
   return { launch, exit }
@@ -124,6 +70,80 @@ describe.each<SpotCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken
     }
   })
 })
+
+describe.concurrent("the grace time of a job", () => {
+  /** Starts a VM of a cloud that can preempt it. */
+  async function preemptible(cloud: SpotCloud, options: Parameters<typeof spotVm>[2]) {
+    const service = new MetadataService()
+    services.push(service)
+    const vm = await spotVm(cloud, await service.start(), options)
+    const preempt = (): void => {
+      service.preempted = true
+    }
+    return { ...vm, preempt }
+  }
+
+  it("lasts its terminationGraceSeconds after a preemption notice", async () => {
+    const run = { terminationGraceSeconds: 60 }
+    const { launch, exit, preempt } = await preemptible("aws", { trap: SAVES_FOR_LONG, run, ...SHORT_GRACE })
+    preempt()
+    expect((await exit).finish).toMatchObject({ reason: "Preempted", exitCode: 5 })
+    expect((await gateway.logOf(launch)).toString()).toBe("ready\nsaved\n")
+  })
+
+  it("ends before the cloud ends the VM, however long it is", async () => {
+    const options = { trap: NEVER_ENDS, run: { terminationGraceSeconds: 3600 }, clock: fastClock(10) }
+    const { exit, preempt } = await preemptible("gcp", options)
+    preempt()
+    expect((await exit).finish).toMatchObject({ reason: "Preempted", exitCode: 137 })
+  })
+
+  it("ends before the cloud ends the VM, also if the job is being stopped for its timeout", async () => {
+    const run = { terminationGraceSeconds: 3600, timeoutSeconds: 3 }
+    const { launch, exit, preempt } = await preemptible("azure", { trap: NEVER_ENDS, run, clock: fastClock(10) })
+    await eventually("it gets SIGTERM", async () => (await gateway.logOf(launch)).includes("stopping"))
+    preempt()
+    expect((await exit).finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137 })
+    expect((await fixture.agentOf(launch))?.preemptionNotice).toBeDefined()
+  })
+
+  it("lasts its terminationGraceSeconds after the timeout, and when the job needs the VM no longer", async () => {
+    const run = { terminationGraceSeconds: 60 }
+    const timed = await preemptible("aws", {
+      trap: SAVES_FOR_LONG,
+      run: { ...run, timeoutSeconds: 2 },
+      ...SHORT_GRACE,
+    })
+    expect((await timed.exit).finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 5 })
+    const ended = await preemptible("aws", { trap: SAVES_FOR_LONG, run, ...SHORT_GRACE })
+    await fixture.end(ended.launch)
+    expect((await ended.exit).finish).toMatchObject({ reason: "Stopped", exitCode: 5 })
+  })
+
+  it("is the agent's own for a job that sets none", async () => {
+    const { exit, preempt } = await preemptible("aws", { trap: NEVER_ENDS, ...SHORT_GRACE })
+    preempt()
+    expect((await exit).finish).toMatchObject({ reason: "Preempted", exitCode: 137 })
+  })
+
+  it("is cut when the VM shuts down", async () => {
+    const power = new AbortController()
+    const run = { terminationGraceSeconds: 3600 }
+    const options = { trap: NEVER_ENDS, run, signal: power.signal, clock: fastClock(10) }
+    const { exit } = await preemptible("aws", options)
+    power.abort()
+    expect((await exit).finish).toMatchObject({ reason: "Stopped", exitCode: 137 })
+  })
+})
+
+/** Returns the system's clock with timers that end so many times earlier. */
+function fastClock(times: number): Clock {
+  return {
+    ...systemClock,
+    monotonic: () => systemClock.monotonic() * times,
+    setTimer: (seconds, callback) => systemClock.setTimer(seconds / times, callback),
+  }
+}
 
 describe("an on-demand VM", () => {
   it("gets no spotCloud in its user data, so its agent asks no metadata service for preemptions", async () => {

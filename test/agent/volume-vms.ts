@@ -89,8 +89,7 @@ export async function volumeVms(fixture: Fixture): Promise<VolumeVms> {
       await images.remove()
       await docker.getImage(image).remove({ force: true })
       for (const disk of disks) {
-        execFileSync("umount", ["--recursive", disk])
-        await rm(disk, { recursive: true, force: true })
+        await removeSharedDisk(disk)
       }
       volumes[Symbol.dispose]()
     },
@@ -111,7 +110,7 @@ async function removeDrivers(launches: readonly string[]): Promise<void> {
 }
 
 /** Builds an image with the programs that Berth's own image has for volumes. */
-async function buildRcloneImage(image: string): Promise<void> {
+export async function buildRcloneImage(image: string): Promise<void> {
   const [rclone, fusermount, busybox] = PROGRAMS as [string, string, string]
   await buildImage(image, {
     Dockerfile: 'FROM scratch\nCOPY . /\nRUN ["/bin/sh", "-c", "/bin/busybox ln -s busybox /bin/cat"]\n',
@@ -125,9 +124,15 @@ async function buildRcloneImage(image: string): Promise<void> {
 }
 
 /** Returns a folder whose mounts propagate, as for everything that systemd mounts. */
-async function sharedDisk(): Promise<string> {
+export async function sharedDisk(): Promise<string> {
   const disk = await mkdtemp(join(tmpdir(), "berth-volumes-"))
   execFileSync("mount", ["--bind", disk, disk])
   execFileSync("mount", ["--make-shared", disk])
   return disk
+}
+
+/** Removes such a folder, also with mounts of a driver that was killed. */
+export async function removeSharedDisk(disk: string): Promise<void> {
+  execFileSync("umount", ["--recursive", "--lazy", disk])
+  await rm(disk, { recursive: true, force: true })
 }

@@ -117,6 +117,27 @@ volumes.describe("volumes", () => {
     await vms.expectNothingLeft(launch)
   })
 
+  const CHECKPOINTS = { bucket: "checkpoints", mountPath: "/ckpt", prefix: "runs/job-1/ckpt", checkpoint: true }
+
+  it("volumes for checkpoints keep what a preempted or failed job has saved", async () => {
+    await bucket("checkpoints", { "runs/job-2/ckpt/state": "of another job" })
+    const { exit } = await launchVm("echo 7 > /ckpt/state; exit 3", { ckpt: CHECKPOINTS })
+    expect((await exit).finish).toMatchObject({ reason: "ContainerFailed", exitCode: 3 })
+    expect(await objectsOf("checkpoints")).toMatchObject({ "runs/job-1/ckpt/state": "7\n" })
+  })
+
+  it("volumes for checkpoints are emptied after the job has succeeded, and only these", async () => {
+    await bucket("kept")
+    const script = "cat /ckpt/state && mkdir /ckpt/deep && echo 8 > /ckpt/deep/state && echo done > /out/result"
+    const out = { bucket: "kept", mountPath: "/out" }
+    const { launch, exit } = await launchVm(script, { ckpt: CHECKPOINTS, out })
+    expect((await exit).finish).toMatchObject({ reason: "Succeeded" })
+    expect((await gateway.logOf(launch)).toString()).toBe("7\n")
+    expect(await objectsOf("checkpoints")).toEqual({ "runs/job-2/ckpt/state": "of another job" })
+    expect(await objectsOf("kept")).toEqual({ result: "done\n" })
+    await vms.expectNothingLeft(launch)
+  })
+
   it("volumes fail the job when the bucket rejects the upload, with the reason", async () => {
     await bucket("refusing", { "a.txt": "readable" })
     using refusing = await refusingUploads(moto.url)

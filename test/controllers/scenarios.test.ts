@@ -153,20 +153,21 @@ describe("a job's life", () => {
     expectOneVmPerLaunch(harness)
   })
 
-  test("replaces a lost VM, and fails the job after the third loss", async () => {
+  test("replaces lost and preempted VMs, and fails the job after the third loss", async () => {
     const harness = await newHarness()
     harness.operator()
     await harness.submit("unlucky")
     const seen: string[] = []
-    for (const preempted of [false, true, false]) {
+    for (const preempted of [false, true, false, true, false]) {
       const launch = await started(harness, seen)
       seen.push(launch)
       await inPhase(harness, "unlucky", "running")
       harness.cloud.lose(harness.cloud.alive[0]?.id ?? "", preempted)
     }
     const job = await settled(harness, "unlucky", "failed")
-    expect(job.status).toMatchObject({ reason: "VMLost", launches: { count: 3, lost: 3 } })
-    expect(job.status?.refusedOffers?.map(({ reason }) => reason)).toEqual(["VMLost", "Preempted", "VMLost"])
+    expect(job.status).toMatchObject({ reason: "VMLost", launches: { count: 5, lost: 3, preempted: 2 } })
+    const reasons = job.status?.refusedOffers?.map(({ reason }) => reason)
+    expect(reasons).toEqual(["VMLost", "Preempted", "VMLost", "Preempted", "VMLost"])
     expectOneVmPerLaunch(harness)
   })
 

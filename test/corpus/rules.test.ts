@@ -48,6 +48,9 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       provisioning: "spot",
       maxHourlyPriceUsd: 2,
       maxCostUsd: 3,
+      maxPreemptions: 1,
+      fallbackAfter: 3,
+      terminationGraceSeconds: 91,
     },
   ],
   [

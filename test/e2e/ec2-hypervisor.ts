@@ -25,6 +25,8 @@ export interface HypervisorOptions {
   /** Folder for the disks of its machines. */
   folder: string
   runtime: ContainerRuntime
+  /** Returns the disk of an instance, and the program of its agent. Default: a folder, and Berth's own program. */
+  prepare?: (id: string) => Promise<{ disk: string; program: readonly string[] }>
 }
 
 /**
@@ -95,23 +97,18 @@ export class Hypervisor {
   }
 
   async #boot(id: string): Promise<void> {
-    const { console: ec2, folder, runtime } = this.#options
+    const { console: ec2 } = this.#options
     const userData = await ec2.userData(id)
     this.userData.set(id, userData)
-    const disk = join(folder, id)
-    await mkdir(disk, { recursive: true })
+    const { disk, program } = await (this.#options.prepare ?? ((machine) => this.#folder(machine)))(id)
     const config = agentConfig(userData)
     await writeFile(join(disk, "user-data.json"), config, { mode: 0o600 })
-    const agent = spawn(
-      process.execPath,
-      [MAIN, "agent", "--data-dir", disk, "--runtime", runtime.name, "--log-level", "debug"],
-      {
-        // A VM has no credentials or endpoints of this machine.
-        env: { PATH: process.env["PATH"] },
-        stdio: ["ignore", "pipe", "pipe"],
-        detached: true,
-      },
-    )
+    const agent = spawn(process.execPath, program, {
+      // A VM has no credentials or endpoints of this machine.
+      env: { PATH: process.env["PATH"] },
+      stdio: ["ignore", "pipe", "pipe"],
+      detached: true,
+    })
     const machine: Machine = { id, launch: parseUserData(config).launch, agent, output: "" }
     this.#powered.add(id)
     for (const stream of [agent.stdout, agent.stderr]) {
@@ -121,6 +118,16 @@ export class Hypervisor {
     }
     this.#machines.set(id, machine)
     void once(agent, "close").then(() => this.#end(id).catch((error: unknown) => this.faults.push(error)))
+  }
+
+  async #folder(id: string): Promise<{ disk: string; program: readonly string[] }> {
+    const { folder, runtime } = this.#options
+    const disk = join(folder, id)
+    await mkdir(disk, { recursive: true })
+    return {
+      disk,
+      program: [MAIN, "agent", "--data-dir", disk, "--runtime", runtime.name, "--log-level", "debug"],
+    }
   }
 
   async #end(id: string): Promise<void> {

@@ -29,7 +29,7 @@ const metadata = { name: "x", namespace: "n", uid: "u", generation: 1, resourceV
 
 function job(status: JobStatus, more: object = {}): object {
   const object = { kind: "Job", metadata, spec: { image: "a" } } as StoredJob
-  const conditions = conditionsOf(object, { message: "why", ...status }, undefined, NOW)
+  const conditions = conditionsOf(object, { message: "why", ...status }, {}, NOW)
   return { ...object, status: { ...status, conditions, observedGeneration: 1 }, ...more }
 }
 

@@ -4,7 +4,9 @@ import { billedUsd, roundUsd } from "../../src/apis/money.ts"
 import { type Offer, offerKey } from "../../src/apis/offer.ts"
 import { catalogueOf } from "../../src/router/catalogue.ts"
 import type { Cooldown, LaunchAccount } from "../../src/router/cooldown.ts"
+import { rankedUsd } from "../../src/router/cost.ts"
 import { egressUsd } from "../../src/router/egress.ts"
+import type { LostWork } from "../../src/router/lost-work.ts"
 import type { Requirements } from "../../src/router/requirements.ts"
 import { type RouteContext, rankPlacements, route } from "../../src/router/route.ts"
 
@@ -114,6 +116,21 @@ const anyContext: fc.Arbitrary<RouteContext> = fc.record({
   count: fc.constantFrom(1, 3, 200),
 })
 
+/** Preemptions that differ by region. */
+const anyLostWork: fc.Arbitrary<LostWork | undefined> = fc.option(
+  fc.record({
+    hours: fc.constantFrom(0.05, 3),
+    rateOf: fc
+      .record({ usual: fc.constantFrom(0, 0.005, 0.5), lonely: fc.constantFrom(0, 0.1) })
+      .map(({ usual, lonely }) => (offer: Offer) => ({
+        perHour: offer.region === "lonely" ? lonely : usual,
+        hours: 0,
+        preemptions: 0,
+      })),
+  }),
+  { nil: undefined },
+)
+
 /** Ranks by hand: every offer with every account, one check after the other. Uses models as these offers name them. */
 function naive(offers: readonly Offer[], wanted: Requirements, context: RouteContext): number[] {
   const totals = { spot: [] as number[], onDemand: [] as number[] }
@@ -140,11 +157,17 @@ function naive(offers: readonly Offer[], wanted: Requirements, context: RouteCon
         context.cooldowns.some((cooldown) => isKept(cooldown, offer, launchAccount))
       )
         continue
-      totals[offer.provisioning].push(total)
+      totals[offer.provisioning].push(total + lostUsd(offer, billed, context))
     }
   }
   for (const each of Object.values(totals)) each.sort((a, b) => a - b)
   return [...totals.spot, ...totals.onDemand].slice(0, context.count)
+}
+
+function lostUsd(offer: Offer, usd: number, { lostWork }: RouteContext): number {
+  return lostWork === undefined || offer.provisioning === "onDemand"
+    ? 0
+    : roundUsd(usd * lostWork.rateOf(offer).perHour * lostWork.hours)
 }
 
 function isInBudget({ hourlyPriceUsd, minimumBilledSeconds }: Offer, { budget }: RouteContext): boolean {
@@ -196,8 +219,9 @@ describe("for any offers, requirements, accounts, cooldowns, caps and buckets", 
   test("ranks the placements that a check of every offer finds, by their cost", () => {
     let placed = 0
     fc.assert(
-      fc.property(anyOffers, anyRequirements, anyContext, (offers, requirements, context) => {
-        const totals = rankPlacements(requirements, catalogue(offers), context).map(({ totalUsd }) => totalUsd)
+      fc.property(anyOffers, anyRequirements, anyContext, anyLostWork, (offers, requirements, others, lostWork) => {
+        const context = { ...others, ...(lostWork && { lostWork }) }
+        const totals = rankPlacements(requirements, catalogue(offers), context).map(rankedUsd)
         expect(totals).toEqual(naive(offers, requirements, context))
         if (totals.length > 0) placed++
       }),

@@ -110,6 +110,10 @@ export class DockerRuntime implements Runtime {
     return this.#volumes.flush(signal)
   }
 
+  deleteCheckpoints(): Promise<void> {
+    return this.#volumes.deleteCheckpoints()
+  }
+
   async prepare(order: RunOrder, { signal, reorder }: PrepareOptions): Promise<void> {
     const image = withTag(order.run.image)
     if (await this.#hasImage(image)) return

@@ -61,6 +61,10 @@ export class ProcessRuntime implements Runtime {
     return Promise.resolve()
   }
 
+  deleteCheckpoints(): Promise<void> {
+    return Promise.resolve()
+  }
+
   async start({ run, secretEnv }: RunOrder, attempt: number): Promise<Container> {
     const cwd = join(this.#dataDir, "work")
     await mkdir(cwd, { recursive: true, mode: 0o700 })

@@ -43,6 +43,8 @@ export interface Runtime {
    * bucket rejects a file, or if the signal is aborted before.
    */
   flush(signal: AbortSignal): Promise<void>
+  /** Deletes everything in the folders of the volumes for checkpoints. */
+  deleteCheckpoints(): Promise<void>
   /** Starts an attempt that `find` does not find. Rejects with RunError. */
   start(order: RunOrder, attempt: number): Promise<Container>
   /** Returns the attempt's container, running or ended, if an earlier agent has started it. */

@@ -37,6 +37,13 @@ const RC_ADDRESS = "RCLONE_RC_ADDR"
 const RC_PASSWORD = "RCLONE_RC_PASS"
 const RC_USER = "agent"
 
+/** Volume of a run, as on the agent's disk. */
+interface Mounted {
+  /** Bucket and folder in it. */
+  path: string
+  isCheckpoint: boolean
+}
+
 export interface VolumeDriverOptions {
   docker: Docker
   launch: string
@@ -84,7 +91,11 @@ export class VolumeDriver {
     }
     try {
       await this.renew(buckets)
-      replaceFile(this.#namesPath, JSON.stringify(Object.fromEntries(names.map((name) => [name, buckets[name]?.path]))))
+      const mounted = names.map((name): [string, Mounted] => {
+        const isCheckpoint = run.volumes?.[name]?.checkpoint === true
+        return [name, { path: buckets[name]?.path ?? "", isCheckpoint }]
+      })
+      replaceFile(this.#namesPath, JSON.stringify(Object.fromEntries(mounted)))
       await this.#open(signal)
     } catch (error) {
       throw mountFailed(error instanceof Error ? error.message : String(error), error)
@@ -109,6 +120,13 @@ export class VolumeDriver {
       else if (isRefused(since, now)) throw await this.#flushFailed(now, "the bucket rejects them")
       if (signal.aborted) throw await this.#flushFailed(now, "the time for uploads has ended")
       await waitUnlessAborted(systemClock, POLL_SECONDS, signal)
+    }
+  }
+
+  /** Deletes the objects of the volumes for checkpoints. */
+  async deleteCheckpoints(): Promise<void> {
+    for (const [name, { path, isCheckpoint }] of Object.entries(this.#mounted())) {
+      if (isCheckpoint) await this.#control("operations/delete", { fs: `${name}:${path}` })
     }
   }
 
@@ -156,9 +174,9 @@ export class VolumeDriver {
     return `${this.#name}-${name}`
   }
 
-  /** Returns the volumes of this run, with their paths in the bucket. */
-  #mounted(): Record<string, string> {
-    return JSON.parse(readIfThere(this.#namesPath) ?? "{}") as Record<string, string>
+  /** Returns the volumes of this run. */
+  #mounted(): Record<string, Mounted> {
+    return JSON.parse(readIfThere(this.#namesPath) ?? "{}") as Record<string, Mounted>
   }
 
   /** Starts the driver if it doesn't run, and holds all volumes mounted. */
@@ -169,7 +187,7 @@ export class VolumeDriver {
     if (found === undefined) await (await this.#create()).start()
     else if (!found.State.Running) await container.start()
     await this.#whenListening(signal)
-    for (const [name, path] of Object.entries(this.#mounted())) {
+    for (const [name, { path }] of Object.entries(this.#mounted())) {
       const Name = this.#volumeName(name)
       await docker.createVolume({ Name, Driver: DRIVER, DriverOpts: { remote: `${name}:${path}` } })
       await this.#hold(Name)

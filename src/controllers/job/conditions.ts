@@ -21,11 +21,18 @@ import { refusalKey } from "./launches.ts"
 export function conditionsOf(
   job: StoredJob,
   status: JobStatus,
-  launch: StoredLaunch | undefined,
+  { launch, fallback }: { launch?: StoredLaunch | undefined; fallback?: string | undefined },
   now: Date,
 ): Condition[] {
   const before = job.status?.conditions
-  const updates = [...progress(status, launch, before), ...ends(status, before), ...kstatus(status, before)]
+  const updates = [
+    ...progress(status, launch, before),
+    ...(fallback === undefined
+      ? []
+      : [condition(JobCondition.OnDemandFallback, true, { reason: JobReason.Preempted, message: fallback })]),
+    ...ends(status, before),
+    ...kstatus(status, before),
+  ]
   // An earlier version wrote other messages. They are no reason to write all ended jobs again.
   const written = isTerminal(job.status?.phase) ? updates.map((update) => withMessageOf(update, before)) : updates
   return setConditions(before, written, job.metadata.generation, now)
@@ -113,6 +120,7 @@ export function eventsOf(job: StoredJob, next: JobStatus): EventNote[] {
   return [
     ...refusals(before, next),
     ...waiting(before, next),
+    ...fellBack(before, next),
     ...placed(before, next),
     ...restarts(before, next),
     ...ended(before, next),
@@ -153,6 +161,13 @@ function waiting(before: JobStatus, next: JobStatus): EventNote[] {
   const isExpected = reason === JobReason.Queued || HAS_EVENT.includes(reason)
   if (next.phase !== "queued" || before.reason === reason || isExpected) return []
   return [warning(reason, message)]
+}
+
+function fellBack(before: JobStatus, next: JobStatus): EventNote[] {
+  const type = JobCondition.OnDemandFallback
+  const fallback = findCondition(next.conditions, type)
+  if (fallback === undefined || findCondition(before.conditions, type) !== undefined) return []
+  return [warning(type, fallback.message)]
 }
 
 function placed(before: JobStatus, { phase, vm, placement, launches }: JobStatus): EventNote[] {

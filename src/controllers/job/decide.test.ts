@@ -613,6 +613,151 @@ describe("running", () => {
   })
 })
 
+describe("a job whose spot VMs are preempted", () => {
+  const spot = offerOf({ provisioning: "spot", hourlyPriceUsd: 0.2 })
+  const market = { offers: catalogueOf([offerOf(), spot]) }
+  const spotFirst = jobOf({ spec: { provisioning: "spotFirst" } })
+
+  /** A spot VM that ran and was lost for this reason. */
+  const ended = (job: StoredJob, number: number, reason: "Preempted" | "VMLost" = "Preempted") =>
+    launchOf(job, number, {
+      spec: { offer: spot },
+      status: vmStatus({
+        phase: "terminated",
+        loss: { reason, message: "gone", time: time(50 + number) },
+        costUsd: 0.01,
+        cost: { machineUsd: 0.01, diskUsd: 0, addressUsd: 0 },
+      }),
+    })
+  const endedRow = (job: StoredJob, count: number) => Array.from({ length: count }, (_, at) => ended(job, at + 1))
+  const createdBy = ({ actions }: JobDecision) => actions.find((action) => action.do === "createLaunch")?.launch.spec
+
+  test("continues without a limit, and the preemptions do not count as lost VMs", () => {
+    const job = jobOf({ spec: { provisioning: "spot" } })
+    const decision = decideAt(70, job, endedRow(job, 12), market)
+    expect(decision.status).toMatchObject({ phase: "booting", launches: { count: 13, lost: 0, preempted: 12 } })
+    expect(createdBy(decision)?.offer.provisioning).toBe("spot")
+    expect(truth(decision.status)).not.toHaveProperty("OnDemandFallback")
+    const mixed = [...endedRow(job, 4), ended(job, 5, "VMLost"), ended(job, 6, "VMLost"), ended(job, 7, "VMLost")]
+    expect(decideAt(70, job, mixed, market).status).toMatchObject({ phase: "failed", reason: "VMLost" })
+  })
+
+  test.each([
+    [0, 1],
+    [2, 3],
+  ])("fails above a maxPreemptions of %i", (maxPreemptions, preempted) => {
+    const job = jobOf({ spec: { provisioning: "spot", maxPreemptions } })
+    expect(decideAt(70, job, endedRow(job, preempted - 1), market).status.phase).toBe("booting")
+    expect(decideAt(70, job, endedRow(job, preempted), market).status).toMatchObject({
+      phase: "failed",
+      reason: "Preempted",
+      message: `the cloud preempted ${preempted} VMs, and maxPreemptions is ${maxPreemptions}`,
+    })
+  })
+
+  test("gets an on-demand VM after three in a row, and says so", () => {
+    expect(createdBy(decideAt(70, spotFirst, endedRow(spotFirst, 2), market))?.offer.provisioning).toBe("spot")
+    const decision = decideAt(70, spotFirst, endedRow(spotFirst, 3), market)
+    const why = "3 spot VMs in a row were preempted, so this job gets on-demand VMs (fallbackAfter is 3)"
+    expect(createdBy(decision)?.offer.provisioning).toBe("onDemand")
+    expect(decision.status.placement?.reason).toContain(why)
+    expect(findCondition(decision.status.conditions, "OnDemandFallback")).toMatchObject({
+      status: "True",
+      reason: "Preempted",
+      message: why,
+    })
+    expect(decision.events).toContainEqual({ type: "Warning", reason: "OnDemandFallback", message: why })
+    expect(decision.status.cost).toMatchObject({ spent: { machineUsd: 0.03 }, spotUsd: 0.03 })
+  })
+
+  test("stays on demand, also when that VM is lost and when the records of its VMs are deleted", () => {
+    const job = jobOf({ ...spotFirst, status: decideAt(70, spotFirst, endedRow(spotFirst, 3), market).status })
+    const loss = { reason: "VMLost", message: "gone", time: time(80) } as const
+    const onDemand = launchOf(job, 4, { status: vmStatus({ phase: "terminated", loss, costUsd: 0.3 }) })
+    const next = decideAt(90, job, [...endedRow(job, 3), onDemand], market)
+    expect(createdBy(next)?.offer.provisioning).toBe("onDemand")
+    expect(next.status.cost).toMatchObject({ spent: { machineUsd: 0.33 }, spotUsd: 0.03 })
+    expect(createdBy(decideAt(90, job, [], market))?.offer.provisioning).toBe("onDemand")
+    expect(next.events.map(({ reason }) => reason)).not.toContain("OnDemandFallback")
+  })
+
+  test("takes spot again if no on-demand machine is available", () => {
+    const job = jobOf({ spec: { provisioning: "spotFirst", maxHourlyPriceUsd: 0.3 } })
+    expect(createdBy(decideAt(70, job, endedRow(job, 3), market))?.offer.provisioning).toBe("spot")
+  })
+
+  test("counts only preemptions in a row, by its fallbackAfter", () => {
+    const broken = [ended(spotFirst, 1), ended(spotFirst, 2), ended(spotFirst, 3, "VMLost"), ended(spotFirst, 4)]
+    expect(createdBy(decideAt(70, spotFirst, broken, market))?.offer.provisioning).toBe("spot")
+    const early = jobOf({ spec: { provisioning: "spotFirst", fallbackAfter: 1 } })
+    expect(createdBy(decideAt(70, early, endedRow(early, 1), market))?.offer.provisioning).toBe("onDemand")
+    const spotOnly = jobOf({ spec: { provisioning: "spot", fallbackAfter: 1 } })
+    expect(createdBy(decideAt(70, spotOnly, endedRow(spotOnly, 1), market))?.offer.provisioning).toBe("spot")
+  })
+
+  test("of an earlier version continues where it counted preemptions as lost VMs", () => {
+    const job = jobOf({ spec: { provisioning: "spot" }, status: { phase: "running", launches: { count: 2, lost: 2 } } })
+    const decision = decideAt(70, job, [...endedRow(job, 2), ended(job, 3, "VMLost")], market)
+    expect(decision.status).toMatchObject({ phase: "booting", launches: { lost: 1, preempted: 2 } })
+  })
+
+  test("has the rest of one timeout over all its VMs", () => {
+    const job = jobOf({ spec: { provisioning: "spot", timeoutSeconds: 100 }, status: { startTime: time(0) } })
+    const decision = decideAt(70, job, endedRow(job, 5), market)
+    expect(createdBy(decision)?.run.timeoutSeconds).toBe(30)
+    expect(decideAt(101, job, endedRow(job, 5), market).status.reason).toBe("DeadlineExceeded")
+  })
+})
+
+describe("a VM's container", () => {
+  const volumes = {
+    data: { bucket: "b", mountPath: "/data", prefix: "in" },
+    ckpt: { bucket: "b", mountPath: "/ckpt", prefix: "/runs/", checkpoint: true },
+    more: { bucket: "b", mountPath: "/more", checkpoint: true },
+  }
+  const runOf = (job: StoredJob, launches: readonly StoredLaunch[] = []) =>
+    decideAt(70, job, launches).actions.find((action) => action.do === "createLaunch")?.launch.spec.run
+
+  test("knows its VM, the preemptions before and the folder of its checkpoints", () => {
+    const job = jobOf({ spec: { env: { A: "1" }, volumes } })
+    const loss = { reason: "Preempted", message: "gone", time: time(60) } as const
+    const before = launchOf(job, 1, { status: vmStatus({ phase: "terminated", loss }) })
+    expect(runOf(job, [before])?.env).toEqual({
+      A: "1",
+      BERTH_LAUNCH: "2",
+      BERTH_PREEMPTIONS: "1",
+      BERTH_CHECKPOINT_DIR: "/ckpt",
+    })
+  })
+
+  test("keeps the variables that its job sets itself", () => {
+    const secretEnv = { BERTH_PREEMPTIONS: { secret: "s", key: "k" } }
+    expect(runOf(jobOf({ spec: { env: { BERTH_LAUNCH: "mine" }, secretEnv } }))?.env).toEqual({ BERTH_LAUNCH: "mine" })
+  })
+
+  test("has a folder of its own for checkpoints, the same on all VMs", () => {
+    const job = jobOf({ spec: { volumes } })
+    const { uid } = job.metadata
+    const loss = { reason: "Preempted", message: "gone", time: time(60) } as const
+    const first = runOf(job)?.volumes
+    expect(first?.["data"]?.prefix).toBe("in")
+    expect(first?.["ckpt"]?.prefix).toBe(`runs/${uid}/ckpt`)
+    expect(first?.["more"]?.prefix).toBe(`${uid}/more`)
+    expect(runOf(job, [launchOf(job, 1, { status: vmStatus({ phase: "terminated", loss }) })])?.volumes).toEqual(first)
+    expect(runOf(jobOf({ spec: { volumes } }))?.volumes?.["ckpt"]).not.toEqual(first?.["ckpt"])
+  })
+
+  test("has its grace time on top of the timeout before its VM is ended", () => {
+    const job = jobOf({ spec: { timeoutSeconds: 100, terminationGraceSeconds: 300 }, status: { phase: "running" } })
+    const agent = agentOf({ startTime: time(0) })
+    const running = [launchOf(job, 1, { status: vmStatus({ agent }) })]
+    expect(decideAt(519, job, running).status.phase).toBe("running")
+    expect(decideAt(521, job, running).status.reason).toBe("DeadlineExceeded")
+    const { launch } = decideAt(0, job).actions.find((action) => action.do === "createLaunch") ?? {}
+    expect(launch?.spec.lifetimeSeconds).toBe(900 + 100 + 600 + 300)
+  })
+})
+
 describe("settled", () => {
   const ended = { phase: "succeeded", completionTime: time(60), launches: { count: 1 } } as const
   const over = vmStatus({ phase: "terminated", costUsd: 0.5 })

@@ -8,9 +8,10 @@ import type { EventNote } from "../../kube/events.ts"
 import { BOOT_RESERVE_SECONDS, budgetOf } from "../../placement/budget.ts"
 import type { ImageState } from "../../placement/inputs.ts"
 import { reasonToWait, type VolumesVerdict } from "../../placement/inputs.ts"
+import { fallbackOf, lossesOf } from "../../placement/losses.ts"
 import type { Market } from "../../placement/market.ts"
 import { bootProgress, bootSince, machineFailureOf, outcomeOf } from "../../placement/outcome.ts"
-import { place } from "../../placement/place.ts"
+import { type PlaceVerdict, place } from "../../placement/place.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import { eventsOf } from "./conditions.ts"
 import { bootFailureReason, countOutcomes, launchObject, newest } from "./launches.ts"
@@ -168,7 +169,8 @@ function decideLive(
 ): Step {
   const startTime = launch.status?.agent?.startTime
   if (startTime === undefined) return decideBooting(launch, bootSeconds, now)
-  const limit = (job.spec.timeoutSeconds ?? settings.timeoutSeconds) + settings.timeoutGraceSeconds
+  const { timeoutSeconds = settings.timeoutSeconds, terminationGraceSeconds = 0 } = job.spec
+  const limit = timeoutSeconds + terminationGraceSeconds + settings.timeoutGraceSeconds
   const timeLeft = limit - (runSeconds ?? secondsBetween(job.status?.startTime ?? startTime, now))
   const budgetLeft = budgetSecondsLeft(launch, now)
   const left = Math.min(timeLeft, budgetLeft)
@@ -272,12 +274,18 @@ function waitReason(alive: readonly StoredLaunch[]): JobReason {
   return outcome?.kind === "unused" ? JobReason.BootDeadlineExceeded : JobReason.Queued
 }
 
-/** Returns the failure of a job that reached its limit of lost VMs or failed boots. */
+/** Returns the failure of a job that reached its limit of lost VMs, of preemptions or of failed boots. */
 function limitReached(job: StoredJob, launches: readonly StoredLaunch[], settings: JobSettings): Verdict | undefined {
   const lost = lostCount(job, launches)
   if (lost >= settings.maxLost) {
     const message = `lost ${lost} VMs, the maximum for a job`
     return { phase: "failed", reason: JobReason.VMLost, message, lost }
+  }
+  const { preempted } = lossesOf(job, launches)
+  const { maxPreemptions = Number.POSITIVE_INFINITY } = job.spec
+  if (preempted > maxPreemptions) {
+    const message = `the cloud preempted ${preempted} VMs, and maxPreemptions is ${maxPreemptions}`
+    return { phase: "failed", reason: JobReason.Preempted, message, lost }
   }
   const failures = countOutcomes(launches, "bootFailed")
   if (failures < settings.maxBootFailures) return undefined
@@ -290,9 +298,9 @@ function limitReached(job: StoredJob, launches: readonly StoredLaunch[], setting
 
 /** Returns the number of lost VMs. A deleted Launch that the status names counts as one. */
 function lostCount(job: StoredJob, launches: readonly StoredLaunch[]): number {
-  const { lost = 0, current } = job.status?.launches ?? {}
+  const { current } = job.status?.launches ?? {}
   const isMissing = current !== undefined && !launches.some((launch) => launch.metadata.name === current)
-  return Math.max(lost + (isMissing ? 1 : 0), countOutcomes(launches, "lost"))
+  return lossesOf(job, launches).lost + (isMissing ? 1 : 0)
 }
 
 function placed(
@@ -309,7 +317,7 @@ function placed(
   if (image?.state === "looking") return withoutImage(job, lost)
   const budget = budgetOf(job, launches)
   const known = { ...(volumes && { buckets: volumes.places }), ...(image && { image }), budget }
-  const found = place(job, { ...market(), ...known }, now, settings)
+  const found = placeFor(job, launches, { ...market(), ...known }, { now, settings })
   if (found.kind === "noOffer") {
     return { verdict: { phase: "failed", reason: JobReason.NoOffer, message: found.message, lost } }
   }
@@ -322,13 +330,33 @@ function placed(
   }
   const number = nextNumber(job, launches)
   const { placement: chosen, why } = found
-  const inputs = { number, placement: chosen, why, timeoutSeconds, budget, volumes: volumes?.volumes }
+  const { preempted } = lossesOf(job, launches)
+  const inputs = { number, placement: chosen, why, timeoutSeconds, preempted, budget, volumes: volumes?.volumes }
   const create = launchObject(job, inputs, installation, settings)
   const message = `launch ${number}: ${why}`
   const { connection } = chosen.launchAccount
   const { offer, prices } = chosen
   const placement = { number, offer, prices, connection, why, volumes: volumes?.recorded }
   return { verdict: { phase: "booting", reason: JobReason.Booting, message, lost, placement }, create }
+}
+
+/**
+ * Finds a place. A `spotFirst` job whose spot VMs were preempted gets an on-demand VM, or a spot VM if there is no
+ * on-demand one now.
+ */
+function placeFor(
+  job: StoredJob,
+  launches: readonly StoredLaunch[],
+  market: Market,
+  { now, settings }: { now: Date; settings: JobSettings },
+): PlaceVerdict {
+  const fallback = fallbackOf(job, launches)
+  if (fallback !== undefined) {
+    const onDemand = { ...job, spec: { ...job.spec, provisioning: "onDemand" as const } }
+    const found = place(onDemand, market, now, settings)
+    if (found.kind === "placed") return { ...found, why: `${found.why}; ${fallback}` }
+  }
+  return place(job, market, now, settings)
 }
 
 /**

@@ -1,5 +1,5 @@
 import { cutTo } from "../../apis/conditions.ts"
-import { JobReason, type JobSpec, type RefusedOffer, RunSchema, type StoredJob } from "../../apis/job.ts"
+import { JobReason, type JobSpec, type RefusedOffer, RunSchema, type StoredJob, type Volume } from "../../apis/job.ts"
 import { LAUNCH_FINALIZER, type Launch, launchName, type StoredLaunch } from "../../apis/launch.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../apis/meta.ts"
@@ -19,6 +19,8 @@ export interface LaunchInputs {
   why: string
   /** Maximum run time of the container in this VM, seconds: the remainder of the job's timeout. */
   timeoutSeconds: number
+  /** Number of the job's VMs that were preempted so far. */
+  preempted: number
   /** Amount that the job may still spend. */
   budget?: Budget | undefined
   /** The job's volumes, each with the connection that gives access to its bucket. Absent: unchanged from the job. */
@@ -36,11 +38,12 @@ export function launchObject(
   installation: InstallationFacts,
   settings: JobSettings,
 ): Launch {
-  const { number, placement, why, timeoutSeconds, budget, volumes } = inputs
+  const { number, placement, why, timeoutSeconds, budget } = inputs
   const { namespace = "", name, uid } = job.metadata
   const { connection, account } = placement.launchAccount
   const submission = job.metadata.annotations?.[ANNOTATIONS.submission]
-  const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * (job.spec.maxRetries ?? 0)
+  const { maxRetries = 0, terminationGraceSeconds = 0 } = job.spec
+  const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * maxRetries + terminationGraceSeconds
   const deadlines = {
     bootDeadlineSeconds: settings.bootDeadlineSeconds,
     lifetimeSeconds: settings.bootDeadlineSeconds + timeoutSeconds + slack,
@@ -69,7 +72,7 @@ export function launchObject(
       ...(account !== undefined && { account }),
       ...(job.spec.labels !== undefined && { labels: job.spec.labels }),
       ...diskOf(job),
-      run: { ...runOf(job), timeoutSeconds, ...(volumes !== undefined && { volumes }) },
+      run: runFor(job, inputs),
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
       ...(installation.agentImage !== undefined && { agentImage: installation.agentImage }),
@@ -82,6 +85,39 @@ export function launchObject(
 function runOf({ spec }: StoredJob): Launch["spec"]["run"] {
   const given = Object.keys(RunSchema.properties).filter((field) => field in spec)
   return Object.fromEntries(given.map((field) => [field, spec[field as keyof typeof spec]])) as Launch["spec"]["run"]
+}
+
+/** Returns the container of one VM: that of the job, with its volumes and Berth's own variables. */
+function runFor(job: StoredJob, { number, preempted, timeoutSeconds, ...inputs }: LaunchInputs): Launch["spec"]["run"] {
+  const run = runOf(job)
+  const volumes = inputs.volumes ?? run.volumes
+  const [checkpoints] = Object.entries(volumes ?? {})
+    .filter(([, { checkpoint }]) => checkpoint === true)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+  const own = {
+    BERTH_LAUNCH: String(number),
+    BERTH_PREEMPTIONS: String(preempted),
+    ...(checkpoints !== undefined && { BERTH_CHECKPOINT_DIR: checkpoints[1].mountPath }),
+  }
+  const secret = new Set(Object.keys(run.secretEnv ?? {}))
+  return {
+    ...run,
+    timeoutSeconds,
+    // The job's own variables take precedence, as in earlier versions.
+    env: { ...Object.fromEntries(Object.entries(own).filter(([name]) => !secret.has(name))), ...run.env },
+    ...(volumes !== undefined && {
+      volumes: Object.fromEntries(
+        Object.entries(volumes).map(([name, volume]) => [name, inOwnFolder(name, volume, job.metadata.uid)]),
+      ),
+    }),
+  }
+}
+
+/** Returns the volume; one for checkpoints with a folder of its own for the job, which is the same on all its VMs. */
+function inOwnFolder(name: string, volume: Volume, uid: string): Volume {
+  if (volume.checkpoint !== true) return volume
+  const parent = (volume.prefix ?? "").replace(/^\/+|\/+$/g, "")
+  return { ...volume, prefix: [...(parent === "" ? [] : [parent]), uid, name].join("/") }
 }
 
 /** Returns the disk that a job requires. */

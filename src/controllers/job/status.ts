@@ -17,11 +17,12 @@ import { ANNOTATIONS } from "../../apis/meta.ts"
 import type { Offer } from "../../apis/offer.ts"
 import { addParts, type CostParts, costOf, type HourlyPrices, sumOfParts } from "../../apis/price.ts"
 import { type RecordedVolumes, volumesOf } from "../../placement/inputs.ts"
+import { fallbackOf, lossesOf } from "../../placement/losses.ts"
 import { expectedSecondsOf } from "../../placement/market.ts"
 import { outcomeOf } from "../../placement/outcome.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import { conditionsOf } from "./conditions.ts"
-import { countOutcomes, newest, refusalKey, refusedOffer } from "./launches.ts"
+import { newest, refusalKey, refusedOffer } from "./launches.ts"
 
 /** Result of a decision for the job's phase. */
 export interface Verdict {
@@ -67,12 +68,13 @@ export function nextStatus(job: StoredJob, inputs: Inputs): JobStatus {
     vm: vmOf(current, launch, before),
     credentials: credentialsOf(current, launch, before),
     volumes: verdict?.placement?.volumes ?? before.volumes ?? volumesOf(launch),
-    launches: countsOf(before, current, inputs),
+    launches: countsOf(job, current, inputs),
     cost: jobCost(job, { current, launch, phase, ...inputs }),
     settled: before.settled ?? (isSettled(before, phase, inputs) ? true : undefined),
     ...(verdict !== undefined && story(before, { current, launch, verdict, launches, now })),
   })
-  return { ...status, conditions: conditionsOf(job, status, launch, now) }
+  const fallback = isTerminal(before.phase) ? undefined : fallbackOf(job, launches)
+  return { ...status, conditions: conditionsOf(job, status, { launch, fallback }, now) }
 }
 
 /** Returns the fields that change only until the job ends. Later reports of the VM have no effect on them. */
@@ -174,23 +176,34 @@ function credentialsOf(
   return launch.status?.agent === undefined ? "issued" : "delivered"
 }
 
-function countsOf(before: JobStatus, current: string | undefined, inputs: Inputs): JobStatus["launches"] {
+function countsOf(job: StoredJob, current: string | undefined, inputs: Inputs): JobStatus["launches"] {
   const { launches, verdict } = inputs
-  const known = before.launches
+  const known = job.status?.launches
   const count = Math.max(known?.count ?? 0, newest(launches)?.spec.number ?? 0, verdict?.placement?.number ?? 0)
   if (count === 0) return undefined
   const billed = launches.filter((launch) => launch.status?.vm?.id !== undefined).length
   return compact({
     count,
     billed: Math.max(known?.billed ?? 0, billed),
-    lost: Math.max(known?.lost ?? 0, verdict?.lost ?? 0, countOutcomes(lostOf(launches, inputs), "lost")),
+    ...lossCounts(job, inputs),
     current,
   })
 }
 
-/** Returns the lost Launches. After the job's end its VM is terminated on purpose, which is no loss. */
-function lostOf(launches: readonly StoredLaunch[], { verdict }: Inputs): readonly StoredLaunch[] {
-  return verdict === undefined ? [] : launches
+/** Returns the numbers of lost VMs. After the job's end its VM is terminated on purpose, which is no loss. */
+function lossCounts(
+  job: StoredJob,
+  { launches, verdict }: Inputs,
+): Pick<NonNullable<JobStatus["launches"]>, "lost" | "preempted"> {
+  if (verdict === undefined) return { lost: job.status?.launches?.lost ?? 0, ...preemptedIn(job.status) }
+  const { lost, preempted } = lossesOf(job, launches)
+  const isCounted = preempted > 0 || job.status?.launches?.preempted !== undefined
+  return { lost: Math.max(lost, verdict.lost ?? 0), ...(isCounted && { preempted }) }
+}
+
+function preemptedIn(status: JobStatus | undefined): { preempted?: number } {
+  const preempted = status?.launches?.preempted
+  return preempted === undefined ? {} : { preempted }
 }
 
 /** Returns the latest offers that failed, oldest first, each once. */
@@ -220,6 +233,8 @@ function jobCost(
   const ended = addParts(launches.map(endedCost))
   if (before?.actualUsd !== undefined && sumOfParts(ended) <= before.actualUsd) return before
   const spent = larger(before?.spent, ended)
+  const endedSpot = sumOfParts(addParts(launches.filter(isSpot).map(endedCost)))
+  const spotUsd = Math.max(before?.spotUsd ?? 0, endedSpot)
   const isFinal = isCostFinal(phase, inputs)
   const cost = compact({
     estimatedUsd: estimate === undefined ? before?.estimatedUsd : sumOfParts(estimate),
@@ -228,6 +243,7 @@ function jobCost(
     minimumBilledSeconds: chosen?.billed.minimumBilledSeconds ?? before?.minimumBilledSeconds,
     since: inputs.launch !== undefined && !isOver(inputs.launch) ? inputs.launch.status?.vm?.createTime : undefined,
     spent: spent !== undefined && sumOfParts(spent) > 0 ? spent : undefined,
+    spotUsd: spotUsd > 0 ? spotUsd : undefined,
   })
   return Object.keys(cost).length === 0 ? undefined : cost
 }
@@ -253,6 +269,10 @@ function chosenVm({
   }
   if (current === undefined || launch === undefined) return undefined
   return { hourly: pricesOf(launch), billed: { minimumBilledSeconds: launch.spec.offer.minimumBilledSeconds } }
+}
+
+function isSpot({ spec }: StoredLaunch): boolean {
+  return spec.offer.provisioning === "spot"
 }
 
 /** Returns the cost of a Launch whose VM has ended. One of an earlier version has only its total. */
@@ -303,7 +323,12 @@ export function writeAfter(
 function awaitsAnswer(before: JobStatus, next: JobStatus): boolean {
   const { phase = "queued" } = before
   if (phase !== "queued" || next.phase !== "booting" || next.vm?.id !== undefined) return false
-  const others = ({ launches, refusedOffers, volumes }: JobStatus) => [launches?.lost ?? 0, refusedOffers, volumes]
+  const others = ({ launches, refusedOffers, volumes }: JobStatus) => [
+    launches?.lost ?? 0,
+    launches?.preempted ?? 0,
+    refusedOffers,
+    volumes,
+  ]
   return isDeepStrictEqual(others(before), others(next))
 }
 

@@ -232,6 +232,8 @@ describe("a VM that is needed", () => {
     })
   })
 
+  const spot = offerOf({ provisioning: "spot" })
+
   test.each<[string, LaunchObservation["instance"], LaunchStatus, string]>([
     ["missing in the list", { is: "notFound" }, running, "VMLost"],
     ["terminated by the cloud", { is: "found", vm: vm({ state: "terminated" }) }, running, "VMLost"],
@@ -243,7 +245,7 @@ describe("a VM that is needed", () => {
       "Preempted",
     ],
   ])("%s: lost, and billed until then", (_, instance, status, reason) => {
-    const decision = decideAt(185, launchOf(job, 1, { status }), { instance })
+    const decision = decideAt(185, launchOf(job, 1, { spec: { offer: spot }, status }), { instance })
     expect(decision.status).toMatchObject({
       phase: "terminated",
       loss: { reason },
@@ -252,6 +254,12 @@ describe("a VM that is needed", () => {
     })
     expect(decision.actions).toEqual([])
     expect(decision.events.map((event) => event.reason)).toEqual([reason])
+  })
+
+  test("on demand is lost, not preempted, whatever its agent announced", () => {
+    const status = vmStatus({ agent: agentOf({ preemptionNotice: time(40) }) })
+    const decision = decideAt(185, launchOf(job, 1, { status }), { instance: { is: "notFound" } })
+    expect(decision.status?.loss?.reason).toBe("VMLost")
   })
 
   test("that is missing in a list is not lost while its agent sends heartbeats: lists may be wrong", () => {

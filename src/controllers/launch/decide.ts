@@ -334,7 +334,8 @@ function closed(
     const message = next.loss?.message ?? "the VM was terminated"
     return { status: { ...status, message }, actions: [], events: [] }
   }
-  const isPreempted = preempted === true || launch.status?.agent?.preemptionNotice !== undefined
+  const isAnnounced = launch.spec.offer.provisioning === "spot" && launch.status?.agent?.preemptionNotice !== undefined
+  const isPreempted = preempted === true || isAnnounced
   const message = isPreempted ? "the cloud preempted the VM" : "the VM disappeared, and Berth had not terminated it"
   const loss = { reason: isPreempted ? "Preempted" : "VMLost", message, time: timestamp(now) } as const
   return {

@@ -1,6 +1,6 @@
 import Type, { type Static, type TSchema } from "typebox"
 import { LONGEST_SCHEDULE } from "../../apis/cronjob.ts"
-import { JOB_FIELDS_TOGETHER, JobSpecSchema, RunSchema } from "../../apis/job.ts"
+import { JOB_FIELDS_TOGETHER, JobSpecSchema, storedContainerFields } from "../../apis/job.ts"
 import { ALLOWED, COMPONENT } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { nullable } from "../jobs/record.ts"
@@ -120,7 +120,7 @@ export const CronJobRecordSchema = Type.Object({
         cloud: oneOrSeveral("A list if the definition has several, for example from kubectl."),
         region: oneOrSeveral("A list if the definition has several, for example from kubectl."),
         // Earlier versions accepted more.
-        ...RunSchema.properties,
+        ...storedContainerFields,
       },
       { [COMPONENT]: "JobDefinition" },
     ),

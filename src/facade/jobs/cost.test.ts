@@ -1,6 +1,7 @@
 import { expect, test } from "vitest"
 import { time } from "../../../test/controllers/builders.ts"
 import type { JobStatus } from "../../apis/job.ts"
+import type { Offer } from "../../apis/offer.ts"
 import { costFields } from "./cost.ts"
 
 const hourly = { machineUsd: 0.36, diskUsd: 0.036, addressUsd: 0.0036 }
@@ -25,7 +26,25 @@ test("a running VM counts until its last heartbeat, with the VMs before it", () 
     disk_usd: 0.11,
     address_usd: 0.011,
     total_usd: 1.221,
+    spot_usd: 0,
+    on_demand_usd: 1.221,
   })
+})
+
+test("a job that fell back to on-demand shows the cost of both purchase options", () => {
+  const offer = { provisioning: "onDemand" } as Offer
+  const cost = { hourly, minimumBilledSeconds: 60, since: time(0), spent, spotUsd: 1.11 }
+  const status: JobStatus = { cost, placement: { offer, reason: "" }, launches: { count: 4, preempted: 3 } }
+  expect(costFields(status, time(1000)).cost_breakdown).toMatchObject({ spot_usd: 1.11, on_demand_usd: 0.111 })
+  const ended: JobStatus = { ...status, cost: { hourly, spent, spotUsd: 1, actualUsd: 1.11 } }
+  expect(costFields(ended, undefined).cost_breakdown).toMatchObject({ spot_usd: 1, on_demand_usd: 0.11 })
+})
+
+test("a running spot VM counts as spot, also of a job of an earlier version", () => {
+  const offer = { provisioning: "spot" } as Offer
+  const cost = { hourly, minimumBilledSeconds: 60, since: time(0), spent }
+  const status: JobStatus = { cost, placement: { offer, reason: "" } }
+  expect(costFields(status, time(1000)).cost_breakdown).toMatchObject({ spot_usd: 1.221, on_demand_usd: 0 })
 })
 
 test("a VM that boots counts the shortest billed time", () => {

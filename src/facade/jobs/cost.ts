@@ -1,6 +1,7 @@
 import Type, { type Static } from "typebox"
 import { secondsBetween } from "../../apis/clock.ts"
 import type { JobStatus } from "../../apis/job.ts"
+import { roundUsd } from "../../apis/money.ts"
 import { addParts, type CostParts, costOf, type HourlyPrices, sumOfParts } from "../../apis/price.ts"
 
 const usd = (description: string) => Type.Number({ description: `${description}, USD.` })
@@ -20,12 +21,18 @@ const breakdownFields = {
 const BreakdownSchema = Type.Object(breakdownFields)
 type Breakdown = Static<typeof BreakdownSchema>
 
-/** Cost of a job by part. */
-export const CostBreakdownSchema = Type.Unsafe<Breakdown | null>({
+const JobBreakdownSchema = Type.Object({
+  ...breakdownFields,
+  spot_usd: usd("Cost of the spot VMs"),
+  on_demand_usd: usd("Cost of the on-demand VMs"),
+})
+
+/** Cost of a job by part, and by purchase option. */
+export const CostBreakdownSchema = Type.Unsafe<Static<typeof JobBreakdownSchema> | null>({
   type: ["object", "null"],
-  description: "Prices of the last VM, and cost so far of all VMs, by part. Null: unknown.",
-  required: BreakdownSchema.required,
-  properties: breakdownFields,
+  description: "Prices of the last VM, and cost so far of all VMs, by part and by purchase option. Null: unknown.",
+  required: JobBreakdownSchema.required,
+  properties: JobBreakdownSchema.properties,
 })
 
 /** Expected cost of a placement by part. */
@@ -59,8 +66,24 @@ export function costFields(status: JobStatus | undefined, lastHeartbeatTime: str
     estimated_cost: estimatedUsd ?? null,
     actual_cost: actualUsd ?? null,
     accrued_cost: actualUsd ?? (hourly === undefined ? null : sumOfParts(accrued)),
-    cost_breakdown: hourly === undefined ? null : breakdownOf(hourly, accrued),
+    cost_breakdown:
+      hourly === undefined ? null : { ...breakdownOf(hourly, accrued), ...byProvisioning(status, accrued) },
   }
+}
+
+/**
+ * Returns a job's cost by purchase option. Earlier versions did not record it: there the option of the last VM counts for
+ * all.
+ */
+function byProvisioning(status: JobStatus | undefined, accrued: CostParts) {
+  const { spent = NOTHING, spotUsd } = status?.cost ?? {}
+  const totalUsd = sumOfParts(accrued)
+  const runningUsd = roundUsd(totalUsd - sumOfParts(spent))
+  const isSpot = status?.placement?.offer.provisioning === "spot"
+  const isRecorded = spotUsd !== undefined || status?.launches?.preempted !== undefined
+  const endedUsd = isRecorded ? (spotUsd ?? 0) : isSpot ? sumOfParts(spent) : 0
+  const spot = roundUsd(endedUsd + (isSpot ? runningUsd : 0))
+  return { spot_usd: spot, on_demand_usd: roundUsd(totalUsd - spot) }
 }
 
 const NOTHING: CostParts = { machineUsd: 0, diskUsd: 0, addressUsd: 0 }

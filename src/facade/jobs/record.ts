@@ -41,6 +41,7 @@ const VolumeRecordSchema = Type.Object(
     mountPath: StoredVolumeSchema.properties.mountPath,
     connection: nullable<string>("string", "Null: the project's first connection with access."),
     prefix: nullable<string>("string", "Null: the bucket's root."),
+    checkpoint: Type.Boolean({ description: "True for the job's checkpoints, in a folder of its own." }),
   },
   { [COMPONENT]: "VolumeRecord" },
 )
@@ -126,6 +127,13 @@ export const JobRecordSchema = Type.Object({
   provisioning: StringEnum(PROVISIONINGS),
   maxHourlyPriceUsd: nullable<number>("number", "Maximum price, USD per hour."),
   max_cost_usd: nullable<number>("number", "Maximum cost of all VMs of the job, USD. Null: no limit."),
+  max_preemptions: nullable<number>("integer", "Maximum number of preempted VMs. Null: no limit."),
+  preemption_count: Type.Integer({ description: "Number of the job's VMs that the cloud preempted." }),
+  fallback_after: nullable<number>(
+    "integer",
+    "Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3.",
+  ),
+  termination_grace_seconds: nullable<number>("integer", "Maximum seconds from SIGTERM to SIGKILL. Null: 10."),
   secretEnv: RecordOf<Static<typeof StoredSecretKeySchema>>(StoredSecretKeySchema),
   ttlSecondsAfterFinished: nullable<number>("integer", "Null: the default of the installation."),
 })
@@ -231,18 +239,28 @@ function submittedFields(spec: StoredJob["spec"]) {
     provisioning: spec.provisioning ?? "onDemand",
     maxHourlyPriceUsd: spec.maxHourlyPriceUsd ?? null,
     max_cost_usd: spec.maxCostUsd ?? null,
+    ...preemptionFields(spec),
     secretEnv: spec.secretEnv ?? {},
     ttlSecondsAfterFinished: spec.ttlSecondsAfterFinished ?? null,
   } satisfies Partial<JobRecord>
 }
 
+function preemptionFields({ maxPreemptions, fallbackAfter, terminationGraceSeconds }: StoredJob["spec"]) {
+  return {
+    max_preemptions: maxPreemptions ?? null,
+    fallback_after: fallbackAfter ?? null,
+    termination_grace_seconds: terminationGraceSeconds ?? null,
+  } satisfies Partial<JobRecord>
+}
+
 function volumesOf(volumes: StoredJob["spec"]["volumes"]): JobRecord["volumes"] {
-  return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, connection, prefix }]) => ({
+  return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, connection, prefix, checkpoint }]) => ({
     name,
     bucket,
     mountPath,
     connection: connection ?? null,
     prefix: prefix ?? null,
+    checkpoint: checkpoint ?? false,
   }))
 }
 
@@ -269,6 +287,7 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     credentials_status: status?.credentials ?? "empty",
     vm_status: status?.vm?.state ?? "nonassigned",
     retry_count: status?.retryCount ?? 0,
+    preemption_count: status?.launches?.preempted ?? 0,
     last_heartbeat_at: inUtc(lastHeartbeatTime ?? status?.lastHeartbeatTime),
     started_at: inUtc(status?.startTime),
     ended_at: inUtc(status?.completionTime),
