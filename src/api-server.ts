@@ -38,7 +38,7 @@ import type { IdentityIssuer } from "./identity/identity-tokens.ts"
 import { type Installation, readInstallation } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
 import { TokenVerifier } from "./identity/oidc.ts"
-import { spendCapsIn, tenantsIn } from "./identity/projects.ts"
+import { capsIn, tenantsIn } from "./identity/projects.ts"
 import { storedKeysSealer } from "./identity/sealing-keys.ts"
 import type { KubeClient } from "./kube/client.ts"
 import { HEARTBEATS_CACHE, SharedHeartbeats } from "./kube/heartbeats.ts"
@@ -104,6 +104,8 @@ export async function startFacade(
   const identityIssuer = parts.identity?.issuer
   const credentialsOf = liveCredentials(client, { projects: caches.projects, sealer, identityIssuer })
   const writer = heartbeatWriter(options, parts, { launches, heartbeats, heartbeatTimes })
+  const { projects, organizations } = caches
+  const caps = capsIn({ projects: projects.store, organizations: organizations.store, installation: options.caps })
   const ofGateway = { ...caches, launches, credentialsOf, logs: logStore, writer }
   const { gateway, installation } = agentGateway(options, parts, ofGateway)
   const metrics = createMetrics("facade")
@@ -130,7 +132,7 @@ export async function startFacade(
     identity: parts.identity,
     catalogue: () => offers.current(),
     installation,
-    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf }),
+    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, caps }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
     settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
     logger,
@@ -307,7 +309,7 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
 function planner(
   { agentImage }: Options,
   { offers, providers, ownAccounts, architectures, askRegistries: send, logger }: FacadeParts,
-  { jobs, launches, statements, connections, projects, credentialsOf }: PlannerSources,
+  { jobs, launches, statements, connections, projects, credentialsOf, caps }: PlannerSources,
 ): Planner {
   const { store } = connections
   const finding = {
@@ -325,7 +327,7 @@ function planner(
       jobs,
       launches,
       statements,
-      caps: spendCapsIn(projects.store),
+      caps,
       tenants: tenantsIn(projects.store),
       clock: systemClock,
       buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
@@ -341,6 +343,7 @@ type PlannerSources = Pick<
   "jobs" | "launches" | "statements" | "connections" | "projects"
 > & {
   credentialsOf: ReadCredentials
+  caps: ReturnType<typeof capsIn>
 }
 
 type GatewaySources = Pick<PlannerSources, "launches" | "connections" | "credentialsOf"> & {

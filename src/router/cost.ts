@@ -26,6 +26,8 @@ export interface OfferCost {
   trafficUsd: number
   /** US dollars. */
   totalUsd: number
+  /** Highest price of a spot machine that a strict limit counts, US dollars an hour. */
+  ceilingUsd?: number
 }
 
 const NO_ACCOUNT: readonly VmShape[] = [shapeOf()]

@@ -1,9 +1,9 @@
+import type { SpendCaps } from "../../src/apis/caps.ts"
 import { type Clock, timestamp } from "../../src/apis/clock.ts"
 import { JOB, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
 import { type AgentStatus, type FinishReason, isOver, LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
 import type { ObjectMeta } from "../../src/apis/meta.ts"
 import type { Offer } from "../../src/apis/offer.ts"
-import type { SpendCaps } from "../../src/apis/project.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import type { CloudAccount, Clouds } from "../../src/cloud/cloud.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
@@ -131,7 +131,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       quota && new HistoryPruner({ client, jobs: jobs.store, quota, fence, clock, logger: quiet, intervalSeconds: 0.1 })
     const jobController = createJobController({
       ...shared,
-      ...(caps && { caps: () => caps }),
+      ...(caps && { caps: () => [{ level: "project", name: "team", caps, owns: (of) => of === namespace }] }),
       ...(quota && { quota }),
       installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
       offers: fixedOffers(market.offers),
