@@ -48,7 +48,9 @@ import { S3LogStore, s3Client } from "./logs/s3-store.ts"
 import type { JobRef, LogStore } from "./logs/store.ts"
 import type { FacadeOptions, KubeOptions } from "./options.ts"
 import { packageVersion } from "./package.ts"
+import { cappedLevels, LaunchLedger } from "./placement/market.ts"
 import { jobPlanner, type Planner } from "./placement/place.ts"
+import { JOB_DEFAULTS } from "./placement/settings.ts"
 import { type Running, serveOperations } from "./program.ts"
 import { imageReader } from "./registries/manifests.ts"
 import { publicFetch } from "./registries/public-fetch.ts"
@@ -104,8 +106,7 @@ export async function startFacade(
   const identityIssuer = parts.identity?.issuer
   const credentialsOf = liveCredentials(client, { projects: caches.projects, sealer, identityIssuer })
   const writer = heartbeatWriter(options, parts, { launches, heartbeats, heartbeatTimes })
-  const { projects, organizations } = caches
-  const caps = capsIn({ projects: projects.store, organizations: organizations.store, installation: options.caps })
+  const money = moneyOf(options, { ...caches, launches, statements })
   const ofGateway = { ...caches, launches, credentialsOf, logs: logStore, writer }
   const { gateway, installation } = agentGateway(options, parts, ofGateway)
   const metrics = createMetrics("facade")
@@ -122,6 +123,8 @@ export async function startFacade(
     client,
     caches,
     launches: launches.store,
+    statements: statements.store,
+    spending: money.spending,
     heartbeatTimes,
     logStore,
     sealer,
@@ -132,7 +135,7 @@ export async function startFacade(
     identity: parts.identity,
     catalogue: () => offers.current(),
     installation,
-    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, caps }),
+    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, caps: money.caps }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
     settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
     logger,
@@ -164,6 +167,16 @@ export async function startFacade(
 function signInOf({ issuer, oidcClientId: clientId }: Options): FacadeSettings["signIn"] {
   if (issuer === undefined || clientId === undefined) return undefined
   return { issuer: issuer.issuer, audience: issuer.audience, clientId }
+}
+
+/** Constructs the caps that projects are under, and the spending under them. */
+function moneyOf({ caps: installation }: Options, caches: Omit<ReturnType<typeof facadeCaches>, "heartbeats">) {
+  const { projects, organizations, ...sources } = caches
+  const caps = capsIn({ projects: projects.store, organizations: organizations.store, installation })
+  const ledger = new LaunchLedger(sources.launches.store, systemClock)
+  const spending = (namespace: string) =>
+    cappedLevels(namespace, { ...sources, caps, clock: systemClock }, ledger, JOB_DEFAULTS)
+  return { caps, spending }
 }
 
 /** Constructs the writer of the heartbeats that this replica hears. */

@@ -42,6 +42,7 @@ const DailyCostSchema = Type.Object({
   day: Int({ minimum: 1, maximum: 31, description: "Day of the month (UTC)." }),
   cloud: Text(32, "Cloud."),
   provisioning: Text(16, "Purchase option."),
+  vmSeconds: Type.Optional(Type.Number({ minimum: 0, description: "Lifetime of the VMs on this day, seconds." })),
   machineUsd: Usd("Machines, USD."),
   diskUsd: Usd("Disks, USD."),
   addressUsd: Usd("Public IPv4 addresses, USD."),

@@ -11,6 +11,7 @@ import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { eventRoutes } from "./events/routes.ts"
 import { jobRoutes } from "./jobs/routes.ts"
 import { keyRoutes } from "./keys/routes.ts"
+import { costRoutes } from "./costs/routes.ts"
 import { offerRoutes } from "./offers/routes.ts"
 import { resourceRoutes } from "./resources/routes.ts"
 import { whoAmIRoutes } from "./whoami/routes.ts"
@@ -82,6 +83,7 @@ export function openApiDocument(clouds: readonly string[], { projectHosts = true
     ...connectionRoutes,
     ...resourceRoutes,
     ...offerRoutes(clouds),
+    ...costRoutes,
     ...whoAmIRoutes,
     ...accountRoutes,
   ])

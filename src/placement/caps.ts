@@ -136,8 +136,8 @@ export function hasStrictCap(levels: readonly Pick<LevelCaps, "caps">[]): boolea
   return levels.some(({ caps }) => isStrict(caps))
 }
 
-/** Returns what a level's cap of the month leaves for new VMs, at least 0; undefined without one. */
-function leftInMonth({ caps, spending }: Pick<CappedLevel, "caps" | "spending">): number | undefined {
+/** Returns what a level's cap of the month leaves for new VMs, USD, at least 0; undefined without one. */
+export function leftUsd({ caps, spending }: Pick<CappedLevel, "caps" | "spending">): number | undefined {
   const { maxMonthlyUsd } = caps
   if (maxMonthlyUsd === undefined) return undefined
   return Math.max(0, roundUsd(maxMonthlyUsd - spentUsd(spending) - reservedUsd({ caps, spending })))
@@ -156,11 +156,11 @@ export function roomUnder(levels: readonly CappedLevel[]): Room {
   const hourlyUsd = least(levels, leftPerHour)
   const monthlyUsd = least(
     levels.filter(({ caps }) => !isStrict(caps)),
-    leftInMonth,
+    leftUsd,
   )
   const strictUsd = least(
     levels.filter(({ caps }) => isStrict(caps)),
-    leftInMonth,
+    leftUsd,
   )
   return {
     ...(hourlyUsd !== undefined && { hourlyUsd }),
@@ -185,7 +185,7 @@ export function vmCapReached(levels: readonly CappedLevel[]): string | undefined
 export function overCapsText(levels: readonly CappedLevel[], overCaps: Shortfall["overCaps"]): string {
   const { offers, cheapestHourlyUsd = 0, cheapestUsd = 0, cheapestMostUsd = 0 } = overCaps
   const blocking = levels.flatMap((level) => {
-    const [left, perHour] = [leftInMonth(level), leftPerHour(level)]
+    const [left, perHour] = [leftUsd(level), leftPerHour(level)]
     const needed = isStrict(level.caps) ? cheapestMostUsd : cheapestUsd
     return [
       ...(perHour !== undefined && cheapestHourlyUsd > perHour ? [hourlyText(level, perHour)] : []),

@@ -18,6 +18,8 @@ import {
 export interface DailyPart {
   /** Such as `2026-11-24` (UTC). */
   day: string
+  /** Lifetime of the VM on this day, seconds. */
+  seconds: number
   cost: CostParts
 }
 
@@ -36,7 +38,18 @@ export interface MonthlyCost {
  * Returns the cost of an ended VM by month (UTC), oldest first. A VM that runs at midnight is split by time. The parts add
  * up to its cost. Empty: the Launch is not over, or cost nothing.
  */
-export function costsOf(launch: StoredLaunch): MonthlyCost[] {
+export function costsOf(launch: StoredLaunch): readonly MonthlyCost[] {
+  const known = KNOWN_COSTS.get(launch)
+  if (known !== undefined) return known
+  const costs = splitCosts(launch)
+  KNOWN_COSTS.set(launch, costs)
+  return costs
+}
+
+/** Costs of Launches that were split before. Cached objects never change, and each is asked about again and again. */
+const KNOWN_COSTS = new WeakMap<StoredLaunch, readonly MonthlyCost[]>()
+
+function splitCosts(launch: StoredLaunch): MonthlyCost[] {
   const { metadata, status } = launch
   const { vm, costUsd = 0, cost = { machineUsd: costUsd, diskUsd: 0, addressUsd: 0 } } = status ?? {}
   if (!isOver(launch) || costUsd === 0) return []
@@ -76,7 +89,9 @@ function daysOf(begin: Date, end: Date, cost: CostParts): DailyPart[] {
     const share = isLast ? 1 : (nextDay(from).getTime() - begin.getTime()) / total
     const [until, known] = [partsOf((name) => roundUsd(cost[name] * share)), before]
     const part = partsOf((name) => roundUsd(until[name] - known[name]))
-    if (sumOfParts(part) > 0) days.push({ day: dayOf(isLast ? end : from), cost: part })
+    const to = Math.min(end.getTime(), nextDay(from).getTime())
+    const seconds = Math.max(0, Math.round((to - from.getTime()) / 1000))
+    if (sumOfParts(part) > 0) days.push({ day: dayOf(isLast ? end : from), seconds, cost: part })
     if (isLast) return days
     before = until
   }
@@ -138,7 +153,7 @@ export function earlierItems(
     const shown = launchesOf(job).reduce((total, { status }) => total + (status?.costUsd ?? 0), 0)
     const usd = roundUsd((cost?.actualUsd ?? 0) - shown)
     const { cloud = "unknown", provisioning = "unknown" } = placement?.offer ?? {}
-    const days = [{ day: completionTime.slice(0, 10), cost: { machineUsd: usd, diskUsd: 0, addressUsd: 0 } }]
+    const days = [{ day: completionTime.slice(0, 10), seconds: 0, cost: { machineUsd: usd, diskUsd: 0, addressUsd: 0 } }]
     const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
     return usd > 0 ? [{ usd, cloud, provisioning, labels: job.spec.labels ?? {}, cronJob, days, marginUsd: 0 }] : []
   })
@@ -222,11 +237,12 @@ function dailyOf({ daily = [] }: Costs, items: readonly Item[]): Pick<Costs, "da
   const keyOf = ({ day, cloud, provisioning }: DailyCost) => `${day} ${cloud} ${provisioning}`
   const sums = new Map(daily.map((part) => [keyOf(part), part]))
   for (const { cloud, provisioning, days } of items) {
-    for (const { day, cost } of days) {
-      const part = { day: Number(day.slice(8)), cloud, provisioning, ...cost }
+    for (const { day, seconds, cost } of days) {
+      const part = { day: Number(day.slice(8)), cloud, provisioning, vmSeconds: seconds, ...cost }
       const known = sums.get(keyOf(part))
       if (known === undefined && sums.size >= MOST_DAILY) continue
-      sums.set(keyOf(part), known === undefined ? part : { ...part, ...addParts([known, cost]) })
+      const vmSeconds = (known?.vmSeconds ?? 0) + seconds
+      sums.set(keyOf(part), { ...part, ...addParts([cost, ...(known ? [known] : [])]), vmSeconds })
     }
   }
   const sorted = [...sums.values()].sort((a, b) => a.day - b.day || (keyOf(a) < keyOf(b) ? -1 : 1))

@@ -87,7 +87,7 @@ describe("a project's Statements", () => {
   })
 
   test("begin with the costs of jobs that ended before there were Statements", () => {
-    const days = [{ day: "2026-11-03", cost: { machineUsd: 7, diskUsd: 0, addressUsd: 0 } }]
+    const days = [{ day: "2026-11-03", seconds: 60, cost: { machineUsd: 7, diskUsd: 0, addressUsd: 0 } }]
     const earlier = () => [{ usd: 7, cloud: "aws", provisioning: "spot", labels: { team: "a" }, days, marginUsd: 0 }]
     const { actions } = decideFor({ launches: [], earlier })
     const byLabel = [{ key: "team", value: "a", usd: 7 }]
