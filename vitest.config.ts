@@ -13,6 +13,7 @@ const globalSetup = ["test/tools.setup.ts", "test/control-plane.setup.ts"]
 const PURE = [
   "test/prose.test.ts",
   "test/router/*.test.ts",
+  "test/money/strict-caps.test.ts",
   "test/cloud/requests.test.ts",
   "test/cloud/unchanged-requests.test.ts",
   "test/discovery/discoverer.test.ts",
@@ -20,7 +21,12 @@ const PURE = [
 ]
 
 /** Suites of other tiers that have a form of some minutes, too. */
-const LONGER = ["test/agent/flood.test.ts", "test/agent/cloud-init.slow.test.ts", "test/e2e/stops.slow.test.ts"]
+const LONGER = [
+  "test/agent/flood.test.ts",
+  "test/agent/cloud-init.slow.test.ts",
+  "test/e2e/stops.slow.test.ts",
+  "test/money/strict-caps.test.ts",
+]
 
 /** The tiers; CONTRIBUTING.md says which npm script runs which. */
 const tiers: readonly Options[] = [

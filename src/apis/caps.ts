@@ -12,7 +12,7 @@ export const ON_EXCEEDED = ["wait", "cancel"] as const
 export const RESERVATIONS = ["expected", "strict"] as const
 
 function Usd(description: string) {
-  return Type.Optional(Type.Number({ minimum: 0, maximum: 1e9, description }))
+  return Type.Optional(Type.Number({ minimum: 0, description }))
 }
 
 /** Declares the caps of a level. The words are the same at all levels. */
