@@ -113,18 +113,14 @@ export async function startFacade(
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
   health.addReadyCheck("installation", () => gateway.fault())
-  const discoverer = new Discoverer({
-    openAccount: accountOpener(providers),
-    credentialsOf,
-    clock: systemClock,
-    logger,
-  })
+  const openAccount = accountOpener(providers)
+  const discoverer = new Discoverer({ openAccount, credentialsOf, clock: systemClock, logger })
   const app = createFacade({
     client,
     caches,
     launches: launches.store,
     statements: statements.store,
-    spending: money.spending,
+    ...money,
     heartbeatTimes,
     logStore,
     sealer,
@@ -135,7 +131,7 @@ export async function startFacade(
     identity: parts.identity,
     catalogue: () => offers.current(),
     installation,
-    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, caps: money.caps }),
+    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, ...money }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
     settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
     logger,

@@ -116,10 +116,9 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   await ensureSealingKeys(client, systemNamespace)
   if (parts.identity !== undefined) await ensureIdentityKeys(client, systemNamespace)
   const identity = `${hostname()}-${randomUUID()}`
-  const lease = { namespace: systemNamespace, name: OPERATOR_LEASE }
   const elector = new LeaderElector({
     client,
-    lease,
+    lease: { namespace: systemNamespace, name: OPERATOR_LEASE },
     identity,
     annotation: ANNOTATIONS.readsHeartbeats,
     clock,

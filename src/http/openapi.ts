@@ -142,7 +142,16 @@ function successesOf(method: Described["method"], responses: Operation["response
 }
 
 function responseOf(response: ResponseDeclaration): Json {
-  const { description, content, mediaType = "application/json", otherMediaType, hasTag, hasLocation, headers, links } = response
+  const {
+    description,
+    content,
+    mediaType = "application/json",
+    otherMediaType,
+    hasTag,
+    hasLocation,
+    headers,
+    links,
+  } = response
   const example = content?.example === undefined ? {} : { example: content.example }
   return {
     description,

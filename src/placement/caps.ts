@@ -220,7 +220,7 @@ function monthlyText(level: CappedLevel, left: number): string {
 
 /** State of the caps that cancel running jobs. */
 export interface CancelState {
-  /** Why running jobs are cancelled now. Absent: no cap is spent. */
+  /** Reason to cancel running jobs now. Absent: no cap is spent. */
   message?: string
   /** Seconds until the present VMs spend a cap. Absent: they never do. */
   secondsLeft?: number

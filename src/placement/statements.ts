@@ -153,7 +153,9 @@ export function earlierItems(
     const shown = launchesOf(job).reduce((total, { status }) => total + (status?.costUsd ?? 0), 0)
     const usd = roundUsd((cost?.actualUsd ?? 0) - shown)
     const { cloud = "unknown", provisioning = "unknown" } = placement?.offer ?? {}
-    const days = [{ day: completionTime.slice(0, 10), seconds: 0, cost: { machineUsd: usd, diskUsd: 0, addressUsd: 0 } }]
+    const days = [
+      { day: completionTime.slice(0, 10), seconds: 0, cost: { machineUsd: usd, diskUsd: 0, addressUsd: 0 } },
+    ]
     const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
     return usd > 0 ? [{ usd, cloud, provisioning, labels: job.spec.labels ?? {}, cronJob, days, marginUsd: 0 }] : []
   })

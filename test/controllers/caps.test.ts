@@ -33,14 +33,18 @@ describe("a month's cap with onExceeded: cancel", () => {
       expect((await harness.job("long")).status).toMatchObject({ phase: "cancelled", reason: "CapReached" })
     })
     const { message } = (await harness.job("long")).status ?? {}
-    expect(message).toMatch(/^the project has spent \$3\S* of its cap of \$3 a month, and its caps say onExceeded: cancel/)
+    expect(message).toMatch(
+      /^the project has spent \$3\S* of its cap of \$3 a month, and its caps say onExceeded: cancel/,
+    )
     await eventually(async () => {
       harness.clock.advance(1)
       expect(harness.cloud.vms.filter(({ vm }) => vm.state !== "terminated")).toEqual([])
     })
     await eventually(async () => {
       const { status } = await harness.job("waits")
-      expect(status?.message).toMatch(/^the project's cap of \$3 a month leaves \$0: \$3\S* is spent and \$0 is reserved for 0 VMs/)
+      expect(status?.message).toMatch(
+        /^the project's cap of \$3 a month leaves \$0: \$3\S* is spent and \$0 is reserved for 0 VMs/,
+      )
     })
   })
 })
@@ -59,7 +63,13 @@ describe("the spending under caps", () => {
     await watched.spend(40)
     await watched.round()
     const { status } = await watched.project()
-    expect(status?.spending).toEqual({ month: watched.month, spentUsd: 40, reservedUsd: 0, maxMonthlyUsd: 100, reachedPercent: 0 })
+    expect(status?.spending).toEqual({
+      month: watched.month,
+      spentUsd: 40,
+      reservedUsd: 0,
+      maxMonthlyUsd: 100,
+      reachedPercent: 0,
+    })
     expect(findCondition(status?.conditions, "WithinCaps")).toMatchObject({ status: "True", reason: "WithinCaps" })
     expect(watched.events()).toEqual([])
 
@@ -71,7 +81,9 @@ describe("the spending under caps", () => {
     await watched.round()
     const spent = findCondition((await watched.project()).status?.conditions, "WithinCaps")
     expect(spent).toMatchObject({ status: "False", reason: "CapSpent" })
-    expect(spent?.message).toMatch(/^the project has spent \$120 of its cap of \$100 in .*; running jobs go on, and jobs without a VM wait/)
+    expect(spent?.message).toMatch(
+      /^the project has spent \$120 of its cap of \$100 in .*; running jobs go on, and jobs without a VM wait/,
+    )
     expect(watched.events()).toEqual(["CapSpent", "CapSpent80Percent", "CapSpent"])
     const organization = await harness.client.get(ORGANIZATIONS, { name: watched.name })
     expect(organization.status?.spending).toMatchObject({ spentUsd: 120, maxMonthlyUsd: 140, reachedPercent: 80 })
@@ -142,7 +154,8 @@ async function watch(harness: ControllerHarness) {
       const found = statements.store.get(ref)
       const spec = { namespace, month, organization: name }
       const made =
-        found ?? (await client.create(STATEMENTS, { kind: STATEMENT.kind, metadata: ref, spec } as unknown as StoredStatement))
+        found ??
+        (await client.create(STATEMENTS, { kind: STATEMENT.kind, metadata: ref, spec } as unknown as StoredStatement))
       const { metadata } = await client.replaceStatus(STATEMENTS, { ...made, status: { spentUsd } })
       await statements.store.waitFor(metadata.resourceVersion, AbortSignal.timeout(60_000))
     },

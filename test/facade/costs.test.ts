@@ -20,11 +20,17 @@ beforeAll(async () => {
   replica = await startReplica({ caps: { maxMonthlyUsd: 1e6 } })
   const { client, namespace, project } = fixture
   const metadata = { namespace: SYSTEM_NAMESPACE, name: statementName(namespace, month) }
-  const statement = { ...{ apiVersion: "berth.dev/v1alpha1", kind: STATEMENT.kind, metadata }, spec: { namespace, month } }
+  const statement = {
+    ...{ apiVersion: "berth.dev/v1alpha1", kind: STATEMENT.kind, metadata },
+    spec: { namespace, month },
+  }
   const made = await client.create(STATEMENTS, statement as unknown as StoredStatement)
   const part = { day: 1, cloud: "aws", provisioning: "spot", machineUsd: 2, diskUsd: 1, addressUsd: 0 }
   const byLabel = [{ key: "team", value: "vision", usd: 3 }]
-  await client.replaceStatus(STATEMENTS, { ...made, status: { spentUsd: 3, byCloud: { aws: 3 }, byLabel, daily: [part] } })
+  await client.replaceStatus(STATEMENTS, {
+    ...made,
+    status: { spentUsd: 3, byCloud: { aws: 3 }, byLabel, daily: [part] },
+  })
   const job = jobOf({ metadata: { namespace } })
   const { spec, metadata: own } = launchOf(job, 1, { spec: { offer: offerOf({ cloud: "gcp" }), reservedUsd: 9 } })
   const launch = { metadata: { name: own.name, namespace: SYSTEM_NAMESPACE }, spec }

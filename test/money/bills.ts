@@ -1,5 +1,5 @@
 /**
- * What clouds bill for VMs, written from their public rules and not from Berth's code:
+ * Bills of clouds for VMs, written from their public rules and not from Berth's code:
  * - AWS (https://aws.amazon.com/ec2/pricing/, https://aws.amazon.com/ebs/pricing/, https://aws.amazon.com/vpc/pricing/):
  *   machine, disk and address by the second, at least a minute. A spot machine at its present price. If AWS interrupts it
  *   within its first hour, the machine is free.

@@ -35,7 +35,8 @@ describe("whatever happens to placements, VMs, prices and the operator", () => {
     const world = worldOf(seed, { project: strict(8), organization: strict(12), installation: { maxMonthlyUsd: 500 } })
     expect(world.vms.length).toBeGreaterThan(3)
     for (const namespace of ["team", "lab"]) {
-      for (const usd of world.bills((of) => of === namespace).values()) expect(usd).toBeLessThanOrEqual(8 + ROUNDING_USD)
+      for (const usd of world.bills((of) => of === namespace).values())
+        expect(usd).toBeLessThanOrEqual(8 + ROUNDING_USD)
     }
     for (const usd of world.bills().values()) expect(usd).toBeLessThanOrEqual(12 + ROUNDING_USD)
   })
@@ -63,7 +64,9 @@ describe("whatever happens to placements, VMs, prices and the operator", () => {
 
   test("caps make jobs wait, and the messages say why", () => {
     const world = worldOf(3, { project: { maxMonthlyUsd: 3, reserve: "strict" } })
-    expect([...world.waits].some((message) => /cap of \$3 a month leaves \$[\d.]+: \$[\d.]+ is spent/.test(message))).toBe(true)
+    expect(
+      [...world.waits].some((message) => /cap of \$3 a month leaves \$[\d.]+: \$[\d.]+ is spent/.test(message)),
+    ).toBe(true)
   })
 })
 

@@ -143,7 +143,7 @@ export class World {
     for (const vm of this.vms.filter((one) => one.isSpot && one.end > this.now)) {
       const hourly = Math.min(vm.onDemand, (vm.machinePrices.at(-1)?.hourly ?? 0) * (0.9 + random() * 0.5))
       const isOver = vm.cloud !== "gcp" && vm.ceiling !== undefined && hourly > vm.ceiling
-      if (isOver) Object.assign(vm, { end: this.now, isInterrupted: true })
+      if (isOver) Object.assign(vm, { end: Math.max(this.now, vm.begin + 60), isInterrupted: true })
       else vm.machinePrices = [...vm.machinePrices, { from: this.now, hourly }]
     }
   }
@@ -184,7 +184,13 @@ export class World {
           ...(isEnded && { terminationTime: timeOf(vm.end), preempted: vm.isInterrupted }),
         },
       }
-      const facts = { instance: view, heartbeatTimedOut: false, job: "active" as const, isCounted: false, inFlight: false }
+      const facts = {
+        instance: view,
+        heartbeatTimedOut: false,
+        job: "active" as const,
+        isCounted: false,
+        inFlight: false,
+      }
       const { status, actions } = decideLaunch(seen, facts, this.#date(), LAUNCH_DEFAULTS)
       if (actions.some((action) => action.do === "terminate")) this.#end(vm)
       this.#launches.set(vm.launch, { ...seen, status: { ...seen.status, ...status } as LaunchStatus })
@@ -229,7 +235,7 @@ export class World {
     if (vm !== undefined) this.#end(vm)
   }
 
-  /** Ends a VM soon. One that just began is not gone within the minute that Berth counts at least. */
+  /** Ends a VM soon. One that just began lives for the minute that Berth counts at least. */
   #end(vm: SimulatedVm): void {
     vm.end = Math.min(vm.end, Math.max(this.now + 30, vm.begin + 60))
   }
@@ -238,15 +244,23 @@ export class World {
   #launch(made: StoredLaunch): void {
     const { random } = this.#options
     const { name } = made.metadata
-    const { offer, hourlyPrices = { machineUsd: 0, diskUsd: 0, addressUsd: 0 }, lifetimeSeconds, budgetSeconds } = made.spec
+    const {
+      offer,
+      hourlyPrices = { machineUsd: 0, diskUsd: 0, addressUsd: 0 },
+      lifetimeSeconds,
+      budgetSeconds,
+    } = made.spec
     const begin = this.now + Math.floor(random() * 5)
     const boot = begin + 60 + Math.floor(random() * 120)
     // Some agents hang. Then only the timer of the VM's system ends it, unless the operator does.
     const isHung = random() < 0.3
     const run = random() < 0.3 ? Number.POSITIVE_INFINITY : random() ** 2 * 30 * 3600
-    const done = isHung ? Number.POSITIVE_INFINITY : Math.floor(boot + Math.min(run, made.spec.run.timeoutSeconds ?? run))
+    const done = isHung
+      ? Number.POSITIVE_INFINITY
+      : Math.floor(boot + Math.min(run, made.spec.run.timeoutSeconds ?? run))
     // The agent needs up to 90 s to end. Then the timer of the system powers the VM off, which takes up to 90 s.
-    const byBudget = isHung || budgetSeconds === undefined ? Number.POSITIVE_INFINITY : boot + budgetSeconds + random() * 180
+    const byBudget =
+      isHung || budgetSeconds === undefined ? Number.POSITIVE_INFINITY : boot + budgetSeconds + random() * 180
     const end = Math.floor(Math.min(done + random() * 90, byBudget, boot + lifetimeSeconds + random() * 90))
     const onDemand = OFFERS.find((one) => one.instanceType === offer.instanceType)?.hourlyPriceUsd ?? 0
     this.vms.push({
@@ -260,7 +274,13 @@ export class World {
       addressHourly: hourlyPrices.addressUsd,
     })
     const vm = { state: "booting" as const, id: name, createTime: timeOf(begin) }
-    const metadata = { ...made.metadata, uid: name, creationTimestamp: timeOf(this.now), resourceVersion: "1", generation: 1 }
+    const metadata = {
+      ...made.metadata,
+      uid: name,
+      creationTimestamp: timeOf(this.now),
+      resourceVersion: "1",
+      generation: 1,
+    }
     this.#launches.set(name, { ...made, metadata, status: { phase: "created", vm } })
   }
 
@@ -326,7 +346,13 @@ export class World {
 }
 
 function statementOf(namespace: string, month: string, status: StoredStatement["status"]): StoredStatement {
-  const metadata = { name: `${namespace}-${month}`, uid: month, resourceVersion: "1", generation: 1, creationTimestamp: "" }
+  const metadata = {
+    name: `${namespace}-${month}`,
+    uid: month,
+    resourceVersion: "1",
+    generation: 1,
+    creationTimestamp: "",
+  }
   const spec = { namespace, month, organization: "acme" }
   return { apiVersion: "", kind: "Statement", metadata, spec, ...(status && { status }) }
 }

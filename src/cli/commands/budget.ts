@@ -97,7 +97,8 @@ const COLUMNS = [
   { title: "RESERVES", cell: ({ reserve }: Budget) => reserve },
   {
     title: "USD/H",
-    cell: ({ hourly_usd, max_hourly_usd: most }: Budget) => `${usdText(hourly_usd)}${most === null ? "" : ` of ${usdText(most)}`}`,
+    cell: ({ hourly_usd, max_hourly_usd: most }: Budget) =>
+      `${usdText(hourly_usd)}${most === null ? "" : ` of ${usdText(most)}`}`,
     alignsRight: true,
   },
   {

@@ -23,7 +23,14 @@ import { errorsOfRefusal } from "../collection.ts"
 import { type Idempotency, keyReused, replayed, requestHash } from "../idempotency.ts"
 import { requireRepetition } from "../repetition.ts"
 import type { MemberRole, OrganizationCreation, OrganizationUpdate, ProjectCreation, ProjectUpdate } from "./schema.ts"
-import { type AccountIdentity, changedCaps, organizationOf, projectOf, type RoleRefusal, withRole } from "./translate.ts"
+import {
+  type AccountIdentity,
+  changedCaps,
+  organizationOf,
+  projectOf,
+  type RoleRefusal,
+  withRole,
+} from "./translate.ts"
 
 export interface AccountsOptions {
   /** Client of the ServiceAccount that may write Organizations and Projects. */

@@ -70,7 +70,12 @@ export type ProjectUpdate = Static<typeof ProjectUpdateSchema>
 
 /** Declares an object or null. */
 function OrNull<Value>({ properties, required }: { properties: unknown; required?: unknown }, description: string) {
-  return Type.Unsafe<Value | null>({ type: ["object", "null"], description, properties, ...(required !== undefined && { required }) })
+  return Type.Unsafe<Value | null>({
+    type: ["object", "null"],
+    description,
+    properties,
+    ...(required !== undefined && { required }),
+  })
 }
 
 export const ProjectRecordSchema = Type.Object({

@@ -89,9 +89,11 @@ describe("costs of a period", () => {
       [null, 1.5],
     ])
     expect(Object.fromEntries(groupedByMonths(SOURCES, MAY, BY_CRON_JOB, NOW))).toEqual({ "cron-1": 4.2 })
-    expect([MAY, { ...MAY, to: "2026-05-20" }, { from: "2026-04-02", to: "2026-05-01" }].map((each) => isOfMonths(each, NOW))).toEqual(
-      [true, true, false],
-    )
+    expect(
+      [MAY, { ...MAY, to: "2026-05-20" }, { from: "2026-04-02", to: "2026-05-01" }].map((each) =>
+        isOfMonths(each, NOW),
+      ),
+    ).toEqual([true, true, false])
   })
 })
 
@@ -124,7 +126,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
 
 describe("the export in FOCUS 1.2", () => {
   const cells = cellsOf(SOURCES, MAY, NOW)
-  const payer = { projectId: "reports-77ab01c4d2", organizationId: "=acme,\"x\"" }
+  const payer = { projectId: "reports-77ab01c4d2", organizationId: '=acme,"x"' }
   const [header = "", ...lines] = focusCsv(cells, payer).trimEnd().split("\r\n")
   const rows = lines.map((line) => {
     const fields = [...`,${line}`.matchAll(/,(?:"((?:[^"]|"")*)"|([^",]*))/g)]
@@ -152,6 +154,6 @@ describe("the export in FOCUS 1.2", () => {
 
   test("adds up to the total, and quotes what a spreadsheet would evaluate", () => {
     expect(rows.reduce((total, row) => total + Number(row["BilledCost"]), 0)).toBeCloseTo(totalOf(cells), 6)
-    expect(rows[0]?.["BillingAccountId"]).toBe("'=acme,\"x\"")
+    expect(rows[0]?.["BillingAccountId"]).toBe('\'=acme,"x"')
   })
 })

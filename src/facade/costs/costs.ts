@@ -111,7 +111,7 @@ export function groupedBy(cells: readonly Cell[], property: "day" | "cloud" | "p
 /** Parts of a month that Statements keep apart besides days. */
 export interface Selection {
   recorded: (statement: StoredStatement) => readonly (readonly [value: string, usd: number])[]
-  valueOf: (launch: StoredLaunch) => string | undefined
+  valueIn: (launch: StoredLaunch) => string | undefined
 }
 
 /** Selects the values of a label. */
@@ -119,21 +119,21 @@ export function byLabel(key: string): Selection {
   return {
     recorded: ({ status }) =>
       (status?.byLabel ?? []).filter((part) => part.key === key).map(({ value, usd }) => [value, usd]),
-    valueOf: ({ spec }) => spec.labels?.[key],
+    valueIn: ({ spec }) => spec.labels?.[key],
   }
 }
 
 /** Selects the uids of CronJobs. */
 export const BY_CRON_JOB: Selection = {
   recorded: ({ status }) => (status?.byCronJob ?? []).map(({ uid, usd }) => [uid, usd]),
-  valueOf: ({ spec }) => spec.cronJob,
+  valueIn: ({ spec }) => spec.cronJob,
 }
 
 /** Returns the costs of whole months by a selection. The rest has other values, none, or is not kept apart. */
 export function groupedByMonths(
   sources: CostSources,
   { from, to }: Period,
-  { recorded, valueOf }: Selection,
+  { recorded, valueIn }: Selection,
   now: Date,
 ): Grouped {
   const isInPeriod = (month: string) => month >= from.slice(0, 7) && `${month}-01` < to
@@ -142,7 +142,7 @@ export function groupedByMonths(
     ...openCosts(sources, now)
       .filter(({ month }) => isInPeriod(month))
       .flatMap(({ launch, usd }) => {
-        const value = valueOf(launch)
+        const value = valueIn(launch)
         return value === undefined ? [] : [[value, usd] as const]
       }),
   ]

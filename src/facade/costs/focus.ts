@@ -107,7 +107,8 @@ export function focusCsv(cells: readonly Cell[], payer: Payer): string {
 function rowsOf(cell: Cell, { projectId, organizationId }: Payer): FocusRow[] {
   const { cloud, provisioning, vmSeconds } = cell
   const month = cell.day.slice(0, 7)
-  const days = cell.day.length > 7 ? { from: cell.day, to: nextDay(cell.day) } : { from: `${month}-01`, to: nextMonth(month) }
+  const days =
+    cell.day.length > 7 ? { from: cell.day, to: nextDay(cell.day) } : { from: `${month}-01`, to: nextMonth(month) }
   const provider = PROVIDERS[cloud] ?? cloud
   const hours = vmSeconds === 0 ? 1 : vmSeconds / 3600
   const shared: FocusRow = {

@@ -3,8 +3,8 @@ import { quoted } from "../../apis/field-error.ts"
 import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import { roundUsd } from "../../apis/money.ts"
 import { dayOf, monthOf } from "../../apis/statement.ts"
-import { invalidRequest } from "../../http/problem.ts"
 import { named } from "../../http/json-schema.ts"
+import { invalidRequest } from "../../http/problem.ts"
 import { choice, type QueryParameter } from "../../http/query.ts"
 import { json, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
@@ -12,8 +12,8 @@ import type { CappedLevel } from "../../placement/caps.ts"
 import {
   BY_CRON_JOB,
   byLabel,
-  cellsOf,
   type CostSources,
+  cellsOf,
   type Grouped,
   groupedBy,
   groupedByMonths,
@@ -158,7 +158,8 @@ function reportOf(
   const totalUsd = totalOf(cells)
   const groupOf = (): Grouped => {
     if (group.by === "day" || group.by === "cloud" || group.by === "provisioning") return groupedBy(cells, group.by)
-    if (group.by === "job") return groupedByJob(services.jobsIn(namespace), period, { costOfJob: services.costOfJob, now })
+    if (group.by === "job")
+      return groupedByJob(services.jobsIn(namespace), period, { costOfJob: services.costOfJob, now })
     requireMonths(group, period, now)
     if (group.by === "label") return groupedByMonths(sources, period, byLabel(group.key), now)
     const names = new Map(services.cronJobsIn(namespace).map(({ metadata }) => [metadata.uid, metadata.name]))
