@@ -55,11 +55,12 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
       ]),
     ],
     run: async (call) => {
+      const changes = changesOf(call)
       const { context } = call.chosen()
       if (context.project === undefined) throw usageError("Give --project: the context has none.")
       const found = (await projectsOf(call.accounts())).find(({ id }) => id === context.project)
       if (found === undefined) throw new Failure(EXIT.notFound, `You have no project ${context.project}.`)
-      const caps = changedCaps(found.caps ?? {}, call)
+      const caps = definedOf({ ...found.caps, ...changes })
       const path = { params: { path: { project_id: found.id } } }
       const body = { displayName: found.displayName, caps }
       const changed = await fetched(call.accounts().api.PATCH("/projects/{project_id}", { ...path, body }))
@@ -69,15 +70,17 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
   })
 }
 
-/** @throws Failure if no cap is given, or one is no number */
-function changedCaps(before: Caps, { options }: Call<BudgetFlags>): Caps {
+/** Returns the given caps; undefined for one to remove. @throws Failure if none is given, or one is no number */
+function changesOf({ options }: Call<BudgetFlags>): object {
   const { monthly, hourly, vms, onExceeded, reserve } = options
   const amounts = { maxMonthlyUsd: monthly, maxHourlyUsd: hourly, maxVms: vms }
   const given = Object.entries({ ...amounts, onExceeded, reserve }).filter(([, value]) => value !== undefined)
   if (given.length === 0) throw usageError("Give a cap to set, such as --monthly 90.")
-  const changes = given.map(([name, text = ""]) => [name, name in amounts ? amountOf(text) : text])
-  const after = { ...before, ...Object.fromEntries(changes) }
-  return Object.fromEntries(Object.entries(after).filter(([, value]) => value !== undefined))
+  return Object.fromEntries(given.map(([name, text = ""]) => [name, name in amounts ? amountOf(text) : text]))
+}
+
+function definedOf(caps: object): Caps {
+  return Object.fromEntries(Object.entries(caps).filter(([, value]) => value !== undefined))
 }
 
 function amountOf(text: string): number | undefined {

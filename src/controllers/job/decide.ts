@@ -183,7 +183,8 @@ function decideLive(
   const left = Math.min(timeLeft, budgetLeft)
   if (left > 0) {
     const message = `the container runs on ${launch.status?.vm?.id ?? launch.metadata.name}`
-    const requeueAfter = Math.min(left, cancel?.secondsLeft ?? Number.POSITIVE_INFINITY) + 1
+    const capLeft = cancel && Math.min(CAP_CHECK_SECONDS, cancel.secondsLeft ?? Number.POSITIVE_INFINITY)
+    const requeueAfter = Math.min(left, capLeft ?? Number.POSITIVE_INFINITY) + 1
     return { verdict: { phase: "running", reason: JobReason.Started, message }, requeueAfter }
   }
   return { verdict: budgetLeft <= 0 ? budgetExceeded(job) : deadlineExceeded(job, settings), end: [launch] }
@@ -195,6 +196,9 @@ function budgetSecondsLeft({ spec, status }: StoredLaunch, now: Date): number {
   if (spec.budgetSeconds === undefined || since === undefined) return Number.POSITIVE_INFINITY
   return BOOT_RESERVE_SECONDS + spec.budgetSeconds - secondsBetween(since, now)
 }
+
+/** Longest delay before a running job under a cap that cancels is checked again, seconds. New VMs spend it sooner. */
+const CAP_CHECK_SECONDS = 60
 
 function budgetExceeded({ spec }: StoredJob): Verdict {
   const message = `the VM was ended before the job costs more than its maxCostUsd of ${spec.maxCostUsd}`
