@@ -13,6 +13,7 @@ const globalSetup = ["test/tools.setup.ts", "test/control-plane.setup.ts"]
 const PURE = [
   "test/prose.test.ts",
   "test/router/*.test.ts",
+  "test/money/strict-caps.test.ts",
   "test/cloud/requests.test.ts",
   "test/cloud/unchanged-requests.test.ts",
   "test/discovery/discoverer.test.ts",
@@ -26,6 +27,7 @@ const LONGER = [
   "test/agent/cloud-init.slow.test.ts",
   "test/e2e/stops.slow.test.ts",
   "test/controllers/take-over.slow.test.ts",
+  "test/money/strict-caps.test.ts",
 ]
 
 /** The tiers; CONTRIBUTING.md says which npm script runs which. */

@@ -38,7 +38,7 @@ import type { IdentityIssuer } from "./identity/identity-tokens.ts"
 import { type Installation, readInstallation } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
 import { TokenVerifier } from "./identity/oidc.ts"
-import { spendCapsIn, tenantsIn } from "./identity/projects.ts"
+import { capsIn, tenantsIn } from "./identity/projects.ts"
 import { storedKeysSealer } from "./identity/sealing-keys.ts"
 import type { KubeClient } from "./kube/client.ts"
 import { HEARTBEATS_CACHE, SharedHeartbeats } from "./kube/heartbeats.ts"
@@ -48,7 +48,9 @@ import { S3LogStore, s3Client } from "./logs/s3-store.ts"
 import type { JobRef, LogStore } from "./logs/store.ts"
 import type { FacadeOptions, KubeOptions } from "./options.ts"
 import { packageVersion } from "./package.ts"
+import { cappedLevels, LaunchLedger } from "./placement/market.ts"
 import { jobPlanner, type Planner } from "./placement/place.ts"
+import { JOB_DEFAULTS } from "./placement/settings.ts"
 import { type Running, serveOperations } from "./program.ts"
 import { imageReader } from "./registries/manifests.ts"
 import { publicFetch } from "./registries/public-fetch.ts"
@@ -104,22 +106,21 @@ export async function startFacade(
   const identityIssuer = parts.identity?.issuer
   const credentialsOf = liveCredentials(client, { projects: caches.projects, sealer, identityIssuer })
   const writer = heartbeatWriter(options, parts, { launches, heartbeats, heartbeatTimes })
+  const money = moneyOf(options, { ...caches, launches, statements })
   const ofGateway = { ...caches, launches, credentialsOf, logs: logStore, writer }
   const { gateway, installation } = agentGateway(options, parts, ofGateway)
   const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
   health.addReadyCheck("installation", () => gateway.fault())
-  const discoverer = new Discoverer({
-    openAccount: accountOpener(providers),
-    credentialsOf,
-    clock: systemClock,
-    logger,
-  })
+  const openAccount = accountOpener(providers)
+  const discoverer = new Discoverer({ openAccount, credentialsOf, clock: systemClock, logger })
   const app = createFacade({
     client,
     caches,
     launches: launches.store,
+    statements: statements.store,
+    ...money,
     heartbeatTimes,
     logStore,
     sealer,
@@ -130,7 +131,7 @@ export async function startFacade(
     identity: parts.identity,
     catalogue: () => offers.current(),
     installation,
-    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf }),
+    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, ...money }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
     settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
     logger,
@@ -162,6 +163,16 @@ export async function startFacade(
 function signInOf({ issuer, oidcClientId: clientId }: Options): FacadeSettings["signIn"] {
   if (issuer === undefined || clientId === undefined) return undefined
   return { issuer: issuer.issuer, audience: issuer.audience, clientId }
+}
+
+/** Constructs the caps that projects are under, and the spending under them. */
+function moneyOf({ caps: installation }: Options, caches: Omit<ReturnType<typeof facadeCaches>, "heartbeats">) {
+  const { projects, organizations, ...sources } = caches
+  const caps = capsIn({ projects: projects.store, organizations: organizations.store, installation })
+  const ledger = new LaunchLedger(sources.launches.store, systemClock)
+  const spending = (namespace: string) =>
+    cappedLevels(namespace, { ...sources, caps, clock: systemClock }, ledger, JOB_DEFAULTS)
+  return { caps, spending }
 }
 
 /** Constructs the writer of the heartbeats that this replica hears. */
@@ -307,7 +318,7 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
 function planner(
   { agentImage }: Options,
   { offers, providers, ownAccounts, architectures, askRegistries: send, logger }: FacadeParts,
-  { jobs, launches, statements, connections, projects, credentialsOf }: PlannerSources,
+  { jobs, launches, statements, connections, projects, credentialsOf, caps }: PlannerSources,
 ): Planner {
   const { store } = connections
   const finding = {
@@ -325,7 +336,7 @@ function planner(
       jobs,
       launches,
       statements,
-      caps: spendCapsIn(projects.store),
+      caps,
       tenants: tenantsIn(projects.store),
       clock: systemClock,
       buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
@@ -341,6 +352,7 @@ type PlannerSources = Pick<
   "jobs" | "launches" | "statements" | "connections" | "projects"
 > & {
   credentialsOf: ReadCredentials
+  caps: ReturnType<typeof capsIn>
 }
 
 type GatewaySources = Pick<PlannerSources, "launches" | "connections" | "credentialsOf"> & {

@@ -13,6 +13,7 @@ import type { Fetch } from "./cloud/guarded-fetch.ts"
 import { accountOpener, type Providers, registriesOf, typesWithVms } from "./cloud/provider.ts"
 import { createApiKeyController } from "./controllers/apikey/controller.ts"
 import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/options.ts"
+import { CapWatcher } from "./controllers/caps/watcher.ts"
 import { PriceRefresher, type PriceRefresherOptions } from "./controllers/catalogue/refresher.ts"
 import { type CatalogueWatches, catalogueWatches } from "./controllers/catalogue/watch.ts"
 import { accountsInUse, credentialsCopier, launchAccountsOf } from "./controllers/connection/accounts.ts"
@@ -44,7 +45,7 @@ import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { ensureIdentityKeys, type IdentityIssuer } from "./identity/identity-tokens.ts"
 import { ensureInstallation, type Installation, OPERATOR_LEASE } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
-import { ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS, spendCapsIn, tenantsIn } from "./identity/projects.ts"
+import { capsIn, ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS, tenantsIn } from "./identity/projects.ts"
 import { ensureSealingKeys, SEALING_KEYS_CACHE, storedKeysSealer } from "./identity/sealing-keys.ts"
 import type { KubeClient } from "./kube/client.ts"
 import { EventRecorder } from "./kube/events.ts"
@@ -61,6 +62,7 @@ import { imageReader } from "./registries/manifests.ts"
 import type { Controller } from "./runtime/controller.ts"
 import { Manager } from "./runtime/manager.ts"
 import type { Sealer } from "./sealing/envelope.ts"
+import { measureCaps } from "./telemetry/caps.ts"
 import { measureControllers, measureCopy, measureLeadership } from "./telemetry/controllers.ts"
 import { Health } from "./telemetry/health.ts"
 import { measureJobs } from "./telemetry/jobs.ts"
@@ -141,6 +143,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   const metrics = createMetrics("operator")
   const onPruned = measureStorage(metrics, { quota, isLeading: () => manager.readiness().leading })
   const pruner = new HistoryPruner({ ...base, jobs: caches.jobs.store, quota, fence, onPruned })
+  const capWatcher = capWatcherOf(installed)
   const manager = new Manager({
     reflectors: [...Object.values(caches), ...Object.values(watches ?? {})],
     controllers: [
@@ -156,6 +159,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
       ...launchControl.leaderTasks,
       (signal) => settled.run(signal),
       (signal) => pruner.run(signal),
+      (signal) => capWatcher.run(signal),
       (signal) => guard.run(signal),
       ...(refresher ? [(signal: AbortSignal) => refresher.run(signal)] : []),
     ],
@@ -165,7 +169,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
     clock,
     logger,
   })
-  const operations = await serveMetrics(installed, { metrics, manager, guard, refresher, stop })
+  const operations = await serveMetrics(installed, { metrics, manager, guard, capWatcher, refresher, stop })
   const ended = manager
     .run(stop)
     .finally(() => recorder.flush())
@@ -322,7 +326,11 @@ function jobController(
     launches: caches.launches,
     statements: caches.statements,
     connections: caches.connections,
-    caps: spendCapsIn(caches.projects.store),
+    caps: capsIn({
+      projects: caches.projects.store,
+      organizations: caches.organizations.store,
+      installation: options.caps,
+    }),
     tenants: tenantsIn(caches.projects.store),
     quota,
     tenancy: { projects: caches.projects, organizations: caches.organizations },
@@ -369,6 +377,17 @@ function statementController({ options, caches, base, fence }: Installed): Contr
   const { statements, launches, jobs } = caches
   const { systemNamespace } = options
   return createStatementController({ ...base, statements, launches, jobs, systemNamespace, fence })
+}
+
+function capWatcherOf({ options, caches, base, fence }: Installed): CapWatcher {
+  return new CapWatcher({
+    ...base,
+    ...caches,
+    installation: options.caps,
+    systemNamespace: options.systemNamespace,
+    watchNamespace: options.watchNamespace,
+    fence,
+  })
 }
 
 function cronJobController({ caches, base, fence, quota }: Installed): Controller {
@@ -438,12 +457,14 @@ function serveMetrics(
     metrics,
     manager,
     guard,
+    capWatcher,
     refresher,
     stop,
   }: {
     metrics: ReturnType<typeof createMetrics>
     manager: Manager
     guard: CopyGuard
+    capWatcher: CapWatcher
     refresher: PriceRefresher | undefined
     stop: AbortSignal
   },
@@ -454,6 +475,7 @@ function serveMetrics(
   measureLeadership(metrics, "berth-operator", isLeading)
   measureCopy(metrics, () => guard.fault() !== undefined)
   measureJobs(metrics, { ...caches, settled, isLeading })
+  measureCaps(metrics, { amounts: () => capWatcher.amounts(), maxMonthlyUsd: options.caps?.maxMonthlyUsd })
   if (refresher !== undefined) measurePrices(metrics, { ages: () => refresher.ages(), isLeading })
   const health = new Health()
   health.addReadyCheck("caches", () => manager.readiness().reasons.join("; ") || undefined)

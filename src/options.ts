@@ -3,6 +3,7 @@ import { resolve } from "node:path"
 import { Command, InvalidArgumentError, Option } from "commander"
 import Type, { type Static, type TSchema } from "typebox"
 import { ROLES, type Role } from "./apis/apikey.ts"
+import { type SpendCaps, SpendCapsSchema } from "./apis/caps.ts"
 import { LIMITS } from "./apis/limits.ts"
 import { toMetadataName } from "./apis/names.ts"
 import { errorsOf } from "./apis/validate.ts"
@@ -26,6 +27,8 @@ export interface KubeOptions {
   identityIssuer?: string
   /** Limits of what projects may store. Default: PROJECT_LIMITS. */
   projectLimits?: Partial<ProjectLimits>
+  /** Caps of the installation, over all projects. */
+  caps?: SpendCaps
   logLevel: LogLevel
 }
 
@@ -474,6 +477,14 @@ function withKubeOptions(command: Command): Command {
         .env("BERTH_PROJECT_LIMITS")
         .argParser(projectLimits),
     )
+    .addOption(
+      new Option(
+        "--caps <json>",
+        `caps of the spending of all projects together, such as {"maxMonthlyUsd":5000}: docs/costs.md`,
+      )
+        .env("BERTH_CAPS")
+        .argParser(spendCaps),
+    )
     .addOption(logLevelOption())
 }
 
@@ -618,6 +629,13 @@ function projectLimits(text: string): Partial<ProjectLimits> {
   const value = jsonOf(text)
   const errors = errorsOf(Type.Partial(ProjectLimitsSchema), value)
   if (errors.length === 0) return value as Partial<ProjectLimits>
+  throw new InvalidArgumentError(errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
+}
+
+function spendCaps(text: string): SpendCaps {
+  const value = jsonOf(text)
+  const errors = errorsOf(SpendCapsSchema, value)
+  if (errors.length === 0) return value as SpendCaps
   throw new InvalidArgumentError(errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
 }
 

@@ -108,6 +108,21 @@ export const LaunchSpecSchema = Type.Object(
     installation: Text(64, "Id of this Berth installation. Every VM has it as a tag."),
     offer: OfferSchema,
     hourlyPrices: Type.Optional(HourlyPricesSchema),
+    ceilingUsd: Type.Optional(
+      Type.Number({
+        minimum: 0,
+        description:
+          "Highest price of a spot machine that a strict limit counts, USD per hour. AWS and Azure end the VM above it. On GCP it is the on-demand price.",
+      }),
+    ),
+    reservedUsd: Type.Optional(
+      Type.Number({
+        minimum: 0,
+        description:
+          "Amount that the VM takes from the caps of a month while it runs, USD: the most until its deadline under a strict limit, otherwise its expected cost.",
+      }),
+    ),
+    organization: Type.Optional(Text(63, "Organization of the project that pays.")),
     project: Type.Optional(Text(40, "Project that pays. The credentials are encrypted for it.")),
     connection: Type.Optional(Text(LIMITS.connectionName, "Connection of the account that has the VM.")),
     account: Type.Optional(Text(256, "Id of the account, project or subscription in the cloud.")),
@@ -121,6 +136,7 @@ export const LaunchSpecSchema = Type.Object(
       ),
     ),
     labels: LaunchLabelsSchema,
+    cronJob: Type.Optional(Text(64, "Uid of the CronJob that created the Job.")),
     imageId: Type.Optional(Text(512, "Id of the VM image.")),
     network: Type.Optional(VmNetworkSchema),
     disk: Type.Optional(VmDiskSchema),
@@ -158,6 +174,10 @@ export const LaunchSpecSchema = Type.Object(
         "installation",
         "offer",
         "hourlyPrices",
+        "ceilingUsd",
+        "reservedUsd",
+        "organization",
+        "cronJob",
         "project",
         "connection",
         "account",
@@ -290,6 +310,12 @@ export type StoredLaunch = Stored<Launch>
 /** Returns the prices of a VM's parts. A Launch of an earlier version has only the machine's. */
 export function pricesOf({ spec: { offer, hourlyPrices } }: Pick<Launch, "spec">): HourlyPrices {
   return hourlyPrices ?? { machineUsd: offer.hourlyPriceUsd, diskUsd: 0, addressUsd: 0 }
+}
+
+/** Returns the highest prices of a VM's parts that strict limits count. A spot machine's price may rise to its ceiling. */
+export function highestPricesOf(launch: Pick<Launch, "spec">): HourlyPrices {
+  const prices = pricesOf(launch)
+  return { ...prices, machineUsd: Math.max(prices.machineUsd, launch.spec.ceilingUsd ?? 0) }
 }
 
 /** Finalizer that holds a Launch until the cloud reports that its VM is deleted. */

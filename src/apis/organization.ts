@@ -1,4 +1,5 @@
 import Type, { type Static } from "typebox"
+import { SpendCaps, SpendingStatus } from "./caps.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
 import { ALLOWED, ConditionList, ObservedGeneration, PATTERN_AS_RULE, StringEnum, Text } from "./schema.ts"
@@ -38,6 +39,7 @@ export const GroupIdSchema = Type.String({
 export const OrganizationSpecSchema = Type.Object({
   displayName: DisplayName(),
   category: Type.Optional(Text(32, "Category of the organization, free text.", { default: "personal" })),
+  caps: Type.Optional(SpendCaps("organization, over all its projects")),
   members: Type.Optional(
     Type.Array(
       Type.Object({
@@ -75,6 +77,7 @@ export type OrganizationSpec = Static<typeof OrganizationSpecSchema>
 export const OrganizationStatusSchema = Type.Object({
   observedGeneration: ObservedGeneration,
   conditions: Type.Optional(ConditionList),
+  spending: Type.Optional(SpendingStatus()),
 })
 
 export type OrganizationStatus = Static<typeof OrganizationStatusSchema>

@@ -1,22 +1,10 @@
 import Type, { type Static } from "typebox"
 import { ROLES } from "./apikey.ts"
+import { SpendCapsSchema, SpendingStatus } from "./caps.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
 import { DisplayName, GroupIdSchema, UserIdSchema } from "./organization.ts"
-import { ConditionList, Int, immutable, ObservedGeneration, StringEnum, Text } from "./schema.ts"
-
-/** Maximum spending of a project. A job that would exceed it waits. */
-const SpendCapsSchema = Type.Object(
-  {
-    maxVms: Type.Optional(Int({ description: "Maximum number of VMs at a time." })),
-    maxHourlyUsd: Type.Optional(Type.Number({ minimum: 0, description: "Maximum price of all VMs, USD per hour." })),
-    maxMonthlyUsd: Type.Optional(
-      Type.Number({ minimum: 0, description: "Maximum spending in a calendar month (UTC), USD." }),
-    ),
-  },
-  { description: "Maximum spending of the project. A job that would exceed it waits. Default: no caps." },
-)
-export type SpendCaps = Static<typeof SpendCapsSchema>
+import { ConditionList, immutable, ObservedGeneration, StringEnum, Text } from "./schema.ts"
 
 export const ProjectSpecSchema = Type.Object(
   {
@@ -69,6 +57,7 @@ export const ProjectStatusSchema = Type.Object({
   observedGeneration: ObservedGeneration,
   conditions: Type.Optional(ConditionList),
   namespace: Type.Optional(Text(63, "Namespace of the project's objects.")),
+  spending: Type.Optional(SpendingStatus()),
 })
 export type ProjectStatus = Static<typeof ProjectStatusSchema>
 
@@ -78,7 +67,7 @@ export type StoredProject = Stored<Project>
 /** Finalizer that holds a Project until its jobs have ended and its namespace is deleted. */
 export const PROJECT_FINALIZER = `${GROUP}/namespace`
 
-/** Conditions of a Project. kstatus defines Reconciling and Stalled. */
+/** Conditions of a Project besides WITHIN_CAPS. kstatus defines Reconciling and Stalled. */
 export const ProjectCondition = {
   Ready: "Ready",
   Reconciling: "Reconciling",

@@ -3,7 +3,7 @@ import { PROVISIONINGS } from "./job.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
-import { immutable, MapOf, ObservedGeneration, Text } from "./schema.ts"
+import { Int, immutable, MapOf, ObservedGeneration, Text } from "./schema.ts"
 
 export const StatementSpecSchema = Type.Object(
   {
@@ -13,10 +13,11 @@ export const StatementSpecSchema = Type.Object(
       maxLength: 7,
       description: "Calendar month (UTC), such as 2026-11.",
     }),
+    organization: Type.Optional(Text(63, "Organization of the project. Its caps count the costs.")),
   },
   {
     description: "Project and month of the statement.",
-    "x-kubernetes-validations": [immutable(["namespace", "month"])],
+    "x-kubernetes-validations": [immutable(["namespace", "month", "organization"])],
   },
 )
 export type StatementSpec = Static<typeof StatementSpecSchema>
@@ -24,12 +25,29 @@ export type StatementSpec = Static<typeof StatementSpecSchema>
 /** Most pairs of a label and its value whose costs are kept apart. */
 export const MOST_LABELS = 100
 
+/** Most CronJobs whose costs are kept apart. */
+export const MOST_CRON_JOBS = 100
+
+/** Most parts of days, by cloud and purchase option, whose costs are kept apart: 8 for each day. */
+export const MOST_DAILY = 248
+
 /** Most Launches that a Statement has counted and that do not say so yet. */
 export const MOST_COUNTED = 2000
 
 function Usd(description: string) {
   return Type.Number({ minimum: 0, description })
 }
+
+const DailyCostSchema = Type.Object({
+  day: Int({ minimum: 1, maximum: 31, description: "Day of the month (UTC)." }),
+  cloud: Text(32, "Cloud."),
+  provisioning: Text(16, "Purchase option."),
+  vmSeconds: Type.Optional(Type.Number({ minimum: 0, description: "Lifetime of the VMs on this day, seconds." })),
+  machineUsd: Usd("Machines, USD."),
+  diskUsd: Usd("Disks, USD."),
+  addressUsd: Usd("Public IPv4 addresses, USD."),
+})
+export type DailyCost = Static<typeof DailyCostSchema>
 
 export const StatementStatusSchema = Type.Object(
   {
@@ -63,6 +81,29 @@ export const StatementStatusSchema = Type.Object(
       ),
     ),
     otherLabelsUsd: Type.Optional(Usd(`Cost by all labels that are not among the ${MOST_LABELS} of byLabel, USD.`)),
+    byCronJob: Type.Optional(
+      Type.Array(
+        Type.Object({
+          uid: Text(64, "Uid of the CronJob."),
+          usd: Usd("Cost of the jobs that the CronJob created, USD."),
+        }),
+        { maxItems: MOST_CRON_JOBS, description: "Cost by the CronJobs that created the jobs, USD." },
+      ),
+    ),
+    otherCronJobsUsd: Type.Optional(
+      Usd(`Cost by all CronJobs that are not among the ${MOST_CRON_JOBS} of byCronJob, USD.`),
+    ),
+    daily: Type.Optional(
+      Type.Array(DailyCostSchema, {
+        maxItems: MOST_DAILY,
+        description: "Cost by day, cloud and purchase option. An earlier version of Berth wrote none.",
+      }),
+    ),
+    marginUsd: Type.Optional(
+      Usd(
+        "Amount by which spot VMs may have cost more than spentUsd, because their prices may have risen to their ceilings, USD. Strict caps count it.",
+      ),
+    ),
     counted: Type.Optional(
       Type.Array(Text(253, "Name of a Launch."), {
         maxItems: MOST_COUNTED,
@@ -80,6 +121,11 @@ export type StoredStatement = Stored<Statement>
 /** Returns the name of a project's Statement of a month. A namespace has no other project at the same time. */
 export function statementName(namespace: string, month: string): string {
   return `${namespace}-${month}`
+}
+
+/** Returns the calendar day (UTC) of a time, such as `2026-11-24`. */
+export function dayOf(time: Date): string {
+  return time.toISOString().slice(0, 10)
 }
 
 /** Returns the calendar month (UTC) of a time, such as `2026-11`. */

@@ -3,10 +3,12 @@ import { type Credential, fetched } from "../client/client.ts"
 import { Commands, type Process } from "./command.ts"
 import { addAccountCommands } from "./commands/accounts.ts"
 import { addApplyCommand } from "./commands/apply.ts"
+import { addBudgetCommands } from "./commands/budget.ts"
 import { addCheckCommand } from "./commands/check.ts"
 import { addCompletionCommands } from "./commands/completion.ts"
 import { addConnectionCommands } from "./commands/connection.ts"
 import { addContextCommands } from "./commands/contexts.ts"
+import { addCostCommand } from "./commands/cost.ts"
 import { addCronCommands } from "./commands/cron.ts"
 import { addDiscoverCommands } from "./commands/discover.ts"
 import { addJobCommands } from "./commands/jobs.ts"
@@ -111,6 +113,8 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addJobCommands(commands, program)
   addApplyCommand(commands, program)
   addOffersCommand(commands, program)
+  addCostCommand(commands, program)
+  addBudgetCommands(commands, program)
   addLoginCommand(commands, program)
   addContextCommands(commands, program)
   addCronCommands(commands, program)

@@ -401,6 +401,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/costs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what the project's VMs cost, and the budgets that it is under.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["getCosts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/whoami": {
         parameters: {
             query?: never;
@@ -521,7 +541,7 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        /** Change a project (admin or higher in its organization). */
+        /** Change a project or its caps (admin or higher in its organization). */
         patch: operations["updateProject"];
         trace?: never;
     };
@@ -2427,6 +2447,60 @@ export interface components {
             /** @description Explanation if no offer matches, with the nearest one. */
             message: string | null;
         };
+        CostRow: {
+            /** @description Day, cloud, purchase option, job, cronjob or value of the label. Null: the rest. */
+            key: string | null;
+            /** @description Cost, USD. */
+            cost_usd: number;
+        };
+        /** @description Caps of a level, and the spending under them. */
+        Budget: {
+            /**
+             * @description Level of the caps.
+             * @enum {string}
+             */
+            level: "project" | "organization" | "installation";
+            /** @description Maximum number of VMs at a time. Null: no cap. */
+            max_vms: number | null;
+            /** @description Maximum price of all VMs, USD per hour. Null: no cap. */
+            max_hourly_usd: number | null;
+            /** @description Maximum spending in a calendar month (UTC), USD. Null: no cap. */
+            max_monthly_usd: number | null;
+            /**
+             * @description Action when max_monthly_usd is spent.
+             * @enum {string}
+             */
+            on_exceeded: "wait" | "cancel";
+            /**
+             * @description Amount that a live VM takes from max_monthly_usd.
+             * @enum {string}
+             */
+            reserve: "expected" | "strict";
+            /** @description Present number of VMs. */
+            vms: number;
+            /** @description Present price of all VMs an hour, USD. */
+            hourly_usd: number;
+            /** @description Cost of this month so far, USD. */
+            spent_usd: number;
+            /** @description Further cost that live VMs take from max_monthly_usd, USD. */
+            reserved_usd: number;
+            /** @description Amount that max_monthly_usd leaves for new VMs, USD. Null: no cap. */
+            left_usd: number | null;
+        };
+        CostReport: {
+            /** @description First day (UTC). */
+            from: string;
+            /** @description Day after the last one (UTC). */
+            to: string;
+            /** @description Property by which the rows are grouped. */
+            by: string;
+            /** @description Cost in the period: ended VMs, and live ones so far, USD. */
+            total_usd: number;
+            /** @description Days in their order; otherwise the largest cost first. */
+            rows: components["schemas"]["CostRow"][];
+            /** @description Present caps that the project's jobs are under, nearest first. */
+            budgets: components["schemas"]["Budget"][];
+        };
         /** @description Limits of the caller and the project. */
         CallerLimits: {
             /** @description Requests of one caller to one replica. 0: no limit. */
@@ -2526,6 +2600,44 @@ export interface components {
             id: string;
             displayName: string;
             organizationId: string;
+            /** @description Maximum spending of the project. Null: no caps. */
+            caps: {
+                /**
+                 * Format: int64
+                 * @description Maximum number of VMs at a time.
+                 */
+                maxVms?: number;
+                /** @description Maximum price of all VMs with disk and address, USD per hour. */
+                maxHourlyUsd?: number;
+                /** @description Maximum spending in a calendar month (UTC), USD. */
+                maxMonthlyUsd?: number;
+                /**
+                 * @description Action when maxMonthlyUsd is spent. Jobs without a VM wait for the next month. `wait`: running jobs go on. `cancel`: Berth also cancels running jobs. Default: wait.
+                 * @enum {string}
+                 */
+                onExceeded?: "wait" | "cancel";
+                /**
+                 * @description Amount that a VM takes from maxMonthlyUsd while it runs. `expected`: its price for the job's timeout, or for an hour without one. `strict`: the most that it can cost until its deadline, so the cap is never exceeded. Default: expected.
+                 * @enum {string}
+                 */
+                reserve?: "expected" | "strict";
+            } | null;
+            /** @description Spending of this month. Null without maxMonthlyUsd, and for some seconds after it was set. */
+            spending: {
+                /** @description Calendar month (UTC), such as 2026-11. */
+                month: string;
+                /** @description Cost of the month's VMs so far, USD. */
+                spentUsd: number;
+                /** @description Further cost that live VMs may have, USD. */
+                reservedUsd: number;
+                /** @description Cap of the month, USD. */
+                maxMonthlyUsd: number;
+                /**
+                 * Format: int64
+                 * @description Highest threshold that the month's spending has reached: 0, 50, 80 or 100.
+                 */
+                reachedPercent: number;
+            } | null;
         };
         ProjectList: {
             projects: components["schemas"]["ProjectRecord"][];
@@ -2537,10 +2649,34 @@ export interface components {
         ProjectUpdate: {
             /** @description Display name; need not be unique. */
             displayName: string;
+            /** @description Caps in place of the present ones; {} removes them. Null: unchanged. */
+            caps?: {
+                /**
+                 * Format: int64
+                 * @description Maximum number of VMs at a time.
+                 */
+                maxVms?: number | null;
+                /** @description Maximum price of all VMs with disk and address, USD per hour. */
+                maxHourlyUsd?: number | null;
+                /** @description Maximum spending in a calendar month (UTC), USD. */
+                maxMonthlyUsd?: number | null;
+                /**
+                 * @description Action when maxMonthlyUsd is spent. Jobs without a VM wait for the next month. `wait`: running jobs go on. `cancel`: Berth also cancels running jobs. Default: wait.
+                 * @enum {string|null}
+                 */
+                onExceeded?: "wait" | "cancel" | null;
+                /**
+                 * @description Amount that a VM takes from maxMonthlyUsd while it runs. `expected`: its price for the job's timeout, or for an hour without one. `strict`: the most that it can cost until its deadline, so the cap is never exceeded. Default: expected.
+                 * @enum {string|null}
+                 */
+                reserve?: "expected" | "strict" | null;
+            } | null;
             /** @description Read-only: send the same value, or leave it out. */
             id?: string | null;
             /** @description Read-only: send the same value, or leave it out. */
             organizationId?: string | null;
+            /** @description Ignored. */
+            spending?: Record<string, never> | null;
         };
         /**
          * @description RFC 9457 problem details.
@@ -4187,6 +4323,75 @@ export interface operations {
             503: components["responses"]["Problem503"];
         };
     };
+    getCosts: {
+        parameters: {
+            query?: {
+                /** @description First day (UTC). Default: the first of this month. */
+                from?: string;
+                /** @description Day after the last one (UTC). Default: the first of the next month. */
+                to?: string;
+                /** @description One of day, cloud, provisioning, job, cronjob, or label: and a key, such as label:team. */
+                by?: string;
+                format?: "json" | "focus";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The costs. With format=focus: CSV in the columns of FOCUS 1.2. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "from": "2026-11-01",
+                     *       "to": "2026-12-01",
+                     *       "by": "cloud",
+                     *       "total_usd": 61.2,
+                     *       "rows": [
+                     *         {
+                     *           "key": "gcp",
+                     *           "cost_usd": 42.7
+                     *         },
+                     *         {
+                     *           "key": "aws",
+                     *           "cost_usd": 18.5
+                     *         }
+                     *       ],
+                     *       "budgets": [
+                     *         {
+                     *           "level": "project",
+                     *           "max_vms": null,
+                     *           "max_hourly_usd": null,
+                     *           "max_monthly_usd": 90,
+                     *           "on_exceeded": "wait",
+                     *           "reserve": "expected",
+                     *           "vms": 2,
+                     *           "hourly_usd": 1.2,
+                     *           "spent_usd": 61.2,
+                     *           "reserved_usd": 7.1,
+                     *           "left_usd": 21.7
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CostReport"];
+                    "text/csv": string;
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
     whoAmI: {
         parameters: {
             query?: never;
@@ -4531,7 +4736,18 @@ export interface operations {
                      * @example {
                      *       "id": "reports-77ab01c4d2",
                      *       "displayName": "Reports",
-                     *       "organizationId": "acme-9f3c01ab7e"
+                     *       "organizationId": "acme-9f3c01ab7e",
+                     *       "caps": {
+                     *         "maxMonthlyUsd": 90,
+                     *         "onExceeded": "cancel"
+                     *       },
+                     *       "spending": {
+                     *         "month": "2026-11",
+                     *         "spentUsd": 61.2,
+                     *         "reservedUsd": 7.1,
+                     *         "maxMonthlyUsd": 90,
+                     *         "reachedPercent": 50
+                     *       }
                      *     }
                      */
                     "application/json": components["schemas"]["ProjectRecord"];
@@ -4569,7 +4785,11 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "displayName": "Quarterly reports"
+                 *       "displayName": "Quarterly reports",
+                 *       "caps": {
+                 *         "maxMonthlyUsd": 90,
+                 *         "onExceeded": "cancel"
+                 *       }
                  *     }
                  */
                 "application/json": components["schemas"]["ProjectUpdate"];
@@ -4590,7 +4810,18 @@ export interface operations {
                      * @example {
                      *       "id": "reports-77ab01c4d2",
                      *       "displayName": "Reports",
-                     *       "organizationId": "acme-9f3c01ab7e"
+                     *       "organizationId": "acme-9f3c01ab7e",
+                     *       "caps": {
+                     *         "maxMonthlyUsd": 90,
+                     *         "onExceeded": "cancel"
+                     *       },
+                     *       "spending": {
+                     *         "month": "2026-11",
+                     *         "spentUsd": 61.2,
+                     *         "reservedUsd": 7.1,
+                     *         "maxMonthlyUsd": 90,
+                     *         "reachedPercent": 50
+                     *       }
                      *     }
                      */
                     "application/json": components["schemas"]["ProjectRecord"];

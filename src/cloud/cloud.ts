@@ -21,6 +21,8 @@ export interface LaunchSpec {
   exhaustedSubnets?: number
   /** User data of the VM. It holds no cloud credentials. */
   userData: string
+  /** Price of the spot machine above which the cloud ends the VM, USD per hour. Absent: the cloud's own limit. */
+  ceilingUsd?: number
   /** Seconds after which the cloud itself terminates the VM, if it can. */
   lifetimeSeconds: number
 }

@@ -6,12 +6,14 @@ import type { StoredCronJob } from "../apis/cronjob.ts"
 import { quoted } from "../apis/field-error.ts"
 import type { HeartbeatTimes, StoredLaunch } from "../apis/launch.ts"
 import { isUuid } from "../apis/names.ts"
+import type { StoredStatement } from "../apis/statement.ts"
 import { bodyReader } from "../http/body.ts"
 import { ConcurrencyLimit, FailureLimit, PrincipalLimit } from "../http/limits.ts"
 import { API_ROOT, type Guard, mount } from "../http/mount.ts"
 import { badRequest, beingDeleted, notFound, problemHandler, projectLimit } from "../http/problem.ts"
 import { requestLog } from "../http/request-log.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
+import { NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { IdentityIssuer } from "../identity/identity-tokens.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
 import { MemberEmails } from "../identity/member-emails.ts"
@@ -30,6 +32,7 @@ import {
 } from "../limits/project-limits.ts"
 import { type CountedKind, Usage } from "../limits/usage.ts"
 import type { LogStore } from "../logs/store.ts"
+import type { CappedLevel } from "../placement/caps.ts"
 import type { Planner } from "../placement/place.ts"
 import type { Catalogue } from "../router/catalogue.ts"
 import type { Sealer } from "../sealing/envelope.ts"
@@ -47,6 +50,7 @@ import { Changes } from "./changes.ts"
 import { Collection } from "./collection.ts"
 import { Connections } from "./connections/connections.ts"
 import { connectionRoutes } from "./connections/routes.ts"
+import { type CostServices, costRoutes } from "./costs/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { CRON_JOB_FIELDS } from "./cronjobs/translate.ts"
 import { docsRoutes } from "./docs/routes.ts"
@@ -57,6 +61,7 @@ import { sourcesOf } from "./events/sources.ts"
 import { LeaseMutex } from "./idempotency.ts"
 import { identityRouter } from "./identity-documents.ts"
 import { type InstallationFacts, installationRouter, type SignIn } from "./installation-document.ts"
+import { costFields } from "./jobs/cost.ts"
 import { lastHeartbeatIn } from "./jobs/heartbeat.ts"
 import { Jobs, Submitter } from "./jobs/jobs.ts"
 import { LogStreams } from "./jobs/logs.ts"
@@ -102,6 +107,10 @@ export interface FacadeDependencies {
   caches: Caches
   /** Cached, with the index `jobUid`. */
   launches: Store<StoredLaunch>
+  /** Statements, with the indexes of the statement controller. */
+  statements: Store<StoredStatement>
+  /** Returns the levels with caps that a namespace's project is under, with the spending. */
+  spending: (namespace: string) => readonly CappedLevel[]
   /** Heartbeats that are not in the Launches. */
   heartbeatTimes?: HeartbeatTimes | undefined
   logStore: LogStore
@@ -230,6 +239,7 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   const { catalogue } = dependencies
   const ofOffers = { catalogue, catalogueErrors: ofJobs.catalogueErrors, now: () => clock.now() }
   mount(router, offerRoutes(settings.clouds), guard, ofOffers)
+  mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
   mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
   mount(router, resourceRoutes, discoveryGuard(guard, limits), { connectionsOf, discover: dependencies.discover })
   openApiRoute(router, settings, addresses)
@@ -276,6 +286,23 @@ function jobParts(dependencies: FacadeDependencies): Omit<JobServices, "jobsOf" 
     cancellations: new ConcurrencyLimit(MOST_CANCELLATIONS),
     clock,
     lastHeartbeatOf: (job) => lastHeartbeatIn(job, launches, heartbeatTimes),
+  }
+}
+
+function costParts(
+  { caches, launches, statements, spending, clock }: FacadeDependencies,
+  { lastHeartbeatOf }: Pick<JobServices, "lastHeartbeatOf">,
+): CostServices {
+  return {
+    sourcesOf: (namespace) => ({
+      statements: statements.byIndex("project", namespace),
+      launches: launches.byIndex("namespace", namespace),
+    }),
+    levelsOf: spending,
+    jobsIn: (namespace) => caches.jobs.store.byIndex(NAMESPACE_INDEX, namespace),
+    cronJobsIn: (namespace) => caches.cronJobs.store.byIndex(NAMESPACE_INDEX, namespace),
+    costOfJob: (job) => costFields(job.status, lastHeartbeatOf(job)).accrued_cost ?? 0,
+    now: () => clock.now(),
   }
 }
 

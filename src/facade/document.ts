@@ -7,6 +7,7 @@ import { notFound } from "../http/problem.ts"
 import { accountRoutes } from "./accounts/routes.ts"
 import type { ProjectAddresses } from "./addresses.ts"
 import { connectionRoutes } from "./connections/routes.ts"
+import { costRoutes } from "./costs/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { eventRoutes } from "./events/routes.ts"
 import { jobRoutes } from "./jobs/routes.ts"
@@ -82,6 +83,7 @@ export function openApiDocument(clouds: readonly string[], { projectHosts = true
     ...connectionRoutes,
     ...resourceRoutes,
     ...offerRoutes(clouds),
+    ...costRoutes,
     ...whoAmIRoutes,
     ...accountRoutes,
   ])

@@ -142,12 +142,26 @@ function successesOf(method: Described["method"], responses: Operation["response
 }
 
 function responseOf(response: ResponseDeclaration): Json {
-  const { description, content, mediaType = "application/json", hasTag, hasLocation, headers, links } = response
+  const {
+    description,
+    content,
+    mediaType = "application/json",
+    otherMediaType,
+    hasTag,
+    hasLocation,
+    headers,
+    links,
+  } = response
   const example = content?.example === undefined ? {} : { example: content.example }
   return {
     description,
     headers: { ...(hasTag && ETAG), ...(hasLocation && LOCATION), ...headers, ...REQUEST_ID },
-    ...(content !== undefined && { content: { [mediaType]: { schema: referenceTo(content), ...example } } }),
+    ...(content !== undefined && {
+      content: {
+        [mediaType]: { schema: referenceTo(content), ...example },
+        ...(otherMediaType !== undefined && { [otherMediaType]: { schema: { type: "string" } } }),
+      },
+    }),
     ...(links !== undefined && { links: linksOf(links) }),
   }
 }

@@ -73,6 +73,8 @@ export interface ResponseDeclaration<Body = unknown> {
   content?: DocumentSchema<Body>
   /** Media type of the body. Default: application/json. */
   mediaType?: string
+  /** Other media type, in text, which the handler writes itself. */
+  otherMediaType?: string
   /** True if the response shows one object and has its entity tag. */
   hasTag?: boolean
   hasLocation?: boolean
@@ -92,7 +94,7 @@ type ResponseExtras = Pick<ResponseDeclaration, "headers" | "links">
 export function json<Body>(
   content: DocumentSchema<Body>,
   description: string,
-  extras: ResponseExtras & Pick<ResponseDeclaration, "hasLocation"> = {},
+  extras: ResponseExtras & Pick<ResponseDeclaration, "hasLocation" | "otherMediaType"> = {},
 ): ResponseDeclaration<Body> {
   return { description, content, ...extras }
 }

@@ -1,5 +1,6 @@
+import type { SpendCaps } from "../apis/caps.ts"
 import { ORGANIZATION, type StoredOrganization } from "../apis/organization.ts"
-import { PROJECT, type SpendCaps, type StoredProject } from "../apis/project.ts"
+import { PROJECT, type StoredProject } from "../apis/project.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound } from "../kube/errors.ts"
 import { resourceOf } from "../kube/resource.ts"
@@ -9,9 +10,62 @@ import type { ProjectScope } from "./principal.ts"
 export const PROJECTS = resourceOf<StoredProject>(PROJECT)
 export const ORGANIZATIONS = resourceOf<StoredOrganization>(ORGANIZATION)
 
-/** Returns a function that finds the spend caps of the project that a namespace belongs to. */
-export function spendCapsIn(projects: Store<StoredProject>): (namespace: string) => SpendCaps | undefined {
-  return (namespace) => projectOf(namespace, projects)?.spec.caps
+/** Objects that have caps, and the caps of the installation. */
+export interface CapHolders {
+  projects: Store<StoredProject>
+  organizations: Store<StoredOrganization>
+  installation: SpendCaps | undefined
+}
+
+/** Returns a function that finds the levels with caps that the project of a namespace belongs to, the project first. */
+export function capsIn(holders: CapHolders) {
+  const { projects, organizations, installation } = holders
+  return (namespace: string) => {
+    const project = projectOf(namespace, projects)
+    const organization = project && organizations.get({ name: project.spec.organization })
+    const levels = [
+      project && projectCaps(project),
+      organization && organizationCaps(organization, holders),
+      installationCaps(installation),
+    ]
+    return levels.filter((level) => level !== undefined)
+  }
+}
+
+/** Level of an object's caps, and which costs count there. */
+type CapsOf<Level> = {
+  level: Level
+  name?: string
+  caps: SpendCaps
+  owns: (namespace: string, organization: string | undefined) => boolean
+}
+
+/** Returns the caps of a project; undefined without any. */
+export function projectCaps({ metadata, spec, status }: StoredProject): CapsOf<"project"> | undefined {
+  const { caps } = spec
+  if (!hasCaps(caps)) return undefined
+  return { level: "project", name: metadata.name, caps, owns: (namespace) => namespace === status?.namespace }
+}
+
+/** Returns the caps of an organization; undefined without any. Costs of its deleted projects count too. */
+export function organizationCaps(
+  { metadata, spec }: StoredOrganization,
+  { projects }: Pick<CapHolders, "projects">,
+): CapsOf<"organization"> | undefined {
+  const { name } = metadata
+  const { caps } = spec
+  if (!hasCaps(caps)) return undefined
+  const owns = (namespace: string, recorded = projectOf(namespace, projects)?.spec.organization) => recorded === name
+  return { level: "organization", name, caps, owns }
+}
+
+/** Returns the caps of the installation; undefined without any. */
+export function installationCaps(caps: SpendCaps | undefined): CapsOf<"installation"> | undefined {
+  return hasCaps(caps) ? { level: "installation", caps, owns: () => true } : undefined
+}
+
+function hasCaps(caps: SpendCaps | undefined): caps is SpendCaps {
+  return caps !== undefined && [caps.maxVms, caps.maxHourlyUsd, caps.maxMonthlyUsd].some((cap) => cap !== undefined)
 }
 
 /** Returns the organizations of the projects. */

@@ -1,6 +1,9 @@
 import type { StoredJob } from "../apis/job.ts"
 import type { StoredLaunch } from "../apis/launch.ts"
+import { roundUsd } from "../apis/money.ts"
 import { type HourlyPrices, sumOfParts } from "../apis/price.ts"
+import type { JobSettings } from "./settings.ts"
+import { costsOf } from "./statements.ts"
 
 /**
  * Time that a VM is billed before its own timers start, and for which `budgetSeconds` of its Launch leaves room,
@@ -17,6 +20,26 @@ const LEAVE_SECONDS = 90
 /** Shortest time for a container that is worth a VM, seconds. */
 const SHORTEST_RUN_SECONDS = 60
 
+/** Time that a VM gets beyond its timeout, for each retry and for its end (pulls, flushes), seconds. */
+const END_SLACK_SECONDS = 600
+const RETRY_SLACK_SECONDS = 30
+
+/** Returns the seconds after boot at which a job's VM terminates itself, if no budget ends it earlier. */
+export function lifetimeOf(
+  { spec }: Pick<StoredJob, "spec">,
+  timeoutSeconds: number,
+  { bootDeadlineSeconds }: Pick<JobSettings, "bootDeadlineSeconds">,
+): number {
+  const { maxRetries = 0, terminationGraceSeconds = 0 } = spec
+  const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * maxRetries + terminationGraceSeconds
+  return bootDeadlineSeconds + timeoutSeconds + slack
+}
+
+/** Returns the longest time for which a cloud bills a VM that ends itself after its lifetime, seconds. */
+export function longestBilledSeconds(lifetimeSeconds: number): number {
+  return BOOT_RESERVE_SECONDS + lifetimeSeconds + END_RESERVE_SECONDS - LEAVE_SECONDS
+}
+
 /** Amount that a job may still spend. */
 export interface Budget {
   leftUsd: number
@@ -31,7 +54,7 @@ export function budgetOf(
 ): Budget | undefined {
   const { maxCostUsd } = spec
   if (maxCostUsd === undefined) return undefined
-  const ended = launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
+  const ended = launches.reduce((total, launch) => total + highestCostOf(launch), 0)
   const { spent } = status?.cost ?? {}
   // Records of Launches are deleted after a time.
   const spentUsd = Math.max(ended, spent === undefined ? 0 : sumOfParts(spent))
@@ -39,6 +62,12 @@ export function budgetOf(
     leftUsd: Math.max(0, maxCostUsd - spentUsd),
     leastSeconds: BOOT_RESERVE_SECONDS + SHORTEST_RUN_SECONDS + END_RESERVE_SECONDS,
   }
+}
+
+/** Returns the most that an ended VM may have cost, USD: the price of a spot machine may have risen to its ceiling. */
+function highestCostOf(launch: StoredLaunch): number {
+  const margins = costsOf(launch).map(({ marginUsd }) => marginUsd)
+  return roundUsd(margins.reduce((total, usd) => total + usd, launch.status?.costUsd ?? 0))
 }
 
 /** Deadlines of a VM. */

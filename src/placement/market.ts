@@ -1,26 +1,23 @@
-import { type Clock, secondsBetween } from "../apis/clock.ts"
+import type { Clock } from "../apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS } from "../apis/cronjob.ts"
 import type { StoredJob } from "../apis/job.ts"
-import { isOver, type Launch, pricesOf, type StoredLaunch } from "../apis/launch.ts"
+import type { Launch, StoredLaunch } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
 import { keyOf } from "../apis/meta.ts"
-import { roundUsd } from "../apis/money.ts"
-import { costOf, sumOfParts } from "../apis/price.ts"
-import type { SpendCaps } from "../apis/project.ts"
 import { monthOf, type StoredStatement } from "../apis/statement.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
 import type { BucketPlace } from "../router/egress.ts"
 import type { LostWork } from "../router/lost-work.ts"
-import type { Room } from "../router/route.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"
 import type { Budget } from "./budget.ts"
+import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, type Recorded, recordedIn, spendingOf } from "./caps.ts"
 import { cooldownsOf } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import { PreemptionHistory } from "./preemptions.ts"
 import type { JobSettings } from "./settings.ts"
-import { costsOf, earlierItems, hasBegun, isMarked } from "./statements.ts"
+import { earlierItems, hasBegun } from "./statements.ts"
 
 /** Accounts that can pay for a project's VMs. */
 export interface LaunchAccounts {
@@ -45,9 +42,8 @@ export interface Market {
   /** Connections that could pay if their credentials were allowed to create VMs. */
   deniedAccounts?: readonly DeniedAccount[]
   cooldowns: readonly Cooldown[]
-  caps: SpendCaps
-  /** Zero if no cap limits spending. */
-  spending: Spending
+  /** Levels with caps, and the spending under them. */
+  levels: readonly CappedLevel[]
   /** Known places of the job's buckets. */
   buckets?: readonly BucketPlace[]
   /** Known architectures of the job's image. */
@@ -72,14 +68,9 @@ export interface MarketFacts {
   launchAccounts: readonly LaunchAccount[]
   deniedAccounts?: readonly DeniedAccount[]
   agentImage?: ImageState | undefined
-  /** All Launches, and the subset of the job's project. */
   launches: readonly StoredLaunch[]
-  projectLaunches: readonly StoredLaunch[]
-  projectCaps: SpendCaps | undefined
-  /** Cost in this month of VMs whose Launches are counted elsewhere or deleted, USD. */
-  recordedUsd: number
-  /** Names of Launches whose cost is in `recordedUsd`, although they do not say so yet. */
-  recorded?: ReadonlySet<string>
+  /** Levels of the project with caps, and the spending under them. */
+  levels?: readonly CappedLevel[]
   tenants?: Tenants | undefined
   /** Preemptions that this process has seen. */
   preemptions?: PreemptionHistory
@@ -87,12 +78,6 @@ export interface MarketFacts {
 
 /** Calculates the market of one project at one time. Pure. */
 export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): Market {
-  const caps = effectiveCaps(facts.projectCaps, settings.caps)
-  const isCapped = Object.values(caps).some((cap) => cap !== undefined)
-  // Spending is the slowest calculation, so it is skipped if there is no cap.
-  const spending = isCapped
-    ? spendingOf(facts.projectLaunches, now, settings.expectedSeconds, facts.recorded)
-    : UNCAPPED
   const { namespace, launchAccounts, launches, preemptions } = facts
   return {
     offers: facts.offers,
@@ -102,13 +87,10 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
     ...(preemptions && { preemptionRates: () => preemptions.rates(launches, now) }),
     cooldowns: cooldownsOf(launches, { namespace, launchAccounts }, now, settings),
     paused: pausedAccounts(launchAccounts, namespace, launches, { now, settings, tenants: facts.tenants }),
-    caps,
-    spending: { ...spending, monthlyUsd: spending.monthlyUsd + facts.recordedUsd },
+    levels: facts.levels ?? [],
     rateWaitSeconds: rateWait(launches, namespace, now, settings.launchesPerMinute),
   }
 }
-
-const UNCAPPED: Spending = { vms: 0, hourlyUsd: 0, monthlyUsd: 0 }
 
 /**
  * Returns the seconds until another launch is allowed. The installation may create `perMinute` Launches in a minute.
@@ -139,8 +121,8 @@ export interface CachedObjects<T> {
 export interface MarketSources {
   offers: Offers
   launchAccounts: LaunchAccounts
-  /** Returns the caps of a namespace's project. */
-  caps?: (namespace: string) => SpendCaps | undefined
+  /** Returns the levels of a namespace's project that have caps. */
+  caps?: (namespace: string) => readonly LevelCaps[]
   /** Organizations of the projects. Absent: the installation counts as one organization. */
   tenants?: Tenants
   clock: Clock
@@ -148,7 +130,7 @@ export interface MarketSources {
   agentImage?: () => ImageState
   jobs: { store: CachedObjects<StoredJob> }
   /** Statements of all projects, with the indexes `STATEMENT_INDEXES` of the statement controller. */
-  statements: { store: Pick<CachedObjects<StoredStatement>, "byIndex"> }
+  statements: { store: Pick<CachedObjects<StoredStatement>, "list" | "byIndex"> }
   /** Launches with the indexes `launchIndexes` of the launch controller. */
   launches: { store: CachedObjects<StoredLaunch> }
 }
@@ -168,90 +150,53 @@ export function marketOf(
     deniedAccounts: sources.launchAccounts.refused?.(namespace) ?? [],
     agentImage: sources.agentImage?.(),
     launches: ledger.all(),
-    projectLaunches: ledger.ofNamespace(namespace),
-    projectCaps: sources.caps?.(namespace),
-    ...recordedIn(namespace, sources, settings),
+    levels: cappedLevels(namespace, sources, ledger, settings),
     tenants: sources.tenants,
     preemptions: ledger.preemptions,
   }
   return appraise(facts, now, settings)
 }
 
+function launchesOf(level: LevelCaps, namespace: string, ledger: LaunchLedger): readonly StoredLaunch[] {
+  if (level.level === "project") return ledger.ofNamespace(namespace)
+  return ledger.all().filter(({ spec }) => level.owns(spec.job.namespace, spec.organization))
+}
+
+/** Returns the levels of a namespace's project that have caps, with the spending under them. */
+export function cappedLevels(
+  namespace: string,
+  sources: SpendingSources,
+  ledger: LaunchLedger,
+  { expectedSeconds }: Pick<JobSettings, "expectedSeconds">,
+): CappedLevel[] {
+  return (sources.caps?.(namespace) ?? []).map((level) => {
+    const recorded = recordedOf(level, sources)
+    const launches = launchesOf(level, namespace, ledger)
+    return { ...level, spending: spendingOf(launches, sources.clock.now(), expectedSeconds, recorded) }
+  })
+}
+
+/** Sources of the spending under caps. */
+export type SpendingSources = Pick<MarketSources, "caps" | "launches" | "jobs" | "statements" | "clock">
+
 /**
- * Returns this month's cost (UTC) that is counted in the project's Statement. Before the first one it is the cost of the
+ * Returns this month's cost (UTC) that is in a level's Statements. Before the first one of a project it is the cost of the
  * jobs that ended in a version without Statements.
  */
-function recordedIn(
-  namespace: string,
-  sources: MarketSources,
-  settings: JobSettings,
-): Pick<MarketFacts, "recordedUsd" | "recorded"> {
-  const { caps, launches, jobs, statements, clock } = sources
-  if ((caps?.(namespace)?.maxMonthlyUsd ?? settings.caps.maxMonthlyUsd) === undefined) return { recordedUsd: 0 }
+export function recordedOf(
+  level: LevelCaps,
+  { launches, jobs, statements, clock }: Omit<SpendingSources, "caps">,
+): Recorded {
+  if (level.caps.maxMonthlyUsd === undefined) return NOTHING_RECORDED
   const month = monthOf(clock.now())
-  const statement = statements.store.byIndex("project", namespace).find(({ spec }) => spec.month === month)
-  if (hasBegun(statement)) {
-    const { spentUsd = 0, counted = [] } = statement.status ?? {}
-    return { recordedUsd: spentUsd, recorded: new Set(counted) }
-  }
-  const own = jobs.store.list().filter(({ metadata }) => metadata.namespace === namespace)
-  const items = earlierItems(own, ({ metadata }) => launches.store.byIndex("jobUid", metadata.uid), month)
-  return { recordedUsd: roundUsd(sum(items.map(({ usd }) => usd))) }
-}
-
-/** Current spending of a project, USD. */
-export interface Spending {
-  vms: number
-  hourlyUsd: number
-  /** Cost in this calendar month (UTC), with the expected cost of live VMs. */
-  monthlyUsd: number
-}
-
-/** Returns a project's own caps, with the installation's caps as defaults. */
-export function effectiveCaps(own: SpendCaps | undefined, defaults: SpendCaps): SpendCaps {
-  return { ...defaults, ...own }
-}
-
-/**
- * Sums the Launches of one project.
- * @param expectedSeconds expected lifetime of a VM whose job has no timeout
- * @param recorded names of Launches whose cost is counted elsewhere
- */
-export function spendingOf(
-  launches: readonly StoredLaunch[],
-  now: Date,
-  expectedSeconds: number,
-  recorded: ReadonlySet<string> = new Set(),
-): Spending {
-  const live = launches.filter((launch) => !isOver(launch))
-  const ended = launches.filter((launch) => isOver(launch) && !isMarked(launch) && !recorded.has(launch.metadata.name))
-  const month = monthOf(now)
-  const costs = ended.flatMap(costsOf).filter((cost) => cost.month === month)
-  const expected = live.map((launch) => expectedCostOf(launch, now, expectedSeconds))
-  return {
-    vms: live.length,
-    hourlyUsd: roundUsd(sum(live.map((launch) => sumOfParts(pricesOf(launch))))),
-    monthlyUsd: roundUsd(sum([...expected, ...costs.map(({ usd }) => usd)])),
-  }
-}
-
-/** Returns the remaining budget under the caps, at least 0. */
-export function roomUnder(caps: SpendCaps, spending: Spending): Room {
-  const { maxHourlyUsd, maxMonthlyUsd } = caps
-  return {
-    ...(maxHourlyUsd !== undefined && { hourlyUsd: Math.max(0, roundUsd(maxHourlyUsd - spending.hourlyUsd)) }),
-    ...(maxMonthlyUsd !== undefined && { monthlyUsd: Math.max(0, roundUsd(maxMonthlyUsd - spending.monthlyUsd)) }),
-  }
-}
-
-function expectedCostOf(launch: StoredLaunch, now: Date, expectedSeconds: number): number {
-  const { minimumBilledSeconds } = launch.spec.offer
-  const lived = secondsBetween(launch.status?.vm?.createTime ?? launch.metadata.creationTimestamp, now)
-  return sumOfParts(costOf(pricesOf(launch), { seconds: Math.max(lived, expectedSeconds), minimumBilledSeconds }))
-}
-
-function sum(numbers: readonly number[]): number {
-  return numbers.reduce((total, number) => total + number, 0)
+  const own = statements.store
+    .list()
+    .filter(({ spec }) => spec.month === month && level.owns(spec.namespace, spec.organization))
+  // The version without Statements had caps of projects only.
+  if (level.level !== "project" || own.some(hasBegun)) return recordedIn(own, [])
+  const unrecorded = jobs.store.list().filter(({ metadata: { namespace = "" } }) => level.owns(namespace, undefined))
+  const launchesOfJob = ({ metadata }: StoredJob) => launches.store.byIndex("jobUid", metadata.uid)
+  return recordedIn(own, earlierItems(unrecorded, launchesOfJob, month))
 }
 
 /** Existing job, or the spec of a planned one. */

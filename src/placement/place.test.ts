@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { at, OFFERS, offerOf } from "../../test/controllers/builders.ts"
+import { at, levelOf, OFFERS, offerOf } from "../../test/controllers/builders.ts"
 import type { JobSpec } from "../apis/job.ts"
 import { catalogueOf } from "../router/catalogue.ts"
 import { appraise, type Market } from "./market.ts"
@@ -7,7 +7,7 @@ import { place, placeAmong, planJob } from "./place.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
 const offers = catalogueOf([...OFFERS, offerOf({ cloud: "other", instanceType: "odd", hourlyPriceUsd: 0.9 })])
-const facts = { namespace: "team", launches: [], projectLaunches: [], projectCaps: undefined, recordedUsd: 0 }
+const facts = { namespace: "team", launches: [] }
 const launchAccounts = [{ cloud: "sim", connection: "main" }]
 
 function marketOf(changes: Partial<Market> = {}): Market {
@@ -108,10 +108,11 @@ describe("place", () => {
     ],
     [
       "room under a cap",
-      { caps: { maxHourlyUsd: 0.5 } },
+      { levels: [levelOf({ maxHourlyUsd: 0.5 })] },
       {
         reason: "CapReached",
-        message: "the project's cap of $0.5 an hour is too low for the cheapest matching offer ($0.6/h)",
+        message:
+          "the project's cap of $0.5 an hour leaves $0.5: 0 VMs cost $0/h; the cheapest of 3 matching offers needs $0.6/h, $1.2 for the job; that is more than the whole cap: raise it",
       },
     ],
     [
@@ -174,7 +175,11 @@ describe("place", () => {
       { launchAccounts: [sim], cooldowns: [{ cloud: "sim", until: at(300) }] },
       ["main", "main", "main"],
     ],
-    ["waits for room under a cap", { launchAccounts: [sim], caps: { maxHourlyUsd: 0.5 } }, ["main", "main", "main"]],
+    [
+      "waits for room under a cap",
+      { launchAccounts: [sim], levels: [levelOf({ maxHourlyUsd: 0.5 })] },
+      ["main", "main", "main"],
+    ],
   ])("a plan of a job that %s has the machines that it gets later, with their prices", (_, market, connections) => {
     const plan = planJob(job(), marketOf(market), at(0), JOB_DEFAULTS)
     expect(plan.verdict).toBe("waits")

@@ -18,9 +18,10 @@ import { lostHours } from "../router/lost-work.ts"
 import { type Requirements, requirementsOf } from "../router/requirements.ts"
 import { type RankedPlacement, type RouteContext, type Routing, rank, route } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
-import { budgetOf } from "./budget.ts"
+import { budgetOf, lifetimeOf, longestBilledSeconds } from "./budget.ts"
+import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
 import { type Buckets, type Images, platformOf, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
-import { expectedSecondsOf, LaunchLedger, type Market, type MarketSources, marketOf, roomUnder } from "./market.ts"
+import { expectedSecondsOf, LaunchLedger, type Market, type MarketSources, marketOf } from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** Result of the search for a place. */
@@ -102,14 +103,17 @@ function cloudsOf({ clouds }: Requirements, { launchAccounts }: Market): string[
 /** Returns the inputs of routing besides the job's requirements and the offers. */
 function contextOf(
   job: Pick<StoredJob, "spec">,
-  { launchAccounts, cooldowns, caps, spending, image, budget, preemptionRates, buckets = [] }: Market,
+  { launchAccounts, cooldowns, levels, image, budget, preemptionRates, buckets = [] }: Market,
   now: Date,
   settings: JobSettings,
 ): RouteContext<LaunchAccount> {
   const expectedSeconds = expectedSecondsOf(job, settings)
   const requiredGib = (cloud: string) => requiredDiskGib(job.spec, image, cloud)
-  const room = roomUnder(caps, spending)
-  const context = { launchAccounts, cooldowns, buckets, requiredGib, room, budget, expectedSeconds, now }
+  const room = roomUnder(levels)
+  const isStrict = budget !== undefined || hasStrictCap(levels)
+  const lifetime = lifetimeOf(job, job.spec.timeoutSeconds ?? settings.timeoutSeconds, settings)
+  const strict = isStrict ? { longestSeconds: longestBilledSeconds(lifetime) } : undefined
+  const context = { launchAccounts, cooldowns, buckets, requiredGib, room, budget, strict, expectedSeconds, now }
   const { provisioning = "onDemand", volumes = {} } = job.spec
   if (provisioning === "onDemand" || preemptionRates === undefined) return context
   const hasCheckpoints = Object.values(volumes).some(({ checkpoint }) => checkpoint === true)
@@ -159,7 +163,7 @@ function overBudget(
 /** Returns the reason why a job with matching offers cannot be placed. */
 function blockingReason(
   shortfall: Shortfall | undefined,
-  { caps, spending, rateWaitSeconds, launchAccounts, deniedAccounts = [] }: Market,
+  { levels, rateWaitSeconds, launchAccounts, deniedAccounts = [] }: Market,
   settings: JobSettings,
 ): PlaceVerdict | undefined {
   if (shortfall !== undefined && shortfall.cooldowns.offers + shortfall.overCaps.offers === 0) {
@@ -174,25 +178,16 @@ function blockingReason(
     const details = [...refused, ...elsewhere].join("")
     return wait(JobReason.NoConnection, message + details, settings.connectionRetrySeconds)
   }
-  if (caps.maxVms !== undefined && spending.vms >= caps.maxVms) {
-    return wait(JobReason.CapReached, `the project's cap of ${caps.maxVms} VMs is reached`, settings.capRetrySeconds)
-  }
+  const full = vmCapReached(levels)
+  if (full !== undefined) return wait(JobReason.CapReached, full, settings.capRetrySeconds)
   if (shortfall?.cooldowns.offers === 0) {
-    const cheapest = usd(shortfall.overCaps.cheapestHourlyUsd ?? 0)
-    const message = `${capsText(caps)} is too low for the cheapest matching offer (${cheapest}/h)`
-    return wait(JobReason.CapReached, message, settings.capRetrySeconds)
+    return wait(JobReason.CapReached, overCapsText(levels, shortfall.overCaps), settings.capRetrySeconds)
   }
   if (rateWaitSeconds > 0) {
     const message = `the installation's launch rate of ${settings.launchesPerMinute} per minute is reached; the job starts as soon as the rate allows`
     return wait(JobReason.CapReached, message, rateWaitSeconds)
   }
   return undefined
-}
-
-function capsText({ maxHourlyUsd, maxMonthlyUsd }: Market["caps"]): string {
-  const hourly = maxHourlyUsd === undefined ? [] : [`${usd(maxHourlyUsd)} an hour`]
-  const monthly = maxMonthlyUsd === undefined ? [] : [`${usd(maxMonthlyUsd)} a month`]
-  return `the project's cap of ${[...hourly, ...monthly].join(" and ")}`
 }
 
 /** Returns the wait for the end of the first cooldown, with the cause and the remedy. */

@@ -1,6 +1,5 @@
 import { LIMITS } from "../apis/limits.ts"
 import type { Architecture } from "../apis/offer.ts"
-import type { SpendCaps } from "../apis/project.ts"
 
 /** Settings of the job controller. All durations are in seconds. */
 export interface JobSettings {
@@ -24,8 +23,6 @@ export interface JobSettings {
   breakerPauseSeconds: number
   /** Launches per minute over all projects. Above it each project has an equal share. */
   launchesPerMinute: number
-  /** Default caps of a project. */
-  caps: SpendCaps
   /** Default time for which a finished Job is kept. */
   ttlSeconds: number
   /** Architectures that images are assumed to support; empty: any. */
@@ -54,7 +51,6 @@ export const JOB_DEFAULTS: JobSettings = {
   breakerBoots: 5,
   breakerPauseSeconds: 600,
   launchesPerMinute: 600,
-  caps: {},
   ttlSeconds: 30 * 24 * 3600,
   architectures: [],
   answerSeconds: 2,

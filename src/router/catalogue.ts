@@ -35,6 +35,8 @@ export class Catalogue {
   readonly diskClass: Uint16Array
   readonly #parts: PartPrices | undefined
   readonly #diskUsd = new Map<string, Float64Array>()
+  /** Prices on demand by machine and place. */
+  #onDemandUsd: ReadonlyMap<number, number> | undefined
   readonly #addressUsd: Float64Array
   /** By machine and by place: the position in the order by size, then by name. */
   readonly #machineRanks: Uint32Array
@@ -120,6 +122,18 @@ export class Catalogue {
       diskUsd: parts !== undefined && boot !== undefined ? roundUsd(parts.diskUsd(region, orderedDisk(boot, disk))) : 0,
       addressUsd: parts !== undefined && publicAddress ? roundUsd(parts.addressUsd(region)) : 0,
     }
+  }
+
+  /** Returns the on-demand price of a row's machine in its place, USD per hour; undefined if it is unknown. */
+  onDemandUsd(row: number): number | undefined {
+    const { machine, place, places, spot, hourlyPriceUsd } = this.table
+    const keyOf = (at: number) => (machine[at] as number) * places.length + (place[at] as number)
+    this.#onDemandUsd ??= new Map(
+      Array.from(machine.keys())
+        .filter((at) => spot[at] !== 1)
+        .map((at) => [keyOf(at), hourlyPriceUsd[at] as number]),
+    )
+    return this.#onDemandUsd.get(keyOf(row))
   }
 
   #byPlace(priceOf: (region: Region) => number): Float64Array {

@@ -1,10 +1,13 @@
 import type { Cooldown, LaunchAccount } from "./cooldown.ts"
 import type { CostTerms } from "./cost.ts"
 
-/** Budget that the project has left, US dollars. An absent field sets no limit. */
+/** Budget that the caps leave, US dollars. An absent field sets no limit. */
 export interface Room {
   hourlyUsd?: number
+  /** For the job's expected cost. */
   monthlyUsd?: number
+  /** For the most that the VM can cost. */
+  strictUsd?: number
 }
 
 /** Facts that a placement depends on besides the job and the offers. */
@@ -14,6 +17,11 @@ export interface RouteContext<P extends LaunchAccount = LaunchAccount> extends C
   room: Room
   /** Limit of the job's own cost. An offer fits if `leastSeconds` on it cost no more. */
   budget?: { leftUsd: number; leastSeconds: number } | undefined
+  /**
+   * Set if a limit holds in any case. Offers then count at their ceiling price, for the longest time for which a VM of the
+   * job can be billed.
+   */
+  strict?: { longestSeconds: number } | undefined
   now: Date
   /** Number of placements to return; default 5. */
   count?: number

@@ -31,6 +31,8 @@ export interface OfferCost {
   totalUsd: number
   /** Expected cost of the work that preemptions undo, US dollars. It counts for the order only. Absent: nothing. */
   lostWorkUsd?: number
+  /** Highest price of a spot machine that a strict limit counts, US dollars an hour. */
+  ceilingUsd?: number
 }
 
 /** Returns the cost that decides the order of offers, US dollars. */

@@ -284,6 +284,8 @@ describe("what stands in the way", () => {
     expect(route(big, offers, context({ room: { hourlyUsd: 0.15 } })).shortfall?.overCaps).toEqual({
       offers: 1,
       cheapestHourlyUsd: 0.2,
+      cheapestUsd: 0.2,
+      cheapestMostUsd: 0,
     })
     expect(route(anyJob, offers, context({ room: { monthlyUsd: 0.05 } })).shortfall?.overCaps.offers).toBe(2)
   })

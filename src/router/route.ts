@@ -80,6 +80,7 @@ export function rank<P extends LaunchAccount>(
     clouds: launchAccounts.clouds,
     maxHourlyUsd: room.hourlyUsd ?? Number.POSITIVE_INFINITY,
     maxTotalUsd: room.monthlyUsd ?? Number.POSITIVE_INFINITY,
+    maxMostUsd: room.strictUsd ?? Number.POSITIVE_INFINITY,
     count,
     isAvailable: (row, shape) => launchAccounts.available(row, shape).length > 0,
   })

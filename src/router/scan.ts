@@ -1,5 +1,6 @@
 import { costOf, type HourlyPrices, sumOfParts } from "../apis/price.ts"
 import type { Catalogue } from "./catalogue.ts"
+import { ceilingUsd, highestPrices } from "./ceiling.ts"
 import type { RouteContext } from "./context.ts"
 import { Costs, type CostTerms, type OfferCost, type PricedShape, rankedUsd } from "./cost.ts"
 import { unmetOf } from "./fit.ts"
@@ -20,6 +21,9 @@ export interface ScanTerms extends CostTerms {
   maxHourlyUsd: number
   /** US dollars. */
   maxTotalUsd: number
+  /** For the most that the VM can cost, US dollars. */
+  maxMostUsd: number
+  strict?: RouteContext["strict"]
   budget?: Budget | undefined
   /** Number of offers to return. */
   count: number
@@ -50,6 +54,20 @@ export function leastUsd(
 ): number {
   const minimumBilledSeconds = table.minimumBilledSeconds[row] as number
   return sumOfParts(costOf(prices, { seconds, minimumBilledSeconds }))
+}
+
+/** Returns the most that a VM on a row's offer can cost until its deadline, or until the job's own limit, US dollars. */
+export function mostUsd(
+  { table }: Catalogue,
+  row: number,
+  {
+    prices,
+    budget,
+    longestSeconds: seconds,
+  }: { prices: HourlyPrices; budget: Budget | undefined; longestSeconds: number },
+): number {
+  const most = sumOfParts(costOf(prices, { seconds, minimumBilledSeconds: table.minimumBilledSeconds[row] as number }))
+  return Math.min(most, budget?.leftUsd ?? Number.POSITIVE_INFINITY)
 }
 
 /**
@@ -125,19 +143,31 @@ class Cheapest {
     const { totalUsd, prices } = cost
     let at = found.length
     while (at > 0 && this.#isBefore(row, rankedUsd(cost), found[at - 1] as Found)) at--
-    if (at === count || !this.#isInBudget(row, prices) || totalUsd > maxTotalUsd || sumOfParts(prices) > maxHourlyUsd)
-      return
+    if (at === count || totalUsd > maxTotalUsd || sumOfParts(prices) > maxHourlyUsd) return
+    if (!this.#isUnderStrictLimits(row, prices)) return
+    const vm = { row, shape, ...cost, ...this.#ceiling(row) }
     if (isAvailable(row, shape)) {
-      found.splice(at, 0, { row, shape, ...cost })
+      found.splice(at, 0, vm)
       if (found.length > count) found.pop()
     } else if (at === 0) {
-      this.#unavailable.push({ row, shape, ...cost })
+      this.#unavailable.push(vm)
     }
   }
 
-  #isInBudget(row: number, prices: HourlyPrices): boolean {
-    const { budget } = this.#terms
-    return budget === undefined || leastUsd(this.#catalogue, row, { prices, budget }) <= budget.leftUsd
+  #isUnderStrictLimits(row: number, prices: HourlyPrices): boolean {
+    const { budget, strict, maxMostUsd } = this.#terms
+    if (budget === undefined && strict === undefined) return true
+    const highest = strict === undefined ? prices : highestPrices(this.#catalogue, row, prices)
+    if (budget !== undefined && leastUsd(this.#catalogue, row, { prices: highest, budget }) > budget.leftUsd)
+      return false
+    if (strict === undefined || maxMostUsd === Number.POSITIVE_INFINITY) return true
+    return mostUsd(this.#catalogue, row, { prices: highest, budget, ...strict }) <= maxMostUsd
+  }
+
+  /** Returns the ceiling of a spot machine, if a strict limit counts it. */
+  #ceiling(row: number): Pick<OfferCost, "ceilingUsd"> {
+    const isCounted = this.#terms.strict !== undefined && this.#catalogue.table.spot[row] === 1
+    return isCounted ? { ceilingUsd: ceilingUsd(this.#catalogue, row) } : {}
   }
 
   /** Returns the unavailable rows that precede all that were found. */

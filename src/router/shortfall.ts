@@ -3,12 +3,13 @@ import { containerMemoryGib } from "../apis/memory.ts"
 import type { Offer } from "../apis/offer.ts"
 import { sumOfParts } from "../apis/price.ts"
 import type { Catalogue } from "./catalogue.ts"
+import { highestPrices } from "./ceiling.ts"
 import type { RouteContext } from "./context.ts"
 import { ActiveCooldowns, CooldownCounter, type CooldownTally, type LaunchAccount, serves } from "./cooldown.ts"
 import { Costs, type OfferCost } from "./cost.ts"
 import { BIT, CRITERIA, type Criterion, unmetByRow } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
-import { leastUsd } from "./scan.ts"
+import { leastUsd, mostUsd } from "./scan.ts"
 import type { Machine } from "./table.ts"
 
 /** Offers for a job that gives up one requirement and keeps all others. */
@@ -42,8 +43,11 @@ export interface Shortfall {
   unconnected: readonly string[]
   /** Fitting, payable offers that are unavailable now. */
   cooldowns: CooldownTally
-  /** Fitting, payable, available offers that exceed a cap, and the price of the cheapest with disk and address. */
-  overCaps: { offers: number; cheapestHourlyUsd?: number }
+  /**
+   * Fitting, payable, available offers that exceed a cap. Of these the lowest price with disk and address an hour, the
+   * lowest expected cost, and the least that one can cost at most.
+   */
+  overCaps: { offers: number; cheapestHourlyUsd?: number; cheapestUsd?: number; cheapestMostUsd?: number }
   /** Fitting, payable, available offers whose shortest time costs more than is left of the job's budget. */
   overBudget: { offers: number; cheapestUsd?: number }
 }
@@ -215,22 +219,31 @@ class OverLimits {
   }
 
   check(row: number): void {
-    const { room, budget } = this.#context
-    if (room.hourlyUsd === undefined && room.monthlyUsd === undefined && budget === undefined) return
+    const { room, budget, strict } = this.#context
+    if (Object.keys(room).length === 0 && budget === undefined) return
     const { overCaps, overBudget } = this.found
     const { shapes } = this.#costs.ofMachine(this.#catalogue.table.machine[row] as number)
     const costs = shapes.map((shape) => this.#costs.of(row, shape))
     const least = (usdOf: (cost: OfferCost) => number) => Math.min(...costs.map(usdOf))
-    const usd = budget === undefined ? 0 : least(({ prices }) => leastUsd(this.#catalogue, row, { prices, budget }))
+    const highest = ({ prices }: OfferCost) =>
+      strict === undefined ? prices : highestPrices(this.#catalogue, row, prices)
+    const usd =
+      budget === undefined ? 0 : least((cost) => leastUsd(this.#catalogue, row, { prices: highest(cost), budget }))
     if (usd > (budget?.leftUsd ?? 0)) {
       overBudget.offers++
       overBudget.cheapestUsd = Math.min(overBudget.cheapestUsd ?? Infinity, usd)
       return
     }
     const hourlyUsd = least(({ prices }) => sumOfParts(prices))
-    const isUnderCaps = hourlyUsd <= (room.hourlyUsd ?? Infinity)
-    if (isUnderCaps && least(({ totalUsd }) => totalUsd) <= (room.monthlyUsd ?? Infinity)) return
+    const totalUsd = least((cost) => cost.totalUsd)
+    const most = (cost: OfferCost) =>
+      strict === undefined ? 0 : mostUsd(this.#catalogue, row, { prices: highest(cost), budget, ...strict })
+    const atMostUsd = least(most)
+    const { hourlyUsd: perHour = Infinity, monthlyUsd = Infinity, strictUsd = Infinity } = room
+    if (hourlyUsd <= perHour && totalUsd <= monthlyUsd && atMostUsd <= strictUsd) return
     overCaps.offers++
     overCaps.cheapestHourlyUsd = Math.min(overCaps.cheapestHourlyUsd ?? Infinity, hourlyUsd)
+    overCaps.cheapestUsd = Math.min(overCaps.cheapestUsd ?? Infinity, totalUsd)
+    overCaps.cheapestMostUsd = Math.min(overCaps.cheapestMostUsd ?? Infinity, atMostUsd)
   }
 }

@@ -3,6 +3,8 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobStatus } from "../../src/apis/job.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { eventually } from "../cloud/eventually.ts"
 import {
   caller,
   created,
@@ -278,6 +280,31 @@ describe("offers", () => {
     expect(code).toBe(0)
     expect(out).toMatch(/^CLOUD +MACHINE +REGION +vCPU +MEM +GPU +USD\/H\n(.* 1×L4 .*\n){3}$/)
     expect((await berth("offers", "--cpu", "9000")).code).toBe(3)
+  })
+})
+
+describe("cost and budget", () => {
+  it("print what was spent, for people and for programs", async () => {
+    const empty = await berth("cost")
+    expect([empty.code, empty.out]).toEqual([0, ""])
+    expect(empty.err).toMatch(/^\$0 from \d{4}-\d\d-01 until before /)
+    expect((await berth("cost", "--by", "label:team", "--csv")).out).toBe("label:team,cost_usd\n")
+    expect((await berth("cost", "--focus")).out).toMatch(/^AvailabilityZone,BilledCost,/)
+    const report = JSON.parse((await berth("cost", "--month", "2026-02", "--by", "cloud", "--json")).out)
+    expect(report).toMatchObject({ from: "2026-02-01", to: "2026-03-01", by: "cloud", total_usd: 0 })
+    expect((await berth("cost", "--month", "2026-13")).code).toBe(2)
+    expect((await berth("cost", "--by", "color")).err).toContain("must be one of day, cloud")
+  })
+
+  it("show the caps, and set only what was given", async () => {
+    const merge = { spec: { caps: { maxMonthlyUsd: 90, onExceeded: "cancel" as const } } }
+    await fixture.client.patch(PROJECTS, { name: fixture.project }, { merge })
+    await eventually(async () => {
+      const { out } = await berth("budget", "show")
+      expect(out).toMatch(/^LEVEL +MONTH +SPENT +RESERVED +LEFT +THEN .*\nproject +\$90.00 +\$0 +\$0 +\$90.00 +cancel /)
+    })
+    expect((await berth("budget", "set")).code).toBe(2)
+    expect((await berth("budget", "set", "--monthly", "a lot")).code).toBe(2)
   })
 })
 

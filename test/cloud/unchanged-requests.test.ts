@@ -56,3 +56,28 @@ describe("the request of a launch without settings of its connection", () => {
     })
   })
 })
+
+describe("the request of a spot VM", () => {
+  const spot = (spec: LaunchSpec, ceilingUsd?: number): LaunchSpec => ({
+    ...spec,
+    offer: { ...spec.offer, provisioning: "spot" },
+    ...(ceilingUsd !== undefined && { ceilingUsd }),
+  })
+  const aws = (spec: LaunchSpec) => runInstancesInput(spec, { SubnetId: "subnet-1", SecurityGroupIds: ["sg-1"] })
+  const azure = (spec: LaunchSpec) => machineOf(spec, PLACE, {})
+
+  it("has a price ceiling only under a strict limit", () => {
+    const limits = (spec: LaunchSpec) => aws(spec).InstanceMarketOptions?.SpotOptions?.MaxPrice
+    expect([limits(spot(AWS)), limits(spot(AWS, 0.00551))]).toEqual([undefined, "0.00551"])
+    expect(azure(spot(AZURE)).billingProfile).toEqual({ maxPrice: -1 })
+    expect(azure(spot(AZURE, 0.0123)).billingProfile).toEqual({ maxPrice: 0.0123 })
+    expect(instanceOf(spot(GCP, 0.3), "us-central1-a", {})).toEqual(instanceOf(spot(GCP), "us-central1-a", {}))
+  })
+
+  it("is the same otherwise, also for the VM's identity", () => {
+    const { InstanceMarketOptions: _, ...withCeiling } = aws(spot(AWS, 0.1))
+    const { InstanceMarketOptions: __, ...without } = aws(spot(AWS))
+    expect(withCeiling).toEqual(without)
+    expect(specDigest(spot(AWS, 0.1))).toBe(specDigest(spot(AWS)))
+  })
+})

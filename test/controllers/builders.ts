@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto"
+import type { CapLevel, SpendCaps } from "../../src/apis/caps.ts"
 import type { JobSpec, JobStatus, StoredJob } from "../../src/apis/job.ts"
 import { JOB_FINALIZER } from "../../src/apis/job.ts"
 import {
@@ -12,6 +13,7 @@ import {
 import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import type { InstallationFacts } from "../../src/controllers/job/options.ts"
+import type { CappedLevel, Spending } from "../../src/placement/caps.ts"
 import type { Market } from "../../src/placement/market.ts"
 import { catalogueOf } from "../../src/router/catalogue.ts"
 
@@ -137,9 +139,14 @@ export function marketOf(changes: Partial<Market> = {}): Market {
     launchAccounts: [{ cloud: "sim" }],
     cooldowns: [],
     paused: [],
-    caps: {},
-    spending: { vms: 0, hourlyUsd: 0, monthlyUsd: 0 },
+    levels: [],
     rateWaitSeconds: 0,
     ...changes,
   }
+}
+
+/** Returns a level with caps, and the spending under them. */
+export function levelOf(caps: SpendCaps, spending: Partial<Spending> = {}, level: CapLevel = "project"): CappedLevel {
+  const nothing = { vms: 0, hourlyUsd: 0, endedUsd: 0, liveUsd: 0, expectedUsd: 0, mostUsd: 0 }
+  return { level, name: level, caps, owns: () => true, spending: { ...nothing, ...spending } }
 }

@@ -1,15 +1,15 @@
+import type { SpendCaps } from "../../src/apis/caps.ts"
 import { type Clock, timestamp } from "../../src/apis/clock.ts"
 import { JOB, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
 import { type AgentStatus, type FinishReason, isOver, LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
 import type { ObjectMeta } from "../../src/apis/meta.ts"
 import type { Offer } from "../../src/apis/offer.ts"
-import type { SpendCaps } from "../../src/apis/project.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import type { CloudAccount, Clouds } from "../../src/cloud/cloud.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
 import { HistoryPruner } from "../../src/controllers/job/history.ts"
-import { jobIndexes } from "../../src/controllers/job/options.ts"
+import { type JobControllerOptions, jobIndexes } from "../../src/controllers/job/options.ts"
 import type { TakeOverSettings } from "../../src/controllers/job/take-over.ts"
 import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { SettledJobs, UNSETTLED } from "../../src/controllers/settled-jobs.ts"
@@ -139,9 +139,9 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       },
     })
     const pruner = quota && new HistoryPruner({ ...shared, jobs: jobs.store, quota, intervalSeconds: 0.1 })
-    const jobOptions = {
+    const jobOptions: JobControllerOptions = {
       ...shared,
-      ...(caps && { caps: () => caps }),
+      ...(caps && { caps: () => [{ level: "project", name: "team", caps, owns: (of) => of === namespace }] }),
       ...(quota && { quota }),
       installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
       offers: fixedOffers(market.offers),

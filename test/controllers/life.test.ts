@@ -66,8 +66,8 @@ class Fixture {
     const now = at(this.seconds)
     const market = () => {
       const own = [...known.values()]
-      const facts = { offers: CATALOGUE, launchAccounts: [{ cloud: "sim" }], launches: own, projectLaunches: own }
-      return appraise({ ...facts, namespace: "team", projectCaps: undefined, recordedUsd: 0 }, now, JOB_DEFAULTS)
+      const facts = { offers: CATALOGUE, launchAccounts: [{ cloud: "sim" }], launches: own }
+      return appraise({ ...facts, namespace: "team" }, now, JOB_DEFAULTS)
     }
     const decision = decideJob(
       seen.job,

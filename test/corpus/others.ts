@@ -227,6 +227,7 @@ export const ORGANIZATIONS: Corpus = {
       ],
       groups: [{ group: "https://issuer#engineers", role: "member" }],
     },
+    caps: { caps: { maxVms: 10, maxHourlyUsd: 12.5, maxMonthlyUsd: 1000, onExceeded: "wait", reserve: "expected" } },
     "no members": { members: [] },
     "a null category": { category: null },
   },
@@ -238,6 +239,7 @@ export const ORGANIZATIONS: Corpus = {
     "an empty name": { displayName: "" },
     "a name that is too long": { displayName: "x".repeat(65) },
     "a category that is too long": { category: "x".repeat(33) },
+    "an unknown action at a cap": { caps: { onExceeded: "pause" } },
     "a member without role": { members: [{ userId: "https://issuer#1" }] },
     "a member twice": {
       members: [
@@ -268,11 +270,12 @@ export const PROJECTS: Corpus = {
     "only required fields": {},
     everything: {
       namespace: "research",
-      caps: { maxVms: 10, maxHourlyUsd: 12.5, maxMonthlyUsd: 1000 },
+      caps: { maxVms: 10, maxHourlyUsd: 12.5, maxMonthlyUsd: 1000, onExceeded: "cancel", reserve: "strict" },
       members: [{ userId: "https://issuer#1", role: "developer" }],
       groups: [{ group: "https://issuer#/research/night shift", role: "viewer" }],
     },
     "caps of 0": { caps: { maxVms: 0, maxHourlyUsd: 0 } },
+    "caps of the version before": { caps: { maxVms: 10, maxHourlyUsd: 12.5, maxMonthlyUsd: 1e12 } },
   },
   bad: {
     "no organization": { organization: undefined },
@@ -280,6 +283,8 @@ export const PROJECTS: Corpus = {
     "half a VM": { caps: { maxVms: 0.5 } },
     "a cap below zero": { caps: { maxMonthlyUsd: -1 } },
     "an unknown cap": { caps: { maxGpus: 1 } },
+    "an unknown action at a cap": { caps: { onExceeded: "stop" } },
+    "an unknown reservation": { caps: { reserve: "all" } },
     "an organization's role": { members: [{ userId: "https://issuer#1", role: "owner" }] },
     "an organization's role of a group": { groups: [{ group: "https://issuer#engineers", role: "member" }] },
     "a group of Kubernetes itself": { groups: [{ group: "system:masters", role: "admin" }] },
@@ -297,7 +302,7 @@ export const PROJECTS: Corpus = {
 export const STATEMENTS: Corpus = {
   kind: STATEMENT,
   base: { namespace: "research", month: "2026-11" },
-  good: { "only required fields": {} },
+  good: { "only required fields": {}, "an organization": { organization: "acme-x1" } },
   bad: {
     "no namespace": { namespace: undefined },
     "no month": { month: undefined },
@@ -312,9 +317,21 @@ export const STATEMENTS: Corpus = {
         byProvisioning: { spot: 3 },
         byLabel: [{ key: "team", value: "vision", usd: 3 }],
         otherLabelsUsd: 1,
+        byCronJob: [{ uid: "123e4567-e89b-12d3-a456-426614174000", usd: 2 }],
+        otherCronJobsUsd: 1,
+        daily: [
+          { day: 31, cloud: "aws", provisioning: "spot", vmSeconds: 60, machineUsd: 1, diskUsd: 1, addressUsd: 1 },
+        ],
+        marginUsd: 0.5,
         counted: ["123e4567-e89b-12d3-a456-426614174000-1"],
       },
     },
-    bad: { "a cost below zero": { spentUsd: -1 }, "a name that is no text": { counted: [1] } },
+    bad: {
+      "a cost below zero": { spentUsd: -1 },
+      "a name that is no text": { counted: [1] },
+      "a day after the month's end": {
+        daily: [{ day: 32, cloud: "aws", provisioning: "spot", machineUsd: 1, diskUsd: 1, addressUsd: 1 }],
+      },
+    },
   },
 }

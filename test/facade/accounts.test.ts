@@ -128,7 +128,13 @@ describe("a person", () => {
       role: "owner",
     })
     const project = await newProject(olga, organization.id)
-    expect(project).toEqual({ id: expect.any(String), displayName: "Trains", organizationId: organization.id })
+    expect(project).toEqual({
+      id: expect.any(String),
+      displayName: "Trains",
+      organizationId: organization.id,
+      caps: null,
+      spending: null,
+    })
     const submitted = await as(olga, "/1/jobs", { project: project.id, body: { name: "first", image: "alpine" } })
     expect(submitted.status, await submitted.clone().text()).toBe(201)
     keyControllers.push(await startKeyController(project.id))
@@ -248,6 +254,25 @@ describe("a person", () => {
       expect((await change("Three", "123")).status).toBe(400)
       expect(await answer(await change("Three", await tagOf()), 200)).toMatchObject({ displayName: "Three" })
     }
+  })
+
+  it("sets and removes the caps of a project as an admin of its organization", async () => {
+    const [olga, mike] = [newPerson(), newPerson()]
+    const organization = await newOrganization(olga)
+    const project = await newProject(olga, organization.id)
+    expect((await setRole(olga, organization.id, mike, "member")).status).toBe(200)
+    const patch = (by: string, caps: unknown) =>
+      as(by, `/1/projects/${project.id}`, { method: "PATCH", body: { displayName: "Trains", caps } })
+    const caps = { maxMonthlyUsd: 90, onExceeded: "cancel" }
+    expect(await problemIn(await patch(mike, caps))).toMatchObject({ status: 403 })
+    expect(await answer(await patch(olga, caps), 200)).toMatchObject({ caps, spending: null })
+    expect(await answer(await patch(olga, null), 200)).toMatchObject({ caps })
+    const listed = await as(olga, `/1/organizations/${organization.id}/projects`)
+    expect(await answer(listed, 200)).toMatchObject({ projects: [{ id: project.id, caps }] })
+    expect((await fixture.client.get(PROJECTS, { name: project.id })).spec.caps).toEqual(caps)
+    expect(await answer(await patch(olga, {}), 200)).toMatchObject({ caps: null })
+    const problem = await problemIn(await patch(olga, { maxMonthlyUsd: -1, onExceeded: "stop" }))
+    expect(problem.errors.map(({ pointer }) => pointer)).toEqual(["/caps/maxMonthlyUsd", "/caps/onExceeded"])
   })
 
   it("keeps all of 20 members that are added in parallel, here and on another replica", async () => {

@@ -3,10 +3,10 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { startFacade } from "../../src/api-server.ts"
+import type { SpendCaps } from "../../src/apis/caps.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import { JobReason, type StoredJob } from "../../src/apis/job.ts"
-import type { SpendCaps } from "../../src/apis/project.ts"
 import { errorsOf } from "../../src/apis/validate.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
@@ -239,7 +239,7 @@ describe("a dry run predicts the operator's decision", () => {
         expect(plan).toMatchObject({ verdict: "waits", reason: "CapReached" })
         return plan
       })
-      expect(plan.message).toBe("the project's cap of 1 VMs is reached")
+      expect(plan.message).toBe("the project's cap of 1 VMs is reached: it has 1")
       expect(plan.placements[0]?.estimated_cost_usd).toBe(plan.estimated_cost)
       expectSame(plan, await decided({ image: "a" }))
     } finally {

@@ -10,6 +10,7 @@ import { Agent, fetch, type RequestInit, type Response } from "undici"
 import { afterAll, beforeAll, expect } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import type { ApiKey, Role, StoredApiKey } from "../../src/apis/apikey.ts"
+import type { SpendCaps } from "../../src/apis/caps.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
@@ -19,12 +20,14 @@ import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import type { StoredOrganization } from "../../src/apis/organization.ts"
 import type { StoredProject } from "../../src/apis/project.ts"
+import type { StoredStatement } from "../../src/apis/statement.ts"
 import { offersOf } from "../../src/catalogue/file.ts"
 import { LiveCatalogue } from "../../src/catalogue/live.ts"
 import type { Offers } from "../../src/catalogue/offers.ts"
 import { readPriceList } from "../../src/catalogue/shipped.ts"
 import { launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
+import { STATEMENT_INDEXES, STATEMENTS } from "../../src/controllers/statement/options.ts"
 import { createFacade, type FacadeSettings } from "../../src/facade/app.ts"
 import { CACHE_OPTIONS, JOBS } from "../../src/facade/caches.ts"
 import { removeLogsOfDeletedJobs } from "../../src/facade/jobs/logs.ts"
@@ -38,15 +41,16 @@ import { API_KEYS } from "../../src/identity/authenticate.ts"
 import type { IdentityIssuer } from "../../src/identity/identity-tokens.ts"
 import type { TokenVerifier } from "../../src/identity/oidc.ts"
 import type { CallerClient } from "../../src/identity/principal.ts"
-import { PROJECTS } from "../../src/identity/projects.ts"
+import { capsIn, PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys, readSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import type { ObjectRef } from "../../src/kube/resource.ts"
 import { FileLogStore } from "../../src/logs/file-store.ts"
-import type { LaunchAccounts } from "../../src/placement/market.ts"
+import { cappedLevels, type LaunchAccounts, LaunchLedger } from "../../src/placement/market.ts"
 import { jobPlanner } from "../../src/placement/place.ts"
+import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { Health } from "../../src/telemetry/health.ts"
@@ -116,6 +120,8 @@ export interface ReplicaOptions {
   logStore?: FileLogStore
   /** Issuer of identity tokens; default: none. */
   identity?: IdentityIssuer
+  /** Caps of the installation; default: none. */
+  caps?: SpendCaps
 }
 
 export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
@@ -136,7 +142,9 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const organizations = new Reflector<StoredOrganization>({ client, logger, ...CACHE_OPTIONS.organizations })
   const launchCache = { resource: LAUNCHES, namespace: SYSTEM_NAMESPACE, indexes: launchIndexes }
   const launches = new Reflector<StoredLaunch>({ client, logger, ...launchCache })
-  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, organizations, launches]
+  const ofStatements = { resource: STATEMENTS, namespace: SYSTEM_NAMESPACE, indexes: STATEMENT_INDEXES }
+  const statements = new Reflector<StoredStatement>({ client, logger, ...ofStatements })
+  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, organizations, launches, statements]
   const loops = reflectors.map((reflector) => reflector.run(running.signal))
   await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(PATIENCE_MS))))
   const { market = { offers: shippedOffers(), launchAccounts: { of: () => [] } } } = options
@@ -145,10 +153,19 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   removeLogsOfDeletedJobs({ client, jobs, logStore, logger })
   const gateway = Router().post("/hello", (_req, res) => void res.json({ hello: "agent" }))
   const metrics = createMetrics("facade")
+  const caps = capsIn({ projects: projects.store, organizations: organizations.store, installation: options.caps })
   const app = createFacade({
     client,
     caches: { jobs, cronJobs, connections, apiKeys, projects, organizations },
     launches: launches.store,
+    statements: statements.store,
+    spending: (namespace) =>
+      cappedLevels(
+        namespace,
+        { jobs, launches, statements, caps, clock: systemClock },
+        new LaunchLedger(launches.store, systemClock),
+        JOB_DEFAULTS,
+      ),
     logStore,
     sealer: new Sealer(
       new KeyringEncryption(() => readSealingKeys(client, options.sealingNamespace ?? SYSTEM_NAMESPACE)),
@@ -160,7 +177,13 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     tokens: options.tokens,
     identity: options.identity,
     catalogue: () => market.offers.current(),
-    plan: jobPlanner({ ...market, jobs, launches, statements: { store: { byIndex: () => [] } }, clock: systemClock }),
+    plan: jobPlanner({
+      ...market,
+      jobs,
+      launches,
+      statements,
+      clock: systemClock,
+    }),
     discover: options.discover ?? (async () => ({ found: [], failures: [] })),
     settings: { ...SETTINGS, ...options.settings },
     logger,

@@ -131,6 +131,7 @@ const TABLE: Readonly<Record<string, Row>> = {
     request: async () => ({ path: `/jobs/${(await job()).id}/timeline` }),
   },
   "GET /offers": { statuses: [200, 200, 200], request: () => ({ path: "/offers?gpu=L4" }) },
+  "GET /costs": { statuses: [200, 200, 200], request: () => ({ path: "/costs?by=cloud" }) },
   "GET /whoami": { statuses: [200, 200, 200], request: () => ({ path: "/whoami" }) },
   "GET /resources/storages": { statuses: [200, 200, 200], request: () => ({ path: "/resources/storages" }) },
   "GET /resources/repositories": { statuses: [200, 200, 200], request: () => ({ path: "/resources/repositories" }) },

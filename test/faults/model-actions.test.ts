@@ -147,9 +147,15 @@ describe("the model writes what the job controller writes", () => {
     const { name, finalizers = [] } = launchOf(jobOf()).metadata
     const launch = { ...launchOf(jobOf()), metadata: { name, finalizers, namespace: harness.namespace } }
     const on = JOB_VERSIONS.of(job)
-    const { world } = writeForJob(worldWith(job), { do: "createLaunch", launch }, { ...WORK, on, half: 1 })
+    const { world } = writeForJob(
+      worldWith(job),
+      { do: "createLaunch", launch, isStrict: false },
+      { ...WORK, on, half: 1 },
+    )
     const ledger = { forget: () => undefined } as never
-    expect(await createLaunch(job, launch, { options: options(), ledger, context })).toBe(true)
+    expect(
+      await createLaunch(job, { do: "createLaunch", launch, isStrict: false }, { options: options(), ledger, context }),
+    ).toBe(true)
     const made = LAUNCH_VERSIONS.get(world.launches[0]?.object ?? 0)
     // The API server also sets the defaults of fields.
     expect(partsOf(await read(LAUNCHES, launch as StoredLaunch))).toMatchObject(partsOf(made) ?? {})

@@ -158,10 +158,8 @@ function decisionOnJob(version: number, job: StoredJob, world: World): number {
     namespace: "team",
     offers: CATALOGUE,
     launchAccounts: [{ cloud: "sim" }],
-    projectCaps: undefined,
-    recordedUsd: 0,
   }
-  const market = () => appraise({ ...facts, launches, projectLaunches: launches }, now, SETTINGS)
+  const market = () => appraise({ ...facts, launches }, now, SETTINGS)
   const decision = JOB_DECISIONS.of(decideJob(job, { launches, market, installation: INSTALLATION }, now, SETTINGS))
   JOB_MEMO.set(key, decision)
   return decision

@@ -44,6 +44,9 @@ const RARELY_USED = {
     "a request with an Idempotency-Key renews its Lease when it takes longer than 4 s",
   "berth:berth-operator: create configmaps berth-installation in berth":
     "the first apply needs it, which the audit log shows as patch",
+  "berth:berth-operator: get configmaps berth-spending in berth": "only an installation with a monthly cap has it",
+  "berth:berth-operator: create configmaps berth-spending in berth": "the same",
+  "berth:berth-operator: patch configmaps berth-spending in berth": "the same",
   "berth:berth-operator: create configmaps berth-prices in berth": "prices come from price lists, which moto has not",
   "berth:berth-operator: patch configmaps berth-prices in berth": "the same",
 }

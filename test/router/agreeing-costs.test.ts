@@ -21,9 +21,6 @@ const facts = {
   offers,
   launchAccounts: [{ cloud: "aws", connection: "main", settings }],
   launches: [],
-  projectLaunches: [],
-  projectCaps: undefined,
-  recordedUsd: 0,
 }
 const market = appraise(facts, at(0), JOB_DEFAULTS)
 

@@ -329,11 +329,7 @@ function outcome(cloud: string, spec: Partial<JobSpec>, account: Account) {
   const launches: StoredLaunch[] = []
   for (let seconds = 0; launches.length <= 2 * MOST; seconds += 2) {
     const facts = { namespace: "team", offers, launchAccounts: launchAccounts(cloud), launches }
-    const market = appraise(
-      { ...facts, projectLaunches: [], projectCaps: undefined, recordedUsd: 0 },
-      at(seconds),
-      JOB_DEFAULTS,
-    )
+    const market = appraise(facts, at(seconds), JOB_DEFAULTS)
     const verdict = place(job, market, at(seconds), JOB_DEFAULTS)
     if (verdict.kind !== "placed") return { launches, message: verdict.message, offer: undefined }
     const { offer } = verdict.placement

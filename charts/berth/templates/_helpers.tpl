@@ -59,6 +59,15 @@ capabilities:
 - name: BERTH_PROJECT_LIMITS
   value: {{ toJson $limits | quote }}
 {{- end }}
+{{- $caps := dict }}
+{{- range $name, $cap := .Values.caps }}
+{{- if kindIs "string" $cap }}{{ if $cap }}{{ $_ := set $caps $name $cap }}{{ end }}
+{{- else if not (kindIs "invalid" $cap) }}{{ $_ := set $caps $name (ternary (int64 $cap) (float64 $cap) (eq $name "maxVms")) }}{{ end }}
+{{- end }}
+{{- with $caps }}
+- name: BERTH_CAPS
+  value: {{ toJson . | quote }}
+{{- end }}
 {{- with .Values.identity.issuer }}
 - name: BERTH_IDENTITY_ISSUER
   value: {{ . | quote }}

@@ -63,10 +63,19 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
     ...(offer.provisioning === "spot" && {
       InstanceMarketOptions: {
         MarketType: "spot",
-        SpotOptions: { SpotInstanceType: "one-time", InstanceInterruptionBehavior: "terminate" },
+        SpotOptions: {
+          SpotInstanceType: "one-time",
+          InstanceInterruptionBehavior: "terminate",
+          ...(spec.ceilingUsd !== undefined && { MaxPrice: decimalText(spec.ceilingUsd) }),
+        },
       },
     }),
   }
+}
+
+/** Returns a price without an exponent, as EC2 requires. */
+function decimalText(usd: number): string {
+  return usd.toFixed(5)
 }
 
 /**

@@ -20,7 +20,7 @@ import {
 export type Effect = "read" | "change"
 
 const CAPACITY =
-  /^(SkuNotAvailable|AllocationFailed|ZonalAllocationFailed|Overconstrained(Zonal)?AllocationRequest|AllocationTimeout|InsufficientCapacity|SpotAllocationFailed|AvailabilityZoneNotSupported)$/
+  /^(SkuNotAvailable|AllocationFailed|ZonalAllocationFailed|Overconstrained(Zonal)?AllocationRequest|AllocationTimeout|InsufficientCapacity|SpotAllocationFailed|SpotPriceGreaterThanProvidedMaxPrice|AvailabilityZoneNotSupported)$/
 /**
  * The subscription may not use the size in this region, or not as spot: the usual answer to new, student and trial
  * subscriptions. Other subscriptions may. Azure uses the code for lack of capacity too, with other words

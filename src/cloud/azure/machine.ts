@@ -75,7 +75,7 @@ export function machineOf(spec: LaunchSpec, place: Place, settings: AzureSetting
     // Identity of the VM. It may delete the VM, and nothing else.
     identity: { type: "SystemAssigned" },
     hardwareProfile: { vmSize: offer.instanceType },
-    ...(spot && { priority: "Spot", evictionPolicy: "Delete", billingProfile: { maxPrice: -1 } }),
+    ...(spot && { priority: "Spot", evictionPolicy: "Delete", billingProfile: { maxPrice: spec.ceilingUsd ?? -1 } }),
     ...(family.security === "unsigned" && { securityProfile: { securityType: "Standard" } }),
     storageProfile: {
       imageReference: imageOf(spec, family, settings),

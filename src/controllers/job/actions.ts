@@ -1,6 +1,7 @@
 import { JOB_FINALIZER, type StoredJob } from "../../apis/job.ts"
 import { type Launch, launchName, pricesOf, type StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
+import { roundUsd } from "../../apis/money.ts"
 import { sumOfParts } from "../../apis/price.ts"
 import { ifFound, isAlreadyExists, isNotFound, KubeError } from "../../kube/errors.ts"
 import type { LaunchLedger } from "../../placement/market.ts"
@@ -68,11 +69,11 @@ export async function release(
  */
 export async function createLaunch(
   job: StoredJob,
-  launch: Launch,
+  { launch, isStrict }: JobAction & { do: "createLaunch" },
   { options, ledger, context }: { options: JobControllerOptions; ledger: LaunchLedger; context: ReconcileContext },
 ): Promise<boolean> {
   try {
-    const complete = (await isCurrent(job, options)) ? await withConnection(launch, options) : undefined
+    const complete = (await isCurrent(job, options)) ? await withConnection(launch, isStrict, options) : undefined
     if (complete === undefined) {
       ledger.forget(launch)
       return false
@@ -98,8 +99,12 @@ export async function createLaunch(
 }
 
 /** Returns the Launch with its credentials and image, or undefined if its connection can no longer pay. */
-async function withConnection(launch: Launch, options: JobControllerOptions): Promise<Launch | undefined> {
-  const complete = launch.spec.connection === undefined ? launch : await withCredentials(launch, options)
+async function withConnection(
+  launch: Launch,
+  isStrict: boolean,
+  options: JobControllerOptions,
+): Promise<Launch | undefined> {
+  const complete = launch.spec.connection === undefined ? launch : await withCredentials(launch, isStrict, options)
   if (complete === undefined) return undefined
   const imageId = options.vmImage?.(complete)
   return imageId === undefined ? complete : { ...complete, spec: { ...complete.spec, imageId } }
@@ -107,6 +112,7 @@ async function withConnection(launch: Launch, options: JobControllerOptions): Pr
 
 async function withCredentials(
   launch: Launch,
+  isStrict: boolean,
   { copyCredentials, offers }: JobControllerOptions,
 ): Promise<Launch | undefined> {
   const copy = await copyCredentials?.(launch)
@@ -117,10 +123,12 @@ async function withCredentials(
   // The connection or the image's size may have changed since the decision.
   const vm = { disk: spec.disk, publicAddress: spec.network?.publicAddress ?? true }
   const hourlyPrices = offers.current().pricesOf(spec.offer, vm)
-  // The deadlines of a job with a budget hold for the prices of the decision. With a higher price it is decided again.
-  const isDearer = sumOfParts(hourlyPrices) > sumOfParts(pricesOf(launch))
-  if (spec.budgetSeconds !== undefined && isDearer) return undefined
-  return { ...launch, metadata: { ...launch.metadata, annotations }, spec: { ...spec, hourlyPrices } }
+  // A strict limit holds for the prices of the decision. With a higher price it is decided again.
+  const [before, after] = [sumOfParts(pricesOf(launch)), sumOfParts(hourlyPrices)]
+  if (isStrict && after > before) return undefined
+  const reservedUsd = before === 0 ? spec.reservedUsd : roundUsd(((spec.reservedUsd ?? 0) * after) / before)
+  const priced = { hourlyPrices, ...(!isStrict && reservedUsd !== undefined && { reservedUsd }) }
+  return { ...launch, metadata: { ...launch.metadata, annotations }, spec: { ...spec, ...priced } }
 }
 
 /** Returns true if the Job is still the version that the decision used. */

@@ -18,7 +18,7 @@ import { ElapsedTimes } from "../elapsed.ts"
 import { dropFinalizer, replaceStatus } from "../writes.ts"
 import { adopt, createLaunch, deleteJob, endLaunch, release } from "./actions.ts"
 import { decide, type JobAction, type JobDecision } from "./decide.ts"
-import { gather } from "./gather.ts"
+import { CancelStates, gather } from "./gather.ts"
 import { type JobControllerOptions, jobWriter } from "./options.ts"
 import { TakeOver, type TakeOverSettings } from "./take-over.ts"
 
@@ -96,6 +96,7 @@ class JobReconciler {
   readonly #ledger: LaunchLedger
   readonly #runTimes: ElapsedTimes
   readonly #bootTimes: ElapsedTimes
+  readonly #cancels = new CancelStates()
 
   constructor(options: JobControllerOptions) {
     this.#options = options
@@ -112,7 +113,8 @@ class JobReconciler {
       this.#bootTimes.forget(key)
     }
     if (job === undefined) return {}
-    const parts = { settings: this.#settings, runTimes: this.#runTimes, bootTimes: this.#bootTimes }
+    const times = { runTimes: this.#runTimes, bootTimes: this.#bootTimes }
+    const parts = { settings: this.#settings, ...times, cancels: this.#cancels }
     const observed = await gather(job, this.#options, this.#ledger, parts)
     const decision = decide(job, observed, this.#options.clock.now(), this.#settings)
     // Reserved before the first await: the next job that looks for a place must count this one.
@@ -153,7 +155,7 @@ class JobReconciler {
       case "adopt":
         return adopt(job, action.labels, options, context)
       case "createLaunch": {
-        const isNew = await createLaunch(job, action.launch, { options, ledger: this.#ledger, context })
+        const isNew = await createLaunch(job, action, { options, ledger: this.#ledger, context })
         return isNew ? job : undefined
       }
       case "writeStatus":

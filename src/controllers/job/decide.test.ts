@@ -5,6 +5,7 @@ import {
   INSTALLATION,
   jobOf,
   launchOf,
+  levelOf,
   marketOf,
   offerOf,
   time,
@@ -171,21 +172,16 @@ describe("a new job", () => {
       "NoCapacity",
       "next attempt at 2026-05-01T12:05:00Z",
     ],
-    [
-      "the cap of VMs",
-      { caps: { maxVms: 2 }, spending: { vms: 2, hourlyUsd: 0, monthlyUsd: 0 } },
-      "CapReached",
-      "2 VMs",
-    ],
+    ["the cap of VMs", { levels: [levelOf({ maxVms: 2 }, { vms: 2 })] }, "CapReached", "2 VMs"],
     [
       "the cap an hour",
-      { caps: { maxHourlyUsd: 1 }, spending: { vms: 1, hourlyUsd: 0.6, monthlyUsd: 0 } },
+      { levels: [levelOf({ maxHourlyUsd: 1 }, { vms: 1, hourlyUsd: 0.6 })] },
       "CapReached",
       "$1 an hour",
     ],
     [
       "the cap a month",
-      { caps: { maxMonthlyUsd: 9 }, spending: { vms: 1, hourlyUsd: 0, monthlyUsd: 9 } },
+      { levels: [levelOf({ maxMonthlyUsd: 9 }, { vms: 1, endedUsd: 8, expectedUsd: 1 })] },
       "CapReached",
       "$9 a month",
     ],
@@ -1057,7 +1053,7 @@ describe("a job with volumes", () => {
     const caches = {
       jobs: { store: new IndexedStore<StoredJob>() },
       launches: { store: new IndexedStore(launchIndexes) },
-      statements: { store: { byIndex: () => [] } },
+      statements: { store: { list: () => [], byIndex: () => [] } },
     }
     const sources = { ...caches, offers: fixedOffers([near, far]), launchAccounts: { of: () => market.launchAccounts } }
     const clock = { ...systemClock, now: () => at(0) }

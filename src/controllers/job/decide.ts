@@ -6,6 +6,7 @@ import { ANNOTATIONS } from "../../apis/meta.ts"
 import { copyOf, type Origin, originOf } from "../../apis/origin.ts"
 import type { EventNote } from "../../kube/events.ts"
 import { BOOT_RESERVE_SECONDS, budgetOf } from "../../placement/budget.ts"
+import { type CancelState, hasStrictCap } from "../../placement/caps.ts"
 import type { ImageState } from "../../placement/inputs.ts"
 import { reasonToWait, type VolumesVerdict } from "../../placement/inputs.ts"
 import { fallbackOf, lossesOf } from "../../placement/losses.ts"
@@ -29,6 +30,10 @@ export interface JobObservation {
   /** Known architectures of the job's image. Absent if no lookup runs. */
   image?: ImageState
   installation: InstallationFacts
+  /** Organization of the project. Absent: there is none. */
+  organization?: string
+  /** State of the caps that cancel running jobs. Absent: there are none. */
+  cancel?: CancelState
   /** Origin of the job. Absent: it is read from the Job alone. */
   origin?: Origin
   /** Deletion of the project for which its queued jobs are cancelled. Absent: there is none. */
@@ -45,7 +50,8 @@ export interface JobObservation {
 export type JobAction =
   /** Write the finalizer, its uid, and the mirrored labels. */
   | { do: "adopt"; labels: Record<string, string> }
-  | { do: "createLaunch"; launch: Launch }
+  /** `isStrict`: its reservation holds for the prices of the decision. */
+  | { do: "createLaunch"; launch: Launch; isStrict: boolean }
   | { do: "writeStatus"; status: JobStatus }
   | { do: "endLaunch"; launch: StoredLaunch }
   /** Remove the finalizer of a job whose VMs are deleted, with what an adoption writes. Requires that no Launch has the number `next`. */
@@ -66,6 +72,8 @@ export interface JobDecision {
 interface Step {
   verdict: Verdict
   create?: Launch
+  /** True if the Launch's reservation must not be exceeded. */
+  isStrict?: boolean
   end?: readonly StoredLaunch[]
   requeueAfter?: number
 }
@@ -132,7 +140,9 @@ function decideStep(job: StoredJob, observed: JobObservation, now: Date, setting
   const launch = newest(observed.launches)
   const outcome = launch === undefined ? undefined : outcomeOf(launch)
   if (launch !== undefined && outcome?.kind === "finished") return concluded(outcome.finish, observed.launches)
-  if (launch !== undefined && outcome?.kind === "live") return decideLive(job, launch, observed, { now, settings })
+  if (launch !== undefined && outcome?.kind === "live") {
+    return decideLive(job, launch, observed, { now, settings })
+  }
   return decideQueued(job, observed, now, settings)
 }
 
@@ -164,9 +174,12 @@ function concluded(finish: Finish, launches: readonly StoredLaunch[]): Step {
 function decideLive(
   job: StoredJob,
   launch: StoredLaunch,
-  { runSeconds, bootSeconds }: JobObservation,
+  { runSeconds, bootSeconds, cancel }: JobObservation,
   { now, settings }: { now: Date; settings: JobSettings },
 ): Step {
+  if (cancel?.message !== undefined) {
+    return { verdict: { phase: "cancelled", reason: JobReason.CapReached, message: cancel.message }, end: [launch] }
+  }
   const startTime = launch.status?.agent?.startTime
   if (startTime === undefined) return decideBooting(launch, bootSeconds, now)
   const { timeoutSeconds = settings.timeoutSeconds, terminationGraceSeconds = 0 } = job.spec
@@ -176,7 +189,9 @@ function decideLive(
   const left = Math.min(timeLeft, budgetLeft)
   if (left > 0) {
     const message = `the container runs on ${launch.status?.vm?.id ?? launch.metadata.name}`
-    return { verdict: { phase: "running", reason: JobReason.Started, message }, requeueAfter: left + 1 }
+    const capLeft = cancel && Math.min(CAP_CHECK_SECONDS, cancel.secondsLeft ?? Number.POSITIVE_INFINITY)
+    const requeueAfter = Math.min(left, capLeft ?? Number.POSITIVE_INFINITY) + 1
+    return { verdict: { phase: "running", reason: JobReason.Started, message }, requeueAfter }
   }
   return { verdict: budgetLeft <= 0 ? budgetExceeded(job) : deadlineExceeded(job, settings), end: [launch] }
 }
@@ -187,6 +202,9 @@ function budgetSecondsLeft({ spec, status }: StoredLaunch, now: Date): number {
   if (spec.budgetSeconds === undefined || since === undefined) return Number.POSITIVE_INFINITY
   return BOOT_RESERVE_SECONDS + spec.budgetSeconds - secondsBetween(since, now)
 }
+
+/** Longest delay before a running job under a cap that cancels is checked again, seconds. New VMs spend it sooner. */
+const CAP_CHECK_SECONDS = 60
 
 function budgetExceeded({ spec }: StoredJob): Verdict {
   const message = `the VM was ended before the job costs more than its maxCostUsd of ${spec.maxCostUsd}`
@@ -305,7 +323,7 @@ function lostCount(job: StoredJob, launches: readonly StoredLaunch[]): number {
 
 function placed(
   job: StoredJob,
-  { launches, market, installation, volumes, image, overLimit }: JobObservation,
+  { launches, market, installation, organization, volumes, image, overLimit }: JobObservation,
   { now, settings, timeoutSeconds }: { now: Date; settings: JobSettings; timeoutSeconds: number },
 ): Step {
   const lost = lostCount(job, launches)
@@ -317,7 +335,8 @@ function placed(
   if (image?.state === "looking") return withoutImage(job, lost)
   const budget = budgetOf(job, launches)
   const known = { ...(volumes && { buckets: volumes.places }), ...(image && { image }), budget }
-  const found = placeFor(job, launches, { ...market(), ...known }, { now, settings })
+  const present = market()
+  const found = placeFor(job, launches, { ...present, ...known }, { now, settings })
   if (found.kind === "noOffer") {
     return { verdict: { phase: "failed", reason: JobReason.NoOffer, message: found.message, lost } }
   }
@@ -331,13 +350,15 @@ function placed(
   const number = nextNumber(job, launches)
   const { placement: chosen, why } = found
   const { preempted } = lossesOf(job, launches)
-  const inputs = { number, placement: chosen, why, timeoutSeconds, preempted, budget, volumes: volumes?.volumes }
+  const isStrict = budget !== undefined || hasStrictCap(present.levels)
+  const vm = { placement: chosen, why, timeoutSeconds, preempted, budget, isStrict }
+  const inputs = { number, ...vm, organization, volumes: volumes?.volumes }
   const create = launchObject(job, inputs, installation, settings)
   const message = `launch ${number}: ${why}`
   const { connection } = chosen.launchAccount
   const { offer, prices } = chosen
   const placement = { number, offer, prices, connection, why, volumes: volumes?.recorded }
-  return { verdict: { phase: "booting", reason: JobReason.Booting, message, lost, placement }, create }
+  return { verdict: { phase: "booting", reason: JobReason.Booting, message, lost, placement }, create, isStrict }
 }
 
 /**
@@ -397,7 +418,8 @@ function toDecision(
   const isNew = needsAdoption(job, context.origin)
   if (status.settled === true) actions.push(...releaseOf(job, status, launches, isNew ? labels : undefined))
   else if (isNew) actions.push({ do: "adopt", labels })
-  if (step.create !== undefined) actions.push({ do: "createLaunch", launch: step.create })
+  if (step.create !== undefined)
+    actions.push({ do: "createLaunch", launch: step.create, isStrict: step.isStrict === true })
   const after = writeAfter(job.status, status, launches, context)
   const write: JobAction[] = after === 0 ? [{ do: "writeStatus", status }] : []
   const end = endAll((step.end ?? []).filter((launch) => !isOver(launch)))

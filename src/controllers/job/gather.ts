@@ -6,8 +6,9 @@ import { copyOf, type Origin, originOf } from "../../apis/origin.ts"
 import { endingIn } from "../../identity/projects.ts"
 import { isNotFound } from "../../kube/errors.ts"
 import { limitForPlacement } from "../../limits/project-limits.ts"
+import { type CancelState, cancelState } from "../../placement/caps.ts"
 import { findImage, findVolumes } from "../../placement/inputs.ts"
-import { type LaunchLedger, marketOf } from "../../placement/market.ts"
+import { cappedLevels, type LaunchLedger, marketOf } from "../../placement/market.ts"
 import { bootSince } from "../../placement/outcome.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { ElapsedTimes } from "../elapsed.ts"
@@ -22,6 +23,33 @@ export interface GatherParts {
   runTimes: ElapsedTimes
   /** Times since the boot of each job's newest Launch. */
   bootTimes: ElapsedTimes
+  /** States of the caps that cancel running jobs, by namespace. */
+  cancels: CancelStates
+}
+
+/** Time for which a state of caps is used again, seconds. All running jobs of a project ask for it. */
+const CANCEL_STATE_SECONDS = 2
+
+/** States of the caps that cancel running jobs. */
+export class CancelStates {
+  readonly #states = new Map<string, { at: number; state: CancelState }>()
+
+  /** Returns the state for a namespace; undefined if no cap there cancels jobs. */
+  of(
+    namespace: string,
+    options: JobControllerOptions,
+    ledger: LaunchLedger,
+    settings: JobSettings,
+  ): CancelState | undefined {
+    const cancels = options.caps?.(namespace).some(({ caps }) => caps.onExceeded === "cancel") ?? false
+    if (!cancels) return undefined
+    const at = options.clock.monotonic()
+    const known = this.#states.get(namespace)
+    if (known !== undefined && at - known.at < CANCEL_STATE_SECONDS) return known.state
+    const state = cancelState(cappedLevels(namespace, options, ledger, settings))
+    this.#states.set(namespace, { at, state })
+    return state
+  }
 }
 
 /** Reads the inputs of a decision on a Job. The market is calculated later from the caches. */
@@ -29,7 +57,7 @@ export async function gather(
   job: StoredJob,
   options: JobControllerOptions,
   ledger: LaunchLedger,
-  { settings, runTimes, bootTimes }: GatherParts,
+  { settings, runTimes, bootTimes, cancels }: GatherParts,
 ): Promise<JobObservation> {
   const { namespace = "" } = job.metadata
   const overLimit = options.quota && limitForPlacement(options.quota, job)
@@ -37,8 +65,12 @@ export async function gather(
   const ending = tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace)
   const launches = (await launchesOf(job, options)).map((launch) => withHeartbeat(launch, options.heartbeatTimes))
   const origin = launches.length === 0 ? originAmong(job, options) : originOf(job, options.installation.id)
+  const cancel = cancels.of(namespace, options, ledger, settings)
+  const organization = options.tenants?.organizationOf(namespace)
   const base = {
     origin,
+    ...(cancel !== undefined && { cancel }),
+    ...(organization !== undefined && { organization }),
     ...(ending !== undefined && { ending }),
     ...timesOf(job, launches, { runTimes, bootTimes }),
     launches,
@@ -81,7 +113,7 @@ function originAmong(job: StoredJob, { jobs, settled, launches, installation }: 
 function timesOf(
   job: StoredJob,
   launches: readonly StoredLaunch[],
-  { runTimes, bootTimes }: Omit<GatherParts, "settings">,
+  { runTimes, bootTimes }: Pick<GatherParts, "runTimes" | "bootTimes">,
 ): Pick<JobObservation, "runSeconds" | "bootSeconds"> {
   if (isTerminal(job.status?.phase)) return {}
   const key = keyOf(job)

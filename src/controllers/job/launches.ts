@@ -3,8 +3,10 @@ import { JobReason, type JobSpec, type RefusedOffer, RunSchema, type StoredJob, 
 import { LAUNCH_FINALIZER, type Launch, launchName, type StoredLaunch } from "../../apis/launch.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../apis/meta.ts"
+import { costOf, type HourlyPrices, sumOfParts } from "../../apis/price.ts"
 import { gibOf } from "../../apis/quantity.ts"
-import { type Budget, withinBudget } from "../../placement/budget.ts"
+import { type Budget, lifetimeOf, longestBilledSeconds, withinBudget } from "../../placement/budget.ts"
+import { expectedSecondsOf } from "../../placement/market.ts"
 import { machineFailureOf, type Outcome, outcomeOf } from "../../placement/outcome.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { LaunchAccount } from "../../router/cooldown.ts"
@@ -23,13 +25,13 @@ export interface LaunchInputs {
   preempted: number
   /** Amount that the job may still spend. */
   budget?: Budget | undefined
+  /** True if the job's own limit, or a strict cap, holds in any case. */
+  isStrict: boolean
+  /** Organization of the job's project. */
+  organization?: string | undefined
   /** The job's volumes, each with the connection that gives access to its bucket. Absent: unchanged from the job. */
   volumes?: JobSpec["volumes"] | undefined
 }
-
-/** Time that a VM gets beyond its timeout, for each retry and for its end (pulls, flushes), seconds. */
-const END_SLACK_SECONDS = 600
-const RETRY_SLACK_SECONDS = 30
 
 /** Returns the Launch of a job, with everything that its VM needs except the credentials. Pure. */
 export function launchObject(
@@ -38,16 +40,14 @@ export function launchObject(
   installation: InstallationFacts,
   settings: JobSettings,
 ): Launch {
-  const { number, placement, why, timeoutSeconds, budget } = inputs
+  const { number, placement, why, timeoutSeconds, budget, organization } = inputs
   const { namespace = "", name, uid } = job.metadata
   const { connection, account } = placement.launchAccount
   const submission = job.metadata.annotations?.[ANNOTATIONS.submission]
-  const { maxRetries = 0, terminationGraceSeconds = 0 } = job.spec
-  const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * maxRetries + terminationGraceSeconds
-  const deadlines = {
-    bootDeadlineSeconds: settings.bootDeadlineSeconds,
-    lifetimeSeconds: settings.bootDeadlineSeconds + timeoutSeconds + slack,
-  }
+  const { bootDeadlineSeconds } = settings
+  const longest = { bootDeadlineSeconds, lifetimeSeconds: lifetimeOf(job, timeoutSeconds, settings) }
+  const deadlines = budget === undefined ? longest : withinBudget(longest, budget, highestPricesIn(placement))
+  const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
   return {
     apiVersion: API_VERSION,
     kind: "Launch",
@@ -68,17 +68,45 @@ export function launchObject(
       installation: installation.id,
       offer: placement.offer,
       hourlyPrices: placement.prices,
+      ...(placement.ceilingUsd !== undefined && { ceilingUsd: placement.ceilingUsd }),
+      reservedUsd: reservationOf(job, inputs, deadlines.lifetimeSeconds, settings),
+      ...(organization !== undefined && { organization }),
       ...(connection !== undefined && { connection }),
       ...(account !== undefined && { account }),
       ...(job.spec.labels !== undefined && { labels: job.spec.labels }),
+      ...(cronJob !== undefined && { cronJob }),
       ...diskOf(job),
       run: runFor(job, inputs),
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
       ...(installation.agentImage !== undefined && { agentImage: installation.agentImage }),
-      ...(budget === undefined ? deadlines : withinBudget(deadlines, budget, placement.prices)),
+      ...deadlines,
     },
   }
+}
+
+function highestPricesIn({ prices, ceilingUsd }: LaunchInputs["placement"]): HourlyPrices {
+  return { ...prices, machineUsd: ceilingUsd ?? prices.machineUsd }
+}
+
+/**
+ * Returns the amount that a VM takes from caps, USD. Under a strict limit it is the most until the VM's deadline. Otherwise
+ * it is the cost of the timeout, or of the expected time. Users can write the annotation with an expected time, so it never
+ * lowers the amount.
+ */
+function reservationOf(
+  job: StoredJob,
+  { placement, timeoutSeconds, isStrict }: LaunchInputs,
+  lifetimeSeconds: number,
+  settings: JobSettings,
+): number {
+  const { minimumBilledSeconds } = placement.offer
+  const usdFor = (prices: HourlyPrices, seconds: number) =>
+    sumOfParts(costOf(prices, { seconds, minimumBilledSeconds }))
+  const most = usdFor(highestPricesIn(placement), longestBilledSeconds(lifetimeSeconds))
+  if (isStrict) return most
+  const expected = Math.max(settings.expectedSeconds, expectedSecondsOf(job, settings))
+  return Math.min(most, usdFor(placement.prices, job.spec.timeoutSeconds === undefined ? expected : timeoutSeconds))
 }
 
 /** Returns the container's part of a job's spec. */

@@ -5,7 +5,7 @@ import { type HeartbeatTimes, LAUNCH, type Launch, type StoredLaunch } from "../
 import type { Logger } from "../../apis/logger.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
 import { submissionsOf } from "../../apis/origin.ts"
-import type { SpendCaps, StoredProject } from "../../apis/project.ts"
+import type { StoredProject } from "../../apis/project.ts"
 import type { StoredStatement } from "../../apis/statement.ts"
 import type { FrozenSettings } from "../../apis/vm-settings.ts"
 import type { Offers } from "../../catalogue/offers.ts"
@@ -16,6 +16,7 @@ import { resourceOf } from "../../kube/resource.ts"
 import type { IndexFunction } from "../../kube/store.ts"
 import type { Quota } from "../../limits/project-limits.ts"
 import type { Tenants } from "../../placement/breaker.ts"
+import type { LevelCaps } from "../../placement/caps.ts"
 import type { Buckets, ImageState, Images } from "../../placement/inputs.ts"
 import type { LaunchAccounts } from "../../placement/market.ts"
 import type { JobSettings } from "../../placement/settings.ts"
@@ -101,8 +102,8 @@ export interface JobControllerOptions {
   quota?: Quota
   /** Projects and organizations, whose deletion cancels their queued jobs. Absent: no jobs belong to projects. */
   tenancy?: { projects: Reflector<StoredProject>; organizations: Reflector<StoredOrganization> }
-  /** Returns the caps of a namespace's project. */
-  caps?: (namespace: string) => SpendCaps | undefined
+  /** Returns the levels of a namespace's project that have caps. */
+  caps?: (namespace: string) => readonly LevelCaps[]
   /** Organizations of the projects. Absent: the installation counts as one organization. */
   tenants?: Tenants
   fence: Fence

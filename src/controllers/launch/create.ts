@@ -109,7 +109,7 @@ async function call(launch: StoredLaunch, cloud: Cloud, { options, calls, signal
  * are immutable, except `exhaustedSubnets`. That changes only after the cloud has rejected the request for certain.
  */
 function cloudSpec(launch: StoredLaunch, options: LaunchControllerOptions): LaunchSpec {
-  const { job, installation, offer, network, disk, lifetimeSeconds } = launch.spec
+  const { job, installation, offer, network, disk, ceilingUsd, lifetimeSeconds } = launch.spec
   const imageId = launch.spec.imageId ?? launch.status?.imageId
   const exhaustedSubnets = launch.status?.exhaustedSubnets
   return {
@@ -121,6 +121,7 @@ function cloudSpec(launch: StoredLaunch, options: LaunchControllerOptions): Laun
     ...(network !== undefined && { network }),
     ...(disk !== undefined && { disk }),
     ...(exhaustedSubnets !== undefined && { exhaustedSubnets }),
+    ...(ceilingUsd !== undefined && { ceilingUsd }),
     userData: options.userData(launch),
     lifetimeSeconds,
   }

@@ -41,6 +41,7 @@ function changedStatus(
     : { reason: "Active", message: "its members have their roles in its projects" }
   const updates = [condition("Ready", !isStalled, cause), condition("Stalled", isStalled, cause)]
   const conditions = setConditions(organization.status?.conditions, updates, generation, now)
-  const status = { conditions, observedGeneration: generation }
+  const spending = organization.status?.spending
+  const status = { conditions, observedGeneration: generation, ...(spending && { spending }) }
   return isDeepStrictEqual(status, organization.status) ? {} : { status }
 }

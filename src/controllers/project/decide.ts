@@ -195,7 +195,8 @@ export function statusOf(project: StoredProject, situation: Situation, now: Date
   ]
   const conditions = setConditions(before, updates, generation, now)
   const namespace = isReady ? namespaceOf(project) : project.status?.namespace
-  return { ...(namespace !== undefined && { namespace }), conditions, observedGeneration: generation }
+  const own = { ...(namespace !== undefined && { namespace }), conditions, observedGeneration: generation }
+  return { ...own, ...(project.status?.spending && { spending: project.status.spending }) }
 }
 
 function causeOf(project: StoredProject, situation: Situation): ConditionCause {

@@ -69,13 +69,19 @@ export interface ProjectControllerOptions {
  * Returns true if this operator handles a project: it serves the project's namespace. It also handles every deleted
  * project: a former version may have set the finalizer, and each operator decides the same from live reads.
  */
-export function handlesProject(project: StoredProject, { watchNamespace }: ProjectControllerOptions): boolean {
+export function handlesProject(
+  project: StoredProject,
+  { watchNamespace }: Pick<ProjectControllerOptions, "watchNamespace">,
+): boolean {
   const isDeleted = project.metadata.deletionTimestamp !== undefined
   return watchNamespace === undefined || isDeleted || namespaceOf(project) === watchNamespace
 }
 
 /** Returns true if this operator handles an organization: that of a project in its namespace, or a deleted one. */
-export function handlesOrganization({ metadata }: StoredOrganization, options: ProjectControllerOptions): boolean {
+export function handlesOrganization(
+  { metadata }: StoredOrganization,
+  options: Pick<ProjectControllerOptions, "watchNamespace"> & { projects: Pick<Reflector<StoredProject>, "store"> },
+): boolean {
   const { watchNamespace, projects } = options
   if (watchNamespace === undefined || metadata.deletionTimestamp !== undefined) return true
   const its = projects.store.list().filter(({ spec }) => spec.organization === metadata.name)

@@ -91,7 +91,7 @@ class StatementReconciler {
     const writer = statementWriter(this.#options)
     switch (action.do) {
       case "create": {
-        const created = await this.#create(namespace, action.month)
+        const created = await this.#create(namespace, action)
         this.#options.fence()
         await replaceStatus(created, action.status, writer, context)
         return
@@ -105,12 +105,12 @@ class StatementReconciler {
     }
   }
 
-  #create(namespace: string, month: string): Promise<StoredStatement> {
+  #create(namespace: string, { month, organization }: StatementAction & { do: "create" }): Promise<StoredStatement> {
     const statement = {
       apiVersion: API_VERSION,
       kind: STATEMENT.kind,
       metadata: { name: statementName(namespace, month), namespace: this.#options.systemNamespace },
-      spec: { namespace, month },
+      spec: { namespace, month, ...(organization !== undefined && { organization }) },
     }
     return this.#options.client.create(STATEMENTS, statement as StoredStatement, { fieldManager: FIELD_MANAGER })
   }

@@ -72,17 +72,23 @@ describe("a project's Statements", () => {
   test("split a VM at the end of each month", () => {
     const launch = endedOf(30, "2026-10-31T12:00:00Z", "2026-12-01T12:00:00Z")
     const days = 31
-    expect(costsOf(launch)).toEqual([
-      { month: "2026-10", usd: roundUsd(15 / days) },
-      { month: "2026-11", usd: roundUsd((30 * 30) / days) },
-      { month: "2026-12", usd: roundUsd(30 - roundUsd(15 / days) - roundUsd((30 * 30) / days)) },
+    const costs = costsOf(launch)
+    expect(costs.map(({ month }) => month)).toEqual(["2026-10", "2026-11", "2026-12"])
+    for (const [index, usd] of [15 / days, 900 / days, 15 / days].entries())
+      expect(costs[index]?.usd).toBeCloseTo(usd, 5)
+    expect(roundUsd(costs.reduce((total, { usd }) => total + usd, 0))).toBe(30)
+    expect(costs.map(({ days: own }) => [own.length, own[0]?.day])).toEqual([
+      [1, "2026-10-31"],
+      [30, "2026-11-01"],
+      [1, "2026-12-01"],
     ])
     const { actions } = decideFor({ launches: [launch] }, new Date("2026-12-02T00:00:00Z"))
     expect(actions.map((action) => action.do === "create" && action.month)).toEqual(["2026-10", "2026-11", "2026-12"])
   })
 
   test("begin with the costs of jobs that ended before there were Statements", () => {
-    const earlier = () => [{ usd: 7, cloud: "aws", provisioning: "spot", labels: { team: "a" } }]
+    const days = [{ day: "2026-11-03", seconds: 60, cost: { machineUsd: 7, diskUsd: 0, addressUsd: 0 } }]
+    const earlier = () => [{ usd: 7, cloud: "aws", provisioning: "spot", labels: { team: "a" }, days, marginUsd: 0 }]
     const { actions } = decideFor({ launches: [], earlier })
     const byLabel = [{ key: "team", value: "a", usd: 7 }]
     expect(actions).toMatchObject([{ do: "create", status: { spentUsd: 7, byCloud: { aws: 7 }, byLabel } }])

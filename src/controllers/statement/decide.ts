@@ -24,7 +24,7 @@ export interface StatementObservation {
 }
 
 export type StatementAction =
-  | { do: "create"; month: string; status: StatementStatus }
+  | { do: "create"; month: string; organization: string | undefined; status: StatementStatus }
   | { do: "writeStatus"; statement: StoredStatement; status: StatementStatus }
   | { do: "delete"; statement: StoredStatement }
 
@@ -73,7 +73,7 @@ function decideMonth(
   const known = new Set(before.counted)
   const [kept, fresh] = [open.filter(nameIn(known)), open.filter((cost) => !nameIn(known)(cost))]
   const added = fresh.slice(0, MOST_COUNTED - kept.length)
-  const items = [...(hasBegun(statement) ? [] : earlier(month)), ...added.map(({ launch, usd }) => itemOf(launch, usd))]
+  const items = [...(hasBegun(statement) ? [] : earlier(month)), ...added.map((cost) => itemOf(cost.launch, cost))]
   // A later write for this month is unlikely.
   const isToClear = month < monthOf(now) && kept.length < known.size
   if (items.length === 0 && !isToClear) return []
@@ -82,7 +82,9 @@ function decideMonth(
     ...addedTo(before, items),
     counted: [...kept, ...added].map(({ launch }) => launch.metadata.name),
   }
-  return [statement === undefined ? { do: "create", month, status } : { do: "writeStatus", statement, status }]
+  if (statement !== undefined) return [{ do: "writeStatus", statement, status }]
+  const organization = added.find(({ launch }) => launch.spec.organization !== undefined)?.launch.spec.organization
+  return [{ do: "create", month, organization, status }]
 }
 
 function nameIn(names: ReadonlySet<string>): (cost: OpenCost) => boolean {

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto"
+import { isDeepStrictEqual } from "node:util"
 import { type CreationTimes, newestFirst } from "../../apis/creation-times.ts"
 import { quoted } from "../../apis/field-error.ts"
 import { makeId } from "../../apis/ids.ts"
@@ -22,7 +23,14 @@ import { errorsOfRefusal } from "../collection.ts"
 import { type Idempotency, keyReused, replayed, requestHash } from "../idempotency.ts"
 import { requireRepetition } from "../repetition.ts"
 import type { MemberRole, OrganizationCreation, OrganizationUpdate, ProjectCreation, ProjectUpdate } from "./schema.ts"
-import { type AccountIdentity, organizationOf, projectOf, type RoleRefusal, withRole } from "./translate.ts"
+import {
+  type AccountIdentity,
+  changedCaps,
+  organizationOf,
+  projectOf,
+  type RoleRefusal,
+  withRole,
+} from "./translate.ts"
 
 export interface AccountsOptions {
   /** Client of the ServiceAccount that may write Organizations and Projects. */
@@ -182,8 +190,10 @@ export class Accounts {
       requireAdmin(membership)
       requireVersion("project", project, precondition)
       requireRepetition("project", update, { id, organizationId: project.spec.organization })
-      if (project.spec.displayName === displayName) return project
-      return replaced(client, PROJECTS, { ...project, spec: { ...project.spec, displayName } })
+      const { caps: before, ...others } = project.spec
+      const caps = changedCaps(before, update.caps)
+      if (others.displayName === displayName && isDeepStrictEqual(caps, before)) return project
+      return replaced(client, PROJECTS, { ...project, spec: { ...others, displayName, ...(caps && { caps }) } })
     })
     return this.#waitForCache(updated, projects)
   }

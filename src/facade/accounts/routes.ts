@@ -31,6 +31,8 @@ const PROJECT = named("ProjectRecord", ProjectRecordSchema, {
   id: "reports-77ab01c4d2",
   displayName: "Reports",
   organizationId: "acme-9f3c01ab7e",
+  caps: { maxMonthlyUsd: 90, onExceeded: "cancel" },
+  spending: { month: "2026-11", spentUsd: 61.2, reservedUsd: 7.1, maxMonthlyUsd: 90, reachedPercent: 50 },
 })
 // Lists of the account scope have no total (contract, "Account-scope operations").
 const ORGANIZATIONS = listOf("OrganizationList", "organizations", ORGANIZATION)
@@ -171,11 +173,11 @@ const projectRoutes = [
   }),
   route("PATCH /projects/{project_id}", {
     id: "updateProject",
-    summary: "Change a project (admin or higher in its organization).",
+    summary: "Change a project or its caps (admin or higher in its organization).",
     path: { project_id: ID },
     body: bodyOf("ProjectUpdate", ProjectUpdateSchema, {
       what: "The update",
-      example: { displayName: "Quarterly reports" },
+      example: { displayName: "Quarterly reports", caps: { maxMonthlyUsd: 90, onExceeded: "cancel" } },
     }),
     ifMatch: true,
     responses: { 200: record(PROJECT, "The changed project.") },

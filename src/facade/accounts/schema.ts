@@ -1,4 +1,5 @@
 import Type, { type Static } from "typebox"
+import { type SpendCaps, SpendCapsSchema, SpendingStatus } from "../../apis/caps.ts"
 import { DisplayName, ORGANIZATION_ROLES } from "../../apis/organization.ts"
 import { StringEnum } from "../../apis/schema.ts"
 import { Repeated } from "../repetition.ts"
@@ -50,13 +51,41 @@ export type MemberRecord = Static<typeof MemberRecordSchema>
 export const ProjectCreationSchema = Type.Object({ name })
 export type ProjectCreation = Static<typeof ProjectCreationSchema>
 
+/** Caps that replace the present ones. Null: unchanged, as in every PATCH. */
+const CapsUpdateSchema = Type.Unsafe<SpendCaps | null>({
+  ...SpendCapsSchema,
+  type: ["object", "null"],
+  description: "Caps in place of the present ones; {} removes them. Null: unchanged.",
+})
+
 /** Body of PATCH /projects/{project_id}. */
-export const ProjectUpdateSchema = Type.Object({ displayName: name, id: Repeated(), organizationId: Repeated() })
+export const ProjectUpdateSchema = Type.Object({
+  displayName: name,
+  caps: Type.Optional(CapsUpdateSchema),
+  id: Repeated(),
+  organizationId: Repeated(),
+  spending: Type.Optional(Type.Unsafe<unknown>({ type: ["object", "null"], description: "Ignored." })),
+})
 export type ProjectUpdate = Static<typeof ProjectUpdateSchema>
+
+/** Declares an object or null. */
+function OrNull<Value>({ properties, required }: { properties: unknown; required?: unknown }, description: string) {
+  return Type.Unsafe<Value | null>({
+    type: ["object", "null"],
+    description,
+    properties,
+    ...(required !== undefined && { required }),
+  })
+}
 
 export const ProjectRecordSchema = Type.Object({
   id: Type.String({ description: "Id of the project, and the first label of its host names." }),
   displayName: Type.String(),
   organizationId: Type.String(),
+  caps: OrNull<SpendCaps>(SpendCapsSchema, "Maximum spending of the project. Null: no caps."),
+  spending: OrNull<Static<ReturnType<typeof SpendingStatus>>>(
+    SpendingStatus(),
+    "Spending of this month. Null without maxMonthlyUsd, and for some seconds after it was set.",
+  ),
 })
 export type ProjectRecord = Static<typeof ProjectRecordSchema>

@@ -1,3 +1,4 @@
+import type { SpendCaps } from "../../apis/caps.ts"
 import { ANNOTATIONS, API_VERSION, type ObjectMeta } from "../../apis/meta.ts"
 import {
   ORGANIZATION,
@@ -13,6 +14,7 @@ import type {
   OrganizationRecord,
   ProjectCreation,
   ProjectRecord,
+  ProjectUpdate,
 } from "./schema.ts"
 
 /** Metadata of an object to create. */
@@ -69,8 +71,15 @@ export function memberRecordsOf({ spec }: StoredOrganization): MemberRecord[] {
   return (spec.members ?? []).map(({ userId, email = null, role }) => ({ userId, email, role }))
 }
 
-export function projectRecordOf({ metadata, spec }: StoredProject): ProjectRecord {
-  return { id: metadata.name, displayName: spec.displayName, organizationId: spec.organization }
+export function projectRecordOf({ metadata, spec, status }: StoredProject): ProjectRecord {
+  const { displayName, organization, caps = null } = spec
+  return { id: metadata.name, displayName, organizationId: organization, caps, spending: status?.spending ?? null }
+}
+
+/** Returns the caps after a change; undefined if none are left. */
+export function changedCaps(before: SpendCaps | undefined, change: ProjectUpdate["caps"]): SpendCaps | undefined {
+  if (change == null) return before
+  return Object.keys(change).length === 0 ? undefined : change
 }
 
 /** Reason why a member may not give a user a role. */

@@ -1,0 +1,116 @@
+import { type Command, Option } from "commander"
+import { fetched, type Schemas } from "../../client/client.ts"
+import type { Call, Commands } from "../command.ts"
+import { EXIT, Failure, usageError } from "../exit.ts"
+import { usdText } from "../table.ts"
+import { reportOf } from "./cost.ts"
+import { projectsOf } from "./login.ts"
+
+type Budget = Schemas["Budget"]
+type Caps = NonNullable<Schemas["ProjectRecord"]["caps"]>
+
+interface BudgetFlags {
+  monthly?: string
+  hourly?: string
+  vms?: string
+  onExceeded?: Caps["onExceeded"]
+  reserve?: Caps["reserve"]
+}
+
+/** Word that removes a cap. */
+const NONE = "none"
+
+/** `budget`: caps of the project, and of its organization and the installation. */
+export function addBudgetCommands(commands: Commands, program: Command): void {
+  const group = commands.group(program, "budget", "Show the budgets of the project, and set its caps.")
+  commands.add(group, {
+    usage: "show",
+    summary: "Show the caps that the project's jobs are under, and what is spent.",
+    examples: [["berth budget show", "of the project, its organization and the installation"]],
+    run: async (call) => {
+      const { budgets } = await reportOf(call)
+      if (budgets.length === 0 && !call.isForProgram) call.terminal.progress("The project is under no caps.")
+      await call.print(budgets, COLUMNS, ({ level }) => level)
+      return 0
+    },
+  })
+  commands.add<BudgetFlags>(group, {
+    usage: "set",
+    summary: "Set caps of the project.",
+    more: `For admins of the organization who are signed in. Caps that are not given stay; ${NONE} removes one.`,
+    examples: [
+      ["berth budget set --monthly 90", "jobs wait when $90 a month is spent or reserved"],
+      ["berth budget set --monthly 90 --on-exceeded cancel", "running jobs are cancelled too"],
+      ["berth budget set --monthly 90 --reserve strict", "the cap is never exceeded"],
+      ["berth budget set --hourly none", "remove a cap"],
+    ],
+    options: [
+      new Option("--monthly <usd>", "maximum spending in a calendar month (UTC), USD"),
+      new Option("--hourly <usd>", "maximum price of all VMs, USD per hour"),
+      new Option("--vms <number>", "maximum number of VMs at a time"),
+      new Option("--on-exceeded <action>", "action when the month's cap is spent").choices(["wait", "cancel"]),
+      new Option("--reserve <amount>", "amount that a live VM takes from the month's cap").choices([
+        "expected",
+        "strict",
+      ]),
+    ],
+    run: async (call) => {
+      const changes = changesOf(call)
+      const { context } = call.chosen()
+      if (context.project === undefined) throw usageError("Give --project: the context has none.")
+      const found = (await projectsOf(call.accounts())).find(({ id }) => id === context.project)
+      if (found === undefined) throw new Failure(EXIT.notFound, `You have no project ${context.project}.`)
+      const caps = definedOf({ ...found.caps, ...changes })
+      const path = { params: { path: { project_id: found.id } } }
+      const body = { displayName: found.displayName, caps }
+      const changed = await fetched(call.accounts().api.PATCH("/projects/{project_id}", { ...path, body }))
+      await call.printValue(changed.caps)
+      return 0
+    },
+  })
+}
+
+/** Returns the given caps; undefined for one to remove. @throws Failure if none is given, or one is no number */
+function changesOf({ options }: Call<BudgetFlags>): object {
+  const { monthly, hourly, vms, onExceeded, reserve } = options
+  const amounts = { maxMonthlyUsd: monthly, maxHourlyUsd: hourly, maxVms: vms }
+  const given = Object.entries({ ...amounts, onExceeded, reserve }).filter(([, value]) => value !== undefined)
+  if (given.length === 0) throw usageError("Give a cap to set, such as --monthly 90.")
+  return Object.fromEntries(given.map(([name, text = ""]) => [name, name in amounts ? amountOf(text) : text]))
+}
+
+function definedOf(caps: object): Caps {
+  return Object.fromEntries(Object.entries(caps).filter(([, value]) => value !== undefined))
+}
+
+function amountOf(text: string): number | undefined {
+  if (text === NONE) return undefined
+  const amount = Number(text)
+  if (text.trim() === "" || Number.isNaN(amount)) throw usageError(`"${text}" is no number; ${NONE} removes a cap.`)
+  return amount
+}
+
+const COLUMNS = [
+  { title: "LEVEL", cell: ({ level }: Budget) => level },
+  { title: "MONTH", cell: ({ max_monthly_usd: usd }: Budget) => amountText(usd), alignsRight: true },
+  { title: "SPENT", cell: ({ spent_usd }: Budget) => usdText(spent_usd), alignsRight: true },
+  { title: "RESERVED", cell: ({ reserved_usd }: Budget) => usdText(reserved_usd), alignsRight: true },
+  { title: "LEFT", cell: ({ left_usd }: Budget) => amountText(left_usd), alignsRight: true },
+  { title: "THEN", cell: ({ on_exceeded }: Budget) => on_exceeded },
+  { title: "RESERVES", cell: ({ reserve }: Budget) => reserve },
+  {
+    title: "USD/H",
+    cell: ({ hourly_usd, max_hourly_usd: most }: Budget) =>
+      `${usdText(hourly_usd)}${most === null ? "" : ` of ${usdText(most)}`}`,
+    alignsRight: true,
+  },
+  {
+    title: "VMS",
+    cell: ({ vms, max_vms: most }: Budget) => `${vms}${most === null ? "" : ` of ${most}`}`,
+    alignsRight: true,
+  },
+]
+
+function amountText(usd: number | null): string {
+  return usd === null ? "" : usdText(usd)
+}

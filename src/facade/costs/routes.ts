@@ -1,0 +1,208 @@
+import type { StoredCronJob } from "../../apis/cronjob.ts"
+import { quoted } from "../../apis/field-error.ts"
+import { isTerminal, type StoredJob } from "../../apis/job.ts"
+import { roundUsd } from "../../apis/money.ts"
+import { dayOf, monthOf } from "../../apis/statement.ts"
+import { named } from "../../http/json-schema.ts"
+import { invalidRequest } from "../../http/problem.ts"
+import { choice, type QueryParameter } from "../../http/query.ts"
+import { json, routesOf } from "../../http/route.ts"
+import type { Principal } from "../../identity/principal.ts"
+import type { CappedLevel } from "../../placement/caps.ts"
+import {
+  BY_CRON_JOB,
+  byLabel,
+  type CostSources,
+  cellsOf,
+  type Grouped,
+  groupedBy,
+  groupedByMonths,
+  isOfMonths,
+  type Period,
+  totalOf,
+  withRest,
+} from "./costs.ts"
+import { focusCsv } from "./focus.ts"
+import { budgetRecordOf, type CostReport, CostReportSchema } from "./schema.ts"
+
+export interface CostServices {
+  sourcesOf: (namespace: string) => CostSources
+  /** Returns the levels with caps that a namespace's project is under, with the spending. */
+  levelsOf: (namespace: string) => readonly CappedLevel[]
+  jobsIn: (namespace: string) => readonly StoredJob[]
+  cronJobsIn: (namespace: string) => readonly StoredCronJob[]
+  /** Returns the cost of a job so far, USD. */
+  costOfJob: (job: StoredJob) => number
+  now: () => Date
+}
+
+/** Largest number of rows. The rest is one row. */
+const MOST_ROWS = 1000
+
+const DAY = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$/
+
+/** Declares a parameter with a day. */
+function day(description: string): QueryParameter<string | undefined> {
+  return {
+    schema: { type: "string", pattern: `^$|${DAY.source}` },
+    description,
+    read: (query, name) => {
+      const text = query.one(name)
+      if (text === undefined || text === "") return undefined
+      const time = new Date(`${text}T00:00:00Z`)
+      if (DAY.test(text) && !Number.isNaN(time.getTime()) && dayOf(time) === text) return text
+      query.error(name, `must be a day (UTC), such as 2026-11-01, not ${quoted(text)}`)
+      return undefined
+    },
+  }
+}
+
+const GROUPS = ["day", "cloud", "provisioning", "job", "cronjob"] as const
+const GROUP_PATTERN = `^((${GROUPS.join("|")})|label:.{1,317})$`
+
+/** Property by which costs are grouped. */
+type Group = { by: (typeof GROUPS)[number] } | { by: "label"; key: string }
+
+const BY: QueryParameter<Group> = {
+  schema: { type: "string", pattern: GROUP_PATTERN, default: "day" },
+  description: `One of ${GROUPS.join(", ")}, or label: and a key, such as label:team.`,
+  read: (query, name) => {
+    const text = query.one(name) ?? "day"
+    const group = GROUPS.find((each) => each === text)
+    if (group !== undefined) return { by: group }
+    if (/^label:.+$/.test(text)) return { by: "label", key: text.slice(6) }
+    query.error(name, `must be one of ${GROUPS.join(", ")}, or label:<key>, not ${quoted(text)}`)
+    return { by: "day" }
+  },
+}
+
+const REPORT = named("CostReport", CostReportSchema, {
+  from: "2026-11-01",
+  to: "2026-12-01",
+  by: "cloud",
+  total_usd: 61.2,
+  rows: [
+    { key: "gcp", cost_usd: 42.7 },
+    { key: "aws", cost_usd: 18.5 },
+  ],
+  budgets: [
+    {
+      level: "project",
+      max_vms: null,
+      max_hourly_usd: null,
+      max_monthly_usd: 90,
+      on_exceeded: "wait",
+      reserve: "expected",
+      vms: 2,
+      hourly_usd: 1.2,
+      spent_usd: 61.2,
+      reserved_usd: 7.1,
+      left_usd: 21.7,
+    },
+  ],
+} satisfies CostReport)
+
+const route = routesOf<Principal, CostServices>({ tag: "costs" })
+
+export const costRoutes = [
+  route("GET /costs", {
+    id: "getCosts",
+    summary: "Get what the project's VMs cost, and the budgets that it is under.",
+    role: "viewer",
+    query: {
+      from: day("First day (UTC). Default: the first of this month."),
+      to: day("Day after the last one (UTC). Default: the first of the next month."),
+      by: BY,
+      format: choice(["json", "focus"], "json"),
+    },
+    responses: {
+      200: json(REPORT, "The costs. With format=focus: CSV in the columns of FOCUS 1.2.", {
+        otherMediaType: "text/csv",
+      }),
+    },
+    handle: ({ query, principal, req, res }, services) => {
+      const now = services.now()
+      const period = periodOf(query, now)
+      if (query.format === "json") return { body: reportOf(query.by, period, principal, { services, now }) }
+      const { id: projectId, organizationId, namespace } = principal.project
+      const cells = cellsOf(services.sourcesOf(namespace), period, now)
+      res.type("text/csv; charset=utf-8")
+      res.end(req.method === "HEAD" ? undefined : focusCsv(cells, { projectId, organizationId }))
+      return undefined
+    },
+  }),
+]
+
+/** @throws Problem 400 */
+function periodOf(query: { from: string | undefined; to: string | undefined }, now: Date): Period {
+  const from = query.from ?? `${monthOf(now)}-01`
+  const begin = new Date(`${from}T00:00:00Z`)
+  const next = new Date(Date.UTC(begin.getUTCFullYear(), begin.getUTCMonth() + 1, 1))
+  const to = query.to ?? dayOf(query.from === undefined ? next : new Date(Math.max(next.getTime(), nextMonthOf(now))))
+  if (from < to) return { from, to }
+  throw invalidRequest([{ pointer: "", detail: `from (${from}) must be before to (${to})` }], "The query")
+}
+
+function nextMonthOf(now: Date): number {
+  return Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 1)
+}
+
+function reportOf(
+  group: Group,
+  period: Period,
+  { project: { namespace } }: Principal,
+  { services, now }: { services: CostServices; now: Date },
+): CostReport {
+  const sources = services.sourcesOf(namespace)
+  const cells = cellsOf(sources, period, now)
+  const totalUsd = totalOf(cells)
+  const groupOf = (): Grouped => {
+    if (group.by === "day" || group.by === "cloud" || group.by === "provisioning") return groupedBy(cells, group.by)
+    if (group.by === "job")
+      return groupedByJob(services.jobsIn(namespace), period, { costOfJob: services.costOfJob, now })
+    requireMonths(group, period, now)
+    if (group.by === "label") return groupedByMonths(sources, period, byLabel(group.key), now)
+    const names = new Map(services.cronJobsIn(namespace).map(({ metadata }) => [metadata.uid, metadata.name]))
+    return new Map(
+      [...groupedByMonths(sources, period, BY_CRON_JOB, now)].map(([uid, usd]) => [names.get(uid ?? "") ?? uid, usd]),
+    )
+  }
+  const rows = [...withRest(largest(groupOf()), totalUsd)].map(([key, cost_usd]) => ({ key, cost_usd }))
+  return {
+    ...period,
+    by: group.by === "label" ? `label:${group.key}` : group.by,
+    total_usd: totalUsd,
+    rows: group.by === "day" ? rows.sort((a, b) => ((a.key ?? "") < (b.key ?? "") ? -1 : 1)) : rows,
+    budgets: services.levelsOf(namespace).map(budgetRecordOf),
+  }
+}
+
+/** Returns the largest groups, largest first. */
+function largest(groups: Grouped): Grouped {
+  return new Map([...groups].sort(([, a], [, b]) => b - a).slice(0, MOST_ROWS))
+}
+
+/** Statements keep labels and cronjobs by month. @throws Problem 400 */
+function requireMonths(group: Group, period: Period, now: Date): void {
+  if (isOfMonths(period, now)) return
+  const example = `from=${period.from.slice(0, 7)}-01`
+  const detail = `by=${group.by} needs whole months: from and to must be first days of months, such as ${example}`
+  throw invalidRequest([{ pointer: "", detail }], "The query")
+}
+
+/** Returns the costs of jobs that ended in the period, and of those that have not ended so far, if it reaches until now. */
+function groupedByJob(
+  jobs: readonly StoredJob[],
+  { from, to }: Period,
+  { costOfJob, now }: Pick<CostServices, "costOfJob"> & { now: Date },
+): Grouped {
+  const sums: Grouped = new Map()
+  for (const job of jobs) {
+    const { phase, completionTime = "" } = job.status ?? {}
+    const until = isTerminal(phase) ? completionTime : now.toISOString()
+    const isOf = until >= from && until < to
+    const usd = isOf ? costOfJob(job) : 0
+    if (usd > 0) sums.set(job.metadata.name, roundUsd(usd))
+  }
+  return sums
+}
