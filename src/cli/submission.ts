@@ -18,6 +18,7 @@ export interface JobFlags {
   spot?: boolean
   spotFirst?: boolean
   maxPrice?: string
+  maxCost?: string
   timeout?: string
   retries?: string
   env?: string[]
@@ -42,7 +43,7 @@ export interface JobInput {
 /** Returns the body of POST /jobs. Each flag replaces the field of the file. @throws Failure that names the flag */
 export function submissionOf({ flags, args, base, environmentLines = [], environment }: JobInput): JobSubmission {
   const image = flags.image ?? base?.image
-  if (image === undefined) throw usageError("A job needs an image: give --image IMAGE, or -f FILE.")
+  if (image === undefined) throw usageError(`A job needs an image: give --image ${args[0] ?? "IMAGE"}, or -f FILE.`)
   const env = {
     ...base?.env,
     ...pairs(environmentLines, environment, "--env-file"),
@@ -67,6 +68,7 @@ export function submissionOf({ flags, args, base, environmentLines = [], environ
     ...provisioningOf(flags),
     ...defined({
       maxHourlyPriceUsd: numberOf("--max-price", flags.maxPrice),
+      maxCostUsd: numberOf("--max-cost", flags.maxCost),
       timeoutSeconds: flags.timeout === undefined ? undefined : secondsOf("--timeout", flags.timeout),
       maxRetries: numberOf("--retries", flags.retries),
     }),
@@ -191,6 +193,7 @@ export function submissionLike(record: JobRecord): JobSubmission {
     tags: record.tags,
     ...present({
       maxHourlyPriceUsd: record.maxHourlyPriceUsd,
+      maxCostUsd: record.max_cost_usd,
       ttlSecondsAfterFinished: record.ttlSecondsAfterFinished,
     }),
   }
