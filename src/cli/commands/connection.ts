@@ -18,6 +18,8 @@ const SECRETS: Record<string, { field: string; name: string; besides: string[] }
   github: { field: "token", name: "Token", besides: ["username"] },
 }
 
+export const CONNECTION_TYPES: readonly string[] = Object.keys(SECRETS)
+
 /** Flags of fields that are no secrets, by the field. */
 const PLAIN: Record<string, [flag: string, text: string]> = {
   access_key_id: ["--access-key-id <id>", "id of the access key (aws, cloudflare)"],
@@ -172,8 +174,7 @@ function fieldsOf(flags: Flags): Flags {
  */
 async function secretOf(call: Call<{ fromFile?: string }>, type: string, fields?: Flags): Promise<Flags> {
   const secret = SECRETS[type]
-  if (secret === undefined)
-    throw usageError(`${type} is no type of connection: use ${Object.keys(SECRETS).join(", ")}.`)
+  if (secret === undefined) throw usageError(`${type} is no type of connection: use ${CONNECTION_TYPES.join(", ")}.`)
   const lacking = fields === undefined ? [] : secret.besides.filter((field) => !(field in fields))
   if (lacking.length > 0)
     throw usageError(
