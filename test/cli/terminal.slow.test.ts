@@ -255,7 +255,7 @@ describe("output", () => {
     watching.type("\u0003")
     const { code, output } = await watching.ended
     expect(code).toBe(130)
-    // The cursor goes up over the former list.
+    // The cursor moves up over the former list.
     expect(output.split("\u001b[?7lNo jobs.")[0]).toMatch(/\[\d+A$/)
   })
 
