@@ -11,6 +11,7 @@ import { JOBS } from "../src/facade/caches.ts"
 import { jobOf } from "../src/facade/jobs/submission.ts"
 import { inParallel } from "../src/runtime/in-parallel.ts"
 import { type BenchProject, type FacadeStack, startFacadeStack } from "./facade-stack.ts"
+import { usageOf } from "./program.ts"
 import { type BenchContext, type BenchResult, spreadOf, within } from "./result.ts"
 
 const CONCURRENCY = 32
@@ -39,7 +40,11 @@ export async function run(context: BenchContext): Promise<BenchResult> {
     const berth = commandOf(folder, stack, project)
     const lists: number[] = []
     for (let round = 0; round < ROUNDS; round++) lists.push(await secondsOf(() => berth("ps")))
+    const before = await cpuSecondsOf(stack)
     const cancelling = await secondsOf(() => berth("cancel", "--label", "part=yes", "--yes"))
+    // On a busy machine the duration says less than this.
+    const used = (await cpuSecondsOf(stack)) - before
+    context.report(`cancelling took ${used.toFixed(1)} s of CPU of façade, API server and etcd`)
     const { items } = await stack.client.list(JOBS, { namespace: project.name })
     const cancelled = items.filter(({ spec }) => spec.cancelled).length
     if (cancelled !== count * CANCELLED_SHARE)
@@ -56,6 +61,13 @@ export async function run(context: BenchContext): Promise<BenchResult> {
     await stack.stop()
     await rm(folder, { recursive: true, force: true })
   }
+}
+
+/** Returns the CPU time that façade, API server and etcd have used. */
+async function cpuSecondsOf({ facadePid, controlPlane }: FacadeStack): Promise<number> {
+  const { pids } = controlPlane
+  const usages = await Promise.all([facadePid, pids.etcd, pids["kube-apiserver"]].map(usageOf))
+  return usages.reduce((sum, { cpuSeconds }) => sum + cpuSeconds, 0)
 }
 
 /** Creates jobs as the façade does, without its rate. */

@@ -32,13 +32,19 @@ export interface IssuerOptions {
   port: number
   /** Folder of its signing key. */
   dataDir: string
+  /** Lifetime of access tokens, seconds. */
+  tokenSeconds?: number
 }
 
 /**
  * Starts an OpenID Connect server for one machine. It signs people in under the name that they type, without a
  * password. It listens on this machine only. In production an administrator configures the real issuer.
  */
-export async function startIssuer({ port, dataDir }: IssuerOptions): Promise<DevelopmentIssuer> {
+export async function startIssuer({
+  port,
+  dataDir,
+  tokenSeconds = TOKEN_SECONDS,
+}: IssuerOptions): Promise<DevelopmentIssuer> {
   // Imported here, because it is a development dependency: no production bundle has it.
   const library = await import("oidc-provider")
   const { createMemoryAdapter } = await import("oidc-provider/lib/adapters/memory_adapter.js")
@@ -54,7 +60,7 @@ export async function startIssuer({ port, dataDir }: IssuerOptions): Promise<Dev
   const interactions = { policy, url: (_: unknown, { uid }: { uid: string }) => `${SIGN_IN_PATH}${uid}` }
   // These options cover everything that the library would warn about: its warnings would mix with Berth's output.
   const adapter = createMemoryAdapter()
-  const provider = new library.default(issuer, { ...CONFIGURATION, adapter, jwks, interactions })
+  const provider = new library.default(issuer, { ...configurationOf(tokenSeconds), adapter, jwks, interactions })
   server.on("request", withSignIn(provider))
   return {
     issuer,
@@ -131,7 +137,7 @@ const DEVICE_FLOW = {
 }
 
 /** Makes access tokens JWTs for Berth only (RFC 9068). */
-const RESOURCE_INDICATORS = {
+const resourceIndicators = (tokenSeconds: number) => ({
   enabled: true,
   defaultResource: () => RESOURCE,
   useGrantedResource: () => true,
@@ -139,10 +145,10 @@ const RESOURCE_INDICATORS = {
     scope: SCOPE,
     audience: AUDIENCE,
     accessTokenFormat: "jwt",
-    accessTokenTTL: TOKEN_SECONDS,
+    accessTokenTTL: tokenSeconds,
     jwt: { sign: { alg: "ES256" } },
   }),
-}
+})
 
 /** A user who signs in consents to everything that the only client requests. */
 async function grantAll({ oidc }: OidcContext): Promise<unknown> {
@@ -153,7 +159,7 @@ async function grantAll({ oidc }: OidcContext): Promise<unknown> {
   return grant
 }
 
-const CONFIGURATION = {
+const configurationOf = (tokenSeconds: number) => ({
   clients: [
     {
       client_id: CLIENT_ID,
@@ -169,7 +175,7 @@ const CONFIGURATION = {
   features: {
     devInteractions: { enabled: false },
     deviceFlow: DEVICE_FLOW,
-    resourceIndicators: RESOURCE_INDICATORS,
+    resourceIndicators: resourceIndicators(tokenSeconds),
   },
   extraTokenClaims: (_context: unknown, { accountId }: { accountId?: string }) =>
     accountId === undefined ? {} : { email: emailOf(accountId) },
@@ -184,7 +190,7 @@ const CONFIGURATION = {
   renderError: (ctx: OidcContext, out: { error: string; error_description?: string }) =>
     render(ctx, faultPage(out.error_description ?? out.error)),
   ttl: {
-    AccessToken: TOKEN_SECONDS,
+    AccessToken: tokenSeconds,
     DeviceCode: SIGN_IN_SECONDS,
     Grant: RENEWAL_SECONDS,
     IdToken: TOKEN_SECONDS,
@@ -192,4 +198,4 @@ const CONFIGURATION = {
     RefreshToken: RENEWAL_SECONDS,
     Session: TOKEN_SECONDS,
   },
-}
+})

@@ -2,6 +2,7 @@ import { join } from "node:path"
 import { helmProgram } from "./chart/helm.ts"
 import { KUBECONFORM } from "./chart/kubeconform.ts"
 import { othersKinds } from "./chart/others-kinds.ts"
+import { oldestNode } from "./cli/oldest-node.ts"
 import { openApiTypeScript } from "./clients/openapi-typescript.ts"
 import { FAKE_GCS } from "./fake-gcs.ts"
 import { type GoProgram, goProgram } from "./go-program.ts"
@@ -39,6 +40,7 @@ export const TOOLS = {
   schemathesis: { prepare: schemathesisPrograms },
   "openapi-python-client": { prepare: openApiPythonClient },
   "openapi-typescript": { prepare: openApiTypeScript },
+  "the oldest Node.js": { prepare: oldestNode },
   helm: { prepare: helmProgram },
   kubeconform: { prepare: () => goProgram(KUBECONFORM) },
   "the CRDs of other projects": { prepare: othersKinds },

@@ -12,7 +12,7 @@ const FORMATS = ["table", "wide", "json", "yaml", "name"] as const
 export interface GlobalOptions {
   context?: string
   project?: string
-  output: (typeof FORMATS)[number]
+  output?: (typeof FORMATS)[number]
   json?: boolean
   quiet?: boolean
   verbose?: boolean
@@ -41,6 +41,8 @@ export interface Declaration<Options> {
   options?: readonly Option[]
   /** Exit code for a wrong command line. */
   usageExit?: number
+  /** Sentence after an error of the command line, besides the one about --help. */
+  usageHint?: string
   /** @returns the exit code; undefined for 0 */
   run: (call: Call<Options>) => Promise<number | undefined> | number | undefined
 }
@@ -55,7 +57,7 @@ export class Commands {
   }
 
   add<Options = object>(parent: Command, declaration: Declaration<Options>): void {
-    const { usage, summary, more, examples, options = [], usageExit = EXIT.usage, run } = declaration
+    const { usage, summary, more, examples, options = [], usageExit = EXIT.usage, usageHint, run } = declaration
     const command = parent
       .command(usage)
       .summary(summary)
@@ -63,6 +65,8 @@ export class Commands {
     for (const option of options) command.addOption(option)
     for (const option of globalOptions()) command.addOption(option)
     command.addHelpText("after", exampleText(examples))
+    const toHelp = `${pathOf(command)} --help lists the flags and examples.`
+    command.showHelpAfterError(usageHint === undefined ? toHelp : `${usageHint} ${toHelp}`)
     command.exitOverride((error) => {
       throw new Failure(error.exitCode === 0 ? 0 : usageExit, "")
     })
@@ -71,7 +75,7 @@ export class Commands {
         .slice(0, -2)
         .flat()
         .filter((arg) => arg !== undefined) as string[]
-      const call = new Call(this.#process, args, given.at(-2) as Options & GlobalOptions)
+      const call = new Call(this.#process, args, command.optsWithGlobals<Options & GlobalOptions>())
       this.exitCode = (await run(call)) ?? 0
     })
   }
@@ -79,29 +83,35 @@ export class Commands {
   /** Adds a command for programs, which the help does not show. */
   addHidden(parent: Command, usage: string, run: (call: Call<object>) => Promise<number>): void {
     parent.command(usage, { hidden: true }).action(async (args: string[]) => {
-      this.exitCode = await run(new Call(this.#process, args, { output: "table", quiet: true }))
+      this.exitCode = await run(new Call(this.#process, args, { quiet: true }))
     })
   }
 
   /** Adds a command that only has commands of its own, such as `context`. */
   group(parent: Command, name: string, summary: string): Command {
-    return parent
+    const group = parent
       .command(name)
       .summary(summary)
       .description(summary)
       .exitOverride((error) => {
         throw new Failure(error.exitCode === 0 ? 0 : EXIT.usage, "")
       })
+    return group.showHelpAfterError(`${pathOf(group)} --help lists the commands.`)
   }
 }
 
-function globalOptions(): Option[] {
+/** Returns a command as it is typed, such as `berth cron ls`. */
+function pathOf(command: Command): string {
+  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`
+}
+
+/** Returns the options that every command has. They may also come before the command. */
+export function globalOptions(): Option[] {
   return [
     new Option("--context <name>", "context to use, instead of the current one").helpGroup("Global options:"),
     new Option("--project <id>", "project to use, instead of the context's").helpGroup("Global options:"),
-    new Option("-o, --output <format>", "form of the result")
+    new Option("-o, --output <format>", "form of the result; default: table")
       .choices(FORMATS)
-      .default("table")
       .helpGroup("Global options:"),
     new Option("--json", "same as -o json: the records of the REST API, unchanged").helpGroup("Global options:"),
     new Option("--no-color", "no colors, as with the variable NO_COLOR").helpGroup("Global options:"),
@@ -149,9 +159,9 @@ export class Call<Options> {
     return this.#process.version
   }
 
-  get format(): GlobalOptions["output"] {
-    if (this.options.json === true) return "json"
-    return this.options.output === "table" && this.options.quiet === true ? "name" : this.options.output
+  get format(): (typeof FORMATS)[number] {
+    const { json, quiet, output = quiet === true ? "name" : "table" } = this.options
+    return json === true ? "json" : output
   }
 
   /** True if standard output is for a program. */
@@ -169,8 +179,14 @@ export class Call<Options> {
     return this.#clientOf(projectUrl(chosen.context), chosen)
   }
 
-  /** Returns a client of the operations on organizations and projects. */
+  /** Returns a client of the operations on organizations and projects. @throws Failure for an API key */
   accounts(chosen = this.chosen()): BerthClient {
+    const { url, key } = chosen.context
+    if (key !== undefined)
+      throw new Failure(
+        EXIT.forbidden,
+        `Organizations and projects are for people, and this credential is an API key of one project. Run berth login ${url}.`,
+      )
     return this.#clientOf(accountUrl(chosen.context), chosen)
   }
 
@@ -200,10 +216,11 @@ export class Call<Options> {
   async print<Row>(rows: readonly Row[], columns: readonly Column<Row>[], nameOf: (row: Row) => string): Promise<void> {
     if (this.isForProgram) return this.printValue(rows)
     if (this.format === "name") return this.terminal.write(rows.map((row) => `${nameOf(row)}\n`).join(""))
-    if (rows.length > 0) return this.terminal.line(tableOf(rows, this.#styled(columns), this.format === "wide"))
+    if (rows.length > 0) return this.terminal.line(tableOf(rows, this.styledColumns(columns), this.format === "wide"))
   }
 
-  #styled<Row>(columns: readonly Column<Row>[]): Column<Row>[] {
+  /** Returns the columns with titles in the style of all tables. */
+  styledColumns<Row>(columns: readonly Column<Row>[]): Column<Row>[] {
     return columns.map((column) => ({ ...column, title: this.terminal.styled("dim", column.title) }))
   }
 

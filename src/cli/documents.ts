@@ -124,6 +124,7 @@ export function differences(wanted: JobSubmission, record: Schemas["JobRecord"])
 const RENAMED: Record<string, keyof Schemas["JobRecord"]> = {
   maxRetries: "max_retries",
   timeoutSeconds: "timeout_seconds",
+  maxCostUsd: "max_cost_usd",
 }
 
 function recordedAs(field: string, record: Schemas["JobRecord"]): unknown {

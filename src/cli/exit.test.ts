@@ -1,7 +1,9 @@
+import { readFileSync } from "node:fs"
+import { join } from "node:path"
 import { expect, test } from "vitest"
 import type { JobRecord } from "../client/client.ts"
 import { ApiError, Unreachable } from "../client/errors.ts"
-import { exitOfJob, failureOf } from "./exit.ts"
+import { EXIT, exitOfJob, failureOf } from "./exit.ts"
 
 test.each<[JobRecord["status"], string | null, number | null, number]>([
   ["succeeded", "Succeeded", 0, 0],
@@ -10,6 +12,7 @@ test.each<[JobRecord["status"], string | null, number | null, number]>([
   ["failed", "ContainerFailed", 137, 137],
   ["failed", "ContainerFailed", 255, 255],
   ["failed", "DeadlineExceeded", 143, 124],
+  ["failed", "BudgetExceeded", 143, 124],
   ["failed", "NoOffer", null, 125],
   ["failed", "ImagePullFailed", null, 125],
   ["failed", "VMLost", null, 125],
@@ -35,6 +38,13 @@ test.each([
 
 test("an API that can't be reached ends with 75", () => {
   expect(failureOf(new Unreachable("no")).code).toBe(75)
+})
+
+test("the page about the command has each exit code in a table", () => {
+  const page = readFileSync(join(import.meta.dirname, "../../docs/cli.md"), "utf8")
+  const section = page.split("## Exit codes")[1]?.split("\n## ")[0] ?? ""
+  const documented = [...section.matchAll(/^\| (\d+) \|/gm)].map(([, code]) => Number(code))
+  expect(new Set(documented)).toEqual(new Set([0, ...Object.values(EXIT)]))
 })
 
 test("a failure shows each field of the problem, and when to try again", () => {

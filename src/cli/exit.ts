@@ -48,8 +48,10 @@ function failureOfApi(error: ApiError): Failure {
   const fields = error.errors.map(({ pointer, detail }) => `\n  ${pointer === "" ? "" : `${pointer}: `}${detail}`)
   const wait = error.retryAfterSeconds === undefined ? "" : ` Try again in ${Math.ceil(error.retryAfterSeconds)} s.`
   const request = error.status >= 500 && error.requestId !== undefined ? ` Request ${error.requestId}.` : ""
+  // The errors follow.
+  const message = fields.length === 0 ? error.message : error.message.replace(/: see errors\.$/, ":")
   const hint = error.status === 401 ? " Sign in again with `berth login`." : ""
-  return new Failure(exitOfStatus(error.status), `${error.message}${hint}${wait}${request}${fields.join("")}`)
+  return new Failure(exitOfStatus(error.status), `${message}${hint}${wait}${request}${fields.join("")}`)
 }
 
 /** Returns the exit code of a response's status. */

@@ -4,6 +4,15 @@ import { version } from "./version.ts"
 
 // Entry of the command `berth`. A single executable needs a file without top-level await.
 
+/** Oldest Node.js that the command runs on, as in the manifest of its package. */
+const OLDEST_NODE = [22, 12] as const
+
+const [major = 0, minor = 0] = process.versions.node.split(".").map(Number)
+if (major < OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor < OLDEST_NODE[1])) {
+  console.error(`berth: Node.js ${OLDEST_NODE.join(".")} or newer is needed, and this is ${process.versions.node}.`)
+  process.exit(EXIT.berth)
+}
+
 const stop = new AbortController()
 
 // A reader such as head may stop to read. What a person wants then is silence.

@@ -1,6 +1,6 @@
 import type { JobPlan, JobSubmission } from "../client/client.ts"
 import { EXIT } from "./exit.ts"
-import { type Column, gibText, tableOf, usdText } from "./table.ts"
+import { type Column, durationText, gibText, tableOf, usdText } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
 type Placement = JobPlan["placements"][number]
@@ -19,7 +19,11 @@ const COLUMNS: Column<[Placement, number]>[] = [
   { title: "BUY", cell: ([{ provisioning }]) => (provisioning === "spot" ? "spot" : "on demand"), isWide: true },
   { title: "ACCOUNT", cell: ([{ connection }]) => connection ?? "", isWide: true },
   { title: "PRICED", cell: ([{ price_date }]) => price_date ?? "", isWide: true },
-  { title: "USD/H", cell: ([{ hourly_price_usd }]) => hourly_price_usd.toFixed(4), alignsRight: true },
+  {
+    title: "USD/H",
+    cell: ([{ cost_breakdown }]) => cost_breakdown.total_usd_per_hour.toFixed(4),
+    alignsRight: true,
+  },
   { title: "TOTAL*", cell: ([{ estimated_cost_usd }]) => usdText(estimated_cost_usd).slice(1), alignsRight: true },
   { title: "", cell: ([, index]) => (index === 0 ? "← takes this" : "") },
 ]
@@ -28,9 +32,9 @@ const COLUMNS: Column<[Placement, number]>[] = [
 export function planText(plan: JobPlan, job: JobSubmission, terminal: Terminal, isWide = false): string {
   const all = plan.placements.map((placement, index): [Placement, number] => [placement, index])
   const rows = isWide ? all : all.slice(0, SHOWN_PLACEMENTS)
-  const notes = [verdictNote(plan, terminal), ...(rows.length === 0 ? [] : [costNote(plan, job)])]
   const table = rows.length === 0 ? [] : [indented(tableOf(rows, COLUMNS, isWide))]
-  return [...table, ...notes.flatMap((note) => (note === "" ? [] : [`  ${note}`]))].join("\n")
+  const notes = [verdictNote(plan, terminal), ...costNotes(plan, job)].filter((note) => note !== "")
+  return [...table, ...notes.map((note) => `  ${note}`)].join("\n")
 }
 
 function indented(text: string): string {
@@ -43,17 +47,29 @@ function verdictNote({ verdict, reason, message }: JobPlan, terminal: Terminal):
   return `${title} (${reason}): ${shown(message)}`
 }
 
-function costNote({ placements: [first] }: JobPlan, job: JobSubmission): string {
-  if (first === undefined) return ""
-  const hours = first.hourly_price_usd > 0 ? first.estimated_cost_usd / first.hourly_price_usd : 1
-  const expected = `* for the expected run time, about ${Math.max(0.1, Math.round(hours * 10) / 10)} h`
-  const cap =
-    job.timeoutSeconds == null
-      ? ""
-      : `; at most ${usdText((first.hourly_price_usd * job.timeoutSeconds) / 3600)} until the timeout`
-  const spot =
-    first.provisioning === "spot" || job.provisioning != null ? "" : ". --spot shows the prices of spot machines"
-  return `${expected}${cap}${spot}.`
+/** Returns what the prices include, and the limits of the cost on the first machine. */
+function costNotes({ placements: [first] }: JobPlan, job: JobSubmission): string[] {
+  if (first === undefined) return []
+  const { total_usd_per_hour: hourlyUsd, total_usd, traffic_usd } = first.cost_breakdown
+  const expectedSeconds = hourlyUsd > 0 ? Math.round(((total_usd - traffic_usd) / hourlyUsd) * 3600) : undefined
+  const expected = expectedSeconds === undefined ? "" : `${durationText(expectedSeconds)} expected, `
+  const isOnDemand = first.provisioning === "onDemand" && job.provisioning == null
+  const spot = isOnDemand ? ". --spot shows spot machines" : ""
+  return [`* ${expected}with disk and address${spot}.`, limitsOf(job, hourlyUsd).join(" ")]
+}
+
+/** Returns the sentences about the limits of a job's cost on a machine of this price. */
+function limitsOf({ maxCostUsd, timeoutSeconds }: JobSubmission, hourlyUsd: number): string[] {
+  const budget = maxCostUsd ?? undefined
+  const lasting = budget !== undefined && hourlyUsd > 0 ? ` (${durationText((budget / hourlyUsd) * 3600)} here)` : ""
+  const untilTimeout = ((timeoutSeconds ?? 0) * hourlyUsd) / 3600
+  return [
+    ...(budget === undefined ? [] : [`At most ${usdText(budget)}${lasting}.`]),
+    // The VM is also billed while it boots and ends.
+    ...(untilTimeout === 0
+      ? []
+      : [`A run until the timeout costs ${usdText(untilTimeout)}, and its boot a little more.`]),
+  ]
 }
 
 /** Returns the exit code of a plan that is not submitted. */

@@ -1,6 +1,6 @@
 import { Command } from "commander"
 import { type Credential, fetched } from "../client/client.ts"
-import { Commands, type Process } from "./command.ts"
+import { Commands, globalOptions, type Process } from "./command.ts"
 import { addAccountCommands } from "./commands/accounts.ts"
 import { addApplyCommand } from "./commands/apply.ts"
 import { addBudgetCommands } from "./commands/budget.ts"
@@ -15,6 +15,7 @@ import { addJobCommands } from "./commands/jobs.ts"
 import { addKeyCommands } from "./commands/keys.ts"
 import { addLoginCommand } from "./commands/login.ts"
 import { addOffersCommand } from "./commands/offers.ts"
+import { addPsCommand } from "./commands/ps.ts"
 import { addRunCommands } from "./commands/run.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
 import { EXIT, Failure, failureOf } from "./exit.ts"
@@ -31,7 +32,8 @@ export interface Invocation {
 
 /** Runs one command. Returns the exit code. All failures are reported on standard error. */
 export async function runCommand({ argv, environment, streams, signal, version }: Invocation): Promise<number> {
-  const hasColor = !environment["NO_COLOR"] && environment["TERM"] !== "dumb" && !argv.includes("--no-color")
+  const own = argv.includes("--") ? argv.slice(0, argv.indexOf("--")) : argv
+  const hasColor = !environment["NO_COLOR"] && environment["TERM"] !== "dumb" && !own.includes("--no-color")
   const terminal = new Terminal(streams, hasColor, signal)
   const config = new ConfigFile(environment)
   const process: Process = {
@@ -44,7 +46,7 @@ export async function runCommand({ argv, environment, streams, signal, version }
   }
   const commands = new Commands(process)
   try {
-    await programOf(commands, version, streams).parseAsync(argv, { from: "user" })
+    await programOf(commands, version, streams, terminal).parseAsync(argv, { from: "user" })
     return commands.exitCode
   } catch (error) {
     if (signal.aborted) return EXIT.interrupted
@@ -96,10 +98,14 @@ class Credentials {
 }
 
 /** Returns the command line of `berth`. */
-function programOf(commands: Commands, version: string, { stdout, stderr }: Streams): Command {
+function programOf(commands: Commands, version: string, { stdout, stderr }: Streams, terminal: Terminal): Command {
   const program = new Command("berth")
     // Commands take this over, so it comes before them.
-    .configureOutput({ writeOut: (text) => void stdout.write(text), writeErr: (text) => void stderr.write(text) })
+    .configureOutput({
+      writeOut: (text) => void stdout.write(text),
+      writeErr: (text) => void stderr.write(text),
+      outputError: (text, write) => write(text.replace(/^error: /, `${terminal.noted("red", "berth:")} `)),
+    })
     .description("Runs container jobs on the cheapest cloud VM that fits.")
     .version(version, "-V, --version")
     .enablePositionalOptions()
@@ -107,9 +113,12 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
     .exitOverride((error) => {
       throw new Failure(error.exitCode === 0 ? 0 : EXIT.usage, "")
     })
+    .showHelpAfterError("berth --help lists the commands.")
     .configureHelp({ showGlobalOptions: false })
     .addHelpText("after", FIRST_COMMANDS)
+  for (const option of globalOptions()) program.addOption(option)
   addRunCommands(commands, program)
+  addPsCommand(commands, program)
   addJobCommands(commands, program)
   addApplyCommand(commands, program)
   addOffersCommand(commands, program)

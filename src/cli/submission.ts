@@ -20,6 +20,7 @@ export interface JobFlags {
   fallbackAfter?: string
   maxPreemptions?: string
   maxPrice?: string
+  maxCost?: string
   timeout?: string
   grace?: string
   retries?: string
@@ -46,7 +47,7 @@ export interface JobInput {
 /** Returns the body of POST /jobs. Each flag replaces the field of the file. @throws Failure that names the flag */
 export function submissionOf({ flags, args, base, environmentLines = [], environment }: JobInput): JobSubmission {
   const image = flags.image ?? base?.image
-  if (image === undefined) throw usageError("A job needs an image: give --image IMAGE, or -f FILE.")
+  if (image === undefined) throw usageError(`A job needs an image: give --image ${args[0] ?? "IMAGE"}, or -f FILE.`)
   const env = {
     ...base?.env,
     ...pairs(environmentLines, environment, "--env-file"),
@@ -71,6 +72,7 @@ export function submissionOf({ flags, args, base, environmentLines = [], environ
     ...provisioningOf(flags),
     ...defined({
       maxHourlyPriceUsd: numberOf("--max-price", flags.maxPrice),
+      maxCostUsd: numberOf("--max-cost", flags.maxCost),
       timeoutSeconds: flags.timeout === undefined ? undefined : secondsOf("--timeout", flags.timeout),
       terminationGraceSeconds: flags.grace === undefined ? undefined : secondsOf("--grace", flags.grace),
       maxRetries: numberOf("--retries", flags.retries),

@@ -63,10 +63,12 @@ export function ageOf(time: string | null | undefined, now: Date): string {
   return time == null ? "" : durationText((now.getTime() - Date.parse(time)) / 1000)
 }
 
-/** Returns USD with as many digits as the amount needs: `$12.34`, `$0.0031`. */
+/** Returns USD with as many digits as the amount needs, and at least cents: `$12.34`, `$0.0031`, `$0.40`. */
 export function usdText(usd: number): string {
   if (usd === 0) return "$0"
-  return `$${usd >= 1 ? usd.toFixed(2) : usd.toPrecision(3).replace(/\.?0+$/, "")}`
+  const cents = usd.toFixed(2)
+  const exact = usd.toPrecision(3).replace(/0+$/, "")
+  return `$${usd >= 1 || exact.length < cents.length ? cents : exact}`
 }
 
 /** Returns the GiB of a size such as `16Gi`, with at most one digit behind the point. */

@@ -17,6 +17,8 @@ export class Terminal {
   readonly #streams: Streams
   readonly #signal: AbortSignal
   readonly #allowsColor: boolean
+  /** Rows of the last redraw. */
+  #drawnRows = 0
   /** False suppresses progress. */
   isVerbose = true
 
@@ -48,6 +50,14 @@ export class Terminal {
 
   line(text: string): Promise<void> {
     return this.write(`${text}\n`)
+  }
+
+  /** Shows a text in place of the one before. Lines that are too long are cut, so that each has one row. */
+  redraw(text: string): Promise<void> {
+    const up = this.#drawnRows === 0 ? "" : `\u001b[${this.#drawnRows}A`
+    const lines = text.split("\n")
+    this.#drawnRows = lines.length
+    return this.write(`\r${up}\u001b[?7l${lines.map((line) => `${line}\u001b[K\n`).join("")}\u001b[J\u001b[?7h`)
   }
 
   /** Reports what happens; not with --quiet. */

@@ -43,6 +43,7 @@ interface Parameter {
   name: string
   in: string
   required?: boolean
+  schema?: Json
 }
 
 const ROLES: unknown[] = [undefined, "viewer", "developer", "admin"]
@@ -57,6 +58,10 @@ function operationBreaks(name: string, before: Json, after: Json, documents: Doc
   const isHigher = ROLES.indexOf(after["x-required-role"]) > ROLES.indexOf(before["x-required-role"])
   const body = (operation: Json) => bodyOf(operation["requestBody"] as Json | undefined)
   const compared = new Comparison(documents)
+  for (const one of now) {
+    const schema = known.get(key(one))?.schema
+    if (schema !== undefined) compared.request(`${name} ${key(one)}`, schema, one.schema ?? {})
+  }
   compared.request(`${name} body`, body(before), body(after))
   for (const [status, response] of Object.entries(before["responses"] as Json)) {
     if (!status.startsWith("2")) continue
@@ -94,6 +99,10 @@ class Comparison {
       this.found.push(`${at}/${name} is required`)
     for (const value of old.enum ?? [])
       if (now.enum !== undefined && !now.enum.includes(value)) this.found.push(`${at}: the value ${value} is removed`)
+    const types = [now["type"] ?? []].flat()
+    for (const type of [old["type"] ?? []].flat())
+      if (types.length > 0 && !types.includes(type) && !(type === "integer" && types.includes("number")))
+        this.found.push(`${at}: the type ${type} is removed`)
     this.#parts(at, old, now, (...parts) => this.request(...parts))
   }
 
@@ -181,6 +190,20 @@ describe("a change that breaks clients is found", () => {
       "a field of a request that is required",
       (d) => Object.assign(schema(d, "JobSubmission"), { required: ["image", "name"] }),
       "POST /jobs body/name is required",
+    ],
+    [
+      "another type of a request's field",
+      (d) => Object.assign(at(schema(d, "JobSubmission"), "properties", "maxRetries"), { type: "string" }),
+      "POST /jobs body/maxRetries: the type integer is removed",
+    ],
+    [
+      "a removed value of a parameter",
+      (d) => {
+        const parameters = at(d, "paths", "/jobs", "get")["parameters"] as { name: string; schema: Json }[]
+        const status = parameters.find(({ name }) => name === "status")
+        ;(status?.schema["enum"] as string[]).splice(0, 1)
+      },
+      "GET /jobs query status: the value queued is removed",
     ],
     [
       "a higher role",

@@ -17,6 +17,10 @@ export interface Running {
   ended: Promise<Ended>
   /** Resolves when standard output contains the text. */
   printed: (text: string) => Promise<void>
+  /** Resolves when standard error contains the text. */
+  noted: (text: string) => Promise<void>
+  /** Standard error so far. */
+  err: () => string
   /** Ends it as Ctrl-C does. */
   interrupt: () => void
 }
@@ -45,16 +49,19 @@ export function start(argv: readonly string[], environment: Environment, input =
     signal: stop.signal,
     version: "0.0.0",
   }).then((code) => ({ code, ...said }))
+  const saidIn = (name: keyof typeof said) => (text: string) => {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const look = () => void (said[name].includes(text) && resolve())
+    listeners.add(look)
+    look()
+    ended.then(({ out, err }) => reject(new Error(`ended without ${text}: ${out}${err}`)), reject)
+    return promise.finally(() => listeners.delete(look))
+  }
   return {
     ended,
-    printed: (text) => {
-      const { promise, resolve, reject } = Promise.withResolvers<void>()
-      const look = () => void (said.out.includes(text) && resolve())
-      listeners.add(look)
-      look()
-      ended.then(({ out, err }) => reject(new Error(`ended without ${text}: ${out}${err}`)), reject)
-      return promise.finally(() => listeners.delete(look))
-    },
+    printed: saidIn("out"),
+    noted: saidIn("err"),
+    err: () => said.err,
     interrupt: () => stop.abort(),
   }
 }

@@ -210,6 +210,37 @@ describe("ps, show, logs, wait and cancel", () => {
     expect((await berth("ps", "-a", "--tag", "ps", "--limit", "1")).err).toContain("1 of 2 jobs; --limit 0 shows all.")
   })
 
+  it("ps -w shows each change, ends included, and reads the list once", async () => {
+    const lists = () => proxy.requests.filter((line) => line.startsWith("GET /1/jobs?")).length
+    await makeJob({ name: "watched-1", tags: ["watched"] })
+    const before = lists()
+    const watching = start(["ps", "-w", "--tag", "watched"], environment())
+    await watching.printed("watched-1")
+    await makeJob({ name: "watched-2", tags: ["watched"] })
+    await makeJob({ name: "not-watched" })
+    await watching.printed("watched-2")
+    await setStatus(fixture, "watched-1", { ...ended, phase: "failed", reason: "ContainerFailed", exitCode: 3 })
+    await watching.printed("exit code 3")
+    watching.interrupt()
+    const { code, out } = await watching.ended
+    expect([code, out]).toEqual([130, expect.not.stringContaining("not-watched")])
+    // One for each status, at the beginning and after the reset of a new stream.
+    expect(lists() - before).toBeLessThanOrEqual(6)
+  })
+
+  it.each([404, 429])("ps -w and wait work with an API that answers %d for its stream of events", async (status) => {
+    const { name } = await makeJob({ tags: [`polled-${status}`] })
+    for (let count = 0; count < 20; count++) proxy.next("GET /1/events", { status, headers: { "retry-after": "3600" } })
+    const watching = start(["ps", "-w", "--tag", `polled-${status}`], environment())
+    await watching.printed(name)
+    const waiting = start(["wait", name], environment())
+    await setStatus(fixture, name, ended)
+    expect(await waiting.ended).toMatchObject({ code: 0, out: `${name} succeeded\n` })
+    watching.interrupt()
+    expect((await watching.ended).code).toBe(130)
+    proxy.forget()
+  })
+
   it("show prints the story, without control characters of others", async () => {
     const { name } = await makeJob({ labels: { evil: "\u001b[2J" } })
     const { code, out } = await berth("show", name)
@@ -345,6 +376,54 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
     const { code, err } = await berthWith("image: ''\nmaxRetries: -1\n", "apply", "-f", "-")
     expect(code).toBe(2)
     expect(err).toMatch(/\/image: .*\n {2}\/maxRetries: /)
+  })
+})
+
+describe("what no command may do", () => {
+  it.each([
+    ["run", "--image", "a", "--detach"],
+    ["rerun", "asks", "--detach"],
+    ["cancel", "--tag", "asks"],
+    ["cron", "rm", "any"],
+    ["connection", "rm", "any"],
+    ["connection", "add", "aws", "any", "--access-key-id", "AKIA0"],
+    ["key", "rm", "asks"],
+  ])("ask without a terminal: %s %s", async (...argv) => {
+    const { client, namespace } = fixture
+    if (argv[0] !== "run") await berth("run", "--image", "a", "--name", "asks", "--tag", "asks", "-d", "-y")
+    if (argv[0] === "key") await makeKey(client, namespace, "viewer", { name: "asks" })
+    const { code, out, err } = await run(argv, environment(fixture.keys.admin))
+    expect([code, out]).toEqual([2, ""])
+    expect(err).toMatch(/there is no terminal to ask: give --/i)
+  })
+
+  it("print a secret, or send it anywhere but to its operation", async () => {
+    const secret = "hunter2hunter2"
+    const add = ["connection", "add", "aws", "silent", "--access-key-id", "AKIA0", "--from-file", "-", "-v", "--json"]
+    const outputs = [
+      await run(add, environment(fixture.keys.admin), secret),
+      await run(
+        ["connection", "rotate", "silent", "--access-key-id", "AKIA1", "--from-file", "-"],
+        environment(fixture.keys.admin),
+        secret,
+      ),
+      await run(["connection", "ls", "-o", "yaml"], environment(fixture.keys.admin)),
+    ]
+    expect(outputs.map(({ code }) => code)).toEqual([0, 0, 0])
+    for (const { out, err } of outputs) expect(out + err).not.toContain(secret)
+    expect(proxy.requests.join()).not.toContain(secret)
+  })
+
+  it("print a time without its zone", async () => {
+    const cron = "name: zoned\ncron_spec: '0 3 * * *'\njob_definition: { image: a }\n"
+    await berthWith(cron, "apply", "-f", "-")
+    const { name } = await makeJob()
+    await setStatus(fixture, name, ended)
+    const commands = [["show", name], ["cron", "ls"], ["cron", "show", "zoned"], ["cron", "next", "zoned"], ["check"]]
+    const outputs = await Promise.all(commands.map((argv) => run(argv, environment(fixture.keys.admin))))
+    const times = outputs.flatMap(({ out, err }) => `${out}${err}`.match(/\d\d:\d\d(:\d\d)?(\.\d+)?\S?/g) ?? [])
+    expect(times.length).toBeGreaterThan(8)
+    for (const time of times) expect(time).toMatch(/Z$/)
   })
 })
 

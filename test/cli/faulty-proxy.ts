@@ -18,6 +18,8 @@ export interface FaultyProxy {
   keys: string[]
   /** Faults of the next requests whose `METHOD path` contains the text. */
   next: (text: string, ...faults: Fault[]) => void
+  /** Plans no faults any more. */
+  forget: () => void
   close: () => Promise<void>
 }
 
@@ -41,6 +43,7 @@ export async function startFaultyProxy(port: () => number): Promise<FaultyProxy>
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     requests,
     keys,
+    forget: () => void planned.splice(0),
     next: (text, ...faults) => void planned.push(...faults.map((fault) => ({ text, fault }))),
     close: async () => {
       server.closeAllConnections()

@@ -1,13 +1,15 @@
-import { execFile, spawn } from "node:child_process"
+import { execFile, spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
-import { chmod, mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises"
+import { chmod, mkdir, mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { bundleCli } from "../../scripts/bundle.ts"
 import { Program } from "../e2e/program.ts"
+import { missingTool, needing } from "../needing.ts"
 import { Browser } from "../sign-in.ts"
+import { oldestNode } from "./oldest-node.ts"
 import { onTerminal } from "./pty.ts"
 
 /** The packaged command as a process, against everything on one machine: jobs really run. */
@@ -16,6 +18,14 @@ let folder: string
 let stack: Program
 let berth: string
 let variables: Record<string, string>
+let tarball: string
+const oldestNeeded = needing(missingTool("the oldest Node.js"))
+const zshNeeded = needing(missingShell("zsh"))
+const fishNeeded = needing(missingShell("fish"))
+
+function missingShell(name: string): string | undefined {
+  return spawnSync(name, ["--version"]).status === 0 ? undefined : `${name} is missing (Debian's package ${name})`
+}
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "berth-cli-"))
@@ -39,8 +49,9 @@ async function packAndInstall(): Promise<void> {
   await bundleCli(join(folder, "package"))
   const npm = (...args: string[]) => promisify(execFile)("npm", args, { cwd: folder })
   const { stdout } = await npm("pack", "--silent", "./package", "--pack-destination", folder)
+  tarball = join(folder, stdout.trim())
   await writeFile(join(folder, "package.json"), "{}")
-  await npm("install", "--silent", "--offline", "--no-audit", "--no-fund", join(folder, stdout.trim()))
+  await npm("install", "--silent", "--offline", "--no-audit", "--no-fund", tarball)
   berth = `${process.execPath} ${join(folder, "node_modules", "@berth-dev", "cli", "berth.mjs")}`
 }
 
@@ -94,11 +105,18 @@ describe("the package", () => {
     const names = (text: string) => [...text.matchAll(/^ {2}([a-z]+) .*$/gm)].map(([, name = ""]) => name)
     const commandsIn = (help: string) =>
       names(help.split("Commands:\n")[1]?.split("\n\n")[0] ?? "").filter((name) => name !== "help")
+    /** Returns the flags that examples use and the command lacks. */
+    const flagsOfExamples = (help: string) => {
+      const [options = "", examples = ""] = help.split("Examples:\n")
+      const own = [...examples.matchAll(/^ {2}(.*?) {2}/gm)].map(([, line = ""]) => line.split(" -- ")[0] ?? "")
+      expect(own.length).toBeGreaterThan(0)
+      return own.flatMap((line) => line.match(/ --?[a-z][-a-z]*/g) ?? []).filter((flag) => !options.includes(flag))
+    }
     const look = async (path: string): Promise<string[]> => {
       const { code, out } = await shell(`berth ${path} --help`)
       expect(code, path).toBe(0)
       const inner = commandsIn(out)
-      if (inner.length === 0) expect(out, path).toContain("Examples:\n  ")
+      if (inner.length === 0) expect(flagsOfExamples(out), path).toEqual([])
       return (await Promise.all(inner.map((name) => look(`${path} ${name}`)))).flat().concat(inner)
     }
     const { out } = await shell("berth --help")
@@ -106,6 +124,56 @@ describe("the package", () => {
     expect(found).toEqual(
       expect.arrayContaining(["run", "plan", "apply", "ps", "offers", "check", "pause", "rotate", "use"]),
     )
+  })
+})
+
+oldestNeeded.describe("the package on the oldest Node.js that it names", () => {
+  const onOldest = async (command: string): Promise<Ended> => {
+    const node = await oldestNode()
+    // npx as npm has it, and no other node in the PATH.
+    return shell(command, { ...variables, PATH: `${dirname(node)}:/usr/local/bin:/usr/bin:/bin` })
+  }
+
+  oldestNeeded.it("runs a job to its end, by npx from the tarball", async () => {
+    const { code, out, err } = await onOldest(
+      `node --version && npx --yes --offline --package ${tarball} berth${RUN.slice("berth".length)} -y -- -c 'echo Ahoy; exit 9'`,
+    )
+    expect([code, out], err).toEqual([9, "v22.12.0\nAhoy\n"])
+  })
+})
+
+describe("the network", () => {
+  it("is used for the API only: for no cloud, no Kubernetes API and no telemetry", async () => {
+    const log = join(folder, "connections")
+    const preload = join(folder, "preload.mjs")
+    // Each connection of the process is created by this function.
+    await writeFile(
+      preload,
+      `import { subscribe } from "node:diagnostics_channel"
+       import { appendFileSync } from "node:fs"
+       subscribe("net.client.socket", ({ socket }) =>
+         socket.once("connectionAttempt", (ip, port) => appendFileSync(process.env.CONNECTIONS, ip + ":" + port + "\\n")))`,
+    )
+    const environment = {
+      ...variables,
+      NODE_OPTIONS: `--import=${preload}`,
+      CONNECTIONS: log,
+      AWS_ACCESS_KEY_ID: "AKIA0",
+      AWS_SECRET_ACCESS_KEY: "x",
+      AWS_REGION: "eu-west-1",
+      GOOGLE_CLOUD_PROJECT: "acme",
+    }
+    const commands = [
+      `${RUN} --yes --name alone -- -c true`,
+      ...["ps -a", "show alone", "logs alone", "check", "offers --gpu L4", "connection ls", "key ls", "cron ls"],
+      ...["discover buckets", "version", "completion bash", "context ls"],
+    ]
+    for (const command of commands) {
+      const { code, err } = await shell(command.startsWith("berth ") ? command : `berth ${command}`, environment)
+      expect(code, `${command}: ${err}`).toBe(0)
+    }
+    const reached = new Set((await readFile(log, "utf8")).trim().split("\n"))
+    expect(reached).toEqual(new Set([new URL(variables["BERTH_URL"] ?? "").host]))
   })
 })
 
@@ -176,6 +244,19 @@ describe("output", () => {
     expect(await hasColors("", { NO_COLOR: "1" })).toBe(false)
     expect(await hasColors("", { TERM: "dumb" })).toBe(false)
     expect(await hasColors("--no-color")).toBe(false)
+  })
+
+  it("ps -w draws the list in place, until Ctrl-C", async () => {
+    await shell(`${RUN} --detach --yes -q --name drawn -- -c 'sleep 600'`)
+    const watching = terminal("berth ps -w --no-color")
+    await watching.shows("drawn")
+    await shell("berth cancel drawn")
+    await watching.shows("No jobs.")
+    watching.type("\u0003")
+    const { code, output } = await watching.ended
+    expect(code).toBe(130)
+    // The cursor moves up over the former list.
+    expect(output.split("\u001b[?7lNo jobs.")[0]).toMatch(/\[\d+A$/)
   })
 
   it("is quiet when the reader of a pipe stops", async () => {
@@ -254,8 +335,49 @@ describe("sign-in", () => {
 })
 
 describe("completion", () => {
-  it.each(["bash", "zsh", "fish"])("prints a script for %s", async (name) => {
-    expect((await shell(`berth completion ${name}`)).out).toContain("__complete")
+  // Generated names never begin like this one.
+  beforeAll(async () => {
+    await shell(`${RUN} --detach --yes --name qq-completed -- -c true`)
+  })
+
+  /** Makes a folder with the program \`berth\`, for shells that look for it. */
+  const withProgram = async (): Promise<Record<string, string>> => {
+    const programs = join(folder, "bin")
+    await mkdir(programs, { recursive: true })
+    await writeFile(join(programs, "berth"), `#!/bin/sh\nexec ${berth} "$@"\n`, { mode: 0o755 })
+    return { ...variables, HOME: folder, PATH: `${programs}:${process.env["PATH"]}` }
+  }
+
+  fishNeeded.it("fish completes commands, flags and the names of jobs", async () => {
+    const env = { ...process.env, ...(await withProgram()) }
+    const complete = async (line: string) => {
+      const script = `berth completion fish | source; complete -C '${line}'`
+      const { stdout } = await promisify(execFile)("fish", ["--no-config", "-c", script], { env })
+      return stdout.trim().split("\n")
+    }
+    expect(await complete("berth con")).toEqual(["connection", "context"])
+    expect(await complete("berth ps --status ru")).toEqual(["running"])
+    expect(await complete("berth show qq")).toEqual(["qq-completed"])
+    expect(await complete("berth connection add az")).toEqual(["azure"])
+  })
+
+  zshNeeded.it("zsh completes commands, flags and the names of jobs", async () => {
+    const session = onTerminal("zsh -f -i", await withProgram())
+    // The line editor is ready: what is typed before may be lost.
+    await session.shows("\u001b[?2004h")
+    session.type("autoload -U compinit; compinit -u -d /dev/null; source <(berth completion zsh); echo rea''dy\n")
+    await session.shows("ready\r\n")
+    for (const [typed, shown] of [
+      ["berth offe\t", "berth offers"],
+      ["berth ps --status ru\t", "berth ps --status running"],
+      ["berth show qq\t", "berth show qq-completed"],
+    ] as const) {
+      session.type(typed)
+      await session.shows(shown)
+      session.type("\u0015")
+    }
+    session.type("exit\n")
+    expect((await session.ended).code).toBe(0)
   })
 
   it("bash completes commands, flags and the names of jobs", async () => {
@@ -268,7 +390,7 @@ describe("completion", () => {
     expect(await complete("berth", "con")).toEqual(["context", "connection"])
     expect(await complete("berth", "cron", "pa")).toEqual(["pause"])
     expect(await complete("berth", "run", "--spot")).toEqual(["--spot", "--spot-first"])
-    expect(await complete("berth", "show", "sho")).toEqual(["shown"])
+    expect(await complete("berth", "show", "qq")).toEqual(["qq-completed"])
     expect(await complete("berth", "ps", "--status", "ru")).toEqual(["running"])
   })
 })

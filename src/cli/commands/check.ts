@@ -19,11 +19,16 @@ const CLOCK_LIMIT_SECONDS = 30
 /** A credential that ends within this time is reported, seconds. */
 const ENDS_SOON_SECONDS = 7 * 86_400
 
+/** Clouds whose prices are known. */
+const CLOUDS = ["aws", "gcp", "azure"] as const
+/** Age at which prices are reported, seconds. Installations read the clouds' prices daily, if they may. */
+const OLD_PRICES_SECONDS = 90 * 86_400
+
 /** `check`: finds out why nothing works. */
 export function addCheckCommand(commands: Commands, program: Command): void {
   commands.add(program, {
     usage: "check",
-    summary: "Check the address, the credential, the connections and recent failures.",
+    summary: "Check the address, the credential, the connections, the prices and recent failures.",
     more: "Exit code 1: something is bad, and its line says what to do.",
     examples: [["berth check", "when something does not work"]],
     run: async (call) => {
@@ -73,8 +78,11 @@ async function* findingsOf(call: Call<unknown>): AsyncGenerator<Finding> {
     yield { check: "credential", state: "bad", text: failureOf(error).message }
     return
   }
-  yield* connectionFindings(call)
-  yield await queueFinding(call)
+  const connections = await connectionsOf(call)
+  yield* connectionFindings(connections)
+  for (const cloud of CLOUDS.filter((one) => connections.some(({ type }) => type === one)))
+    yield await priceFinding(call, cloud)
+  yield* jobFindings(call)
 }
 
 function clockFinding(date: Date | undefined): Finding {
@@ -111,8 +119,7 @@ function* callerFindings({
   }
 }
 
-async function* connectionFindings(call: Call<unknown>): AsyncGenerator<Finding> {
-  const connections = await connectionsOf(call)
+function* connectionFindings(connections: Awaited<ReturnType<typeof connectionsOf>>): Generator<Finding> {
   const check = "connections"
   if (connections.length === 0)
     yield { check, state: "warning", text: "There is none: jobs for a cloud wait. berth connection add" }
@@ -125,8 +132,20 @@ async function* connectionFindings(call: Call<unknown>): AsyncGenerator<Finding>
   }
 }
 
-/** Returns the state of the newest jobs that wait or have failed. */
-async function queueFinding(call: Call<unknown>): Promise<Finding> {
+/** Returns the age of a cloud's prices. */
+async function priceFinding(call: Call<unknown>, cloud: (typeof CLOUDS)[number]): Promise<Finding> {
+  const check = "prices"
+  const query = { cloud: [cloud], limit: 1 }
+  const { offers } = await fetched(call.client().api.GET("/offers", { params: { query } }))
+  const date = offers[0]?.price_date ?? undefined
+  if (date === undefined) return { check, state: "good", text: `The prices of ${cloud} are this installation's own.` }
+  const seconds = (Date.now() - Date.parse(date)) / 1000
+  const state = seconds > OLD_PRICES_SECONDS ? "warning" : "good"
+  return { check, state, text: `The prices of ${cloud} are of ${date}, ${durationText(seconds)} old.` }
+}
+
+/** Yields the state of the newest jobs that wait or have failed, and the last rejection of a cloud. */
+async function* jobFindings(call: Call<unknown>): AsyncGenerator<Finding> {
   const { api } = call.client()
   const list = (status: "queued" | "failed") => fetched(api.GET("/jobs", { params: { query: { status, limit: 1 } } }))
   const [queued, failed] = await Promise.all([list("queued"), list("failed")])
@@ -138,5 +157,14 @@ async function queueFinding(call: Call<unknown>): Promise<Finding> {
       : `${queued.total} wait; ${waiting.name}: ${waiting.message ?? waiting.reason ?? "no reason yet"}`,
     last === undefined ? "none failed" : `the last that failed: ${last.name} (${last.reason})`,
   ]
-  return { check: "jobs", state: waiting?.message == null ? "good" : "warning", text: parts.join("; ") }
+  yield { check: "jobs", state: waiting?.message == null ? "good" : "warning", text: parts.join("; ") }
+  for (const job of [waiting, last]) {
+    if (job === undefined) continue
+    const path = { params: { path: { id: job.id } } }
+    const { timeline } = await fetched(api.GET("/jobs/{id}/timeline", path))
+    const refusal = timeline.findLast(({ type }) => type === "Refused" || type === "Unanswered")
+    if (refusal === undefined) continue
+    yield { check: "rejections", state: "warning", text: `${job.name}, ${refusal.at}: ${refusal.message}` }
+    return
+  }
 }

@@ -1,8 +1,11 @@
-import type { Command } from "commander"
+import type { Command, Option } from "commander"
 import { fetched } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
+import { CONNECTION_TYPES } from "./connection.ts"
+import { projectsOf } from "./login.ts"
 
+/** Scripts that ask `berth __complete`. Without an answer they complete files, as after --file. */
 const SCRIPTS: Record<string, string> = {
   bash: `_berth() {
   local IFS=$'\\n'
@@ -13,8 +16,8 @@ complete -o default -F _berth berth
   zsh: `#compdef berth
 _berth() {
   local -a found
-  found=("\${(@f)$(berth __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)}")
-  compadd -a found
+  found=(\${(f)"$(berth __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)"})
+  if (( $#found )); then compadd -a found; else _files; fi
 }
 compdef _berth berth
 `,
@@ -23,6 +26,7 @@ compdef _berth berth
   berth __complete -- $words[2..] 2>/dev/null
 end
 complete -c berth -f -a '(__berth_complete)'
+complete -c berth -F -n '__fish_prev_arg_in -f --file --env-file --from-file'
 `,
 }
 
@@ -64,42 +68,72 @@ async function candidatesOf(
   program: Command,
   words: readonly string[],
   last: string,
-): Promise<string[]> {
-  let command = program
-  for (const word of words) command = command.commands.find((one) => one.name() === word) ?? command
+): Promise<readonly string[]> {
+  // What follows is the container's.
+  if (words.includes("--")) return []
+  let [command, at] = [program, 0]
+  for (const [index, word] of words.entries()) {
+    const inner = command.commands.find((one) => one.name() === word)
+    if (inner !== undefined) [command, at] = [inner, index + 1]
+  }
+  const option = optionOf(command, words.at(-1) ?? "")
+  if (option?.required === true) return option.argChoices ?? valuesOf(call, option.long ?? "")
   if (last.startsWith("-"))
     return command.options.flatMap(({ long, short }) => [long, short].filter((flag) => flag != null))
-  const before = words.at(-1) ?? ""
-  const option = command.options.find(({ long, short }) => long === before || short === before)
-  if (option?.argChoices !== undefined) return option.argChoices
-  if (option?.long === "--context") return contextNames(call)
   if (command.commands.length > 0)
     return command.commands.map((one) => one.name()).filter((name) => !name.startsWith("_"))
-  return namesFor(call, command)
+  const { registeredArguments: args } = command
+  const index = argumentsIn(command, words.slice(at))
+  const argument = args[index] ?? (args.at(-1)?.variadic === true ? args.at(-1) : undefined)
+  return argument === undefined ? [] : namesFor(call, command.parent?.name() ?? "", argument.name())
 }
 
-function contextNames({ config }: Call<unknown>): string[] {
-  return Object.keys(config.read().contexts)
+function optionOf(command: Command, word: string): Option | undefined {
+  return command.options.find(({ long, short }) => long === word || short === word)
 }
 
-/** Returns the names of the objects that a command takes. Without an answer in time, there are none. */
-async function namesFor(call: Call<unknown>, command: Command): Promise<string[]> {
-  const { parent } = command
-  const signal = AbortSignal.timeout(PATIENCE_MS)
+/** Returns the number of arguments among words, without flags and their values. */
+function argumentsIn(command: Command, words: readonly string[]): number {
+  const isValue = (index: number) => optionOf(command, words[index - 1] ?? "")?.required === true
+  return words.filter((word, index) => !word.startsWith("-") && !isValue(index)).length
+}
+
+/** Returns the values of a flag. */
+async function valuesOf(call: Call<unknown>, flag: string): Promise<readonly string[]> {
+  if (flag === "--context") return Object.keys(call.config.read().contexts)
+  if (flag === "--connection") return namesFor(call, "connection", "name")
+  return flag === "--cloud" ? ["aws", "gcp", "azure"] : []
+}
+
+/** Returns the names that an argument may have. Without an answer in time, there are none. */
+async function namesFor(call: Call<unknown>, group: string, argument: string): Promise<readonly string[]> {
+  const read = READERS[argument === "name" ? group : argument]
   try {
-    if (parent?.name() === "context") return contextNames(call)
-    const { api } = call.client()
-    const named = <Item extends { name: string }>(items: readonly Item[]) => items.map(({ name }) => name)
-    if (parent?.name() === "cron") return named((await fetched(api.GET("/cronjobs", { signal }))).cronjobs)
-    if (parent?.name() === "key") return named((await fetched(api.GET("/keys", { signal }))).keys)
-    if (parent?.name() === "connection") {
-      const list = await fetched(api.GET("/connections", { signal }))
-      return named(Array.isArray(list) ? list : list.connections)
-    }
-    if (!command.registeredArguments.some((argument) => argument.name() === "job")) return []
-    return named((await fetched(api.GET("/jobs", { params: { query: { limit: MOST_NAMES } }, signal }))).jobs)
+    return (await read?.(call, AbortSignal.timeout(PATIENCE_MS))) ?? []
   } catch {
     // A completion that fails shows nothing: the command itself reports the reason.
     return []
   }
+}
+
+const named = (items: readonly { name: string }[]) => items.map(({ name }) => name)
+
+/** Functions that read names, by the name of an argument, or by the group of commands for an argument `name`. */
+const READERS: Record<string, (call: Call<unknown>, signal: AbortSignal) => Promise<readonly string[]>> = {
+  job: async (call, signal) => {
+    const params = { query: { limit: MOST_NAMES } }
+    return named((await fetched(call.client().api.GET("/jobs", { params, signal }))).jobs)
+  },
+  cron: async (call, signal) => named((await fetched(call.client().api.GET("/cronjobs", { signal }))).cronjobs),
+  key: async (call, signal) => named((await fetched(call.client().api.GET("/keys", { signal }))).keys),
+  connection: async (call, signal) => {
+    const list = await fetched(call.client().api.GET("/connections", { signal }))
+    return named(Array.isArray(list) ? list : list.connections)
+  },
+  context: async ({ config }) => Object.keys(config.read().contexts),
+  type: async () => CONNECTION_TYPES,
+  shell: async () => Object.keys(SCRIPTS),
+  project: async (call) => (await projectsOf(call.accounts())).map(({ id }) => id),
+  org: async (call, signal) =>
+    (await fetched(call.accounts().api.GET("/organizations", { signal }))).organizations.map(({ id }) => id),
 }

@@ -8,15 +8,17 @@ import { confirmed } from "./cron.ts"
 
 type Connection = Schemas["ConnectionRecord"]
 
-/** Field of a connection that holds a secret, for each type that can have one. */
-const SECRETS: Record<string, { field: string; name: string }> = {
-  aws: { field: "secret_access_key", name: "Secret access key" },
-  gcp: { field: "keyfile_json", name: "Key file" },
-  azure: { field: "client_secret", name: "Client secret" },
-  cloudflare: { field: "secret_access_key", name: "Secret access key" },
-  dockerhub: { field: "token", name: "Access token" },
-  github: { field: "token", name: "Token" },
+/** Secret of a connection by its type, and the fields that it needs besides. */
+const SECRETS: Record<string, { field: string; name: string; besides: string[] }> = {
+  aws: { field: "secret_access_key", name: "Secret access key", besides: ["access_key_id"] },
+  gcp: { field: "keyfile_json", name: "Key file", besides: ["gcp_project_id"] },
+  azure: { field: "client_secret", name: "Client secret", besides: ["tenant_id", "client_id", "subscription_id"] },
+  cloudflare: { field: "secret_access_key", name: "Secret access key", besides: ["access_key_id", "account_id"] },
+  dockerhub: { field: "token", name: "Access token", besides: ["username"] },
+  github: { field: "token", name: "Token", besides: ["username"] },
 }
+
+export const CONNECTION_TYPES: readonly string[] = Object.keys(SECRETS)
 
 /** Flags of fields that are no secrets, by the field. */
 const PLAIN: Record<string, [flag: string, text: string]> = {
@@ -32,8 +34,10 @@ const PLAIN: Record<string, [flag: string, text: string]> = {
   username: ["--username <name>", "user (dockerhub, github)"],
 }
 
-/** Fields with which a connection needs no secret. */
-const WITHOUT_SECRET = ["role_arn", "workload_identity_provider"]
+/** Returns true if the fields are those of a connection without a secret. A role may also be assumed with a key. */
+function needsNoSecret(fields: Flags): boolean {
+  return "workload_identity_provider" in fields || ("role_arn" in fields && !("access_key_id" in fields))
+}
 
 type Flags = Record<string, string | undefined>
 
@@ -58,8 +62,8 @@ export function addConnectionCommands(commands: Commands, program: Command): voi
     run: async (call) => {
       const [type = "", name = ""] = call.args
       const fields = fieldsOf(call.options)
-      const isWithout = call.options.withoutSecret === true || WITHOUT_SECRET.some((field) => field in fields)
-      const secret = isWithout ? {} : await secretOf(call, type)
+      const isWithout = call.options.withoutSecret === true || needsNoSecret(fields)
+      const secret = isWithout ? {} : await secretOf(call, type, fields)
       const body = { type, name, ...fields, ...secret }
       const connection = await fetched(call.client().api.POST("/connections", { body: body as never }))
       return added(call, connection)
@@ -164,10 +168,18 @@ function fieldsOf(flags: Flags): Flags {
   return Object.fromEntries(entries.filter(([, value]) => value !== undefined))
 }
 
-async function secretOf(call: Call<{ fromFile?: string }>, type: string): Promise<Flags> {
+/**
+ * Returns the secret of a connection.
+ * @param fields of a new connection: those that lack are reported before the secret is asked for
+ */
+async function secretOf(call: Call<{ fromFile?: string }>, type: string, fields?: Flags): Promise<Flags> {
   const secret = SECRETS[type]
-  if (secret === undefined)
-    throw usageError(`${type} is no type of connection: use ${Object.keys(SECRETS).join(", ")}.`)
+  if (secret === undefined) throw usageError(`${type} is no type of connection: use ${CONNECTION_TYPES.join(", ")}.`)
+  const lacking = fields === undefined ? [] : secret.besides.filter((field) => !(field in fields))
+  if (lacking.length > 0)
+    throw usageError(
+      `A connection of type ${type} also needs ${lacking.map((field) => PLAIN[field]?.[0]).join(" and ")}.`,
+    )
   const { fromFile } = call.options
   const text = fromFile === undefined ? await asked(call, secret.name) : await inFile(call, fromFile)
   if (text.trim() === "") throw usageError(`The ${secret.name.toLowerCase()} is empty.`)

@@ -1,6 +1,7 @@
 import type { Command } from "commander"
 import type { Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
+import { warnOfEnvironment } from "./login.ts"
 
 /** `context`: the places and credentials that the configuration holds. */
 export function addContextCommands(commands: Commands, program: Command): void {
@@ -47,13 +48,19 @@ function addUse(commands: Commands, group: Command): void {
     usage: "use <name>",
     summary: "Choose the context of later commands.",
     examples: [["berth context use production", "commands now go there"]],
-    run: ({ args: [name = ""], config, terminal }) => {
+    run: (call) => {
+      const {
+        args: [name = ""],
+        config,
+        terminal,
+      } = call
       config.change((before) => {
         if (before.contexts[name] === undefined)
           throw usageError(`There is no context ${name}; known: ${Object.keys(before.contexts).join(", ") || "none"}.`)
         return { ...before, current: name }
       })
       terminal.progress(`The context is now ${name}.`)
+      warnOfEnvironment(call)
       return 0
     },
   })

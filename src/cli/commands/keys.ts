@@ -17,7 +17,7 @@ export function addKeyCommands(commands: Commands, program: Command): void {
     usage: "create <name>",
     summary: "Create a key, and print its value. It is shown only once.",
     examples: [
-      ["berth key create ci --role developer --expires 90d > ci.key", "the value alone is on standard output"],
+      ["berth key create builds --role developer --expires 90d > builds.key", "the value alone is on standard output"],
     ],
     options: [
       new Option("--role <role>", "role of the key").choices(ROLES).default("developer"),
@@ -37,7 +37,7 @@ export function addKeyCommands(commands: Commands, program: Command): void {
   commands.add<{ role: Role }>(group, {
     usage: "set-role <name>",
     summary: "Change the role of a key.",
-    examples: [["berth key set-role ci --role viewer", "takes effect at once"]],
+    examples: [["berth key set-role builds --role viewer", "takes effect at once"]],
     options: [new Option("--role <role>", "new role").choices(ROLES).makeOptionMandatory()],
     run: async (call) => {
       const key_id = await idOf(call)
@@ -51,7 +51,7 @@ export function addKeyCommands(commands: Commands, program: Command): void {
   commands.add<{ yes?: boolean }>(group, {
     usage: "rm <name>",
     summary: "Delete a key. Requests with it are rejected at once.",
-    examples: [["berth key rm ci", "asks first; --yes does not"]],
+    examples: [["berth key rm builds", "asks first; --yes does not"]],
     options: [new Option("-y, --yes", "do not ask")],
     run: async (call) => {
       const key_id = await idOf(call)

@@ -56,7 +56,15 @@ async function login(call: Call<LoginFlags>): Promise<number> {
     `Signed in to ${url}${caller === undefined ? "" : ` ${roleText(caller)}`}. The context is now ${name}.`,
   )
   call.terminal.progress(caller === undefined ? NO_PROJECT : "Try: berth ps")
+  warnOfEnvironment(call)
   return 0
+}
+
+/** Warns if later commands use another context than the one that was chosen. */
+export function warnOfEnvironment({ terminal, environment }: Call<unknown>): void {
+  const { BERTH_URL, BERTH_API_KEY, BERTH_TOKEN } = environment
+  if (BERTH_URL && (BERTH_API_KEY || BERTH_TOKEN))
+    terminal.warn(`BERTH_URL is set to ${BERTH_URL}, and comes before every context. Unset it to use this one.`)
 }
 
 const NO_PROJECT = `You are a member of no project yet. Create one:

@@ -22,6 +22,8 @@ interface RunFlags extends FileFlags {
   dryRun?: boolean
 }
 
+const CONTAINER_FLAGS = "Flags of the container come after --, as in -- --epochs 10."
+
 /** `run`, `plan`, `attach` and `rerun`: commands that submit a job, or end with one. */
 export function addRunCommands(commands: Commands, program: Command): void {
   addRun(commands, program)
@@ -29,6 +31,7 @@ export function addRunCommands(commands: Commands, program: Command): void {
     usage: "plan [args...]",
     summary: "Show the machines that a job would get, and their prices.",
     more: "Creates nothing. Exit code 3: nothing fits. 4: the job would wait.",
+    usageHint: CONTAINER_FLAGS,
     examples: [
       ["berth plan --image alpine:3.22 --gpu L4", "prices of machines with an L4"],
       ["berth plan -f job.yaml", "the plan of a file"],
@@ -59,8 +62,9 @@ function addRun(commands: Commands, program: Command): void {
     summary: "Submit a job, follow its log, and end with its exit code.",
     more:
       "Shows the plan and its price first, and asks. The arguments after -- are those of the container.\n" +
-      "Exit code: the container's own; 124 after the timeout; 125 if no container ended; 130 after Ctrl-C.",
+      "Exit code: the container's own; 124 after the timeout or the budget; 125 if no container ended; 130 after Ctrl-C.",
     usageExit: EXIT.berth,
+    usageHint: CONTAINER_FLAGS,
     examples: [
       ["berth run --image python:3.13 -- python -c 'print(6 * 7)'", "run a container"],
       ["berth run --image ghcr.io/acme/train:3 --gpu L4 --spot -- --epochs 10", "on a spot machine with a GPU"],
@@ -144,6 +148,7 @@ function jobOptions(): Option[] {
     ),
     new Option("--max-preemptions <number>", "maximum number of preempted machines; default: no limit"),
     new Option("--max-price <usd>", "maximum price of the machine, USD per hour"),
+    new Option("--max-cost <usd>", "maximum cost of the job, USD; Berth ends it before it costs more"),
     new Option("--timeout <duration>", "maximum run time, such as 90s, 2h or 1d"),
     new Option("--grace <duration>", "maximum time from SIGTERM to SIGKILL; default: 10s"),
     new Option("--retries <number>", "number of times to start a failed container again"),

@@ -283,7 +283,8 @@ type Finish = NonNullable<NonNullable<NonNullable<StoredLaunch["status"]>["agent
 
 function finishText(vm: string, { reason, exitCode, message }: Finish): string {
   const how = exitCode === undefined ? `ended (${reason})` : `ended with exit code ${exitCode}`
-  return `The run on ${vm} ${how}${message === undefined || message === "" ? "." : `: ${message}`}`
+  const isKnown = message === undefined || message === "" || message === `exit code ${exitCode}`
+  return `The run on ${vm} ${how}${isKnown ? "." : `: ${message}`}`
 }
 
 function entriesOfEnd({ spec: { number }, status }: StoredLaunch): TimelineEntry[] {

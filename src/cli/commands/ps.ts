@@ -1,0 +1,215 @@
+import { setTimeout as delay } from "node:timers/promises"
+import { type Command, Option } from "commander"
+import { type BerthClient, everyItem, fetched, type JobRecord, type JobStatus } from "../../client/client.ts"
+import { ApiError } from "../../client/errors.ts"
+import { changesOf } from "../../client/events.ts"
+import { isMissing } from "../../client/jobs.ts"
+import type { Call, Commands } from "../command.ts"
+import { usageError } from "../exit.ts"
+import { type JobSelection, LiveJobs, newestFirst } from "../live-jobs.ts"
+import { ageOf, type Column, tableOf, usdText } from "../table.ts"
+import type { Style } from "../terminal.ts"
+import { type Filter, filterOptions, labelOf } from "./filter.ts"
+
+const UNFINISHED = ["queued", "booting", "running"] as const
+const STYLES: Partial<Record<JobStatus, Style>> = {
+  succeeded: "green",
+  failed: "red",
+  queued: "yellow",
+  running: "cyan",
+}
+
+interface ListFlags extends Filter {
+  all?: boolean
+  watch?: boolean
+  limit: string
+}
+
+/** `ps`: the list of jobs, once or live. */
+export function addPsCommand(commands: Commands, program: Command): void {
+  commands.add<ListFlags>(program, {
+    usage: "ps",
+    summary: "List the jobs that have not ended, newest first.",
+    examples: [
+      ["berth ps", "queued, booting and running jobs"],
+      ["berth ps -a --label team=vision", "all jobs of a team"],
+      ["berth ps -w", "the list, live"],
+      ["berth cancel $(berth ps -q --tag sweep)", "names for another command"],
+    ],
+    options: [
+      new Option("-a, --all", "also jobs that have ended"),
+      new Option("-w, --watch", "go on and show changes"),
+      ...filterOptions(),
+      new Option("--limit <number>", "largest number of jobs; 0: all").default("50"),
+    ],
+    run: async (call) => {
+      const limit = limitOf(call.options.limit)
+      const selection = selectionOf(call.options)
+      const client = call.client()
+      if (call.options.watch === true) return watch(call, client, selection, limit)
+      const { jobs, total } = await listJobs(client, selection, limit)
+      await printJobs(call, jobs)
+      if (jobs.length < total) call.terminal.progress(`${jobs.length} of ${total} jobs; --limit 0 shows all.`)
+      if (total === 0)
+        call.terminal.progress(call.options.all === true ? "No jobs." : "No unfinished jobs; -a shows all.")
+      return 0
+    },
+  })
+}
+
+function limitOf(text: string): number {
+  if (!/^\d+$/.test(text)) throw usageError(`--limit ${text} is no whole number.`)
+  return text === "0" ? Number.POSITIVE_INFINITY : Number(text)
+}
+
+function selectionOf({ all, status, tag = [], label = [] }: ListFlags): JobSelection {
+  const statuses = status !== undefined ? [status] : all === true ? [] : UNFINISHED
+  return { statuses, tags: tag, labels: label.map(labelOf) }
+}
+
+interface Listed {
+  jobs: JobRecord[]
+  total: number
+}
+
+/** Returns the newest jobs of a selection, by one list for each status. */
+async function listJobs(client: BerthClient, selection: JobSelection, limit: number): Promise<Listed> {
+  const { statuses, tags, labels } = selection
+  const filter = { tag: [...tags], label: labels.map(([name, value]) => `${name}=${value}`) }
+  const lists = await Promise.all(
+    (statuses.length === 0 ? [undefined] : statuses).map(async (status): Promise<Listed> => {
+      let total = 0
+      const jobs: JobRecord[] = []
+      const read = async (page: { offset: number; limit: number }) => {
+        const query = { ...page, ...filter, ...(status !== undefined && { status }) }
+        const list = await fetched(client.api.GET("/jobs", { params: { query } }))
+        total = list.total
+        return list
+      }
+      for await (const job of everyItem(read, (list) => list.jobs, limit)) jobs.push(job)
+      return { jobs, total }
+    }),
+  )
+  // A job may change its status between two of the lists.
+  const unique = new Map(lists.flatMap(({ jobs }) => jobs.map((job) => [job.id, job])))
+  const jobs = [...unique.values()].sort(newestFirst).slice(0, limit)
+  const total = lists.reduce((sum, list) => sum + list.total, 0)
+  return { jobs, total: Math.max(jobs.length, total) }
+}
+
+function printJobs(call: Call<unknown>, jobs: readonly JobRecord[]): Promise<void> {
+  return call.print(jobs, columnsOf(call, new Date()), ({ name }) => name)
+}
+
+function columnsOf({ terminal }: Call<unknown>, now: Date): Column<JobRecord>[] {
+  return [
+    { title: "NAME", cell: ({ name }) => name },
+    {
+      title: "STATUS",
+      cell: ({ status }) => status,
+      styled: (cell, { status }) => (STYLES[status] === undefined ? cell : terminal.styled(STYLES[status], cell)),
+    },
+    { title: "WHY", cell: whyOf },
+    { title: "MACHINE", cell: machineOf },
+    { title: "$/H", cell: priceOf, alignsRight: true },
+    { title: "COST", cell: costOf, alignsRight: true },
+    { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
+    { title: "REGION", cell: ({ selected_region }) => selected_region ?? "", isWide: true },
+    { title: "IMAGE", cell: ({ image }) => image, isWide: true },
+    { title: "MESSAGE", cell: ({ message }) => message ?? "", isWide: true },
+  ]
+}
+
+/** Returns the reason of a status, if it says more than the status: why a job waits, or why it failed. */
+function whyOf({ status, reason, exit_code }: JobRecord): string {
+  if (reason === null || status === "running" || reason.toLowerCase() === status) return ""
+  return reason === "ContainerFailed" && exit_code !== null ? `exit code ${exit_code}` : reason
+}
+
+function machineOf({ selected_provider, selected_instance_type }: JobRecord): string {
+  return selected_provider === null ? "" : `${selected_provider}/${selected_instance_type}`
+}
+
+function priceOf({ hourly_price_usd, cost_breakdown }: JobRecord): string {
+  const price = cost_breakdown?.total_usd_per_hour ?? hourly_price_usd
+  return price === null ? "" : String(Math.round(price * 10_000) / 10_000)
+}
+
+/** Returns the cost so far; before a VM costs anything, the expected one. */
+function costOf({ actual_cost, accrued_cost, estimated_cost }: JobRecord): string {
+  const cost = actual_cost ?? accrued_cost
+  if (cost !== null) return usdText(cost)
+  return estimated_cost === null ? "" : `~${usdText(estimated_cost)}`
+}
+
+/** Interval at which the shown list is drawn again, seconds. */
+const REDRAW_SECONDS = 0.25
+/** Least time between two reads of the list. An API without a stream of events is read at this interval, seconds. */
+const LIST_SECONDS = 5
+
+/** Shows the list and its changes: on a screen in place, else as new lines of the jobs that changed. */
+async function watch(
+  call: Call<ListFlags>,
+  client: BerthClient,
+  selection: JobSelection,
+  limit: number,
+): Promise<never> {
+  const { signal } = call
+  const live = new LiveJobs(selection, limit)
+  const shows = call.terminal.isScreen && !call.isForProgram ? screenOf(call) : linesOf(call)
+  let [listedAt, isStale, hasStream] = [Number.NEGATIVE_INFINITY, true, true]
+  const changed: JobRecord[] = []
+  const follow = async (): Promise<void> => {
+    for await (const change of changesOf(client, signal)) {
+      if (change.event === "reset") isStale = true
+      else if (change.event === "job" && live.apply(change.record) && !("deleted" in change.record))
+        changed.push(change.record)
+    }
+  }
+  const failed = Promise.withResolvers<never>()
+  follow().catch((error: unknown) => {
+    const hasNone = isMissing(error) || (error instanceof ApiError && error.status === 429)
+    if (hasNone) hasStream = false
+    else failed.reject(error)
+  })
+  for (;;) {
+    const isDue = performance.now() - listedAt >= LIST_SECONDS * 1000
+    if (isDue && (isStale || live.isIncomplete || !hasStream)) {
+      isStale = false
+      listedAt = performance.now()
+      const { jobs, total } = await listJobs(client, selection, limit)
+      live.replace(jobs, total)
+      changed.push(...jobs)
+    }
+    await shows(live.jobs, changed.splice(0))
+    await Promise.race([delay(REDRAW_SECONDS * 1000, undefined, { signal }), failed.promise])
+  }
+}
+
+type Show = (jobs: readonly JobRecord[], changed: readonly JobRecord[]) => Promise<void>
+
+/** Returns a function that draws the list in place of the former one. Ages change, so it draws without a change, too. */
+function screenOf(call: Call<unknown>): Show {
+  const { terminal } = call
+  let drawn = ""
+  return async (jobs) => {
+    const most = Math.max(1, terminal.rows - 3)
+    const table = tableOf(jobs.slice(0, most), call.styledColumns(columnsOf(call, new Date())), call.format === "wide")
+    const rest = jobs.length > most ? `\n… and ${jobs.length - most} more` : ""
+    const text = jobs.length === 0 ? "No jobs." : `${table}${rest}`
+    if (text !== drawn) await terminal.redraw(text)
+    drawn = text
+  }
+}
+
+/** Returns a function that prints the jobs with another status or reason than before. */
+function linesOf(call: Call<unknown>): Show {
+  const printed = new Map<string, string>()
+  return async (_jobs, changed) => {
+    const stateOf = ({ status, reason }: JobRecord) => `${status} ${reason}`
+    const latest = [...new Map(changed.map((job) => [job.id, job])).values()]
+    const news = latest.filter((job) => printed.get(job.id) !== stateOf(job))
+    for (const job of news) printed.set(job.id, stateOf(job))
+    if (news.length > 0) await printJobs(call, news)
+  }
+}

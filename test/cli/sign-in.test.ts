@@ -1,0 +1,85 @@
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { afterAll, beforeAll, expect, it } from "vitest"
+import { CLIENT_ID, type DevelopmentIssuer, startIssuer } from "../../dev/issuer.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import { TokenVerifier } from "../../src/identity/oidc.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { caller, created, type Replica, setStatus, startReplica, testFixture } from "../facade/harness.ts"
+import { Browser } from "../sign-in.ts"
+import { run, start } from "./command.ts"
+import { type FaultyProxy, startFaultyProxy } from "./faulty-proxy.ts"
+
+/** A person whose tokens live for three seconds, at a real issuer. */
+const fixture = testFixture("cli-sign-in")
+const TOKEN_SECONDS = 3
+/** Tokens are accepted for this time after their end, because clocks differ. Here the clock is so much ahead. */
+const TOLERANCE_MS = 30_000
+let folder: string
+let issuer: DevelopmentIssuer
+let replica: Replica
+let proxy: FaultyProxy
+const call = caller(() => replica, fixture)
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "berth-sign-in-"))
+  issuer = await startIssuer({ port: 0, dataDir: folder, tokenSeconds: TOKEN_SECONDS })
+  const clock = { ...systemClock, now: () => new Date(Date.now() + TOLERANCE_MS) }
+  const tokens = new TokenVerifier({ issuers: [issuer], clock })
+  const signIn = { issuer: issuer.issuer, audience: issuer.audience, clientId: CLIENT_ID }
+  replica = await startReplica({ tokens, settings: { signIn } })
+  proxy = await startFaultyProxy(() => replica.port)
+  const members = [{ userId: `${issuer.issuer}#ada`, role: "viewer" }]
+  await fixture.client.patch(PROJECTS, { name: fixture.project }, { merge: { spec: { members } } })
+  const login = start(
+    ["login", proxy.url, "--device", "--project", fixture.project, "--context", "short"],
+    environment(),
+  )
+  await login.noted("and confirm")
+  const [, address = ""] = /Open (\S+)/.exec(login.err()) ?? []
+  await new Browser().agree(address, { login: "ada" })
+  expect(await login.ended).toMatchObject({ code: 0, err: expect.stringContaining("viewer of") })
+})
+afterAll(async () => {
+  await proxy.close()
+  await Promise.all([replica.close(), issuer.close()])
+  await rm(folder, { recursive: true })
+})
+
+const environment = () => ({ XDG_CONFIG_HOME: folder })
+
+async function makeJob(): Promise<{ id: string; name: string }> {
+  const { job_id, name } = await created(await call("/1/jobs", { body: { image: "a" } }))
+  return { id: job_id, name }
+}
+
+async function writeLog(id: string, at: number, text: string): Promise<void> {
+  await replica.logStore.append({ job: { namespace: fixture.namespace, uid: id }, launch: 1 }, at, Buffer.from(text))
+}
+
+const followed = () => proxy.requests.filter((line) => line.includes("/logs?follow=true")).length
+
+it("a token that ends while a log is followed is renewed, and nothing is lost or repeated", async () => {
+  const { id, name } = await makeJob()
+  await writeLog(id, 0, "first\n")
+  const following = start(["logs", name, "-f"], environment())
+  await following.printed("first\n")
+  await expect.poll(followed, { timeout: 60_000 }).toBeGreaterThan(2)
+  await writeLog(id, 6, "second\n")
+  await following.printed("second\n")
+  await setStatus(fixture, name, { phase: "succeeded", exitCode: 0, completionTime: "2026-01-01T00:00:00Z" })
+  expect(await following.ended).toMatchObject({ code: 0, out: "first\nsecond\n" })
+})
+
+it("a token that can't be renewed ends the command with 6, and says what to do", async () => {
+  const { id, name } = await makeJob()
+  await writeLog(id, 0, "first\n")
+  expect((await run(["show", name], environment())).code).toBe(0)
+  const file = join(folder, "berth", "config.json")
+  await writeFile(file, (await readFile(file, "utf8")).replace(/"refreshToken": "[^"]*",/, ""))
+  const following = start(["logs", name, "-f"], environment())
+  await following.printed("first\n")
+  const { code, err } = await following.ended
+  expect([code, err]).toEqual([6, expect.stringContaining("berth login")])
+})
