@@ -116,6 +116,8 @@ export interface ReplicaOptions {
   logStore?: FileLogStore
   /** Issuer of identity tokens; default: none. */
   identity?: IdentityIssuer
+  /** Folder of the built web console; default: it is not served. */
+  consoleFolder?: string
 }
 
 export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
@@ -159,6 +161,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     installation: () => INSTALLATION_ID,
     tokens: options.tokens,
     identity: options.identity,
+    consoleFolder: options.consoleFolder,
     catalogue: () => market.offers.current(),
     plan: jobPlanner({ ...market, jobs, launches, statements: { store: { byIndex: () => [] } }, clock: systemClock }),
     discover: options.discover ?? (async () => ({ found: [], failures: [] })),
