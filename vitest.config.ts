@@ -13,6 +13,7 @@ const globalSetup = ["test/tools.setup.ts", "test/control-plane.setup.ts"]
 const PURE = [
   "test/prose.test.ts",
   "test/router/*.test.ts",
+  "test/console/parts.test.ts",
   "test/cloud/requests.test.ts",
   "test/cloud/unchanged-requests.test.ts",
   "test/discovery/discoverer.test.ts",

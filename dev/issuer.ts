@@ -49,7 +49,8 @@ export async function startIssuer({ port, dataDir }: IssuerOptions): Promise<Dev
   const issuer = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const policy = library.interactionPolicy.base()
   // Without this check a browser would sign in under the name that it used before.
-  const isNamed = ({ oidc }: OidcContext): boolean => oidc.result?.login !== undefined
+  const isNamed = ({ oidc }: OidcContext): boolean =>
+    oidc.result?.login !== undefined || (oidc.params?.["prompt"] === "none" && oidc.session.accountId !== undefined)
   policy.get("login").checks.add(new library.interactionPolicy.Check("name", "a name", (ctx) => !isNamed(ctx)))
   const interactions = { policy, url: (_: unknown, { uid }: { uid: string }) => `${SIGN_IN_PATH}${uid}` }
   // These options cover everything that the library would warn about: its warnings would mix with Berth's output.
@@ -163,7 +164,11 @@ const CONFIGURATION = {
       response_types: ["code"],
       id_token_signed_response_alg: "ES256",
       // For a native client, any port of the loopback address is allowed (RFC 8252).
-      redirect_uris: ["http://127.0.0.1/callback"],
+      redirect_uris: [
+        "http://127.0.0.1/callback",
+        "http://127.0.0.1/console/signed-in",
+        "http://localhost/console/signed-in",
+      ],
     },
   ],
   features: {
@@ -178,7 +183,8 @@ const CONFIGURATION = {
     claims: () => ({ sub: accountId, email: emailOf(accountId) }),
   }),
   claims: { openid: ["sub"], email: ["email"] },
-  clientBasedCORS: () => false,
+  // The console is on another port, and has no secret.
+  clientBasedCORS: () => true,
   issueRefreshToken: () => true,
   loadExistingGrant: grantAll,
   renderError: (ctx: OidcContext, out: { error: string; error_description?: string }) =>

@@ -17,6 +17,8 @@ declare module "oidc-provider" {
       provider: Provider
       client: { clientId: string }
       session: { accountId: string }
+      /** Parameters of the request. */
+      params?: Record<string, unknown>
       result?: { login?: object }
     }
   }

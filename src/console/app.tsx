@@ -12,7 +12,7 @@ import { NewJobPage } from "./pages/new-job.tsx"
 import { OffersPage } from "./pages/offers.tsx"
 import { OverviewPage } from "./pages/overview.tsx"
 import { ProjectsPage } from "./pages/projects.tsx"
-import { SignInPage } from "./pages/sign-in.tsx"
+import { forgetPerson, SignInPage } from "./pages/sign-in.tsx"
 import { PageTitle } from "./parts/basics.tsx"
 import { Empty, Fault, Skeleton } from "./parts/load.tsx"
 import {
@@ -168,6 +168,11 @@ function Live() {
   )
 }
 
+function leave(): void {
+  forgetPerson()
+  signOut()
+}
+
 const THEMES = ["auto", "light", "dark"]
 
 function Settings() {
@@ -211,7 +216,7 @@ function Settings() {
           </select>
         </label>
         <a href={BASE}>Other projects</a>
-        <button type="button" onClick={() => signOut()}>
+        <button type="button" onClick={leave}>
           Sign out
         </button>
       </div>

@@ -79,16 +79,22 @@ function valuesOf(field: Field, text: string): Values | undefined {
   const items = text.split(",")
   for (const item of items) {
     const [, base, step = "1"] = /^([^/]+)(?:\/0*([1-9][0-9]*))?$/.exec(item) ?? []
-    if (base === undefined) return undefined
-    const [from = "", to] = base.split("-")
-    const start = base === "*" ? field.least : numberOf(field, from)
-    const end =
-      base === "*" ? field.most : to === undefined ? (item.includes("/") ? undefined : start) : numberOf(field, to)
-    if (start === undefined) return undefined
-    const last = end ?? Math.max(start, field.end)
-    for (let value = start; value <= last; value += Number(step)) values.add(value)
+    const range = base === undefined ? undefined : rangeOf(field, base, item.includes("/"))
+    if (range === undefined) return undefined
+    for (let value = range.first; value <= range.last; value += Number(step)) values.add(value)
   }
   return { values, isLimit: !items.some((item) => /^\*(\/0*1)?$/.test(item)) }
+}
+
+/** Returns the first and the last value of `*`, `a`, `a-b` or `a/step`. */
+function rangeOf(field: Field, base: string, hasStep: boolean): { first: number; last: number } | undefined {
+  if (base === "*") return { first: field.least, last: field.most }
+  const [from = "", to] = base.split("-")
+  const first = numberOf(field, from)
+  if (first === undefined) return undefined
+  if (to === undefined) return { first, last: hasStep ? Math.max(first, field.end) : first }
+  const last = numberOf(field, to)
+  return last === undefined ? undefined : { first, last }
 }
 
 function numberOf({ least, names = [] }: Field, text: string): number | undefined {

@@ -5,10 +5,12 @@ import { brotliCompress, gzip } from "node:zlib"
 import type { RequestHandler } from "express"
 import { namesTag } from "./entity-tags.ts"
 
+/** Encodings of files, the smallest first. */
+const ENCODINGS = ["br", "gzip"] as const
+
 interface StaticFile {
   content: Buffer
-  /** The content in each encoding, the smallest first. */
-  encoded: Record<"br" | "gzip", Buffer>
+  encoded: Record<(typeof ENCODINGS)[number], Buffer>
   tag: string
 }
 
@@ -32,8 +34,9 @@ export function staticFile(path: string, caching: Caching = "checked"): RequestH
     res.set({ "Cache-Control": CACHE_CONTROL[caching], ETag: `"${tag}"`, Vary: "Accept-Encoding" })
     if (namesTag(req.get("If-None-Match"), tag)) return void res.status(304).end()
     res.type(path.slice(path.lastIndexOf(".")))
-    const encoding = req.acceptsEncodings("br", "gzip", "identity")
-    if (encoding !== "br" && encoding !== "gzip") return void res.send(content)
+    // Each one alone: clients list gzip first, and mean no preference.
+    const encoding = ENCODINGS.find((one) => req.acceptsEncodings(one) === one)
+    if (encoding === undefined) return void res.send(content)
     res.set("Content-Encoding", encoding).send(encoded[encoding])
   }
 }

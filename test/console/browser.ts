@@ -1,5 +1,7 @@
+import { once } from "node:events"
 import { existsSync } from "node:fs"
 import { mkdtemp, rm } from "node:fs/promises"
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { type Browser, chromium, type Page } from "playwright-core"
@@ -24,9 +26,66 @@ export interface Visit {
   faults: string[]
 }
 
+/** Network between browser and façade, which a test can cut. */
+class Network {
+  readonly #target: () => number
+  readonly #server: Server
+  readonly #sockets = new Set<Socket>()
+  #isCut = false
+
+  constructor(target: () => number) {
+    this.#target = target
+    this.#server = createServer((socket) => this.#pass(socket))
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  async listen(): Promise<void> {
+    await once(this.#server.listen(0, "127.0.0.1"), "listening")
+  }
+
+  #pass(socket: Socket): void {
+    socket.on("error", () => undefined)
+    if (this.#isCut) {
+      socket.destroy()
+      return
+    }
+    const onward = connect(this.#target(), "127.0.0.1").on("error", () => socket.destroy())
+    for (const [one, other] of [
+      [socket, onward],
+      [onward, socket],
+    ] as const) {
+      this.#sockets.add(one)
+      one.pipe(other)
+      one.once("close", () => {
+        this.#sockets.delete(one)
+        other.destroy()
+      })
+    }
+  }
+
+  /** Ends all connections, and accepts no other until `restore`. */
+  cut(): void {
+    this.#isCut = true
+    for (const socket of this.#sockets) socket.destroy()
+  }
+
+  restore(): void {
+    this.#isCut = false
+  }
+
+  close(): void {
+    this.cut()
+    this.#server.close()
+  }
+}
+
 /** The console in a real browser, served by a real façade. */
 export interface ConsoleSite {
   readonly replica: Replica
+  readonly network: Pick<Network, "cut" | "restore">
   readonly origin: string
   /** Opens a page of the fixture's project, not signed in. */
   open(path: string, options?: Parameters<Browser["newPage"]>[0]): Promise<Visit>
@@ -39,16 +98,19 @@ export function consoleSite(fixture: Fixture, options: ReplicaOptions = {}): Con
   let replica: Replica
   let browser: Browser
   let folder: string
+  const network = new Network(() => replica.port)
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), "berth-console-"))
     await buildConsole(folder)
     const clouds = ["aws", "gcp", "azure"].map((cloud) => ({ cloud }))
     const market = { offers: shippedOffers(), launchAccounts: { of: () => clouds } }
     replica = await startReplica({ market, ...options, consoleFolder: folder })
+    await network.listen()
     browser = await chromium.launch({ executablePath: executablePath ?? "", args: ARGUMENTS })
   })
   afterAll(async () => {
     await browser?.close()
+    network.close()
     await replica?.close()
     await rm(folder, { recursive: true, force: true })
   })
@@ -67,11 +129,12 @@ export function consoleSite(fixture: Fixture, options: ReplicaOptions = {}): Con
     return { page, faults }
   }
   const site: ConsoleSite = {
+    network,
     get replica() {
       return replica
     },
     get origin() {
-      return `http://127.0.0.1:${replica.port}`
+      return `http://127.0.0.1:${network.port}`
     },
     open,
     signedIn: async (path, pageOptions) => {

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
 import { Dialog, Facts, Field, PageTitle, Time, typed } from "../parts/basics.tsx"
-import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { Answer, Empty, explained, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { client, may } from "../state.ts"
 
 type Connection = Schemas["ConnectionRecord"]
@@ -208,7 +208,7 @@ function NewConnection({ done }: { done: () => void }) {
     const given = names.flatMap((name) => (values.value[name] ? [[name, values.value[name]] as const] : []))
     const body = { type: type.value, ...Object.fromEntries(given) }
     fetched(client.value.api.POST("/connections", { body: body as never })).then(done, (error: unknown) => {
-      fault.value = error instanceof Error ? error.message : String(error)
+      fault.value = explained(error).text
     })
   }
   const input = ({ name, label, isSecret, isOptional, isLong }: Credential) => (

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
 import { Copy, Dialog, Field, PageTitle, TableFrame, Time, typed } from "../parts/basics.tsx"
-import { Answer, Empty, useLoad } from "../parts/load.tsx"
+import { Answer, Empty, explained, useLoad } from "../parts/load.tsx"
 import { client, may, me } from "../state.ts"
 
 type Key = Schemas["KeyRecord"]
@@ -137,7 +137,7 @@ function NewKey({ done }: { done: () => void }) {
     event.preventDefault()
     fault.value = undefined
     create().catch((error: unknown) => {
-      fault.value = error instanceof Error ? error.message : String(error)
+      fault.value = explained(error).text
     })
   }
   if (value.value !== undefined)

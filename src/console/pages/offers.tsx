@@ -20,25 +20,25 @@ const LABELS: Record<(typeof FIELDS)[number], [label: string, placeholder: strin
 export function OffersPage() {
   const { url, route } = useLocation()
   const query = new URL(url, location.origin).searchParams
-  const valueOf = (name: Name): string => query.get(name) ?? ""
+  const textOf = (name: Name): string => query.get(name) ?? ""
   const set = (name: Name) => (value: string) => {
     const next = new URLSearchParams(query)
     if (value.trim() === "") next.delete(name)
     else next.set(name, value.trim())
     route(at(`/offers?${next}`), true)
   }
-  const offers = useLoad(`offers ${query}`, (signal) => readOffers(valueOf, signal))
+  const offers = useLoad(`offers ${query}`, (signal) => readOffers(textOf, signal))
   return (
     <>
       <PageTitle title="Offers" />
       <form class="filters" role="search" aria-label="Needs" onSubmit={(event) => event.preventDefault()}>
         {FIELDS.map((name) => (
           <Field key={name} label={LABELS[name][0]}>
-            <input value={valueOf(name)} placeholder={LABELS[name][1]} onChange={typed(set(name))} />
+            <input value={textOf(name)} placeholder={LABELS[name][1]} onChange={typed(set(name))} />
           </Field>
         ))}
         <Field label="Buy">
-          <select value={valueOf("provisioning")} onChange={typed(set("provisioning"))}>
+          <select value={textOf("provisioning")} onChange={typed(set("provisioning"))}>
             <option value="">on demand</option>
             <option value="spot">spot</option>
             <option value="spotFirst">spot or on demand</option>
@@ -50,16 +50,16 @@ export function OffersPage() {
   )
 }
 
-function readOffers(valueOf: (name: Name) => string, signal: AbortSignal) {
+function readOffers(textOf: (name: Name) => string, signal: AbortSignal) {
   const list = (name: Name): string[] =>
-    valueOf(name)
+    textOf(name)
       .split(/[\s,]+/)
       .filter((one) => one !== "")
   const texts = {
-    gpu: valueOf("gpu"),
-    memory: valueOf("memory"),
-    cpu: valueOf("cpu"),
-    provisioning: valueOf("provisioning"),
+    gpu: textOf("gpu"),
+    memory: textOf("memory"),
+    cpu: textOf("cpu"),
+    provisioning: textOf("provisioning"),
   }
   const set = Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== ""))
   const query = { ...set, region: list("region"), cloud: list("cloud") as ("aws" | "gcp" | "azure")[], limit: 50 }

@@ -132,6 +132,7 @@ export function Field({ label, hint, error, children }: FieldProps) {
   })
   return (
     <div class={error === undefined ? "field" : "field wrong"}>
+      {/* biome-ignore lint/a11y/noLabelWithoutControl: the control is the child */}
       <label class="field">
         <span class="field-label">{label}</span>
         {control}

@@ -135,10 +135,17 @@ export function Fault({ error, retry }: { error: unknown; retry?: () => void }) 
 /** Returns an error as text for people. */
 export function explained(error: unknown): { text: string; id?: string | undefined } {
   if (error instanceof ApiError) {
-    if (error.status === 403) return { text: `You are not allowed to do this: ${error.message}`, id: error.requestId }
-    return { text: error.message, id: error.requestId }
+    const { status, message, errors, requestId: id } = error
+    if (status === 403) return { text: `You are not allowed to do this: ${message}`, id }
+    const details = errors.map(({ pointer, detail }) => `${fieldOf(pointer)}: ${detail}`)
+    return { text: details.length === 0 ? message : details.join(" · "), id }
   }
   return { text: error instanceof Error ? error.message : String(error) }
+}
+
+/** Returns the name of the field that a JSON pointer names, such as `resources.gpu`. */
+function fieldOf(pointer: string): string {
+  return pointer.replace(/^[#/]+/, "").replaceAll("/", ".")
 }
 
 /** Text for a list without entries. */
