@@ -52,6 +52,8 @@ export async function startIssuer({ port, dataDir }: IssuerOptions): Promise<Dev
   const isNamed = ({ oidc }: OidcContext): boolean =>
     oidc.result?.login !== undefined || (oidc.params?.["prompt"] === "none" && oidc.session.accountId !== undefined)
   policy.get("login").checks.add(new library.interactionPolicy.Check("name", "a name", (ctx) => !isNamed(ctx)))
+  // The console's reload signs in again without a question. It is the same client as the command line.
+  policy.get("consent").checks.remove("native_client_prompt")
   const interactions = { policy, url: (_: unknown, { uid }: { uid: string }) => `${SIGN_IN_PATH}${uid}` }
   // These options cover everything that the library would warn about: its warnings would mix with Berth's output.
   const adapter = createMemoryAdapter()

@@ -11,13 +11,14 @@ import { type Fixture, type Replica, type ReplicaOptions, shippedOffers, startRe
 import { needing } from "../needing.ts"
 
 const BROWSERS = ["chromium", "chromium-browser", "google-chrome"].map((name) => `/usr/bin/${name}`)
-const executablePath = BROWSERS.find((path) => existsSync(path))
+/** Empty without a browser. */
+export const executablePath = BROWSERS.find((path) => existsSync(path)) ?? ""
 
 /** Chromium's sandbox needs a user other than root. */
-const ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
+export const ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
 
 export const browserNeeded = needing(
-  executablePath === undefined ? `none of ${BROWSERS.join(", ")} is installed` : undefined,
+  executablePath === "" ? `none of ${BROWSERS.join(", ")} is installed` : undefined,
 )
 
 /** A page of the console. `faults` collects errors of its console, policy reports and requests to other hosts. */
@@ -106,7 +107,7 @@ export function consoleSite(fixture: Fixture, options: ReplicaOptions = {}): Con
     const market = { offers: shippedOffers(), launchAccounts: { of: () => clouds } }
     replica = await startReplica({ market, ...options, consoleFolder: folder })
     await network.listen()
-    browser = await chromium.launch({ executablePath: executablePath ?? "", args: ARGUMENTS })
+    browser = await chromium.launch({ executablePath, args: ARGUMENTS })
   })
   afterAll(async () => {
     await browser?.close()
