@@ -10,7 +10,7 @@ export function usd(value: number): string {
     style: "currency",
     currency: "USD",
     currencyDisplay: "narrowSymbol",
-    minimumFractionDigits: Math.abs(value) < 0.1 ? 2 : digits,
+    minimumFractionDigits: 2,
     maximumFractionDigits: digits,
   })
 }

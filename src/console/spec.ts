@@ -2,6 +2,9 @@ import type { JobRecord, JobSubmission } from "../client/client.ts"
 
 /** The forms in which a job can be taken elsewhere: YAML, kubectl, curl, `berth run`. */
 
+/** Timeout of a job that names none. Sent as a timeout, it would count as the expected run time. */
+const DEFAULT_TIMEOUT_SECONDS = 2_592_000
+
 /** Value of JSON. */
 type Value = string | number | boolean | null | undefined | readonly Value[] | { readonly [key: string]: Value }
 
@@ -23,7 +26,7 @@ export function submissionOf(job: JobRecord): JobSubmission {
     maxHourlyPriceUsd: job.maxHourlyPriceUsd,
     maxCostUsd: job.max_cost_usd,
     maxRetries: job.max_retries === 0 ? null : job.max_retries,
-    timeoutSeconds: job.timeout_seconds,
+    timeoutSeconds: job.timeout_seconds === DEFAULT_TIMEOUT_SECONDS ? null : job.timeout_seconds,
     ttlSecondsAfterFinished: job.ttlSecondsAfterFinished,
     labels: job.labels,
     tags: job.tags,

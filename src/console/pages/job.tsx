@@ -116,7 +116,7 @@ function Summary({ job }: { job: JobRecord }) {
         {exit_code !== null && <span>exit code {exit_code}</span>}
         {runTime(job) !== "" && <span>{isEnded(job) ? `ran ${runTime(job)}` : `for ${runTime(job)}`}</span>}
       </p>
-      {message !== null && <p class={job.status === "failed" ? "fault" : "note"}>{message}</p>}
+      {message !== null && <p class={{ failed: "fault", queued: "note" }[job.status as string]}>{message}</p>}
       <Facts
         of={[
           ["Image", <code>{job.image}</code>],

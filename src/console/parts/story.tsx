@@ -35,6 +35,7 @@ export function Story({ job }: { job: JobRecord }) {
       </section>
       <section class="panel">
         <h2>Machines</h2>
+        <CostParts of={job.cost_breakdown} />
         <Answer of={launches}>{(found) => <Machines {...found} />}</Answer>
       </section>
     </div>
@@ -110,6 +111,17 @@ function Ranking({ job }: { job: JobRecord }) {
       <h3>Ranking at the present prices</h3>
       <Answer of={plan}>{(found) => ("placements" in found ? <PlanTable plan={found} /> : null)}</Answer>
     </>
+  )
+}
+
+/** Cost of all machines of the job, by part. */
+function CostParts({ of }: { of: JobRecord["cost_breakdown"] }) {
+  if (of === null || of.total_usd === 0) return null
+  const { machine_usd, disk_usd, address_usd, total_usd } = of
+  return (
+    <p>
+      {usd(total_usd)} in all: {usd(machine_usd)} for machines, {usd(disk_usd)} for disks, {usd(address_usd)} for addresses.
+    </p>
   )
 }
 
