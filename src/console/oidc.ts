@@ -42,7 +42,7 @@ async function serverOf({ issuer }: Issuer) {
 }
 
 /**
- * Goes to the issuer. @param isSilent true: the issuer must not ask the person anything
+ * Sends the browser to the issuer. @param isSilent true: the issuer must not ask the person anything
  * @throws Error if the issuer can't be reached
  */
 export async function begin(at: Issuer, returnTo: string, isSilent: boolean): Promise<void> {

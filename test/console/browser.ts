@@ -17,9 +17,7 @@ export const executablePath = BROWSERS.find((path) => existsSync(path)) ?? ""
 /** Chromium's sandbox needs a user other than root. */
 export const ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
 
-export const browserNeeded = needing(
-  executablePath === "" ? `none of ${BROWSERS.join(", ")} is installed` : undefined,
-)
+export const browserNeeded = needing(executablePath === "" ? `none of ${BROWSERS.join(", ")} is installed` : undefined)
 
 /** A page of the console. `faults` collects errors of its console, policy reports and requests to other hosts. */
 export interface Visit {

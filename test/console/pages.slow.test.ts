@@ -38,7 +38,7 @@ browserNeeded.describe("the pages of the console", () => {
     await fillProject({ fixture, replica: site.replica, call: caller(() => site.replica, fixture) })
   })
 
-  /** Goes to a page within the console, so that the sign-in stays. */
+  /** Shows another page of the console, so that the sign-in stays. */
   async function go(page: Page, path: string): Promise<void> {
     await page.evaluate(`history.pushState(null, "", "/console/projects/${fixture.project}${path}")`)
     await page.evaluate(`dispatchEvent(new PopStateEvent("popstate"))`)
@@ -65,7 +65,8 @@ browserNeeded.describe("the pages of the console", () => {
         await page.setViewportSize({ width, height: 900 })
         await page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         expect(await page.evaluate("document.documentElement.scrollWidth"), `${name} at ${width}`).toBe(width)
-        if (folder !== undefined && width === 1280) await page.screenshot({ path: `${folder}/${name}-${width}-${colorScheme}.png` })
+        if (folder !== undefined && width === 1280)
+          await page.screenshot({ path: `${folder}/${name}-${width}-${colorScheme}.png` })
       }
       // Themes differ in colors only, so one of them shows what the narrow form does.
       if (colorScheme === "light") expect(await violationsOn(page), `${name}, narrow`).toEqual([])

@@ -46,7 +46,11 @@ browserNeeded.describe("the console", () => {
     const PIECE = 4 * 1024 * 1024
     const sample = { fixture, call, replica: site.replica }
     for (let at = 0; at < whole.length; at += PIECE) await writeLog(sample, job_id, whole.subarray(at, at + PIECE), at)
-    await setStatus(fixture, "long", { phase: "succeeded", startTime: "2026-11-24T10:00:00Z", completionTime: "2026-11-24T11:00:00Z" })
+    await setStatus(fixture, "long", {
+      phase: "succeeded",
+      startTime: "2026-11-24T10:00:00Z",
+      completionTime: "2026-11-24T11:00:00Z",
+    })
     const { page, faults } = await site.signedIn("/jobs/long?tab=log")
     const shown = page.getByRole("region", { name: "Lines of the log" })
     await page.locator('.log[data-state="complete"]').waitFor({ timeout: 120_000 })

@@ -120,7 +120,8 @@ function CostParts({ of }: { of: JobRecord["cost_breakdown"] }) {
   const { machine_usd, disk_usd, address_usd, total_usd } = of
   return (
     <p>
-      {usd(total_usd)} in all: {usd(machine_usd)} for machines, {usd(disk_usd)} for disks, {usd(address_usd)} for addresses.
+      {usd(total_usd)} in all: {usd(machine_usd)} for machines, {usd(disk_usd)} for disks, {usd(address_usd)} for
+      addresses.
     </p>
   )
 }
