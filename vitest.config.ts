@@ -14,6 +14,7 @@ const PURE = [
   "test/prose.test.ts",
   "test/router/*.test.ts",
   "test/money/strict-caps.test.ts",
+  "test/console/parts.test.ts",
   "test/cloud/requests.test.ts",
   "test/cloud/unchanged-requests.test.ts",
   "test/discovery/discoverer.test.ts",

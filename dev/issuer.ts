@@ -55,8 +55,11 @@ export async function startIssuer({
   const issuer = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const policy = library.interactionPolicy.base()
   // Without this check a browser would sign in under the name that it used before.
-  const isNamed = ({ oidc }: OidcContext): boolean => oidc.result?.login !== undefined
+  const isNamed = ({ oidc }: OidcContext): boolean =>
+    oidc.result?.login !== undefined || (oidc.params?.["prompt"] === "none" && oidc.session.accountId !== undefined)
   policy.get("login").checks.add(new library.interactionPolicy.Check("name", "a name", (ctx) => !isNamed(ctx)))
+  // The console's reload signs in again without a question. It is the same client as the command line.
+  policy.get("consent").checks.remove("native_client_prompt")
   const interactions = { policy, url: (_: unknown, { uid }: { uid: string }) => `${SIGN_IN_PATH}${uid}` }
   // These options cover everything that the library would warn about: its warnings would mix with Berth's output.
   const adapter = createMemoryAdapter()
@@ -169,7 +172,11 @@ const configurationOf = (tokenSeconds: number) => ({
       response_types: ["code"],
       id_token_signed_response_alg: "ES256",
       // For a native client, any port of the loopback address is allowed (RFC 8252).
-      redirect_uris: ["http://127.0.0.1/callback"],
+      redirect_uris: [
+        "http://127.0.0.1/callback",
+        "http://127.0.0.1/console/signed-in",
+        "http://localhost/console/signed-in",
+      ],
     },
   ],
   features: {
@@ -184,7 +191,8 @@ const configurationOf = (tokenSeconds: number) => ({
     claims: () => ({ sub: accountId, email: emailOf(accountId) }),
   }),
   claims: { openid: ["sub"], email: ["email"] },
-  clientBasedCORS: () => false,
+  // The console is on another port, and has no secret.
+  clientBasedCORS: () => true,
   issueRefreshToken: () => true,
   loadExistingGrant: grantAll,
   renderError: (ctx: OidcContext, out: { error: string; error_description?: string }) =>

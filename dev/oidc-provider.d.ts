@@ -17,6 +17,8 @@ declare module "oidc-provider" {
       provider: Provider
       client: { clientId: string }
       session: { accountId: string }
+      /** Parameters of the request. */
+      params?: Record<string, unknown>
       result?: { login?: object }
     }
   }
@@ -38,7 +40,7 @@ declare module "oidc-provider" {
     class Check {
       constructor(reason: string, description: string, check: (context: OidcContext) => boolean)
     }
-    function base(): { get(prompt: string): { checks: { add(check: Check): void } } }
+    function base(): { get(prompt: string): { checks: { add(check: Check): void; remove(reason: string): void } } }
   }
 }
 

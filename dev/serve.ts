@@ -1,6 +1,7 @@
 import { once } from "node:events"
 import { ConfigFile } from "../src/cli/context.ts"
 import { Terminal } from "./bootstrap/terminal.mjs"
+import { DEFAULT_NAME } from "./install.ts"
 import type { ServeOptions } from "./options.ts"
 import { requireFreePorts } from "./own-ports.ts"
 import { prepare } from "./prepare.ts"
@@ -17,7 +18,7 @@ export async function runServe(options: ServeOptions, signal: AbortSignal): Prom
   const prepared = await prepare(options, terminal, signal)
   const stack = await startStack({ ...options, ...prepared, durable: true, report, signal })
   try {
-    report(whatToTry(stack.url, stack.environmentFile, keepContext(options.configHome, stack)))
+    report(whatToTry(stack, keepContext(options.configHome, stack)))
     await Promise.race([stopped(signal), stack.failed])
     return 0
   } finally {
@@ -47,13 +48,26 @@ function keepContext(configHome: string, { url, apiKey }: Pick<Stack, "url" | "a
   return current
 }
 
-function whatToTry(url: string, environmentFile: string, currentContext: string): string {
+/**
+ * Returns the address of the console that signs in with one click. The key is in its fragment, which browsers send to no
+ * server.
+ */
+function consoleAddress({ url, apiKey }: Pick<Stack, "url" | "apiKey">): string {
+  return `${url}/console/#${new URLSearchParams({ project: DEFAULT_NAME, key: apiKey })}`
+}
+
+function whatToTry(stack: Pick<Stack, "url" | "apiKey" | "environmentFile">, currentContext: string): string {
+  const { url, environmentFile } = stack
   const context =
     currentContext === CONTEXT
       ? `npx berth uses the context ${CONTEXT}, which is the current one.`
       : `npx berth context use ${CONTEXT} (the current context is ${currentContext}).`
   return `
-Berth is up at ${url} (Ctrl-C ends it). In another terminal:
+Berth is up at ${url} (Ctrl-C ends it). In a browser:
+
+  ${consoleAddress(stack)}
+
+in another terminal:
 
   . ${environmentFile}
   berth run --image busybox:1.36 --entrypoint echo -- Ahoy

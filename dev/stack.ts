@@ -1,5 +1,6 @@
 import { mkdir } from "node:fs/promises"
 import { join } from "node:path"
+import { buildConsole } from "../scripts/console.ts"
 import { startFacade } from "../src/api-server.ts"
 import { systemClock } from "../src/apis/clock.ts"
 import { offersOf } from "../src/catalogue/file.ts"
@@ -165,6 +166,8 @@ async function startBerth(
   // The issuer's address identifies people, so the address must stay the same if any data is kept.
   const issuer = await startIssuer({ port: issuerPort(port), dataDir })
   parts.add("the issuer", STOP_LIMITS.issuer, () => issuer.close())
+  const consoleFolder = join(dataDir, "console")
+  await buildConsole(consoleFolder)
   const facade = await startPart(parts, "the façade", STOP_LIMITS.facade, (stop) =>
     startFacade(
       {
@@ -177,7 +180,13 @@ async function startBerth(
         issuer,
         oidcClientId: CLIENT_ID,
       },
-      { client: asFacade, clouds: ["aws", "gcp", "azure", "local"], ...market, logger: loggerOf("facade") },
+      {
+        client: asFacade,
+        clouds: ["aws", "gcp", "azure", "local"],
+        ...market,
+        consoleFolder,
+        logger: loggerOf("facade"),
+      },
       stop,
     ),
   )

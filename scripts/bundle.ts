@@ -3,6 +3,7 @@ import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { parseArgs, promisify } from "node:util"
 import { type BuildOptions, build, type Metafile } from "esbuild"
+import { buildConsole } from "./console.ts"
 
 /**
  * Builds `dist/`: the program as one file that needs nothing of node_modules, and the agent as another file. Next to
@@ -102,8 +103,10 @@ export async function bundle(folder: string): Promise<Bundled> {
   const { name, version, description, license, engines } = await manifestOf(ROOT)
   const manifest = { name, version, description, license, type: "module", bin: { berth: PROGRAM }, engines }
   await writeFile(join(folder, "package.json"), `${JSON.stringify(manifest, undefined, 2)}\n`)
-  const inputs = [...Object.keys(metafile.inputs), ...SENT_FILES]
-  const folders = packageFolders([...bundledInputs(metafile), ...SENT_FILES])
+  const { metafile: ofConsole } = await buildConsole(join(folder, "console"))
+  const sent = [...bundledInputs(ofConsole), ...SENT_FILES]
+  const inputs = [...Object.keys(metafile.inputs), ...sent]
+  const folders = packageFolders([...bundledInputs(metafile), ...sent])
   await writeFile(join(folder, LICENCES), await licencesOf(folders))
   const packages = await Promise.all(folders.map((path) => manifestOf(join(ROOT, path))))
   return { inputs, packages: new Set(packages.map(packageId)) }

@@ -12,7 +12,7 @@ import jsTokens from "js-tokens"
 const CHECKED = [
   "*.md",
   ".github/**/*.{md,yml}",
-  "{bench,dev,scripts,src,test}/**/*.{ts,mjs}",
+  "{bench,dev,scripts,src,test}/**/*.{ts,tsx,mjs}",
   "charts/berth/{README.md,values.yaml,templates/NOTES.txt}",
   "docs/*.md",
   "manifests/samples/**/*.yaml",
@@ -78,19 +78,20 @@ export function longSentencesIn(passages: readonly Passage[]): number {
 
 /** Returns what people read of a file: the comments and strings of a program, the comments of YAML, else all. Pure. */
 export function passagesOf(path: string, content: string): Passage[] {
-  const passages = /\.m?[jt]s$/.test(path)
-    ? passagesOfProgram(content)
+  const passages = /\.m?[jt]sx?$/.test(path)
+    ? passagesOfProgram(content, path.endsWith("x"))
     : /\.ya?ml$/.test(path)
       ? passagesOfYaml(content)
       : [{ text: withoutMarkup(content), line: 1, kind: "document" as const }]
   return passages.map((passage) => ({ ...passage, text: passage.text.replaceAll(/`[^`]*`/g, masked) }))
 }
 
-function passagesOfProgram(content: string): Passage[] {
+/** @param jsx true if the program has elements, whose texts people read */
+function passagesOfProgram(content: string, jsx: boolean): Passage[] {
   const passages: Passage[] = []
   let line = 1
   let lineComment: Passage | undefined
-  for (const { type, value } of jsTokens(content)) {
+  for (const { type, value } of jsTokens(content, { jsx })) {
     if (type === "SingleLineComment") {
       // Sentences span the lines of a comment.
       if (lineComment === undefined) {
@@ -114,7 +115,7 @@ function blockComment(value: string, line: number): Passage {
 
 /** A string or a piece of a template with at least two words. One word alone is a name. */
 function isPhrase(type: string, value: string): boolean {
-  return /String|Template/.test(type) && /[a-z,;:.)]\s+[a-z(]/i.test(value)
+  return /String|Template|JSXText/.test(type) && /[a-z,;:.)]\s+[a-z(]/i.test(value)
 }
 
 function passagesOfYaml(content: string): Passage[] {

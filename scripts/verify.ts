@@ -20,6 +20,14 @@ const STEPS: [name: string, program: string, ...args: string[]][] = [
   ["lint and format", process.execPath, join(packages, "@biomejs", "biome", "bin", "biome"), "check"],
   ["prose", process.execPath, join(root, "scripts", "prose.ts")],
   ["types", process.execPath, join(packages, "typescript", "bin", "tsc"), "--project", root, "--noEmit"],
+  [
+    "types of the console",
+    process.execPath,
+    join(packages, "typescript", "bin", "tsc"),
+    "--project",
+    join(root, "src", "console"),
+    "--noEmit",
+  ],
 ]
 
 const failed = STEPS.filter(([name, program, ...args]) => {

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto"
 import { once } from "node:events"
+import { existsSync } from "node:fs"
 import type { RequestListener, Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { hostname } from "node:os"
@@ -47,7 +48,7 @@ import { FileLogStore } from "./logs/file-store.ts"
 import { S3LogStore, s3Client } from "./logs/s3-store.ts"
 import type { JobRef, LogStore } from "./logs/store.ts"
 import type { FacadeOptions, KubeOptions } from "./options.ts"
-import { packageVersion } from "./package.ts"
+import { packageFile, packageVersion } from "./package.ts"
 import { cappedLevels, LaunchLedger } from "./placement/market.ts"
 import { jobPlanner, type Planner } from "./placement/place.ts"
 import { JOB_DEFAULTS } from "./placement/settings.ts"
@@ -78,6 +79,8 @@ export interface FacadeParts {
   askRegistries?: Fetch
   /** Issuer of identity tokens for clouds, the operator's. Absent: every connection needs a secret. */
   identity?: IdentityIssuer
+  /** Folder of the built web console. Default: the one in a bundle. */
+  consoleFolder?: string
   logger: Logger
 }
 
@@ -133,6 +136,7 @@ export async function startFacade(
     installation,
     plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, ...money }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
+    consoleFolder: consoleFolderOf(options, parts),
     settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
     logger,
     clock: systemClock,
@@ -158,6 +162,15 @@ export async function startFacade(
     await operations?.close()
   })
   return { url: urlOf(server), metricsUrl: operations?.url, ended }
+}
+
+/** Returns the folder of the console; undefined if the options disable it, or if this is a source tree without a build. */
+function consoleFolderOf({ console: isServed = true }: Options, { consoleFolder, logger }: FacadeParts) {
+  if (!isServed) return undefined
+  const folder = consoleFolder ?? packageFile("console")
+  if (existsSync(folder)) return folder
+  logger.warn({ folder }, "the web console is not built, so it is not served: use dist/ of npm run build, or npm start")
+  return undefined
 }
 
 function signInOf({ issuer, oidcClientId: clientId }: Options): FacadeSettings["signIn"] {

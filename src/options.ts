@@ -107,6 +107,8 @@ export interface FacadeOptions extends KubeOptions {
   issuer?: TrustedIssuer
   /** OAuth client id with which command lines sign in. */
   oidcClientId?: string
+  /** False: the web console is not served. */
+  console?: boolean
 }
 
 export interface AgentOptions {
@@ -267,6 +269,11 @@ function facadeCommand(choose: Choose): Command {
     )
     .addOption(
       new Option("--agent-image <image>", "agent image of the operator, for dry runs").env("BERTH_AGENT_IMAGE"),
+    )
+    .addOption(
+      new Option("--console <boolean>", "false: the web console is not served at /console/ (default: true)")
+        .env("BERTH_CONSOLE")
+        .argParser(trueOrFalse),
     )
     .addOption(
       new Option("--default-project <name>", "project of hosts without a project label").env("BERTH_DEFAULT_PROJECT"),

@@ -1,6 +1,5 @@
-import { randomUUID } from "node:crypto"
-import { setTimeout as delay } from "node:timers/promises"
 import createFetchClient, { type Client } from "openapi-fetch"
+import { delay } from "./delay.ts"
 import { ApiError, causeOf, errorOf, Unreachable } from "./errors.ts"
 import { type Attempt, retryDelay } from "./retry.ts"
 import type { components, paths } from "./schema.d.ts"
@@ -61,7 +60,7 @@ export class BerthClient {
    */
   async send(request: Request): Promise<Response> {
     if (request.method === "POST" && !request.headers.has("idempotency-key"))
-      request.headers.set("idempotency-key", randomUUID())
+      request.headers.set("idempotency-key", randomKey())
     const begun = performance.now()
     for (let count = 1; ; count++) {
       const outcome = await this.#attempt(request)
@@ -73,7 +72,7 @@ export class BerthClient {
       if (outcome instanceof Response) await outcome.body?.cancel()
       const reason = outcome instanceof Response ? `the API answered ${outcome.status}` : causeOf(outcome)
       this.#options.onRetry?.({ reason, seconds })
-      await delay(seconds * 1000, undefined, this.#signals(request))
+      await delay(seconds * 1000, this.#signals(request).signal)
     }
   }
 
@@ -100,6 +99,11 @@ export class BerthClient {
     const { signal } = this.#options
     return { signal: signal === undefined ? request.signal : AbortSignal.any([signal, request.signal]) }
   }
+}
+
+/** Returns a key for one creation. `crypto.randomUUID` is missing in browsers on pages without HTTPS. */
+function randomKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("")
 }
 
 /** Returns the delay before a request is repeated, seconds; undefined if its failure is final. */

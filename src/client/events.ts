@@ -1,6 +1,7 @@
-import { setTimeout as delay } from "node:timers/promises"
-import { EventSourceParserStream } from "eventsource-parser/stream"
+import { createParser, type EventSourceMessage } from "eventsource-parser"
+import { piecesOf } from "./bytes.ts"
 import type { BerthClient, JobRecord, Schemas } from "./client.ts"
+import { delay } from "./delay.ts"
 
 /** Deleted object. */
 export interface Deleted {
@@ -42,11 +43,17 @@ export async function* changesOf(client: BerthClient, signal?: AbortSignal): Asy
       // fetch gives no reason for a cut. The next request shows if the API still answers.
       signal?.throwIfAborted()
     }
-    await delay(RECONNECT_SECONDS * 1000, undefined, signal === undefined ? {} : { signal })
+    await delay(RECONNECT_SECONDS * 1000, signal)
   }
 }
 
-async function* messagesOf(body: ReadableStream<Uint8Array> | null) {
+async function* messagesOf(body: ReadableStream<Uint8Array> | null): AsyncGenerator<EventSourceMessage, void, void> {
   if (body === null) return
-  yield* body.pipeThrough(new TextDecoderStream() as never).pipeThrough(new EventSourceParserStream())
+  const messages: EventSourceMessage[] = []
+  const parser = createParser({ onEvent: (message) => void messages.push(message) })
+  const decoder = new TextDecoder()
+  for await (const piece of piecesOf(body)) {
+    parser.feed(decoder.decode(piece, { stream: true }))
+    yield* messages.splice(0)
+  }
 }

@@ -1,5 +1,5 @@
-import { setTimeout as delay } from "node:timers/promises"
 import { type BerthClient, fetched, type JobRecord, type JobStatus } from "./client.ts"
+import { delay } from "./delay.ts"
 import { ApiError } from "./errors.ts"
 import { changesOf, type Deleted } from "./events.ts"
 
@@ -55,7 +55,7 @@ async function* recordsOf(
     if (!isMissing(error) && !(error instanceof ApiError && error.status === 429)) throw error
   }
   for (let wait = POLL_SECONDS.least; ; wait = Math.min(POLL_SECONDS.most, wait * 1.5)) {
-    await delay(wait * 1000, undefined, signal === undefined ? {} : { signal })
+    await delay(wait * 1000, signal)
     yield* await read()
   }
 }

@@ -1,5 +1,6 @@
-import { setTimeout as delay } from "node:timers/promises"
+import { joined, lastIndexOf, piecesOf } from "./bytes.ts"
 import type { BerthClient } from "./client.ts"
+import { delay } from "./delay.ts"
 import { isEnded, readJob } from "./jobs.ts"
 
 export interface LogOptions {
@@ -50,7 +51,7 @@ export async function* logOf(
     // A follow also ends when the API stops. Then the job runs on.
     if (isWhole && isEnded(await readJob(client, id, signal))) return
     onReconnect?.()
-    if (!isFruitful) await delay(RECONNECT_SECONDS * 1000, undefined, options)
+    if (!isFruitful) await delay(RECONNECT_SECONDS * 1000, signal)
   }
 }
 
@@ -67,7 +68,7 @@ async function* followed(
   const body = await open(client, id, options)
   let rest = skip
   try {
-    for await (const piece of body) {
+    for await (const piece of piecesOf(body)) {
       const fresh = piece.subarray(Math.min(rest, piece.length))
       rest -= piece.length - fresh.length
       if (fresh.length === 0) continue
@@ -83,7 +84,7 @@ async function* followed(
 }
 
 async function* withoutCut(client: BerthClient, id: string, options: ReadOptions): AsyncGenerator<Uint8Array> {
-  yield* await open(client, id, options)
+  yield* piecesOf(await open(client, id, options))
 }
 
 async function open(client: BerthClient, id: string, { follow, tail, signal }: ReadOptions) {
@@ -106,10 +107,10 @@ async function positionAfter(client: BerthClient, id: string, last: Uint8Array, 
     pieces.length = 0
     whole = followed(client, id, { follow: false, ...(signal && { signal }) }, 0, note)
   }
-  const at = Buffer.concat(pieces).lastIndexOf(last)
+  const at = lastIndexOf(joined(pieces), last)
   return at < 0 ? 0 : at + last.length
 }
 
 function lastBytes(before: Uint8Array, piece: Uint8Array): Uint8Array<ArrayBuffer> {
-  return new Uint8Array(Buffer.concat([before, piece]).subarray(-OVERLAP_BYTES))
+  return joined([before, piece]).slice(-OVERLAP_BYTES)
 }

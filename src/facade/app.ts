@@ -50,6 +50,7 @@ import { Changes } from "./changes.ts"
 import { Collection } from "./collection.ts"
 import { Connections } from "./connections/connections.ts"
 import { connectionRoutes } from "./connections/routes.ts"
+import { CONSOLE_PATH, consoleRouter } from "./console/routes.ts"
 import { type CostServices, costRoutes } from "./costs/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { CRON_JOB_FIELDS } from "./cronjobs/translate.ts"
@@ -133,6 +134,8 @@ export interface FacadeDependencies {
   installation: () => string | undefined
   /** Lists the resources in the accounts of connections. */
   discover: Discoverer
+  /** Folder of the built web console. Undefined: it is not served. */
+  consoleFolder?: string | undefined
   settings: FacadeSettings
   logger: Logger
   clock: Clock
@@ -166,8 +169,11 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use(PROJECT_PATH, addresses.notePath, ofProjects)
   app.use(API_ROOT, ofProjects)
   app.use(API_ROOT, accountRouter(noting, addresses))
+  const { consoleFolder: folder } = dependencies
+  if (folder !== undefined) app.use(CONSOLE_PATH, consoleRouter({ folder, issuer: settings.signIn?.issuer }))
   // For a person who opens the address in a browser.
-  app.get("/", (req, res, next) => (req.accepts(["json", "html"]) === "html" ? res.redirect("/1/docs") : next()))
+  const home = folder === undefined ? "/1/docs" : `${CONSOLE_PATH}/`
+  app.get("/", (req, res, next) => (req.accepts(["json", "html"]) === "html" ? res.redirect(home) : next()))
   app.use((req) => {
     throw notFound(`The path ${quoted(req.path)} does not exist; the API is under /1 and /projects/{project}/1.`)
   })

@@ -208,6 +208,12 @@ describe("the chart", () => {
     await expect(rendered(values)).rejects.toThrow(message)
   })
 
+  it("serves the console, unless it is turned off", async () => {
+    const envOf = async (values: object) => programOf(await rendered({ ...LEAST, ...values }), "berth-facade").env
+    expect((await envOf({})).has("BERTH_CONSOLE")).toBe(false)
+    expect((await envOf({ facade: { console: { enabled: false } } })).get("BERTH_CONSOLE")).toBe("false")
+  })
+
   it("accepts numbers in the forms of helm and YAML", async () => {
     const values = { ...LEAST, facade: { requestsPerMinute: 1_000_000, failuresPerMinute: 0 } }
     const { env } = programOf(await rendered(values, { set: ["facade.trustProxy=1"] }), "berth-facade")

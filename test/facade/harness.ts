@@ -122,6 +122,8 @@ export interface ReplicaOptions {
   identity?: IdentityIssuer
   /** Caps of the installation; default: none. */
   caps?: SpendCaps
+  /** Folder of the built web console; default: it is not served. */
+  consoleFolder?: string
 }
 
 export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
@@ -176,6 +178,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     installation: () => INSTALLATION_ID,
     tokens: options.tokens,
     identity: options.identity,
+    consoleFolder: options.consoleFolder,
     catalogue: () => market.offers.current(),
     plan: jobPlanner({
       ...market,

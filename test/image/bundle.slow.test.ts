@@ -73,6 +73,9 @@ describe("the bundle", () => {
       const page = await (await fetch(`${url}/1/docs`)).text()
       for (const [, asset] of page.matchAll(/"(\/1\/docs\/[^"]+)"/g))
         expect((await fetch(`${url}${asset}`)).status, asset).toBe(200)
+      const files = [...(await (await fetch(`${url}/console/`)).text()).matchAll(/"(\/console\/assets\/[^"]+)"/g)]
+      expect(files).toHaveLength(2)
+      for (const [, file] of files) expect((await fetch(`${url}${file}`)).status, file).toBe(200)
       await operator.printed(/"msg":"leading"/)
     } finally {
       const endings = await Promise.all([facade.stop(), operator.stop()])
@@ -89,7 +92,7 @@ describe("the bundle", () => {
 
   it("contains the licences of the packages in it", async () => {
     const text = await readFile(join(folder, "dist", "THIRD-PARTY-LICENCES.txt"), "utf8")
-    for (const name of ["undici", "@aws-sdk/client-ec2", "@google-cloud/compute", "swagger-ui-dist"]) {
+    for (const name of ["undici", "@aws-sdk/client-ec2", "@google-cloud/compute", "swagger-ui-dist", "preact"]) {
       expect(text).toMatch(new RegExp(`^${name} \\d.*\\((MIT|Apache-2.0)\\)$`, "m"))
     }
     expect(text).toContain("Permission is hereby granted, free of charge")

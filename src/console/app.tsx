@@ -1,0 +1,225 @@
+import { useSignal } from "@preact/signals"
+import type { ComponentChildren } from "preact"
+import { useEffect } from "preact/hooks"
+import { Route, Router, useLocation } from "preact-iso/router"
+import { ConnectionsPage } from "./pages/connections.tsx"
+import { CronJobPage } from "./pages/cronjob.tsx"
+import { CronJobsPage } from "./pages/cronjobs.tsx"
+import { JobPage } from "./pages/job.tsx"
+import { JobsPage } from "./pages/jobs.tsx"
+import { KeysPage } from "./pages/keys.tsx"
+import { NewJobPage } from "./pages/new-job.tsx"
+import { OffersPage } from "./pages/offers.tsx"
+import { OverviewPage } from "./pages/overview.tsx"
+import { ProjectsPage } from "./pages/projects.tsx"
+import { forgetPerson, SignInPage } from "./pages/sign-in.tsx"
+import { PageTitle } from "./parts/basics.tsx"
+import { Empty, Fault, Skeleton } from "./parts/load.tsx"
+import {
+  at,
+  BASE,
+  connection,
+  credential,
+  followChanges,
+  me,
+  project,
+  signInTo,
+  signOut,
+  theme,
+  zone,
+} from "./state.ts"
+
+/** Path of a project's pages. */
+const PROJECT_PATH = /^\/console\/projects\/([^/]+)/
+
+/** The console: the sign-in, or the pages of a project. */
+export function App() {
+  const { path } = useLocation()
+  const [, encoded] = PROJECT_PATH.exec(path) ?? []
+  const named = encoded === undefined ? undefined : decodeURIComponent(encoded)
+  if (credential.value === undefined) return <SignInPage project={named} />
+  if (named === undefined) return <Frame>{path === BASE ? <ProjectsPage /> : <NotFound />}</Frame>
+  return <Project key={named} name={named} />
+}
+
+/** Pages of one project, once the API has accepted the caller for it. */
+function Project({ name }: { name: string }) {
+  const error = useSignal<unknown>(undefined)
+  const isCurrent = project.value === name && me.value !== undefined
+  useEffect(() => {
+    const proof = credential.value
+    if (proof !== undefined && !isCurrent)
+      signInTo(name, proof).catch((fault: unknown) => {
+        error.value = fault
+      })
+  }, [name])
+  useEffect(() => {
+    if (!isCurrent) return
+    const stop = new AbortController()
+    void followChanges(stop.signal)
+    return () => stop.abort()
+  }, [isCurrent])
+  if (error.value !== undefined)
+    return (
+      <Frame>
+        <PageTitle title={name} />
+        <Fault error={error.value} />
+        <p>
+          <a href={BASE}>Choose another project</a>
+        </p>
+      </Frame>
+    )
+  return (
+    <Frame isInProject={isCurrent}>
+      {isCurrent ? (
+        <Router>
+          <Route path="/console/projects/:project" component={OverviewPage} />
+          <Route path="/console/projects/:project/jobs" component={JobsPage} />
+          <Route path="/console/projects/:project/jobs/:job" component={JobPage} />
+          <Route path="/console/projects/:project/new" component={NewJobPage} />
+          <Route path="/console/projects/:project/cronjobs" component={CronJobsPage} />
+          <Route path="/console/projects/:project/cronjobs/:cronjob" component={CronJobPage} />
+          <Route path="/console/projects/:project/offers" component={OffersPage} />
+          <Route path="/console/projects/:project/connections" component={ConnectionsPage} />
+          <Route path="/console/projects/:project/keys" component={KeysPage} />
+          <Route default component={NotFound} />
+        </Router>
+      ) : (
+        <Skeleton />
+      )}
+    </Frame>
+  )
+}
+
+function NotFound() {
+  return (
+    <>
+      <PageTitle title="Page not found" />
+      <Empty title="The console has no such page.">
+        <a href={BASE}>Go to the start</a>
+      </Empty>
+    </>
+  )
+}
+
+const PAGES: readonly [path: string, title: string][] = [
+  ["", "Overview"],
+  ["/jobs", "Jobs"],
+  ["/cronjobs", "Cronjobs"],
+  ["/offers", "Offers"],
+  ["/connections", "Connections"],
+  ["/keys", "Keys"],
+]
+
+/** Header, navigation and the place of a page. */
+function Frame({ isInProject = false, children }: { isInProject?: boolean; children: ComponentChildren }) {
+  const { path } = useLocation()
+  return (
+    <>
+      <a class="skip" href="#page" onClick={skip}>
+        Skip to the page
+      </a>
+      <header class="top">
+        <a class="brand" href={isInProject ? at("") : BASE}>
+          Berth
+        </a>
+        {isInProject && (
+          <nav aria-label="Pages">
+            {PAGES.map(([suffix, title]) => {
+              const isHere = suffix === "" ? path === at("") : path === at(suffix) || path.startsWith(`${at(suffix)}/`)
+              return (
+                <a key={suffix} href={at(suffix)} aria-current={isHere ? "page" : undefined}>
+                  {title}
+                </a>
+              )
+            })}
+          </nav>
+        )}
+        <div class="top-end">
+          {isInProject && <Live />}
+          <Settings />
+        </div>
+      </header>
+      {connection.value === "offline" && isInProject && (
+        <p class="offline" role="status">
+          Berth can't be reached. The page shows what was last read; it tries again every few seconds.
+        </p>
+      )}
+      <main id="page" tabIndex={-1}>
+        {children}
+      </main>
+    </>
+  )
+}
+
+/** Moves the focus, since a fragment would be a new address. */
+function skip(event: Event): void {
+  event.preventDefault()
+  document.getElementById("page")?.focus()
+}
+
+const LIVE = { connecting: "Connecting", live: "Live", offline: "Offline" }
+
+function Live() {
+  return (
+    <span class={`live ${connection.value}`} title="Changes appear by themselves while this says Live">
+      {LIVE[connection.value]}
+    </span>
+  )
+}
+
+function leave(): void {
+  forgetPerson()
+  signOut()
+}
+
+const THEMES = ["auto", "light", "dark"]
+
+function Settings() {
+  const who = me.value
+  return (
+    <details class="menu">
+      <summary>{project.value !== undefined && who !== undefined ? project.value : "Settings"}</summary>
+      <div class="menu-content">
+        {who !== undefined && (
+          <p>
+            {who.name ?? who.id}
+            <br />
+            <span class="minor">
+              {who.kind === "key" ? "API key" : "person"}, {who.role}, Berth {who.version}
+            </span>
+          </p>
+        )}
+        <label class="field">
+          <span class="field-label">Theme</span>
+          <select
+            value={theme.value}
+            onChange={(event) => {
+              theme.value = event.currentTarget.value
+            }}
+          >
+            {THEMES.map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </label>
+        <label class="field">
+          <span class="field-label">Times</span>
+          <select
+            value={zone.value}
+            onChange={(event) => {
+              zone.value = event.currentTarget.value === "utc" ? "utc" : "local"
+            }}
+          >
+            <option value="local">local</option>
+            <option value="utc">UTC</option>
+          </select>
+        </label>
+        <a href={BASE}>Other projects</a>
+        <button type="button" onClick={leave}>
+          Sign out
+        </button>
+      </div>
+    </details>
+  )
+}

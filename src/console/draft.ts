@@ -1,0 +1,209 @@
+import type { JobSubmission } from "../client/client.ts"
+import { filled, shellWord } from "./spec.ts"
+
+/** Texts of the form of a new job, by field. */
+export interface Draft {
+  name: string
+  image: string
+  command: string
+  args: string
+  cpu: string
+  memory: string
+  disk: string
+  gpu: string
+  region: string
+  cloud: string
+  provisioning: string
+  maxHourlyPriceUsd: string
+  maxCostUsd: string
+  timeout: string
+  maxRetries: string
+  env: string
+  secretEnv: string
+  volumes: string
+  labels: string
+  tags: string
+}
+
+/** Fields whose text can't be read, with what is expected. */
+export type DraftErrors = Partial<Record<keyof Draft, string>>
+
+/** Fields of a job that the form doesn't show. They are kept. */
+export type Rest = Pick<JobSubmission, "namePrefix" | "ttlSecondsAfterFinished">
+
+/** Returns the texts of a job. */
+export function draftOf(job: JobSubmission): Draft {
+  return {
+    name: job.name ?? "",
+    image: job.image ?? "",
+    command: (job.command ?? []).map(shellWord).join(" "),
+    args: (job.args ?? []).map(shellWord).join(" "),
+    cpu: text(job.resources?.cpu),
+    memory: text(job.resources?.memory),
+    disk: text(job.resources?.disk),
+    gpu: gpuText(job.resources?.gpu),
+    region: listText(job.region),
+    cloud: listText(job.cloud),
+    provisioning: job.provisioning ?? "",
+    maxHourlyPriceUsd: text(job.maxHourlyPriceUsd),
+    maxCostUsd: text(job.maxCostUsd),
+    timeout: job.timeoutSeconds == null ? "" : timeoutText(job.timeoutSeconds),
+    maxRetries: text(job.maxRetries),
+    env: lines(job.env, (value) => value),
+    secretEnv: lines(job.secretEnv, ({ secret, key }) => `${secret}:${key}`),
+    volumes: lines(job.volumes, volumeText),
+    labels: lines(job.labels, (value) => value),
+    tags: (job.tags ?? []).join(" "),
+  }
+}
+
+/** Returns the job of the texts, and the fields that can't be read. */
+export function jobOf(draft: Draft, rest: Rest): { job: JobSubmission; errors: DraftErrors } {
+  const errors: DraftErrors = {}
+  const read = <Value>(field: keyof Draft, parse: (value: string) => Value | undefined, expected: string) => {
+    const value = draft[field].trim()
+    if (value === "") return undefined
+    const parsed = parse(value)
+    if (parsed === undefined) errors[field] = expected
+    return parsed
+  }
+  const amount = (field: keyof Draft) => read(field, numberOf, "Write a number, such as 1.5.")
+  const words = (field: keyof Draft) => read(field, wordsOf, "A quotation mark is not closed.")
+  const pairs = <Value>(field: keyof Draft, parse: (value: string) => Value | undefined, expected: string) =>
+    read(field, (value) => mapOf(value, parse), expected)
+  const job = filled({
+    ...(draft.name.trim() === "" ? rest : { ...rest, namePrefix: null, name: draft.name.trim() }),
+    image: draft.image.trim(),
+    command: words("command"),
+    args: words("args"),
+    resources: filled({
+      cpu: amount("cpu"),
+      memory: draft.memory.trim(),
+      disk: draft.disk.trim(),
+      gpu: read("gpu", gpuOf, "Write a model (L4), a model and a number (L4:2) or memory (24Gi)."),
+    }),
+    region: listOf(draft.region),
+    cloud: listOf(draft.cloud),
+    provisioning: draft.provisioning,
+    maxHourlyPriceUsd: amount("maxHourlyPriceUsd"),
+    maxCostUsd: amount("maxCostUsd"),
+    timeoutSeconds: read("timeout", secondsOf, "Write a duration, such as 90s, 30m, 2h or 1h30m."),
+    maxRetries: amount("maxRetries"),
+    env: pairs("env", (value) => value, "Write one NAME=value on each line."),
+    secretEnv: pairs("secretEnv", secretOf, "Write one NAME=secret:key on each line."),
+    volumes: pairs("volumes", volumeOf, "Write one name=bucket/prefix:/path on each line."),
+    labels: pairs("labels", (value) => value, "Write one key=value on each line."),
+    tags: listOf(draft.tags),
+  })
+  return { job: job as unknown as JobSubmission, errors }
+}
+
+function text(value: string | number | null | undefined): string {
+  return value == null ? "" : String(value)
+}
+
+function listText(value: string | readonly string[] | null | undefined): string {
+  return typeof value === "string" ? value : (value ?? []).join(" ")
+}
+
+function listOf(value: string): string[] {
+  return value.split(/[\s,]+/).filter((one) => one !== "")
+}
+
+function lines<Value>(map: Record<string, Value> | null | undefined, textOf: (value: Value) => string): string {
+  return Object.entries(map ?? {})
+    .map(([name, value]) => `${name}=${textOf(value)}`)
+    .join("\n")
+}
+
+function mapOf<Value>(value: string, parse: (text: string) => Value | undefined): Record<string, Value> | undefined {
+  const entries = value
+    .split("\n")
+    .filter((line) => line.trim() !== "")
+    .map((line) => {
+      const [, name = "", rest = ""] = /^\s*([^=]+)=(.*)$/.exec(line) ?? []
+      return [name.trim(), parse(rest)] as const
+    })
+  if (entries.some(([name, parsed]) => name === "" || parsed === undefined)) return undefined
+  return Object.fromEntries(entries) as Record<string, Value>
+}
+
+function numberOf(value: string): number | undefined {
+  const number = Number(value.replace(",", "."))
+  return Number.isFinite(number) ? number : undefined
+}
+
+const SECONDS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86_400 }
+
+/** Returns the seconds of a duration such as `1h30m`; undefined for another text. A number alone is seconds. */
+export function secondsOf(value: string): number | undefined {
+  if (/^\d+$/.test(value)) return Number(value)
+  if (!/^(\d+[smhd]\s*)+$/.test(value)) return undefined
+  return [...value.matchAll(/(\d+)([smhd])/g)].reduce(
+    (sum, [, number, unit]) => sum + Number(number) * (SECONDS[unit ?? ""] ?? 0),
+    0,
+  )
+}
+
+function timeoutText(seconds: number): string {
+  const units = Object.entries(SECONDS).toReversed()
+  const [unit = "s", size = 1] = units.find(([, one]) => seconds % one === 0) ?? []
+  return `${seconds / size}${unit}`
+}
+
+type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>
+
+function gpuOf(value: string): Gpu | undefined {
+  if (/^[0-9.]+([KMGT]i|[kMGT])$/.test(value)) return value
+  const [, model, count] = /^([A-Za-z][^:\s]*)(?::([1-9][0-9]*))?$/.exec(value) ?? []
+  if (model === undefined) return undefined
+  return { model, ...(count !== undefined && { count: Number(count) }) } as Gpu
+}
+
+function gpuText(gpu: Gpu | null | undefined): string {
+  if (gpu == null) return ""
+  if (typeof gpu === "string") return gpu
+  const { model, count, vram } = gpu as { model?: string | null; count?: number | null; vram?: string | null }
+  if (model == null) return vram ?? ""
+  return count == null ? model : `${model}:${count}`
+}
+
+function secretOf(value: string): { secret: string; key: string } | undefined {
+  const [, secret, key] = /^([^:\s]+):(\S+)$/.exec(value) ?? []
+  return secret === undefined || key === undefined ? undefined : { secret, key }
+}
+
+type Volume = NonNullable<JobSubmission["volumes"]>[string]
+
+function volumeOf(value: string): Volume | undefined {
+  const [, bucket, prefix, mountPath, connection] = /^([^/:@\s]+)(?:\/([^:]*))?:(\/[^@]*)(?:@(.+))?$/.exec(value) ?? []
+  if (bucket === undefined || mountPath === undefined) return undefined
+  return filled({ bucket, prefix, mountPath, connection }) as unknown as Volume
+}
+
+function volumeText({ bucket, prefix, mountPath, connection }: Volume): string {
+  return `${bucket}${prefix == null ? "" : `/${prefix}`}:${mountPath}${connection == null ? "" : `@${connection}`}`
+}
+
+/** Returns the words of a command line, as a POSIX shell reads them; undefined if a quotation mark is not closed. */
+export function wordsOf(line: string): string[] | undefined {
+  const words: string[] = []
+  let word: string | undefined
+  let rest = line
+  while (rest !== "") {
+    const [found] = /^(?:\s+|'[^']*'|"(?:\\[\s\S]|[^"\\])*"|\\[\s\S]|[^\s'"\\]+)/.exec(rest) ?? []
+    if (found === undefined) return undefined
+    rest = rest.slice(found.length)
+    if (/^\s/.test(found)) {
+      if (word !== undefined) words.push(word)
+      word = undefined
+    } else word = (word ?? "") + unquoted(found)
+  }
+  return word === undefined ? words : [...words, word]
+}
+
+function unquoted(piece: string): string {
+  if (piece.startsWith("'")) return piece.slice(1, -1)
+  if (piece.startsWith('"')) return piece.slice(1, -1).replace(/\\(["\\$`\n])/g, "$1")
+  return piece.startsWith("\\") ? piece.slice(1) : piece
+}

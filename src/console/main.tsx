@@ -1,0 +1,13 @@
+import { render } from "preact"
+import { LocationProvider } from "preact-iso/router"
+import { App } from "./app.tsx"
+import "./style.css"
+
+const root = document.getElementById("console")
+if (root === null) throw new Error("index.html has no element #console")
+render(
+  <LocationProvider scope="/console">
+    <App />
+  </LocationProvider>,
+  root,
+)

@@ -1,0 +1,90 @@
+import { useRoute } from "preact-iso/router"
+import { fetched } from "../../client/client.ts"
+import { nextTicks } from "../cron.ts"
+import { timeText } from "../format.ts"
+import { Facts, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
+import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { yamlOf } from "../spec.ts"
+import { client, may } from "../state.ts"
+import { CronJobActions, Runs } from "./cronjobs.tsx"
+import { jobsAddress } from "./jobs.tsx"
+
+/** One cronjob: its next ticks, last runs and the definition of its jobs. */
+export function CronJobPage() {
+  const { params } = useRoute()
+  const name = params["cronjob"] ?? ""
+  const cronJob = useLoad(`cronjob ${name}`, (signal) =>
+    fetched(client.value.api.GET("/cronjobs/{name}", { params: { path: { name } }, signal })),
+  )
+  useReloadOnChange((change) => change.event === "cronjob" && change.record.name === name, cronJob.reload)
+  return (
+    <>
+      <PageTitle title={name}>
+        {cronJob.data.value !== undefined && may("developer") && (
+          <CronJobActions cronJob={cronJob.data.value} reload={cronJob.reload} />
+        )}
+      </PageTitle>
+      <Answer of={cronJob}>
+        {(found) => (
+          <>
+            <section class="panel" aria-label="Summary">
+              {found.message !== null && <p class="note">{found.message}</p>}
+              <Facts
+                of={[
+                  ["Schedule (UTC)", <code>{found.cron_spec}</code>],
+                  ["State", found.is_active ? "active" : "paused"],
+                  ["Last run", found.last_triggered_at === null ? "never" : <Time at={found.last_triggered_at} />],
+                  ["Created", <Time at={found.created_at} />],
+                ]}
+              />
+            </section>
+            <section class="panel">
+              <h2>Last 30 runs</h2>
+              <Runs name={found.name} most={30} />
+              <p>
+                <a href={jobsAddress({ cronjob: found.name })}>All its jobs</a>
+              </p>
+            </section>
+            {found.is_active && <Next schedule={found.cron_spec} />}
+            <section class="panel">
+              <h2>Definition of its jobs</h2>
+              <pre class="code" tabIndex={0} aria-label="Definition of its jobs">
+                {yamlOf(found.job_definition)}
+              </pre>
+            </section>
+          </>
+        )}
+      </Answer>
+    </>
+  )
+}
+
+const TICKS = 5
+
+function Next({ schedule }: { schedule: string }) {
+  const ticks = nextTicks(schedule, new Date(), TICKS)
+  if (ticks.length === 0) return null
+  return (
+    <section class="panel">
+      <h2>Next ticks</h2>
+      <TableFrame label="Next ticks">
+        <table>
+          <thead>
+            <tr>
+              <th>UTC</th>
+              <th>Local</th>
+            </tr>
+          </thead>
+          <tbody>
+            {ticks.map((tick) => (
+              <tr key={tick.getTime()}>
+                <td>{timeText(tick.toISOString(), "utc")}</td>
+                <td>{timeText(tick.toISOString(), "local")}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </TableFrame>
+    </section>
+  )
+}

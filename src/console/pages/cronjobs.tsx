@@ -1,0 +1,147 @@
+import { useSignal } from "@preact/signals"
+import { fetched, type JobRecord, type JobSubmission, type Schemas } from "../../client/client.ts"
+import { nextTicks } from "../cron.ts"
+import { PageTitle, TableFrame, Time } from "../parts/basics.tsx"
+import { Answer, Empty, Fault, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { at, client, may } from "../state.ts"
+
+type CronJob = Schemas["CronJobRecord"]
+
+/** Cronjobs of the project, with their next ticks and last runs. */
+export function CronJobsPage() {
+  const cronJobs = useLoad("cronjobs", (signal) =>
+    fetched(client.value.api.GET("/cronjobs", { params: { query: { limit: 100 } }, signal })),
+  )
+  useReloadOnChange(({ event }) => event === "cronjob", cronJobs.reload)
+  return (
+    <>
+      <PageTitle title="Cronjobs" />
+      <Answer of={cronJobs}>
+        {({ cronjobs, total }) =>
+          total === 0 ? (
+            <Empty title="This project has no cronjobs.">
+              <p>
+                Create one with <code>berth apply -f</code>, kubectl or the REST API.
+              </p>
+            </Empty>
+          ) : (
+            <TableFrame label="Cronjobs">
+              <table>
+                <thead>
+                  <tr>
+                    <th>Cronjob</th>
+                    <th>Schedule (UTC)</th>
+                    <th>State</th>
+                    <th>Next</th>
+                    <th>Last runs</th>
+                    {may("developer") && <th>Actions</th>}
+                  </tr>
+                </thead>
+                <tbody>
+                  {cronjobs.map((cronJob) => (
+                    <Row key={cronJob.id} cronJob={cronJob} reload={cronJobs.reload} />
+                  ))}
+                </tbody>
+              </table>
+            </TableFrame>
+          )
+        }
+      </Answer>
+    </>
+  )
+}
+
+function Row({ cronJob, reload }: { cronJob: CronJob; reload: () => void }) {
+  const [next] = nextTicks(cronJob.cron_spec, new Date(), 1)
+  return (
+    <tr>
+      <td>
+        <a href={at(`/cronjobs/${encodeURIComponent(cronJob.name)}`)}>{cronJob.name}</a>
+      </td>
+      <td>
+        <code>{cronJob.cron_spec}</code>
+      </td>
+      <td>
+        {cronJob.is_active ? "active" : "paused"}
+        {cronJob.reason !== null && <span class="minor"> {cronJob.reason}</span>}
+      </td>
+      <td>{cronJob.is_active && next !== undefined && <Time at={next.toISOString()} isRelative />}</td>
+      <td>
+        <Runs name={cronJob.name} most={10} />
+      </td>
+      {may("developer") && (
+        <td>
+          <CronJobActions cronJob={cronJob} reload={reload} />
+        </td>
+      )}
+    </tr>
+  )
+}
+
+/** Buttons that pause, resume and run a cronjob. */
+export function CronJobActions({
+  cronJob: { name, is_active, job_definition },
+  reload,
+}: {
+  cronJob: CronJob
+  reload: () => void
+}) {
+  const fault = useSignal<unknown>(undefined)
+  const isBusy = useSignal(false)
+  const act = (action: () => Promise<unknown>) => () => {
+    isBusy.value = true
+    fault.value = undefined
+    action()
+      .then(reload, (error: unknown) => {
+        fault.value = error
+      })
+      .finally(() => {
+        isBusy.value = false
+      })
+  }
+  const change = () =>
+    fetched(client.value.api.PATCH("/cronjobs/{name}", { params: { path: { name } }, body: { is_active: !is_active } }))
+  const { cloud, ...definition } = job_definition
+  const clouds = cloud === undefined ? {} : { cloud: [cloud].flat() as NonNullable<JobSubmission["cloud"]> }
+  const body = { ...definition, ...clouds, namePrefix: name } as JobSubmission
+  const run = () => fetched(client.value.api.POST("/jobs", { body }))
+  return (
+    <div class="actions">
+      <button type="button" class="small" disabled={isBusy.value} onClick={act(change)}>
+        {is_active ? "Pause" : "Resume"}
+        <span class="hidden"> {name}</span>
+      </button>
+      <button type="button" class="small" disabled={isBusy.value} onClick={act(run)}>
+        Run now<span class="hidden">: {name}</span>
+      </button>
+      {fault.value !== undefined && <Fault error={fault.value} />}
+    </div>
+  )
+}
+
+/** Strip of the last runs, the newest at the right. */
+export function Runs({ name, most }: { name: string; most: number }) {
+  const runs = useLoad(`runs ${name}`, (signal) =>
+    fetched(client.value.api.GET("/jobs", { params: { query: { cronjob: name, limit: most } }, signal })),
+  )
+  useReloadOnChange((change) => change.event === "job" && change.record.name.startsWith(name), runs.reload)
+  const jobs: JobRecord[] = runs.data.value?.jobs ?? []
+  if (jobs.length === 0) return <span class="minor">{runs.data.value === undefined ? "" : "none"}</span>
+  return (
+    <ol class="runs" aria-label={`Last runs of ${name}`}>
+      {jobs.toReversed().map((job) => (
+        <li key={job.id}>
+          <a
+            class={`run ${job.status}`}
+            href={at(`/jobs/${encodeURIComponent(job.name)}`)}
+            title={`${job.name}: ${job.status}`}
+          >
+            <span class="hidden">
+              {job.name}: {job.status}
+            </span>
+          </a>
+        </li>
+      ))}
+    </ol>
+  )
+}

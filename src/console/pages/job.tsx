@@ -1,0 +1,147 @@
+import { useSignal } from "@preact/signals"
+import { useLocation, useRoute } from "preact-iso/router"
+import { fetched, type JobRecord } from "../../client/client.ts"
+import { isEnded, readJob } from "../../client/jobs.ts"
+import { duration, usd } from "../format.ts"
+import { costOf, Dialog, Facts, machineOf, PageTitle, runTime, Status, Time } from "../parts/basics.tsx"
+import { Answer, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { LogViewer } from "../parts/log-viewer.tsx"
+import { SpecView } from "../parts/spec-view.tsx"
+import { Story } from "../parts/story.tsx"
+import { at, client, may } from "../state.ts"
+
+const TABS = [
+  ["log", "Log"],
+  ["story", "What happened"],
+  ["spec", "Specification"],
+] as const
+
+/** One job: its state, log, story and specification. */
+export function JobPage() {
+  const { params } = useRoute()
+  const id = params["job"] ?? ""
+  const job = useLoad(`job ${id}`, (signal) => readJob(client.value, id, signal))
+  useReloadOnChange(({ event, ...change }) => {
+    if (event !== "job" || !("record" in change)) return false
+    const { record } = change
+    if (record.id !== job.data.value?.id) return false
+    // The event has the record itself: no read is needed.
+    if (!("deleted" in record)) job.data.value = record as JobRecord
+    return true
+  }, job.reload)
+  return (
+    <>
+      {job.data.value === undefined && <PageTitle title={id} />}
+      <Answer of={job}>{(record) => <Job job={record} loaded={job} />}</Answer>
+    </>
+  )
+}
+
+function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
+  const { url } = useLocation()
+  const wanted = new URL(url, location.origin).searchParams.get("tab")
+  const hasLog = job.started_at !== null || job.status === "running"
+  const [tab] = TABS.find(([name]) => name === wanted) ?? (hasLog ? TABS[0] : TABS[1])
+  return (
+    <>
+      <PageTitle title={job.name}>
+        <Actions job={job} loaded={loaded} />
+      </PageTitle>
+      <Summary job={job} />
+      <nav class="tabs" aria-label="Parts of the job">
+        {TABS.map(([name, title]) => (
+          <a
+            key={name}
+            href={at(`/jobs/${encodeURIComponent(job.name)}?tab=${name}`)}
+            aria-current={tab === name ? "page" : undefined}
+          >
+            {title}
+          </a>
+        ))}
+      </nav>
+      {tab === "log" && <LogViewer key={job.id} job={job} />}
+      {tab === "story" && <Story job={job} />}
+      {tab === "spec" && <SpecView job={job} />}
+    </>
+  )
+}
+
+function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
+  const isAsking = useSignal(false)
+  if (!may("developer")) return null
+  const cancel = async (): Promise<void> => {
+    await fetched(client.value.api.POST("/jobs/{id}/cancel", { params: { path: { id: job.id } } }))
+    loaded.reload()
+  }
+  return (
+    <>
+      <a class="button" href={at(`/new?from=${encodeURIComponent(job.name)}`)}>
+        Run again
+      </a>
+      {!isEnded(job) && (
+        <button
+          type="button"
+          class="danger"
+          onClick={() => {
+            isAsking.value = true
+          }}
+        >
+          Cancel
+        </button>
+      )}
+      {isAsking.value && (
+        <Dialog
+          title={`Cancel ${job.name}?`}
+          action="Cancel the job"
+          isDangerous
+          act={cancel}
+          close={() => {
+            isAsking.value = false
+          }}
+        >
+          <p>Its machine is deleted. Its log and its cost stay.</p>
+        </Dialog>
+      )}
+    </>
+  )
+}
+
+/** State of a job in a few facts. */
+function Summary({ job }: { job: JobRecord }) {
+  const { message, exit_code, hourly_price_usd, labels, tags } = job
+  return (
+    <section class="panel summary" aria-label="Summary">
+      <p class="state">
+        <Status of={job.status} />
+        {exit_code !== null && <span>exit code {exit_code}</span>}
+        {runTime(job) !== "" && <span>{isEnded(job) ? `ran ${runTime(job)}` : `for ${runTime(job)}`}</span>}
+      </p>
+      {message !== null && <p class={{ failed: "fault", queued: "note" }[job.status as string]}>{message}</p>}
+      <Facts
+        of={[
+          ["Image", <code>{job.image}</code>],
+          ["Machine", machineOf(job)],
+          ["Price", hourly_price_usd === null ? undefined : `${usd(hourly_price_usd)}/h`],
+          ["Cost", costOf(job)],
+          ["Needs", needsOf(job)],
+          ["Timeout", job.timeout_seconds > 0 ? duration(job.timeout_seconds) : undefined],
+          ["Retries", job.max_retries === 0 ? undefined : `${job.retry_count} of ${job.max_retries}`],
+          ["Submitted", <Time at={job.created_at} />],
+          [
+            "Labels",
+            Object.entries(labels)
+              .map(([name, value]) => `${name}=${value}`)
+              .join(", "),
+          ],
+          ["Tags", tags.join(", ")],
+        ]}
+      />
+    </section>
+  )
+}
+
+/** Returns the resources that a job asked for. */
+export function needsOf({ resources: { cpu, memory, gpu, disk } }: Pick<JobRecord, "resources">): string {
+  const cards = gpu === null ? [] : [`GPU ${[gpu.count, gpu.model, gpu.vram].filter((one) => one !== null).join(" ")}`]
+  return [`${cpu} vCPU`, memory, ...cards, ...(disk === null ? [] : [`disk ${disk}`])].join(", ")
+}

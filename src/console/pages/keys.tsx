@@ -1,0 +1,211 @@
+import { useSignal } from "@preact/signals"
+import { fetched, type Schemas } from "../../client/client.ts"
+import { Copy, Dialog, Field, PageTitle, TableFrame, Time, typed } from "../parts/basics.tsx"
+import { Answer, Empty, explained, useLoad } from "../parts/load.tsx"
+import { client, may, me } from "../state.ts"
+
+type Key = Schemas["KeyRecord"]
+
+/** Reads the keys. The list has only their names, so each is read. */
+async function readKeys(signal: AbortSignal): Promise<Key[]> {
+  const { api } = client.value
+  const { keys } = await fetched(api.GET("/keys", { params: { query: { limit: 100 } }, signal }))
+  return Promise.all(
+    keys.map(({ id }) => fetched(api.GET("/keys/{key_id}", { params: { path: { key_id: id } }, signal }))),
+  )
+}
+
+/** API keys of the project. */
+export function KeysPage() {
+  const keys = useLoad("keys", readKeys)
+  const isAdding = useSignal(false)
+  const doomed = useSignal<Key | undefined>(undefined)
+  const revoke = (id: string) => async (): Promise<void> => {
+    await client.value.api.DELETE("/keys/{key_id}", { params: { path: { key_id: id } } })
+    keys.reload()
+  }
+  return (
+    <>
+      <PageTitle title="Keys">
+        {may("admin") && (
+          <button
+            type="button"
+            class="primary"
+            onClick={() => {
+              isAdding.value = true
+            }}
+          >
+            New key
+          </button>
+        )}
+      </PageTitle>
+      {isAdding.value && (
+        <NewKey
+          done={() => {
+            isAdding.value = false
+            keys.reload()
+          }}
+        />
+      )}
+      <Answer of={keys}>
+        {(found) =>
+          found.length === 0 ? (
+            <Empty title="This project has no keys." />
+          ) : (
+            <Keys
+              keys={found}
+              revoke={(key) => {
+                doomed.value = key
+              }}
+            />
+          )
+        }
+      </Answer>
+      {doomed.value !== undefined && (
+        <Dialog
+          title={`Revoke the key ${doomed.value.name}?`}
+          action="Revoke the key"
+          isDangerous
+          act={revoke(doomed.value.id)}
+          close={() => {
+            doomed.value = undefined
+          }}
+        >
+          <p>Programs that use it are rejected within a second. This can't be undone.</p>
+        </Dialog>
+      )}
+    </>
+  )
+}
+
+function Keys({ keys, revoke }: { keys: readonly Key[]; revoke: (key: Key) => void }) {
+  return (
+    <TableFrame label="Keys">
+      <table>
+        <thead>
+          <tr>
+            <th>Key</th>
+            <th>Role</th>
+            <th>Created</th>
+            <th>Expires</th>
+            {may("admin") && <th>Actions</th>}
+          </tr>
+        </thead>
+        <tbody>
+          {keys.map((key) => (
+            <tr key={key.id}>
+              <td>
+                {key.name}
+                {key.id === me.value?.id && <span class="tag">yours</span>}
+              </td>
+              <td>{key.role}</td>
+              <td>
+                <Time at={key.created_at} isRelative />
+              </td>
+              <td>{key.expires_at === null ? "never" : <Time at={key.expires_at} isRelative />}</td>
+              {may("admin") && (
+                <td>
+                  <button type="button" class="small" onClick={() => revoke(key)}>
+                    Revoke<span class="hidden"> {key.name}</span>
+                  </button>
+                </td>
+              )}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </TableFrame>
+  )
+}
+
+const ROLES = ["viewer", "developer", "admin"] as const
+
+/** Form of a new key, and then its value, which is shown this once. */
+function NewKey({ done }: { done: () => void }) {
+  const name = useSignal("")
+  const role = useSignal<(typeof ROLES)[number]>("developer")
+  const days = useSignal("")
+  const value = useSignal<string | undefined>(undefined)
+  const fault = useSignal<string | undefined>(undefined)
+  const create = async (): Promise<void> => {
+    const count = Number(days.value)
+    const expires_at = days.value === "" ? null : new Date(Date.now() + count * 86_400_000).toISOString()
+    const body = { name: name.value.trim(), role: role.value, expires_at }
+    value.value = (await fetched(client.value.api.POST("/keys", { body }))).value
+  }
+  const submit = (event: Event): void => {
+    event.preventDefault()
+    fault.value = undefined
+    create().catch((error: unknown) => {
+      fault.value = explained(error).text
+    })
+  }
+  if (value.value !== undefined)
+    return (
+      <section class="panel" aria-label="New key">
+        <h2>The key {name.value}</h2>
+        <p class="note">Copy the value now: Berth stores only its hash, and can't show it again.</p>
+        <pre class="code" tabIndex={0} aria-label="Value of the key">
+          {value.value}
+        </pre>
+        <div class="actions">
+          <Copy text={value.value} />
+          <button type="button" class="primary" onClick={done}>
+            I have copied it
+          </button>
+        </div>
+      </section>
+    )
+  return (
+    <form class="panel" aria-label="New key" onSubmit={submit}>
+      <h2>New key</h2>
+      <div class="fields">
+        <Field label="Name">
+          <input
+            required
+            value={name.value}
+            onInput={typed((text) => {
+              name.value = text
+            })}
+          />
+        </Field>
+        <Field label="Role">
+          <select
+            value={role.value}
+            onChange={typed((text) => {
+              role.value = text as typeof role.value
+            })}
+          >
+            {ROLES.map((one) => (
+              <option key={one}>{one}</option>
+            ))}
+          </select>
+        </Field>
+        <Field label="Expires after days" hint="Empty: never.">
+          <input
+            type="number"
+            min={1}
+            max={3650}
+            value={days.value}
+            onInput={typed((text) => {
+              days.value = text
+            })}
+          />
+        </Field>
+      </div>
+      {fault.value !== undefined && (
+        <p class="fault" role="alert">
+          {fault.value}
+        </p>
+      )}
+      <div class="actions">
+        <button type="button" onClick={done}>
+          Back
+        </button>
+        <button type="submit" class="primary">
+          Create the key
+        </button>
+      </div>
+    </form>
+  )
+}

@@ -1,0 +1,320 @@
+import { type Signal, useSignal } from "@preact/signals"
+import type { ComponentChildren } from "preact"
+import { useEffect } from "preact/hooks"
+import { useLocation } from "preact-iso/router"
+import { fetched, type JobPlan, type JobSubmission } from "../../client/client.ts"
+import { ApiError } from "../../client/errors.ts"
+import { readJob } from "../../client/jobs.ts"
+import { type Draft, type DraftErrors, draftOf, jobOf, type Rest } from "../draft.ts"
+import { Field, PageTitle, typed } from "../parts/basics.tsx"
+import { Empty, explained, Fault, Skeleton } from "../parts/load.tsx"
+import { PlanTable } from "../parts/plan-table.tsx"
+import { filled, submissionOf, yamlOf } from "../spec.ts"
+import { at, client } from "../state.ts"
+
+/** State of the page: the job, as the form or the YAML text has it. */
+interface Editor {
+  draft: Signal<Draft>
+  rest: Signal<Rest>
+  yaml: Signal<string | undefined>
+  /** Error of the YAML text. */
+  yamlFault: Signal<string | undefined>
+  job: Signal<JobSubmission>
+  errors: Signal<DraftErrors>
+}
+
+/** Form of a new job, with the plan of its machine and price while the reader types. */
+export function NewJobPage() {
+  const { url } = useLocation()
+  const from = new URL(url, location.origin).searchParams.get("from")
+  const start = useSignal<JobSubmission | undefined>(from === null ? ({ image: "" } as JobSubmission) : undefined)
+  const fault = useSignal<unknown>(undefined)
+  useEffect(() => {
+    if (from === null) return
+    readJob(client.value, from).then(
+      (job) => {
+        start.value = submissionOf(job)
+      },
+      (error: unknown) => {
+        fault.value = error
+      },
+    )
+  }, [from])
+  return (
+    <>
+      <PageTitle title={from === null ? "New job" : `Run ${from} again`} />
+      {fault.value !== undefined && <Fault error={fault.value} />}
+      {start.value !== undefined ? <Form start={start.value} /> : fault.value === undefined && <Skeleton />}
+    </>
+  )
+}
+
+function useEditor(start: JobSubmission): Editor {
+  const draft = useSignal(draftOf(start))
+  const rest = useSignal<Rest>(
+    filled({ namePrefix: start.namePrefix, ttlSecondsAfterFinished: start.ttlSecondsAfterFinished }),
+  )
+  const yaml = useSignal<string | undefined>(undefined)
+  const yamlFault = useSignal<string | undefined>(undefined)
+  const job = useSignal(start)
+  const errors = useSignal<DraftErrors>({})
+  return { draft, rest, yaml, yamlFault, job, errors }
+}
+
+function Form({ start }: { start: JobSubmission }) {
+  const editor = useEditor(start)
+  const plan = usePlan(editor)
+  const { route } = useLocation()
+  const isBusy = useSignal(false)
+  const fault = useSignal<unknown>(undefined)
+  const submit = async (event: Event): Promise<void> => {
+    event.preventDefault()
+    isBusy.value = true
+    fault.value = undefined
+    try {
+      const answer = await fetched(client.value.api.POST("/jobs", { body: editor.job.value }))
+      if ("job_id" in answer) route(at(`/jobs/${encodeURIComponent(answer.name)}`))
+    } catch (error) {
+      fault.value = error
+    }
+    isBusy.value = false
+  }
+  const errors = { ...fieldErrors(plan.fault.value), ...fieldErrors(fault.value), ...editor.errors.value }
+  const { verdict } = plan.plan.value ?? {}
+  const isReady = isReadable(editor) && editor.job.value.image !== ""
+  return (
+    <form class="new-job" onSubmit={(event) => void submit(event)}>
+      <div class="new-job-fields">
+        <ModeChoice editor={editor} />
+        {editor.yaml.value === undefined ? <Fields editor={editor} errors={errors} /> : <YamlEditor editor={editor} />}
+      </div>
+      <aside class="panel plan" aria-label="Plan">
+        <h2>Plan and price</h2>
+        <Plan plan={plan} isReady={isReady} />
+        {fault.value !== undefined && <Fault error={fault.value} />}
+        <button type="submit" class="primary wide" disabled={!isReady || isBusy.value}>
+          {verdict === "noOffer" ? "Submit anyway" : "Submit the job"}
+        </button>
+      </aside>
+    </form>
+  )
+}
+
+function isReadable({ errors, yamlFault }: Editor): boolean {
+  return Object.keys(errors.value).length === 0 && yamlFault.value === undefined
+}
+
+/** Time without typing after which a plan is asked for, milliseconds. */
+const PAUSE_MS = 400
+
+/** Asks for the plan of the job, after the reader has paused. */
+function usePlan(editor: Editor) {
+  const plan = useSignal<JobPlan | undefined>(undefined)
+  const fault = useSignal<unknown>(undefined)
+  const isAsking = useSignal(false)
+  const body = JSON.stringify(editor.job.value)
+  const isReady = isReadable(editor) && editor.job.value.image !== ""
+  useEffect(() => {
+    if (!isReady) return
+    const stop = new AbortController()
+    const { signal } = stop
+    const ask = async (): Promise<void> => {
+      isAsking.value = true
+      try {
+        const init = { body: JSON.parse(body) as JobSubmission, params: { query: { dry_run: true } }, signal }
+        const answer = await fetched(client.value.api.POST("/jobs", init))
+        if ("placements" in answer) plan.value = answer
+        fault.value = undefined
+      } catch (error) {
+        if (signal.aborted) return
+        plan.value = undefined
+        fault.value = error
+      }
+      isAsking.value = false
+    }
+    const timer = setTimeout(() => void ask(), PAUSE_MS)
+    return () => {
+      clearTimeout(timer)
+      stop.abort()
+    }
+  }, [body, isReady])
+  return { plan, fault, isAsking }
+}
+
+function Plan({ plan: { plan, fault, isAsking }, isReady }: { plan: ReturnType<typeof usePlan>; isReady: boolean }) {
+  if (!isReady) return <Empty title="Name an image to see machines and prices." />
+  return (
+    <div aria-live="polite" aria-busy={isAsking.value} class={isAsking.value ? "stale" : undefined}>
+      {fault.value !== undefined && <p class="fault">{explained(fault.value).text}</p>}
+      {plan.value !== undefined && <PlanTable plan={plan.value} />}
+      {plan.value === undefined && fault.value === undefined && <Skeleton />}
+    </div>
+  )
+}
+
+/** Switches between the form and the YAML text. Both are the same job. */
+function ModeChoice({ editor }: { editor: Editor }) {
+  const { yaml, yamlFault, job, draft, rest } = editor
+  const isYaml = yaml.value !== undefined
+  const toForm = (): void => {
+    if (yamlFault.value !== undefined) return
+    draft.value = draftOf(job.value)
+    const { namePrefix, ttlSecondsAfterFinished } = job.value
+    rest.value = filled({ namePrefix, ttlSecondsAfterFinished })
+    yaml.value = undefined
+  }
+  return (
+    <fieldset class="choice">
+      <legend class="hidden">Edit as</legend>
+      <label>
+        <input
+          type="radio"
+          name="mode"
+          checked={!isYaml}
+          disabled={isYaml && yamlFault.value !== undefined}
+          onChange={toForm}
+        />
+        Form
+      </label>
+      <label>
+        <input
+          type="radio"
+          name="mode"
+          checked={isYaml}
+          onChange={() => {
+            yaml.value = yamlOf(job.value)
+          }}
+        />
+        YAML
+      </label>
+    </fieldset>
+  )
+}
+
+function YamlEditor({ editor: { yaml, yamlFault, job } }: { editor: Editor }) {
+  const read = async (text: string): Promise<void> => {
+    const { load } = await import("js-yaml")
+    // A later text has been typed meanwhile.
+    if (yaml.value !== text) return
+    try {
+      const value: unknown = load(text)
+      if (typeof value !== "object" || value === null || Array.isArray(value))
+        throw new Error("The text must have the fields of a job, such as image.")
+      job.value = { ...value, image: "image" in value ? String(value.image ?? "") : "" }
+      yamlFault.value = undefined
+    } catch (error) {
+      yamlFault.value = error instanceof Error ? error.message : String(error)
+    }
+  }
+  return (
+    <Field label="Body of POST /jobs" error={yamlFault.value}>
+      <textarea
+        class="code"
+        rows={24}
+        spellcheck={false}
+        value={yaml.value}
+        onInput={typed((text) => {
+          yaml.value = text
+          void read(text)
+        })}
+      />
+    </Field>
+  )
+}
+
+interface FieldsProps {
+  editor: Editor
+  errors: DraftErrors
+}
+
+function Fields({ editor, errors }: FieldsProps) {
+  const { draft, rest } = editor
+  const set = (name: keyof Draft) => (value: string) => {
+    draft.value = { ...draft.value, [name]: value }
+    const read = jobOf(draft.value, rest.value)
+    editor.job.value = read.job
+    editor.errors.value = read.errors
+  }
+  const line = (name: keyof Draft, label: string, hint?: string, placeholder?: string) => (
+    <Field label={label} hint={hint} error={errors[name]}>
+      <input
+        name={name}
+        value={draft.value[name]}
+        placeholder={placeholder}
+        spellcheck={false}
+        autocomplete="off"
+        required={name === "image"}
+        onInput={typed(set(name))}
+      />
+    </Field>
+  )
+  const area = (name: keyof Draft, label: string, hint: string) => (
+    <Field label={label} hint={hint} error={errors[name]}>
+      <textarea name={name} rows={2} spellcheck={false} value={draft.value[name]} onInput={typed(set(name))} />
+    </Field>
+  )
+  return (
+    <>
+      <Group title="Container">
+        {line("image", "Image", undefined, "ghcr.io/acme/train:3")}
+        {line("name", "Name", "Empty: Berth chooses one.")}
+        {line("command", "Command", "Empty: the image's own entrypoint.")}
+        {line("args", "Arguments", undefined, '--epochs 10 --note "two words"')}
+      </Group>
+      <Group title="Machine">
+        {line("cpu", "vCPU", undefined, "1")}
+        {line("memory", "Memory", undefined, "2Gi")}
+        {line("gpu", "GPU", "A model (L4), two of it (L4:2), or memory (24Gi).")}
+        {line("disk", "Disk", undefined, "50Gi")}
+        {line("region", "Regions", "Such as eu, or us-east-1. Empty: any.")}
+        {line("cloud", "Clouds", "aws, gcp, azure. Empty: any.")}
+        <Field label="Buy" error={errors.provisioning}>
+          <select value={draft.value.provisioning} onChange={typed(set("provisioning"))}>
+            <option value="">on demand</option>
+            <option value="spot">spot</option>
+            <option value="spotFirst">spot first, else on demand</option>
+          </select>
+        </Field>
+      </Group>
+      <Group title="Limits">
+        {line("timeout", "Timeout", undefined, "2h")}
+        {line("maxRetries", "Retries", undefined, "0")}
+        {line("maxHourlyPriceUsd", "Highest price, $/h")}
+        {line("maxCostUsd", "Highest cost, $")}
+      </Group>
+      <Group title="Environment and labels" isOpen={draft.value.env + draft.value.labels !== ""}>
+        {area("env", "Environment", "NAME=value, one a line.")}
+        {area("secretEnv", "Secrets", "NAME=secret:key, one a line.")}
+        {area("volumes", "Buckets", "name=bucket/prefix:/path, one a line. Add @connection if needed.")}
+        {area("labels", "Labels", "key=value, one a line.")}
+        {line("tags", "Tags", "Separated by spaces.")}
+      </Group>
+    </>
+  )
+}
+
+function Group({ title, isOpen = true, children }: { title: string; isOpen?: boolean; children: ComponentChildren }) {
+  return (
+    <details class="panel group" open={isOpen}>
+      <summary>
+        <h2>{title}</h2>
+      </summary>
+      <div class="fields">{children}</div>
+    </details>
+  )
+}
+
+/** Fields of the form, by the last name in the API's pointer. */
+const RENAMED: Record<string, keyof Draft> = { timeoutSeconds: "timeout", namePrefix: "name" }
+
+/** Returns the API's errors of single fields. */
+function fieldErrors(error: unknown): DraftErrors {
+  if (!(error instanceof ApiError)) return {}
+  return Object.fromEntries(
+    error.errors.map(({ pointer, detail }) => {
+      const [first = "", second] = pointer.replace(/^[#/]+/, "").split("/")
+      const field = first === "resources" && second !== undefined ? second : first
+      return [RENAMED[field] ?? field, detail]
+    }),
+  )
+}

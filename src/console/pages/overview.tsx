@@ -1,0 +1,185 @@
+import { fetched, type JobRecord } from "../../client/client.ts"
+import { count, usd } from "../format.ts"
+import { PageTitle, Time } from "../parts/basics.tsx"
+import { History } from "../parts/history.tsx"
+import { Answer, Empty, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { at, client, may } from "../state.ts"
+import { JobTable, jobsAddress } from "./jobs.tsx"
+
+const PAGE = 100
+/** Most jobs of one status that are read to sum them up. */
+const MOST = 500
+const DAY_MS = 86_400_000
+/** Shortest time between two reads, since each is several requests, milliseconds. */
+const RELOAD_MS = 5000
+
+interface Listed {
+  jobs: JobRecord[]
+  total: number
+}
+
+/** Reads the first jobs of a list. */
+async function read(
+  query: { status?: JobRecord["status"]; created_after?: string },
+  most: number,
+  signal: AbortSignal,
+) {
+  const jobs: JobRecord[] = []
+  let total = 0
+  do {
+    const limit = Math.min(PAGE, most - jobs.length)
+    const params = { query: { ...query, limit, offset: jobs.length } }
+    const page = await fetched(client.value.api.GET("/jobs", { params, signal }))
+    jobs.push(...page.jobs)
+    total = page.total
+    if (page.jobs.length === 0) break
+  } while (jobs.length < Math.min(most, total))
+  return { jobs, total } satisfies Listed
+}
+
+interface Overview {
+  running: Listed
+  booting: Listed
+  queued: Listed
+  failed: Listed
+  /** Jobs of the last 24 hours. */
+  recent: Listed
+}
+
+async function readOverview(signal: AbortSignal): Promise<Overview> {
+  const created_after = new Date(Date.now() - DAY_MS).toISOString()
+  const [running, booting, queued, failed, recent] = await Promise.all([
+    read({ status: "running" }, MOST, signal),
+    read({ status: "booting" }, MOST, signal),
+    read({ status: "queued" }, MOST, signal),
+    read({ status: "failed", created_after }, 5, signal),
+    read({ created_after }, MOST, signal),
+  ])
+  return { running, booting, queued, failed, recent }
+}
+
+/** Present state of the project. */
+export function OverviewPage() {
+  const overview = useLoad("overview", readOverview)
+  useReloadOnChange(({ event }) => event === "job", overview.reload, RELOAD_MS)
+  const prices = useLoad("prices", (signal) =>
+    fetched(client.value.api.GET("/offers", { params: { query: { limit: 100 } }, signal })),
+  )
+  return (
+    <>
+      <PageTitle title="Overview">
+        {may("developer") && (
+          <a class="button primary" href={at("/new")}>
+            New job
+          </a>
+        )}
+      </PageTitle>
+      <Answer of={overview}>{(found) => <Content {...found} prices={prices} />}</Answer>
+    </>
+  )
+}
+
+type Prices = Loaded<{ offers: { price_date: string | null }[] }>
+
+function Content({ running, booting, queued, failed, recent, prices }: Overview & { prices: Prices }) {
+  const paid = [...running.jobs, ...booting.jobs]
+  const hourly = paid.reduce((sum, { hourly_price_usd }) => sum + (hourly_price_usd ?? 0), 0)
+  const isPartial = running.total + booting.total > paid.length
+  if (recent.total === 0 && paid.length === 0 && queued.total === 0)
+    return (
+      <Empty title="Nothing ran here in the last 24 hours.">
+        {may("developer") && <a href={at("/new")}>Submit a job</a>} <a href={at("/jobs")}>Earlier jobs</a>
+      </Empty>
+    )
+  return (
+    <>
+      <ul class="tiles">
+        <Tile title="Running" value={count(running.total)} href={jobsAddress({ status: "running" })} />
+        <Tile title="Booting" value={count(booting.total)} href={jobsAddress({ status: "booting" })} />
+        <Tile title="Queued" value={count(queued.total)} href={jobsAddress({ status: "queued" })} />
+        <Tile title={isPartial ? "Spend now, at least" : "Spend now"} value={`${usd(hourly)}/h`} />
+        <Tile title="Failed, of 24 h" value={count(failed.total)} href={jobsAddress({ status: "failed" })} />
+        <PriceTile prices={prices} />
+      </ul>
+      <section class="panel">
+        <h2>Last 24 hours</h2>
+        <History jobs={[...recent.jobs, ...paid]} isPartial={recent.total > recent.jobs.length || isPartial} />
+      </section>
+      {queued.total > 0 && <Queue queued={queued} />}
+      {running.total > 0 && <Section title="Running" listed={running} status="running" />}
+      {failed.total > 0 && <Section title="Failed in the last 24 hours" listed={failed} status="failed" />}
+    </>
+  )
+}
+
+function Tile({ title, value, href }: { title: string; value: string; href?: string }) {
+  const content = (
+    <>
+      <span class="tile-title">{title}</span>
+      <span class="tile-value">{value}</span>
+    </>
+  )
+  return (
+    <li>
+      {href === undefined ? (
+        <div class="tile">{content}</div>
+      ) : (
+        <a class="tile" href={href}>
+          {content}
+        </a>
+      )}
+    </li>
+  )
+}
+
+function PriceTile({ prices }: { prices: Prices }) {
+  const dates = (prices.data.value?.offers ?? []).flatMap(({ price_date }) => price_date ?? []).sort()
+  const newest = dates.at(-1)
+  if (newest === undefined) return null
+  return (
+    <li>
+      <div class="tile">
+        <span class="tile-title">Prices from</span>
+        <span class="tile-value">
+          <Time at={newest} isRelative />
+        </span>
+      </div>
+    </li>
+  )
+}
+
+/** Reasons for which jobs wait, the most frequent first. */
+function Queue({ queued: { jobs, total } }: { queued: Listed }) {
+  const reasons = Map.groupBy(jobs, ({ reason }) => reason ?? "Waiting for its turn")
+  const sorted = [...reasons].sort(([, a], [, b]) => b.length - a.length)
+  return (
+    <section class="panel">
+      <h2>Why jobs wait</h2>
+      {total > jobs.length && <p class="minor">Of the newest {count(jobs.length)}:</p>}
+      <ul class="plain reasons">
+        {sorted.map(([reason, of]) => (
+          <li key={reason}>
+            <strong>{count(of.length)}</strong> {reason}
+            {of[0]?.message && <span class="minor"> {of[0].message}</span>}
+          </li>
+        ))}
+      </ul>
+    </section>
+  )
+}
+
+const SHOWN = 5
+
+function Section({ title, listed, status }: { title: string; listed: Listed; status: JobRecord["status"] }) {
+  return (
+    <section>
+      <h2>{title}</h2>
+      <JobTable jobs={listed.jobs.slice(0, SHOWN)} />
+      {listed.total > SHOWN && (
+        <p>
+          <a href={jobsAddress({ status })}>All {count(listed.total)}</a>
+        </p>
+      )}
+    </section>
+  )
+}

@@ -1,0 +1,183 @@
+import { useSignal } from "@preact/signals"
+import { useEffect } from "preact/hooks"
+import { useLocation } from "preact-iso/router"
+import type { Issuer } from "../oidc.ts"
+import { Field, typed } from "../parts/basics.tsx"
+import { explained, Fault } from "../parts/load.tsx"
+import { at, BASE, credential, type Installation, installation, signInNote, signInTo } from "../state.ts"
+
+/** Key and project of an address such as `#key=…&project=default`, which `npm start` prints. */
+interface LinkedKey {
+  key: string
+  project: string | null
+}
+
+/** Takes the key from the address, so that it is in no history. */
+function fromFragment(): LinkedKey | undefined {
+  const given = new URLSearchParams(location.hash.slice(1))
+  const key = given.get("key")
+  if (key === null) return undefined
+  history.replaceState(null, "", location.pathname + location.search)
+  return { key, project: given.get("project") }
+}
+
+/** Sign-in with the issuer of the installation, or with an API key. Afterwards the page of the address is shown. */
+export function SignInPage({ project }: { project: string | undefined }) {
+  const document_ = useSignal<Installation | undefined>(undefined)
+  const fault = useSignal<unknown>(undefined)
+  const linked = useSignal(fromFragment())
+  useEffect(() => {
+    document.title = "Sign in · Berth"
+    installation().then(
+      (found) => {
+        document_.value = found
+      },
+      (error: unknown) => {
+        fault.value = error
+      },
+    )
+  }, [])
+  const facts = document_.value
+  const { issuer, client_id: clientId } = facts ?? {}
+  return (
+    <main class="sign-in">
+      <h1>Berth</h1>
+      <p class="lead">Container jobs on the cheapest cloud VM that fits.</p>
+      {signInNote.value !== undefined && (
+        <p class="note" role="status">
+          {signInNote.value} Sign in to come back to this page.
+        </p>
+      )}
+      {fault.value !== undefined && <Fault error={fault.value} />}
+      {linked.value === undefined && issuer != null && clientId != null && <IssuerSignIn at={{ issuer, clientId }} />}
+      {facts !== undefined && (
+        <KeyForm linked={linked.value} project={project ?? facts.default_project ?? hostProject()} />
+      )}
+    </main>
+  )
+}
+
+/** Kept in this tab: true if the issuer knows the person, so that a reload asks nothing. */
+const SILENT = "sign-in-silent"
+
+/** Sign-in of a person. After a reload it happens by itself, as long as the issuer knows the person. */
+function IssuerSignIn({ at: issuer }: { at: Issuer }) {
+  const { route, path, url } = useLocation()
+  const error = useSignal<string | undefined>(undefined)
+  const isBusy = useSignal(false)
+  const run = (action: () => Promise<void>): void => {
+    isBusy.value = true
+    action().catch((fault: unknown) => {
+      error.value = `${issuer.issuer} did not sign you in: ${explained(fault).text}`
+      isBusy.value = false
+    })
+  }
+  const start = (isSilent: boolean) => async (): Promise<void> => {
+    const { begin, RETURN_PATH } = await import("../oidc.ts")
+    await begin(issuer, path === RETURN_PATH ? BASE : url, isSilent)
+  }
+  const end = async (): Promise<void> => {
+    const { finish, returnAddress } = await import("../oidc.ts")
+    const returnTo = returnAddress() ?? BASE
+    const isSilent = sessionStorage.getItem(SILENT) !== null
+    sessionStorage.removeItem(SILENT)
+    try {
+      const token = await finish()
+      sessionStorage.setItem(SILENT, "true")
+      credential.value = { token }
+      signInNote.value = undefined
+    } catch (fault) {
+      // The issuer has forgotten the person, so the button is there for that.
+      if (!isSilent) throw fault
+      isBusy.value = false
+    }
+    route(returnTo, true)
+  }
+  useEffect(() => {
+    if (path === `${BASE}/signed-in`) run(end)
+    else if (sessionStorage.getItem(SILENT) !== null) run(start(true))
+  }, [])
+  return (
+    <section class="panel" aria-label="Sign in as a person">
+      <button type="button" class="primary wide" disabled={isBusy.value} onClick={() => run(start(false))}>
+        {isBusy.value ? "Signing in" : "Sign in"}
+      </button>
+      <p class="minor">At {issuer.issuer}</p>
+      {error.value !== undefined && (
+        <p class="fault" role="alert">
+          {error.value}
+        </p>
+      )}
+    </section>
+  )
+}
+
+/** Forgets that the issuer knows the person, at a sign-out. */
+export function forgetPerson(): void {
+  sessionStorage.removeItem(SILENT)
+}
+
+/** Returns the first label of a host, which may name a project. */
+function hostProject(): string {
+  const labels = location.hostname.split(".")
+  return labels.length > 1 && !/^\d+$/.test(labels.at(-1) ?? "") ? (labels[0] ?? "") : ""
+}
+
+function KeyForm({ linked, project }: { linked: LinkedKey | undefined; project: string }) {
+  const { route, path } = useLocation()
+  const name = useSignal(linked?.project ?? project)
+  const key = useSignal(linked?.key ?? "")
+  const error = useSignal<string | undefined>(undefined)
+  const isBusy = useSignal(false)
+  const submit = async (event: Event): Promise<void> => {
+    event.preventDefault()
+    isBusy.value = true
+    error.value = undefined
+    try {
+      await signInTo(name.value.trim(), { key: key.value.trim() })
+      if (path === BASE) route(at(""), true)
+    } catch (fault) {
+      error.value = explained(fault).text
+    }
+    isBusy.value = false
+  }
+  return (
+    <form class="panel" onSubmit={(event) => void submit(event)} aria-label="Sign in with an API key">
+      <h2>Sign in with an API key</h2>
+      {linked !== undefined && (
+        <p class="note">The link that you opened has the key of a project. Sign in only if you trust its sender.</p>
+      )}
+      <Field label="Project">
+        <input
+          name="username"
+          autocomplete="username"
+          required
+          value={name.value}
+          onInput={typed((value) => {
+            name.value = value
+          })}
+        />
+      </Field>
+      <Field label="API key" hint="The key stays in the memory of this page, and is forgotten when you close it.">
+        <input
+          type="password"
+          name="password"
+          autocomplete="current-password"
+          required
+          value={key.value}
+          onInput={typed((value) => {
+            key.value = value
+          })}
+        />
+      </Field>
+      {error.value !== undefined && (
+        <p class="fault" role="alert">
+          {error.value}
+        </p>
+      )}
+      <button type="submit" class="primary" disabled={isBusy.value}>
+        Sign in
+      </button>
+    </form>
+  )
+}

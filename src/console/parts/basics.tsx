@@ -1,0 +1,198 @@
+import { useSignal } from "@preact/signals"
+import { type ComponentChildren, cloneElement, type VNode } from "preact"
+import { useEffect, useId, useRef } from "preact/hooks"
+import type { JobRecord } from "../../client/client.ts"
+import { ago, duration, secondsBetween, timeText, usd } from "../format.ts"
+import { now, zone } from "../state.ts"
+
+/** Moment in the reader's words; its title has local time and UTC. */
+export function Time({ at, isRelative = false }: { at: string; isRelative?: boolean }) {
+  const both = `${timeText(at, "local")} (${timeText(at, "utc")})`
+  return (
+    <time dateTime={at} title={both}>
+      {isRelative ? ago(at, now.value) : timeText(at, zone.value)}
+    </time>
+  )
+}
+
+/** Status of a job, with a sign that needs no color. */
+export function Status({ of }: { of: JobRecord["status"] }) {
+  return (
+    <span class={`status ${of}`}>
+      <i aria-hidden="true" />
+      {of}
+    </span>
+  )
+}
+
+/** Returns the time that a job has run, or waits; empty if it has not begun. */
+export function runTime({ started_at, ended_at }: JobRecord): string {
+  if (started_at === null) return ""
+  return duration(secondsBetween(started_at, ended_at ?? new Date(now.value).toISOString()))
+}
+
+/** Returns the cost of a job: billed, so far, or expected. */
+export function costOf({ actual_cost, accrued_cost, estimated_cost }: JobRecord): string {
+  if (actual_cost !== null) return usd(actual_cost)
+  if (accrued_cost !== null && accrued_cost > 0) return `${usd(accrued_cost)} so far`
+  return estimated_cost === null ? "" : `about ${usd(estimated_cost)}`
+}
+
+/** Returns the machine of a job in one line; undefined if it has none. */
+export function machineOf({ selected_provider, selected_instance_type, selected_region }: JobRecord) {
+  return selected_provider === null ? undefined : `${selected_provider} ${selected_instance_type} · ${selected_region}`
+}
+
+interface DialogProps {
+  title: string
+  /** Text of the button that acts. */
+  action: string
+  isDangerous?: boolean
+  act: () => Promise<void>
+  close: () => void
+  children?: ComponentChildren
+}
+
+/** Question before an action. The action's error stays in the dialog. */
+export function Dialog({ title, action, isDangerous = false, act, close, children }: DialogProps) {
+  const ref = useRef<HTMLDialogElement>(null)
+  const error = useSignal<string | undefined>(undefined)
+  const isBusy = useSignal(false)
+  useEffect(() => ref.current?.showModal(), [])
+  const run = (event: Event): void => {
+    event.preventDefault()
+    isBusy.value = true
+    act().then(close, (fault: unknown) => {
+      error.value = fault instanceof Error ? fault.message : String(fault)
+      isBusy.value = false
+    })
+  }
+  return (
+    <dialog ref={ref} onClose={close} aria-labelledby="dialog-title">
+      <form onSubmit={run}>
+        <h2 id="dialog-title">{title}</h2>
+        {children}
+        {error.value !== undefined && (
+          <p class="fault" role="alert">
+            {error.value}
+          </p>
+        )}
+        <div class="actions">
+          <button type="button" onClick={close}>
+            Back
+          </button>
+          <button type="submit" class={isDangerous ? "danger" : "primary"} disabled={isBusy.value}>
+            {action}
+          </button>
+        </div>
+      </form>
+    </dialog>
+  )
+}
+
+/** Button that copies a text, and says so. */
+export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+  const note = useSignal(label)
+  const copy = (): void => {
+    const write = navigator.clipboard?.writeText(text) ?? Promise.reject(new Error("no clipboard"))
+    write.then(
+      () => {
+        note.value = "Copied"
+        setTimeout(() => {
+          note.value = label
+        }, 2000)
+      },
+      () => {
+        note.value = "Select the text to copy it"
+      },
+    )
+  }
+  return (
+    <button type="button" class="small" onClick={copy}>
+      <span aria-live="polite">{note.value}</span>
+    </button>
+  )
+}
+
+interface FieldProps {
+  label: string
+  hint?: string | undefined
+  error?: string | undefined
+  /** The control. */
+  children: VNode
+}
+
+/** Form field with its label, hint and error. */
+export function Field({ label, hint, error, children }: FieldProps) {
+  const id = useId()
+  const notes = [hint !== undefined && `${id}-hint`, error !== undefined && `${id}-error`].filter(Boolean).join(" ")
+  const control = cloneElement(children, {
+    ...(notes !== "" && { "aria-describedby": notes }),
+    ...(error !== undefined && { "aria-invalid": true }),
+  })
+  return (
+    <div class={error === undefined ? "field" : "field wrong"}>
+      {/* biome-ignore lint/a11y/noLabelWithoutControl: the control is the child */}
+      <label class="field">
+        <span class="field-label">{label}</span>
+        {control}
+      </label>
+      {hint !== undefined && (
+        <span class="hint" id={`${id}-hint`}>
+          {hint}
+        </span>
+      )}
+      {error !== undefined && (
+        <span class="error" id={`${id}-error`}>
+          {error}
+        </span>
+      )}
+    </div>
+  )
+}
+
+/** Returns the handler of an input's text. */
+export function typed(use: (value: string) => void): (event: { currentTarget: { value: string } }) => void {
+  return ({ currentTarget: { value } }) => use(value)
+}
+
+/** Title of a page: it is also the document's, and takes the focus after a navigation. */
+export function PageTitle({ title, children }: { title: string; children?: ComponentChildren }) {
+  const ref = useRef<HTMLHeadingElement>(null)
+  useEffect(() => {
+    document.title = `${title} · Berth`
+    if (document.activeElement === document.body || document.activeElement?.tagName === "A") ref.current?.focus()
+  }, [title])
+  return (
+    <header class="page-title">
+      <h1 ref={ref} tabIndex={-1}>
+        {title}
+      </h1>
+      {children && <div class="actions">{children}</div>}
+    </header>
+  )
+}
+
+/** Names and values. */
+export function Facts({ of }: { of: readonly [name: string, value: ComponentChildren][] }) {
+  const shown = of.filter(([, value]) => value !== undefined && value !== null && value !== "")
+  return (
+    <dl class="facts">
+      {shown.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  )
+}
+
+/** Place of a table, which scrolls sideways by itself on a small screen, also with the keyboard. */
+export function TableFrame({ label, children }: { label: string; children: ComponentChildren }) {
+  return (
+    <div class="table-frame" role="group" tabIndex={0} aria-label={label}>
+      {children}
+    </div>
+  )
+}

@@ -1,0 +1,71 @@
+import type { JobPlan } from "../../client/client.ts"
+import { usd } from "../format.ts"
+import { TableFrame, Time } from "./basics.tsx"
+
+/** Placements that a plan shows at first. */
+const SHOWN = 8
+
+/** Machines that a job may get, the cheapest first, and what their prices consist of. */
+export function PlanTable({ plan: { verdict, reason, message, placements } }: { plan: JobPlan }) {
+  return (
+    <>
+      {verdict !== "placeable" && (
+        <p class={verdict === "noOffer" ? "fault" : "note"}>
+          <strong>{verdict === "waits" ? "The job would wait" : "Nothing fits"}</strong> ({reason}): {message}
+        </p>
+      )}
+      {placements.length > 0 && (
+        <TableFrame label="Machines, the cheapest first">
+          <table>
+            <thead>
+              <tr>
+                <th class="number">#</th>
+                <th>Machine</th>
+                <th>Region</th>
+                <th class="number">vCPU</th>
+                <th class="number">Memory</th>
+                <th>GPU</th>
+                <th class="number">$/h</th>
+                <th class="number">Expected</th>
+              </tr>
+            </thead>
+            <tbody>
+              {placements.slice(0, SHOWN).map((one, index) => (
+                <tr key={`${one.provider} ${one.instance_type} ${one.region} ${one.provisioning}`} title={one.why}>
+                  <td class="number">{index + 1}</td>
+                  <td>
+                    {one.provider} {one.instance_type}
+                    {one.provisioning === "spot" && <span class="tag">spot</span>}
+                  </td>
+                  <td>{one.region}</td>
+                  <td class="number">{one.cpu}</td>
+                  <td class="number">{one.memory}</td>
+                  <td>{one.gpu === null ? "" : `${one.gpu.count}×${one.gpu.model}`}</td>
+                  <td class="number">{usd(one.cost_breakdown.total_usd_per_hour)}</td>
+                  <td class="number">{usd(one.estimated_cost_usd)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </TableFrame>
+      )}
+      {placements[0] !== undefined && <Parts first={placements[0]} />}
+    </>
+  )
+}
+
+function Parts({ first }: { first: JobPlan["placements"][number] }) {
+  const { cost_breakdown: parts, why, price_date } = first
+  return (
+    <p class="minor">
+      First: {why}. Its price per hour is {usd(parts.machine_usd_per_hour)} for the machine,{" "}
+      {usd(parts.disk_usd_per_hour)} for the disk, {usd(parts.address_usd_per_hour)} for the address
+      {price_date !== null && (
+        <>
+          ; priced <Time at={price_date} isRelative />
+        </>
+      )}
+      .
+    </p>
+  )
+}

@@ -1,0 +1,144 @@
+import { computed, signal } from "@preact/signals"
+import { BerthClient, type Credential, fetched, type Schemas } from "../client/client.ts"
+import { delay } from "../client/delay.ts"
+import { ApiError } from "../client/errors.ts"
+import { type Change, changesOf } from "../client/events.ts"
+import type { Zone } from "./format.ts"
+
+export type WhoAmI = Schemas["WhoAmI"]
+
+/** Document `/.well-known/berth`. */
+export interface Installation {
+  version: string
+  issuer: string | null
+  client_id: string | null
+  audience: string | null
+  default_project: string | null
+}
+
+/** Path of the console on its host. */
+export const BASE = "/console"
+
+/** The present sign-in. It is only in the memory of this page. */
+export const credential = signal<Credential>()
+
+/** Reason for which the last sign-in ended. */
+export const signInNote = signal<string>()
+
+/** Project that the API accepts the credential for. */
+export const me = signal<WhoAmI>()
+
+/** State of the connection: `connecting` before the first answer, `offline` after failures. */
+export const connection = signal<"connecting" | "live" | "offline">("connecting")
+
+/** Present time, milliseconds. It moves once a second. */
+export const now = signal(Date.now())
+setInterval(() => {
+  now.value = Date.now()
+}, 1000)
+
+/** Settings of the reader that stay in this browser. */
+export const zone = signal<Zone>(localStorage.getItem("zone") === "utc" ? "utc" : "local")
+export const theme = signal(localStorage.getItem("theme") ?? "auto")
+zone.subscribe((value) => localStorage.setItem("zone", value))
+theme.subscribe((value) => {
+  localStorage.setItem("theme", value)
+  document.documentElement.dataset["theme"] = value
+})
+
+export function may(role: "developer" | "admin"): boolean {
+  const own = me.value?.role
+  return own === "admin" || own === role
+}
+
+function clientAt(path: string): BerthClient {
+  return new BerthClient({
+    baseUrl: `${location.origin}${path}/1`,
+    credential: async () => credential.value,
+    onRetry: () => {
+      connection.value = "offline"
+    },
+  })
+}
+
+/** Client of the operations that belong to no project. */
+export const accounts = clientAt("")
+
+/** Project of the page's address. */
+export const project = signal<string>()
+
+/** Client of the project's operations. */
+export const client = computed(() => clientAt(`/projects/${encodeURIComponent(project.value ?? "")}`))
+
+/** Returns an address of the console in the present project. */
+export function at(path: string): string {
+  return `${BASE}/projects/${encodeURIComponent(project.value ?? "")}${path}`
+}
+
+/** Asks the API who the caller is in a project. @throws ApiError */
+export async function signInTo(name: string, proof: Credential): Promise<void> {
+  credential.value = proof
+  try {
+    project.value = name
+    me.value = await fetched(client.value.api.GET("/whoami"))
+    signInNote.value = undefined
+  } catch (error) {
+    me.value = undefined
+    if ("key" in proof || isRejected(error)) credential.value = undefined
+    throw error
+  }
+}
+
+export function signOut(note?: string): void {
+  credential.value = undefined
+  me.value = undefined
+  signInNote.value = note
+}
+
+/** True if the API doesn't accept the credential. */
+export function isRejected(error: unknown): boolean {
+  return error instanceof ApiError && error.status === 401
+}
+
+let documentRead: Promise<Installation> | undefined
+
+/** Returns the facts of this installation. */
+export function installation(): Promise<Installation> {
+  documentRead ??= fetch("/.well-known/berth").then((response) => response.json() as Promise<Installation>)
+  return documentRead
+}
+
+type Listener = (change: Change) => void
+const listeners = new Set<Listener>()
+
+/** Calls a listener with each change of the project's objects. Returns a function that ends that. */
+export function onChange(listener: Listener): () => void {
+  listeners.add(listener)
+  return () => {
+    listeners.delete(listener)
+  }
+}
+
+/** Longest time between two tries to reach the API, seconds. */
+const RETRY_SECONDS = 5
+
+/** Follows the changes of the project until the signal. A stream that fails is opened again. */
+export async function followChanges(signal_: AbortSignal): Promise<void> {
+  while (!signal_.aborted) {
+    try {
+      for await (const change of changesOf(client.value, signal_)) {
+        connection.value = "live"
+        for (const listener of listeners) listener(change)
+      }
+    } catch (error) {
+      if (signal_.aborted) return
+      if (isRejected(error)) return signOut("Your sign-in has ended.")
+      connection.value = "offline"
+      await Promise.race([delay(RETRY_SECONDS * 1000, signal_), online(signal_)]).catch(() => undefined)
+    }
+  }
+}
+
+function online(signal_: AbortSignal): Promise<void> {
+  return new Promise((resolve) => addEventListener("online", () => resolve(), { once: true, signal: signal_ }))
+}

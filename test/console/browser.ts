@@ -1,0 +1,148 @@
+import { once } from "node:events"
+import { existsSync } from "node:fs"
+import { mkdtemp, rm } from "node:fs/promises"
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { type Browser, chromium, type Page } from "playwright-core"
+import { afterAll, beforeAll } from "vitest"
+import { buildConsole } from "../../scripts/console.ts"
+import { type Fixture, type Replica, type ReplicaOptions, shippedOffers, startReplica } from "../facade/harness.ts"
+import { needing } from "../needing.ts"
+
+const BROWSERS = ["chromium", "chromium-browser", "google-chrome"].map((name) => `/usr/bin/${name}`)
+/** Empty without a browser. */
+export const executablePath = BROWSERS.find((path) => existsSync(path)) ?? ""
+
+/** Chromium's sandbox needs a user other than root. */
+export const ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
+
+export const browserNeeded = needing(executablePath === "" ? `none of ${BROWSERS.join(", ")} is installed` : undefined)
+
+/** A page of the console. `faults` collects errors of its console, policy reports and requests to other hosts. */
+export interface Visit {
+  page: Page
+  faults: string[]
+}
+
+/** Network between browser and façade, which a test can cut. */
+class Network {
+  readonly #target: () => number
+  readonly #server: Server
+  readonly #sockets = new Set<Socket>()
+  #isCut = false
+
+  constructor(target: () => number) {
+    this.#target = target
+    this.#server = createServer((socket) => this.#pass(socket))
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  async listen(): Promise<void> {
+    await once(this.#server.listen(0, "127.0.0.1"), "listening")
+  }
+
+  #pass(socket: Socket): void {
+    socket.on("error", () => undefined)
+    if (this.#isCut) {
+      socket.destroy()
+      return
+    }
+    const onward = connect(this.#target(), "127.0.0.1").on("error", () => socket.destroy())
+    for (const [one, other] of [
+      [socket, onward],
+      [onward, socket],
+    ] as const) {
+      this.#sockets.add(one)
+      one.pipe(other)
+      one.once("close", () => {
+        this.#sockets.delete(one)
+        other.destroy()
+      })
+    }
+  }
+
+  /** Ends all connections, and accepts no other until `restore`. */
+  cut(): void {
+    this.#isCut = true
+    for (const socket of this.#sockets) socket.destroy()
+  }
+
+  restore(): void {
+    this.#isCut = false
+  }
+
+  close(): void {
+    this.cut()
+    this.#server.close()
+  }
+}
+
+/** The console in a real browser, served by a real façade. */
+export interface ConsoleSite {
+  readonly replica: Replica
+  readonly network: Pick<Network, "cut" | "restore">
+  readonly origin: string
+  /** Opens a page of the fixture's project, not signed in. */
+  open(path: string, options?: Parameters<Browser["newPage"]>[0]): Promise<Visit>
+  /** Opens a page and signs in with a key of the fixture. */
+  signedIn(path: string, options?: Parameters<Browser["newPage"]>[0]): Promise<Visit>
+}
+
+/** Starts façade and browser before a suite, and ends them after it. */
+export function consoleSite(fixture: Fixture, options: ReplicaOptions = {}): ConsoleSite {
+  let replica: Replica
+  let browser: Browser
+  let folder: string
+  const network = new Network(() => replica.port)
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "berth-console-"))
+    await buildConsole(folder)
+    const clouds = ["aws", "gcp", "azure"].map((cloud) => ({ cloud }))
+    const market = { offers: shippedOffers(), launchAccounts: { of: () => clouds } }
+    replica = await startReplica({ market, ...options, consoleFolder: folder })
+    await network.listen()
+    browser = await chromium.launch({ executablePath, args: ARGUMENTS })
+  })
+  afterAll(async () => {
+    await browser?.close()
+    network.close()
+    await replica?.close()
+    await rm(folder, { recursive: true, force: true })
+  })
+  const open: ConsoleSite["open"] = async (path, pageOptions = {}) => {
+    const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, locale: "en-GB", ...pageOptions })
+    const faults: string[] = []
+    page.on("console", (message) => {
+      if (["error", "warning"].includes(message.type())) faults.push(message.text())
+    })
+    page.on("pageerror", (error) => faults.push(error.message))
+    page.on("request", (request) => {
+      const url = request.url()
+      if (!url.startsWith(`${site.origin}/`) && !/^(data|blob):/.test(url)) faults.push(url)
+    })
+    await page.goto(`${site.origin}/console/projects/${fixture.project}${path}`)
+    return { page, faults }
+  }
+  const site: ConsoleSite = {
+    network,
+    get replica() {
+      return replica
+    },
+    get origin() {
+      return `http://127.0.0.1:${network.port}`
+    },
+    open,
+    signedIn: async (path, pageOptions) => {
+      const visit = await open(path, pageOptions)
+      await visit.page.getByLabel("API key", { exact: true }).fill(fixture.keys.admin)
+      await visit.page.getByRole("button", { name: "Sign in" }).click()
+      await visit.page.getByText("Live", { exact: true }).waitFor()
+      return visit
+    },
+  }
+  return site
+}

@@ -1,0 +1,242 @@
+import fc from "fast-check"
+import { load } from "js-yaml"
+import { describe, expect, it } from "vitest"
+import { nextTick, scheduleError } from "../../src/apis/schedule.ts"
+import type { JobSubmission } from "../../src/client/client.ts"
+import { plain, segmentsOf } from "../../src/console/ansi.ts"
+import { nextTicks } from "../../src/console/cron.ts"
+import { draftOf, jobOf, secondsOf, wordsOf } from "../../src/console/draft.ts"
+import { ago, bytes, duration, usd } from "../../src/console/format.ts"
+import { historyOf } from "../../src/console/history.ts"
+import { LogBuffer } from "../../src/console/log-buffer.ts"
+import { LogRows, ROW_HEIGHT, RowWindow } from "../../src/console/log-rows.ts"
+import { berthRunOf, curlOf, manifestOf, shellWord, yamlOf } from "../../src/console/spec.ts"
+
+/** The pure parts of the console. */
+describe("the log buffer", () => {
+  const bufferOf = (...pieces: string[]): LogBuffer => {
+    const buffer = new LogBuffer()
+    for (const piece of pieces) buffer.append(new TextEncoder().encode(piece))
+    return buffer
+  }
+
+  it("has the lines of a text, in whatever pieces it arrives", () => {
+    fc.assert(
+      fc.property(
+        fc.string({ unit: fc.constantFrom("a", "\n", "ä", "語", " ") }),
+        fc.integer({ min: 1, max: 5 }),
+        (text, size) => {
+          const whole = new TextEncoder().encode(text)
+          const buffer = new LogBuffer()
+          for (let at = 0; at < whole.length; at += size) buffer.append(whole.subarray(at, at + size))
+          const lines = text.endsWith("\n") || text === "" ? text.split("\n").slice(0, -1) : text.split("\n")
+          expect(Array.from({ length: buffer.lineCount }, (_, index) => buffer.line(index))).toEqual(lines)
+        },
+      ),
+    )
+  })
+
+  it("finds the lines that a search by lines finds", () => {
+    const letters = fc.string({ unit: fc.constantFrom("a", "B", "b", "\n", "é"), maxLength: 200 })
+    fc.assert(
+      fc.property(
+        letters,
+        fc.string({ unit: fc.constantFrom("a", "b", "A", "é"), minLength: 1, maxLength: 3 }),
+        (text, wanted) => {
+          const buffer = bufferOf(text)
+          const lines = Array.from({ length: buffer.lineCount }, (_, index) => buffer.line(index))
+          const expected = lines.flatMap((line, index) =>
+            line.toLowerCase().includes(wanted.toLowerCase()) ? [index] : [],
+          )
+          expect(buffer.find(wanted, { from: 0, to: buffer.lineCount })).toEqual(expected)
+          const half = Math.floor(buffer.lineCount / 2)
+          const halves = [
+            { from: 0, to: half },
+            { from: half, to: buffer.lineCount },
+          ]
+          expect(halves.flatMap((range) => buffer.find(wanted, range))).toEqual(expected)
+        },
+      ),
+    )
+  })
+
+  it("counts the rows of wrapped lines, also of a last line that grows", () => {
+    const buffer = bufferOf("12345678901\n\nshort\n語語語語語語\nlast")
+    const rows = new LogRows(buffer, 10)
+    expect([0, 1, 2, 3, 4].map((line) => rows.rowOf(line))).toEqual([0, 2, 3, 4, 6])
+    expect(rows.count).toBe(7)
+    buffer.append(new TextEncoder().encode(" grows longer"))
+    expect(rows.count).toBe(8)
+    expect([0, 1, 2, 3, 4, 5, 6, 7].map((row) => rows.lineAt(row))).toEqual([0, 0, 1, 2, 3, 3, 4, 4])
+  })
+})
+
+describe("the window over rows", () => {
+  it("reaches the last row at the end of its scrollbar, with few rows and with many", () => {
+    for (const rows of [10, 1000, 30_000_000]) {
+      const view = new RowWindow(rows, 400)
+      const end = Math.max(0, view.height - 400)
+      expect(Math.ceil(view.topAt(end) + 400 / ROW_HEIGHT)).toBeGreaterThanOrEqual(Math.min(rows, 20))
+      expect(view.scrolledTo(rows)).toBeCloseTo(end)
+      expect(view.height).toBeLessThanOrEqual(8_000_000)
+    }
+  })
+})
+
+describe("ANSI sequences", () => {
+  it("become styles, and are left out of the text", () => {
+    expect(segmentsOf("a \x1b[1;31mred\x1b[0m b")).toEqual([
+      { text: "a ", styles: [] },
+      { text: "red", styles: ["bold", "fg-1"] },
+      { text: " b", styles: [] },
+    ])
+    expect(segmentsOf("\x1b[38;5;196mx\x1b[48;2;0;0;255my\x1b[39;49mz").map(({ styles }) => styles)).toEqual([
+      ["fg-9"],
+      ["fg-9", "bg-12"],
+      [],
+    ])
+    expect(plain("\x1b]0;title\x07\x1b[2K10 %\r 50 %\r100 %\r")).toBe("100 %")
+  })
+})
+
+const JOB = {
+  namePrefix: "train",
+  image: "ghcr.io/acme/train:3",
+  command: ["python", "-c", "print('a b')"],
+  args: ["--note", "two words", "it's", "", "yes", "12"],
+  env: { A: "true", "WITH NEWLINE": "a\nb: c", EMPTY: "", HASH: "a #b" },
+  secretEnv: { TOKEN: { secret: "hub", key: "token" } },
+  volumes: { data: { bucket: "acme", prefix: "corpus/x", mountPath: "/data", connection: "aws" } },
+  resources: { cpu: 4, memory: "15Gi", gpu: { model: "L4", count: 2 } },
+  region: ["eu", "us-east-1"],
+  provisioning: "spotFirst",
+  maxHourlyPriceUsd: 2.5,
+  timeoutSeconds: 7200,
+  maxRetries: 2,
+  labels: { team: "vision" },
+  tags: ["nightly", "a:b"],
+} as unknown as JobSubmission
+
+describe("the forms of a specification", () => {
+  it("are YAML that a parser reads as the same", () => {
+    expect(load(yamlOf(JOB))).toEqual(JOB)
+    fc.assert(
+      fc.property(
+        fc.dictionary(
+          fc.string(),
+          fc.oneof(
+            fc.string(),
+            fc.array(fc.string()),
+            fc.double({ noNaN: true, noDefaultInfinity: true }).map((value) => value + 0),
+            fc.boolean(),
+          ),
+        ),
+        (value) => {
+          const { __proto__: _, ...own } = value as Record<string, unknown>
+          expect(load(yamlOf(own)) ?? {}).toEqual(own)
+        },
+      ),
+    )
+  })
+
+  it("are a manifest, a curl command and a command line", () => {
+    expect(load(manifestOf(JOB))).toMatchObject({
+      kind: "Job",
+      metadata: { generateName: "train-" },
+      spec: { image: "ghcr.io/acme/train:3", resources: { cpu: "4", gpu: { model: "L4", count: 2 } } },
+    })
+    expect(curlOf(JOB, "https://berth.example.com/projects/acme/1")).toContain(
+      "https://berth.example.com/projects/acme/1/jobs",
+    )
+    const command = berthRunOf(JOB) ?? ""
+    expect(command).toContain("--gpu L4:2")
+    expect(command).toContain("--volume acme/corpus/x:/data@aws")
+    expect(command).toContain(`-- -c 'print('\\''a b'\\'')' --note 'two words' 'it'\\''s' '' yes 12`)
+  })
+
+  it("quote words as a shell reads them", () => {
+    fc.assert(
+      fc.property(fc.array(fc.string()), (words) => {
+        expect(wordsOf(words.map(shellWord).join(" "))).toEqual(words)
+      }),
+    )
+    expect(wordsOf("a 'b")).toBeUndefined()
+  })
+})
+
+describe("the form of a job", () => {
+  it("gives back the job that it was filled from", () => {
+    const { namePrefix, ...rest } = JOB
+    // A line of the form has no newline.
+    const { "WITH NEWLINE": _, ...env } = rest.env ?? {}
+    expect(jobOf(draftOf({ ...JOB, env }), { namePrefix: namePrefix ?? null })).toEqual({
+      job: { ...JOB, env },
+      errors: {},
+    })
+  })
+
+  it("says what it can't read", () => {
+    const draft = { ...draftOf(JOB), cpu: "many", timeout: "soon", env: "A", gpu: "L4:0" }
+    expect(Object.keys(jobOf(draft, {}).errors).sort()).toEqual(["cpu", "env", "gpu", "timeout"])
+  })
+
+  it("reads durations", () => {
+    expect(["90s", "1h30m", "2d", "60", "soon"].map(secondsOf)).toEqual([90, 5400, 172_800, 60, undefined])
+  })
+})
+
+describe("ticks of a schedule", () => {
+  const field = (...values: string[]) => fc.constantFrom("*", ...values)
+  const schedules = fc
+    .tuple(
+      field("0", "*/7", "5-20/5,50", "59"),
+      field("3", "*/6", "9-17"),
+      field("1", "31", "*/2", "1-5,3", "5,*"),
+      field("2", "JAN-MAR", "*/5"),
+      field("0", "7", "MON-FRI", "1/2", "5-7", "*/2"),
+    )
+    .map((fields) => fields.join(" "))
+
+  it("are those of the operator", () => {
+    const times = fc.date({ min: new Date("2024-01-01"), max: new Date("2028-01-01"), noInvalidDate: true })
+    fc.assert(
+      fc.property(fc.oneof(schedules, fc.constantFrom("@hourly", "@weekly", "@yearly")), times, (schedule, after) => {
+        fc.pre(scheduleError(schedule) === undefined)
+        const expected = [1, 2, 3].reduce<Date[]>(
+          (ticks) => [...ticks, nextTick(schedule, ticks.at(-1) ?? after) as Date],
+          [],
+        )
+        expect(nextTicks(schedule, after, 3)).toEqual(expected)
+      }),
+    )
+  })
+})
+
+describe("numbers", () => {
+  it("have as many digits as they need", () => {
+    expect([1234.5, 0.7548, 0.0061, 0, 2].map((value) => usd(value).replace(/^US/, ""))).toEqual([
+      "$1,234.50",
+      "$0.755",
+      "$0.0061",
+      "$0.00",
+      "$2.00",
+    ])
+    expect([0, 59.6, 3600, 7500, 90_061].map(duration)).toEqual(["0 s", "1 min", "1 h", "2 h 5 min", "1 d 1 h"])
+    expect([0, 1536, 67_108_864].map(bytes)).toEqual(["0 B", "1.5 KiB", "64 MiB"])
+    const now = Date.parse("2026-11-24T12:00:00Z")
+    expect(["2026-11-24T11:55:00Z", "2026-11-24T14:30:00Z", "2026-11-24T12:00:02Z"].map((at) => ago(at, now))).toEqual([
+      "5 min ago",
+      "in 2 h",
+      "now",
+    ])
+  })
+
+  it("of a history are the jobs that ran at each moment, each once", () => {
+    const from = Date.parse("2026-11-24T00:00:00Z")
+    const job = { id: "1", started_at: "2026-11-24T06:00:00Z", ended_at: "2026-11-24T12:00:00Z", hourly_price_usd: 0.5 }
+    const { running, usdPerHour } = historyOf([job, job] as never, from, from + 86_400_000)
+    expect(running.reduce((sum, value) => sum + value, 0)).toBe(24)
+    expect(Math.max(...usdPerHour)).toBe(0.5)
+    expect([running[23], running[24], running[47], running[48]]).toEqual([0, 1, 1, 0])
+  })
+})

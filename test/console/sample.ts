@@ -1,0 +1,223 @@
+import type { JobStatus, Placement } from "../../src/apis/job.ts"
+import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
+import type { Offer } from "../../src/apis/offer.ts"
+import { LAUNCHES } from "../../src/controllers/launch/options.ts"
+import { JOBS } from "../../src/facade/caches.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { agentOf, launchOf } from "../controllers/builders.ts"
+import { type Caller, created, type Fixture, type Replica, SYSTEM_NAMESPACE, setStatus } from "../facade/harness.ts"
+
+/** A project with jobs in each state, as operator and agents leave them. */
+export interface SampleProject {
+  fixture: Fixture
+  replica: Replica
+  call: Caller
+}
+
+/** Minutes after its creation at which a test looks at the project: the API server sets the time of creation. */
+export const SHOWN_AFTER_MINUTES = 42
+
+const minutesAgo = (minutes: number): string => `${new Date(Date.now() - minutes * 60_000).toISOString().slice(0, 19)}Z`
+
+const L4: Offer = {
+  cloud: "gcp",
+  region: "europe-west4",
+  instanceType: "g2-standard-4",
+  architecture: "amd64",
+  provisioning: "onDemand",
+  cpu: 4,
+  memoryGib: 16,
+  gpu: { model: "L4", count: 1, vramGib: 24 },
+  hourlyPriceUsd: 0.7548,
+  minimumBilledSeconds: 60,
+}
+const SMALL: Offer = {
+  cloud: "aws",
+  region: "us-east-1",
+  instanceType: "t4g.small",
+  architecture: "arm64",
+  provisioning: "spot",
+  cpu: 2,
+  memoryGib: 2,
+  hourlyPriceUsd: 0.0061,
+  minimumBilledSeconds: 60,
+}
+
+const placed = (offer: Offer): Placement => ({
+  offer,
+  connection: offer.cloud === "gcp" ? "research-gcp" : "aws-prod",
+  reason: `${offer.cloud} ${offer.instanceType} in ${offer.region} is the cheapest of 41 matching offers; the next one costs 5 % more.`,
+})
+
+/** Submits a job, and writes the status that the job controller would. Returns its id. */
+async function job({ fixture, call }: SampleProject, name: string, body: object, status: JobStatus): Promise<string> {
+  const { job_id } = await created(await call("/1/jobs", { body: { name, image: "ghcr.io/acme/train:3.2", ...body } }))
+  await setStatus(fixture, name, status)
+  return job_id
+}
+
+/** Creates a Launch of a job with this status. */
+export async function launch(
+  { fixture }: SampleProject,
+  name: string,
+  number: number,
+  more: { offer: Offer; status: LaunchStatus },
+) {
+  const { spec } = launchOf(await fixture.client.get(JOBS, { namespace: fixture.namespace, name }), number)
+  const ref = { namespace: SYSTEM_NAMESPACE, name: launchName(spec.job.uid, number) }
+  await fixture.client.create(LAUNCHES, {
+    kind: "Launch",
+    metadata: ref,
+    spec: { ...spec, offer: more.offer },
+  } as StoredLaunch)
+  await fixture.client.patchStatus(LAUNCHES, ref, { merge: { status: more.status } })
+}
+
+export function writeLog(
+  { fixture, replica }: SampleProject,
+  uid: string,
+  text: string | Uint8Array,
+  offset = 0,
+): Promise<unknown> {
+  const data = typeof text === "string" ? new TextEncoder().encode(text) : text
+  return replica.logStore.append({ job: { namespace: fixture.namespace, uid }, launch: 1 }, offset, data)
+}
+
+/** Log of a training run with colors, a progress bar and text of other scripts. */
+export function sampleLog(epochs: number): string {
+  const lines = [
+    "\x1b[1mtrain\x1b[0m 3.2 · 1 GPU (NVIDIA L4, 23034 MiB)",
+    "loading data from /data/corpus … 数据加载完成",
+  ]
+  for (let epoch = 1; epoch <= epochs; epoch++) {
+    const loss = (2.4 / Math.sqrt(epoch)).toFixed(4)
+    lines.push(
+      `step 0/500\rstep 250/500\repoch ${String(epoch).padStart(3)}  \x1b[36mloss ${loss}\x1b[0m  lr 3.0e-04  412 samples/s`,
+    )
+    if (epoch % 7 === 0)
+      lines.push(`\x1b[33mWARN\x1b[0m gradient norm ${(3 + epoch / 10).toFixed(2)} was clipped to 3.00`)
+    if (epoch % 10 === 0) lines.push(`\x1b[32mcheckpoint\x1b[0m written to /out/epoch-${epoch}.pt (412 MiB)`)
+  }
+  return `${lines.join("\n")}\n`
+}
+
+const TRAIN = {
+  args: ["--epochs", "40", "--data", "/data"],
+  resources: { cpu: 4, memory: "15Gi", gpu: { model: "L4", count: 1 } },
+  region: ["eu"],
+  labels: { team: "vision", run: "a17" },
+  tags: ["nightly"],
+  timeoutSeconds: 21_600,
+  maxRetries: 1,
+  env: { SEED: "7" },
+}
+
+/** Fills the project. */
+export async function fillProject(sample: SampleProject): Promise<void> {
+  const { call } = sample
+  for (const [index, minutes] of [1300, 1100, 900, 620, 400, 250, 130].entries()) {
+    await job(sample, `nightly-${index + 1}`, TRAIN, {
+      phase: index === 4 ? "failed" : "succeeded",
+      reason: index === 4 ? "ContainerFailed" : "Succeeded",
+      message: index === 4 ? "The container ended with exit code 137: it was out of memory." : "exit code 0",
+      exitCode: index === 4 ? 137 : 0,
+      placement: placed(L4),
+      startTime: minutesAgo(minutes),
+      completionTime: minutesAgo(minutes - 95 - index * 12),
+      cost: { estimatedUsd: 1.4, actualUsd: 1.21 + index * 0.15 },
+    })
+  }
+  await job(
+    sample,
+    "fit-nothing",
+    { resources: { gpu: { model: "L4", count: 1 }, cpu: 900 } },
+    {
+      phase: "failed",
+      reason: "NoOffer",
+      message: "No offer has 900 vCPU; the largest with an L4 has 192. Lower resources.cpu.",
+      completionTime: minutesAgo(50),
+    },
+  )
+  await waitingJobs(sample)
+  await runningJobs(sample)
+  const definition = { image: "ghcr.io/acme/train:3.2", ...TRAIN, region: "eu" }
+  await made(call, "/1/cronjobs", { name: "nightly-train", cron_spec: "30 3 * * MON-FRI", job_definition: definition })
+  const report = { image: "ghcr.io/acme/report:1" }
+  await made(call, "/1/cronjobs", { name: "report", cron_spec: "0 * * * *", is_active: false, job_definition: report })
+  const secrets = { access_key_id: "AKIAEXAMPLE", secret_access_key: "very-secret" }
+  await made(call, "/1/connections", { name: "aws-prod", type: "aws", ...secrets })
+}
+
+async function made(call: Caller, path: string, body: object): Promise<void> {
+  const answer = await call(path, { body })
+  if (answer.status !== 201) throw new Error(`${path} answered ${answer.status}: ${await answer.text()}`)
+}
+
+async function waitingJobs(sample: SampleProject): Promise<void> {
+  for (let index = 1; index <= 3; index++)
+    await job(
+      sample,
+      `sweep-${index}`,
+      { ...TRAIN, labels: { team: "speech" } },
+      {
+        phase: "queued",
+        reason: "QuotaExceeded",
+        message:
+          "The quota of gcp for L4 in europe-west4 is used up; the next offer costs more than maxHourlyPriceUsd. Berth retries in 5 min.",
+      },
+    )
+  await job(sample, "too-dear", TRAIN, {
+    phase: "queued",
+    reason: "SpendCap",
+    message: "The month's cap of $250 leaves $0.31.",
+  })
+}
+
+async function runningJobs(sample: SampleProject): Promise<void> {
+  const since = { since: minutesAgo(40), hourly: { machineUsd: 0.7048, diskUsd: 0.045, addressUsd: 0.005 } }
+  const id = await job(sample, "fine-tune", TRAIN, {
+    phase: "running",
+    placement: placed(L4),
+    startTime: minutesAgo(-4),
+    vm: { state: "running", id: "3411899231", ipAddress: "192.0.2.17" },
+    cost: { estimatedUsd: 1.4, ...since },
+    launches: { count: 2 },
+  })
+  await launch(sample, "fine-tune", 1, {
+    offer: { ...L4, region: "europe-west1", hourlyPriceUsd: 0.7307 },
+    status: {
+      phase: "refused",
+      refusal: {
+        class: "Capacity",
+        code: "ZONE_RESOURCE_POOL_EXHAUSTED",
+        message: "europe-west1 has no g2-standard-4 now",
+        time: minutesAgo(-0.5),
+      },
+    },
+  })
+  await launch(sample, "fine-tune", 2, {
+    offer: L4,
+    status: {
+      phase: "running",
+      vm: { state: "running", id: "3411899231", ipAddress: "192.0.2.17", createTime: minutesAgo(-1.2) },
+      agent: agentOf({ registrationTime: minutesAgo(-3), startTime: minutesAgo(-4) }),
+    },
+  })
+  await writeLog(sample, id, sampleLog(60))
+  await job(
+    sample,
+    "convert-images",
+    { image: "ghcr.io/acme/convert:1", resources: { cpu: 2, memory: "1.5Gi" }, provisioning: "spot" },
+    {
+      phase: "booting",
+      placement: placed(SMALL),
+      vm: { state: "booting", id: "i-0a12b3", ipAddress: "192.0.2.44" },
+      cost: { estimatedUsd: 0.01, since: minutesAgo(1) },
+    },
+  )
+  await eventually(() => {
+    const found = sample.replica.jobs.store.byIndex("namespace", sample.fixture.namespace)
+    if (found.find(({ metadata }) => metadata.name === "convert-images")?.status?.phase !== "booting")
+      throw new Error("not yet")
+  })
+}

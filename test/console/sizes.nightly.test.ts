@@ -1,0 +1,71 @@
+import { beforeAll, expect } from "vitest"
+import type { StoredJob } from "../../src/apis/job.ts"
+import { API_VERSION } from "../../src/apis/meta.ts"
+import { JOBS } from "../../src/facade/caches.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
+import { inParallel } from "../../src/runtime/in-parallel.ts"
+import { browserNeeded, consoleSite } from "./browser.ts"
+import { writeLog } from "./sample.ts"
+
+const JOB_COUNT = 50_000
+const LOG_BYTES = 64 * 1024 * 1024
+
+/** The console with the largest sizes that it promises. */
+browserNeeded.describe("the console", () => {
+  const fixture = testFixture("console-sizes")
+  const site = consoleSite(fixture, { settings: { projectLimits: { unfinishedJobs: JOB_COUNT + 10 } } })
+  const call = caller(() => site.replica, fixture)
+
+  beforeAll(async () => {
+    const kind = { apiVersion: API_VERSION, kind: "Job", spec: { image: "alpine" } } as const
+    const tasks = Array.from({ length: JOB_COUNT }, (_, index) => () => {
+      const metadata = { name: `many-${index}`, namespace: fixture.namespace }
+      return fixture.client.create(JOBS, { ...kind, metadata } as StoredJob)
+    })
+    await inParallel(tasks, 64)
+  }, 1_800_000)
+
+  browserNeeded.it("lists 50,000 jobs, page by page and by name", async () => {
+    const { page, faults } = await site.signedIn("/jobs")
+    await page.getByText(/1–50 of 50,000/).waitFor()
+    expect(await page.locator("tbody tr").count()).toBe(50)
+    await page.getByRole("button", { name: "Older" }).click()
+    await page.getByText(/51–100 of 50,000/).waitFor()
+    await page.getByLabel("Name begins with").fill("many-4999")
+    await page.getByText("11 in all").waitFor()
+    expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("scrolls a log of 64 MiB to its end, finds in it and wraps it", async () => {
+    const { job_id } = await created(await call("/1/jobs", { body: { name: "long", image: "alpine" } }))
+    const line = (number: number): string => `line ${number} ${"x".repeat(60)}\n`
+    const lines: string[] = []
+    for (let size = 0; size < LOG_BYTES - 200; size += lines.at(-1)?.length ?? 0) lines.push(line(lines.length))
+    const whole = new TextEncoder().encode(lines.join(""))
+    const PIECE = 4 * 1024 * 1024
+    const sample = { fixture, call, replica: site.replica }
+    for (let at = 0; at < whole.length; at += PIECE) await writeLog(sample, job_id, whole.subarray(at, at + PIECE), at)
+    await setStatus(fixture, "long", {
+      phase: "succeeded",
+      startTime: "2026-11-24T10:00:00Z",
+      completionTime: "2026-11-24T11:00:00Z",
+    })
+    const { page, faults } = await site.signedIn("/jobs/long?tab=log")
+    const shown = page.getByRole("region", { name: "Lines of the log" })
+    await page.locator('.log[data-state="complete"]').waitFor({ timeout: 120_000 })
+    const last = `line ${lines.length - 1} `
+    await shown.getByText(last).waitFor()
+    expect(await shown.locator(".log-line").count()).toBeLessThan(100)
+    await page.getByLabel("Find in the log").last().fill("line 400000 ")
+    await page.getByText("1 of 1").waitFor()
+    await shown.getByText("line 400000 ").waitFor()
+    await page.getByText("Wrap").click()
+    await shown.getByText("line 400000 ").waitFor()
+    await shown.evaluate("(element) => { element.scrollTop = 0 }")
+    await shown.getByText("line 0 ").waitFor()
+    await shown.evaluate("(element) => { element.scrollTop = element.scrollHeight }")
+    await eventually(async () => expect(await shown.textContent()).toContain(last))
+    expect(faults).toEqual([])
+  })
+})
