@@ -152,6 +152,8 @@ export interface SmokeCommandOptions {
   only: SmokeKind[]
   /** Limit of each job's run. */
   minutes: number
+  /** Limit of the time that a job waits without a VM. */
+  waitMinutes: number
   /** True to run the jobs without a question. */
   yes?: boolean
 }
@@ -432,6 +434,11 @@ function smokeCommand(choose: Choose): Command {
     .addOption(new Option("--bucket <name>", "bucket for the job that writes and reads a file (default: no such job)"))
     .addOption(new Option("--only <kinds...>", "jobs to run").choices(SMOKE_KINDS).default([...SMOKE_KINDS]))
     .addOption(new Option("--minutes <number>", "limit of each job's run").default(10).argParser(runMinutes))
+    .addOption(
+      new Option("--wait-minutes <number>", "limit of the time that a job waits without a VM")
+        .default(5)
+        .argParser(waitMinutes),
+    )
     .addOption(new Option("--yes", "run the jobs without a question"))
     .action((options: SmokeCommandOptions) => choose({ command: "smoke", options }))
 }
@@ -577,6 +584,11 @@ function seconds(text: string): number {
 function runMinutes(text: string): number {
   if (/^[1-9]\d?$/.test(text)) return Number(text)
   throw new InvalidArgumentError(`"${text}" is not a number of minutes: give a whole number from 1 to 99.`)
+}
+
+function waitMinutes(text: string): number {
+  if (/^\d{1,2}$/.test(text)) return Number(text)
+  throw new InvalidArgumentError(`"${text}" is not a number of minutes: give a whole number from 0 to 99.`)
 }
 
 function hours(text: string): number {

@@ -1,6 +1,13 @@
 import { describe, expect, test } from "vitest"
 import { smokeJobs } from "./jobs.ts"
-import { highestCostUsd, reportOf, type SmokePlan, type SmokeRecord, type SmokeResult } from "./report.ts"
+import {
+  highestCostUsd,
+  reportOf,
+  type SmokeLaunch,
+  type SmokePlan,
+  type SmokeRecord,
+  type SmokeResult,
+} from "./report.ts"
 
 const PLAN: SmokePlan = {
   verdict: "placeable",
@@ -23,6 +30,19 @@ const RECORD: SmokeRecord = {
   reason: null,
   message: null,
   exit_code: 0,
+}
+const LAUNCH: SmokeLaunch = {
+  number: 1,
+  phase: "terminated",
+  region: "eu-central-1",
+  zone: null,
+  instance_type: "m7i.large",
+  provisioning: "spot",
+  vm_instance_id: "i-1",
+  vm_status: "terminated",
+  refusal: null,
+  boot_failure: null,
+  loss: null,
 }
 const report = (...results: SmokeResult[]) => reportOf({ berth: "0.1.0", cloud: "aws", connections: [], results })
 
@@ -65,7 +85,28 @@ describe("the report of a smoke test", () => {
     expect(text).toContain("**spot**: POST /jobs: 503 try again")
   })
 
-  test("names each VM that may be left", () => {
+  test("has the cause of a job that waited in vain, and each attempt in the cloud's words", () => {
+    const refusal = { reason: "Account", message: "RunInstances: not eligible for Free Tier" }
+    const refused = { ...LAUNCH, phase: "refused", vm_instance_id: null, vm_status: null, refusal }
+    const text = report({
+      kind: "cpu",
+      plan: PLAN,
+      record: { ...RECORD, status: "cancelled", vm_status: "nonassigned", exit_code: null, message: "cancelled" },
+      waiting: "NoCapacity: all 3 matching offers are in cooldown",
+      launches: [refused, { ...LAUNCH, number: 2, boot_failure: { reason: "GPUUnavailable", message: "no GPU" } }],
+    })
+    expect(text).toContain("**cpu**: NoCapacity: all 3 matching offers are in cooldown")
+    expect(text).toContain("- launch 1: m7i.large in eu-central-1, spot, refused: Account: RunInstances: not eligible")
+    expect(text).toContain("- launch 2: m7i.large in eu-central-1, spot, terminated: GPUUnavailable: no GPU")
+    expect(text).toContain("No VM is left.")
+  })
+
+  test("names each VM that may be left, also of an earlier launch", () => {
+    const launches = [{ ...LAUNCH, vm_instance_id: "i-0", vm_status: "running" }, LAUNCH]
+    const earlier = report({ kind: "cpu", plan: PLAN, record: RECORD, launches })
+    expect(earlier).toMatch(/VMs that may be left.*: i-0 in eu-central-1\./)
+    expect(earlier).not.toContain("| passed |")
+
     const text = report({ kind: "cpu", plan: PLAN, record: { ...RECORD, vm_status: "running" } })
     expect(text).toMatch(/VMs that may be left.*i-1 in eu-central-1/)
     expect(text).toContain("| cpu | **succeeded** |")

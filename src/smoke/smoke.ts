@@ -5,6 +5,7 @@ import {
   isPassed,
   isVmGone,
   reportOf,
+  type SmokeLaunch,
   type SmokePlan,
   type SmokeRecord,
   type SmokeResult,
@@ -17,6 +18,8 @@ export interface SmokeOptions extends SmokeChoice {
   kinds: readonly SmokeKind[]
   /** Version of this program. */
   version: string
+  /** Time that a job may wait without a VM, minutes. Its message then tells why, and more waiting rarely helps. */
+  waitMinutes: number
   /** Delay between two looks at a job, seconds. Default 5. */
   intervalSeconds?: number
 }
@@ -30,7 +33,7 @@ export interface SmokeConsole {
   report: (markdown: string) => void
 }
 
-/** Minutes that a job may wait and boot, besides its run. */
+/** Minutes that a job may take to get its VM and to boot, besides its run. */
 const BOOT_MINUTES = 20
 
 /** Minutes until the VM of an ended job must be deleted. */
@@ -83,7 +86,7 @@ interface Running {
 
 /** Runs one job to its end, and waits until its VM is deleted. */
 async function run(api: Api, job: Planned, { options, console, signal }: Running): Promise<SmokeResult> {
-  const { cloud, minutes, intervalSeconds = 5 } = options
+  const { cloud, minutes, waitMinutes, intervalSeconds = 5 } = options
   const { kind, plan, body } = job
   const result: SmokeResult = { kind, plan }
   try {
@@ -97,18 +100,24 @@ async function run(api: Api, job: Planned, { options, console, signal }: Running
       if (said !== shown) console.progress(said)
       shown = said
       result.record = record
+      if (!isWaiting(record)) waitsSince = undefined
+      else waitsSince ??= performance.now()
       return record
     }
     let shown = ""
-    const isEnded = await until(look, ({ status }) => ENDED.includes(status), {
+    let waitsSince: number | undefined
+    const waitsTooLong = () => waitsSince !== undefined && performance.now() - waitsSince > waitMinutes * 60_000
+    await until(look, ({ status }) => ENDED.includes(status) || waitsTooLong(), {
       minutes: minutes + BOOT_MINUTES,
       intervalSeconds,
       signal,
     })
-    if (!isEnded) {
-      console.progress(
-        `${kind}: cancelled, because it did not end within ${minutes + BOOT_MINUTES} minutes or you stopped it`,
-      )
+    const last = result.record ?? (await look())
+    if (!ENDED.includes(last.status)) {
+      // The record of a cancelled job no longer has this message.
+      if (isWaiting(last)) result.waiting = `${last.reason ?? ""}: ${last.message ?? ""}`
+      const limit = isWaiting(last) ? `get a VM within ${waitMinutes}` : `end within ${minutes + BOOT_MINUTES}`
+      console.progress(`${kind}: cancelled, because it did not ${limit} minutes or you stopped it`)
       await api.call("POST", `/jobs/${id}/cancel`)
     }
     const never = new AbortController().signal
@@ -117,11 +126,17 @@ async function run(api: Api, job: Planned, { options, console, signal }: Running
       intervalSeconds,
       signal: never,
     })
+    result.launches = (await api.call<{ launches: SmokeLaunch[] }>("GET", `/jobs/${id}/launches`)).launches
     result.log = (await api.text(`/jobs/${id}/logs?tail=${LOG_LINES}`)).trimEnd()
   } catch (error) {
     result.problem = (error as Error).message
   }
   return result
+}
+
+/** Returns true while no VM is requested for the job, and the job says why. */
+function isWaiting({ status, vm_status, message }: SmokeRecord): boolean {
+  return status === "queued" && vm_status === "nonassigned" && message !== null
 }
 
 /** Looks until a record meets the condition. Returns false if the time ran out or the signal was aborted first. */

@@ -242,4 +242,20 @@ describe("a job with an aws connection", { timeout: 200_000 }, () => {
     const [first, ...replays] = isAsked().map(({ parameters }) => String(parameters))
     for (const replay of replays) expect(replay).toBe(first)
   })
+
+  // This test comes last: its rejections put the connection into cooldown.
+  it("reports the account's own words if AWS rejects the jobs of the smoke test, and cancels them", async () => {
+    const isSmoke: Ec2Fault["if"] = ({ parameters }) =>
+      [...parameters.values()].some((value) => value.startsWith("smoke-aws-"))
+    const message = "The specified instance type is not eligible for Free Tier."
+    const code = "InvalidParameterCombination"
+    proxy.faults.push({ action: "RunInstances", when: "before", code, message, times: 99, if: isSmoke })
+    const jobs = ["--region", REGION, "--image", berth.runtime.image, "--only", "cpu", "--yes", "--wait-minutes", "0"]
+    const env = { PATH: process.env["PATH"], BERTH_URL: api, BERTH_API_KEY: berth.apiKey }
+    const smoke = new Program("smoke", [MAIN, "smoke", "--cloud", "aws", ...jobs], env)
+    expect((await smoke.ended).code, smoke.output).toBe(1)
+    expect(smoke.output).toMatch(/\*\*cpu\*\*: NoCapacity: .*not eligible for Free Tier.*upgrade the account/)
+    expect(smoke.output).toMatch(/- launch 1: .* in eu-central-1, onDemand, refused: Account: .*not eligible/)
+    expect(smoke.output).toContain("No VM is left.")
+  })
 })
