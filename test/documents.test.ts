@@ -18,6 +18,19 @@ describe("the documents' links", () => {
   })
 })
 
+describe("the roles in docs/roles", () => {
+  it.each([
+    ["aws.json", "aws.md"],
+    ["azure.json", "azure.md"],
+    ["azure-vm.json", "azure.md"],
+    ["gcp.yaml", "gcp.md"],
+  ])("%s is the role of %s", (file, page) => {
+    const role = readFileSync(join(ROOT, "docs/roles", file), "utf8")
+    expect(readFileSync(join(ROOT, "docs", page), "utf8")).toContain(`\n${role}\`\`\``)
+    expect(readFileSync(join(ROOT, "docs/first-job.md"), "utf8")).toContain("docs/roles/")
+  })
+})
+
 describe("the documents' commands", () => {
   const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { scripts: object }
 
