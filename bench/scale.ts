@@ -108,7 +108,7 @@ async function sampleJobs(stack: BerthStack, etcd: Etcd): Promise<{ running: Sam
   }
 }
 
-/** Returns the objects as if they had been created an hour ago: the operator remembers jobs of the last minutes. */
+/** Returns the objects of jobs that were created an hour ago: the operator remembers jobs of the last minutes. */
 function aged(objects: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   const creationTimestamp = timestamp(new Date(Date.now() - 3_600_000))
   const entries = [...objects].map(([path, json]) => {

@@ -159,7 +159,7 @@ async function told(stack: BerthStack, turns: readonly Turn[], ceilings: number[
   return {
     name: "throughput",
     rows: [
-      within("CPU ms a job, API server and etcd, queued to VM gone", serverCpu, SERVER_MS),
+      within("CPU ms a job, API server and etcd, from queued until the VM is deleted", serverCpu, SERVER_MS),
       within(
         "CPU ms a job, operator, façade and gateway together",
         turns.map(({ cpu }) => cpu.operator + cpu.facade),

@@ -1,5 +1,5 @@
-// Runs benchmarks: `npm run bench` runs all, `npm run bench -- NAME` one, `npm run bench:long` all at their full sizes. With --json standard output is one object,
-// `{name, rows: [{what, ours, peer, ratio, goal, reached}], spread, machine}`. `scripts/performance.ts` writes the
+// Runs benchmarks: `npm run bench` runs all, shortened, `npm run bench -- NAME` one, `npm run bench:long` all at their
+// full size. With --json standard output is one object, `{name, rows: [{what, ours, peer, ratio, goal, reached}], spread, machine}`. `scripts/performance.ts` writes the
 // tables of docs/performance.md from the object of a run of all. Exits with 1 if a goal is missed or a benchmark
 // failed, with 2 on a wrong command line. --sizes and --seconds make a quick run, whose figures are no results.
 // --profile DIR makes operator and façade write CPU profiles there, if they are separate processes (throughput, scale,
@@ -42,11 +42,10 @@ const SHORTENED: Record<string, string[]> = {
   throughput: ["--sizes", "1000"],
   scale: ["--sizes", "3000,10000", "--seconds", "90"],
   peer: ["--sizes", "500"],
-  steady: ["--sizes", "8", "--seconds", "45"],
 }
 
-/** Benchmarks that `npm run bench` leaves to `npm run bench:long`: one takes eight minutes at any size. */
-const LONG: readonly string[] = ["life"]
+/** Benchmarks that `npm run bench` leaves to `npm run bench:long`: they take minutes at any size. */
+const LONG: readonly string[] = ["steady", "life"]
 
 /** Row of a benchmark that failed. */
 const FAILED: BenchRow = { what: "runs to its end", ours: 0, peer: 1, ratio: 0, goal: 1, reached: false }

@@ -4,7 +4,7 @@ import { timestamp } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredCronJob } from "../../src/apis/cronjob.ts"
-import type { JobSpec } from "../../src/apis/job.ts"
+import { JOB_FINALIZER, type JobSpec } from "../../src/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
@@ -114,6 +114,28 @@ const monthEnd: Scenario = {
     const now = fixture.clock.now()
     fixture.clock.advance((nextMonth(now).getTime() - now.getTime()) / 1000 - 120)
     await fixture.submit("job")
+  },
+}
+
+/** A job is deleted after its TTL, when no cache has it anymore. */
+const expiry: Scenario = {
+  ...jobScenario(succeed, undefined, { ttlSecondsAfterFinished: 60 }),
+  isOver: async (fixture) => (await fixture.job()) === undefined && (await isJobOver(fixture)),
+}
+
+/** A job ended in a former version: it has a finalizer, and is not settled. */
+const former: Scenario = {
+  begin: async (fixture) => {
+    await fixture.submit("job")
+    const merge = { metadata: { finalizers: [JOB_FINALIZER] } }
+    const { metadata } = await fixture.client.patch(JOBS, ref(fixture), { merge })
+    const status = { phase: "succeeded", completionTime: metadata.creationTimestamp, cost: { actualUsd: 0 } }
+    await fixture.client.patchStatus(JOBS, ref(fixture), { merge: { status } })
+  },
+  go: () => Promise.resolve(),
+  isOver: async (fixture) => {
+    const job = await fixture.job()
+    return job?.status?.settled === true && !job.metadata.finalizers?.length
   },
 }
 
@@ -232,6 +254,8 @@ const connectionDeleted: Scenario = {
 /** Scenarios that need no cloud, or run on any. */
 export const OTHER_SCENARIOS: Readonly<Record<string, Scenario>> = {
   [MONTH_END]: monthEnd,
+  "deletion after the TTL": expiry,
+  "job of a former version": former,
   "cron tick": cron,
   "key: made, expired, deleted": key,
   "connection: made, changed": connectionChanged,

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest"
 import { CANCEL_JOBS_FINALIZER, CRON_JOB_ANNOTATIONS } from "../../../src/apis/cronjob.ts"
 import { JOB, type StoredJob } from "../../../src/apis/job.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../../src/apis/meta.ts"
+import { jobOf } from "../../../src/controllers/cronjob/jobs.ts"
 import { JOBS } from "../../../src/controllers/cronjob/options.ts"
 import { type ApiObject, resourceOf } from "../../../src/kube/resource.ts"
 import { eventually } from "../../cloud/eventually.ts"
@@ -242,6 +243,22 @@ describe("a Job that can't be created", () => {
       ["squatted-20260501t120100z-2", metadata.uid],
     ])
     expect(await eventMessage(harness, "squatted", "NameTaken")).toContain("squatted-20260501t120100z-2")
+  })
+})
+
+describe("settled Jobs, which the cache does not have", () => {
+  it("prove that their tick had its Job, although the status does not have it", async () => {
+    const harness = await newHarness()
+    const cronJob = await harness.create("settled")
+    // The leader died between the Job and the status, and the Job ended meanwhile.
+    const facts = { tick: new Date("2026-05-01T12:01:00Z"), createdAt: "2026-05-01T12:01:00.000Z" }
+    const { metadata } = await harness.client.create(JOBS, jobOf(cronJob, facts) as StoredJob)
+    await harness.report(metadata.name, "succeeded")
+    harness.clock.goTo("2026-05-01T12:01:10Z")
+    harness.operator()
+    await harness.waitsFor("settled", "2026-05-01T12:02:00Z")
+    expect((await harness.cronJob("settled")).status?.lastTriggeredTime).toBe("2026-05-01T12:01:00Z")
+    expect(await harness.jobNames()).toEqual([metadata.name])
   })
 })
 
