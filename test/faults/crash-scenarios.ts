@@ -4,11 +4,13 @@ import { timestamp } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredCronJob } from "../../src/apis/cronjob.ts"
-import { JOB_FINALIZER, type JobSpec } from "../../src/apis/job.ts"
+import { JOB_FINALIZER, JobReason, type JobSpec } from "../../src/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
+import { nextStatus } from "../../src/controllers/job/status.ts"
+import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { CRON_JOBS } from "../../src/controllers/cronjob/options.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { SECRETS } from "../../src/kube/core.ts"
@@ -128,9 +130,11 @@ const former: Scenario = {
   begin: async (fixture) => {
     await fixture.submit("job")
     const merge = { metadata: { finalizers: [JOB_FINALIZER] } }
-    const { metadata } = await fixture.client.patch(JOBS, ref(fixture), { merge })
-    const status = { phase: "succeeded", completionTime: metadata.creationTimestamp, cost: { actualUsd: 0 } }
-    await fixture.client.patchStatus(JOBS, ref(fixture), { merge: { status } })
+    const job = await fixture.client.patch(JOBS, ref(fixture), { merge })
+    const verdict = { phase: "succeeded", reason: JobReason.Succeeded, message: "the container succeeded" } as const
+    const inputs = { launches: [], verdict, now: fixture.clock.now(), settings: JOB_DEFAULTS }
+    const { settled: _, ...status } = nextStatus(job, inputs)
+    await fixture.client.replaceStatus(JOBS, { ...job, status })
   },
   go: () => Promise.resolve(),
   isOver: async (fixture) => {
