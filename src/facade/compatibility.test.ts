@@ -200,8 +200,8 @@ describe("a change that breaks clients is found", () => {
       "a removed value of a parameter",
       (d) => {
         const parameters = at(d, "paths", "/jobs", "get")["parameters"] as { name: string; schema: Json }[]
-        const status = parameters.find(({ name }) => name === "status")
-        ;(status?.schema["enum"] as string[]).splice(0, 1)
+        const status = parameters.filter(({ name }) => name === "status")
+        for (const { schema } of status) (schema["enum"] as string[]).splice(0, 1)
       },
       "GET /jobs query status: the value queued is removed",
     ],
