@@ -214,6 +214,16 @@ describe("the chart", () => {
     expect((await envOf({ facade: { console: { enabled: false } } })).get("BERTH_CONSOLE")).toBe("false")
   })
 
+  it("gives operator and façade the caps of the installation, as numbers", async () => {
+    const set = ["caps.maxMonthlyUsd=5000000", "caps.maxHourlyUsd=12.5", "caps.maxVms=0", "caps.onExceeded=cancel"]
+    const objects = await rendered(LEAST, { set })
+    for (const program of ["berth-operator", "berth-facade"]) {
+      const text = programOf(objects, program).env.get("BERTH_CAPS") ?? ""
+      expect(JSON.parse(text)).toEqual({ maxMonthlyUsd: 5e6, maxHourlyUsd: 12.5, maxVms: 0, onExceeded: "cancel" })
+    }
+    expect(programOf(await rendered(LEAST), "berth-operator").env.has("BERTH_CAPS")).toBe(false)
+  })
+
   it("accepts numbers in the forms of helm and YAML", async () => {
     const values = { ...LEAST, facade: { requestsPerMinute: 1_000_000, failuresPerMinute: 0 } }
     const { env } = programOf(await rendered(values, { set: ["facade.trustProxy=1"] }), "berth-facade")

@@ -61,8 +61,11 @@ capabilities:
 {{- end }}
 {{- $caps := dict }}
 {{- range $name, $cap := .Values.caps }}
-{{- if kindIs "string" $cap }}{{ if $cap }}{{ $_ := set $caps $name $cap }}{{ end }}
-{{- else if not (kindIs "invalid" $cap) }}{{ $_ := set $caps $name (ternary (int64 $cap) (float64 $cap) (eq $name "maxVms")) }}{{ end }}
+{{- /* A cap of 0 counts. Helm reads a decimal number of --set as text. */}}
+{{- if or (kindIs "invalid" $cap) (eq (toString $cap) "") }}
+{{- else if eq $name "maxVms" }}{{ $_ := set $caps $name (int64 $cap) }}
+{{- else if hasSuffix "Usd" $name }}{{ $_ := set $caps $name (float64 $cap) }}
+{{- else }}{{ $_ := set $caps $name $cap }}{{ end }}
 {{- end }}
 {{- with $caps }}
 - name: BERTH_CAPS
