@@ -84,6 +84,7 @@ args: ["--epochs", "3"]
 env: {MODE: fast, PORT: "8080"}
 volumes:
   data: {bucket: models, mountPath: /data, prefix: null}
+  state: {bucket: runs, mountPath: /state, checkpoint: true}
 resources: {cpu: 0.5, memory: 2Gi, gpu: 24Gi, disk: 200Gi}
 cloud: [aws, gcp]
 region: eu
@@ -93,6 +94,9 @@ tags: [nightly, gpu]
 timeoutSeconds: 60
 provisioning: spotFirst
 maxHourlyPriceUsd: 1.5
+maxPreemptions: 5
+fallbackAfter: 2
+terminationGraceSeconds: 90
 secretEnv: {TOKEN: {secret: s, key: k}}
 ttlSecondsAfterFinished: 10
 project_id: ${fixture.project}
@@ -114,7 +118,16 @@ organization_id: ${fixture.organization}
       command: ["python", "train.py"],
       args: ["--epochs", "3"],
       env: { MODE: "fast", PORT: "8080" },
-      volumes: [{ name: "data", bucket: "models", mountPath: "/data", connection: null, prefix: null }],
+      volumes: [
+        {
+          ...{ name: "data", bucket: "models", mountPath: "/data" },
+          ...{ connection: null, prefix: null, checkpoint: false },
+        },
+        {
+          ...{ name: "state", bucket: "runs", mountPath: "/state" },
+          ...{ connection: null, prefix: null, checkpoint: true },
+        },
+      ],
       resources: { cpu: 0.5, memory: "2Gi", gpu: { vram: "24Gi", count: null, model: null }, disk: "200Gi" },
       cloud: ["aws", "gcp"],
       region: ["eu"],
@@ -146,6 +159,10 @@ organization_id: ${fixture.organization}
       exit_code: null,
       provisioning: "spotFirst",
       maxHourlyPriceUsd: 1.5,
+      max_preemptions: 5,
+      preemption_count: 0,
+      fallback_after: 2,
+      termination_grace_seconds: 90,
       secretEnv: { TOKEN: { secret: "s", key: "k" } },
       ttlSecondsAfterFinished: 10,
     })
