@@ -23,14 +23,20 @@ const RECONNECT_SECONDS = 1
 /**
  * Returns the changes of the project's objects, from GET /events. A stream that was cut is opened again, after the last
  * change. Never ends by itself; the first item is a `reset`, once the stream is open.
+ * @param onOpen called each time the stream is open
  * @throws ApiError, such as 404 from an API without this operation
  */
-export async function* changesOf(client: BerthClient, signal?: AbortSignal): AsyncGenerator<Change, never, void> {
+export async function* changesOf(
+  client: BerthClient,
+  signal?: AbortSignal,
+  onOpen?: () => void,
+): AsyncGenerator<Change, never, void> {
   let lastId: string | undefined
   for (;;) {
     const headers = { accept: "text/event-stream", ...(lastId !== undefined && { "last-event-id": lastId }) }
     const init = { headers, ...(signal !== undefined && { signal }) }
     const { body } = await client.send(new Request(`${client.baseUrl}/events`, init))
+    onOpen?.()
     // Changes between a reader's last read and the opening of the stream would be missing.
     if (lastId === undefined) yield { event: "reset" }
     try {

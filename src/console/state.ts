@@ -1,5 +1,5 @@
 import { computed, signal } from "@preact/signals"
-import { BerthClient, type Credential, fetched, type Schemas } from "../client/client.ts"
+import { BerthClient, type ClientOptions, type Credential, fetched, type Schemas } from "../client/client.ts"
 import { delay } from "../client/delay.ts"
 import { ApiError } from "../client/errors.ts"
 import { type Change, changesOf } from "../client/events.ts"
@@ -51,14 +51,8 @@ export function may(role: "developer" | "admin"): boolean {
   return own === "admin" || own === role
 }
 
-function clientAt(path: string): BerthClient {
-  return new BerthClient({
-    baseUrl: `${location.origin}${path}/1`,
-    credential: async () => credential.value,
-    onRetry: () => {
-      connection.value = "offline"
-    },
-  })
+function clientAt(path: string, more: Pick<ClientOptions, "onRetry"> = {}): BerthClient {
+  return new BerthClient({ baseUrl: `${location.origin}${path}/1`, credential: async () => credential.value, ...more })
 }
 
 /** Client of the operations that belong to no project. */
@@ -68,11 +62,15 @@ export const accounts = clientAt("")
 export const project = signal<string>()
 
 /** Client of the project's operations. */
-export const client = computed(() => clientAt(`/projects/${encodeURIComponent(project.value ?? "")}`))
+export const client = computed(() => clientAt(projectPath()))
+
+function projectPath(): string {
+  return `/projects/${encodeURIComponent(project.value ?? "")}`
+}
 
 /** Returns an address of the console in the present project. */
 export function at(path: string): string {
-  return `${BASE}/projects/${encodeURIComponent(project.value ?? "")}${path}`
+  return BASE + projectPath() + path
 }
 
 /** Asks the API who the caller is in a project. @throws ApiError */
@@ -124,12 +122,17 @@ const RETRY_SECONDS = 5
 
 /** Follows the changes of the project until the signal. A stream that fails is opened again. */
 export async function followChanges(signal_: AbortSignal): Promise<void> {
+  const stream = clientAt(projectPath(), {
+    onRetry: () => {
+      connection.value = "offline"
+    },
+  })
+  const onOpen = (): void => {
+    connection.value = "live"
+  }
   while (!signal_.aborted) {
     try {
-      for await (const change of changesOf(client.value, signal_)) {
-        connection.value = "live"
-        for (const listener of listeners) listener(change)
-      }
+      for await (const change of changesOf(stream, signal_, onOpen)) for (const listener of listeners) listener(change)
     } catch (error) {
       if (signal_.aborted) return
       if (isRejected(error)) return signOut("Your sign-in has ended.")

@@ -66,7 +66,7 @@ function readJobs({ name, offset, ...filters }: Filters, signal: AbortSignal) {
 export function JobsPage() {
   const { url, route } = useLocation()
   const filters = filtersIn(url)
-  const jobs = useLoad(`jobs ${url}`, (signal) => readJobs(filters, signal))
+  const jobs = useLoad(`jobs ${url}`, (signal) => readJobs(filters, signal), "jobs")
   useReloadOnChange(({ event }) => event === "job", jobs.reload)
   const selected = useSignal<ReadonlySet<string>>(new Set())
   const change = (next: Partial<Filters>): void => {

@@ -27,7 +27,7 @@ export function OffersPage() {
     else next.set(name, value.trim())
     route(at(`/offers?${next}`), true)
   }
-  const offers = useLoad(`offers ${query}`, (signal) => readOffers(textOf, signal))
+  const offers = useLoad(`offers ${query}`, (signal) => readOffers(textOf, signal), "offers")
   return (
     <>
       <PageTitle title="Offers" />

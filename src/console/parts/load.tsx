@@ -13,8 +13,12 @@ export interface Loaded<Data> {
   reload: () => void
 }
 
-/** Asks the API, and asks again when the key changes. @param key identifies what is asked for */
-export function useLoad<Data>(key: string, load: (signal: AbortSignal) => Promise<Data>): Loaded<Data> {
+/**
+ * Asks the API, and asks again when the key changes.
+ * @param key identifies what is asked for
+ * @param subject while it is the same, the earlier answer stays until the next one is there
+ */
+export function useLoad<Data>(key: string, load: (signal: AbortSignal) => Promise<Data>, subject = key): Loaded<Data> {
   const data = useSignal<Data | undefined>(undefined)
   const error = useSignal<unknown>(undefined)
   const isLoading = useSignal(true)
@@ -47,6 +51,8 @@ export function useLoad<Data>(key: string, load: (signal: AbortSignal) => Promis
   useEffect(() => {
     data.value = undefined
     error.value = undefined
+  }, [subject])
+  useEffect(() => {
     reload()
     return () => running.current?.abort()
   }, [key])

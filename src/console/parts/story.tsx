@@ -17,12 +17,11 @@ export function Story({ job }: { job: JobRecord }) {
   const path = { params: { path: { id: job.id } } }
   // Each change of the record may be a new entry.
   const version = `${job.id} ${job.updated_at}`
-  const timeline = useLoad(version, (signal) =>
-    fetched(client.value.api.GET("/jobs/{id}/timeline", { ...path, signal })),
-  )
-  const launches = useLoad(version, (signal) =>
-    fetched(client.value.api.GET("/jobs/{id}/launches", { ...path, signal })),
-  )
+  const { api } = client.value
+  const readTimeline = (signal: AbortSignal) => fetched(api.GET("/jobs/{id}/timeline", { ...path, signal }))
+  const readLaunches = (signal: AbortSignal) => fetched(api.GET("/jobs/{id}/launches", { ...path, signal }))
+  const timeline = useLoad(version, readTimeline, job.id)
+  const launches = useLoad(version, readLaunches, job.id)
   return (
     <div class="story">
       <section class="panel">
