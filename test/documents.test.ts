@@ -1,6 +1,7 @@
 import { execFileSync } from "node:child_process"
 import { existsSync, readFileSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
+import { load } from "js-yaml"
 import { describe, expect, it } from "vitest"
 
 const ROOT = resolve(import.meta.dirname, "..")
@@ -25,9 +26,10 @@ describe("the roles in docs/roles", () => {
     ["azure-vm.json", "azure.md"],
     ["gcp.yaml", "gcp.md"],
   ])("%s is the role of %s", (file, page) => {
-    const role = readFileSync(join(ROOT, "docs/roles", file), "utf8")
-    expect(readFileSync(join(ROOT, "docs", page), "utf8")).toContain(`\n${role}\`\`\``)
-    expect(readFileSync(join(ROOT, "docs/first-job.md"), "utf8")).toContain("docs/roles/")
+    const role = load(readFileSync(join(ROOT, "docs/roles", file), "utf8"))
+    const text = readFileSync(join(ROOT, "docs", page), "utf8")
+    const blocks = [...text.matchAll(/```(?:json|yaml)\n([\s\S]*?)```/g)].map(([, block = ""]) => load(block))
+    expect(blocks).toContainEqual(role)
   })
 })
 

@@ -56,6 +56,9 @@ const NO_SPOT_ROLE = /ServiceLinkedRoleCreationNotPermitted/
 /** Returns the offers that a rejection by an account's own settings is about; {}: all of the cloud's. */
 export function accountScope({ offer, code, message }: Said): Offers {
   if (NO_SPOT_ROLE.test(code)) return { provisioning: "spot" }
+  // Older accounts have fewer of these types.
+  if (FREE_PLAN.test(message) && FREE_PLAN_TYPES.includes(offer.instanceType))
+    return { instanceType: offer.instanceType }
   if (FREE_PLAN.test(message)) return { exceptTypes: FREE_PLAN_TYPES }
   if (OF_REGION.test(message)) return { region: offer.region }
   if (IMAGE_POLICY.test(message)) return { gpu: offer.gpu !== undefined }

@@ -134,9 +134,9 @@ async function run(api: Api, job: Planned, { options, console, signal }: Running
   return result
 }
 
-/** Returns true while no VM is requested for the job, and the job says why. */
-function isWaiting({ status, vm_status, message }: SmokeRecord): boolean {
-  return status === "queued" && vm_status === "nonassigned" && message !== null
+/** Returns true while no VM is requested for the job, for a reason that may last. A job that was just created is Queued. */
+function isWaiting({ status, vm_status, reason }: SmokeRecord): boolean {
+  return status === "queued" && vm_status === "nonassigned" && reason !== null && reason !== "Queued"
 }
 
 /** Looks until a record meets the condition. Returns false if the time ran out or the signal was aborted first. */

@@ -149,6 +149,15 @@ const ACCOUNTS: readonly [string, number, string, Partial<JobSpec>, Account, Reg
     /upgrade the account/,
   ],
   [
+    "AWS Free plan of an older account, which has none of the plan's types that the job may use",
+    3,
+    "aws",
+    CPU,
+    aws("InvalidParameterCombination", () => "The specified instance type is not eligible for Free Tier."),
+    /not eligible for Free Tier/,
+    /upgrade the account/,
+  ],
+  [
     "AWS without quota for GPUs",
     6,
     "aws",
