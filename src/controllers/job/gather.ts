@@ -97,12 +97,16 @@ function originAmong(job: StoredJob, { jobs, settled, launches, installation }: 
   if (origin.is !== "recorded" || origin.submission === undefined) return origin
   const { uid, creationTimestamp } = job.metadata
   const launch = launches.store.byIndex("submission", origin.submission).find(({ spec }) => spec.job.uid !== uid)
-  const earlier = ({ metadata }: Pick<StoredJob, "metadata">) =>
+  const earlier = ({ metadata }: StoredJob) =>
     metadata.creationTimestamp === creationTimestamp
       ? metadata.uid < uid
       : metadata.creationTimestamp < creationTimestamp
-  const others = [...jobs.store.byIndex("submission", origin.submission), ...settled.submitted(origin.submission)]
-  const original = launch?.spec.job.uid ?? others.find(earlier)?.metadata.uid
+  // Of two in the same second, the one that has ended was there first.
+  const ended = settled
+    .submitted(origin.submission)
+    .find(({ metadata }) => metadata.uid !== uid && metadata.creationTimestamp <= creationTimestamp)
+  const other = ended ?? jobs.store.byIndex("submission", origin.submission).find(earlier)
+  const original = launch?.spec.job.uid ?? other?.metadata.uid
   return original === undefined ? origin : copyOf(`the Job with the uid ${original}`, ANNOTATIONS.submission)
 }
 
