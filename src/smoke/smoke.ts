@@ -18,7 +18,7 @@ export interface SmokeOptions extends SmokeChoice {
   kinds: readonly SmokeKind[]
   /** Version of this program. */
   version: string
-  /** Time that a job may wait without a VM, minutes. Its message then tells why, and more waiting rarely helps. */
+  /** Time that a job may wait without a VM, minutes. Its message then says why, and more waiting rarely helps. */
   waitMinutes: number
   /** Delay between two looks at a job, seconds. Default 5. */
   intervalSeconds?: number

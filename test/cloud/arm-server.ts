@@ -724,7 +724,7 @@ interface Size {
   isSpot: boolean
 }
 
-/** Returns the size of a requested VM, as far as its name tells it. */
+/** Returns the size of a requested VM, as far as its name says. */
 function sizeOf(body: Json): Size {
   const { hardwareProfile, priority } = body["properties"] as { hardwareProfile: { vmSize: string }; priority?: string }
   const { vmSize: size } = hardwareProfile

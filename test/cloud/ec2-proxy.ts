@@ -297,7 +297,7 @@ const QUOTA_GROUPS: readonly [RegExp, string][] = [
   [/^[acdhimrtz]/, "Standard"],
 ]
 
-/** Returns the quota of an instance, with its region first, and its vCPUs, as far as the size tells them. */
+/** Returns the quota of an instance, with its region first, and its vCPUs, as far as the size has them. */
 function vcpusOf(call: AwsRequest): { quota: string; vcpus: number } {
   const type = call.parameters.get("InstanceType") ?? ""
   const group = QUOTA_GROUPS.find(([pattern]) => pattern.test(type))?.[1] ?? "other"
