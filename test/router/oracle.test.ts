@@ -11,7 +11,7 @@ import { Oracle, type Question } from "./oracle.ts"
 import { priceOfParts } from "./oracle-parts.ts"
 
 /** Number of questions. The brute force is slow: set BERTH_ORACLE_QUESTIONS=100000 for a longer run. */
-const QUESTIONS = Number(process.env["BERTH_ORACLE_QUESTIONS"] ?? "3000")
+const QUESTIONS = Number(process.env["BERTH_ORACLE_QUESTIONS"] ?? "2000")
 const SEED = 20_261_121
 
 /** Prices an hour are rounded to a millionth of a dollar, and so are the costs of three parts. */
