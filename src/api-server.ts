@@ -118,12 +118,10 @@ export async function startFacade(
   health.addReadyCheck("installation", () => gateway.fault())
   const openAccount = accountOpener(providers)
   const discoverer = new Discoverer({ openAccount, credentialsOf, clock: systemClock, logger })
+  const stores = { launches: launches.store, statements: statements.store }
   const app = createFacade({
     client,
-    caches,
-    launches: launches.store,
-    statements: statements.store,
-    ...money,
+    ...{ caches, ...stores, ...money },
     heartbeatTimes,
     logStore,
     sealer,
