@@ -28,7 +28,7 @@ import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
-import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
 import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
 import { jobOf, launchOf } from "./builders.ts"
 import { ShiftedClock } from "./shifted-clock.ts"
@@ -267,6 +267,11 @@ describe("a connection", () => {
       buckets: { status: "True", reason: "PermissionsGranted", message: "fine" },
     })
     expect(findCondition(status?.conditions, "LaunchPermitted")).toMatchObject({ status: "False" })
+    const described = await kubectl(["describe", "bconn/bucket-only", "-n", namespace])
+    expect(checklistIn(described)).toEqual([
+      ["Buckets", "True", "PermissionsGranted", "fine"],
+      ["Vms", "False", "NetworkMissing", "no VM is started with this connection: no network for [redacted]"],
+    ])
     provider.onCapabilities = async () => ({ vms: { is: "granted", message: "able" } })
     clock.advance(CONNECTION_DEFAULTS.unableIntervalSeconds)
     await eventually(async () => expect((await get("bucket-only")).status?.capabilities?.vms?.status).toBe("True"))
@@ -528,3 +533,13 @@ describe("a connection by a role", () => {
     })
   })
 })
+
+/** Returns the rows of `Status.Capabilities` in the output of `kubectl describe`: name, status, reason and message. */
+function checklistIn(described: string): (string | undefined)[][] {
+  const [, text = ""] = /^ {2}Capabilities:\n((?: {4}.*\n)*)/m.exec(described) ?? []
+  return text.split(/^ {4}(?=\S)/m).flatMap((row) => {
+    const valueOf = (field: string) => new RegExp(`^ {6}${field}: +(.*)$`, "m").exec(row)?.[1]
+    const [, name] = /^(\w+):/.exec(row) ?? []
+    return name === undefined ? [] : [[name, valueOf("Status"), valueOf("Reason"), valueOf("Message")]]
+  })
+}
