@@ -104,9 +104,8 @@ export async function bundle(folder: string): Promise<Bundled> {
   const manifest = { name, version, description, license, type: "module", bin: { berth: PROGRAM }, engines }
   await writeFile(join(folder, "package.json"), `${JSON.stringify(manifest, undefined, 2)}\n`)
   const { metafile: ofConsole } = await buildConsole(join(folder, "console"))
-  const sent = [...bundledInputs(ofConsole), ...SENT_FILES]
-  const inputs = [...Object.keys(metafile.inputs), ...sent]
-  const folders = packageFolders([...bundledInputs(metafile), ...sent])
+  const inputs = [metafile, ofConsole].flatMap((each) => Object.keys(each.inputs)).concat(SENT_FILES)
+  const folders = packageFolders([...bundledInputs(metafile), ...bundledInputs(ofConsole), ...SENT_FILES])
   await writeFile(join(folder, LICENCES), await licencesOf(folders))
   const packages = await Promise.all(folders.map((path) => manifestOf(join(ROOT, path))))
   return { inputs, packages: new Set(packages.map(packageId)) }

@@ -5,12 +5,7 @@ import { allowNoOther } from "../../http/mount.ts"
 import { notFound } from "../../http/problem.ts"
 import { staticFile } from "../../http/static-file.ts"
 import { noteRoute } from "../../telemetry/http.ts"
-
-/** Path of the console on every host. */
-export const CONSOLE_PATH = "/console"
-
-/** Subfolder of the files whose names have a hash of their content. */
-export const ASSETS = "assets"
+import { ASSETS, CONSOLE_PATH } from "./paths.ts"
 
 export interface ConsoleOptions {
   /** Folder that `scripts/console.ts` has written: `index.html`, and `assets/`. */

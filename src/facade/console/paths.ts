@@ -1,0 +1,7 @@
+/** Paths of the web console, for the façade that serves it and for the script that builds it without the façade. */
+
+/** Path of the console on every host. */
+export const CONSOLE_PATH = "/console"
+
+/** Subfolder of the files whose names have a hash of their content. */
+export const ASSETS = "assets"
