@@ -253,6 +253,8 @@ BY_STATE = {
 BY_CONTENT = re.compile(
     r"must have at most \d+ bytes in total|have the same (name|mountPath): |cannot be changed: it is |"
     r"is_active can't be true while |"
+    # Calendars and periods: 30 February, and parameters that limit each other.
+    r"must be a day \(UTC\), such as|must be before to \(|whole months|"
     # A change of a connection is checked together with its other settings and fields.
     r"together with the connection's other fields|"
     r"(network|subnets|a subnet's name|publicAddress: false) requires (subnets|network)"

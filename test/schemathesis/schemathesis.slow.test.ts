@@ -117,13 +117,13 @@ async function maintainAccounts(): Promise<void> {
 }
 
 /** Groups of endpoints. Each has its own run, in which every POST may begin a scenario. */
-const TAGS = ["jobs", "cronjobs", "keys", "connections", "resources", "offers", "whoami", "accounts"]
+const TAGS = ["jobs", "cronjobs", "keys", "connections", "resources", "offers", "whoami", "costs", "accounts"]
 
 /** Group of a response that does not end by itself. test/facade/events.test.ts covers it. */
 const ENDLESS = "events"
 
 /** Groups without an operation that creates objects. */
-const STATELESS = ["resources", "offers", "whoami"]
+const STATELESS = ["resources", "offers", "whoami", "costs"]
 
 /**
  * Groups with so many combinations that only the longer run covers them: six kinds of credentials, and again the fields of
