@@ -538,8 +538,8 @@ describe("a connection by a role", () => {
 function checklistIn(described: string): (string | undefined)[][] {
   const [, text = ""] = /^ {2}Capabilities:\n((?: {4}.*\n)*)/m.exec(described) ?? []
   return text.split(/^ {4}(?=\S)/m).flatMap((row) => {
-    const valueOf = (field: string) => new RegExp(`^ {6}${field}: +(.*)$`, "m").exec(row)?.[1]
+    const fieldIn = (field: string) => new RegExp(`^ {6}${field}: +(.*)$`, "m").exec(row)?.[1]
     const [, name] = /^(\w+):/.exec(row) ?? []
-    return name === undefined ? [] : [[name, valueOf("Status"), valueOf("Reason"), valueOf("Message")]]
+    return name === undefined ? [] : [[name, fieldIn("Status"), fieldIn("Reason"), fieldIn("Message")]]
   })
 }
