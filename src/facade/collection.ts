@@ -18,7 +18,7 @@ import { type KeyedMutex, requireHeld, usedKey } from "./idempotency.ts"
 import { idempotencySelector } from "./idempotency-marks.ts"
 
 /** Longest time that the response to a write waits for the cache to show it. The limit is for a broken watch. */
-const CACHE_WAIT_MS = 5000
+const CACHE_WAIT_MS = 3000
 
 /** Parts that all requests share. */
 export interface Mutexes {

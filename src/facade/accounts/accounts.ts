@@ -50,7 +50,7 @@ const ID_ATTEMPTS = 5
 /** Entropy of an id derived from an Idempotency-Key: enough that two keys never give the same id. */
 const KEYED_ID_BYTES = 16
 /** Longest time that a response waits for the cache to show the written object. */
-const CACHE_WAIT_MS = 5000
+const CACHE_WAIT_MS = 3000
 /** Longest time that a response waits for the namespace of a new project. */
 const READY_MS = 10_000
 
