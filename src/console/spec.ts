@@ -65,8 +65,9 @@ function block(value: Value, indent: string): string {
   return ` ${scalar(value, "")}`
 }
 
-const PLAIN = /^[A-Za-z_/.][-A-Za-z0-9_/.@+=]*(?::[-A-Za-z0-9_/.@+=]+)*$/
-const RESERVED = /^(?:true|false|yes|no|on|off|y|n|null|~|\.inf|\.nan|\.)$/i
+/** Texts that need no quotes. A dot begins a number in YAML, such as .5, but not a path. */
+const PLAIN = /^(?:[A-Za-z_/]|\.\.?\/)[-A-Za-z0-9_/.@+=]*(?::[-A-Za-z0-9_/.@+=]+)*$/
+const RESERVED = /^(?:true|false|yes|no|on|off|y|n|null)$/i
 
 function scalar(value: Value, flow: string): string {
   if (typeof value !== "string") return String(value)

@@ -120,6 +120,8 @@ const JOB = {
 describe("the forms of a specification", () => {
   it("are YAML that a parser reads as the same", () => {
     expect(load(yamlOf(JOB))).toEqual(JOB)
+    const numbers = { args: [".0", ".5e3", ".inf", "1_0", "0x1f", "./run", "..", ".", "=", "<<", "1:30", "_1"] }
+    expect(load(yamlOf(numbers))).toEqual(numbers)
     fc.assert(
       fc.property(
         fc.dictionary(
