@@ -18,7 +18,7 @@ export const UNSETTLED = { fieldSelector: "status.settled!=true" }
 
 const SETTLED = { fieldSelector: "status.settled=true" }
 
-/** Parts of a settled job that somebody still needs. */
+/** Parts of a settled job that a controller still needs. */
 export interface SettledJob extends Pick<StoredJob, "metadata" | "status"> {
   /** Length of its JSON. */
   bytes: number

@@ -110,7 +110,7 @@ export function isMarked({ metadata }: StoredLaunch): boolean {
   return metadata.annotations?.[ANNOTATIONS.counted] !== undefined
 }
 
-/** Returns true if a Launch that is over adds nothing to any Statement: it is counted in all its months, or cost nothing. */
+/** Returns true if an ended Launch adds nothing to any Statement: it is counted in all its months, or cost nothing. */
 export function isCounted(
   launch: StoredLaunch,
   statementOf: (namespace: string, month: string) => StoredStatement | undefined,

@@ -104,7 +104,7 @@ function hasFinalizer(launch: StoredLaunch): boolean {
 }
 
 /**
- * Decides on a Launch that is over. Its finalizer holds the record until its cost and its number are counted. Then the
+ * Decides on an ended Launch. Its finalizer holds the record until its cost and its number are counted. Then the
  * record stays for the retention, unless someone deletes it.
  */
 function decideRecord(

@@ -39,7 +39,7 @@ export function createStatementController(options: StatementControllerOptions): 
   })
 }
 
-/** Returns the namespace of a Launch that is over. */
+/** Returns the namespace of an ended Launch. */
 function endedIn({ current }: Change<StoredLaunch>): string[] {
   return current !== undefined && isOver(current) ? [current.spec.job.namespace] : []
 }
