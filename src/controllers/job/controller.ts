@@ -59,8 +59,8 @@ function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControl
   return launches.store.countByIndex("jobUid", metadata.uid) > 0
 }
 
-function sourcesOf({ jobs, launches, connections, tenancy }: JobControllerOptions): Source[] {
-  const sources = [watches(jobs), watches(launches, jobOf)]
+function sourcesOf({ jobs, launches, endReaders = [], connections, tenancy }: JobControllerOptions): Source[] {
+  const sources = [watches(jobs), watches(launches, jobOf), ...endReaders.map(({ source }) => source)]
   const waiting = (namespace: string | undefined) =>
     jobs.store
       .list()

@@ -33,8 +33,9 @@ function decideAt(
   job: StoredJob,
   launches: readonly StoredLaunch[] = [],
   market: Partial<Market> = {},
+  others: Pick<JobObservation, "endAwaited"> = {},
 ): JobDecision {
-  const observed = { launches, market: () => marketOf(market), installation: INSTALLATION }
+  const observed = { launches, market: () => marketOf(market), installation: INSTALLATION, ...others }
   return decide(job, observed, at(seconds), JOB_DEFAULTS)
 }
 
@@ -787,6 +788,22 @@ describe("settled", () => {
     const current = jobOf({ ...job, status: decideAt(70, job).status })
     expect(current.status?.settled).toBeUndefined()
     expect(acts(decideAt(70, current))).toEqual([])
+  })
+
+  test("a job stays unsettled, whatever its TTL, until all readers have seen its end", () => {
+    const job = jobOf({ spec: { ttlSecondsAfterFinished: 10 }, status: ended })
+    const waiting = decideAt(70, job, [launchOf(job, 1, { status: over })], {}, { endAwaited: true })
+    expect([acts(waiting), waiting.status.settled]).toEqual([["writeStatus"], undefined])
+    const current = jobOf({ ...job, status: waiting.status })
+    expect(acts(decideAt(9000, current, [], {}, { endAwaited: true }))).toEqual([])
+    const seen = decideAt(9000, current, [], {}, { endAwaited: false })
+    expect([acts(seen), seen.status.settled]).toEqual([["release", "writeStatus"], true])
+  })
+
+  test("a job that ends without a VM is not settled before its end can be seen", () => {
+    const job = jobOf({ spec: { cancelled: true } })
+    const decision = decideAt(70, job, [], {}, { endAwaited: true })
+    expect([acts(decision), decision.status.settled]).toEqual([["writeStatus"], undefined])
   })
 })
 

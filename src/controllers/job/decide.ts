@@ -40,6 +40,8 @@ export interface JobObservation {
   ending?: string
   /** Limit of the project that keeps the job waiting. Absent: none does. */
   overLimit?: string
+  /** True while a reader waits for the job's end, false when all have seen it. Absent: there is no reader. */
+  endAwaited?: boolean
   /** Seconds since the container's first start, on any VM. Absent: they are counted by the calendar. */
   runSeconds?: number
   /** Seconds for which the newest Launch boots. Absent: they are counted by the calendar. */
@@ -87,9 +89,10 @@ export function decide(job: StoredJob, observed: JobObservation, now: Date, sett
   if (job.metadata.deletionTimestamp !== undefined) return decideDeletion(job, observed)
   if (isTerminal(job.status?.phase)) return decideEnded(job, observed, now, settings)
   const step = decideStep(job, observed, now, settings)
-  const status = nextStatus(job, { launches: observed.launches, verdict: step.verdict, now, settings })
+  const { launches, endAwaited } = observed
+  const status = nextStatus(job, { launches, endAwaited, verdict: step.verdict, now, settings })
   const origin = originIn(job, observed)
-  return toDecision(job, step, { status, origin, launches: observed.launches, now, settings })
+  return toDecision(job, step, { status, origin, launches, now, settings })
 }
 
 /** Ends the VMs, then drops the finalizer when no VM is left. */
@@ -103,10 +106,16 @@ function decideDeletion(job: StoredJob, { launches }: JobObservation): JobDecisi
 
 /**
  * Follows an ended job until its VM is deleted and its cost is final. Then it is settled, and `SettledJobs` deletes it
- * after its TTL. Here this is done only for jobs that ended in a former version and are not settled yet.
+ * after its TTL. Here this is done only for jobs that ended in a former version and are not settled yet. A reader of the
+ * end requeues a job that it has seen.
  */
-function decideEnded(job: StoredJob, { launches }: JobObservation, now: Date, settings: JobSettings): JobDecision {
-  const status = nextStatus(job, { launches, verdict: undefined, now, settings })
+function decideEnded(
+  job: StoredJob,
+  { launches, endAwaited }: JobObservation,
+  now: Date,
+  settings: JobSettings,
+): JobDecision {
+  const status = nextStatus(job, { launches, endAwaited, verdict: undefined, now, settings })
   const actions = endAll(launches.filter((launch) => !isOver(launch)))
   const after = writeAfter(job.status, status, launches, { now, settings })
   if (after === 0) actions.unshift(...releaseOf(job, status, launches), { do: "writeStatus", status })
@@ -114,7 +123,7 @@ function decideEnded(job: StoredJob, { launches }: JobObservation, now: Date, se
   if (launches.some((launch) => !isOver(launch))) {
     return { status, actions, events, ...(after !== undefined && after > 0 && { requeueAfter: after }) }
   }
-  if (status.settled === true) return { status, actions, events }
+  if (status.settled === true || endAwaited === true) return { status, actions, events }
   const kept = job.spec.ttlSecondsAfterFinished ?? settings.ttlSeconds
   const left = kept - secondsBetween(status.completionTime ?? job.metadata.creationTimestamp, now)
   if (left > 0) return { status, actions, events, requeueAfter: left }

@@ -72,6 +72,7 @@ export async function gather(
     ...(cancel !== undefined && { cancel }),
     ...(organization !== undefined && { organization }),
     ...(ending !== undefined && { ending }),
+    ...endAwaited(job, options),
     ...timesOf(job, launches, { runTimes, bootTimes }),
     launches,
     installation: options.installation,
@@ -86,6 +87,15 @@ export async function gather(
     ...(image !== undefined && { image }),
     ...base,
   }
+}
+
+/** Returns if a reader still waits for the job's end. Without a reader that wants it, the observation has no such field. */
+export function endAwaited(
+  job: StoredJob,
+  { endReaders = [] }: Pick<JobControllerOptions, "endReaders">,
+): Pick<JobObservation, "endAwaited"> {
+  const answers = endReaders.map((reader) => reader.awaits(job)).filter((answer) => answer !== undefined)
+  return answers.length === 0 ? {} : { endAwaited: answers.includes(true) }
 }
 
 /**

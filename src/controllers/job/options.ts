@@ -20,6 +20,7 @@ import type { LevelCaps } from "../../placement/caps.ts"
 import type { Buckets, ImageState, Images } from "../../placement/inputs.ts"
 import type { LaunchAccounts } from "../../placement/market.ts"
 import type { JobSettings } from "../../placement/settings.ts"
+import type { Source } from "../../runtime/controller.ts"
 import type { Fence } from "../fence.ts"
 import type { SettledJobs } from "../settled-jobs.ts"
 import type { Patcher, StatusReplacer } from "../writes.ts"
@@ -66,6 +67,14 @@ export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<Store
   return { client, resource: JOBS, store: jobs.store, fieldManager: FIELD_MANAGER }
 }
 
+/** Reader of the ends of jobs, besides the Statements. A job is settled only when each one that wants its end has seen it. */
+export interface EndReader {
+  /** Returns true while the reader wants the end of a job and has not seen it, false after that, undefined if it wants none. */
+  awaits(job: StoredJob): boolean | undefined
+  /** Source that requeues the jobs whose end the reader has seen. */
+  source: Source
+}
+
 /** Dependencies of the job controller. `operator.ts` constructs them. */
 export interface JobControllerOptions {
   client: Pick<KubeClient, "get" | "list" | "create" | "patch" | "replaceStatus" | "delete">
@@ -76,6 +85,8 @@ export interface JobControllerOptions {
   jobs: Reflector<StoredJob>
   /** Settled jobs, which the cache has not. */
   settled: Pick<SettledJobs, "add" | "submitted">
+  /** Readers of the ends of jobs. Default none. */
+  endReaders?: readonly EndReader[]
   launches: Reflector<StoredLaunch>
   /** Heartbeats that are not in the Launches. */
   heartbeatTimes?: HeartbeatTimes

@@ -48,6 +48,8 @@ interface Inputs {
   launches: readonly StoredLaunch[]
   /** Absent: the job has ended, and only its VM is followed. */
   verdict: Verdict | undefined
+  /** True while a reader waits for the job's end, false when all have seen it. Absent: there is no reader. */
+  endAwaited?: boolean | undefined
   now: Date
   settings: JobSettings
 }
@@ -252,9 +254,16 @@ function isCostFinal(phase: JobPhase, { launches }: Inputs): boolean {
   return isTerminal(phase) && launches.every(isOver)
 }
 
-/** Returns true if this status has the final cost first. Jobs that ended in an earlier version are not written again. */
+/**
+ * Returns true if the cost is final and all readers have seen the end. Without readers, only the first status with the
+ * final cost is settled: jobs that ended in an earlier version are not written again.
+ */
 function isSettled(before: JobStatus, phase: JobPhase, inputs: Inputs): boolean {
-  return isCostFinal(phase, inputs) && before.cost?.actualUsd === undefined
+  const { endAwaited } = inputs
+  return (
+    isCostFinal(phase, inputs) &&
+    (endAwaited === false || (endAwaited === undefined && before.cost?.actualUsd === undefined))
+  )
 }
 
 /** Returns the prices of the job's current VM, of a new placement or of its Launch. */

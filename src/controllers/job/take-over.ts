@@ -9,6 +9,7 @@ import { inParallel } from "../../runtime/in-parallel.ts"
 import { inRounds } from "../rounds.ts"
 import { replaceStatus } from "../writes.ts"
 import { release } from "./actions.ts"
+import { endAwaited } from "./gather.ts"
 import { type JobControllerOptions, jobWriter } from "./options.ts"
 
 export interface TakeOverSettings {
@@ -70,6 +71,7 @@ export class TakeOver {
     const { launches, statements } = this.#options
     const { namespace = "", uid } = job.metadata
     const ofProject = statements.store.byIndex("project", namespace)
+    if (endAwaited(job, this.#options).endAwaited === true) return false
     return isLeftBehind(job, launches.store.byIndex("jobUid", uid), ofProject, this.#options.clock.now())
   }
 
