@@ -2,6 +2,7 @@ import { createPublicKey, generateKeyPairSync, randomBytes, randomUUID } from "n
 import { exportJWK, importPKCS8, type JWK, SignJWT } from "jose"
 import type { Clock } from "../apis/clock.ts"
 import type { KubeClient } from "../kube/client.ts"
+import { keptFor } from "./kept.ts"
 import { ensureOwnSecret, type OwnSecret, readOwnSecret } from "./own-secret.ts"
 
 /** The only algorithm that AWS, Google Cloud and Microsoft Entra all accept for identity tokens. */
@@ -62,11 +63,12 @@ export interface IssuerOptions {
 export class IdentityIssuer {
   readonly issuer: string
   readonly #options: IssuerOptions
-  #read: { keys: Promise<IdentityKeys>; until: number } | undefined
+  readonly #keys: () => Promise<IdentityKeys>
 
   constructor(options: IssuerOptions) {
     this.#options = options
     this.issuer = options.issuer
+    this.#keys = keptFor(KEYS_SECONDS, options.clock, () => readKeys(options))
   }
 
   /** Returns a signed JWT, valid for ten minutes. @throws Error if the operator has not created the keys yet */
@@ -100,22 +102,12 @@ export class IdentityIssuer {
     const { keys } = await this.#keys()
     return { keys: await Promise.all([...keys].map(([kid, key]) => publicKeyOf(kid, key))) }
   }
+}
 
-  #keys(): Promise<IdentityKeys> {
-    const { client, systemNamespace, clock } = this.#options
-    const now = clock.monotonic()
-    if (this.#read !== undefined && now < this.#read.until) return this.#read.keys
-    const keys = readOwnSecret(client, systemNamespace, IDENTITY_KEYS).then((found) => {
-      if (found !== undefined) return found
-      throw new Error(`there is no Secret ${IDENTITY_KEYS.name} yet: the operator creates it at its start`)
-    })
-    const read = { keys, until: now + KEYS_SECONDS }
-    this.#read = read
-    keys.catch(() => {
-      if (this.#read === read) this.#read = undefined
-    })
-    return keys
-  }
+async function readKeys({ client, systemNamespace }: IssuerOptions): Promise<IdentityKeys> {
+  const found = await readOwnSecret(client, systemNamespace, IDENTITY_KEYS)
+  if (found !== undefined) return found
+  throw new Error(`there is no Secret ${IDENTITY_KEYS.name} yet: the operator creates it at its start`)
 }
 
 async function publicKeyOf(kid: string, privateKey: string): Promise<JWK> {

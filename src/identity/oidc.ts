@@ -1,5 +1,6 @@
 import { createRemoteJWKSet, decodeJwt, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from "jose"
 import { type Clock, timestamp } from "../apis/clock.ts"
+import { keptFor } from "./kept.ts"
 import { groupIdOf, userIdOf } from "./members.ts"
 
 /** OIDC issuer whose tokens are accepted. */
@@ -8,6 +9,8 @@ export interface TrustedIssuer {
   issuer: string
   /** The `aud` of tokens for this installation. Tokens for other services are rejected. */
   audience: string
+  /** The `aud` of tokens that the web console gets with a client of its own. They are accepted too. */
+  consoleAudience?: string
   /** Claim with the names of a user's groups. Default: groups. */
   groupsClaim?: string
 }
@@ -43,23 +46,21 @@ const ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 /** Maximum difference between clocks, seconds. */
 const CLOCK_SKEW_SECONDS = 30
 /** Delay before an issuer's description is read again, seconds. */
-const DISCOVERY_SECONDS = 600
+export const DISCOVERY_SECONDS = 600
 const DISCOVERY_TIMEOUT_SECONDS = 5
 const DISCOVERY_MAX_BYTES = 256 * 1024
-
-interface DiscoveredIssuer {
-  readAt: number
-  keys: Promise<JWTVerifyGetKey>
-}
 
 /** Finds the user of a bearer token of a trusted issuer (OpenID Connect Discovery 1.0, RFC 7519, RFC 8725). */
 export class TokenVerifier {
   readonly #options: TokenVerifierOptions
-  readonly #discovered = new Map<string, DiscoveredIssuer>()
+  readonly #keys: ReadonlyMap<string, () => Promise<JWTVerifyGetKey>>
 
   constructor(options: TokenVerifierOptions) {
     this.#options = options
     for (const { issuer } of options.issuers) checkAddress(issuer, "the issuer")
+    this.#keys = new Map(
+      options.issuers.map(({ issuer }) => [issuer, keptFor(DISCOVERY_SECONDS, options.clock, () => keySetOf(issuer))]),
+    )
   }
 
   /** Returns the token's user, or undefined if the token is invalid for any reason. @throws IssuerUnavailable */
@@ -78,11 +79,14 @@ export class TokenVerifier {
     }
   }
 
-  async #payload(token: string, { issuer, audience }: TrustedIssuer): Promise<JWTPayload | undefined> {
+  async #payload(token: string, trusted: TrustedIssuer): Promise<JWTPayload | undefined> {
+    const { issuer, audience, consoleAudience = audience } = trusted
     try {
-      const { payload } = await jwtVerify(token, await this.#keysOf(issuer), {
+      const keys = await this.#keys.get(issuer)?.()
+      if (keys === undefined) return undefined
+      const { payload } = await jwtVerify(token, keys, {
         issuer,
-        audience,
+        audience: [audience, consoleAudience],
         algorithms: ALGORITHMS,
         clockTolerance: CLOCK_SKEW_SECONDS,
         currentDate: this.#options.clock.now(),
@@ -94,17 +98,6 @@ export class TokenVerifier {
       if (error instanceof IssuerUnavailable) throw error
       throw new IssuerUnavailable(`the keys of ${issuer} can't be read now`, { cause: error })
     }
-  }
-
-  #keysOf(issuer: string): Promise<JWTVerifyGetKey> {
-    const now = this.#options.clock.monotonic()
-    const known = this.#discovered.get(issuer)
-    if (known !== undefined && now - known.readAt < DISCOVERY_SECONDS) return known.keys
-    const keys = keySetOf(issuer)
-    this.#discovered.set(issuer, { readAt: now, keys })
-    // The next request reads again after a failure.
-    keys.catch(() => this.#discovered.delete(issuer))
-    return keys
   }
 }
 
