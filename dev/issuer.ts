@@ -34,6 +34,15 @@ export interface IssuerOptions {
   dataDir: string
   /** Lifetime of access tokens, seconds. */
   tokenSeconds?: number
+  /** Client with a secret, for the web console. Its access tokens are opaque, so its ID tokens are for Berth. */
+  consoleClient?: ConfidentialClient
+  /** False: no browser may read an answer of another origin. Default true. */
+  hasCors?: boolean
+}
+
+export interface ConfidentialClient {
+  clientId: string
+  secret: string
 }
 
 /**
@@ -43,7 +52,8 @@ export interface IssuerOptions {
 export async function startIssuer({
   port,
   dataDir,
-  tokenSeconds = TOKEN_SECONDS,
+  hasCors = true,
+  ...ofClients
 }: IssuerOptions): Promise<DevelopmentIssuer> {
   // Imported here, because it is a development dependency: no production bundle has it.
   const library = await import("oidc-provider")
@@ -63,8 +73,8 @@ export async function startIssuer({
   const interactions = { policy, url: (_: unknown, { uid }: { uid: string }) => `${SIGN_IN_PATH}${uid}` }
   // These options cover everything that the library would warn about: its warnings would mix with Berth's output.
   const adapter = createMemoryAdapter()
-  const provider = new library.default(issuer, { ...configurationOf(tokenSeconds), adapter, jwks, interactions })
-  server.on("request", withSignIn(provider))
+  const provider = new library.default(issuer, { ...configurationOf(ofClients), adapter, jwks, interactions })
+  server.on("request", hasCors ? withSignIn(provider) : withoutCors(withSignIn(provider)))
   return {
     issuer,
     audience: AUDIENCE,
@@ -83,6 +93,14 @@ function withSignIn(provider: Provider): RequestListener {
     signIn(provider, req, res).catch((error: unknown) => {
       show(res, 400, faultPage(error instanceof Error ? error.message : String(error)))
     })
+  }
+}
+
+/** Makes the provider answer as to programs, which send no Origin. */
+function withoutCors(listener: RequestListener): RequestListener {
+  return (req, res) => {
+    delete req.headers.origin
+    listener(req, res)
   }
 }
 
@@ -144,10 +162,10 @@ const resourceIndicators = (tokenSeconds: number) => ({
   enabled: true,
   defaultResource: () => RESOURCE,
   useGrantedResource: () => true,
-  getResourceServerInfo: () => ({
+  getResourceServerInfo: (_context: unknown, _resource: string, { clientId }: { clientId: string }) => ({
     scope: SCOPE,
     audience: AUDIENCE,
-    accessTokenFormat: "jwt",
+    accessTokenFormat: clientId === CLIENT_ID ? "jwt" : "opaque",
     accessTokenTTL: tokenSeconds,
     jwt: { sign: { alg: "ES256" } },
   }),
@@ -162,22 +180,37 @@ async function grantAll({ oidc }: OidcContext): Promise<unknown> {
   return grant
 }
 
-const configurationOf = (tokenSeconds: number) => ({
+const CLIENT = {
+  application_type: "native",
+  response_types: ["code"],
+  id_token_signed_response_alg: "ES256",
+}
+
+// For a native client, any port of the loopback address is allowed (RFC 8252).
+const CONSOLES = ["http://127.0.0.1/console/signed-in", "http://localhost/console/signed-in"]
+
+const confidential = ({ clientId, secret }: ConfidentialClient) => ({
+  ...CLIENT,
+  client_id: clientId,
+  client_secret: secret,
+  token_endpoint_auth_method: "client_secret_basic",
+  grant_types: ["authorization_code", "refresh_token"],
+  redirect_uris: CONSOLES,
+})
+
+const configurationOf = ({
+  tokenSeconds = TOKEN_SECONDS,
+  consoleClient,
+}: Pick<IssuerOptions, "tokenSeconds" | "consoleClient">) => ({
   clients: [
     {
+      ...CLIENT,
       client_id: CLIENT_ID,
       token_endpoint_auth_method: "none",
-      application_type: "native",
       grant_types: ["urn:ietf:params:oauth:grant-type:device_code", "authorization_code", "refresh_token"],
-      response_types: ["code"],
-      id_token_signed_response_alg: "ES256",
-      // For a native client, any port of the loopback address is allowed (RFC 8252).
-      redirect_uris: [
-        "http://127.0.0.1/callback",
-        "http://127.0.0.1/console/signed-in",
-        "http://localhost/console/signed-in",
-      ],
+      redirect_uris: ["http://127.0.0.1/callback", ...CONSOLES],
     },
+    ...(consoleClient === undefined ? [] : [confidential(consoleClient)]),
   ],
   features: {
     devInteractions: { enabled: false },
@@ -191,6 +224,8 @@ const configurationOf = (tokenSeconds: number) => ({
     claims: () => ({ sub: accountId, email: emailOf(accountId) }),
   }),
   claims: { openid: ["sub"], email: ["email"] },
+  // An ID token has them too, for a client whose access tokens are opaque.
+  conformIdTokenClaims: false,
   // The console is on another port, and has no secret.
   clientBasedCORS: () => true,
   issueRefreshToken: () => true,

@@ -23,6 +23,7 @@ import { Discoverer } from "./discovery/discoverer.ts"
 import { agentImagePlatforms, ImageFinder } from "./discovery/images.ts"
 import { createFacade, type FacadeSettings } from "./facade/app.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
+import { DEFAULT_SCOPES } from "./facade/installation-document.ts"
 import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/jobs/logs.ts"
 import { AwaitedGateway } from "./gateway/awaited.ts"
 import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
@@ -35,6 +36,7 @@ import { REPORT_ROUTE, withReports } from "./gateway/reports.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { createHttpServer } from "./http/server.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
+import { CodeExchange } from "./identity/code-exchange.ts"
 import type { IdentityIssuer } from "./identity/identity-tokens.ts"
 import { type Installation, readInstallation } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
@@ -135,6 +137,7 @@ export async function startFacade(
     plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, ...money }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
     consoleFolder: consoleFolderOf(options, parts),
+    codeExchange: codeExchangeOf(options),
     settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
     logger,
     clock: systemClock,
@@ -171,9 +174,19 @@ function consoleFolderOf({ console: isServed = true }: Options, { consoleFolder,
   return undefined
 }
 
-function signInOf({ issuer, oidcClientId: clientId }: Options): FacadeSettings["signIn"] {
+function signInOf({ issuer, oidcClientId: clientId, consoleClient }: Options): FacadeSettings["signIn"] {
   if (issuer === undefined || clientId === undefined) return undefined
-  return { issuer: issuer.issuer, audience: issuer.audience, clientId }
+  const { issuer: url, audience, consoleAudience = audience } = issuer
+  const { clientId: ofConsole = clientId, scopes = DEFAULT_SCOPES } = consoleClient ?? {}
+  return { issuer: url, audience, clientId, console: { clientId: ofConsole, audience: consoleAudience, scopes } }
+}
+
+/** Returns the exchange of codes by the façade; undefined if browsers ask the issuer. */
+function codeExchangeOf(options: Options): CodeExchange | undefined {
+  const { issuer, console: client } = signInOf(options) ?? {}
+  const { exchange, secretFile } = options.consoleClient ?? {}
+  if (issuer === undefined || client === undefined || exchange !== "facade") return undefined
+  return new CodeExchange({ issuer, clientId: client.clientId, secretFile, clock: systemClock })
 }
 
 /** Constructs the caps that projects are under, and the spending under them. */

@@ -5,11 +5,15 @@ const OPERATOR = ["node", "berth", "operator", "--gateway-url", "https://gateway
 
 /** Returns the output of a program that prints and ends, because there is nothing to run. */
 async function complaintOf(...args: string[]): Promise<string> {
+  return complaintAbout([...OPERATOR, ...args])
+}
+
+async function complaintAbout(argv: string[]): Promise<string> {
   const printed = vi.spyOn(process.stderr, "write").mockReturnValue(true)
   vi.spyOn(process, "exit").mockImplementation(() => {
     throw new Error("exit")
   })
-  await expect(readInvocation([...OPERATOR, ...args], "1.0.0")).rejects.toThrow("exit")
+  await expect(readInvocation(argv, "1.0.0")).rejects.toThrow("exit")
   return printed.mock.calls.flat().join("")
 }
 
@@ -29,5 +33,39 @@ describe("networks by region", () => {
     ["--gcp-networks", "europe-west1", /not valid JSON/],
   ])("%s %s is refused, with the reason", async (flag, text, reason) => {
     expect(await complaintOf(flag, text)).toMatch(reason)
+  })
+})
+
+describe("the console's client", () => {
+  const FACADE = ["node", "berth", "facade"]
+  const ISSUER = ["--oidc-issuer", "https://issuer.test", "--oidc-audience", "berth"]
+  const read = async (...args: string[]) => (await readInvocation([...FACADE, ...ISSUER, ...args], "1.0.0")).options
+
+  it("is the one of command lines, in the browser", async () => {
+    expect(await read()).toMatchObject({ oidcClientId: "berth-cli", consoleClient: { exchange: "browser" } })
+  })
+
+  it("may be another one, whose secret only the façade reads", async () => {
+    const own = ["--oidc-console-client-id", "web", "--oidc-console-audience", "web-audience"]
+    const secret = ["--oidc-console-secret-file", "/etc/secret", "--oidc-console-scopes", "openid groups"]
+    const client = { clientId: "web", scopes: "openid groups", exchange: "facade", secretFile: "/etc/secret" }
+    const options = await read(...own, ...secret)
+    expect(options).toMatchObject({
+      consoleClient: client,
+      issuer: { audience: "berth", consoleAudience: "web-audience" },
+    })
+    expect(Object.keys(options).filter((name) => name.startsWith("oidcConsole"))).toEqual([])
+  })
+
+  it.each([
+    [["--oidc-console-secret-file", "s"], /requires --oidc-console-client-id/],
+    [
+      ["--oidc-console-secret-file", "s", "--oidc-console-client-id", "web", "--oidc-console-exchange", "browser"],
+      /requires --oidc-console-exchange facade/,
+    ],
+    [["--oidc-console-scopes", "openid,email email "], /no list of scopes/],
+    [["--oidc-console-exchange", "issuer"], /Allowed choices are browser, facade/],
+  ])("%j is refused, with the reason", async (args, reason) => {
+    expect(await complaintAbout([...FACADE, ...ISSUER, ...args])).toMatch(reason)
   })
 })

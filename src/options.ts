@@ -109,6 +109,23 @@ export interface FacadeOptions extends KubeOptions {
   oidcClientId?: string
   /** False: the web console is not served. */
   console?: boolean
+  /** Client with which the web console signs people in. */
+  consoleClient?: ConsoleClientOptions
+}
+
+/** Places where the code of the console's sign-in can be exchanged for a token. */
+const EXCHANGES = ["browser", "facade"] as const
+
+/** Client of the web console at the issuer. */
+export interface ConsoleClientOptions {
+  /** Default: the client of command lines. */
+  clientId?: string
+  /** Separated by spaces. */
+  scopes?: string
+  /** Default: facade for a client with a secret, else browser. */
+  exchange?: (typeof EXCHANGES)[number]
+  /** File with the client's secret. */
+  secretFile?: string
 }
 
 export interface AgentOptions {
@@ -248,7 +265,7 @@ function operatorCommand(choose: Choose): Command {
 }
 
 function facadeCommand(choose: Choose): Command {
-  return withLimitOptions(withLogOptions(withKubeOptions(new Command("facade"))))
+  return withSignInOptions(withLimitOptions(withLogOptions(withKubeOptions(new Command("facade")))))
     .description("Serve the REST API and the agents' gateway, with any number of replicas.")
     .addOption(
       new Option("--host <address>", "address to listen on; empty: all IPv4 and IPv6 addresses")
@@ -280,6 +297,12 @@ function facadeCommand(choose: Choose): Command {
     .addOption(
       new Option("--default-project <name>", "project of hosts without a project label").env("BERTH_DEFAULT_PROJECT"),
     )
+    .action((_, command: Command) => choose({ command: "facade", options: facadeOptions(command) }))
+}
+
+/** Adds the options of the sign-in of people. */
+function withSignInOptions(command: Command): Command {
+  return command
     .addOption(
       new Option("--oidc-issuer <url>", "issuer of the tokens with which users sign in").env("BERTH_OIDC_ISSUER"),
     )
@@ -294,7 +317,39 @@ function facadeCommand(choose: Choose): Command {
         .env("BERTH_OIDC_CLIENT_ID")
         .default(CLI_CLIENT_ID),
     )
-    .action((_, command: Command) => choose({ command: "facade", options: facadeOptions(command) }))
+    .addOption(
+      new Option(
+        "--oidc-console-client-id <id>",
+        "OAuth client id with which the web console signs in (default: the one of command lines)",
+      ).env("BERTH_OIDC_CONSOLE_CLIENT_ID"),
+    )
+    .addOption(
+      new Option(
+        "--oidc-console-audience <name>",
+        "audience of the tokens of that client, accepted besides --oidc-audience (default: --oidc-audience)",
+      ).env("BERTH_OIDC_CONSOLE_AUDIENCE"),
+    )
+    .addOption(
+      new Option("--oidc-console-scopes <scopes>", 'scopes that the console requests (default: "openid email")')
+        .env("BERTH_OIDC_CONSOLE_SCOPES")
+        .argParser(scopes),
+    )
+    .addOption(
+      new Option(
+        "--oidc-console-secret-file <path>",
+        "file with the secret of that client; the façade then exchanges the codes of sign-ins",
+      )
+        .env("BERTH_OIDC_CONSOLE_SECRET_FILE")
+        .argParser(absolute),
+    )
+    .addOption(
+      new Option(
+        "--oidc-console-exchange <where>",
+        "program that exchanges the code of a sign-in: facade for an issuer without CORS (default: browser)",
+      )
+        .env("BERTH_OIDC_CONSOLE_EXCHANGE")
+        .choices(EXCHANGES),
+    )
 }
 
 /** Adds the options for the storage of job logs. */
@@ -508,20 +563,58 @@ function kubeOptions<T extends KubeOptions>(command: Command): T {
 }
 
 function facadeOptions(command: Command): FacadeOptions {
-  const { oidcIssuer, oidcAudience, oidcGroupsClaim, ...options } = kubeOptions<FacadeOptions & OidcOptions>(command)
+  const { oidcIssuer, oidcAudience, oidcGroupsClaim, ...rest } = kubeOptions<
+    FacadeOptions & OidcOptions & ConsoleFlags
+  >(command)
+  const { consoleClient, consoleAudience, options } = consoleClientOf(rest)
   if ((oidcIssuer === undefined) !== (oidcAudience === undefined)) {
     command.error(
       "--oidc-issuer requires --oidc-audience, and the reverse: without an audience, tokens of other services would be valid here",
     )
   }
+  const fault = consoleClientFault(consoleClient)
+  if (fault !== undefined) command.error(fault)
   if (oidcIssuer === undefined || oidcAudience === undefined) return options
-  return { ...options, issuer: { issuer: oidcIssuer, audience: oidcAudience, groupsClaim: oidcGroupsClaim } }
+  const issuer = { issuer: oidcIssuer, audience: oidcAudience, groupsClaim: oidcGroupsClaim }
+  return { ...options, consoleClient, issuer: { ...issuer, ...(consoleAudience !== undefined && { consoleAudience }) } }
 }
 
 interface OidcOptions {
   oidcIssuer?: string
   oidcAudience?: string
   oidcGroupsClaim: string
+}
+
+interface ConsoleFlags {
+  oidcConsoleClientId?: string
+  oidcConsoleAudience?: string
+  oidcConsoleScopes?: string
+  oidcConsoleSecretFile?: string
+  oidcConsoleExchange?: (typeof EXCHANGES)[number]
+}
+
+/** Takes the options of the console's client out of the others. */
+function consoleClientOf<Options extends ConsoleFlags>(given: Options) {
+  const {
+    oidcConsoleClientId: clientId,
+    oidcConsoleAudience: consoleAudience,
+    oidcConsoleScopes: scopes,
+    oidcConsoleSecretFile: secretFile,
+    oidcConsoleExchange: exchange = secretFile === undefined ? "browser" : "facade",
+    ...options
+  } = given
+  const own = { ...(clientId !== undefined && { clientId }), ...(scopes !== undefined && { scopes }) }
+  const consoleClient: ConsoleClientOptions = { ...own, ...(secretFile !== undefined && { secretFile }), exchange }
+  return { consoleClient, consoleAudience, options }
+}
+
+function consoleClientFault({ clientId, secretFile, exchange }: ConsoleClientOptions): string | undefined {
+  if (secretFile === undefined) return undefined
+  if (clientId === undefined)
+    return "--oidc-console-secret-file requires --oidc-console-client-id: the client of command lines has no secret"
+  if (exchange !== "facade")
+    return "--oidc-console-secret-file requires --oidc-console-exchange facade: a browser can't keep the secret"
+  return undefined
 }
 
 export function runtimeOption(): Option {
@@ -611,6 +704,12 @@ function socketPath(text: string): string {
   const path = text.replace(/^unix:\/\//, "")
   if (path.startsWith("/")) return path
   throw new InvalidArgumentError(`"${text}" is not a local socket: give its path, such as /var/run/docker.sock.`)
+}
+
+/** Parses scopes of RFC 6749, separated by spaces. */
+function scopes(text: string): string {
+  if (/^[!#-[\]-~]+( [!#-[\]-~]+)*$/.test(text)) return text
+  throw new InvalidArgumentError(`"${text}" is no list of scopes: separate them by one space, as in "openid email".`)
 }
 
 function trueOrFalse(text: string): boolean {

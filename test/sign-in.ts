@@ -21,12 +21,12 @@ export class Browser {
   /** Pages that were shown, the latest last. */
   readonly pages: string[] = []
 
-  /** Opens a page and submits its form, and repeats this until a page has none. */
-  async agree(url: string, typed: Record<string, string>): Promise<void> {
+  /** Opens a page and submits its form, and repeats this until a page has none. Returns that page's address. */
+  async agree(url: string, typed: Record<string, string>): Promise<string> {
     let page = await this.#open(url)
     for (let forms = 0; forms < 10; forms++) {
       const action = /<form[^>]*action="([^"]+)"/.exec(page.html)?.[1]
-      if (action === undefined) return
+      if (action === undefined) return page.url
       const hidden = [...page.html.matchAll(/<input type="hidden" name="([^"]+)" value="([^"]*)"/g)]
       const fields = Object.fromEntries(hidden.map(([, name = "", value = ""]) => [name, value]))
       const asked = Object.entries(typed).filter(([name]) => page.html.includes(`name="${name}"`))

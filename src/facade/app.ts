@@ -14,6 +14,7 @@ import { badRequest, beingDeleted, notFound, problemHandler, projectLimit } from
 import { requestLog } from "../http/request-log.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { NAMESPACE_INDEX } from "../identity/catch-up.ts"
+import type { CodeExchange } from "../identity/code-exchange.ts"
 import type { IdentityIssuer } from "../identity/identity-tokens.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
 import { MemberEmails } from "../identity/member-emails.ts"
@@ -51,7 +52,7 @@ import { Collection } from "./collection.ts"
 import { Connections } from "./connections/connections.ts"
 import { connectionRoutes } from "./connections/routes.ts"
 import { CONSOLE_PATH } from "./console/paths.ts"
-import { consoleRouter } from "./console/routes.ts"
+import { type ConsoleOptions, consoleRouter } from "./console/routes.ts"
 import { type CostServices, costRoutes } from "./costs/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { CRON_JOB_FIELDS } from "./cronjobs/translate.ts"
@@ -137,6 +138,8 @@ export interface FacadeDependencies {
   discover: Discoverer
   /** Folder of the built web console. Undefined: it is not served. */
   consoleFolder?: string | undefined
+  /** Exchanges the codes of the console's sign-ins. Undefined: the browser asks the issuer. */
+  codeExchange?: CodeExchange | undefined
   settings: FacadeSettings
   logger: Logger
   clock: Clock
@@ -162,7 +165,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use(operationsRouter(health))
   app.use(requireHost)
   app.use("/agent/v1", gateway)
-  app.use(installationRouter(installationFacts(settings)))
+  app.use(installationRouter(installationFacts(dependencies)))
   if (dependencies.identity !== undefined) app.use("/.well-known", identityRouter(dependencies.identity))
   const noting = { ...dependencies, tokens: notingEmails(dependencies) }
   const addresses = new ProjectAddresses(hostDomain(settings))
@@ -171,7 +174,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use(API_ROOT, ofProjects)
   app.use(API_ROOT, accountRouter(noting, addresses))
   const { consoleFolder: folder } = dependencies
-  if (folder !== undefined) app.use(CONSOLE_PATH, consoleRouter({ folder, issuer: settings.signIn?.issuer }))
+  if (folder !== undefined) app.use(CONSOLE_PATH, consoleRouter({ folder, ...consoleSignIn(dependencies) }))
   // For a person who opens the address in a browser.
   const home = folder === undefined ? "/1/docs" : `${CONSOLE_PATH}/`
   app.get("/", (req, res, next) => (req.accepts(["json", "html"]) === "html" ? res.redirect(home) : next()))
@@ -266,9 +269,17 @@ function hostDomain({ baseDomain, projectHosts = true }: FacadeSettings): string
   return projectHosts ? baseDomain : undefined
 }
 
-function installationFacts(settings: FacadeSettings): InstallationFacts {
+function installationFacts({ settings, codeExchange }: FacadeDependencies): InstallationFacts {
   const { version, signIn, defaultProject } = settings
-  return { version, signIn, baseDomain: hostDomain(settings), defaultProject }
+  const exchangesCodes = codeExchange !== undefined
+  return { version, signIn, baseDomain: hostDomain(settings), defaultProject, exchangesCodes }
+}
+
+/** Returns how people sign in to the console. */
+function consoleSignIn({ settings, codeExchange }: FacadeDependencies): Omit<ConsoleOptions, "folder"> {
+  const { baseDomain, projectHosts = true, failuresPerMinute = DEFAULT_FAILURES_PER_MINUTE } = settings
+  const facts = { baseDomain, hasProjectHosts: projectHosts, failuresPerMinute }
+  return { issuer: settings.signIn?.issuer, signIn: codeExchange && { ...facts, codeExchange } }
 }
 
 function callerLimits(settings: FacadeSettings): CallerLimits {

@@ -12,7 +12,21 @@ export interface SignIn {
   issuer: string
   audience: string
   clientId: string
+  /** Client of the web console. Default: the one of command lines. */
+  console?: ConsoleClient | undefined
 }
+
+/** Client of the web console at the issuer. */
+export interface ConsoleClient {
+  clientId: string
+  /** Audience of its tokens. */
+  audience: string
+  /** Scopes that it requests, separated by spaces. */
+  scopes: string
+}
+
+/** Scopes that give a token with the person's address. */
+export const DEFAULT_SCOPES = "openid email"
 
 export interface InstallationFacts {
   version: string
@@ -21,18 +35,22 @@ export interface InstallationFacts {
   /** Undefined if no host names a project. */
   baseDomain?: string | undefined
   defaultProject?: string | undefined
+  /** True if the façade exchanges the codes of the console's sign-ins. */
+  exchangesCodes: boolean
 }
 
 /**
  * Serves `/.well-known/berth`, which shows clients how to sign in and how to address projects. It is public, and contains
  * no secret.
  */
-export function installationRouter({ version, signIn, baseDomain, defaultProject }: InstallationFacts): Router {
+export function installationRouter(facts: InstallationFacts): Router {
+  const { version, signIn, baseDomain, defaultProject } = facts
   const document = {
     version,
     issuer: signIn?.issuer ?? null,
     client_id: signIn?.clientId ?? null,
     audience: signIn?.audience ?? null,
+    console: signIn === undefined ? null : consoleClient(signIn, facts),
     project_host: baseDomain === undefined ? null : `{project}.${baseDomain}`,
     project_path: PROJECT_PATH.replace(":project", "{project}"),
     default_project: defaultProject ?? null,
@@ -44,4 +62,9 @@ export function installationRouter({ version, signIn, baseDomain, defaultProject
   })
   allowNoOther(route, ["GET", "HEAD"])
   return router
+}
+
+function consoleClient(signIn: SignIn, { exchangesCodes }: Pick<InstallationFacts, "exchangesCodes">): object {
+  const { clientId, audience, scopes } = signIn.console ?? { ...signIn, scopes: DEFAULT_SCOPES }
+  return { client_id: clientId, audience, scope: scopes, exchange: exchangesCodes ? "facade" : "browser" }
 }

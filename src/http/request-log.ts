@@ -13,12 +13,17 @@ export function requestIdOf({ headers }: Pick<IncomingMessage, "headers">): stri
   return typeof given === "string" && REQUEST_ID.test(given) ? given : randomUUID()
 }
 
+/** Hides the code of a sign-in, which an issuer writes into the address of the page to return to. */
+function withoutCode(url: string): string {
+  return url.replace(/([?&]code=)[^&]*/g, "$1[redacted]")
+}
+
 /** Paths that machines request every few seconds, which are not logged. */
 const QUIET = ["/livez", "/readyz", "/healthz", "/metrics", "/agent/"]
 
 /**
  * Gives each request an id (the caller's X-Request-Id if it is valid) and sends the id in the response. Logs one line
- * per finished request, without headers and bodies, because these hold credentials and users' values.
+ * per finished request, without headers, bodies and codes of sign-ins: these hold credentials and users' values.
  */
 export function requestLog(logger: Logger): RequestHandler {
   return pinoHttp({
@@ -32,7 +37,7 @@ export function requestLog(logger: Logger): RequestHandler {
       req: (req: { id: string; method: string; url: string; remoteAddress: string }) => ({
         id: req.id,
         method: req.method,
-        url: req.url,
+        url: withoutCode(req.url),
         remoteAddress: req.remoteAddress,
       }),
       res: (res: { statusCode: number }) => ({ statusCode: res.statusCode }),

@@ -38,6 +38,7 @@ import type { ProblemDocument } from "../../src/http/problem.ts"
 import { createHttpServer, type ServerLimits } from "../../src/http/server.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
+import type { CodeExchange } from "../../src/identity/code-exchange.ts"
 import type { IdentityIssuer } from "../../src/identity/identity-tokens.ts"
 import type { TokenVerifier } from "../../src/identity/oidc.ts"
 import type { CallerClient } from "../../src/identity/principal.ts"
@@ -124,6 +125,8 @@ export interface ReplicaOptions {
   caps?: SpendCaps
   /** Folder of the built web console; default: it is not served. */
   consoleFolder?: string
+  /** Exchange of the codes of sign-ins; default: the browser asks the issuer. */
+  codeExchange?: CodeExchange
 }
 
 export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
@@ -179,6 +182,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     tokens: options.tokens,
     identity: options.identity,
     consoleFolder: options.consoleFolder,
+    codeExchange: options.codeExchange,
     catalogue: () => market.offers.current(),
     plan: jobPlanner({
       ...market,

@@ -85,6 +85,7 @@ describe("/.well-known/berth", () => {
       issuer: issuer.url,
       client_id: "cli",
       audience: AUDIENCE,
+      console: { client_id: "cli", audience: AUDIENCE, scope: "openid email", exchange: "browser" },
       project_host: `{project}.${BASE_DOMAIN}`,
       project_path: "/projects/{project}/1",
       default_project: null,

@@ -5,25 +5,29 @@ import { allowNoOther } from "../../http/mount.ts"
 import { notFound } from "../../http/problem.ts"
 import { staticFile } from "../../http/static-file.ts"
 import { noteRoute } from "../../telemetry/http.ts"
-import { ASSETS, CONSOLE_PATH } from "./paths.ts"
+import { ASSETS, CONSOLE_PATH, SIGN_IN_PATH } from "./paths.ts"
+import { type ConsoleSignInOptions, signInRouter } from "./sign-in.ts"
 
 export interface ConsoleOptions {
   /** Folder that `scripts/console.ts` has written: `index.html`, and `assets/`. */
   folder: string
   /** Issuer that the page may call for a sign-in. */
   issuer?: string | undefined
+  /** Exchange of codes by the façade. Absent: the page calls the issuer. */
+  signIn?: ConsoleSignInOptions | undefined
 }
 
 /**
  * Returns the router of the web console. Its pages are one program in the browser, so all of them are `index.html`.
  * They need no authentication, because they have no data of a project. @throws Error if the folder has no console
  */
-export function consoleRouter({ folder, issuer }: ConsoleOptions): Router {
+export function consoleRouter({ folder, issuer, signIn }: ConsoleOptions): Router {
   const router = Router({ strict: true })
   router.use((_req, res, next) => {
     noteRoute(res, CONSOLE_PATH)
     next()
   })
+  if (signIn !== undefined) router.use(SIGN_IN_PATH, signInRouter(signIn))
   const put = (path: string, handle: RequestHandler): void =>
     allowNoOther(router.route(path).get(handle), ["GET", "HEAD"])
   for (const name of readdirSync(join(folder, ASSETS))) {
@@ -33,7 +37,7 @@ export function consoleRouter({ folder, issuer }: ConsoleOptions): Router {
     throw notFound("This file of the console does not exist: reload the page, since Berth may have been upgraded.")
   })
   const index = staticFile(join(folder, "index.html"))
-  const policy = contentSecurityPolicy(issuer)
+  const policy = contentSecurityPolicy(signIn === undefined ? issuer : undefined)
   const page: RequestHandler = (req, res, next) => {
     // The links of the page are relative to the folder.
     if (req.originalUrl === CONSOLE_PATH) return res.redirect(`${CONSOLE_PATH}/`)
