@@ -13,6 +13,8 @@ export interface Installation {
   issuer: string | null
   client_id: string | null
   audience: string | null
+  /** Client of the console. Absent: a façade of a version before. */
+  console?: { client_id: string; audience: string; scope: string; exchange: "browser" | "facade" } | null
   default_project: string | null
 }
 
@@ -85,6 +87,15 @@ export async function signInTo(name: string, proof: Credential): Promise<void> {
     if ("key" in proof || isRejected(error)) credential.value = undefined
     throw error
   }
+}
+
+/** Returns false if the API rejects the token of a person. A host without a project answers 404 to a valid token. */
+export async function isAccepted(token: string): Promise<boolean> {
+  const { api } = new BerthClient({ baseUrl: `${location.origin}/1`, credential: async () => ({ token }) })
+  return api.GET("/whoami").then(
+    () => true,
+    (error: unknown) => !isRejected(error),
+  )
 }
 
 export function signOut(note?: string): void {

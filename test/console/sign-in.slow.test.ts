@@ -1,33 +1,58 @@
-import { mkdtemp, rm } from "node:fs/promises"
+import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { type Browser, chromium } from "playwright-core"
-import { afterAll, beforeAll, expect } from "vitest"
+import { type Browser, chromium, type Page } from "playwright-core"
+import { afterAll, afterEach, beforeAll, expect } from "vitest"
 import { CLIENT_ID, type DevelopmentIssuer, startIssuer } from "../../dev/issuer.ts"
 import { buildConsole } from "../../scripts/console.ts"
 import { systemClock } from "../../src/apis/clock.ts"
+import { CodeExchange } from "../../src/identity/code-exchange.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
-import { type Replica, startReplica, testFixture } from "../facade/harness.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { type Replica, type ReplicaOptions, startReplica, testFixture } from "../facade/harness.ts"
 import { ARGUMENTS, browserNeeded, executablePath } from "./browser.ts"
 
-browserNeeded.describe("a person who signs in to the console", () => {
+const CLIENT = { clientId: "berth-console", secret: "the-secret-of-the-console-1f0c" }
+const SCOPES = "openid email"
+
+/** Ways in which a code becomes a token. */
+const WAYS = ["in the browser", "by the façade, at an issuer without CORS and with a client secret"] as const
+
+browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (way) => {
   const fixture = testFixture("console-people")
+  const isByFacade = way !== WAYS[0]
   let folder: string
   let issuer: DevelopmentIssuer
   let replica: Replica
   let browser: Browser
 
+  /** Starts a façade whose console has its own client, or the one of command lines. */
+  async function start(audience: string): Promise<Replica> {
+    const consoleFolder = join(folder, "console")
+    const { clientId } = CLIENT
+    const signIn = { issuer: issuer.issuer, audience: issuer.audience, clientId: CLIENT_ID }
+    const tokens = new TokenVerifier({ issuers: [{ issuer: issuer.issuer, audience }], clock: systemClock })
+    if (!isByFacade) return startReplica({ consoleFolder, tokens, settings: { signIn } })
+    const options: ReplicaOptions = { consoleFolder, tokens }
+    const secretFile = join(folder, "client-secret")
+    options.codeExchange = new CodeExchange({ issuer: issuer.issuer, clientId, secretFile, clock: systemClock })
+    const console = { clientId, audience: clientId, scopes: SCOPES }
+    return startReplica({ ...options, settings: { signIn: { ...signIn, console } } })
+  }
+
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), "berth-console-people-"))
-    const consoleFolder = join(folder, "console")
-    await buildConsole(consoleFolder)
-    issuer = await startIssuer({ port: 0, dataDir: folder })
-    replica = await startReplica({
-      consoleFolder,
-      tokens: new TokenVerifier({ issuers: [issuer], clock: systemClock }),
-      settings: { signIn: { issuer: issuer.issuer, audience: issuer.audience, clientId: CLIENT_ID } },
-    })
+    await buildConsole(join(folder, "console"))
+    await writeFile(join(folder, "client-secret"), CLIENT.secret)
+    const confidential = { consoleClient: CLIENT, hasCors: false }
+    issuer = await startIssuer({ port: 0, dataDir: folder, ...(isByFacade && confidential) })
+    replica = await start(isByFacade ? CLIENT.clientId : issuer.audience)
     browser = await chromium.launch({ executablePath, args: ARGUMENTS })
+    const members = [{ userId: `${issuer.issuer}#ada`, role: "developer" }]
+    await fixture.client.patch(PROJECTS, { name: fixture.project }, { merge: { spec: { members } } })
+  })
+  afterEach(async () => {
+    for (const context of browser.contexts()) await context.close()
   })
   afterAll(async () => {
     await browser?.close()
@@ -36,31 +61,97 @@ browserNeeded.describe("a person who signs in to the console", () => {
     await rm(folder, { recursive: true, force: true })
   })
 
-  browserNeeded.it("comes back to the page of before, and a reload asks nothing", async () => {
+  /** A page of the console. `faults` has policy reports, `calls` the issuer's addresses that scripts asked. */
+  async function open(path: string, at = replica) {
     const page = await browser.newPage()
-    const violations: string[] = []
+    const faults: string[] = []
+    const calls: string[] = []
+    const visits: string[] = []
     page.on("console", (message) => {
-      if (/Content Security Policy|TrustedScript/.test(message.text())) violations.push(message.text())
+      if (/Content Security Policy|TrustedScript/.test(message.text())) faults.push(message.text())
     })
-    const address = `http://127.0.0.1:${replica.port}/console/projects/${fixture.project}/jobs`
+    page.on("request", (request) => {
+      if (!request.url().startsWith(issuer.issuer)) return
+      if (request.isNavigationRequest()) visits.push(request.url())
+      else calls.push(request.url())
+    })
+    const address = `http://127.0.0.1:${at.port}/console/projects/${fixture.project}${path}`
     await page.goto(address)
-    await page.getByRole("button", { name: "Sign in" }).first().click()
-    await page.getByLabel("Name").fill("ada")
+    return { page, address, faults, calls, visits }
+  }
+
+  const signIn = (page: Page) => page.getByRole("button", { name: "Sign in" }).first()
+
+  async function giveName(page: Page, name: string): Promise<void> {
+    await page.getByLabel("Name", { exact: true }).fill(name)
     await page.getByRole("button", { name: "Sign in" }).click()
-    // Ada is in no organization, so the API knows her, and shows her no project.
+  }
+
+  browserNeeded.it("comes back to the page of before, and a reload asks nothing", async () => {
+    const { page, address, faults, calls, visits } = await open("/jobs?status=failed&label=team%3Dred")
+    await signIn(page).click()
+    await giveName(page, "ada")
+    await page.getByText("Live", { exact: true }).waitFor()
+    expect(page.url()).toBe(address)
+    visits.length = 0
+    await page.reload()
+    await page.getByText("Live", { exact: true }).waitFor()
+    expect(page.url()).toBe(address)
+    expect(visits).toEqual([expect.stringContaining("prompt=none")])
+    const kept = (await page.evaluate("JSON.stringify([{ ...localStorage }, { ...sessionStorage }])")) as string
+    expect(kept).not.toMatch(/eyJ|verifier/)
+    expect(await page.evaluate("document.cookie")).toBe("")
+    expect(calls.length > 0).toBe(!isByFacade)
+    expect(faults).toEqual([])
+    if (isByFacade) expect(replica.logged()).not.toContain(CLIENT.secret)
+  })
+
+  browserNeeded.it("signs in with one click where the issuer has forgotten the person", async () => {
+    const { page, address } = await open("/jobs?status=failed")
+    await signIn(page).click()
+    await giveName(page, "ada")
+    await page.getByText("Live", { exact: true }).waitFor()
+    await page.context().clearCookies()
+    await page.reload()
+    await expect.poll(() => page.url()).toBe(address)
+    await expect.poll(() => signIn(page).isEnabled()).toBe(true)
+    expect(await page.getByRole("alert").count()).toBe(0)
+    await signIn(page).click()
+    await giveName(page, "ada")
+    await page.getByText("Live", { exact: true }).waitFor()
+    expect(page.url()).toBe(address)
+  })
+
+  browserNeeded.it("stays signed out, and learns which project is not theirs", async () => {
+    const { page, address } = await open("/jobs")
+    await signIn(page).click()
+    await giveName(page, "grace")
+    // Grace is in no organization, so the API knows her, and shows her no project.
     await page.getByRole("alert").waitFor()
     expect(page.url()).toBe(address)
     await page.getByRole("link", { name: "Choose another project" }).click()
     await page.getByText("You are in no organization yet.").waitFor()
-    await page.reload()
-    await page.getByText("You are in no organization yet.").waitFor()
-    const kept = (await page.evaluate("JSON.stringify([{ ...localStorage }, { ...sessionStorage }])")) as string
-    expect(kept).not.toMatch(/eyJ|verifier/)
     await page.getByText("Settings").click()
     await page.getByRole("button", { name: "Sign out" }).click()
-    await page.getByRole("button", { name: "Sign in" }).first().waitFor()
+    await signIn(page).waitFor()
     await page.reload()
-    await page.getByRole("button", { name: "Sign in" }).first().waitFor()
-    expect(violations).toEqual([])
+    await signIn(page).waitFor()
+    expect(await signIn(page).isEnabled()).toBe(true)
+  })
+
+  browserNeeded.it("reads why Berth rejects the token, and is not sent around in circles", async () => {
+    const other = await start("another-audience")
+    const { page, address, visits } = await open("/jobs", other)
+    await signIn(page).click()
+    await giveName(page, "ada")
+    const audience = isByFacade ? CLIENT.clientId : issuer.audience
+    await page.getByText(`Berth rejects its token. The token must have the audience ${audience}.`).waitFor()
+    expect(page.url()).toBe(address)
+    visits.length = 0
+    await page.reload()
+    await signIn(page).waitFor()
+    expect(await signIn(page).isEnabled()).toBe(true)
+    expect(visits).toEqual([])
+    await other.close()
   })
 })

@@ -1,10 +1,10 @@
 import { useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
 import { useLocation } from "preact-iso/router"
-import type { Issuer } from "../oidc.ts"
 import { Field, typed } from "../parts/basics.tsx"
 import { explained, Fault } from "../parts/load.tsx"
-import { at, BASE, credential, type Installation, installation, signInNote, signInTo } from "../state.ts"
+import { type ConsoleClient, consoleClientOf } from "../sign-in.ts"
+import { at, BASE, credential, type Installation, installation, isAccepted, signInNote, signInTo } from "../state.ts"
 
 /** Key and project of an address such as `#key=…&project=default`, which `npm start` prints. */
 interface LinkedKey {
@@ -38,7 +38,7 @@ export function SignInPage({ project }: { project: string | undefined }) {
     )
   }, [])
   const facts = document_.value
-  const { issuer, client_id: clientId } = facts ?? {}
+  const client = facts && consoleClientOf(facts)
   return (
     <main class="sign-in">
       <h1>Berth</h1>
@@ -49,7 +49,7 @@ export function SignInPage({ project }: { project: string | undefined }) {
         </p>
       )}
       {fault.value !== undefined && <Fault error={fault.value} />}
-      {linked.value === undefined && issuer != null && clientId != null && <IssuerSignIn at={{ issuer, clientId }} />}
+      {linked.value === undefined && client !== undefined && <IssuerSignIn at={client} />}
       {facts !== undefined && (
         <KeyForm linked={linked.value} project={project ?? facts.default_project ?? hostProject()} />
       )}
@@ -61,37 +61,41 @@ export function SignInPage({ project }: { project: string | undefined }) {
 const SILENT = "sign-in-silent"
 
 /** Sign-in of a person. After a reload it happens by itself, as long as the issuer knows the person. */
-function IssuerSignIn({ at: issuer }: { at: Issuer }) {
+function IssuerSignIn({ at: client }: { at: ConsoleClient }) {
   const { route, path, url } = useLocation()
   const error = useSignal<string | undefined>(undefined)
   const isBusy = useSignal(false)
   const run = (action: () => Promise<void>): void => {
     isBusy.value = true
-    action().catch((fault: unknown) => {
-      error.value = `${issuer.issuer} did not sign you in: ${explained(fault).text}`
+    action().catch(async (fault: unknown) => {
+      const { explainedByIssuer } = await import("../oidc.ts")
+      error.value = `${client.issuer} did not sign you in: ${explainedByIssuer(fault)}`
       isBusy.value = false
     })
   }
   const start = (isSilent: boolean) => async (): Promise<void> => {
     const { begin, RETURN_PATH } = await import("../oidc.ts")
-    await begin(issuer, path === RETURN_PATH ? BASE : url, isSilent)
+    await begin(client, path === RETURN_PATH ? BASE : url, isSilent)
   }
   const end = async (): Promise<void> => {
-    const { finish, returnAddress } = await import("../oidc.ts")
+    const { finish, needsQuestion, returnAddress } = await import("../oidc.ts")
     const returnTo = returnAddress() ?? BASE
-    const isSilent = sessionStorage.getItem(SILENT) !== null
-    sessionStorage.removeItem(SILENT)
+    // A sign-in that fails is not repeated without a click, so that no page reloads itself for ever.
+    forgetPerson()
     try {
       const token = await finish()
+      if (!(await isAccepted(token)))
+        throw new Error(`Berth rejects its token. The token must have the audience ${client.audience}.`)
       sessionStorage.setItem(SILENT, "true")
-      credential.value = { token }
       signInNote.value = undefined
+      credential.value = { token }
     } catch (fault) {
       // The issuer has forgotten the person, so the button is there for that.
-      if (!isSilent) throw fault
+      if (!needsQuestion(fault)) throw fault
       isBusy.value = false
+    } finally {
+      route(returnTo, true)
     }
-    route(returnTo, true)
   }
   useEffect(() => {
     if (path === `${BASE}/signed-in`) run(end)
@@ -102,7 +106,7 @@ function IssuerSignIn({ at: issuer }: { at: Issuer }) {
       <button type="button" class="primary wide" disabled={isBusy.value} onClick={() => run(start(false))}>
         {isBusy.value ? "Signing in" : "Sign in"}
       </button>
-      <p class="minor">At {issuer.issuer}</p>
+      <p class="minor">At {client.issuer}</p>
       {error.value !== undefined && (
         <p class="fault" role="alert">
           {error.value}
