@@ -39,7 +39,9 @@ interface PodSpec {
     lifecycle?: { preStop: { sleep: { seconds: number } } }
     livenessProbe?: object
     readinessProbe?: object
+    volumeMounts?: object[]
   }[]
+  volumes?: object[]
 }
 interface Deployment extends ApiObject {
   spec: { template: { spec: PodSpec } }
@@ -188,6 +190,17 @@ describe("the chart", () => {
     ["a text for a number", { ...LEAST, operator: { replicas: "two" } }, /operator\/replicas/],
     ["several façades on one volume", { ...LEAST, facade: { replicas: 2 } }, /logs\.bucket/],
     ["half of an issuer", { ...LEAST, oidc: { issuer: "https://i.example.com" } }, /oidc\.issuer and oidc\.audience/],
+    [
+      "a secret of the client of command lines",
+      { ...LEAST, oidc: { console: { clientSecret: { name: "s" } } } },
+      /clientId/,
+    ],
+    [
+      "a secret that browsers would need",
+      { ...LEAST, oidc: { console: { clientId: "web", clientSecret: { name: "s" }, exchange: "browser" } } },
+      /oidc\.console\.exchange/,
+    ],
+    ["an exchange that is none", { ...LEAST, oidc: { console: { exchange: "issuer" } } }, /oidc\/console\/exchange/],
     ["an address that is none", { ...LEAST, gatewayUrl: "berth.example.com" }, /gatewayUrl/],
     ["a digest that is none", { ...LEAST, image: { digest: "latest" } }, /image\/digest/],
     ["a number of proxies that is none", { ...LEAST, facade: { trustProxy: 0 } }, /facade\/trustProxy/],
@@ -212,6 +225,29 @@ describe("the chart", () => {
     const envOf = async (values: object) => programOf(await rendered({ ...LEAST, ...values }), "berth-facade").env
     expect((await envOf({})).has("BERTH_CONSOLE")).toBe(false)
     expect((await envOf({ facade: { console: { enabled: false } } })).get("BERTH_CONSOLE")).toBe("false")
+  })
+
+  it("gives the façade the console's client, and mounts the client's secret", async () => {
+    const console = {
+      clientId: "web",
+      clientSecret: { name: "console-client" },
+      audience: "web",
+      scopes: "openid groups",
+    }
+    const objects = await rendered({ ...EVERYTHING, oidc: { ...EVERYTHING.oidc, console } })
+    const { env, spec, container } = programOf(objects, "berth-facade")
+    const set = [...env].filter(([name]) => name.startsWith("BERTH_OIDC_CONSOLE_"))
+    expect(Object.fromEntries(set)).toEqual({
+      BERTH_OIDC_CONSOLE_CLIENT_ID: "web",
+      BERTH_OIDC_CONSOLE_SECRET_FILE: "/etc/berth/console-client/client-secret",
+      BERTH_OIDC_CONSOLE_AUDIENCE: "web",
+      BERTH_OIDC_CONSOLE_SCOPES: "openid groups",
+    })
+    const items = [{ key: "client-secret", path: "client-secret" }]
+    expect(spec.volumes).toContainEqual({ name: "console-client", secret: { secretName: "console-client", items } })
+    const mount = { name: "console-client", mountPath: "/etc/berth/console-client", readOnly: true }
+    expect(container?.volumeMounts).toContainEqual(mount)
+    expect(JSON.stringify(await rendered(EVERYTHING))).not.toContain("console-client")
   })
 
   it("gives operator and façade the caps of the installation, as numbers", async () => {

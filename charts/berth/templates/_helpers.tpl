@@ -118,6 +118,14 @@ capabilities:
 {{- if ne (empty .Values.oidc.issuer) (empty .Values.oidc.audience) }}
 {{- fail "oidc.issuer and oidc.audience belong together: give both or none" }}
 {{- end }}
+{{- with .Values.oidc.console }}
+{{- if and .clientSecret.name (empty .clientId) }}
+{{- fail "oidc.console.clientSecret requires oidc.console.clientId: the client of command lines has no secret" }}
+{{- end }}
+{{- if and .clientSecret.name (eq .exchange "browser") }}
+{{- fail "oidc.console.clientSecret requires that the façade exchanges the code: leave oidc.console.exchange empty" }}
+{{- end }}
+{{- end }}
 {{- if and (not .Values.logs.bucket) (or (gt (int .Values.facade.replicas) 1) .Values.facade.autoscaling.enabled) }}
 {{- fail "several façades need logs.bucket: a volume has the logs of one of them only" }}
 {{- end }}
