@@ -1,7 +1,9 @@
 import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
-import { Dialog, Facts, Field, PageTitle, Time, typed } from "../parts/basics.tsx"
-import { Answer, Empty, explained, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { PanelForm } from "../parts/action.tsx"
+import { Facts, Field, Time, typed } from "../parts/basics.tsx"
+import { EditableList } from "../parts/editable-list.tsx"
+import { Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { client, may } from "../state.ts"
 
 type Connection = Schemas["ConnectionRecord"]
@@ -15,68 +17,31 @@ async function readConnections(signal: AbortSignal): Promise<Connection[]> {
 export function ConnectionsPage() {
   const connections = useLoad("connections", readConnections)
   useReloadOnChange(({ event }) => event === "connection", connections.reload)
-  const isAdding = useSignal(false)
-  const doomed = useSignal<Connection | undefined>(undefined)
-  const remove = (name: string) => async (): Promise<void> => {
-    await client.value.api.DELETE("/connections/{name}", { params: { path: { name } } })
-    connections.reload()
-  }
+  const remove = (name: string) => client.value.api.DELETE("/connections/{name}", { params: { path: { name } } })
   return (
-    <>
-      <PageTitle title="Connections">
-        {may("admin") && (
-          <button
-            type="button"
-            class="primary"
-            onClick={() => {
-              isAdding.value = true
-            }}
-          >
-            New connection
-          </button>
-        )}
-      </PageTitle>
-      {isAdding.value && (
-        <NewConnection
-          done={() => {
-            isAdding.value = false
-            connections.reload()
-          }}
-        />
-      )}
-      <Answer of={connections}>
-        {(found) =>
-          found.length === 0 ? (
-            <Empty title="No cloud account is connected.">
-              <p>A connection lets Berth start machines, mount buckets or pull images with an account of yours.</p>
-            </Empty>
-          ) : (
-            found.map((connection) => (
-              <ConnectionPanel
-                key={connection.id}
-                connection={connection}
-                remove={() => {
-                  doomed.value = connection
-                }}
-              />
-            ))
-          )
-        }
-      </Answer>
-      {doomed.value !== undefined && (
-        <Dialog
-          title={`Delete the connection ${doomed.value.name}?`}
-          action="Delete the connection"
-          isDangerous
-          act={remove(doomed.value.name)}
-          close={() => {
-            doomed.value = undefined
-          }}
-        >
-          <p>No new machine starts with it. Machines that run now end as planned.</p>
-        </Dialog>
-      )}
-    </>
+    <EditableList
+      title="Connections"
+      noun="connection"
+      of={connections}
+      form={(done) => <NewConnection done={done} />}
+      empty={
+        <Empty title="No cloud account is connected.">
+          <p>A connection lets Berth start machines, mount buckets or pull images with an account of yours.</p>
+        </Empty>
+      }
+      removal={({ name }) => ({
+        title: `Delete the connection ${name}?`,
+        action: "Delete the connection",
+        effect: "No new machine starts with it. Machines that run now end as planned.",
+        act: () => remove(name),
+      })}
+    >
+      {(found, ask) =>
+        found.map((connection) => (
+          <ConnectionPanel key={connection.id} connection={connection} remove={() => ask(connection)} />
+        ))
+      }
+    </EditableList>
   )
 }
 
@@ -196,20 +161,16 @@ const TYPES: Record<Connection["type"], { title: string; fields: readonly Creden
 function NewConnection({ done }: { done: () => void }) {
   const type = useSignal<Connection["type"]>("aws")
   const values = useSignal<Record<string, string>>({})
-  const fault = useSignal<string | undefined>(undefined)
   const set = (name: string) =>
     typed((value) => {
       values.value = { ...values.value, [name]: value }
     })
-  const submit = (event: Event): void => {
-    event.preventDefault()
-    fault.value = undefined
+  const add = async (): Promise<void> => {
     const names = ["name", ...TYPES[type.value].fields.map(({ name }) => name)]
     const given = names.flatMap((name) => (values.value[name] ? [[name, values.value[name]] as const] : []))
     const body = { type: type.value, ...Object.fromEntries(given) }
-    fetched(client.value.api.POST("/connections", { body: body as never })).then(done, (error: unknown) => {
-      fault.value = explained(error).text
-    })
+    await client.value.api.POST("/connections", { body: body as never })
+    done()
   }
   const input = ({ name, label, isSecret, isOptional, isLong }: Credential) => (
     <Field key={`${type.value} ${name}`} label={label}>
@@ -234,8 +195,7 @@ function NewConnection({ done }: { done: () => void }) {
     </Field>
   )
   return (
-    <form class="panel" aria-label="New connection" onSubmit={submit}>
-      <h2>New connection</h2>
+    <PanelForm title="New connection" action="Add the connection" act={add} close={done}>
       <div class="fields">
         <Field label="Account at">
           <select
@@ -255,19 +215,6 @@ function NewConnection({ done }: { done: () => void }) {
         {TYPES[type.value].fields.map(input)}
       </div>
       <p class="minor">Berth encrypts the secrets, and never shows them again.</p>
-      {fault.value !== undefined && (
-        <p class="fault" role="alert">
-          {fault.value}
-        </p>
-      )}
-      <div class="actions">
-        <button type="button" onClick={done}>
-          Back
-        </button>
-        <button type="submit" class="primary">
-          Add the connection
-        </button>
-      </div>
-    </form>
+    </PanelForm>
   )
 }

@@ -1,7 +1,9 @@
 import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
-import { Copy, Dialog, Field, PageTitle, TableFrame, Time, typed } from "../parts/basics.tsx"
-import { Answer, Empty, explained, useLoad } from "../parts/load.tsx"
+import { PanelForm } from "../parts/action.tsx"
+import { Copy, Field, TableFrame, Time, typed } from "../parts/basics.tsx"
+import { EditableList } from "../parts/editable-list.tsx"
+import { Empty, useLoad } from "../parts/load.tsx"
 import { client, may, me } from "../state.ts"
 
 type Key = Schemas["KeyRecord"]
@@ -18,63 +20,23 @@ async function readKeys(signal: AbortSignal): Promise<Key[]> {
 /** API keys of the project. */
 export function KeysPage() {
   const keys = useLoad("keys", readKeys)
-  const isAdding = useSignal(false)
-  const doomed = useSignal<Key | undefined>(undefined)
-  const revoke = (id: string) => async (): Promise<void> => {
-    await client.value.api.DELETE("/keys/{key_id}", { params: { path: { key_id: id } } })
-    keys.reload()
-  }
+  const revoke = (id: string) => client.value.api.DELETE("/keys/{key_id}", { params: { path: { key_id: id } } })
   return (
-    <>
-      <PageTitle title="Keys">
-        {may("admin") && (
-          <button
-            type="button"
-            class="primary"
-            onClick={() => {
-              isAdding.value = true
-            }}
-          >
-            New key
-          </button>
-        )}
-      </PageTitle>
-      {isAdding.value && (
-        <NewKey
-          done={() => {
-            isAdding.value = false
-            keys.reload()
-          }}
-        />
-      )}
-      <Answer of={keys}>
-        {(found) =>
-          found.length === 0 ? (
-            <Empty title="This project has no keys." />
-          ) : (
-            <Keys
-              keys={found}
-              revoke={(key) => {
-                doomed.value = key
-              }}
-            />
-          )
-        }
-      </Answer>
-      {doomed.value !== undefined && (
-        <Dialog
-          title={`Revoke the key ${doomed.value.name}?`}
-          action="Revoke the key"
-          isDangerous
-          act={revoke(doomed.value.id)}
-          close={() => {
-            doomed.value = undefined
-          }}
-        >
-          <p>Programs that use it are rejected within a second. This can't be undone.</p>
-        </Dialog>
-      )}
-    </>
+    <EditableList
+      title="Keys"
+      noun="key"
+      of={keys}
+      form={(done) => <NewKey done={done} />}
+      empty={<Empty title="This project has no keys." />}
+      removal={({ id, name }) => ({
+        title: `Revoke the key ${name}?`,
+        action: "Revoke the key",
+        effect: "Programs that use it are rejected within a second. This can't be undone.",
+        act: () => revoke(id),
+      })}
+    >
+      {(found, remove) => <Keys keys={found} revoke={remove} />}
+    </EditableList>
   )
 }
 
@@ -126,19 +88,11 @@ function NewKey({ done }: { done: () => void }) {
   const role = useSignal<(typeof ROLES)[number]>("developer")
   const days = useSignal("")
   const value = useSignal<string | undefined>(undefined)
-  const fault = useSignal<string | undefined>(undefined)
   const create = async (): Promise<void> => {
     const count = Number(days.value)
     const expires_at = days.value === "" ? null : new Date(Date.now() + count * 86_400_000).toISOString()
     const body = { name: name.value.trim(), role: role.value, expires_at }
     value.value = (await fetched(client.value.api.POST("/keys", { body }))).value
-  }
-  const submit = (event: Event): void => {
-    event.preventDefault()
-    fault.value = undefined
-    create().catch((error: unknown) => {
-      fault.value = explained(error).text
-    })
   }
   if (value.value !== undefined)
     return (
@@ -157,8 +111,7 @@ function NewKey({ done }: { done: () => void }) {
       </section>
     )
   return (
-    <form class="panel" aria-label="New key" onSubmit={submit}>
-      <h2>New key</h2>
+    <PanelForm title="New key" action="Create the key" act={create} close={done}>
       <div class="fields">
         <Field label="Name">
           <input
@@ -193,19 +146,6 @@ function NewKey({ done }: { done: () => void }) {
           />
         </Field>
       </div>
-      {fault.value !== undefined && (
-        <p class="fault" role="alert">
-          {fault.value}
-        </p>
-      )}
-      <div class="actions">
-        <button type="button" onClick={done}>
-          Back
-        </button>
-        <button type="submit" class="primary">
-          Create the key
-        </button>
-      </div>
-    </form>
+    </PanelForm>
   )
 }

@@ -4,6 +4,7 @@ import { useEffect, useId, useRef } from "preact/hooks"
 import type { JobRecord } from "../../client/client.ts"
 import { ago, duration, secondsBetween, timeText, usd } from "../format.ts"
 import { now, zone } from "../state.ts"
+import { ActionEnd, useAction } from "./action.tsx"
 
 /** Moment in the reader's words; its title has local time and UTC. */
 export function Time({ at, isRelative = false }: { at: string; isRelative?: boolean }) {
@@ -56,35 +57,18 @@ interface DialogProps {
 /** Question before an action. The action's error stays in the dialog. */
 export function Dialog({ title, action, isDangerous = false, act, close, children }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null)
-  const error = useSignal<string | undefined>(undefined)
-  const isBusy = useSignal(false)
+  const state = useAction()
   useEffect(() => ref.current?.showModal(), [])
-  const run = (event: Event): void => {
+  const submit = (event: Event): void => {
     event.preventDefault()
-    isBusy.value = true
-    act().then(close, (fault: unknown) => {
-      error.value = fault instanceof Error ? fault.message : String(fault)
-      isBusy.value = false
-    })
+    state.run(() => act().then(close))
   }
   return (
     <dialog ref={ref} onClose={close} aria-labelledby="dialog-title">
-      <form onSubmit={run}>
+      <form onSubmit={submit}>
         <h2 id="dialog-title">{title}</h2>
         {children}
-        {error.value !== undefined && (
-          <p class="fault" role="alert">
-            {error.value}
-          </p>
-        )}
-        <div class="actions">
-          <button type="button" onClick={close}>
-            Back
-          </button>
-          <button type="submit" class={isDangerous ? "danger" : "primary"} disabled={isBusy.value}>
-            {action}
-          </button>
-        </div>
+        <ActionEnd of={state} action={action} isDangerous={isDangerous} close={close} />
       </form>
     </dialog>
   )
