@@ -1,7 +1,9 @@
 import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
+import { AccountContents } from "../parts/account-contents.tsx"
 import { PanelForm } from "../parts/action.tsx"
 import { Facts, Field, Time, typed } from "../parts/basics.tsx"
+import { type Credential, CredentialInput, TYPES } from "../parts/credentials.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { client, may } from "../state.ts"
@@ -50,6 +52,10 @@ const ABILITY_NAMES = { vms: "machines", buckets: "buckets", repositories: "imag
 
 function ConnectionPanel({ connection, remove }: { connection: Connection; remove: () => void }) {
   const { name, type, capabilities = {}, created_at } = connection
+  const isChanging = useSignal(false)
+  const change = (isOpen: boolean) => () => {
+    isChanging.value = isOpen
+  }
   return (
     <article class="panel">
       <header class="panel-title">
@@ -57,9 +63,14 @@ function ConnectionPanel({ connection, remove }: { connection: Connection; remov
           {name} <span class="tag">{type}</span>
         </h2>
         {may("admin") && (
-          <button type="button" class="small" onClick={remove}>
-            Delete<span class="hidden"> {name}</span>
-          </button>
+          <div class="actions">
+            <button type="button" class="small" onClick={change(true)}>
+              Rotate<span class="hidden"> {name}</span>
+            </button>
+            <button type="button" class="small" onClick={remove}>
+              Delete<span class="hidden"> {name}</span>
+            </button>
+          </div>
         )}
       </header>
       <ul class="plain">
@@ -88,6 +99,8 @@ function ConnectionPanel({ connection, remove }: { connection: Connection; remov
           ["Created", <Time at={created_at} isRelative />],
         ]}
       />
+      <AccountContents connection={name} />
+      {isChanging.value && <Rotation of={connection} close={change(false)} />}
     </article>
   )
 }
@@ -98,73 +111,12 @@ function accountOf(connection: Connection): string | null | undefined {
   return role_arn ?? gcp_project_id ?? subscription_id ?? account_id ?? username ?? access_key_id
 }
 
-interface Credential {
-  name: string
-  label: string
-  isSecret?: boolean
-  isOptional?: boolean
-  isLong?: boolean
-}
-
-/** Fields of each type of connection. */
-const TYPES: Record<Connection["type"], { title: string; fields: readonly Credential[] }> = {
-  aws: {
-    title: "AWS",
-    fields: [
-      { name: "role_arn", label: "Role (ARN), instead of a key", isOptional: true },
-      { name: "access_key_id", label: "Access key id", isOptional: true },
-      { name: "secret_access_key", label: "Secret access key", isSecret: true, isOptional: true },
-    ],
-  },
-  gcp: {
-    title: "Google Cloud",
-    fields: [
-      { name: "gcp_project_id", label: "Project id" },
-      { name: "keyfile_json", label: "Key file (JSON)", isSecret: true, isLong: true, isOptional: true },
-      { name: "service_account", label: "Service account, instead of a key file", isOptional: true },
-      { name: "workload_identity_provider", label: "Its workload identity provider", isOptional: true },
-    ],
-  },
-  azure: {
-    title: "Azure",
-    fields: [
-      { name: "subscription_id", label: "Subscription id" },
-      { name: "tenant_id", label: "Tenant id" },
-      { name: "client_id", label: "Client id" },
-      { name: "client_secret", label: "Client secret", isSecret: true, isOptional: true },
-    ],
-  },
-  cloudflare: {
-    title: "Cloudflare R2",
-    fields: [
-      { name: "account_id", label: "Account id" },
-      { name: "access_key_id", label: "Access key id" },
-      { name: "secret_access_key", label: "Secret access key", isSecret: true },
-    ],
-  },
-  dockerhub: {
-    title: "Docker Hub",
-    fields: [
-      { name: "username", label: "User name" },
-      { name: "token", label: "Access token", isSecret: true },
-    ],
-  },
-  github: {
-    title: "GitHub (images)",
-    fields: [
-      { name: "username", label: "User name" },
-      { name: "token", label: "Access token", isSecret: true },
-    ],
-  },
-}
-
 function NewConnection({ done }: { done: () => void }) {
   const type = useSignal<Connection["type"]>("aws")
   const values = useSignal<Record<string, string>>({})
-  const set = (name: string) =>
-    typed((value) => {
-      values.value = { ...values.value, [name]: value }
-    })
+  const set = (name: string) => (value: string) => {
+    values.value = { ...values.value, [name]: value }
+  }
   const add = async (): Promise<void> => {
     const names = ["name", ...TYPES[type.value].fields.map(({ name }) => name)]
     const given = names.flatMap((name) => (values.value[name] ? [[name, values.value[name]] as const] : []))
@@ -172,27 +124,13 @@ function NewConnection({ done }: { done: () => void }) {
     await client.value.api.POST("/connections", { body: body as never })
     done()
   }
-  const input = ({ name, label, isSecret, isOptional, isLong }: Credential) => (
-    <Field key={`${type.value} ${name}`} label={label}>
-      {isLong ? (
-        <textarea
-          rows={3}
-          spellcheck={false}
-          required={!isOptional}
-          value={values.value[name] ?? ""}
-          onInput={set(name)}
-        />
-      ) : (
-        <input
-          {...(isSecret && { type: "password" })}
-          autocomplete="off"
-          spellcheck={false}
-          required={!isOptional}
-          value={values.value[name] ?? ""}
-          onInput={set(name)}
-        />
-      )}
-    </Field>
+  const input = (credential: Credential) => (
+    <CredentialInput
+      key={`${type.value} ${credential.name}`}
+      {...credential}
+      value={values.value[credential.name] ?? ""}
+      set={set(credential.name)}
+    />
   )
   return (
     <PanelForm title="New connection" action="Add the connection" act={add} close={done}>
@@ -217,4 +155,44 @@ function NewConnection({ done }: { done: () => void }) {
       <p class="minor">Berth encrypts the secrets, and never shows them again.</p>
     </PanelForm>
   )
+}
+
+/** Form that replaces credentials of a connection. Secrets are never filled in: the API does not return them here. */
+function Rotation({ of: connection, close }: { of: Connection; close: () => void }) {
+  const { fields } = TYPES[connection.type]
+  const present = connection as Record<string, unknown>
+  const known = Object.fromEntries(fields.map(({ name, isSecret }) => [name, isSecret ? "" : textOf(present[name])]))
+  const values = useSignal<Record<string, string>>(known)
+  const rotate = async (): Promise<void> => {
+    const changed = Object.entries(values.value).filter(([name, value]) => value !== known[name] && value !== "")
+    if (changed.length === 0) throw new Error("Nothing has changed: enter the new secret.")
+    const path = { params: { path: { name: connection.name } } }
+    await client.value.api.PATCH("/connections/{name}", { ...path, body: Object.fromEntries(changed) as never })
+    close()
+  }
+  return (
+    <PanelForm title={`Rotate ${connection.name}`} action="Replace the credentials" act={rotate} close={close}>
+      <div class="fields">
+        {fields.map((field) => (
+          <CredentialInput
+            key={field.name}
+            {...field}
+            label={field.isSecret ? `New ${field.label.charAt(0).toLowerCase()}${field.label.slice(1)}` : field.label}
+            isOptional
+            value={values.value[field.name] ?? ""}
+            set={(value) => {
+              values.value = { ...values.value, [field.name]: value }
+            }}
+          />
+        ))}
+      </div>
+      <p class="minor">
+        An empty field keeps its value. Berth checks the new credentials at once, and starts VMs with them.
+      </p>
+    </PanelForm>
+  )
+}
+
+function textOf(value: unknown): string {
+  return typeof value === "string" ? value : ""
 }

@@ -1,0 +1,93 @@
+import { afterAll, beforeAll, expect } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { CredentialsError } from "../../src/cloud/errors.ts"
+import { liveCredentials } from "../../src/controllers/connection/credentials.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
+import { Discoverer } from "../../src/discovery/discoverer.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { readSealingKeys } from "../../src/identity/sealing-keys.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { Sealer } from "../../src/sealing/envelope.ts"
+import { KeyringEncryption } from "../../src/sealing/keys.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { accountWith } from "../discovery/accounts.ts"
+import { caller, PATIENCE_MS, SYSTEM_NAMESPACE, testFixture } from "../facade/harness.ts"
+import { clientOf } from "../facade/machine-users.ts"
+import { browserNeeded, consoleSite } from "./browser.ts"
+
+const FORMER = { access_key_id: "AKIAFORMER", secret_access_key: "the-former-secret" }
+const NEXT = { access_key_id: "AKIANEXT", secret_access_key: "the-next-secret" }
+
+/** Accounts by access key and secret: a cloud knows no other. */
+const ACCOUNTS = new Map([
+  ["AKIAFORMER the-former-secret", accountWith(["old-data"], new CredentialsError("AccessDenied", "keys expire"))],
+  ["AKIANEXT the-next-secret", accountWith(Array.from({ length: 130 }, (_, index) => `bucket-${index}`))],
+])
+
+browserNeeded.describe("the connections in the console", () => {
+  const fixture = testFixture("console-connections")
+  const stop = new AbortController()
+  let discoverer: Discoverer
+  const site = consoleSite(fixture, { discover: (sort, connections) => discoverer.discover(sort, connections) })
+  const call = caller(() => site.replica, fixture)
+
+  beforeAll(async () => {
+    const client = await clientOf("berth-facade")
+    const logger = createLogger({ level: "silent", name: "test" })
+    const projects = new Reflector({ client, logger, resource: PROJECTS })
+    void projects.run(stop.signal)
+    await projects.whenSynced(AbortSignal.timeout(PATIENCE_MS))
+    const sealer = new Sealer(new KeyringEncryption(() => readSealingKeys(client, SYSTEM_NAMESPACE)))
+    const openAccount = (_type: string, { access_key_id, secret_access_key }: Record<string, string>) =>
+      ACCOUNTS.get(`${access_key_id} ${secret_access_key}`) ?? accountWith(new CredentialsError("Unknown", "no key"))
+    const credentialsOf = liveCredentials(client, { projects, sealer })
+    discoverer = new Discoverer({ openAccount, credentialsOf, clock: systemClock, logger })
+    expect((await call("/1/connections", { body: { name: "main", type: "aws", ...FORMER } })).status).toBe(201)
+  })
+  afterAll(() => stop.abort())
+
+  browserNeeded.it("show what their account has, and get new credentials that are never shown", async () => {
+    const { page, faults } = await site.signedIn("/connections")
+    const received: Promise<string>[] = []
+    page.on("response", (response) => void received.push(response.text().catch(() => "")))
+    await page.getByRole("button", { name: "Buckets of main" }).click()
+    await page.getByRole("cell", { name: "old-data" }).waitFor()
+    await page.getByText("Something lacks here: keys expire").waitFor()
+    await page.getByRole("button", { name: "Rotate main" }).click()
+    const form = page.getByRole("form", { name: "Rotate main" })
+    const secret = form.getByLabel("New secret access key")
+    expect(await form.getByLabel("Access key id").inputValue()).toBe(FORMER.access_key_id)
+    expect([await secret.inputValue(), await secret.getAttribute("type")]).toEqual(["", "password"])
+    await form.getByRole("button", { name: "Replace the credentials" }).click()
+    await form.getByText("Nothing has changed: enter the new secret.").waitFor()
+    await form.getByLabel("Access key id").fill(NEXT.access_key_id)
+    await secret.fill(NEXT.secret_access_key)
+    await form.getByRole("button", { name: "Replace the credentials" }).click()
+    await form.waitFor({ state: "detached" })
+    await page.getByText(NEXT.access_key_id).waitFor()
+    const { spec } = await fixture.client.get(CONNECTIONS, { namespace: fixture.namespace, name: "main" })
+    expect(spec.sealedCredentials).not.toContain(NEXT.secret_access_key)
+    expect(await (await call("/1/connections/main")).json()).toMatchObject(NEXT)
+    await page.getByRole("button", { name: "Buckets of main" }).click()
+    await page.getByRole("button", { name: "Buckets of main" }).click()
+    await page.getByRole("cell", { name: "bucket-7", exact: true }).waitFor()
+    await page.getByText("130 of 130").waitFor()
+    await page.getByLabel("Name contains").fill("bucket-12")
+    await page.getByText("11 of 130").waitFor()
+    expect(await page.getByRole("cell", { name: /^bucket-/ }).count()).toBe(11)
+    await page.getByRole("button", { name: "Rotate main" }).click()
+    expect(await secret.inputValue()).toBe("")
+    const everything = [await page.content(), ...(await Promise.all(received))].join("\n")
+    for (const { secret_access_key } of [FORMER, NEXT]) expect(everything).not.toContain(secret_access_key)
+    expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("show an account, and no form, to a viewer", async () => {
+    const { page } = await site.open("/connections")
+    await page.getByRole("textbox", { name: "API key" }).fill(fixture.keys.viewer)
+    await page.getByRole("button", { name: "Sign in" }).click()
+    await page.getByRole("button", { name: "Images of main" }).click()
+    await page.getByText("The account has none, or the credentials may not list them.").waitFor()
+    expect(await page.getByRole("button", { name: /Rotate|Delete|New/ }).count()).toBe(0)
+  })
+})
