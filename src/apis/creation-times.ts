@@ -60,10 +60,15 @@ export function creationKey(object: StoredObject): string {
  * below. @param time RFC 3339 with up to nine decimals
  */
 export function creationBound(time: string): string {
+  // Creation times have microseconds, so a bound between two of them means the later one.
+  return timeOf(microsecondsOf(time))
+}
+
+/** Returns the microseconds from 1970 to a time, rounded up. @param time RFC 3339 with up to nine decimals */
+export function microsecondsOf(time: string): number {
   const [, fraction = ""] = /\.(\d+)/.exec(time) ?? []
   const seconds = Date.parse(time.replace(/\.\d+/, "")) / 1000
-  // Creation times have microseconds, so a bound between two of them means the later one.
-  return timeOf(seconds * 1_000_000 + Math.ceil(Number(fraction.padEnd(9, "0")) / 1000))
+  return seconds * 1_000_000 + Math.ceil(Number(fraction.padEnd(9, "0")) / 1000)
 }
 
 /** Returns the time at which an object was created, with microseconds if the REST API created it. RFC 3339. */

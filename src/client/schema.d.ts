@@ -2861,6 +2861,10 @@ export interface operations {
                 created_after?: string | "";
                 /** @description Jobs created before this time. RFC 3339 with a zone. Empty: any. */
                 created_before?: string | "";
+                /** @description Jobs that ended at this time or later. RFC 3339 with a zone. Empty: any. */
+                ended_after?: string | "";
+                /** @description Jobs that ended before this time. RFC 3339 with a zone. Empty: any. */
+                ended_before?: string | "";
                 /** @description Id or name of the cronjob that created the jobs. Empty: any. */
                 cronjob?: string;
                 limit?: number;

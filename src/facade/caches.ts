@@ -1,6 +1,6 @@
 import type { StoredApiKey } from "../apis/apikey.ts"
 import { CONNECTION, type StoredConnection } from "../apis/connection.ts"
-import { creationKey } from "../apis/creation-times.ts"
+import { creationKey, microsecondsOf } from "../apis/creation-times.ts"
 import { CRON_JOB, type StoredCronJob } from "../apis/cronjob.ts"
 import { isTerminal, JOB, type JobPhase, type StoredJob } from "../apis/job.ts"
 import { ANNOTATIONS, type KubeObject, LABELS, type Stored } from "../apis/meta.ts"
@@ -79,6 +79,11 @@ function termsOfJob(job: StoredJob): string[] {
   return [JobTerm.status(statusOf(job)), ...tags.map(JobTerm.tag), ...ofLabels, ...ofCronJob]
 }
 
+/** Returns the time at which a job ended, microseconds from 1970. */
+function endOf({ status }: StoredJob): number | undefined {
+  return status?.completionTime === undefined ? undefined : microsecondsOf(status.completionTime)
+}
+
 /** Defines pages of a project's objects, newest first. */
 function newestOfProject<T extends Stored<KubeObject>>(termsOf: (object: T) => string[]): PageIndexDefinition<T> {
   return { scopeOf, sortKeyOf: creationKey, termsOf }
@@ -117,7 +122,7 @@ export const CACHE_OPTIONS: {
   jobs: {
     resource: JOBS,
     indexes: OBJECT_INDEXES,
-    pages: newestOfProject(termsOfJob),
+    pages: { ...newestOfProject(termsOfJob), numberOf: endOf },
     packing: ENDED_JOBS,
     transform: keepUpdateTime,
   },

@@ -46,7 +46,7 @@ export interface CollectionOptions<T extends Stored<KubeObject>> {
 }
 
 /** Filter of a page. */
-export interface PageFilter extends Pick<PageQuery, "from" | "before"> {
+export interface PageFilter extends Pick<PageQuery, "from" | "before" | "numbers"> {
   /** See `CACHE_OPTIONS`. */
   terms?: readonly string[]
   /** Start of metadata.name. */

@@ -14,12 +14,16 @@ const definition = {
   scopeOf: ({ metadata, order }: Item) => (order % 7 === 0 ? undefined : metadata.namespace),
   sortKeyOf: ({ order, metadata }: Item) => `${String(order).padStart(6, "0")} ${metadata.uid}`,
   termsOf: ({ terms }: Item) => terms,
+  numberOf: ({ order }: Item) => (order % 3 === 0 ? undefined : order % 100),
 }
 
 /** Finds a page by a scan of all items. The index must find the same. */
-function bruteForce(items: Iterable<Item>, { scope, terms, offset, limit, ...range }: PageQuery) {
+function bruteForce(items: Iterable<Item>, { scope, terms, offset, limit, numbers, ...range }: PageQuery) {
   const { from = "", before = "~", keyPrefix = "" } = range
-  const isWithin = (item: Item) => definition.sortKeyOf(item) >= from && definition.sortKeyOf(item) < before
+  const { from: least = 0, before: above = 100 } = numbers ?? {}
+  const hasNumber = (number = -1) => numbers === undefined || (number >= least && number < above)
+  const isWithin = (item: Item) =>
+    definition.sortKeyOf(item) >= from && definition.sortKeyOf(item) < before && hasNumber(definition.numberOf(item))
   const found = [...items]
     .filter((item) => definition.scopeOf(item) === scope && terms.every((term) => item.terms.includes(term)))
     .filter((item) => isWithin(item) && keyOf(item).startsWith(keyPrefix))
@@ -51,6 +55,13 @@ const query = fc.record({
   from: fc.option(fc.constantFrom("000000", "000300", "032000"), { nil: undefined }),
   before: fc.option(fc.constantFrom("000400", "040000", "999999"), { nil: undefined }),
   keyPrefix: fc.option(fc.constantFrom("a/", "a/i1", "a/i22", "b/i1"), { nil: undefined }),
+  numbers: fc.option(
+    fc.record({
+      from: fc.option(fc.constantFrom(0, 10, 50), { nil: undefined }),
+      before: fc.option(fc.constantFrom(20, 99), { nil: undefined }),
+    }),
+    { nil: undefined },
+  ),
   offset: fc.oneof(fc.nat(60), fc.nat(3000), fc.constant(Number.MAX_SAFE_INTEGER)),
   limit: fc.integer({ min: 1, max: 200 }),
 })

@@ -10,6 +10,14 @@ export interface PageIndexDefinition<T extends ApiObject> {
   sortKeyOf(object: T): string
   /** Returns the terms of an object, by which pages can be filtered. It is called again when the object is removed. */
   termsOf(object: T): Iterable<string>
+  /** Returns a number by whose range pages can be filtered, for example a time. Default: no object has one. */
+  numberOf?(object: T): number | undefined
+}
+
+/** Numbers from the first, until before the second. */
+export interface NumberRange {
+  from?: number | undefined
+  before?: number | undefined
 }
 
 /** Filter and position of a page. */
@@ -23,6 +31,8 @@ export interface PageQuery {
   before?: string | undefined
   /** Only objects whose keys begin with this text. The cost of this filter grows with the number of objects. */
   keyPrefix?: string | undefined
+  /** Only objects with a number in this range. The cost of this filter grows with the number of objects. */
+  numbers?: NumberRange | undefined
   /** Number of objects before the page. */
   offset: number
   limit: number
@@ -54,7 +64,7 @@ export class PageIndex<T extends ApiObject> {
 
   /** Adds an object under a key. Its sort key must not be in the index yet. */
   add(key: string, object: T): void {
-    const { scopeOf, sortKeyOf, termsOf } = this.#definition
+    const { scopeOf, sortKeyOf, termsOf, numberOf } = this.#definition
     const scope = scopeOf(object)
     if (scope === undefined) return
     let blocks = this.#scopes.get(scope)
@@ -62,7 +72,7 @@ export class PageIndex<T extends ApiObject> {
       blocks = new Blocks()
       this.#scopes.set(scope, blocks)
     }
-    blocks.add({ sortKey: sortKeyOf(object), key }, termsOf(object))
+    blocks.add({ sortKey: sortKeyOf(object), key, number: numberOf?.(object) }, termsOf(object))
   }
 
   /**
@@ -96,6 +106,7 @@ type BlockQuery = Omit<PageQuery, "scope">
 interface Entry {
   sortKey: string
   key: string
+  number: number | undefined
 }
 
 /** Entries of one scope, in blocks. Blocks and their entries are in ascending order. */
@@ -232,15 +243,18 @@ class Block {
   }
 
   /** Returns the slots of the entries that match; undefined: none. */
-  matching({ terms, from = "", before = AFTER_ALL, keyPrefix = "" }: BlockQuery): Bits | "all" | undefined {
+  matching(query: BlockQuery): Bits | "all" | undefined {
+    const { terms, from = "", before = AFTER_ALL, keyPrefix = "", numbers } = query
     const first = this.#entries[0]?.sortKey ?? ""
     if (this.lastKey < from || first >= before) return undefined
     const found = this.#withAll(terms)
-    if (found === undefined || (first >= from && this.lastKey < before && keyPrefix === "")) return found
+    const isWhole = first >= from && this.lastKey < before && keyPrefix === "" && numbers === undefined
+    if (found === undefined || isWhole) return found
     const narrowed = new Uint32Array(WORDS)
-    for (const [at, { sortKey, key }] of this.#entries.entries()) {
+    for (const [at, { sortKey, key, number }] of this.#entries.entries()) {
       const slot = this.#slots[at] as number
       if (sortKey < from || sortKey >= before || !key.startsWith(keyPrefix)) continue
+      if (!isIn(numbers, number)) continue
       if (found === "all" || has(found, slot)) set(narrowed, slot)
     }
     return narrowed
@@ -292,6 +306,12 @@ class Block {
   #placeOf(sortKey: string): number {
     return firstIndex(this.size, (at) => (this.#entries[at] as Entry).sortKey >= sortKey)
   }
+}
+
+function isIn(range: NumberRange | undefined, number: number | undefined): boolean {
+  if (range === undefined) return true
+  const { from = -Infinity, before = Infinity } = range
+  return number !== undefined && number >= from && number < before
 }
 
 function has(bits: Bits, slot: number): boolean {

@@ -420,6 +420,29 @@ describe("GET /1/jobs", () => {
     expect(await names("?name_prefix=&created_after=&created_before=&cronjob=")).toEqual(await names())
   })
 
+  it("filters jobs by the time of their end, whenever they were created", async () => {
+    const ends = {
+      "ended-1": "2026-02-01T00:00:00Z",
+      "ended-2": "2026-02-01T12:00:00Z",
+      "ended-3": "2026-02-02T00:00:00Z",
+    }
+    for (const [name, completionTime] of Object.entries(ends)) {
+      await created(await call("/1/jobs", { body: { name, image: "i" } }))
+      await setStatus(fixture, name, { phase: name === "ended-2" ? "failed" : "succeeded", completionTime })
+    }
+    await created(await call("/1/jobs", { body: { name: "waits", image: "i" } }))
+    await eventually(async () => expect(await names("?status=queued")).toEqual(["waits"]))
+    expect(await names("?ended_after=2026-02-01T12:00:00Z")).toEqual(["ended-3", "ended-2"])
+    expect(await names("?ended_after=2026-02-01T12:00:00.0000001Z")).toEqual(["ended-3"])
+    expect(await names("?ended_before=2026-02-01T14:00:00%2B02:00")).toEqual(["ended-1"])
+    expect(await list("?ended_after=2026-02-01T00:00:00Z&ended_before=2026-02-02T00:00:00Z&limit=1")).toMatchObject({
+      total: 2,
+      jobs: [{ name: "ended-2" }],
+    })
+    expect(await names("?ended_after=2026-01-01T00:00:00Z&status=failed")).toEqual(["ended-2"])
+    expect(await names("?ended_after=&ended_before=")).toHaveLength(4)
+  })
+
   it("filters jobs by the cronjob that created them, by its id or name", async () => {
     const definition = { image: "i" }
     const body = { name: "nightly-", cron_spec: "0 3 * * *", job_definition: definition, is_active: false }
@@ -461,6 +484,7 @@ describe("GET /1/jobs", () => {
     "created_after=2026-01-31T12:00:00",
     "created_before=2026-02-30T12:00:00Z",
     "created_before=2026-01-31T12:00:00+02:00",
+    "ended_after=2026-01-31",
     "name_prefix=a&name_prefix=b",
     "page=2",
   ])("rejects a list of jobs with ?%s with 400, and never clamps a value", async (query) => {

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto"
-import { type CreationTimes, creationBound } from "../../apis/creation-times.ts"
+import { type CreationTimes, creationBound, microsecondsOf } from "../../apis/creation-times.ts"
 import { quoted } from "../../apis/field-error.ts"
 import type { JobPhase, StoredJob } from "../../apis/job.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
@@ -29,6 +29,10 @@ export interface JobFilter {
   createdAfter?: string | undefined
   /** The job was created earlier, RFC 3339. */
   createdBefore?: string | undefined
+  /** The job ended at this time or later, RFC 3339. */
+  endedAfter?: string | undefined
+  /** The job ended earlier, RFC 3339. */
+  endedBefore?: string | undefined
   /** Uid of the CronJob that created the job. */
   cronJob?: string | undefined
 }
@@ -58,7 +62,10 @@ export class Jobs {
 
   /** Returns a page of the jobs that match the filter, newest first, and their number. */
   list(filter: JobFilter, page: Page): { jobs: StoredJob[]; total: number } {
-    const { status, tags, labels, namePrefix, createdAfter, createdBefore, cronJob } = filter
+    const { status, tags, labels, namePrefix, createdAfter, createdBefore, endedAfter, endedBefore, cronJob } = filter
+    const [endFrom, endBefore] = [endedAfter, endedBefore].map((time) =>
+      time === undefined ? undefined : microsecondsOf(time),
+    )
     const { objects, total } = this.#collection.page(page, {
       terms: [
         ...(status === undefined ? [] : [JobTerm.status(status)]),
@@ -69,6 +76,7 @@ export class Jobs {
       namePrefix,
       from: createdAfter && creationBound(createdAfter),
       before: createdBefore && creationBound(createdBefore),
+      numbers: (endFrom ?? endBefore) === undefined ? undefined : { from: endFrom, before: endBefore },
     })
     return { jobs: objects, total }
   }

@@ -237,6 +237,8 @@ const OTHERS = [
       name_prefix: filter("Start of the name. Empty: any."),
       created_after: time("Jobs created at this time or later."),
       created_before: time("Jobs created before this time."),
+      ended_after: time("Jobs that ended at this time or later."),
+      ended_before: time("Jobs that ended before this time."),
       cronjob: filter("Id or name of the cronjob that created the jobs. Empty: any."),
       ...paging(),
     },
@@ -252,6 +254,8 @@ const OTHERS = [
         namePrefix: query.name_prefix,
         createdAfter: query.created_after,
         createdBefore: query.created_before,
+        endedAfter: query.ended_after,
+        endedBefore: query.ended_before,
         cronJob: cronjob && (await cronJobIdOf(principal, cronjob)),
       }
       const { jobs, total } = jobsOf(principal).list(wanted, page)
