@@ -2452,6 +2452,14 @@ export interface components {
             key: string | null;
             /** @description Cost, USD. */
             cost_usd: number;
+            /** @description Cost of the day by cloud, USD. Only with by=day. */
+            by_cloud?: {
+                [key: string]: number;
+            };
+            /** @description Cost of the day by purchase option, USD. Only with by=day. */
+            by_provisioning?: {
+                [key: string]: number;
+            };
         };
         /** @description Caps of a level, and the spending under them. */
         Budget: {

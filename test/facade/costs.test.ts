@@ -73,6 +73,15 @@ describe("GET /costs", () => {
     if (by === "label:team") expect(rows[0]).toEqual({ key: "vision", cost_usd: 3 })
   })
 
+  it("has the parts of a day by cloud and purchase option", async () => {
+    const { rows } = await report("?by=day")
+    const [first] = rows
+    expect(first).toMatchObject({ key: `${month}-01`, by_cloud: { aws: 3 }, by_provisioning: { spot: 3 } })
+    for (const { cost_usd, by_cloud = {} } of rows)
+      expect(Object.values(by_cloud).reduce((total, usd) => total + usd, 0)).toBeCloseTo(cost_usd, 5)
+    expect((await report("?by=cloud")).rows[0]).not.toHaveProperty("by_cloud")
+  })
+
   it.each([
     ["?by=color", /must be one of day, cloud/],
     ["?from=2026-02-30", /must be a day/],

@@ -11,6 +11,7 @@ import {
   groupedBy,
   groupedByMonths,
   isOfMonths,
+  partsOfDays,
   totalOf,
   withRest,
 } from "./costs.ts"
@@ -63,6 +64,14 @@ describe("costs of a period", () => {
       ["2026-05-03", 2.75],
     ])
     expect(Object.fromEntries(groupedBy(cells, "cloud"))).toEqual({ aws: 4.5, gcp: 2.2 })
+  })
+
+  test("of a day add up by cloud and by purchase option", () => {
+    const days = partsOfDays(cellsOf(SOURCES, MAY, NOW))
+    expect([...days]).toEqual([
+      ["2026-05-01", { byCloud: { aws: 1.75, gcp: 2.2 }, byProvisioning: { spot: 1.75, onDemand: 2.2 } }],
+      ["2026-05-03", { byCloud: { aws: 2.75 }, byProvisioning: { spot: 2.75 } }],
+    ])
   })
 
   test("count a VM once", () => {

@@ -108,6 +108,22 @@ export function groupedBy(cells: readonly Cell[], property: "day" | "cloud" | "p
   return sums
 }
 
+/** Parts of the cost of one day, USD. */
+export interface DayParts {
+  byCloud: Record<string, number>
+  byProvisioning: Record<string, number>
+}
+
+/** Returns the parts of each day. */
+export function partsOfDays(cells: readonly Cell[]): Map<string, DayParts> {
+  return new Map(
+    [...Map.groupBy(cells, ({ day }) => day)].map(([day, of]) => {
+      const byCloud = Object.fromEntries(groupedBy(of, "cloud"))
+      return [day, { byCloud, byProvisioning: Object.fromEntries(groupedBy(of, "provisioning")) }]
+    }),
+  )
+}
+
 /** Parts of a month that Statements keep apart besides days. */
 export interface Selection {
   recorded: (statement: StoredStatement) => readonly (readonly [value: string, usd: number])[]

@@ -19,6 +19,7 @@ import {
   groupedByMonths,
   isOfMonths,
   type Period,
+  partsOfDays,
   totalOf,
   withRest,
 } from "./costs.ts"
@@ -167,7 +168,11 @@ function reportOf(
       [...groupedByMonths(sources, period, BY_CRON_JOB, now)].map(([uid, usd]) => [names.get(uid ?? "") ?? uid, usd]),
     )
   }
-  const rows = [...withRest(largest(groupOf()), totalUsd)].map(([key, cost_usd]) => ({ key, cost_usd }))
+  const days = group.by === "day" ? partsOfDays(cells) : undefined
+  const rows = [...withRest(largest(groupOf()), totalUsd)].map(([key, cost_usd]) => {
+    const parts = days?.get(key ?? "")
+    return { key, cost_usd, ...(parts && { by_cloud: parts.byCloud, by_provisioning: parts.byProvisioning }) }
+  })
   return {
     ...period,
     by: group.by === "label" ? `label:${group.key}` : group.by,

@@ -42,10 +42,19 @@ export function budgetRecordOf(level: CappedLevel): BudgetRecord {
   }
 }
 
+const amounts = (description: string) =>
+  Type.Unsafe<Record<string, number>>({
+    type: "object",
+    additionalProperties: { type: "number" },
+    description: `${description}, USD. Only with by=day.`,
+  })
+
 const CostRowSchema = Type.Object(
   {
     key: nullable<string>("string", "Day, cloud, purchase option, job, cronjob or value of the label. Null: the rest."),
     cost_usd: usd("Cost"),
+    by_cloud: Type.Optional(amounts("Cost of the day by cloud")),
+    by_provisioning: Type.Optional(amounts("Cost of the day by purchase option")),
   },
   { [COMPONENT]: "CostRow" },
 )
