@@ -1,8 +1,8 @@
 import { type Command, Option } from "commander"
+import { membersOf, organizationsOf, projectsOf } from "../../client/accounts.ts"
 import { fetched, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure } from "../exit.ts"
-import { projectsOf } from "./login.ts"
 
 const MEMBER_ROLES = ["owner", "admin", "member"] as const
 type MemberRole = (typeof MEMBER_ROLES)[number]
@@ -19,7 +19,7 @@ function addOrganizations(commands: Commands, group: Command): void {
     summary: "List your organizations.",
     examples: [["berth org ls", "with your role in each"]],
     run: async (call) => {
-      const { organizations } = await fetched(call.accounts().api.GET("/organizations"))
+      const organizations = await organizationsOf(call.accounts())
       await call.print(
         organizations,
         [
@@ -54,8 +54,7 @@ function addMembers(commands: Commands, group: Command): void {
     summary: "List the members of an organization.",
     examples: [["berth org members acme-9f3c01ab7e", "with their user ids"]],
     run: async (call) => {
-      const path = { params: { path: { org_id: call.args[0] ?? "" } } }
-      const { members } = await fetched(call.accounts().api.GET("/organizations/{org_id}/members", path))
+      const members = await membersOf(call.accounts(), call.args[0] ?? "")
       await call.print(
         members,
         [
@@ -137,7 +136,7 @@ function addProjects(commands: Commands, group: Command): void {
 }
 
 async function onlyOrganization(call: Call<unknown>): Promise<string> {
-  const { organizations } = await fetched(call.accounts().api.GET("/organizations"))
+  const organizations = await organizationsOf(call.accounts())
   const [only] = organizations
   if (only === undefined) throw new Failure(EXIT.notFound, "You have no organization: berth org create NAME")
   if (organizations.length > 1)

@@ -1,10 +1,10 @@
 import { type Command, Option } from "commander"
+import { projectsOf } from "../../client/accounts.ts"
 import { fetched, type Schemas } from "../../client/client.ts"
+import { costReport } from "../../client/costs.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { usdText } from "../table.ts"
-import { reportOf } from "./cost.ts"
-import { projectsOf } from "./login.ts"
 
 type Budget = Schemas["Budget"]
 type Caps = NonNullable<Schemas["ProjectRecord"]["caps"]>
@@ -28,7 +28,7 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
     summary: "Show the caps that the project's jobs are under, and what is spent.",
     examples: [["berth budget show", "of the project, its organization and the installation"]],
     run: async (call) => {
-      const { budgets } = await reportOf(call)
+      const { budgets } = await costReport(call.client())
       if (budgets.length === 0 && !call.isForProgram) call.terminal.progress("The project is under no caps.")
       await call.print(budgets, COLUMNS, ({ level }) => level)
       return 0

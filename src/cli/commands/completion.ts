@@ -1,9 +1,9 @@
 import type { Command, Option } from "commander"
+import { projectsOf } from "../../client/accounts.ts"
 import { fetched } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
 import { CONNECTION_TYPES } from "./connection.ts"
-import { projectsOf } from "./login.ts"
 
 /** Scripts that ask `berth __complete`. Without an answer they complete files, as after --file. */
 const SCRIPTS: Record<string, string> = {

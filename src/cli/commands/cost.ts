@@ -1,10 +1,9 @@
 import { type Command, Option } from "commander"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { type CostReport, costReport, csvOf, daysOfMonth, focusReport } from "../../client/costs.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
 import { usdText } from "../table.ts"
 
-type CostReport = Schemas["CostReport"]
 type CostRow = CostReport["rows"][number]
 
 interface CostFlags {
@@ -42,27 +41,14 @@ export function addCostCommand(commands: Commands, program: Command): void {
     run: async (call) => {
       const { by, csv, focus } = call.options
       const query = { ...periodOf(call.options), by }
-      if (focus === true) return printFocus(call, query)
-      const report = await reportOf(call, query)
-      if (call.isForProgram) await call.printValue(report)
+      const report = focus === true ? undefined : await costReport(call.client(), query)
+      if (report === undefined) await call.terminal.write(await focusReport(call.client(), query))
+      else if (call.isForProgram) await call.printValue(report)
       else if (csv === true) await call.terminal.write(csvOf(report))
       else await printReport(call, report)
       return 0
     },
   })
-}
-
-/** Returns the costs of the project, and the budgets that it is under. */
-export async function reportOf(call: Call<unknown>, query: { from?: string; to?: string; by?: string } = {}) {
-  // The other type of the response is that of format=focus.
-  return (await fetched(call.client().api.GET("/costs", { params: { query } }))) as CostReport
-}
-
-async function printFocus(call: Call<CostFlags>, query: { by: string; from?: string; to?: string }): Promise<number> {
-  const params = { query: { ...query, format: "focus" as const } }
-  const { data } = await call.client().api.GET("/costs", { params, parseAs: "text" })
-  await call.terminal.write(String(data))
-  return 0
 }
 
 async function printReport(call: Call<CostFlags>, report: CostReport): Promise<void> {
@@ -78,22 +64,10 @@ async function printReport(call: Call<CostFlags>, report: CostReport): Promise<v
 /** Key of a row for costs that have none. */
 const REST = "(other)"
 
-function csvOf({ by, rows }: CostReport): string {
-  const lines = rows.map(({ key, cost_usd }) => `${csvField(key ?? "")},${cost_usd}`)
-  return [`${csvField(by)},cost_usd`, ...lines].map((line) => `${line}\n`).join("")
-}
-
-/** Returns a field of RFC 4180. Spreadsheets evaluate a text that begins like a formula, so it gets a quote. */
-function csvField(value: string): string {
-  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
-}
-
 /** Returns the days of a month, or those that were given. @throws Failure for no month */
 function periodOf({ month, from, to }: CostFlags): { from?: string; to?: string } {
   if (month === undefined) return { ...(from !== undefined && { from }), ...(to !== undefined && { to }) }
-  const [, year, number] = /^(\d{4})-(0[1-9]|1[0-2])$/.exec(month) ?? []
-  if (year === undefined) throw usageError(`--month ${month} is no month, such as 2026-10.`)
-  const next = new Date(Date.UTC(Number(year), Number(number), 1))
-  return { from: `${month}-01`, to: next.toISOString().slice(0, 10) }
+  const days = daysOfMonth(month)
+  if (days === undefined) throw usageError(`--month ${month} is no month, such as 2026-10.`)
+  return days
 }

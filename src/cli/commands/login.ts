@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process"
 import { type Command, Option } from "commander"
+import { projectsOf } from "../../client/accounts.ts"
 import { BerthClient, fetched, type Schemas } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import type { Call, Commands } from "../command.ts"
@@ -170,17 +171,4 @@ async function withProject(
 function clientFor({ signal, version }: Call<unknown>, baseUrl: string, { key, signIn }: Context): BerthClient {
   const credential = async () => (key !== undefined ? { key } : signIn && { token: signIn.accessToken })
   return new BerthClient({ baseUrl, credential, signal, userAgent: `berth-cli/${version}` })
-}
-
-/** Returns the projects of all organizations of a person. */
-export async function projectsOf(client: BerthClient): Promise<Schemas["ProjectRecord"][]> {
-  const projects: Schemas["ProjectRecord"][] = []
-  const { organizations } = await fetched(client.api.GET("/organizations"))
-  for (const { id } of organizations) {
-    const { projects: some } = await fetched(
-      client.api.GET("/organizations/{org_id}/projects", { params: { path: { org_id: id } } }),
-    )
-    projects.push(...some)
-  }
-  return projects
 }
