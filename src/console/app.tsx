@@ -3,11 +3,13 @@ import type { ComponentChildren } from "preact"
 import { useEffect } from "preact/hooks"
 import { Route, Router, useLocation } from "preact-iso/router"
 import { ConnectionsPage } from "./pages/connections.tsx"
+import { CostsPage } from "./pages/costs.tsx"
 import { CronJobPage } from "./pages/cronjob.tsx"
 import { CronJobsPage } from "./pages/cronjobs.tsx"
 import { JobPage } from "./pages/job.tsx"
 import { JobsPage } from "./pages/jobs.tsx"
 import { KeysPage } from "./pages/keys.tsx"
+import { MembersPage } from "./pages/members.tsx"
 import { NewJobPage } from "./pages/new-job.tsx"
 import { OffersPage } from "./pages/offers.tsx"
 import { OverviewPage } from "./pages/overview.tsx"
@@ -79,9 +81,11 @@ function Project({ name }: { name: string }) {
           <Route path="/console/projects/:project/new" component={NewJobPage} />
           <Route path="/console/projects/:project/cronjobs" component={CronJobsPage} />
           <Route path="/console/projects/:project/cronjobs/:cronjob" component={CronJobPage} />
+          <Route path="/console/projects/:project/costs" component={CostsPage} />
           <Route path="/console/projects/:project/offers" component={OffersPage} />
           <Route path="/console/projects/:project/connections" component={ConnectionsPage} />
           <Route path="/console/projects/:project/keys" component={KeysPage} />
+          <Route path="/console/projects/:project/members" component={MembersPage} />
           <Route default component={NotFound} />
         </Router>
       ) : (
@@ -106,9 +110,11 @@ const PAGES: readonly [path: string, title: string][] = [
   ["", "Overview"],
   ["/jobs", "Jobs"],
   ["/cronjobs", "Cronjobs"],
+  ["/costs", "Costs"],
   ["/offers", "Offers"],
   ["/connections", "Connections"],
   ["/keys", "Keys"],
+  ["/members", "Members"],
 ]
 
 /** Header, navigation and the place of a page. */
@@ -187,6 +193,7 @@ function Settings() {
             <br />
             <span class="minor">
               {who.kind === "key" ? "API key" : "person"}, {who.role}, Berth {who.version}
+              {who.kind === "person" && <span class="below">User ID: {who.id}</span>}
             </span>
           </p>
         )}

@@ -73,3 +73,19 @@ export function bytes(size: number): string {
   const shown = (size / 1024 ** power).toLocaleString(undefined, { maximumFractionDigits: power === 0 ? 0 : 1 })
   return `${shown} ${units[power]}`
 }
+
+/** Returns a day or month (UTC) such as `2026-11-24` in the reader's locale. */
+export function dateText(date: string): string {
+  const isMonth = date.length <= 7
+  return new Date(date).toLocaleDateString(undefined, {
+    timeZone: "UTC",
+    month: isMonth ? "long" : "short",
+    ...(isMonth ? { year: "numeric" } : { day: "numeric" }),
+  })
+}
+
+/** Returns a part of a whole, such as `42 %`. */
+export function percent(part: number, whole: number): string {
+  const share = whole === 0 ? 0 : part / whole
+  return share.toLocaleString(undefined, { style: "percent", maximumFractionDigits: share < 0.01 && share > 0 ? 1 : 0 })
+}

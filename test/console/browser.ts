@@ -86,14 +86,22 @@ export interface ConsoleSite {
   readonly replica: Replica
   readonly network: Pick<Network, "cut" | "restore">
   readonly origin: string
-  /** Opens a page of the fixture's project, not signed in. */
-  open(path: string, options?: Parameters<Browser["newPage"]>[0]): Promise<Visit>
-  /** Opens a page and signs in with a key of the fixture. */
-  signedIn(path: string, options?: Parameters<Browser["newPage"]>[0]): Promise<Visit>
+  /** Opens a page of the project, not signed in. */
+  open(path: string, options?: VisitOptions): Promise<Visit>
+  /** Opens a page and signs in with the project's key of an admin. */
+  signedIn(path: string, options?: VisitOptions): Promise<Visit>
+  /** Opens a page and signs in at the issuer of the replica's settings, as the person with this name there. */
+  signedInAs(person: string, path: string, options?: VisitOptions): Promise<Visit>
 }
 
-/** Starts façade and browser before a suite, and ends them after it. */
-export function consoleSite(fixture: Fixture, options: ReplicaOptions = {}): ConsoleSite {
+type VisitOptions = Parameters<Browser["newPage"]>[0] & {
+  /** Project with its keys; default: that of the site. */
+  of?: Fixture
+}
+
+/** Starts façade and browser before a suite, and ends them after it. @param optionsOf is called before the start */
+export function consoleSite(fixture: Fixture, optionsOf: () => ReplicaOptions = () => ({})): ConsoleSite {
+  let issuer: string | undefined
   let replica: Replica
   let browser: Browser
   let folder: string
@@ -102,6 +110,8 @@ export function consoleSite(fixture: Fixture, options: ReplicaOptions = {}): Con
     folder = await mkdtemp(join(tmpdir(), "berth-console-"))
     await buildConsole(folder)
     const clouds = ["aws", "gcp", "azure"].map((cloud) => ({ cloud }))
+    const options = optionsOf()
+    issuer = options.settings?.signIn?.issuer
     const market = { offers: shippedOffers(), launchAccounts: { of: () => clouds } }
     replica = await startReplica({ market, ...options, consoleFolder: folder })
     await network.listen()
@@ -113,18 +123,20 @@ export function consoleSite(fixture: Fixture, options: ReplicaOptions = {}): Con
     await replica?.close()
     await rm(folder, { recursive: true, force: true })
   })
-  const open: ConsoleSite["open"] = async (path, pageOptions = {}) => {
+  const open: ConsoleSite["open"] = async (path, { of = fixture, ...pageOptions } = {}) => {
     const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, locale: "en-GB", ...pageOptions })
     const faults: string[] = []
     page.on("console", (message) => {
-      if (["error", "warning"].includes(message.type())) faults.push(message.text())
+      const isOfIssuer = issuer !== undefined && message.location().url.startsWith(`${issuer}/`)
+      if (["error", "warning"].includes(message.type()) && !isOfIssuer) faults.push(message.text())
     })
     page.on("pageerror", (error) => faults.push(error.message))
     page.on("request", (request) => {
       const url = request.url()
-      if (!url.startsWith(`${site.origin}/`) && !/^(data|blob):/.test(url)) faults.push(url)
+      const hosts = [site.origin, ...(issuer === undefined ? [] : [issuer])]
+      if (!hosts.some((host) => url.startsWith(`${host}/`)) && !/^(data|blob):/.test(url)) faults.push(url)
     })
-    await page.goto(`${site.origin}/console/projects/${fixture.project}${path}`)
+    await page.goto(`${site.origin}/console/projects/${of.project}${path}`)
     return { page, faults }
   }
   const site: ConsoleSite = {
@@ -137,8 +149,17 @@ export function consoleSite(fixture: Fixture, options: ReplicaOptions = {}): Con
     },
     open,
     signedIn: async (path, pageOptions) => {
+      const { keys } = pageOptions?.of ?? fixture
       const visit = await open(path, pageOptions)
-      await visit.page.getByLabel("API key", { exact: true }).fill(fixture.keys.admin)
+      await visit.page.getByLabel("API key", { exact: true }).fill(keys.admin)
+      await visit.page.getByRole("form").getByRole("button", { name: "Sign in" }).click()
+      await visit.page.getByText("Live", { exact: true }).waitFor()
+      return visit
+    },
+    signedInAs: async (person, path, pageOptions) => {
+      const visit = await open(path, pageOptions)
+      await visit.page.getByRole("region", { name: "Sign in as a person" }).getByRole("button").click()
+      await visit.page.getByLabel("Name").fill(person)
       await visit.page.getByRole("button", { name: "Sign in" }).click()
       await visit.page.getByText("Live", { exact: true }).waitFor()
       return visit

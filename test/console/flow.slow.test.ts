@@ -1,6 +1,7 @@
 import type { Page } from "playwright-core"
 import { expect } from "vitest"
-import { JOBS } from "../../src/facade/caches.ts"
+import { CONNECTIONS, JOBS } from "../../src/facade/caches.ts"
+import { ifFound } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { caller, created, makeKey, setStatus, testFixture } from "../facade/harness.ts"
 import { browserNeeded, consoleSite } from "./browser.ts"
@@ -199,6 +200,51 @@ browserNeeded.describe("the console", () => {
     await page.getByRole("button", { name: "Revoke the key" }).click()
     await eventually(async () => expect((await call("/1/whoami", { key: value?.trim() })).status).toBe(401))
     expect(faults).toEqual([expect.stringMatching(/status of 400/)])
+  })
+
+  browserNeeded.it("adds a connection, shows no secret of it, and deletes it", async () => {
+    const { page, faults } = await site.signedIn("/connections")
+    await page.getByText("No cloud account is connected.").waitFor()
+    await page.getByRole("button", { name: "New connection" }).click()
+    const form = page.getByRole("form", { name: "New connection" })
+    await form.getByLabel("Name of the connection").fill("aws-lab")
+    await form.getByLabel("Access key id").fill("AKIAEXAMPLE")
+    await form.getByRole("button", { name: "Add the connection" }).click()
+    // The API says which field is missing, and the form stays.
+    await form.getByRole("alert").getByText("secret_access_key").waitFor()
+    await form.getByLabel("Secret access key").fill("very-secret-value")
+    await form.getByRole("button", { name: "Add the connection" }).click()
+    const panel = page.getByRole("article").filter({ has: page.getByRole("heading", { name: "aws-lab" }) })
+    await panel.getByText("AKIAEXAMPLE").waitFor()
+    expect(await page.content()).not.toContain("very-secret-value")
+    const stored = () => ifFound(fixture.client.get(CONNECTIONS, { namespace: fixture.namespace, name: "aws-lab" }))
+    expect(JSON.stringify(await stored())).not.toContain("very-secret-value")
+    expect((await stored())?.spec.type).toBe("aws")
+    await panel.getByRole("button", { name: "Delete aws-lab" }).click()
+    await page.getByRole("button", { name: "Delete the connection" }).click()
+    await page.getByText("No cloud account is connected.").waitFor()
+    await eventually(async () => expect(await stored()).toBeUndefined())
+    expect(faults).toEqual([expect.stringMatching(/status of 400/)])
+  })
+
+  browserNeeded.it("counts jobs that failed in the last 24 hours by their end", async () => {
+    const hoursAgo = (hours: number): string =>
+      new Date(Date.now() - hours * 3_600_000).toISOString().slice(0, 19) + "Z"
+    for (const [name, hours] of [
+      ["failed-now", 1],
+      ["failed-before", 25],
+    ] as const) {
+      await submit(name)
+      await setStatus(fixture, name, { phase: "failed", reason: "ContainerFailed", completionTime: hoursAgo(hours) })
+    }
+    const { page, faults } = await site.signedIn("")
+    await page.getByRole("heading", { name: "Failed in the last 24 hours" }).waitFor()
+    await page.getByRole("link", { name: /^Failed in 24 h\s*1$/ }).click()
+    await page.getByRole("link", { name: "failed-now" }).waitFor()
+    expect(await page.getByRole("link", { name: "failed-before" }).count()).toBe(0)
+    await page.getByRole("button", { name: /^Ended since/ }).click()
+    await page.getByRole("link", { name: "failed-before" }).waitFor()
+    expect(faults).toEqual([])
   })
 
   browserNeeded.it("ends the sign-in when its key is revoked, and keeps no credential", async () => {

@@ -2,27 +2,88 @@ import { readFile } from "node:fs/promises"
 import { createRequire } from "node:module"
 import type { Page } from "playwright-core"
 import { beforeAll, expect } from "vitest"
-import { caller, testFixture } from "../facade/harness.ts"
-import { browserNeeded, consoleSite } from "./browser.ts"
-import { fillProject, SHOWN_AFTER_MINUTES } from "./sample.ts"
+import { caller, type Fixture, testFixture } from "../facade/harness.ts"
+import { browserNeeded, consoleSite, type Visit } from "./browser.ts"
+import { people } from "./people.ts"
+import { fillProject, SHOWN_AFTER_MINUTES, spend } from "./sample.ts"
 
-/** Every page in both themes: no violation of axe-core, no report of the content security policy, no sideways scrolling. */
-const PAGES: readonly [name: string, path: string, shown: string][] = [
-  ["overview", "", "Why jobs wait"],
-  ["jobs", "/jobs", "fine-tune"],
-  ["job-log", "/jobs/fine-tune?tab=log", "gradient norm"],
-  ["job-story", "/jobs/fine-tune?tab=story", "Offers that the cloud refused"],
-  ["job-spec", "/jobs/fine-tune?tab=spec", "ghcr.io/acme/train:3.2"],
-  ["new-job", "/new?from=fine-tune", "Its price per hour"],
-  ["cronjobs", "/cronjobs", "nightly-train"],
-  ["cronjob", "/cronjobs/nightly-train", "Next ticks"],
-  ["offers", "/offers?gpu=L4", "g2-standard-4"],
-  ["connections", "/connections", "aws-prod"],
-  ["keys", "/keys", "yours"],
+/** Page, or state of a page. */
+interface Scene {
+  name: string
+  path: string
+  /** Text that the page has once it is complete. */
+  shown: string
+  /** Brings the page into the state. */
+  prepare?: (page: Page) => Promise<unknown>
+}
+
+const page = (name: string, path: string, shown: string): Scene => ({ name, path, shown })
+
+/** Every page, as a key of an admin sees it. */
+const PAGES: readonly Scene[] = [
+  page("overview", "", "Why jobs wait"),
+  page("jobs", "/jobs", "fine-tune"),
+  page("job-log", "/jobs/fine-tune?tab=log", "gradient norm"),
+  page("job-story", "/jobs/fine-tune?tab=story", "Offers that the cloud refused"),
+  page("job-spec", "/jobs/fine-tune?tab=spec", "ghcr.io/acme/train:3.2"),
+  page("new-job", "/new?from=fine-tune", "Its price per hour"),
+  page("cronjobs", "/cronjobs", "nightly-train"),
+  page("cronjob", "/cronjobs/nightly-train", "Next ticks"),
+  page("offers", "/offers?gpu=L4", "g2-standard-4"),
+  page("connections", "/connections", "aws-prod"),
+  page("keys", "/keys", "yours"),
+]
+/** Pages that people see in another form. */
+const PAGES_OF_PEOPLE: readonly Scene[] = [
+  page("costs", "/costs", "Change the project's caps"),
+  page("members", "/members", "you"),
+]
+
+const press = (name: string | RegExp) => (of: Page) => of.getByRole("button", { name }).first().click()
+
+const STATES: readonly Scene[] = [
+  { ...page("job-cancel", "/jobs/fine-tune?tab=log", "gradient norm"), prepare: press("Cancel") },
+  {
+    ...page("jobs-cancel", "/jobs?label=team%3Dspeech", "sweep-1"),
+    prepare: async (of) => {
+      await press("Cancel all that match")(of)
+      await of.getByText("Cancel 3 jobs?").waitFor()
+    },
+  },
+  { ...page("new-key", "/keys", "yours"), prepare: press("New key") },
+  { ...page("key-revoke", "/keys", "yours"), prepare: press(/^Revoke/) },
+  { ...page("new-connection", "/connections", "aws-prod"), prepare: press("New connection") },
+  { ...page("connection-delete", "/connections", "aws-prod"), prepare: press("Delete aws-prod") },
+  { ...page("menu", "/offers?gpu=L4", "g2-standard-4"), prepare: (of) => of.locator(".menu summary").click() },
+  page("costs-by-key", "/costs?by=label%3Ateam", "An API key can't change caps."),
+  page("members-by-key", "/members", "An API key belongs to a project"),
+  page("no-such-job", "/jobs/none", "none"),
+  page("no-such-page", "/nothing", "The console has no such page."),
+  {
+    ...page("offline", "/jobs", "Offline"),
+    prepare: (of) => of.getByRole("alert").first().waitFor(),
+  },
+]
+const STATES_OF_PEOPLE: readonly Scene[] = [
+  { ...page("caps", "/costs", "Change the project's caps"), prepare: press("Change the project's caps") },
+  { ...page("new-member", "/members", "you"), prepare: press("New member") },
+  { ...page("member-role", "/members", "you"), prepare: press(/^Change the role of .*cem/) },
+]
+/** Pages of a project without anything. */
+const EMPTY: readonly Scene[] = [
+  page("empty-overview", "", "Nothing ran here in the last 24 hours."),
+  page("empty-jobs", "/jobs", "This project has no jobs yet."),
+  page("empty-cronjobs", "/cronjobs", "This project has no cronjobs."),
+  page("empty-connections", "/connections", "No cloud account is connected."),
+  page("empty-costs", "/costs", "Nothing was spent"),
+  page("no-offer", "/offers?cpu=4000", "4000"),
 ]
 
 /** Folder for screenshots; undefined: none are made. `npm run screenshots` sets it. */
 const folder = process.env["BERTH_SCREENSHOTS"]
+/** Widths at which every state is kept, such as `360,3840`, to look at them. Default: the pages of the documentation. */
+const watched = process.env["BERTH_SCREENSHOT_WIDTHS"]?.split(",").map(Number)
+const WIDTHS = [3840, 1920, 1280, 400, 360]
 
 interface AxeResult {
   violations: { id: string; help: string; nodes: { html: string; failureSummary?: string }[] }[]
@@ -30,48 +91,109 @@ interface AxeResult {
 
 browserNeeded.describe("the pages of the console", () => {
   const fixture = testFixture("console-pages")
-  const site = consoleSite(fixture)
+  const empty = testFixture("console-empty")
+  const team = people(fixture)
+  const site = consoleSite(fixture, () => ({ ...team.replicaOptions(), caps: { maxMonthlyUsd: 5000 } }))
   let axe: string
 
   beforeAll(async () => {
     axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8")
     await fillProject({ fixture, replica: site.replica, call: caller(() => site.replica, fixture) })
+    await spend({ fixture })
+    await team.makeOrganization("Acme", { ada: "owner", bea: "admin", cem: "member" })
   })
 
   /** Shows another page of the console, so that the sign-in stays. */
-  async function go(page: Page, path: string): Promise<void> {
-    await page.evaluate(`history.pushState(null, "", "/console/projects/${fixture.project}${path}")`)
-    await page.evaluate(`dispatchEvent(new PopStateEvent("popstate"))`)
+  async function go(of: Page, project: string, path: string): Promise<void> {
+    await of.evaluate(`history.pushState(null, "", "/console/projects/${project}${path}")`)
+    await of.evaluate(`dispatchEvent(new PopStateEvent("popstate"))`)
   }
 
   /** Returns the violations that axe-core finds on the page as it is. */
-  async function violationsOn(page: Page): Promise<string[]> {
-    const { violations } = (await page.evaluate(`${axe}; axe.run({ resultTypes: ["violations"] })`)) as AxeResult
+  async function violationsOn(of: Page): Promise<string[]> {
+    const { violations } = (await of.evaluate(`${axe}; axe.run({ resultTypes: ["violations"] })`)) as AxeResult
     return violations.flatMap(({ id, nodes }) =>
       nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
     )
   }
 
-  const themes = ["light", "dark"] as const
-  browserNeeded.it.each(themes)("have no accessibility violation and fit their width: %s", async (colorScheme) => {
-    const { page, faults } = await site.signedIn("", { colorScheme })
-    await page.clock.setFixedTime(Date.now() + SHOWN_AFTER_MINUTES * 60_000)
-    for (const [name, path, shown] of PAGES) {
-      await page.setViewportSize({ width: 1280, height: 900 })
-      await go(page, path)
-      await page.getByText(shown).first().waitFor()
-      expect(await violationsOn(page), name).toEqual([])
-      for (const width of [1280, 400]) {
-        await page.setViewportSize({ width, height: 900 })
-        await page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        expect(await page.evaluate("document.documentElement.scrollWidth"), `${name} at ${width}`).toBe(width)
-        if (folder !== undefined && width === 1280)
-          await page.screenshot({ path: `${folder}/${name}-${width}-${colorScheme}.png` })
-      }
-      // Themes differ in colors only, so one of them shows what the narrow form does.
-      if (colorScheme === "light") expect(await violationsOn(page), `${name}, narrow`).toEqual([])
+  interface Look {
+    colorScheme: Theme
+    /** True for the pages of the documentation. */
+    isPage?: boolean
+  }
+
+  /** Expects no violation, and no sideways scrolling at any width. */
+  async function check(of: Page, name: string, { colorScheme, isPage = false }: Look): Promise<void> {
+    expect(await violationsOn(of), name).toEqual([])
+    const kept = watched ?? (isPage ? [1280] : [])
+    for (const width of WIDTHS) {
+      await of.setViewportSize({ width, height: 900 })
+      await of.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+      expect(await of.evaluate("document.documentElement.scrollWidth"), `${name} at ${width}`).toBe(width)
+      if (folder !== undefined && kept.includes(width))
+        await of.screenshot({ path: `${folder}/${name}-${width}-${colorScheme}.png`, fullPage: watched !== undefined })
     }
-    expect(faults).toEqual([])
-    await page.close()
+    // Themes differ in colors only, so one of them shows what the narrow form does.
+    if (colorScheme === "light") expect(await violationsOn(of), `${name}, narrow`).toEqual([])
+    await of.setViewportSize({ width: 1280, height: 900 })
+  }
+
+  async function checkAll({ page: of }: Visit, scenes: readonly Scene[], look: Look & { in?: Fixture }): Promise<void> {
+    await of.clock.setFixedTime(Date.now() + SHOWN_AFTER_MINUTES * 60_000)
+    for (const { name, path, shown, prepare } of scenes) {
+      // The states of the scene before end with its page.
+      await go(of, (look.in ?? fixture).project, "/jobs?name=none")
+      if (name === "offline") site.network.cut()
+      await go(of, (look.in ?? fixture).project, path)
+      await of.getByText(shown).first().waitFor()
+      await prepare?.(of)
+      await check(of, name, look)
+      if (name === "menu") await prepare?.(of)
+    }
+    site.network.restore()
+  }
+
+  const themes = ["light", "dark"] as const
+  type Theme = (typeof themes)[number]
+  browserNeeded.it.each(themes)("have no accessibility violation and fit their width: %s", async (colorScheme) => {
+    const visit = await site.signedIn("", { colorScheme })
+    await checkAll(visit, PAGES, { colorScheme, isPage: true })
+    const ofPerson = await site.signedInAs("ada", "", { colorScheme })
+    await checkAll(ofPerson, PAGES_OF_PEOPLE, { colorScheme, isPage: true })
+    expect([...visit.faults, ...ofPerson.faults]).toEqual([])
+    await Promise.all([visit.page.close(), ofPerson.page.close()])
+  })
+
+  browserNeeded.it.each(themes)("have none in dialogs, forms, errors and empty lists: %s", async (colorScheme) => {
+    const ofPerson = await site.signedInAs("ada", "", { colorScheme })
+    await checkAll(ofPerson, STATES_OF_PEOPLE, { colorScheme })
+    const ofEmpty = await site.signedIn("", { colorScheme, of: empty })
+    await checkAll(ofEmpty, EMPTY, { colorScheme, in: empty })
+    expect([...ofPerson.faults, ...ofEmpty.faults]).toEqual([])
+    const visit = await site.signedIn("", { colorScheme })
+    await checkAll(visit, STATES, { colorScheme })
+    await Promise.all([visit, ofPerson, ofEmpty].map((one) => one.page.close()))
+  })
+
+  browserNeeded.it.each(themes)("have none at the sign-in, and in its errors: %s", async (colorScheme) => {
+    const { page: of } = await site.open("/jobs", { colorScheme })
+    await of.getByLabel("API key", { exact: true }).waitFor()
+    await check(of, "sign-in", { colorScheme })
+    await of.getByLabel("API key", { exact: true }).fill("bk_wrong")
+    await of.getByRole("form").getByRole("button", { name: "Sign in" }).click()
+    await of.getByRole("alert").waitFor()
+    await check(of, "sign-in-wrong", { colorScheme })
+    await of.close()
+    const stranger = await site.open("/jobs", { colorScheme })
+    await stranger.page.getByRole("region", { name: "Sign in as a person" }).getByRole("button").click()
+    await stranger.page.getByLabel("Name").fill("stranger")
+    await stranger.page.getByRole("button", { name: "Sign in" }).click()
+    await stranger.page.getByRole("link", { name: "Choose another project" }).waitFor()
+    await check(stranger.page, "no-access", { colorScheme })
+    await stranger.page.getByRole("link", { name: "Choose another project" }).click()
+    await stranger.page.getByText("You are in no organization yet.").waitFor()
+    await check(stranger.page, "no-projects", { colorScheme })
+    await stranger.page.close()
   })
 })

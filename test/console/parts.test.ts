@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest"
 import { nextTick, scheduleError } from "../../src/apis/schedule.ts"
 import type { JobSubmission } from "../../src/client/client.ts"
 import { plain, segmentsOf } from "../../src/console/ansi.ts"
+import { keptMonths, roundedUp, stackOf } from "../../src/console/costs.ts"
 import { nextTicks } from "../../src/console/cron.ts"
 import { draftOf, jobOf, secondsOf, wordsOf } from "../../src/console/draft.ts"
 import { ago, bytes, duration, usd } from "../../src/console/format.ts"
@@ -240,5 +241,57 @@ describe("numbers", () => {
     expect(running.reduce((sum, value) => sum + value, 0)).toBe(24)
     expect(Math.max(...usdPerHour)).toBe(0.5)
     expect([running[23], running[24], running[47], running[48]]).toEqual([0, 1, 1, 0])
+  })
+})
+
+describe("costs", () => {
+  const row = (key: string, by_cloud: Record<string, number>) => {
+    const cost_usd = Object.values(by_cloud).reduce((sum, usd) => sum + usd, 0)
+    return { key, cost_usd, by_cloud }
+  }
+  const report = (rows: ReturnType<typeof row>[]) => {
+    const total_usd = rows.reduce((sum, { cost_usd }) => sum + cost_usd, 0)
+    return { from: "2026-02-27", to: "2026-03-02", by: "day", total_usd, rows, budgets: [] }
+  }
+
+  it("are stacked by day, the largest part first, with the days that cost nothing", () => {
+    const stack = stackOf(report([row("2026-02-27", { aws: 1 }), row("2026-03-01", { aws: 1, gcp: 5 })]), "by_cloud")
+    expect(stack).toEqual({
+      keys: ["gcp", "aws"],
+      days: [
+        { day: "2026-02-27", usd: 1, parts: [0, 1] },
+        { day: "2026-02-28", usd: 0, parts: [0, 0] },
+        { day: "2026-03-01", usd: 6, parts: [5, 1] },
+      ],
+      undatedUsd: 0,
+    })
+    expect(stackOf(report([row("2026-02-28", { aws: 1, gcp: 2 })]))).toMatchObject({ keys: ["total"] })
+  })
+
+  it("add up to the total, whatever the number of parts, with what has no day", () => {
+    const usd = fc.integer({ min: 0, max: 1000 })
+    const parts = fc.dictionary(fc.constantFrom("a", "b", "c", "d", "e", "f", "g", "other"), usd)
+    const rows = fc.uniqueArray(fc.tuple(fc.constantFrom("2026-02-27", "2026-02-28", "2026-03-01", "2026-02"), parts), {
+      selector: ([day]) => day,
+    })
+    fc.assert(
+      fc.property(rows, (given) => {
+        const whole = report(given.map(([day, by]) => row(day, by)))
+        const { keys, days, undatedUsd } = stackOf(whole, "by_cloud")
+        expect(keys.length).toBeLessThanOrEqual(5)
+        expect(new Set(keys).size).toBe(keys.length)
+        const stacked = days.flatMap((day) => day.parts).reduce((sum, part) => sum + part, 0)
+        expect(stacked + undatedUsd).toBeCloseTo(whole.total_usd, 6)
+      }),
+    )
+  })
+
+  it("are kept for 13 months", () => {
+    const months = keptMonths(Date.UTC(2026, 0, 31, 23))
+    expect([months[0], months[1], months[12], months.length]).toEqual(["2026-01", "2025-12", "2025-01", 13])
+  })
+
+  it("have an axis that ends at a round amount", () => {
+    expect([0, 0.0031, 0.1, 1, 1.2, 4.9, 61, 100].map(roundedUp)).toEqual([1, 0.005, 0.1, 1, 2, 5, 100, 100])
   })
 })

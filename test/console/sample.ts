@@ -1,8 +1,12 @@
 import type { JobStatus, Placement } from "../../src/apis/job.ts"
 import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
+import { roundUsd } from "../../src/apis/money.ts"
 import type { Offer } from "../../src/apis/offer.ts"
+import { monthOf, type StoredStatement, statementName } from "../../src/apis/statement.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
+import { STATEMENTS } from "../../src/controllers/statement/options.ts"
 import { JOBS } from "../../src/facade/caches.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { agentOf, launchOf } from "../controllers/builders.ts"
 import { type Caller, created, type Fixture, type Replica, SYSTEM_NAMESPACE, setStatus } from "../facade/harness.ts"
@@ -110,6 +114,39 @@ const TRAIN = {
   timeoutSeconds: 21_600,
   maxRetries: 1,
   env: { SEED: "7" },
+}
+
+const CLOUDS = [
+  { cloud: "gcp", provisioning: "onDemand", usd: 2.6 },
+  { cloud: "gcp", provisioning: "spot", usd: 1.1 },
+  { cloud: "aws", provisioning: "spot", usd: 1.9 },
+  { cloud: "azure", provisioning: "onDemand", usd: 0.7 },
+]
+
+/** Writes the Statement of this month, with costs of each day until today, and a cap of the project. */
+export async function spend({ fixture: { client, namespace, project } }: Pick<SampleProject, "fixture">) {
+  const month = monthOf(new Date())
+  const daily = Array.from({ length: new Date().getUTCDate() }, (_, index) => index + 1).flatMap((day) =>
+    CLOUDS.filter((_, at) => (day + at) % 5 !== 0).map(({ cloud, provisioning, usd }, at) => {
+      const machineUsd = roundUsd(usd * (1 + Math.sin(day * (at + 1)) / 2))
+      return { day, cloud, provisioning, vmSeconds: 7200, machineUsd, diskUsd: 0.08, addressUsd: 0.02 }
+    }),
+  )
+  const usdOf = (of: typeof daily): number => roundUsd(of.reduce((sum, one) => sum + one.machineUsd + 0.1, 0))
+  const byCloud = Object.fromEntries([...Map.groupBy(daily, ({ cloud }) => cloud)].map(([key, of]) => [key, usdOf(of)]))
+  const spentUsd = usdOf(daily)
+  const parts = [
+    { key: "team", value: "vision", usd: roundUsd(spentUsd * 0.55) },
+    { key: "team", value: "speech", usd: roundUsd(spentUsd * 0.3) },
+  ]
+  const metadata = { namespace: SYSTEM_NAMESPACE, name: statementName(namespace, month) }
+  const statement = { metadata, spec: { namespace, month } } as unknown as StoredStatement
+  const { spec, kind, apiVersion, metadata: stored } = await client.create(STATEMENTS, statement)
+  const status = { spentUsd, byCloud, daily, byLabel: parts }
+  await client.replaceStatus(STATEMENTS, { apiVersion, kind, metadata: stored, spec, status } as StoredStatement)
+  const caps = { maxMonthlyUsd: 250, maxVms: 10 }
+  await client.patch(PROJECTS, { name: project }, { merge: { spec: { caps } } })
+  return { spentUsd, byCloud }
 }
 
 /** Fills the project. */

@@ -14,7 +14,7 @@ const LOG_BYTES = 64 * 1024 * 1024
 /** The console with the largest sizes that it promises. */
 browserNeeded.describe("the console", () => {
   const fixture = testFixture("console-sizes")
-  const site = consoleSite(fixture, { settings: { projectLimits: { unfinishedJobs: JOB_COUNT + 10 } } })
+  const site = consoleSite(fixture, () => ({ settings: { projectLimits: { unfinishedJobs: JOB_COUNT + 10 } } }))
   const call = caller(() => site.replica, fixture)
 
   beforeAll(async () => {

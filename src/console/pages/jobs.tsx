@@ -1,4 +1,5 @@
 import { useSignal } from "@preact/signals"
+import type { ComponentChildren } from "preact"
 import { useLocation } from "preact-iso/router"
 import { fetched, type JobRecord, type Schemas } from "../../client/client.ts"
 import { isEnded } from "../../client/jobs.ts"
@@ -30,6 +31,8 @@ interface Filters {
   tag: string[]
   label: string[]
   cronjob: string
+  /** The jobs ended at this time or later, RFC 3339. */
+  ended_after: string
   offset: number
 }
 
@@ -42,6 +45,7 @@ function filtersIn(url: string): Filters {
     tag: query.getAll("tag"),
     label: query.getAll("label"),
     cronjob: query.get("cronjob") ?? "",
+    ended_after: query.get("ended_after") ?? "",
     offset: Math.max(0, Number(query.get("offset")) || 0),
   }
 }
@@ -129,7 +133,7 @@ function NoJobs({ isFiltered }: { isFiltered: boolean }) {
 }
 
 function FilterBar({ filters, change }: { filters: Filters; change: (next: Partial<Filters>) => void }) {
-  const { status, name, tag, label, cronjob } = filters
+  const { status, name, tag, label, cronjob, ended_after } = filters
   const listOf = (text: string): string[] => text.split(/[\s,]+/).filter((one) => one !== "")
   return (
     <form class="filters" role="search" aria-label="Filter jobs" onSubmit={(event) => event.preventDefault()}>
@@ -154,13 +158,23 @@ function FilterBar({ filters, change }: { filters: Filters; change: (next: Parti
           onChange={typed((value) => change({ label: listOf(value) }))}
         />
       </Field>
-      {cronjob !== "" && (
-        <button type="button" onClick={() => change({ cronjob: "" })}>
-          Cronjob {cronjob} <span aria-hidden="true">×</span>
-          <span class="hidden">: remove this filter</span>
-        </button>
+      {cronjob !== "" && <Removable remove={() => change({ cronjob: "" })}>Cronjob {cronjob}</Removable>}
+      {ended_after !== "" && (
+        <Removable remove={() => change({ ended_after: "" })}>
+          Ended since <Time at={ended_after} isRelative />
+        </Removable>
       )}
     </form>
+  )
+}
+
+/** Filter that a link has set, and that the reader can remove. */
+function Removable({ remove, children }: { remove: () => void; children: ComponentChildren }) {
+  return (
+    <button type="button" onClick={remove}>
+      {children} <span aria-hidden="true">×</span>
+      <span class="hidden">: remove this filter</span>
+    </button>
   )
 }
 
@@ -298,11 +312,13 @@ interface CancellingProps {
 /** Cancels the selected jobs, or all that the filters match. */
 function Cancelling({ filters, total, selected, done }: CancellingProps) {
   const asked = useSignal<JobCancellation | undefined>(undefined)
-  const { status, tag, label, name, cronjob } = filters
+  const { status, tag, label, name, cronjob, ended_after } = filters
   const isOpen = status === "queued" || status === "booting" || status === "running"
   // The API selects by status, tags and labels only.
   const isFilter =
-    (isOpen || tag.length > 0 || label.length > 0) && (isOpen || status === "") && name === "" && cronjob === ""
+    (isOpen || tag.length > 0 || label.length > 0) &&
+    (isOpen || status === "") &&
+    [name, cronjob, ended_after].every((other) => other === "")
   if (!may("developer") || (selected.size === 0 && !(isFilter && total > 0))) return null
   const ofFilters = (): JobCancellation => ({
     ...(isOpen && { status }),

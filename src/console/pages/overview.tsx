@@ -1,6 +1,8 @@
 import { fetched, type JobRecord } from "../../client/client.ts"
+import { type CostReport, costReport } from "../../client/costs.ts"
 import { count, usd } from "../format.ts"
 import { PageTitle, Time } from "../parts/basics.tsx"
+import { MonthMeter } from "../parts/budgets.tsx"
 import { History } from "../parts/history.tsx"
 import { Answer, Empty, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { at, client, may } from "../state.ts"
@@ -9,6 +11,8 @@ import { JobTable, jobsAddress } from "./jobs.tsx"
 const PAGE = 100
 /** Most jobs of one status that are read to sum them up. */
 const MOST = 500
+/** Jobs of a section. */
+const SHOWN = 5
 const DAY_MS = 86_400_000
 /** Shortest time between two reads, since each is several requests, milliseconds. */
 const RELOAD_MS = 5000
@@ -19,11 +23,7 @@ interface Listed {
 }
 
 /** Reads the first jobs of a list. */
-async function read(
-  query: { status?: JobRecord["status"]; created_after?: string },
-  most: number,
-  signal: AbortSignal,
-) {
+async function read(query: { status?: JobRecord["status"]; ended_after?: string }, most: number, signal: AbortSignal) {
   const jobs: JobRecord[] = []
   let total = 0
   do {
@@ -42,20 +42,26 @@ interface Overview {
   booting: Listed
   queued: Listed
   failed: Listed
-  /** Jobs of the last 24 hours. */
-  recent: Listed
+  /** Jobs that ended in the last 24 hours. */
+  ended: Listed
+  month: CostReport
 }
 
 async function readOverview(signal: AbortSignal): Promise<Overview> {
-  const created_after = new Date(Date.now() - DAY_MS).toISOString()
-  const [running, booting, queued, failed, recent] = await Promise.all([
+  const ended_after = dayAgo()
+  const [running, booting, queued, failed, ended, month] = await Promise.all([
     read({ status: "running" }, MOST, signal),
     read({ status: "booting" }, MOST, signal),
     read({ status: "queued" }, MOST, signal),
-    read({ status: "failed", created_after }, 5, signal),
-    read({ created_after }, MOST, signal),
+    read({ status: "failed", ended_after }, SHOWN, signal),
+    read({ ended_after }, MOST, signal),
+    costReport(client.value, {}, signal),
   ])
-  return { running, booting, queued, failed, recent }
+  return { running, booting, queued, failed, ended, month }
+}
+
+function dayAgo(): string {
+  return new Date(Date.now() - DAY_MS).toISOString()
 }
 
 /** Present state of the project. */
@@ -81,11 +87,11 @@ export function OverviewPage() {
 
 type Prices = Loaded<{ offers: { price_date: string | null }[] }>
 
-function Content({ running, booting, queued, failed, recent, prices }: Overview & { prices: Prices }) {
+function Content({ running, booting, queued, failed, ended, month, prices }: Overview & { prices: Prices }) {
   const paid = [...running.jobs, ...booting.jobs]
   const hourly = paid.reduce((sum, { hourly_price_usd }) => sum + (hourly_price_usd ?? 0), 0)
   const isPartial = running.total + booting.total > paid.length
-  if (recent.total === 0 && paid.length === 0 && queued.total === 0)
+  if (ended.total === 0 && paid.length === 0 && queued.total === 0 && month.total_usd === 0)
     return (
       <Empty title="Nothing ran here in the last 24 hours.">
         {may("developer") && <a href={at("/new")}>Submit a job</a>} <a href={at("/jobs")}>Earlier jobs</a>
@@ -98,16 +104,17 @@ function Content({ running, booting, queued, failed, recent, prices }: Overview 
         <Tile title="Booting" value={count(booting.total)} href={jobsAddress({ status: "booting" })} />
         <Tile title="Queued" value={count(queued.total)} href={jobsAddress({ status: "queued" })} />
         <Tile title={isPartial ? "Spend now, at least" : "Spend now"} value={`${usd(hourly)}/h`} />
-        <Tile title="Failed, of 24 h" value={count(failed.total)} href={jobsAddress({ status: "failed" })} />
+        <MonthTile month={month} />
+        <Tile title="Failed in 24 h" value={count(failed.total)} href={failedAddress()} />
         <PriceTile prices={prices} />
       </ul>
       <section class="panel">
         <h2>Last 24 hours</h2>
-        <History jobs={[...recent.jobs, ...paid]} isPartial={recent.total > recent.jobs.length || isPartial} />
+        <History jobs={[...ended.jobs, ...paid]} isPartial={ended.total > ended.jobs.length || isPartial} />
       </section>
       {queued.total > 0 && <Queue queued={queued} />}
-      {running.total > 0 && <Section title="Running" listed={running} status="running" />}
-      {failed.total > 0 && <Section title="Failed in the last 24 hours" listed={failed} status="failed" />}
+      {running.total > 0 && <Section title="Running" listed={running} address={jobsAddress({ status: "running" })} />}
+      {failed.total > 0 && <Section title="Failed in the last 24 hours" listed={failed} address={failedAddress()} />}
     </>
   )
 }
@@ -128,6 +135,21 @@ function Tile({ title, value, href }: { title: string; value: string; href?: str
           {content}
         </a>
       )}
+    </li>
+  )
+}
+
+/** Spending of the month, against the cap that leaves the least. */
+function MonthTile({ month: { total_usd, budgets } }: { month: CostReport }) {
+  const capped = budgets.filter(({ left_usd }) => left_usd !== null)
+  const [nearest] = capped.sort((a, b) => (a.left_usd ?? 0) - (b.left_usd ?? 0))
+  return (
+    <li>
+      <a class="tile" href={at("/costs")}>
+        <span class="tile-title">This month</span>
+        <span class="tile-value">{usd(total_usd)}</span>
+        {nearest !== undefined && <MonthMeter of={nearest} isShort />}
+      </a>
     </li>
   )
 }
@@ -168,16 +190,18 @@ function Queue({ queued: { jobs, total } }: { queued: Listed }) {
   )
 }
 
-const SHOWN = 5
+function failedAddress(): string {
+  return jobsAddress({ status: "failed", ended_after: dayAgo() })
+}
 
-function Section({ title, listed, status }: { title: string; listed: Listed; status: JobRecord["status"] }) {
+function Section({ title, listed, address }: { title: string; listed: Listed; address: string }) {
   return (
     <section>
       <h2>{title}</h2>
       <JobTable jobs={listed.jobs.slice(0, SHOWN)} />
       {listed.total > SHOWN && (
         <p>
-          <a href={jobsAddress({ status })}>All {count(listed.total)}</a>
+          <a href={address}>All {count(listed.total)}</a>
         </p>
       )}
     </section>

@@ -26,9 +26,19 @@ export function useAction(): Action {
   return { isBusy, fault, run }
 }
 
+/** Error of an action in words. */
+export function ActionFault({ of: { fault } }: { of: Action }) {
+  if (fault.value === undefined) return null
+  return (
+    <p class="fault" role="alert">
+      {fault.value}
+    </p>
+  )
+}
+
 /** Error of an action, and its buttons. */
 export function ActionEnd({
-  of: { isBusy, fault },
+  of,
   action,
   isDangerous = false,
   close,
@@ -40,16 +50,12 @@ export function ActionEnd({
 }) {
   return (
     <>
-      {fault.value !== undefined && (
-        <p class="fault" role="alert">
-          {fault.value}
-        </p>
-      )}
+      <ActionFault of={of} />
       <div class="actions">
         <button type="button" onClick={close}>
           Back
         </button>
-        <button type="submit" class={isDangerous ? "danger" : "primary"} disabled={isBusy.value}>
+        <button type="submit" class={isDangerous ? "danger" : "primary"} disabled={of.isBusy.value}>
           {action}
         </button>
       </div>

@@ -10,6 +10,7 @@ import { client } from "../state.ts"
 import { typed } from "./basics.tsx"
 import { Empty, Fault } from "./load.tsx"
 import { LogLine } from "./log-line.tsx"
+import { saveFile } from "./save.ts"
 
 type ReadState = "reading" | "cut" | "complete"
 
@@ -128,11 +129,7 @@ async function download(job: JobRecord, { buffer, state }: ReturnType<typeof use
   const pieces: Uint8Array<ArrayBuffer>[] = []
   if (state.value === "complete") pieces.push(buffer.content())
   else for await (const piece of logOf(client.value, job.id, { follow: false })) pieces.push(new Uint8Array(piece))
-  const link = document.createElement("a")
-  link.href = URL.createObjectURL(new Blob(pieces, { type: "text/plain" }))
-  link.download = `${job.name}.log`
-  link.click()
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000)
+  saveFile(`${job.name}.log`, pieces, "text/plain")
 }
 
 /** Lines that one step of a search reads. In between, the page answers the reader. */
