@@ -28,7 +28,7 @@ browserNeeded.describe("the connections in the console", () => {
   const fixture = testFixture("console-connections")
   const stop = new AbortController()
   let discoverer: Discoverer
-  const site = consoleSite(fixture, { discover: (sort, connections) => discoverer.discover(sort, connections) })
+  const site = consoleSite(fixture, () => ({ discover: (sort, connections) => discoverer.discover(sort, connections) }))
   const call = caller(() => site.replica, fixture)
 
   beforeAll(async () => {
