@@ -18,7 +18,7 @@ import { BASE } from "./state.ts"
 /** Sign-in of people at the issuer of the installation: an authorization code with PKCE. */
 
 /** Page to which the issuer sends the browser back. */
-export const RETURN_PATH = `${BASE}/signed-in`
+const RETURN_PATH = `${BASE}/signed-in`
 
 /** Sign-in that has begun. It outlives the visit at the issuer, and has no token. */
 interface Begun extends ConsoleClient {

@@ -107,13 +107,15 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
   })
 
   browserNeeded.it("signs in with one click where the issuer has forgotten the person", async () => {
-    const { page, address } = await open("/jobs?status=failed")
+    const { page, address, visits } = await open("/jobs?status=failed")
     await signIn(page).click()
     await giveName(page, "ada")
     await page.getByText("Live", { exact: true }).waitFor()
     await page.context().clearCookies()
+    visits.length = 0
     await page.reload()
-    await expect.poll(() => page.url()).toBe(address)
+    await expect.poll(() => visits).toEqual([expect.stringContaining("prompt=none")])
+    await page.waitForURL(address)
     await expect.poll(() => signIn(page).isEnabled()).toBe(true)
     expect(await page.getByRole("alert").count()).toBe(0)
     await signIn(page).click()

@@ -64,7 +64,9 @@ const SILENT = "sign-in-silent"
 function IssuerSignIn({ at: client }: { at: ConsoleClient }) {
   const { route, path, url } = useLocation()
   const error = useSignal<string | undefined>(undefined)
-  const isBusy = useSignal(false)
+  const isReturning = path === `${BASE}/signed-in`
+  const isSilent = sessionStorage.getItem(SILENT) !== null
+  const isBusy = useSignal(isReturning || isSilent)
   const run = (action: () => Promise<void>): void => {
     isBusy.value = true
     action().catch(async (fault: unknown) => {
@@ -73,9 +75,9 @@ function IssuerSignIn({ at: client }: { at: ConsoleClient }) {
       isBusy.value = false
     })
   }
-  const start = (isSilent: boolean) => async (): Promise<void> => {
-    const { begin, RETURN_PATH } = await import("../oidc.ts")
-    await begin(client, path === RETURN_PATH ? BASE : url, isSilent)
+  const start = (asksNothing: boolean) => async (): Promise<void> => {
+    const { begin } = await import("../oidc.ts")
+    await begin(client, isReturning ? BASE : url, asksNothing)
   }
   const end = async (): Promise<void> => {
     const { finish, needsQuestion, returnAddress } = await import("../oidc.ts")
@@ -98,8 +100,8 @@ function IssuerSignIn({ at: client }: { at: ConsoleClient }) {
     }
   }
   useEffect(() => {
-    if (path === `${BASE}/signed-in`) run(end)
-    else if (sessionStorage.getItem(SILENT) !== null) run(start(true))
+    if (isReturning) run(end)
+    else if (isSilent) run(start(true))
   }, [])
   return (
     <section class="panel" aria-label="Sign in as a person">
