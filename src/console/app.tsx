@@ -25,20 +25,17 @@ import {
   followChanges,
   me,
   project,
+  projectIn,
   signInTo,
   signOut,
   theme,
   zone,
 } from "./state.ts"
 
-/** Path of a project's pages. */
-const PROJECT_PATH = /^\/console\/projects\/([^/]+)/
-
 /** The console: the sign-in, or the pages of a project. */
 export function App() {
   const { path } = useLocation()
-  const [, encoded] = PROJECT_PATH.exec(path) ?? []
-  const named = encoded === undefined ? undefined : decodeURIComponent(encoded)
+  const named = projectIn(path)
   if (credential.value === undefined) return <SignInPage project={named} />
   if (named === undefined) return <Frame>{path === BASE ? <ProjectsPage /> : <NotFound />}</Frame>
   return <Project key={named} name={named} />

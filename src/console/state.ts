@@ -70,6 +70,12 @@ function projectPath(): string {
   return `/projects/${encodeURIComponent(project.value ?? "")}`
 }
 
+/** Returns the project that an address of the console names. */
+export function projectIn(path: string): string | undefined {
+  const [, encoded] = /^\/console\/projects\/([^/?#]+)/.exec(path) ?? []
+  return encoded === undefined ? undefined : decodeURIComponent(encoded)
+}
+
 /** Returns an address of the console in the present project. */
 export function at(path: string): string {
   return BASE + projectPath() + path
@@ -89,10 +95,16 @@ export async function signInTo(name: string, proof: Credential): Promise<void> {
   }
 }
 
-/** Returns false if the API rejects the token of a person. A host without a project answers 404 to a valid token. */
-export async function isAccepted(token: string): Promise<boolean> {
-  const { api } = new BerthClient({ baseUrl: `${location.origin}/1`, credential: async () => ({ token }) })
-  return api.GET("/whoami").then(
+/**
+ * Returns false if the API rejects the token of a person.
+ * @param path address that the person returns to: the host of a project answers its own operations only
+ */
+export async function isAccepted(token: string, path: string): Promise<boolean> {
+  const name = projectIn(path)
+  const root = name === undefined ? "" : `/projects/${encodeURIComponent(name)}`
+  const { api } = new BerthClient({ baseUrl: `${location.origin}${root}/1`, credential: async () => ({ token }) })
+  const asked: Promise<unknown> = name === undefined ? api.GET("/organizations") : api.GET("/whoami")
+  return asked.then(
     () => true,
     (error: unknown) => !isRejected(error),
   )

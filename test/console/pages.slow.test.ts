@@ -2,6 +2,8 @@ import { readFile } from "node:fs/promises"
 import { createRequire } from "node:module"
 import type { Page } from "playwright-core"
 import { beforeAll, expect } from "vitest"
+import type { Discoverer } from "../../src/facade/resources/schema.ts"
+import { bucket } from "../discovery/accounts.ts"
 import { caller, type Fixture, testFixture } from "../facade/harness.ts"
 import { browserNeeded, consoleSite, type Visit } from "./browser.ts"
 import { people } from "./people.ts"
@@ -53,6 +55,14 @@ const STATES: readonly Scene[] = [
   { ...page("new-key", "/keys", "yours"), prepare: press("New key") },
   { ...page("key-revoke", "/keys", "yours"), prepare: press(/^Revoke/) },
   { ...page("new-connection", "/connections", "aws-prod"), prepare: press("New connection") },
+  { ...page("connection-rotate", "/connections", "aws-prod"), prepare: press("Rotate aws-prod") },
+  {
+    ...page("connection-buckets", "/connections", "aws-prod"),
+    prepare: async (of) => {
+      await press("Buckets of aws-prod")(of)
+      await of.getByRole("cell", { name: "training-data" }).waitFor()
+    },
+  },
   { ...page("connection-delete", "/connections", "aws-prod"), prepare: press("Delete aws-prod") },
   { ...page("menu", "/offers?gpu=L4", "g2-standard-4"), prepare: (of) => of.locator(".menu summary").click() },
   page("costs-by-key", "/costs?by=label%3Ateam", "An API key can't change caps."),
@@ -93,7 +103,11 @@ browserNeeded.describe("the pages of the console", () => {
   const fixture = testFixture("console-pages")
   const empty = testFixture("console-empty")
   const team = people(fixture)
-  const site = consoleSite(fixture, () => ({ ...team.replicaOptions(), caps: { maxMonthlyUsd: 5000 } }))
+  const discover: Discoverer = async (_sort, connections) => {
+    const found = connections.map((connection) => ({ connection, resource: bucket("training-data") }))
+    return { found, failures: connections.map((connection) => ({ connection, reason: "Denied", message: "no more" })) }
+  }
+  const site = consoleSite(fixture, () => ({ ...team.replicaOptions(), discover, caps: { maxMonthlyUsd: 5000 } }))
   let axe: string
 
   beforeAll(async () => {

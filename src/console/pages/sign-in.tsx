@@ -86,7 +86,7 @@ function IssuerSignIn({ at: client }: { at: ConsoleClient }) {
     forgetPerson()
     try {
       const token = await finish()
-      if (!(await isAccepted(token)))
+      if (!(await isAccepted(token, returnTo)))
         throw new Error(`Berth rejects its token. The token must have the audience ${client.audience}.`)
       sessionStorage.setItem(SILENT, "true")
       signInNote.value = undefined
