@@ -52,7 +52,7 @@ browserNeeded.describe("the connections in the console", () => {
     page.on("response", (response) => void received.push(response.text().catch(() => "")))
     await page.getByRole("button", { name: "Buckets of main" }).click()
     await page.getByRole("cell", { name: "old-data" }).waitFor()
-    await page.getByText("Something lacks here: keys expire").waitFor()
+    await page.getByText("The list is incomplete: keys expire").waitFor()
     await page.getByRole("button", { name: "Rotate main" }).click()
     const form = page.getByRole("form", { name: "Rotate main" })
     const secret = form.getByLabel("New secret access key")

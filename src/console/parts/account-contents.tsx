@@ -78,7 +78,7 @@ function Items({ sort, items, lacking }: Contents & { sort: Sort }) {
     <>
       {lacking !== undefined && (
         <p class="note" role="status">
-          Something lacks here: {lacking}
+          The list is incomplete: {lacking}
         </p>
       )}
       {items.length > MOST_ROWS && (
@@ -86,9 +86,10 @@ function Items({ sort, items, lacking }: Contents & { sort: Sort }) {
           <input value={text.value} onInput={set} />
         </Field>
       )}
-      {items.length === 0 && lacking === undefined ? (
+      {items.length === 0 && lacking === undefined && (
         <Empty title="The account has none, or the credentials may not list them." />
-      ) : (
+      )}
+      {items.length > 0 && (
         <TableFrame label={sort}>
           <table>
             <thead>
