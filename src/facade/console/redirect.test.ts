@@ -3,7 +3,7 @@ import { redirectFault } from "./redirect.ts"
 
 const DOMAIN = { baseDomain: "Berth.test", hasProjectHosts: true }
 
-/** Asks from the page of the redirect address itself, unless told otherwise. */
+/** Asks from the page of the redirect address itself by default. */
 function fault(address: string, more: { host?: string; origin?: string; hasProjectHosts?: boolean } = {}) {
   const url = URL.parse(address)
   return redirectFault(address, {
