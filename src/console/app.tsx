@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals"
 import type { ComponentChildren } from "preact"
-import { useEffect } from "preact/hooks"
+import { useEffect, useRef } from "preact/hooks"
 import { Route, Router, useLocation } from "preact-iso/router"
 import { ConnectionsPage } from "./pages/connections.tsx"
 import { CostsPage } from "./pages/costs.tsx"
@@ -117,6 +117,10 @@ const PAGES: readonly [path: string, title: string][] = [
 /** Header, navigation and the place of a page. */
 function Frame({ isInProject = false, children }: { isInProject?: boolean; children: ComponentChildren }) {
   const { path } = useLocation()
+  const navigation = useRef<HTMLElement>(null)
+  useEffect(() => {
+    navigation.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" })
+  }, [path, isInProject])
   return (
     <>
       <a class="skip" href="#page" onClick={skip}>
@@ -127,7 +131,7 @@ function Frame({ isInProject = false, children }: { isInProject?: boolean; child
           Berth
         </a>
         {isInProject && (
-          <nav aria-label="Pages">
+          <nav aria-label="Pages" ref={navigation}>
             {PAGES.map(([suffix, title]) => {
               const isHere = suffix === "" ? path === at("") : path === at(suffix) || path.startsWith(`${at(suffix)}/`)
               return (

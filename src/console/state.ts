@@ -1,4 +1,4 @@
-import { computed, signal } from "@preact/signals"
+import { batch, computed, signal } from "@preact/signals"
 import { BerthClient, type ClientOptions, type Credential, fetched, type Schemas } from "../client/client.ts"
 import { delay } from "../client/delay.ts"
 import { ApiError } from "../client/errors.ts"
@@ -53,7 +53,7 @@ export function may(role: "developer" | "admin"): boolean {
   return own === "admin" || own === role
 }
 
-function clientAt(path: string, more: Pick<ClientOptions, "onRetry"> = {}): BerthClient {
+function clientAt(path: string, more: Partial<Pick<ClientOptions, "onRetry" | "credential">> = {}): BerthClient {
   return new BerthClient({ baseUrl: `${location.origin}${path}/1`, credential: async () => credential.value, ...more })
 }
 
@@ -67,7 +67,11 @@ export const project = signal<string>()
 export const client = computed(() => clientAt(projectPath()))
 
 function projectPath(): string {
-  return `/projects/${encodeURIComponent(project.value ?? "")}`
+  return pathOf(project.value ?? "")
+}
+
+function pathOf(name: string): string {
+  return `/projects/${encodeURIComponent(name)}`
 }
 
 /** Returns the project that an address of the console names. */
@@ -83,11 +87,16 @@ export function at(path: string): string {
 
 /** Asks the API who the caller is in a project. @throws ApiError */
 export async function signInTo(name: string, proof: Credential): Promise<void> {
-  credential.value = proof
   try {
-    project.value = name
-    me.value = await fetched(client.value.api.GET("/whoami"))
-    signInNote.value = undefined
+    // The page of the sign-in stays until the API accepts the credential, so that it can show an error.
+    const { api } = clientAt(pathOf(name), { credential: async () => proof })
+    const caller = await fetched(api.GET("/whoami"))
+    batch(() => {
+      credential.value = proof
+      project.value = name
+      me.value = caller
+      signInNote.value = undefined
+    })
   } catch (error) {
     me.value = undefined
     if ("key" in proof || isRejected(error)) credential.value = undefined

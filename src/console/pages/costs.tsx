@@ -95,7 +95,7 @@ export function CostsPage() {
 
 function ChoiceBar({ choice, change }: { choice: Choice; change: (next: Partial<Choice>) => void }) {
   return (
-    <form class="filters" aria-label="Costs to show" onSubmit={(event) => event.preventDefault()}>
+    <form class="filters few" aria-label="Costs to show" onSubmit={(event) => event.preventDefault()}>
       <Field label="Month (UTC)">
         <select value={choice.month} onChange={typed((month) => change({ month }))}>
           {keptMonths(now.peek()).map((month) => (

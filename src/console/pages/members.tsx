@@ -122,20 +122,20 @@ function MemberTable({ organization, members, change }: Membership & { change: (
           <tr>
             <th>Member of {organization.displayName}</th>
             <th>Role</th>
-            <th>Role in its projects</th>
+            <th class="extra">Role in its projects</th>
             {roles.length > 0 && <th>Actions</th>}
           </tr>
         </thead>
         <tbody>
           {members.map((member) => (
             <tr key={member.userId}>
-              <td>
+              <td class="wrapping">
                 {nameOf(member)}
                 {member.userId === me.value?.id && <span class="tag">you</span>}
                 {member.email !== null && <span class="minor below">{member.userId}</span>}
               </td>
               <td>{member.role}</td>
-              <td>{member.role === "member" ? "developer" : "admin"}</td>
+              <td class="extra">{member.role === "member" ? "developer" : "admin"}</td>
               {roles.length > 0 && (
                 <td>
                   {roles.includes(member.role) && (

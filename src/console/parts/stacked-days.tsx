@@ -8,6 +8,8 @@ const HEIGHT = 200
 const BAR = 0.78
 /** Days between two labels of the axis. */
 const LABELS = 7
+/** Last days without a label, which would not fit on a small screen. */
+const NO_LABELS = 4
 
 /** Chart of the costs of each day, in parts. Its numbers are also in a table of the page. */
 export function StackedDays({ keys, days }: Stack) {
@@ -51,7 +53,7 @@ export function StackedDays({ keys, days }: Stack) {
         </svg>
         <div class="axis-days">
           {days.map(({ day }, index) => (
-            <span key={day}>{index % LABELS === 0 && dateText(day)}</span>
+            <span key={day}>{index % LABELS === 0 && index < days.length - NO_LABELS && dateText(day)}</span>
           ))}
         </div>
       </div>
