@@ -124,7 +124,7 @@ browserNeeded.describe("the console", () => {
     await page.getByLabel("User ID").fill(team.userId("dan"))
     await page.getByRole("button", { name: "Add the member" }).click()
     await page.getByRole("button", { name: "Change the role of", exact: false }).nth(2).waitFor()
-    await page.getByRole("button", { name: new RegExp(`Change the role of .*dan$`) }).click()
+    await page.getByRole("button", { name: /Change the role of .*dan$/ }).click()
     await page.getByRole("dialog").getByRole("combobox").selectOption("admin")
     await page.getByRole("button", { name: "Set the role" }).click()
     await page.getByRole("row", { name: /#dan/ }).getByText("admin").first().waitFor()

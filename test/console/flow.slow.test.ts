@@ -1,5 +1,6 @@
 import type { Page } from "playwright-core"
 import { expect } from "vitest"
+import { timestamp } from "../../src/apis/clock.ts"
 import { CONNECTIONS, JOBS } from "../../src/facade/caches.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -228,8 +229,7 @@ browserNeeded.describe("the console", () => {
   })
 
   browserNeeded.it("counts jobs that failed in the last 24 hours by their end", async () => {
-    const hoursAgo = (hours: number): string =>
-      new Date(Date.now() - hours * 3_600_000).toISOString().slice(0, 19) + "Z"
+    const hoursAgo = (hours: number): string => timestamp(new Date(Date.now() - hours * 3_600_000))
     for (const [name, hours] of [
       ["failed-now", 1],
       ["failed-before", 25],
@@ -245,6 +245,12 @@ browserNeeded.describe("the console", () => {
     await page.getByRole("button", { name: /^Ended since/ }).click()
     await page.getByRole("link", { name: "failed-before" }).waitFor()
     expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("shows the present page in the menu of a small screen", async () => {
+    const { page } = await site.signedIn("/members", { viewport: { width: 360, height: 700 } })
+    const box = () => page.getByRole("navigation", { name: "Pages" }).getByText("Members").boundingBox()
+    await expect.poll(async () => (await box())?.x ?? 0).toBeLessThan(300)
   })
 
   browserNeeded.it("ends the sign-in when its key is revoked, and keeps no credential", async () => {

@@ -189,7 +189,9 @@ function Month({ choice, days, groups }: Costs & { choice: Choice }) {
           <strong class="tile-value">{usd(days.total_usd)}</strong>
         </header>
         <StackedDays {...stack} />
-        {part === undefined && <p class="minor">Berth keeps the days of clouds and of spot only, so these are sums.</p>}
+        {part === undefined && (
+          <p class="minor">Berth keeps days by cloud and by on demand or spot only, so each bar is a total.</p>
+        )}
         {stack.undatedUsd > 0 && (
           <p class="minor">{usd(stack.undatedUsd)} have no day: an earlier version of Berth counted them.</p>
         )}

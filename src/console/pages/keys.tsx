@@ -48,7 +48,7 @@ function Keys({ keys, revoke }: { keys: readonly Key[]; revoke: (key: Key) => vo
           <tr>
             <th>Key</th>
             <th>Role</th>
-            <th>Created</th>
+            <th class="extra">Created</th>
             <th>Expires</th>
             {may("admin") && <th>Actions</th>}
           </tr>
@@ -56,12 +56,12 @@ function Keys({ keys, revoke }: { keys: readonly Key[]; revoke: (key: Key) => vo
         <tbody>
           {keys.map((key) => (
             <tr key={key.id}>
-              <td>
+              <td class="wrapping">
                 {key.name}
                 {key.id === me.value?.id && <span class="tag">yours</span>}
               </td>
               <td>{key.role}</td>
-              <td>
+              <td class="extra">
                 <Time at={key.created_at} isRelative />
               </td>
               <td>{key.expires_at === null ? "never" : <Time at={key.expires_at} isRelative />}</td>
