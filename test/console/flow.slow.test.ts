@@ -116,6 +116,8 @@ browserNeeded.describe("the console", () => {
       ["/new?from=attack", "Container"],
       [`/jobs?name=${encodeURIComponent(attack)}&tag=${encodeURIComponent(attack)}`, "Jobs"],
       [`/jobs?cronjob=${encodeURIComponent(attack)}`, attack],
+      [`/jobs?ended_after=${encodeURIComponent(attack)}`, "Jobs"],
+      [`/costs?by=${encodeURIComponent(`label:${attack}`)}`, "Nothing was spent"],
       ["/jobs", "attack"],
       ["", "Running"],
       [`/jobs/${encodeURIComponent(attack)}`, attack],

@@ -39,13 +39,14 @@ interface Filters {
 function filtersIn(url: string): Filters {
   const query = new URL(url, location.origin).searchParams
   const status = STATUSES.find((one) => one === query.get("status")) ?? ""
+  const endedAfter = query.get("ended_after") ?? ""
   return {
     status,
     name: query.get("name") ?? "",
     tag: query.getAll("tag"),
     label: query.getAll("label"),
     cronjob: query.get("cronjob") ?? "",
-    ended_after: query.get("ended_after") ?? "",
+    ended_after: Number.isNaN(Date.parse(endedAfter)) ? "" : endedAfter,
     offset: Math.max(0, Number(query.get("offset")) || 0),
   }
 }
