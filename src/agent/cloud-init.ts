@@ -2,7 +2,7 @@ import { dump } from "js-yaml"
 import type { Launch } from "../apis/launch.ts"
 import { nvidiaGpusOf } from "../apis/offer.ts"
 import { bootConfig, renderUserData } from "./messages.ts"
-import { type BootConfig, GATEWAY_PATH } from "./protocol.ts"
+import { type BootConfig, CONSOLE_MARK, CONSOLE_OK, GATEWAY_PATH } from "./protocol.ts"
 
 /** Maximum user data of EC2, bytes before base64. GCP and Azure accept more. */
 export const USER_DATA_LIMIT_BYTES = 16 * 1024
@@ -60,6 +60,12 @@ const READY_SECONDS = 30
  */
 const PULL_SECONDS = 240
 
+/**
+ * Time that a VM still tries to reach the gateway after it has written on its console that it can't, seconds. It is longer
+ * than a restart of the gateway, and ends before the boot deadline. Then the VM powers off.
+ */
+const GATEWAY_SECONDS = 270
+
 /** Delays between attempts to install an engine by apt, whose mirrors and locks sometimes fail, seconds. */
 const APT_PAUSES = [5, 10]
 
@@ -110,7 +116,7 @@ export interface CloudInitOptions {
  * Renders user data for cloud-init, as `#cloud-config`. Pure: equal configs give equal bytes. The VM ends
  * `lifetimeSeconds` after its first boot, even after failures on it. Containers can't reach the metadata service. The
  * agent runs as a service, and the VM powers off when the agent ends. If the engine or a required GPU is missing, the
- * VM reports that to the gateway and powers off.
+ * VM reports that to the gateway and powers off. Without a way to the gateway, it reports on its console.
  * @throws TypeError if the image reference is not valid
  * @throws RangeError if the user data is too long for EC2
  */
@@ -122,7 +128,7 @@ export function renderCloudInit(config: BootConfig, options: CloudInitOptions): 
     )
   }
   const { masked } = SYSTEMS[system]
-  const file = (path: string, content: string) => ({ path, permissions: "0600", content })
+  const secret = (path: string, content: string) => ({ path, permissions: "0600", content })
   const document = {
     // First, and at every boot: this VM must end even if a later step fails.
     bootcmd: [
@@ -130,10 +136,10 @@ export function renderCloudInit(config: BootConfig, options: CloudInitOptions): 
       ["systemctl", "mask", "--now", "--no-block", ...masked],
     ],
     write_files: [
-      file(`${AGENT_DATA_DIR}/user-data.json`, renderUserData({ ...config, image: agentImage })),
-      file(`${STATE_DIR}/${REPORT_FILE}`, reportRequest(config)),
-      file(`${STATE_DIR}/${START_SCRIPT}`, startScript(config, options)),
-      file("/etc/systemd/system/berth-agent.service", AGENT_UNIT),
+      secret(`${AGENT_DATA_DIR}/user-data.json`, renderUserData({ ...config, image: agentImage })),
+      secret(`${STATE_DIR}/${REPORT_FILE}`, reportRequest(config)),
+      { path: `${STATE_DIR}/${START_SCRIPT}`, content: startScript(config, options) },
+      { path: "/etc/systemd/system/berth-agent.service", content: AGENT_UNIT },
     ],
     runcmd: [
       ["systemctl", "daemon-reload"],
@@ -169,7 +175,6 @@ function armDeadMan(lifetimeSeconds: number): string {
   [ $left -gt 0 ] || left=0
   cat > /run/systemd/system/berth-dead-man.service <<'END'
 [Unit]
-Description=The end of this VM's lifetime
 DefaultDependencies=no
 [Service]
 Type=oneshot
@@ -177,7 +182,6 @@ ExecStart=/bin/sh -c 'shutdown -P now || systemctl poweroff --no-block; sleep ${
 END
   cat > /run/systemd/system/berth-dead-man.timer <<END
 [Unit]
-Description=The lifetime of this VM
 DefaultDependencies=no
 [Timer]
 OnActiveSec=$left
@@ -194,7 +198,7 @@ arm || systemctl poweroff --no-block
 const NODE = "/nodejs/bin/node"
 
 /** Settings with which curl reports a boot failure. They keep the token out of a process's arguments. */
-const REPORT_FILE = "boot-failure.curl"
+const REPORT_FILE = "report.curl"
 const START_SCRIPT = "start.sh"
 const CA_FILE = "ca.pem"
 
@@ -211,7 +215,7 @@ function reportRequest({ launch, gatewayUrl, gatewayCa, bootstrapToken }: BootCo
 
 /**
  * Returns a script that runs the agent once the engine, the GPUs and the firewall are ready. If one is missing, the
- * script reports that to the gateway, and the billed but useless VM powers off. If an agent has run on this disk
+ * script reports that to the gateway or on the console, and the billed but useless VM powers off. If an agent has run on this disk
  * before, nothing was missing then, so the unit just tries again.
  */
 function startScript(
@@ -223,8 +227,9 @@ function startScript(
     FAIL_FUNCTION,
     ...(fraction ? [OVERCOMMIT] : []),
     ...(gatewayCa === undefined ? [] : [WRITE_CA]),
+    GATEWAY_CHECK,
     ...(packages.length === 0 ? [] : [installScript(packages, gpu)]),
-    `ready docker version || fail EngineUnavailable "no Docker engine answered"`,
+    `ready ${READY_SECONDS} docker version || fail EngineUnavailable "no Docker engine answered"`,
     ...(gpu ? [GPU_CHECK] : []),
     firewallScript(),
     pullScript(agentImage),
@@ -234,20 +239,27 @@ function startScript(
   return `${lines.join("\n")}\n`
 }
 
-/** `ready` waits for a command to succeed, for `patience` seconds. After exit code 127 there is no such program, and none will come. */
+/**
+ * `fail` reports a failure to the gateway, or else on the console, and powers off. `ready` waits for a command to succeed,
+ * for some seconds. After exit code 127 there is no such program, and none will come.
+ */
 const FAIL_FUNCTION = `cd ${STATE_DIR}
-patience=${READY_SECONDS}
+explain() {
+  why=$(echo "$why" | tail -n 1 | tr -cd '[:alnum:] .,:;()/_-' | cut -c -500)
+  failure=$(printf '{"reason":"%s","message":"%s: %s"}' $1 "$2" "$why")
+}
+console() { printf '\\n${CONSOLE_MARK} %s\\n' "$1" > /dev/console; }
 fail() {
   echo "$1: $2: $why"
   [ ! -e agent/keys.json ] || exit 1
-  why=$(echo "$why" | tail -n 1 | tr -cd '[:alnum:] .,:;()/_-' | cut -c -500)
-  printf '{"reason":"%s","message":"%s: %s"}' $1 "$2" "$why" |
-    curl -sf -m 10 --retry 3 --retry-all-errors -K ${REPORT_FILE}
+  explain $1 "$2"
+  printf %s "$failure" | curl -sf -m 10 --retry 3 --retry-all-errors -K ${REPORT_FILE} || console "$failure"
   systemctl poweroff --no-block
   exit 0
 }
 ready() {
-  end=$(($(date +%s) + $patience))
+  end=$(($(date +%s) + $1))
+  shift
   until why=$("$@" 2>&1); do
     [ $? -ne 127 ] && [ $(date +%s) -lt $end ] || return 1
     sleep 1
@@ -256,6 +268,19 @@ ready() {
 
 /** Extracts the PEM from the agent's own file, in which line ends are escaped. */
 const WRITE_CA = `printf %b "$(sed -n 's/^  "gatewayCa": "\\(.*\\)",$/\\1/p' agent/user-data.json)" > ${CA_FILE}`
+
+/**
+ * Looks for a way to the gateway by a GET without a body: any answer of a server whose certificate is right will do.
+ * Without a way, this VM can only use its console. A VM whose agent has run had a way, and its agent decides then.
+ */
+const GATEWAY_CHECK = `reach() { curl -sSm 10 -X GET -o /dev/null -K ${REPORT_FILE} < /dev/null; }
+if [ ! -e agent/keys.json ] && command -v curl > /dev/null && ! ready ${READY_SECONDS} reach; then
+  set -- GatewayUnreachable "the VM found no way to the gateway"
+  explain "$@"
+  console "$failure"
+  ready ${GATEWAY_SECONDS} reach || fail "$@"
+  console ${CONSOLE_OK}
+fi`
 
 /**
  * Returns a script that installs an engine from Ubuntu's packages, and for GPUs NVIDIA's runtime in it
@@ -286,7 +311,7 @@ const GPU_CHECK = `gpus() {
   echo "$found"
   case $found in *'GPU 0:'*) ;; *) return 1 ;; esac
 }
-ready gpus || fail GPUUnavailable "nvidia-smi showed no GPU"`
+ready ${READY_SECONDS} gpus || fail GPUUnavailable "nvidia-smi showed no GPU"`
 
 /**
  * Returns a script that sets the firewall's rules. Docker keeps the rules of its chain DOCKER-USER, and applies them
@@ -321,13 +346,11 @@ pull() {
   case $said in *'no space left'*|*'no matching manifest'*|*'manifest unknown'*) return 127 ;; esac
   return 1
 }
-patience=${PULL_SECONDS}
-if ! ready pull; then
+if ! ready ${PULL_SECONDS} pull; then
   case $why in *'no space left'*) fail DiskFull "the disk has no room for the agent's image" ;; esac
   fail AgentUnavailable "the agent's image was not pulled"
 fi
-patience=${READY_SECONDS}
-ready docker run --rm --network none --entrypoint ${NODE} $image --version ||
+ready ${READY_SECONDS} docker run --rm --network none --entrypoint ${NODE} $image --version ||
   fail AgentUnavailable "the agent's image does not run on this $(uname -m) machine"`
 }
 

@@ -1,7 +1,14 @@
 import { randomBytes } from "node:crypto"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import { bootConfig, bootstrapToken, parseUserData, renderUserData, verifyBootstrapToken } from "./messages.ts"
+import {
+  bootConfig,
+  bootstrapToken,
+  failureOnConsole,
+  parseUserData,
+  renderUserData,
+  verifyBootstrapToken,
+} from "./messages.ts"
 
 const key = new Uint8Array(32).fill(7)
 
@@ -31,6 +38,33 @@ describe("bootstrap token", () => {
 
   it("rejects a key that is too short", () => {
     expect(() => bootstrapToken(new Uint8Array(31), "a")).toThrow(/31 bytes.*at least 32/)
+  })
+})
+
+describe("failure on a console", () => {
+  const line = (reason: string, message: string) => `berth-boot {"reason":"${reason}","message":"${message}"}`
+  const failure = { reason: "GatewayUnreachable", message: "no way: curl: (6) Could not resolve host: a.example" }
+  const told = line(failure.reason, failure.message)
+
+  it("is the VM's last line, wherever other output begins and ends", () => {
+    expect(failureOnConsole(`[ 1.2] ${told}[ 1.3] eth0: up`)).toEqual(failure)
+    const last = { reason: "DiskFull", message: "no room" }
+    expect(failureOnConsole(`${told}\r\n\r\n${line("DiskFull", "no room")}\r\n`)).toEqual(last)
+  })
+
+  it("no longer holds once the VM has found a way", () => {
+    expect(failureOnConsole(`${told}\r\nberth-boot ok\r\n`)).toBeUndefined()
+  })
+
+  it.each([
+    ["nothing", ""],
+    ["output of others", '{"reason":"DiskFull","message":"x"} berth boot'],
+    ["an unknown reason", line("Nonsense", "x")],
+    ["a message with other characters than a VM writes", line("DiskFull", "<script>$&")],
+    ["a message that is too long", line("DiskFull", "x".repeat(701))],
+    ["a line that is cut", told.slice(0, -2)],
+  ])("is not read from %s", (_, text) => {
+    expect(failureOnConsole(text)).toBeUndefined()
   })
 })
 

@@ -17,8 +17,12 @@ import {
   ALGORITHMS,
   type BootConfig,
   BootConfigSchema,
+  type BootFailureRequest,
+  BootFailureRequestSchema,
   type Buckets,
   BucketsSchema,
+  CONSOLE_MARK,
+  CONSOLE_OK,
   JWS_TYPES,
   type MessageKind,
   type RunOrder,
@@ -238,6 +242,22 @@ export function parseUserData(userData: string): BootConfig {
     throw new TypeError("user data is not JSON")
   }
   return check(BootConfigSchema, value, "user data")
+}
+
+/** Line of a VM on its console. The VM's own characters are the only ones that count as a message. */
+const CONSOLE_LINE = new RegExp(
+  `${CONSOLE_MARK} (?:(?<failure>\\{"reason":"\\w+","message":"[A-Za-z0-9 .,:;()/_-]{1,700}"\\})|${CONSOLE_OK})`,
+  "g",
+)
+
+/**
+ * Returns the failure that a VM wrote on its console, by its last line there. Other lines, such as those of the kernel,
+ * may hold anything and are ignored.
+ */
+export function failureOnConsole(text: string): BootFailureRequest | undefined {
+  const last = [...text.matchAll(CONSOLE_LINE)].at(-1)?.groups?.["failure"]
+  const value: unknown = last === undefined ? undefined : JSON.parse(last)
+  return Value.Check(BootFailureRequestSchema, value) ? value : undefined
 }
 
 /** Maximum number of errors that one message names. */

@@ -222,6 +222,11 @@ export const BootFailureRequestSchema = Type.Object({
 })
 export type BootFailureRequest = Static<typeof BootFailureRequestSchema>
 
+/** First word of the line with which a VM says on its serial console, as JSON, why it can run no container. */
+export const CONSOLE_MARK = "berth-boot"
+/** Text of that line once the VM has found a way to the gateway: what it said before no longer holds. */
+export const CONSOLE_OK = "ok"
+
 /** Request to renew the access to the run's buckets. */
 export const VolumesRequestSchema = Type.Object({ launch: Text(253, "Name of the Launch.") })
 export type VolumesRequest = Static<typeof VolumesRequestSchema>

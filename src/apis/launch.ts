@@ -68,13 +68,14 @@ export const LAUNCH_ERROR_CLASSES = ["Unavailable", "Credentials"] as const
  */
 export const LOSSES = ["VMLost", "Preempted", "KeyConflict", "Silent", "PoweredOff"] as const
 
-/** Reasons why a VM cannot run containers. The VM reports them at boot. */
+/** Reasons why a VM cannot run containers. The VM reports them at boot, to the gateway or on its console. */
 export const BOOT_FAILURES = [
   "EngineUnavailable",
   "GPUUnavailable",
   "FirewallUnavailable",
   "AgentUnavailable",
   "DiskFull",
+  "GatewayUnreachable",
 ] as const
 
 /** Reasons why a run ended, in the container or before its start. */
@@ -232,16 +233,18 @@ export const AgentStatusSchema = Type.Object({
 })
 export type AgentStatus = Static<typeof AgentStatusSchema>
 
-const BootFailureSchema = Type.Object(
-  {
-    reason: StringEnum(BOOT_FAILURES),
-    message: Text(LIMITS.message, "Message of the VM."),
-    time: Time("Time at which the gateway received the report."),
-  },
-  {
-    description:
-      "Failure that the VM reported before the agent started. The VM cannot run containers and has powered off.",
-  },
+const bootFailure = (time: string, description: string) =>
+  Type.Object(
+    {
+      reason: StringEnum(BOOT_FAILURES),
+      message: Text(LIMITS.message, "Message of the VM."),
+      time: Time(time),
+    },
+    { description },
+  )
+const BootFailureSchema = bootFailure(
+  "Time at which the gateway received the report.",
+  "Failure that the VM reported before the agent started. The VM cannot run containers and has powered off.",
 )
 export type BootFailure = Static<typeof BootFailureSchema>
 
@@ -296,6 +299,12 @@ export const LaunchStatusSchema = Type.Object(
     costUsd: Type.Optional(Type.Number({ minimum: 0, description: "Cost in USD. Final once terminated." })),
     cost: Type.Optional(CostPartsSchema),
     bootFailure: Type.Optional(BootFailureSchema),
+    consoleFailure: Type.Optional(
+      bootFailure(
+        "Time at which Berth read the console.",
+        "Failure that the VM wrote on its serial console, because it could not report it. The VM cannot run containers.",
+      ),
+    ),
     agent: Type.Optional(AgentStatusSchema),
   },
   {
@@ -303,6 +312,11 @@ export const LaunchStatusSchema = Type.Object(
   },
 )
 export type LaunchStatus = Static<typeof LaunchStatusSchema>
+
+/** Returns the failure with which a VM says that it cannot run containers: reported, or read from its console. */
+export function bootFailureOf(status: LaunchStatus | undefined): BootFailure | undefined {
+  return status?.bootFailure ?? status?.consoleFailure
+}
 
 export type Launch = KubeObject<LaunchSpec, LaunchStatus>
 export type StoredLaunch = Stored<Launch>

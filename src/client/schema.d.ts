@@ -961,7 +961,7 @@ export interface components {
         /** @description Reason why the VM could not run containers. */
         LaunchBootFailure: {
             /** @enum {string} */
-            reason: "EngineUnavailable" | "GPUUnavailable" | "FirewallUnavailable" | "AgentUnavailable" | "DiskFull";
+            reason: "EngineUnavailable" | "GPUUnavailable" | "FirewallUnavailable" | "AgentUnavailable" | "DiskFull" | "GatewayUnreachable";
             message: string;
             /** Format: date-time */
             at: string;

@@ -70,6 +70,11 @@ async function firstPage(
   for await (const _ of list(signal)) return
 }
 
+/** Returns the note on an account in which Berth may not read the consoles of VMs. VMs start all the same. */
+export function unreadConsole(right: string): string {
+  return `a VM without a way to the gateway can't say why: add ${right}`
+}
+
 /** Returns the provider's code and message of an error. */
 export function describe(error: unknown): string {
   if (error instanceof CloudError && !error.message.includes(error.code)) return `${error.code}: ${error.message}`

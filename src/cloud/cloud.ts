@@ -87,6 +87,11 @@ export interface Cloud {
   list(scope: Scope): Promise<Vm[]>
   /** Terminates a VM. A VM that is terminating or deleted is no error. @param fence as in `launch` */
   terminate(vm: VmRef, fence?: () => void): Promise<void>
+  /**
+   * Returns the text on a VM's serial console, or its end. Undefined if the cloud has none (any more). Absent if Berth
+   * reads no consoles of this cloud.
+   */
+  readonly consoleOf?: (vm: VmRef) => Promise<string | undefined>
   /** Verifies the credentials and returns their account. */
   verify(): Promise<Identity>
   /** Seconds after a launch during which `list` may not contain the VM yet. */

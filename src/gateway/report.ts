@@ -1,6 +1,6 @@
 import { HEARTBEAT_SECONDS, type RegisterRequest, type ReportRequest } from "../agent/protocol.ts"
 import { secondsBetween, timestamp } from "../apis/clock.ts"
-import { type AgentStatus, type Finish, isOver, type StoredLaunch } from "../apis/launch.ts"
+import { type AgentStatus, bootFailureOf, type Finish, isOver, type StoredLaunch } from "../apis/launch.ts"
 
 /**
  * Minimum delay between two writes of a healthy VM's heartbeat into its Launch, because every write reaches every watcher
@@ -21,8 +21,8 @@ export function heartbeatSecondsFor(vms: number): number {
 
 /** Returns true if this Launch may begin or continue its run. Then it is not ended, finished, failed or deleted. */
 export function isCurrent(launch: StoredLaunch): boolean {
-  const { agent, bootFailure } = launch.status ?? {}
-  return !isOver(launch) && desiredOf(launch) === "run" && agent?.finish === undefined && bootFailure === undefined
+  const hasFailed = launch.status?.agent?.finish !== undefined || bootFailureOf(launch.status) !== undefined
+  return !isOver(launch) && desiredOf(launch) === "run" && !hasFailed
 }
 
 /** Returns the desired state of the agent of this Launch. */

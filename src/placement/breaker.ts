@@ -1,4 +1,4 @@
-import { isOver, type StoredLaunch } from "../apis/launch.ts"
+import { bootFailureOf, isOver, type StoredLaunch } from "../apis/launch.ts"
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
 import { bootDeadline, outcomeOf } from "./outcome.ts"
 
@@ -34,7 +34,7 @@ export function neverRegistered(launch: StoredLaunch): boolean {
   const { kind } = outcomeOf(launch)
   if (kind === "lost") return true
   if (kind !== "bootFailed") return false
-  if (launch.status.bootFailure !== undefined) return true
+  if (bootFailureOf(launch.status) !== undefined) return true
   const deadline = bootDeadline(launch)
   const end = launch.status.vm.terminationTime ?? launch.metadata.creationTimestamp
   return deadline !== undefined && new Date(end) >= deadline

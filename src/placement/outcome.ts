@@ -1,6 +1,7 @@
 import { timestamp } from "../apis/clock.ts"
 import {
   type BootFailure,
+  bootFailureOf,
   type Finish,
   type FinishReason,
   isOver,
@@ -51,7 +52,8 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
 /** Returns the report that the VM cannot run the container: of its user data at boot, or of its agent. */
 export function machineFailureOf(status: LaunchStatus | undefined): MachineFailure | undefined {
   const finish = status?.agent?.finish
-  if (status?.bootFailure !== undefined || finish?.reason !== "MachineFailed") return status?.bootFailure
+  const failure = bootFailureOf(status)
+  if (failure !== undefined || finish?.reason !== "MachineFailed") return failure
   return { reason: finish.reason, message: finish.message ?? "no details", time: finish.time }
 }
 

@@ -1,6 +1,15 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client"
 import { JOB_PHASES, type JobPhase, type StoredJob } from "../apis/job.ts"
-import { BOOT_FAILURES, FINISH_REASONS, isOver, LOSSES, pricesOf, REFUSALS, type StoredLaunch } from "../apis/launch.ts"
+import {
+  BOOT_FAILURES,
+  bootFailureOf,
+  FINISH_REASONS,
+  isOver,
+  LOSSES,
+  pricesOf,
+  REFUSALS,
+  type StoredLaunch,
+} from "../apis/launch.ts"
 import { sumOfParts } from "../apis/price.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
@@ -117,7 +126,8 @@ function newOutcomes({ old, current }: Change<StoredLaunch>): Outcome[] {
 }
 
 function outcomesOf({ status }: StoredLaunch): Outcome[] {
-  const { refusal, bootFailure, agent, loss, phase } = status ?? {}
+  const { refusal, agent, loss, phase } = status ?? {}
+  const bootFailure = bootFailureOf(status)
   const outcomes: (Outcome | undefined)[] = [
     refusal && { outcome: "refused", reason: refusal.class },
     bootFailure && { outcome: "bootFailed", reason: bootFailure.reason },

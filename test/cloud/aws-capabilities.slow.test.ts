@@ -6,6 +6,8 @@ import {
   DescribeSubnetsCommand,
   DescribeVpcsCommand,
   EC2Client,
+  RunInstancesCommand,
+  TerminateInstancesCommand,
 } from "@aws-sdk/client-ec2"
 import { afterAll, afterEach, beforeAll, expect } from "vitest"
 import type { Capabilities } from "../../src/cloud/account.ts"
@@ -146,6 +148,28 @@ describe("capabilities of an AWS account", () => {
     }
     front.refused.set("ssm/us-east-1", { status: 400, code: "AccessDeniedException" })
     expect((await checkIn(["us-east-1"])).vms?.message).toContain("AWS denies GetParameter")
+  })
+
+  it("mention the right to read consoles if it is missing for a VM of Berth's, and VMs start without it", async () => {
+    const client = ec2("us-west-2")
+    const Tags = [{ Key: "berth.dev/installation", Value: "i" }]
+    const vm = { ImageId: "ami-0123456789abcdef0", MinCount: 1, MaxCount: 1 }
+    const key = await userWith("no-console", VM_ACTIONS)
+    const message = async () => {
+      await withoutAuthentication(0)
+      const { vms } = await checkIn(["us-west-2"], { key, endpoint: moto.url })
+      await withoutAuthentication(1_000_000)
+      expect(vms?.is).toBe("granted")
+      return vms?.message
+    }
+    expect(await message()).not.toContain("GetConsoleOutput")
+    const { Instances = [] } = await client.send(
+      new RunInstancesCommand({ ...vm, TagSpecifications: [{ ResourceType: "instance", Tags }] }),
+    )
+    expect(await message()).toContain("can't say why: add ec2:GetConsoleOutput")
+    await client.send(
+      new TerminateInstancesCommand({ InstanceIds: Instances.map(({ InstanceId = "" }) => InstanceId) }),
+    )
   })
 
   it("count another region if the first denies everything", async () => {

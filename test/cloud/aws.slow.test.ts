@@ -34,6 +34,7 @@ import {
 } from "../../src/cloud/errors.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
+import { documentedActions } from "./aws-policy.ts"
 import { type CloudUnderTest, type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
 import { type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
 import { eventually } from "./eventually.ts"
@@ -229,6 +230,34 @@ describe("aws", () => {
       expect((await list())[0]?.preempted).toBeUndefined()
       await proxy.takeBack(vm.id, REGION)
       expect(await list()).toEqual([expect.objectContaining({ id: vm.id, state: "terminated", preempted: true })])
+    })
+
+    it("shows its console, the newest output where EC2 has it, and none once EC2 has forgotten the VM", async () => {
+      const vm = await cloud.launch(spec())
+      const consoleOf = () => cloud.consoleOf?.({ ...vm, region: REGION })
+      proxy.consoles.set(vm.id, { text: "newest\r\n", isNitro: true })
+      expect(await consoleOf()).toBe("newest\r\n")
+      proxy.consoles.set(vm.id, { text: "of its end\r\n", isNitro: false })
+      expect(await consoleOf()).toBe("of its end\r\n")
+      expect(proxy.of("GetConsoleOutput").map(({ parameters }) => parameters.get("Latest"))).toEqual([
+        ...["true", "true", "false"],
+      ])
+      proxy.consoles.delete(vm.id)
+      expect(await cloud.consoleOf?.({ ...vm, id: "i-00000000000000000" })).toBeUndefined()
+    })
+
+    it("does not show its console without the right of docs/aws.md, and everything else works", async () => {
+      const vm = await cloud.launch(spec())
+      proxy.policies.set(
+        KEY.access_key_id,
+        documentedActions().filter((action) => action !== "ec2:GetConsoleOutput"),
+      )
+      try {
+        await expect(cloud.consoleOf?.(vm)).rejects.toThrow(CredentialsError)
+        await cloud.terminate(vm)
+      } finally {
+        proxy.policies.delete(KEY.access_key_id)
+      }
     })
 
     it("a VM that a user has stopped is still listed, and can be terminated", async () => {

@@ -121,6 +121,14 @@ describe("capabilities of a Google Cloud project", () => {
     expect(vms?.message).toContain("lacks the permissions compute.instances.setTags: add")
   })
 
+  it("mention the permission to read consoles if it is missing, and VMs start without it", async () => {
+    const rest = documented().filter((permission) => permission !== "compute.instances.getSerialPortOutput")
+    gce.permissions = new Set(rest)
+    const { vms } = await check()
+    expect(vms?.is).toBe("granted")
+    expect(vms?.message).toContain("can't say why: add the permission compute.instances.getSerialPortOutput")
+  })
+
   it("need the permission to create the firewall rule only while the rule is missing", async () => {
     gce.permissions = new Set(documented().filter((permission) => permission !== "compute.firewalls.create"))
     expect((await check()).vms?.message).toContain("the firewall rule berth-no-inbound-default is missing")

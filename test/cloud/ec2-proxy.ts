@@ -65,6 +65,8 @@ export class Ec2Proxy {
   readonly vcpuQuotas = new Map<string, number>()
   /** Seconds for which a new instance is in no list and unknown to other calls. */
   hideSeconds = 0
+  /** Text on the serial console of an instance, by id. Without `isNitro`, EC2 has no newest output. */
+  readonly consoles = new Map<string, { text: string; isNitro: boolean }>()
   /** Size of the snapshot of every machine image, GB. */
   imageDiskGb = 30
   /** Maximum number of reservations in a page, whatever the caller requested. */
@@ -175,7 +177,20 @@ export class Ec2Proxy {
     if (action === "RunInstances") return await this.#runInstances(call, asked)
     if (action === "DescribeInstances") return this.#shown(await this.#forward(this.#cutPage(asked, parameters)))
     if (action === "TerminateInstances") return await this.#terminateInstances(call, asked)
+    if (action === "GetConsoleOutput") return this.#consoleOf(call) ?? (await this.#forward(asked))
     return await this.#forward(asked)
+  }
+
+  /** Returns an instance's console (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_GetConsoleOutput.html). */
+  #consoleOf(call: AwsRequest): Answer | undefined {
+    const console = this.consoles.get(call.parameters.get("InstanceId") ?? "")
+    if (console === undefined) return undefined
+    if (call.parameters.get("Latest") === "true" && !console.isNitro) {
+      return failure(call, { code: "UnsupportedOperation", message: "This instance type does not support Latest" })
+    }
+    const output = Buffer.from(console.text).toString("base64")
+    const body = `<GetConsoleOutputResponse><output>${output}</output></GetConsoleOutputResponse>`
+    return { status: 200, type: "text/xml", body }
   }
 
   async #runInstances(call: AwsRequest, asked: Asked): Promise<Answer> {

@@ -62,6 +62,7 @@ const PERMISSIONS: Record<string, readonly string[]> = {
   ],
   "Instances.Get": ["compute.instances.get"],
   "Instances.Delete": ["compute.instances.delete"],
+  "Instances.GetSerialPortOutput": ["compute.instances.getSerialPortOutput"],
   "Instances.AggregatedList": ["compute.instances.list"],
   "ZoneOperations.Wait": ["compute.zoneOperations.get"],
   "GlobalOperations.Wait": ["compute.globalOperations.get"],
@@ -121,6 +122,8 @@ export class GceServer {
   readonly faults = new FaultPlan()
   readonly firewalls = new Map<string, Json>()
   readonly machines = new Machines()
+  /** Text on the serial console of an instance, by name. */
+  readonly consoles = new Map<string, string>()
   readonly usedPermissions = new Set<string>()
   /** Requests and answers that the API doesn't describe. Must stay empty. */
   readonly violations: string[] = []
@@ -364,6 +367,10 @@ export class GceServer {
         return this.#insert(zone, query.get("requestId") ?? "", body as Instance)
       case "Instances.Get":
         return this.#shown(zone, instance) ?? notFound(`zones/${zone}/instances/${instance}`)
+      case "Instances.GetSerialPortOutput":
+        return this.#shown(zone, instance) === undefined
+          ? notFound(`zones/${zone}/instances/${instance}`)
+          : { kind: "compute#serialPortOutput", contents: this.consoles.get(instance) ?? "", start: "0", next: "0" }
       case "Instances.Delete":
         return this.#delete(zone, instance)
       case "Instances.AggregatedList":

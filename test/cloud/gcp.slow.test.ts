@@ -340,6 +340,17 @@ describe("gcp", () => {
     },
   )
 
+  it("shows a VM's console while the VM exists, and not without the permission", async () => {
+    const vm = await cloud.launch(spec())
+    server.consoles.set(partsOf(vm).name, "first\r\nlast\r\n")
+    expect(await cloud.consoleOf?.(vm)).toBe("first\r\nlast\r\n")
+    server.permissions = new Set(["compute.instances.delete"])
+    await expect(cloud.consoleOf?.(vm)).rejects.toThrow(CredentialsError)
+    await cloud.terminate(vm)
+    server.permissions = undefined
+    await eventually(async () => expect(await cloud.consoleOf?.(vm)).toBeUndefined())
+  })
+
   it("continues to wait for an operation after the earlier call timed out", async () => {
     const asked = spec()
     server.operationMs = Number.POSITIVE_INFINITY
@@ -414,6 +425,7 @@ it("uses exactly the permissions of the role in docs/gcp.md", async () => {
   const vm = await cloud.launch(spec)
   await cloud.launch(spec)
   await cloud.list({ installation: "i", region: REGION })
+  await cloud.consoleOf?.(vm)
   await cloud.terminate(vm)
   expect([...server.usedPermissions].sort()).toEqual(role.includedPermissions)
   await server.close()

@@ -5,7 +5,7 @@ import { type FinishReason, isOver, type StoredLaunch } from "../../src/apis/lau
 import type { Vm } from "../../src/cloud/cloud.ts"
 import { decide as decideJob, type JobAction } from "../../src/controllers/job/decide.ts"
 import { createdStatus } from "../../src/controllers/launch/create.ts"
-import { decide as decideLaunch, type OwnStatus } from "../../src/controllers/launch/decide.ts"
+import { type ConsoleReading, decide as decideLaunch, type OwnStatus } from "../../src/controllers/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
 import { appraise } from "../../src/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
@@ -41,6 +41,8 @@ class Fixture {
   vms = new Map<string, Vm>()
   mood: CloudMood = "fine"
   inFlight = new Set<string>()
+  /** Last time that the console of each VM was read. No VM writes on it. */
+  consoles = new Map<string, ConsoleReading>()
   past: Snapshot[] = []
   wasCancelledIn: JobPhase | "none" | undefined
   #version = 1
@@ -154,7 +156,9 @@ class Fixture {
     const { name } = launch.metadata
     const vm = this.vms.get(name)
     const known = launch.status?.vm?.id !== undefined
+    const consoleRead = this.consoles.get(name)
     const observed = {
+      ...(consoleRead !== undefined && { consoleRead }),
       instance: known && vm !== undefined ? { is: "found" as const, vm } : { is: "unknown" as const },
       inFlight: this.inFlight.has(name),
       heartbeatTimedOut: false,
@@ -165,6 +169,7 @@ class Fixture {
     if (decision.status !== undefined) this.#writeLaunch(launch, decision.status)
     for (const action of decision.actions) {
       if (action.do === "createInstance") this.#ask(launch)
+      if (action.do === "readConsole") this.consoles.set(name, action.reading)
       if (action.do === "terminate" && vm !== undefined && vm.state !== "terminated") {
         this.vms.set(name, { ...vm, state: "terminated", terminationTime: time(this.seconds) })
       }

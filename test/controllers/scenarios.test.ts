@@ -133,6 +133,56 @@ describe("a job's life", () => {
     expect(job.status?.launches).toMatchObject({ count: 1, lost: 0 })
   })
 
+  test("says in a VM's own words that it found no way to the gateway, and launches another VM", async () => {
+    const harness = await newHarness()
+    harness.operator()
+    const why = "the VM found no way to the gateway: curl: (6) Could not resolve host: berth.example"
+    harness.cloud.consoleText = `login: \r\n[  9.1] eth0 berth-boot {"reason":"GatewayUnreachable","message":"${why}"}\r\nbye`
+    await harness.submit("lost")
+    const first = await liveLaunch(harness)
+    await inPhase(harness, "lost", "booting")
+    harness.clock.advance(241)
+    const second = await liveLaunch(harness, [first])
+    expect(harness.cloud.consoleReads).toEqual(["vm-1"])
+    const job = await harness.job("lost")
+    expect(job.status?.refusedOffers).toEqual([
+      expect.objectContaining({
+        reason: "BootFailed",
+        message: `launch 1: its VM cannot run containers (GatewayUnreachable): ${why}`,
+      }),
+    ])
+    const ended = (await harness.launches()).find(({ metadata }) => metadata.name === first)
+    expect(findCondition(ended?.status?.conditions, "Stalled")).toMatchObject({
+      status: "True",
+      reason: "GatewayUnreachable",
+    })
+    await harness.start(second)
+    await harness.finish(second, "Succeeded")
+    await settled(harness, "lost", "succeeded")
+    expectOneVmPerLaunch(harness)
+  })
+
+  test("looks at a console twice at most, and a console that can't be read delays and stops nothing", async () => {
+    const harness = await newHarness()
+    harness.operator()
+    harness.cloud.consoleText = "forbidden"
+    await harness.submit("mute")
+    const first = await liveLaunch(harness)
+    await inPhase(harness, "mute", "booting")
+    harness.clock.advance(241)
+    await eventually(async () => expect(harness.cloud.consoleReads).toEqual(["vm-1"]))
+    await inPhase(harness, "mute", "booting")
+    harness.clock.advance(901 - 241)
+    const second = await liveLaunch(harness, [first])
+    expect(harness.cloud.consoleReads).toEqual(["vm-1", "vm-1"])
+    expect((await harness.job("mute")).status?.refusedOffers?.[0]?.message).toContain("its VM never reached")
+    await harness.start(second)
+    await harness.finish(second, "Succeeded")
+    await settled(harness, "mute", "succeeded")
+    // The second VM had an agent.
+    expect(harness.cloud.consoleReads).toHaveLength(2)
+  })
+
   test("launches the next VM on another offer after the boot deadline, and ignores a late start of the first", async () => {
     const harness = await newHarness()
     harness.operator()

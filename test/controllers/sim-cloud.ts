@@ -1,7 +1,13 @@
 import { isDeepStrictEqual } from "node:util"
 import type { Clock } from "../../src/apis/clock.ts"
 import type { Cloud, CloudAccount, Clouds, LaunchSpec, Scope, Vm, VmRef } from "../../src/cloud/cloud.ts"
-import { CapacityError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../../src/cloud/errors.ts"
+import {
+  CapacityError,
+  CredentialsError,
+  InvalidRequestError,
+  OutcomeUnknownError,
+  TransientError,
+} from "../../src/cloud/errors.ts"
 
 /** Fault of a launch call. `answerLost`: the VM is created, and the response is lost. */
 export type Fault = "capacity" | "transient" | "answerLost"
@@ -22,6 +28,10 @@ export class SimCloud implements Clouds {
   readonly faults: { fault: Fault; instanceType?: string; outage?: Error }[] = []
   /** Breaches of the interface's contract by its caller. */
   readonly breaches: string[] = []
+  /** Text on each VM's console; "forbidden": the credentials may not read it. */
+  consoleText = ""
+  /** Ids of the VMs whose console was read. */
+  readonly consoleReads: string[] = []
   consistencySeconds = 0
   listsFail = false
   /** Error of every launch call, before anything happens; undefined: none. */
@@ -41,6 +51,7 @@ export class SimCloud implements Clouds {
       launch: (spec, fence) => this.#launch(spec, account, fence),
       list: (scope) => this.#list(scope),
       terminate: (ref, fence) => this.#terminate(ref, fence),
+      consoleOf: ({ id }) => this.#consoleOf(id),
       verify: () => Promise.resolve({ account: "sim" }),
     })
   }
@@ -120,6 +131,13 @@ export class SimCloud implements Clouds {
           vm.installation === installation && vm.region === region && visibleAt <= this.#clock.monotonic(),
       )
       .map(({ vm }) => ({ ...vm }))
+  }
+
+  async #consoleOf(id: string): Promise<string> {
+    await Promise.resolve()
+    this.consoleReads.push(id)
+    if (this.consoleText === "forbidden") throw new CredentialsError("SimForbidden", "no right to read consoles")
+    return this.consoleText
   }
 
   async #terminate({ id }: VmRef, fence?: () => void): Promise<void> {

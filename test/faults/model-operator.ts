@@ -387,6 +387,8 @@ function decisionOnLaunch(launch: LaunchState, object: StoredLaunch, { tick, job
     job: seen,
     // The statement controller counts in any case. A late count equals a late reconcile of the Launch.
     isCounted: true,
+    // No VM of the model writes on its console. A look at it changes nothing then.
+    consoleRead: "ended",
     inFlight: inherited || unanswered,
     ...(askedAt >= 0 && { terminateRequestedSecondsAgo: (tick - askedAt) * TICK_SECONDS }),
     ...(failingSince >= 0 && {

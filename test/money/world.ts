@@ -190,6 +190,7 @@ export class World {
         job: "active" as const,
         isCounted: false,
         inFlight: false,
+        consoleRead: "ended" as const,
       }
       const { status, actions } = decideLaunch(seen, facts, this.#date(), LAUNCH_DEFAULTS)
       if (actions.some((action) => action.do === "terminate")) this.#end(vm)

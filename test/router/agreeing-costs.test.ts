@@ -56,7 +56,10 @@ test("the plan, the estimate, the Launch, the accrued and the actual cost of a j
     state: "terminated" as const,
   }
   const view = { is: "found" as const, vm: { ...vm, terminationTime: time(3605) } }
-  const seen = { instance: view, heartbeatTimedOut: false, job: "active" as const, isCounted: false, inFlight: false }
+  const seen = {
+    ...({ instance: view, heartbeatTimedOut: false, job: "active", isCounted: false, inFlight: false } as const),
+    consoleRead: "ended",
+  } as const
   const ended = launchIn(vmStatus(running))
   const over = decideLaunch(ended, seen, at(3606), LAUNCH_DEFAULTS).status
   const final = launchIn({ ...ended.status, ...over })

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto"
 import {
   DescribeInstancesCommand,
   type DescribeInstancesCommandInput,
+  GetConsoleOutputCommand,
   type Instance,
   RunInstancesCommand,
   TerminateInstancesCommand,
@@ -286,6 +287,26 @@ class AwsRegion implements Cloud {
     const madeAt = this.#fresh.get(id)
     if (madeAt === undefined || this.#clock.monotonic() - madeAt > this.consistencySeconds) return undefined
     return new TransientError(error.code, error.message, { cause: error })
+  }
+
+  /**
+   * Reads the newest output, which only machines on Nitro have. For the others, EC2 keeps what they wrote until their
+   * start or end. An error says nothing about the key: `list` and `launch` find that out.
+   */
+  readonly consoleOf = async ({ id }: VmRef): Promise<string | undefined> => {
+    try {
+      return await this.#consoleOutput(id, true)
+    } catch (error) {
+      if (!(error instanceof InvalidRequestError)) throw error
+      if (isUnknownInstance(error)) return undefined
+      return await this.#consoleOutput(id, false)
+    }
+  }
+
+  async #consoleOutput(InstanceId: string, Latest: boolean): Promise<string> {
+    const command = new GetConsoleOutputCommand({ InstanceId, Latest })
+    const send = this.#calls.send("GetConsoleOutput", (client, options) => client.send(command, options))
+    return Buffer.from((await send).Output ?? "", "base64").toString()
   }
 
   #remember(id: string): void {

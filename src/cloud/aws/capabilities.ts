@@ -6,13 +6,23 @@ import {
   DescribeSubnetsCommand,
   DescribeVpcsCommand,
   EC2Client,
+  GetConsoleOutputCommand,
   RunInstancesCommand,
 } from "@aws-sdk/client-ec2"
 import { DescribeRepositoriesCommand, ECRClient } from "@aws-sdk/client-ecr"
 import { SSMClient } from "@aws-sdk/client-ssm"
 import type { Offer } from "../../apis/offer.ts"
 import type { Capabilities, Capability, CapabilityQuestion, DenialReason, DiscoveredResource } from "../account.ts"
-import { answered, describe, listable, noFindings, notListable, type Obstacle, verdictOf } from "../capabilities.ts"
+import {
+  answered,
+  describe,
+  listable,
+  noFindings,
+  notListable,
+  type Obstacle,
+  unreadConsole,
+  verdictOf,
+} from "../capabilities.ts"
 import { type CloudError, CredentialsError, RegionError } from "../errors.ts"
 import { cloudErrorOf } from "./errors.ts"
 import { imageOf, imageParameter } from "./images.ts"
@@ -116,14 +126,17 @@ async function checkRegion(region: string, checks: AwsChecks, signal: AbortSigna
   const quotas = zeroQuotas(config, signal).catch((): string[] => [])
   try {
     const probe = new Probe(ec2, region, signal)
-    await probe.reads("DescribeInstances", () =>
-      ec2.send(new DescribeInstancesCommand({ MaxResults: 5 }), { abortSignal: signal }),
-    )
+    const ownVms = new DescribeInstancesCommand({
+      MaxResults: 5,
+      Filters: [{ Name: "tag-key", Values: [TAGS.installation] }],
+    })
+    const vms = await probe.reads("DescribeInstances", () => ec2.send(ownVms, { abortSignal: signal }))
     const network = await networkOf(probe, checks.networks[region] ?? {})
     const image = await probe.reads("GetParameter", () =>
       imageOf(ssm, imageParameter(sampleOffer(region, "t3.micro", "onDemand")), signal),
     )
     if (network !== undefined && image !== undefined) await probe.launches(region, { network, image })
+    await probe.readsConsole(vms?.Reservations?.[0]?.Instances?.[0]?.InstanceId)
     return { ...result, ...probe.result, notes: [...probe.result.notes, ...(await quotas)] }
   } catch (error) {
     // An error of the network under the calls, or a region that does not answer.
@@ -236,6 +249,14 @@ class Probe {
       return
     }
     if (error !== undefined) this.#record("RunInstances", error)
+  }
+
+  /** Notes the missing right to read a VM's console. The policy allows it for tagged VMs, so it can be checked only on one. */
+  async readsConsole(InstanceId: string | undefined): Promise<void> {
+    if (InstanceId === undefined) return
+    const command = new GetConsoleOutputCommand({ DryRun: true, InstanceId })
+    const error = await this.#dryRunError("GetConsoleOutput", () => this.ec2.send(command, this.abort))
+    if (error !== undefined && isUnauthorized(error)) this.result.notes.push(unreadConsole("ec2:GetConsoleOutput"))
   }
 
   /** Returns the error of a request with DryRun; undefined if EC2 would accept it. */

@@ -1,6 +1,14 @@
 import type { OAuth2Client } from "google-auth-library"
 import type { Capabilities, Capability } from "../account.ts"
-import { answered, describe, type Findings, noFindings, notListable, verdictOf } from "../capabilities.ts"
+import {
+  answered,
+  describe,
+  type Findings,
+  noFindings,
+  notListable,
+  unreadConsole,
+  verdictOf,
+} from "../capabilities.ts"
 import { CloudError, CredentialsError } from "../errors.ts"
 import { firewallName } from "./firewall.ts"
 import { googleError } from "./google.ts"
@@ -36,6 +44,9 @@ const SUBNETWORK_PERMISSIONS = ["compute.subnetworks.use", "compute.subnetworks.
 
 /** Permissions to create the firewall rule. They are not needed where the rule exists. */
 const FIREWALL_PERMISSIONS = ["compute.firewalls.create", "compute.networks.updatePolicy"]
+
+/** Permission to read why a VM found no way to the gateway. VMs start without it. */
+const CONSOLE_PERMISSION = "compute.instances.getSerialPortOutput"
 
 const LIST_PERMISSIONS = { buckets: "storage.buckets.list", repositories: "artifactregistry.repositories.list" }
 
@@ -80,6 +91,7 @@ async function grantedPermissions({ google, project, signal }: GcpChecks): Promi
     ...VM_PERMISSIONS,
     ...SUBNETWORK_PERMISSIONS,
     ...FIREWALL_PERMISSIONS,
+    CONSOLE_PERMISSION,
     ...Object.values(LIST_PERMISSIONS),
   ]
   const url = `${RESOURCE_MANAGER}/v1/projects/${encodeURIComponent(project)}:testIamPermissions`
@@ -114,7 +126,7 @@ async function vmsOf(checks: GcpChecks, permissions: Promise<Granted>): Promise<
   return verdictOf(findings, "the service account has all permissions that VMs need")
 }
 
-function addPermissions({ obstacles, doubts }: Findings, granted: Granted): void {
+function addPermissions({ obstacles, doubts, notes }: Findings, granted: Granted): void {
   if ("unknown" in granted) {
     doubts.push(granted.unknown)
     return
@@ -125,6 +137,7 @@ function addPermissions({ obstacles, doubts }: Findings, granted: Granted): void
     const message = `the service account lacks the permissions ${missing.join(", ")}: ${advice}`
     obstacles.push({ reason: "PermissionsMissing", message })
   }
+  if (!granted.has(CONSOLE_PERMISSION)) notes.push(unreadConsole(`the permission ${CONSOLE_PERMISSION}`))
   const network = SUBNETWORK_PERMISSIONS.filter((permission) => !granted.has(permission))
   if (network.length > 0)
     doubts.push(`the project does not grant ${network.join(", ")}, only a subnetwork may: ${advice}`)

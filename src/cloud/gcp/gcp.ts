@@ -351,6 +351,21 @@ class GcpCloud implements Cloud {
     await compute.call("change", remove, fence)
   }
 
+  /** Reads the end of the first serial port. Compute Engine keeps it only while the VM exists. */
+  readonly consoleOf = async ({ id }: VmRef): Promise<string | undefined> => {
+    const { zone, name: instance } = partsOf(id)
+    const { compute } = this.#account
+    return await compute.call("read", async ({ instances }, options) => {
+      try {
+        const request = { project: compute.project, zone, instance, port: 1 }
+        return (await instances.getSerialPortOutput(request, options))[0].contents ?? undefined
+      } catch (error) {
+        if (isNotFound(error)) return undefined
+        throw error
+      }
+    })
+  }
+
   async verify(): Promise<Identity> {
     const { compute } = this.#account
     await compute.call("read", ({ projects }, options) => projects.get({ project: compute.project }, options))

@@ -11,7 +11,7 @@ import {
   type RefusedOffer,
   type StoredJob,
 } from "../../apis/job.ts"
-import { isOver, launchName, pricesOf, type StoredLaunch } from "../../apis/launch.ts"
+import { bootFailureOf, isOver, launchName, pricesOf, type StoredLaunch } from "../../apis/launch.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import type { Offer } from "../../apis/offer.ts"
@@ -144,7 +144,7 @@ function isEnding({ spec, status, metadata }: StoredLaunch): boolean {
     metadata.deletionTimestamp !== undefined ||
     status?.loss !== undefined ||
     status?.agent?.finish !== undefined ||
-    status?.bootFailure !== undefined ||
+    bootFailureOf(status) !== undefined ||
     status?.phase === "terminating"
   )
 }

@@ -1,13 +1,16 @@
+import { failureOnConsole } from "../../agent/messages.ts"
+import { timestamp } from "../../apis/clock.ts"
 import { LAUNCH_FINALIZER, type StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS, LABELS } from "../../apis/meta.ts"
-import { CredentialsError } from "../../cloud/errors.ts"
+import type { VmRef } from "../../cloud/cloud.ts"
+import { CloudError, CredentialsError } from "../../cloud/errors.ts"
 import { isNotFound } from "../../kube/errors.ts"
 import { costsOf } from "../../placement/statements.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
 import { writeStatus } from "../writes.ts"
 import { conditionsOf } from "./conditions.ts"
 import { accountOf, type CloudContext } from "./create.ts"
-import { abandonedStatus, type OwnStatus } from "./decide.ts"
+import { abandonedStatus, type LaunchAction, type OwnStatus, ownStatus } from "./decide.ts"
 import { FIELD_MANAGER, LAUNCHES, type LaunchControllerOptions, launchWriter } from "./options.ts"
 import { minuteOf } from "./records.ts"
 
@@ -21,13 +24,11 @@ export async function terminate(
   vmId: string,
   { options, calls, settings, signal }: CloudContext,
 ): Promise<OwnStatus | undefined> {
-  const { region, zone } = launch.spec.offer
   try {
     const cloud = await options.clouds.open(accountOf(launch))
     signal.throwIfAborted()
     options.fence()
-    const vm = { id: vmId, launch: launch.metadata.name, region, ...(zone !== undefined && { zone }) }
-    await cloud.terminate(vm, options.fence)
+    await cloud.terminate(refOf(launch, vmId), options.fence)
   } catch (error) {
     const isRejected = error instanceof CredentialsError
     const status = isRejected ? abandonedStatus(launch, options.clock.now(), settings) : undefined
@@ -36,6 +37,36 @@ export async function terminate(
   }
   calls.terminateRequested(launch.metadata.name)
   return undefined
+}
+
+function refOf(launch: StoredLaunch, id: string): VmRef {
+  const { region, zone } = launch.spec.offer
+  return { id, launch: launch.metadata.name, region, ...(zone !== undefined && { zone }) }
+}
+
+/**
+ * Reads the VM's console once. A console that can't be read delays nothing: the cloud may not allow it, or has none.
+ * @returns the status with the failure that the VM wrote there; undefined if it wrote none
+ */
+export async function readConsole(
+  launch: StoredLaunch,
+  { vmId, reading }: Extract<LaunchAction, { do: "readConsole" }>,
+  { options, calls }: CloudContext,
+): Promise<OwnStatus | undefined> {
+  const { name } = launch.metadata
+  calls.readConsole(name, reading)
+  try {
+    const cloud = await options.clouds.open(accountOf(launch))
+    const failure = failureOnConsole((await cloud.consoleOf?.(refOf(launch, vmId))) ?? "")
+    if (failure === undefined) return undefined
+    options.logger.warn({ launch: name, ...failure }, "a VM wrote on its console that it can run no container")
+    const consoleFailure = { ...failure, time: timestamp(options.clock.now()) }
+    return { ...ownStatus(launch.status ?? {}), consoleFailure }
+  } catch (error) {
+    if (!(error instanceof CloudError)) throw error
+    options.logger.info({ err: error, launch: name }, "the console of a VM was not read")
+    return undefined
+  }
 }
 
 /**

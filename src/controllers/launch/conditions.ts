@@ -1,5 +1,11 @@
 import { type ConditionUpdate, condition, conditionOnceTrue, setConditions } from "../../apis/conditions.ts"
-import { LaunchCondition, type LaunchPhase, type LaunchStatus, type StoredLaunch } from "../../apis/launch.ts"
+import {
+  bootFailureOf,
+  LaunchCondition,
+  type LaunchPhase,
+  type LaunchStatus,
+  type StoredLaunch,
+} from "../../apis/launch.ts"
 import type { Condition } from "../../apis/schema.ts"
 
 /**
@@ -29,8 +35,8 @@ function updatesOf(status: LaunchStatus, before: readonly Condition[] | undefine
 }
 
 /** Returns the reason why an ended VM was of no use; undefined if it served its job. */
-function failureOf({ refusal, loss, bootFailure }: LaunchStatus): string | undefined {
-  return refusal?.class ?? loss?.reason ?? bootFailure?.reason
+function failureOf(status: LaunchStatus): string | undefined {
+  return status.refusal?.class ?? status.loss?.reason ?? bootFailureOf(status)?.reason
 }
 
 const READY: readonly LaunchPhase[] = ["registered", "running", "finished", "terminated"]

@@ -7,7 +7,7 @@ import type { Change, IndexFunction } from "../../kube/store.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
 import { addFinalizer, remove } from "../writes.ts"
-import { release, terminate, writeOwnStatus } from "./actions.ts"
+import { readConsole, release, terminate, writeOwnStatus } from "./actions.ts"
 import { CloudCalls, createInstance } from "./create.ts"
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
@@ -158,6 +158,11 @@ class LaunchReconciler {
       }
       case "terminate": {
         const status = await terminate(launch, action.vmId, cloudContext)
+        if (status !== undefined) await this.#writeStatus(launch, status, context)
+        return
+      }
+      case "readConsole": {
+        const status = await readConsole(launch, action, cloudContext)
         if (status !== undefined) await this.#writeStatus(launch, status, context)
         return
       }

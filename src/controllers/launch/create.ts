@@ -17,7 +17,13 @@ import type { KubeClient } from "../../kube/client.ts"
 import { ifFound, KubeError } from "../../kube/errors.ts"
 import type { Source } from "../../runtime/controller.ts"
 import { NotLeaderError } from "../fence.ts"
-import { abandonedStatus, type LaunchError, type OwnStatus, type RepeatedLaunchError } from "./decide.ts"
+import {
+  abandonedStatus,
+  type ConsoleReading,
+  type LaunchError,
+  type OwnStatus,
+  type RepeatedLaunchError,
+} from "./decide.ts"
 import { LAUNCHES, type LaunchControllerOptions, type LaunchSettings } from "./options.ts"
 
 type RefusalClass = NonNullable<LaunchStatus["refusal"]>["class"]
@@ -204,6 +210,7 @@ export class CloudCalls {
   readonly #inFlight = new Set<string>()
   readonly #errors = new Map<string, RepeatedLaunchError>()
   readonly #terminateRequested = new Map<string, number>()
+  readonly #consoleReads = new Map<string, ConsoleReading>()
   readonly #clock: Clock
 
   constructor(clock: Clock) {
@@ -216,6 +223,7 @@ export class CloudCalls {
       subscribe: () => () => undefined,
       whenSynced: async (signal) => {
         for (const known of [this.#inherited, this.#inFlight, this.#errors, this.#terminateRequested]) known.clear()
+        this.#consoleReads.clear()
         for await (const page of client.pages(LAUNCHES, { namespace: systemNamespace, signal })) {
           for (const launch of page.items) this.#inherited.add(launch.metadata.name)
         }
@@ -263,6 +271,16 @@ export class CloudCalls {
     this.#errors.delete(name)
   }
 
+  /** Records that a VM's console was read, with whatever result. */
+  readConsole(name: string, reading: ConsoleReading): void {
+    this.#consoleReads.set(name, reading)
+  }
+
+  /** Returns the latest reading of a VM's console; undefined if there was none. */
+  consoleRead(name: string): ConsoleReading | undefined {
+    return this.#consoleReads.get(name)
+  }
+
   /** Records a terminate call that the cloud accepted. */
   terminateRequested(name: string): void {
     this.#terminateRequested.set(name, this.#clock.monotonic())
@@ -278,6 +296,7 @@ export class CloudCalls {
   forget(name: string): void {
     this.settled(name)
     this.#terminateRequested.delete(name)
+    this.#consoleReads.delete(name)
   }
 }
 

@@ -73,6 +73,69 @@ describe("before a VM is known", () => {
   })
 })
 
+describe("the console of a VM without an agent", () => {
+  const booting = launchOf(job, 1, { status: vmStatus() })
+  const found = { instance: { is: "found", vm: vm() } } as const
+  const gone = { instance: { is: "found", vm: vm({ state: "terminated" }) } } as const
+  const read = (reading: string) => ({ actions: [{ do: "readConsole", vmId: "vm-1", reading }], requeueAfter: 0 })
+
+  test("is read once after a while, and once at the VM's unexpected end", () => {
+    const early = decideAt(244, booting, found)
+    expect(early.actions).toEqual([])
+    expect(early.requeueAfter).toBeLessThanOrEqual(2)
+    expect(decideAt(246, booting, found)).toMatchObject(read("booting"))
+    expect(decideAt(246, booting, { ...found, consoleRead: "booting" }).actions).toEqual([])
+    expect(decideAt(30, booting, gone)).toMatchObject(read("ended"))
+    expect(decideAt(300, booting, { ...gone, consoleRead: "booting" })).toMatchObject(read("ended"))
+    const { status } = decideAt(300, booting, { ...gone, consoleRead: "ended" })
+    expect(status).toMatchObject({ phase: "terminated", loss: { reason: "VMLost" } })
+    expect(status?.message).toContain("its VM never reached https://")
+  })
+
+  test("is read at the boot deadline, before the VM is terminated", () => {
+    const ended = launchOf(job, 1, { spec: { ended: true }, status: vmStatus() })
+    const { bootDeadlineSeconds } = ended.spec
+    const late = 6 + bootDeadlineSeconds
+    expect(decideAt(late, ended, { ...found, consoleRead: "booting" })).toMatchObject(read("ended"))
+    expect(decideAt(late, ended, { ...found, consoleRead: "ended" }).actions).toEqual([
+      { do: "terminate", vmId: "vm-1" },
+    ])
+    // A cancelled job ends its Launch at any time.
+    expect(decideAt(100, ended, found).actions).toEqual([{ do: "terminate", vmId: "vm-1" }])
+  })
+
+  test.each([
+    ["its agent has registered", { ...vmStatus(), agent: agentOf() }, {}],
+    ["it has reported a failure", { ...vmStatus(), bootFailure: failureAt(40) }, {}],
+    ["its console was read", { ...vmStatus(), consoleFailure: failureAt(40) }, {}],
+    ["its job was deleted", vmStatus(), { job: "deleted" as const }],
+    ["its job has ended", vmStatus(), { job: "ending" as const }],
+  ])("is not read if %s", (_, status, observed) => {
+    const launch = launchOf(job, 1, { status })
+    for (const instance of [found, gone]) {
+      const { actions } = decideAt(300, launch, { ...instance, ...observed })
+      expect(actions.map((action) => action.do)).not.toContain("readConsole")
+    }
+  })
+
+  test("is not read of a VM that the cloud has taken back", () => {
+    const preempted = { instance: { is: "found", vm: vm({ state: "terminated", preempted: true }) } } as const
+    expect(decideAt(300, booting, preempted).status?.loss?.reason).toBe("Preempted")
+  })
+
+  test("ends the VM with its words, which count as a failed boot", () => {
+    const launch = launchOf(job, 1, { status: { ...vmStatus(), consoleFailure: failureAt(250) } })
+    expect(decideAt(251, launch, found).actions).toEqual([{ do: "terminate", vmId: "vm-1" }])
+    const { status } = decideAt(260, launch, gone)
+    expect(status).toMatchObject({ phase: "terminated", consoleFailure: { reason: "GatewayUnreachable" } })
+    expect(status?.loss).toBeUndefined()
+  })
+
+  function failureAt(seconds: number) {
+    return { reason: "GatewayUnreachable", message: "no way", time: time(seconds) } as const
+  }
+})
+
 describe("a cloud that does not answer", () => {
   const launchError = { class: "Unavailable" as const, message: "out of order", since: at(10) }
   const unanswered = { class: "Unavailable" as const, message: "out of order", since: time(10) }
@@ -181,7 +244,7 @@ describe("the cost of a VM whose end was not observed", () => {
     ) => {
       const launch = launchOf(job, 1, { spec: { offer: offerOf({ cloud, provisioning }) }, status: vmStatus() })
       const ended = vm({ state: "terminated", terminationTime: time(seconds), preempted: true, ...changes })
-      return decideAt(seconds + 5, launch, { instance: { is: "found", vm: ended } }).status
+      return decideAt(seconds + 5, launch, { instance: { is: "found", vm: ended }, consoleRead: "ended" }).status
     }
     expect(cost("aws", 3600)).toMatchObject({ costUsd: 0, loss: { reason: "Preempted" } })
     expect(cost("aws", 3605)?.costUsd).toBeGreaterThan(0)
@@ -196,7 +259,7 @@ describe("the cost of a VM whose end was not observed", () => {
       const offer = offerOf({ cloud: "aws", provisioning: "spot" })
       const launch = launchOf(job, 1, { spec: { offer, hourlyPrices }, status: vmStatus() })
       const ended = vm({ state: "terminated", terminationTime: time(105), preempted })
-      return decideAt(110, launch, { instance: { is: "found", vm: ended } }).status
+      return decideAt(110, launch, { instance: { is: "found", vm: ended }, consoleRead: "ended" }).status
     }
     const parts = { diskUsd: 0.001, addressUsd: 0.0001 }
     expect(bill(false)).toMatchObject({ costUsd: 0.0111, cost: { machineUsd: 0.01, ...parts } })

@@ -3,6 +3,7 @@ import { secondsBetween, timestamp } from "../../apis/clock.ts"
 import { cutTo } from "../../apis/conditions.ts"
 import { VM_STATES } from "../../apis/job.ts"
 import {
+  bootFailureOf,
   isOver,
   LAUNCH_FINALIZER,
   type LaunchPhase,
@@ -14,6 +15,7 @@ import { LABELS } from "../../apis/meta.ts"
 import { costOf, sumOfParts } from "../../apis/price.ts"
 import type { Vm } from "../../cloud/cloud.ts"
 import type { EventNote } from "../../kube/events.ts"
+import { bootProgress } from "../../placement/outcome.ts"
 import type { LaunchSettings } from "./options.ts"
 
 /**
@@ -34,6 +36,9 @@ export interface RepeatedLaunchError extends LaunchError {
   lastReported?: Date
 }
 
+/** Time of a look at a VM's console: while the VM should be booting, or at its end. */
+export type ConsoleReading = "booting" | "ended"
+
 /** Everything that a decision on a Launch depends on, besides the Launch itself. */
 export interface LaunchObservation {
   instance: InstanceView
@@ -45,6 +50,8 @@ export interface LaunchObservation {
   heartbeatTimedOut: boolean
   /** Age of the VM in seconds. Absent: it is counted by the calendar. */
   vmSeconds?: number
+  /** Last time that this process read the VM's console. */
+  consoleRead?: ConsoleReading
   /** Seconds since this process requested the VM's termination. */
   terminateRequestedSecondsAgo?: number
   /**
@@ -64,6 +71,8 @@ export type LaunchAction =
   /** Request the VM from the cloud, or settle the outcome of an earlier, identical call. */
   | { do: "createInstance" }
   | { do: "terminate"; vmId: string }
+  /** Look for the cause on the console of a VM whose agent has not registered, and decide again. */
+  | { do: "readConsole"; vmId: string; reading: ConsoleReading }
   /** Mark its cost as counted and remove the finalizer, in one write. `needed`: its Job still needs the record. */
   | { do: "release"; needed: boolean }
   | { do: "delete" }
@@ -212,6 +221,8 @@ function decideVm(
   settings: LaunchSettings,
 ): LaunchDecision {
   const end = reasonToEnd(launch, observed, now, settings)
+  const reading = consoleReading(launch, observed, { end, now, settings })
+  if (reading !== undefined) return { actions: [reading], events: [], requeueAfter: 0 }
   const before = launch.status ?? {}
   const loss = before.loss ?? end?.loss
   const next: OwnStatus = { ...ownStatus(before), ...(loss !== undefined && { loss }) }
@@ -230,6 +241,30 @@ function decideVm(
   return end === undefined
     ? following(launch, { next, observed, now, settings })
     : ending(launch, { next, message: end.message, observed, settings })
+}
+
+/**
+ * Returns the action that reads the console of a VM whose agent has not registered: once after a while, and once at its
+ * unexpected end or boot deadline. Undefined if the cause is known, no one needs it, or the console was just read.
+ */
+function consoleReading(
+  launch: StoredLaunch,
+  observed: LaunchObservation,
+  { end, now, settings }: { end: End | undefined; now: Date; settings: LaunchSettings },
+): Extract<LaunchAction, { do: "readConsole" }> | undefined {
+  const { status, spec } = launch
+  const { instance, consoleRead, job } = observed
+  const vmId = status?.vm?.id
+  const isExplained = status?.agent !== undefined || status?.loss !== undefined || bootFailureOf(status) !== undefined
+  if (vmId === undefined || isExplained || !(job === "active" || job === "unobserved")) return undefined
+  if (instance.is === "found" && instance.vm.preempted === true) return undefined
+  const age = ageOf(launch, observed, now)
+  const isDeadline = spec.ended === true && age >= spec.bootDeadlineSeconds
+  if (isDeadline || (end === undefined && endedVm(instance) !== undefined)) {
+    return consoleRead === "ended" ? undefined : { do: "readConsole", vmId, reading: "ended" }
+  }
+  const isDue = end === undefined && age >= settings.consoleSeconds && consoleRead === undefined
+  return isDue ? { do: "readConsole", vmId, reading: "booting" } : undefined
 }
 
 type LossReason = NonNullable<OwnStatus["loss"]>["reason"]
@@ -258,7 +293,10 @@ interface EndCheck {
 const END_CHECKS: Record<string, EndCheck> = {
   agentFinished: { why: ({ status: { agent } }) => agent?.finish && `the agent finished: ${agent.finish.reason}` },
   bootFailed: {
-    why: ({ status: { bootFailure } }) => bootFailure && `the VM cannot run containers: ${bootFailure.message}`,
+    why: ({ status }) => {
+      const failure = bootFailureOf(status)
+      return failure && `the VM cannot run containers: ${failure.message}`
+    },
   },
   endRequested: { why: ({ launch }) => launch.spec.ended === true && "the job no longer needs this VM" },
   alreadyLost: { why: ({ status: { loss } }) => loss?.message },
@@ -336,13 +374,19 @@ function closed(
   }
   const isAnnounced = launch.spec.offer.provisioning === "spot" && launch.status?.agent?.preemptionNotice !== undefined
   const isPreempted = preempted === true || isAnnounced
-  const message = isPreempted ? "the cloud preempted the VM" : "the VM disappeared, and Berth had not terminated it"
+  const message = isPreempted ? "the cloud preempted the VM" : disappearance(launch)
   const loss = { reason: isPreempted ? "Preempted" : "VMLost", message, time: timestamp(now) } as const
   return {
     status: { ...status, loss, message },
     actions: [],
     events: [{ type: "Warning", reason: loss.reason, message }],
   }
+}
+
+/** Returns the message of a VM that ended unexpectedly. Without an agent, it may never have had a way to the gateway. */
+function disappearance(launch: StoredLaunch): string {
+  const message = "the VM disappeared, and Berth had not terminated it"
+  return launch.status?.agent === undefined ? cutTo(`${message}: ${bootProgress(launch)}`, 1024) : message
 }
 
 /** Terminates the VM, and again if that has no effect. A loss is written before. */
@@ -373,8 +417,11 @@ function following(
   const { next, observed, now, settings } = context
   const phase = livePhase(launch)
   const status: OwnStatus = { ...next, phase, message: LIVE_MESSAGES[phase] ?? "" }
-  const overdue = longestLife(launch, settings) - ageOf(launch, observed, now)
-  const unchanged: LaunchDecision = { actions: [], events: [], requeueAfter: Math.max(1, overdue + 1) }
+  const age = ageOf(launch, observed, now)
+  const isUnread = launch.status?.agent === undefined && observed.consoleRead === undefined
+  const due =
+    (isUnread ? Math.min(settings.consoleSeconds, longestLife(launch, settings)) : longestLife(launch, settings)) - age
+  const unchanged: LaunchDecision = { actions: [], events: [], requeueAfter: Math.max(1, due + 1) }
   const wait = settings.settleSeconds - secondsBetween(phaseSince(launch, phase) ?? timestamp(now), now)
   const isLazy = LAZY_PHASES.includes(phase) && next.vm?.ipAddress === launch.status?.vm?.ipAddress
   if (!isLazy || wait <= 0) return { ...unchanged, ...changed(launch, status) }
@@ -412,7 +459,8 @@ function observedVm(launch: StoredLaunch, instance: InstanceView, isEnding: bool
   }
 }
 
-function ownStatus(status: LaunchStatus): OwnStatus {
+/** Returns the part of a status that the launch controller writes. */
+export function ownStatus(status: LaunchStatus): OwnStatus {
   const { agent: _, bootFailure: __, conditions: ___, observedGeneration: ____, ...own } = status
   return own
 }

@@ -32,6 +32,7 @@ export async function gather(
   const requestedAgo = calls.terminateRequestedSecondsAgo(name)
   const launchError = calls.launchError(name)
   const vmSeconds = vmAge(launch, ages)
+  const consoleRead = calls.consoleRead(name)
   return {
     instance: observer.view(name),
     heartbeatTimedOut: observer.heartbeatTimedOut(name),
@@ -42,6 +43,7 @@ export async function gather(
     ...(requestedAgo !== undefined && { terminateRequestedSecondsAgo: requestedAgo }),
     ...(launchError !== undefined && { launchError }),
     ...(vmSeconds !== undefined && { vmSeconds }),
+    ...(consoleRead !== undefined && { consoleRead }),
   }
 }
 

@@ -39,6 +39,8 @@ export interface LaunchSettings {
   settleSeconds: number
   /** Minimum time between two writes of a launch error, whose text may change with each attempt. */
   launchErrorIntervalSeconds: number
+  /** Age of a VM without an agent from which its console is read for the cause. */
+  consoleSeconds: number
   /** Longest billed time after a finished agent's last message: the VM powers itself off. */
   powerOffSeconds: number
 }
@@ -50,6 +52,7 @@ export const LAUNCH_DEFAULTS: LaunchSettings = {
   recentHeartbeatSeconds: 90,
   settleSeconds: 15,
   launchErrorIntervalSeconds: 60,
+  consoleSeconds: 240,
   powerOffSeconds: 60,
 }
 

@@ -2,7 +2,7 @@ import Type, { type Static } from "typebox"
 import { findCondition } from "../../apis/conditions.ts"
 import { creationTimeOf } from "../../apis/creation-times.ts"
 import { JobCondition, type RefusedOffer, type StoredJob, VM_STATES } from "../../apis/job.ts"
-import { BOOT_FAILURES, LAUNCH_PHASES, LOSSES, REFUSALS, type StoredLaunch } from "../../apis/launch.ts"
+import { BOOT_FAILURES, bootFailureOf, LAUNCH_PHASES, LOSSES, REFUSALS, type StoredLaunch } from "../../apis/launch.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { OFFER_PROVISIONINGS } from "../../apis/offer.ts"
 import { COMPONENT, StringEnum } from "../../apis/schema.ts"
@@ -195,7 +195,8 @@ function agentFields(status: StoredLaunch["status"]) {
 }
 
 function failureFields(status: StoredLaunch["status"]) {
-  const { refusal, bootFailure, loss } = status ?? {}
+  const { refusal, loss } = status ?? {}
+  const bootFailure = bootFailureOf(status)
   return {
     refusal: refusal === undefined ? null : failure(refusal.class, refusal),
     boot_failure: bootFailure === undefined ? null : failure(bootFailure.reason, bootFailure),
@@ -258,7 +259,8 @@ function entriesOf(launch: StoredLaunch): TimelineEntry[] {
 const idText = (id: string | undefined): string => (id === undefined ? "" : ` as ${id}`)
 
 function entriesOfRun({ spec: { number }, status }: StoredLaunch): TimelineEntry[] {
-  const { agent, bootFailure } = status ?? {}
+  const { agent } = status ?? {}
+  const bootFailure = bootFailureOf(status)
   const vm = `VM ${number}`
   const of = (reason: string | null) => ({ launch: number, reason })
   const failed = bootFailure && `${vm} could not run containers: ${bootFailure.message}`
