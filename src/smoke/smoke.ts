@@ -20,8 +20,10 @@ export interface SmokeOptions extends SmokeChoice {
   version: string
   /** Time that a job may wait without a VM, minutes. Its message then says why, and more waiting rarely helps. */
   waitMinutes: number
-  /** Delay between two looks at a job, seconds. Default 5. */
+  /** Delay between two looks at a job or at the connections, seconds. Default 5. */
   intervalSeconds?: number
+  /** Time that Berth has to check a new connection, seconds. Default 120. */
+  checkSeconds?: number
 }
 
 export interface SmokeConsole {
@@ -51,7 +53,7 @@ const ENDED = ["succeeded", "failed", "cancelled"]
 export async function runSmoke(options: SmokeOptions, console: SmokeConsole, signal: AbortSignal): Promise<boolean> {
   const { cloud, version, minutes, kinds } = options
   const api = new Api(options)
-  const connections = await connectionsOf(api, cloud)
+  const connections = await checkedConnections(api, { options, console, signal })
   for (const connection of connections) console.progress(`connection ${connection}`)
   const planned = await Promise.all(smokeJobs(kinds, options).map((job) => plan(api, job)))
   for (const { kind, plan } of planned) console.progress(`${kind}: ${plan.message}`)
@@ -153,14 +155,33 @@ async function until(
   return false
 }
 
+const CHECK_SECONDS = 120
+
+/**
+ * Returns a line for each connection of the cloud, once Berth has checked one of them, or after the time for the check.
+ * Without a checked connection no job can run. @throws Error if there is none
+ */
+async function checkedConnections(api: Api, { options, console, signal }: Running): Promise<string[]> {
+  const { cloud, intervalSeconds = 5, checkSeconds = CHECK_SECONDS } = options
+  const deadline = performance.now() + checkSeconds * 1000
+  let connections = await connectionsOf(api, cloud)
+  const isUnchecked = () => connections.length > 0 && connections.every(({ capabilities }) => capabilities === undefined)
+  if (isUnchecked()) console.progress(`waiting up to ${checkSeconds} s until Berth has checked the connection`)
+  while (isUnchecked() && !signal.aborted && performance.now() < deadline) {
+    await delay(intervalSeconds * 1000, undefined, { signal }).catch(() => undefined)
+    connections = await connectionsOf(api, cloud)
+  }
+  return connections.map(lineOf)
+}
+
 interface ConnectionFacts {
   name: string
   type: string
   capabilities?: Record<string, { status: string; message?: string }>
 }
 
-/** Returns a line for each connection of the cloud. @throws Error if there is none */
-async function connectionsOf(api: Api, cloud: string): Promise<string[]> {
+/** Returns the connections of the cloud. @throws Error if there is none */
+async function connectionsOf(api: Api, cloud: string): Promise<ConnectionFacts[]> {
   const { connections } = await api.call<{ connections: ConnectionFacts[] }>("GET", "/connections?limit=100")
   const found = connections.filter(({ type }) => type === cloud)
   if (found.length === 0 && cloud !== "local") {
@@ -168,12 +189,14 @@ async function connectionsOf(api: Api, cloud: string): Promise<string[]> {
       `the project has no connection of type ${cloud}: create one (docs/connections.md), then run this again`,
     )
   }
-  return found.map(({ name, capabilities = {} }) => {
-    const verdicts = Object.entries(capabilities).map(([use, { status, message = "" }]) =>
-      status === "True" ? `${use} True` : `${use} ${status} (${message})`,
-    )
-    return `${name}: ${verdicts.join(", ") || "not checked yet"}`
-  })
+  return found
+}
+
+function lineOf({ name, capabilities = {} }: ConnectionFacts): string {
+  const verdicts = Object.entries(capabilities).map(([use, { status, message = "" }]) =>
+    status === "True" ? `${use} True` : `${use} ${status} (${message})`,
+  )
+  return `${name}: ${verdicts.join(", ") || "not checked yet. `kubectl describe bconn` says why"}`
 }
 
 /** REST API of one project. */
