@@ -248,6 +248,9 @@ const BootFailureSchema = bootFailure(
 )
 export type BootFailure = Static<typeof BootFailureSchema>
 
+/** Maximum number of machine types and series that a rejection names. */
+export const RESTRICTED_MACHINES = 512
+
 export const LaunchStatusSchema = Type.Object(
   {
     observedGeneration: ObservedGeneration,
@@ -287,6 +290,12 @@ export const LaunchStatusSchema = Type.Object(
         code: Type.Optional(Text(128, "Error code of the cloud.")),
         message: Text(1024, "Message of the cloud."),
         time: Time("Time of the rejection."),
+        machines: Type.Optional(
+          Type.Array(Text(64, "Machine type, or series of machine types."), {
+            maxItems: RESTRICTED_MACHINES,
+            description: "Machines that the account may not use in this region, if the cloud lists them.",
+          }),
+        ),
       }),
     ),
     loss: Type.Optional(

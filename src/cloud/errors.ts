@@ -37,6 +37,16 @@ export class AccountError extends CloudError {}
 /** The request can never succeed as it is. */
 export class InvalidRequestError extends CloudError {}
 
+/** The account may not use this machine. `machines`: other types and series that it may not use in the region either. */
+export class RestrictedError extends InvalidRequestError {
+  readonly machines: readonly string[]
+
+  constructor(code: string, message: string, machines: readonly string[]) {
+    super(code, message)
+    this.machines = machines
+  }
+}
+
 /** The request had no effect, and may succeed when retried. */
 export class TransientError extends CloudError {}
 

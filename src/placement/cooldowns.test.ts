@@ -4,6 +4,7 @@ import type { LaunchSpec, LaunchStatus, REFUSALS, StoredLaunch } from "../apis/l
 import { ANNOTATIONS } from "../apis/meta.ts"
 import { type Offer, offerKey } from "../apis/offer.ts"
 import type { VmSettings } from "../apis/vm-settings.ts"
+import { seriesOf } from "../machines/machines.ts"
 import { blocks, type Cooldown, type LaunchAccount } from "../router/cooldown.ts"
 import { CONNECTION_OFFERS, cooldownsOf, FAMILY_OFFERS, QUOTA_REGIONS, REGION_FAMILIES } from "./cooldowns.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
@@ -14,6 +15,7 @@ interface Refused {
   kind?: RefusalClass
   code?: string
   message?: string
+  machines?: readonly string[]
   offer?: Partial<Offer>
   spec?: Partial<LaunchSpec>
   credentials?: string
@@ -21,8 +23,9 @@ interface Refused {
 
 /** A launch of connection main, account 42, that was refused so many seconds after T0. */
 function refused(seconds: number, changes: Refused = {}): StoredLaunch {
-  const { kind = "Capacity", code, message = "no", offer = {}, spec = {}, credentials } = changes
-  const refusal = { class: kind, message, time: time(seconds), ...(code !== undefined && { code }) }
+  const { kind = "Capacity", code, message = "no", machines, offer = {}, spec = {}, credentials } = changes
+  const named = { ...(code !== undefined && { code }), ...(machines !== undefined && { machines: [...machines] }) }
+  const refusal = { class: kind, message, time: time(seconds), ...named }
   const annotations = credentials === undefined ? {} : { [ANNOTATIONS.credentials]: credentials }
   return launchOf(jobOf(), 1, {
     metadata: { annotations },
@@ -404,6 +407,25 @@ describe("rejections with one code and like text", () => {
     expect(scopesAt([...denied, goodVm(-900, { region: "far" })], 401)).not.toContainEqual(type)
     expect(scopesAt(denied.slice(1), 401)).not.toContainEqual(type)
   })
+})
+
+test("sizes that Azure lists as restricted rest with the first one that was refused, until one of them is had", () => {
+  const message = "the requested size Standard_D2s_v5 is not available in r for the subscription"
+  const offer = { cloud: "azure", region: "r", instanceType: "Standard_D2s_v5" }
+  const machines = [offer.instanceType, seriesOf("azure", "Standard_E2s_v5"), "Standard_B2ms"]
+  const launch = refused(0, { kind: "InvalidRequest", code: "SkuNotAvailable", message, offer, machines })
+  const [cooldown, ...more] = cooldownsAt([launch], 1)
+  expect(more).toEqual([])
+  const isBlocked = (instanceType: string, changes: Partial<Offer> = {}) =>
+    blocks(cooldown as Cooldown, offerOf({ ...offer, instanceType, ...changes }), { cloud: "azure", ...OWN })
+  const blocked = ["Standard_D2s_v5", "Standard_E96s_v5", "Standard_B2ms"].map((type) => isBlocked(type))
+  expect(blocked).toEqual([true, true, true])
+  expect(isBlocked("Standard_E96s_v5", { provisioning: "spot" })).toBe(true)
+  expect(isBlocked("Standard_E96s_v5", { region: "elsewhere" })).toBe(false)
+  expect(isBlocked("Standard_B2s")).toBe(false)
+  expect(cooldown?.cause?.remedy).toContain("may not use these sizes")
+  expect(cooldownsAt([launch, goodVm(5, { ...offer, instanceType: "Standard_B2s" })], 10)).toHaveLength(1)
+  expect(cooldownsAt([launch, goodVm(5, { ...offer, instanceType: "Standard_B2ms" })], 10)).toHaveLength(0)
 })
 
 test("an account on AWS' Free plan keeps the types that the plan has", () => {

@@ -12,11 +12,13 @@ export interface Said {
   /** The cloud's own code; "" for Launches that have none. */
   code: string
   message: string
+  /** Types and series that the account may not use in the region, if the cloud lists them. */
+  machines?: readonly string[]
 }
 
 export function saidOf({ spec, status }: StoredLaunch): Said {
-  const { code = "", message = "" } = status?.refusal ?? {}
-  return { offer: spec.offer, code, message }
+  const { code = "", message = "", machines } = status?.refusal ?? {}
+  return { offer: spec.offer, code, message, ...(machines !== undefined && { machines }) }
 }
 
 /**
@@ -75,6 +77,8 @@ export function requestScope(said: Said): Offers {
   const { offer } = said
   if (!isAboutSizes(said)) return { offer: offerKey(offer) }
   const { cloud, region, instanceType, provisioning } = offer
+  // Azure's own list, on demand and spot.
+  if (said.machines !== undefined) return { region, machines: said.machines }
   return { region, family: seriesOf(cloud, instanceType), provisioning }
 }
 

@@ -43,6 +43,8 @@ export interface Cooldown {
   /** As `quotaOf` names it: several series may share one quota. */
   quota?: string
   instanceType?: string
+  /** Types and series, of which an offer must be one. */
+  machines?: readonly string[]
   /** Types that stay available. */
   exceptTypes?: readonly string[]
   provisioning?: Offer["provisioning"]
@@ -71,11 +73,16 @@ export function blocks(scope: Scope, offer: Offer, launchAccount: LaunchAccount)
     (scope.provisioning === undefined || scope.provisioning === offer.provisioning) &&
     (scope.minCpu === undefined || scope.minCpu <= offer.cpu) &&
     (scope.gpu === undefined || scope.gpu === (offer.gpu !== undefined)) &&
+    (scope.machines === undefined || isOneOf(scope.machines, offer)) &&
     (scope.exceptTypes === undefined || !scope.exceptTypes.includes(offer.instanceType)) &&
     (scope.family === undefined || scope.family === seriesOf(offer.cloud, offer.instanceType)) &&
     (scope.quota === undefined || scope.quota === quotaOf(offer.cloud, offer.instanceType)) &&
     (scope.offer === undefined || scope.offer === offerKey(offer))
   )
+}
+
+function isOneOf(machines: readonly string[], { cloud, instanceType }: Offer): boolean {
+  return machines.includes(instanceType) || machines.includes(seriesOf(cloud, instanceType))
 }
 
 function isOf(scope: Scope, launchAccount: LaunchAccount): boolean {

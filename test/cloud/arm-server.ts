@@ -89,6 +89,9 @@ const ROUTES: readonly Route[] = [
     "Microsoft.Compute/locations/usages/read",
     { apiVersion: "2024-07-01" },
   ),
+  route("GET", "/subscriptions/[^/]+/providers/Microsoft.Compute/skus", "Microsoft.Compute/skus/read", {
+    apiVersion: "2021-07-01",
+  }),
   route(
     "PUT",
     "/subscriptions/[^/]+/resourcegroups/(?<group>[^/]+)",
@@ -199,6 +202,10 @@ export class ArmServer {
   readonly familyCores = new Map<string, number>()
   /** True for a size that the subscription may not use, as trial subscriptions may not use spot. */
   restricts: ((size: string, isSpot: boolean) => boolean) | undefined
+  /** Sizes of each region, and the restrictions of the subscription. A size that no entry names is in no list. */
+  readonly skus: { name: string; isRestricted?: boolean; zones?: readonly string[] }[] = []
+  /** Number of requests for the list of sizes. */
+  skuLists = 0
   /** State of the subscription. */
   state = "Enabled"
   /** Resource providers that the subscription has not registered. */
@@ -423,6 +430,8 @@ export class ArmServer {
         return this.#provider(name)
       case "GET Microsoft.Compute/locations/usages/read":
         return this.#usages()
+      case "GET Microsoft.Compute/skus/read":
+        return this.#listSkus(exchange.url)
       case "GET Microsoft.Network/locations/operations/read":
         return this.#lookAt(operation)
       case "PUT Microsoft.Network/virtualNetworks/write":
@@ -460,6 +469,27 @@ export class ArmServer {
       name: { value: quota, localizedValue: quota },
     }))
     return { status: 200, body: { value } }
+  }
+
+  /** https://learn.microsoft.com/rest/api/compute/resource-skus/list: in pages, with disks among the sizes. */
+  #listSkus(url: URL): Answer {
+    const region = /^location eq '([a-z0-9]+)'$/.exec(url.searchParams.get("$filter") ?? "")?.[1]
+    if (region === undefined) return { refused: { status: 400, code: "InvalidFilter", message: "not supported" } }
+    const from = Number(url.searchParams.get("$skiptoken") ?? 0)
+    if (from === 0) this.skuLists++
+    const shown = this.skus.slice(from, from + this.pageSize).map(({ name, isRestricted = false, zones = [] }) => ({
+      ...{ resourceType: "virtualMachines", name, locations: [region] },
+      restrictions: [
+        ...(isRestricted ? [restriction("Location", region, { locations: [region] })] : []),
+        ...(zones.length > 0 ? [restriction("Zone", region, { locations: [region], zones })] : []),
+      ],
+    }))
+    const disk = { resourceType: "disks", name: "Premium_LRS", locations: [region], restrictions: [] }
+    const next = new URL(`https://management.azure.com/subscriptions/${SUBSCRIPTION}/providers/Microsoft.Compute/skus`)
+    for (const [name, value] of url.searchParams) next.searchParams.set(name, value)
+    next.searchParams.set("$skiptoken", String(from + this.pageSize))
+    const more = from + this.pageSize < this.skus.length ? { nextLink: String(next) } : {}
+    return { status: 200, body: { value: [disk, ...shown], ...more } }
   }
 
   #described(kind: Described, body: Json | undefined, status = 200): Answer | undefined {
@@ -799,4 +829,8 @@ async function textOf(request: IncomingMessage): Promise<string> {
   const parts: Buffer[] = []
   for await (const part of request) parts.push(part as Buffer)
   return Buffer.concat(parts).toString()
+}
+
+function restriction(type: string, region: string, restrictionInfo: Json): Json {
+  return { type, values: [region], restrictionInfo, reasonCode: "NotAvailableForSubscription" }
 }

@@ -18,7 +18,9 @@ import {
   OutcomeUnknownError,
   QuotaError,
   RegionError,
+  RestrictedError,
 } from "../../src/cloud/errors.ts"
+import { seriesOf } from "../../src/machines/machines.ts"
 import { ArmServer } from "./arm-server.ts"
 import { documentedRoles } from "./azure-roles.ts"
 import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
@@ -489,6 +491,68 @@ describe("the permissions of a service principal", () => {
     const assigner = { actions: ["Microsoft.Authorization/roleAssignments/write"] }
     expect(missingActions([contributor, assigner])).toEqual([])
     expect(missingActions([])).toEqual(LAUNCH_ACTIONS)
+  })
+})
+
+describe("sizes that an Azure subscription may not use", () => {
+  let server: ArmServer
+  let cloud: Cloud
+  const spec = (instanceType: string, zone?: string): LaunchSpec => ({
+    ...{ name: `${randomUUID()}-1`, installation: "i", tags: {}, userData: "", lifetimeSeconds: 60 },
+    offer: { ...OFFER, instanceType, ...(zone !== undefined && { zone }) },
+  })
+
+  beforeEach(async () => {
+    server = new ArmServer()
+    await server.start()
+    cloud = openAt(server)
+    server.pageSize = 2
+    server.skus.push(
+      { name: "Standard_D2s_v5", isRestricted: true },
+      { name: "Standard_D4s_v5", isRestricted: true },
+      { name: "Standard_E2s_v5" },
+      { name: "Standard_E4s_v5", isRestricted: true },
+      { name: "Standard_F2s_v2", zones: ["2"] },
+    )
+    return async () => {
+      expect(server.violations).toEqual([])
+      await server.close()
+    }
+  })
+
+  it("are rejected from Azure's list, which is read once, before anything is created", async () => {
+    const error = await cloud.launch(spec("Standard_D2s_v5")).catch((thrown: unknown) => thrown)
+    expect(error).toBeInstanceOf(RestrictedError)
+    expect(error).toMatchObject({
+      code: "SkuNotAvailable",
+      message: expect.stringContaining("size Standard_D2s_v5 is not available in"),
+      // The series D as a whole, and one size of the series E.
+      machines: ["Standard_D2s_v5", seriesOf("azure", "Standard_D2s_v5"), "Standard_E4s_v5"],
+    })
+    await expect(cloud.launch(spec("Standard_E4s_v5"))).rejects.toThrow(RestrictedError)
+    expect(server.usedActions).not.toContain("Microsoft.Resources/subscriptions/resourceGroups/write")
+    expect(server.requested()).toEqual([])
+    await cloud.launch(spec("Standard_E2s_v5"))
+    // A size that the list lacks, such as a new one, is tried.
+    await cloud.launch(spec("Standard_L8s_v3"))
+    expect(server.requested()).toHaveLength(2)
+    expect(server.skuLists).toBe(1)
+  })
+
+  it("are rejected in a restricted zone only", async () => {
+    await expect(cloud.launch(spec("Standard_F2s_v2", "westeurope-2"))).rejects.toThrow("in zone 2 of")
+    await cloud.launch(spec("Standard_F2s_v2", "westeurope-1"))
+    await cloud.launch(spec("Standard_F2s_v2"))
+  })
+
+  it("are found by launches if the role does not allow to read the list, and the check says so", async () => {
+    server.actions = documentedRoles().berth.Actions.filter((action) => action !== "Microsoft.Compute/skus/read")
+    await cloud.launch(spec("Standard_D2s_v5"))
+    expect(server.requested()).toHaveLength(1)
+    expect((await capabilitiesAt(server))?.vms).toMatchObject({
+      is: "granted",
+      message: expect.stringContaining("add Microsoft.Compute/skus/read"),
+    })
   })
 })
 

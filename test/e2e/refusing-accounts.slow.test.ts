@@ -21,6 +21,7 @@ import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { NAMESPACES } from "../../src/kube/core.ts"
+import { seriesOf } from "../../src/machines/machines.ts"
 import { startOperator } from "../../src/operator.ts"
 import { sealCredentials } from "../../src/sealing/credentials.ts"
 import { Sealer } from "../../src/sealing/envelope.ts"
@@ -431,6 +432,21 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     expect((await tenant.hasVm()).spec.offer.provisioning).toBe("onDemand")
     expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
     arm.restricts = undefined
+    await tenant.end()
+  })
+
+  it("for most sizes of an Azure subscription, after one rejected launch in a region", async () => {
+    const types = catalogue.machines.filter(({ cloud }) => cloud === "azure").map(({ instanceType }) => instanceType)
+    const allowed = (name: string) => seriesOf("azure", name) === seriesOf("azure", "Standard_E2s_v5")
+    arm.skus.push(...types.map((name) => ({ name, isRestricted: !allowed(name) })))
+    arm.restricts = (size) => !allowed(size)
+    const tenant = await Tenant.create("azureskus", "azure", arm.credentials)
+    await tenant.submit({ cloud: ["azure"], region: ["westeurope"] })
+    const { spec } = await tenant.hasVm()
+    expect(allowed(spec.offer.instanceType)).toBe(true)
+    expect(await tenant.launches()).toHaveLength(2)
+    arm.restricts = undefined
+    arm.skus.length = 0
     await tenant.end()
   })
 

@@ -27,6 +27,7 @@ import {
 } from "./machine.ts"
 import { idOfSubnet, namedSubnet } from "./named-subnet.ts"
 import { placeFor } from "./place.ts"
+import { RestrictionLists } from "./restrictions.ts"
 import { letDeleteItself, vmRoleId } from "./self-delete.ts"
 import { type RunStatus, runStatusOf } from "./status.ts"
 
@@ -56,6 +57,7 @@ const SUBSCRIPTIONS_API = "2022-12-01"
 /** State of an account, shared by all its regions. */
 interface Account {
   arm: Arm
+  restrictions: RestrictionLists
   /** By resource group and subnet. */
   places: Map<string, Promise<Place>>
   role?: Promise<string> | undefined
@@ -67,7 +69,10 @@ interface Account {
 export function openAzure(options: AzureOptions = {}): RegionOpener {
   const accounts = new ByCredentials<Account>(MOST_ACCOUNTS)
   return (credentials: CredentialFields, region: string) => {
-    const account = accounts.get(credentials, () => ({ arm: new Arm(credentials, options), places: new Map() }))
+    const account = accounts.get(credentials, () => {
+      const arm = new Arm(credentials, options)
+      return { arm, places: new Map(), restrictions: new RestrictionLists(arm, options.clock ?? systemClock) }
+    })
     return new AzureCloud(account, region, options)
   }
 }
@@ -116,6 +121,9 @@ class AzureCloud implements Cloud {
   async #findOrMake(spec: LaunchSpec, at: Named, fence?: () => void): Promise<VirtualMachine> {
     const found = await this.#get(at)
     if (found !== undefined) return found
+    // Before anything is created: a subscription may use few sizes, and Azure would reject each of the others.
+    const restrictions = await this.#account.restrictions.of(this.#region)
+    restrictions?.check(spec.offer)
     const place = await this.#place(spec, fence)
     await this.#make(machineOf(spec, place, this.#options.settings ?? {}), at, fence)
     const made = await afterAcceptance(this.#get(at))

@@ -101,11 +101,16 @@ async function vmsOf(get: Get, { scope, permissions, regions }: VmQuestion): Pro
   return verdictOf(findings, "the service principal has all actions that VMs need")
 }
 
-function addPermissions({ obstacles, doubts }: Findings, permissions: Permission[] | "forbidden"): void {
+/** Action that reads which sizes the subscription may not use. VMs start without it. */
+const SKUS_ACTION = "Microsoft.Compute/skus/read"
+
+function addPermissions({ obstacles, doubts, notes }: Findings, permissions: Permission[] | "forbidden"): void {
   if (permissions === "forbidden") {
     doubts.push("the service principal may not read its own permissions: give its role all actions of docs/azure.md")
     return
   }
+  if (!allows(permissions, SKUS_ACTION))
+    notes.push(`sizes that the subscription may not use are found only by launches: add ${SKUS_ACTION}`)
   const missing = missingActions(permissions)
   if (missing.length === 0) return
   const named = missing.slice(0, MOST_NAMED).join(", ")

@@ -1,6 +1,6 @@
 import { type Clock, timestamp } from "../../apis/clock.ts"
 import { cutTo } from "../../apis/conditions.ts"
-import type { LaunchStatus, StoredLaunch } from "../../apis/launch.ts"
+import { type LaunchStatus, RESTRICTED_MACHINES, type StoredLaunch } from "../../apis/launch.ts"
 import type { Cloud, CloudAccount, LaunchSpec, Vm } from "../../cloud/cloud.ts"
 import {
   AccountError,
@@ -10,6 +10,7 @@ import {
   InvalidRequestError,
   QuotaError,
   RegionError,
+  RestrictedError,
   SubnetCapacityError,
   TransientError,
 } from "../../cloud/errors.ts"
@@ -150,6 +151,7 @@ function refusalOf(error: unknown): Refusal | undefined {
 
 function refusedStatus(refusal: Refusal, now: Date): OwnStatus {
   const { code, message } = refusal.error
+  const machines = refusal.error instanceof RestrictedError ? refusal.error.machines : []
   return {
     phase: "refused",
     message: cutTo(`${refusal.class}: ${message}`, 4096),
@@ -158,6 +160,7 @@ function refusedStatus(refusal: Refusal, now: Date): OwnStatus {
       code: cutTo(code, 128),
       message: cutTo(message, 1024),
       time: timestamp(now),
+      ...(machines.length > 0 && { machines: machines.slice(0, RESTRICTED_MACHINES) }),
     },
     costUsd: 0,
   }
