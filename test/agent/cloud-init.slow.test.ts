@@ -11,7 +11,7 @@ import {
   userDataOf,
   type VmSystem,
 } from "../../src/agent/cloud-init.ts"
-import { bootConfig, parseUserData } from "../../src/agent/messages.ts"
+import { bootConfig, failureOnConsole, parseUserData } from "../../src/agent/messages.ts"
 import type { BootConfig } from "../../src/agent/protocol.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { ANNOTATIONS } from "../../src/apis/meta.ts"
@@ -277,6 +277,44 @@ ${PUT_ENGINE_BACK}`,
       expect(asked.at(-1)).toBe("runtime configure --runtime=docker")
     }, 300_000)
   }
+
+  it("says on its console that it finds no way to the gateway, and powers off", async () => {
+    const launch = await fixture.launch({ image: "none" })
+    const spec = { ...launch.spec, gatewayUrl: "https://berth.invalid" }
+    const config = bootConfig({ metadata: launch.metadata, spec }, BOOTSTRAP_KEY)
+    const text = renderCloudInit(config, { system: "ecs", agentImage: host.agentImage })
+    const hurried = text.replace("ready 30 reach", "ready 2 reach").replace("ready 270 reach", "ready 5 reach")
+    const vm = await bootVm(hurried)
+    vms.push(vm)
+    await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+    const console = await vm.console()
+    expect(failureOnConsole(console), console).toEqual({
+      reason: "GatewayUnreachable",
+      message: expect.stringMatching(/^the VM found no way to the gateway: curl: .*resolve host: berth.invalid/),
+    })
+    expect(console).not.toContain(config.bootstrapToken)
+    expect((await fixture.read(launch)).status?.agent).toBeUndefined()
+  }, 300_000)
+
+  it("runs its job once it finds a way to the gateway, and withdraws its line on the console", async () => {
+    const launch = await fixture.launch({ image: host.agentImage, command: [NODE, "-e", "console.log('ran')"] })
+    const config = bootConfig(
+      { metadata: launch.metadata, spec: { ...launch.spec, gatewayUrl: gateway.url } },
+      BOOTSTRAP_KEY,
+    )
+    const text = renderCloudInit(config, { system: "ecs", agentImage: host.agentImage })
+    const curl = `[ -e /run/tried ] || { touch /run/tried; echo "curl: (7) Failed to connect" >&2; exit 7; }
+exec /usr/bin/curl "$@"`
+    const vm = await bootVm(text.replace("ready 30 reach", "ready 0 reach"), {
+      programs: { "usr/local/bin/curl": curl },
+    })
+    vms.push(vm)
+    await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+    expect((await fixture.agentOf(launch))?.finish).toMatchObject({ reason: "Succeeded" })
+    const console = await vm.console()
+    expect(console).toContain('berth-boot {"reason":"GatewayUnreachable"')
+    expect(failureOnConsole(console), console).toBeUndefined()
+  }, 300_000)
 
   it("runs its job without access to the metadata service, and powers off", async () => {
     const script = `for (const url of ["http://169.254.169.254", "${gateway.url}/nothing"])

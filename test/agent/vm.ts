@@ -126,6 +126,8 @@ export interface Vm {
   reboot(): Promise<void>
   /** Returns a file's text, or undefined if there is no such file. */
   file(path: string): Promise<string | undefined>
+  /** Returns the text on the VM's serial console. */
+  console(): Promise<string>
   /** Returns what the VM itself reads from the metadata service. */
   metadata(): Promise<string>
   cloudInitErrors(): Promise<unknown>
@@ -174,6 +176,8 @@ export async function bootVm(userData: string, { engine = true, programs = {} }:
   const container: Docker.Container = await docker.createContainer({
     Image: engine ? vmImage : bareImage,
     StopSignal: "SIGRTMIN+3",
+    // Its terminal is the VM's console.
+    Tty: true,
     Env: ["container=docker"],
     HostConfig: {
       CapAdd: CAPABILITIES,
@@ -225,6 +229,10 @@ class ContainerVm implements Vm {
     archive.pipe(entries)
     for await (const entry of entries) return await text(entry)
     return undefined
+  }
+
+  async console(): Promise<string> {
+    return (await this.#container.logs({ stdout: true, stderr: true })).toString()
   }
 
   async metadata(): Promise<string> {
