@@ -16,7 +16,7 @@ export const WRITTEN_GROUPS: readonly string[] = ["berth.dev", ""]
 
 const WRITE_VERBS = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"]
 
-/** A lease is renewed every few seconds, whatever the load. */
+/** Elections renew their Leases every few seconds, whatever the load. `scale` counts the Leases with heartbeats itself. */
 const NOT_COUNTED = ["leases"]
 
 /**

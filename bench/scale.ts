@@ -4,6 +4,10 @@ import { generateAgentKeys, publicKey } from "../src/agent/messages.ts"
 import { timestamp } from "../src/apis/clock.ts"
 import type { JobStatus, StoredJob } from "../src/apis/job.ts"
 import { launchName, type StoredLaunch } from "../src/apis/launch.ts"
+import { IDENTITIES_NAMESPACE } from "../src/identity/machine-users.ts"
+import { HEARTBEATS_CACHE } from "../src/kube/heartbeats.ts"
+import { Reflector } from "../src/kube/reflector.ts"
+import { createLogger } from "../src/telemetry/logger.ts"
 import { Etcd, sumOf, WRITTEN_GROUPS, writesBetween } from "./api-server.ts"
 import { BerthStack, JOBS, PROJECT, type Programs } from "./berth-stack.ts"
 import { measureFirstLine } from "./first-line.ts"
@@ -225,18 +229,20 @@ async function measureRunning(stack: BerthStack, running: Running): Promise<Meas
   await delay(seconds * WARM_UP_PART * 1000)
   const { sent, answered } = stack.cloud.counts
   const before = await stack.api.writes(WRITTEN_GROUPS)
+  const heartbeats = await HeartbeatWrites.count(stack)
   // Reading a program's metrics resets its histogram of delays.
   for (const program of PROGRAMS) await stack.metric(program, DELAY_METRIC)
   const startedAt = performance.now()
   const samples = await sample(programs, seconds * (1 - WARM_UP_PART))
   const delays = await Promise.all(PROGRAMS.map((program) => stack.metric(program, DELAY_METRIC)))
-  const writes = sumOf(writesBetween(before, await stack.api.writes(WRITTEN_GROUPS)))
+  const others = sumOf(writesBetween(before, await stack.api.writes(WRITTEN_GROUPS)))
   const minutes = (performance.now() - startedAt) / 60_000
+  const writes = others + (await heartbeats.stop())
   const heard = { sent: stack.cloud.counts.sent - sent, answered: stack.cloud.counts.answered - answered }
   await assertAllRun(stack, count)
   const about = `${count.toLocaleString("en")} running jobs`
   context.report(
-    `${about}: ${(writes / minutes / 60).toFixed(0)} API writes a second, ${(heard.sent / minutes / 60).toFixed(0)} reports`,
+    `${about}: ${(writes / minutes).toFixed(0)} API writes a minute, ${(heard.sent / minutes / 60).toFixed(0)} reports a second`,
   )
   const rows = await Promise.all(
     PROGRAMS.map(async (program, index) => {
@@ -269,6 +275,38 @@ async function measureRunning(stack: BerthStack, running: Running): Promise<Meas
       compare("reports of agents that were answered", [heard.answered], [heard.sent], ANSWERED_PART),
     ],
     spread: {},
+  }
+}
+
+/**
+ * Counts the writes of heartbeats. They are in Leases, as the elections are, and the API server's own counts don't tell
+ * the one from the other.
+ */
+class HeartbeatWrites {
+  readonly #end = new AbortController()
+  #watching: Promise<void> = Promise.resolve()
+  #count = 0
+
+  static async count({ client }: BerthStack): Promise<HeartbeatWrites> {
+    const writes = new HeartbeatWrites()
+    const logger = createLogger({ level: "error", name: "bench" })
+    const leases = new Reflector({ client, logger, ...HEARTBEATS_CACHE, namespace: IDENTITIES_NAMESPACE })
+    const { signal } = writes.#end
+    writes.#watching = leases.run(signal)
+    await leases.whenSynced(signal)
+    leases.onChange(() => {
+      writes.#count++
+    })
+    // The handler was called for each Lease that existed.
+    writes.#count = 0
+    return writes
+  }
+
+  /** Returns the number of writes since the start. */
+  async stop(): Promise<number> {
+    this.#end.abort()
+    await this.#watching
+    return this.#count
   }
 }
 
