@@ -165,7 +165,8 @@ async function checkedConnections(api: Api, { options, console, signal }: Runnin
   const { cloud, intervalSeconds = 5, checkSeconds = CHECK_SECONDS } = options
   const deadline = performance.now() + checkSeconds * 1000
   let connections = await connectionsOf(api, cloud)
-  const isUnchecked = () => connections.length > 0 && connections.every(({ capabilities }) => capabilities === undefined)
+  const isUnchecked = () =>
+    connections.length > 0 && connections.every(({ capabilities }) => capabilities === undefined)
   if (isUnchecked()) console.progress(`waiting up to ${checkSeconds} s until Berth has checked the connection`)
   while (isUnchecked() && !signal.aborted && performance.now() < deadline) {
     await delay(intervalSeconds * 1000, undefined, { signal }).catch(() => undefined)
