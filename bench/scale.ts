@@ -279,8 +279,8 @@ async function measureRunning(stack: BerthStack, running: Running): Promise<Meas
 }
 
 /**
- * Counts the writes of heartbeats. They are in Leases, as the elections are, and the API server's own counts don't tell
- * the one from the other.
+ * Counts the writes of heartbeats. They are in Leases, as the elections are, and the API server's own counts don't
+ * separate the two.
  */
 class HeartbeatWrites {
   readonly #end = new AbortController()
