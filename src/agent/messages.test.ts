@@ -44,16 +44,16 @@ describe("bootstrap token", () => {
 describe("failure on a console", () => {
   const line = (reason: string, message: string) => `berth-boot {"reason":"${reason}","message":"${message}"}`
   const failure = { reason: "GatewayUnreachable", message: "no way: curl: (6) Could not resolve host: a.example" }
-  const told = line(failure.reason, failure.message)
+  const written = line(failure.reason, failure.message)
 
   it("is the VM's last line, wherever other output begins and ends", () => {
-    expect(failureOnConsole(`[ 1.2] ${told}[ 1.3] eth0: up`)).toEqual(failure)
+    expect(failureOnConsole(`[ 1.2] ${written}[ 1.3] eth0: up`)).toEqual(failure)
     const last = { reason: "DiskFull", message: "no room" }
-    expect(failureOnConsole(`${told}\r\n\r\n${line("DiskFull", "no room")}\r\n`)).toEqual(last)
+    expect(failureOnConsole(`${written}\r\n\r\n${line("DiskFull", "no room")}\r\n`)).toEqual(last)
   })
 
   it("no longer holds once the VM has found a way", () => {
-    expect(failureOnConsole(`${told}\r\nberth-boot ok\r\n`)).toBeUndefined()
+    expect(failureOnConsole(`${written}\r\nberth-boot ok\r\n`)).toBeUndefined()
   })
 
   it.each([
@@ -62,7 +62,7 @@ describe("failure on a console", () => {
     ["an unknown reason", line("Nonsense", "x")],
     ["a message with other characters than a VM writes", line("DiskFull", "<script>$&")],
     ["a message that is too long", line("DiskFull", "x".repeat(701))],
-    ["a line that is cut", told.slice(0, -2)],
+    ["a line that is cut", written.slice(0, -2)],
   ])("is not read from %s", (_, text) => {
     expect(failureOnConsole(text)).toBeUndefined()
   })

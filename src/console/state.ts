@@ -110,8 +110,7 @@ export async function signInTo(name: string, proof: Credential): Promise<void> {
  */
 export async function isAccepted(token: string, path: string): Promise<boolean> {
   const name = projectIn(path)
-  const root = name === undefined ? "" : `/projects/${encodeURIComponent(name)}`
-  const { api } = new BerthClient({ baseUrl: `${location.origin}${root}/1`, credential: async () => ({ token }) })
+  const { api } = clientAt(name === undefined ? "" : pathOf(name), { credential: async () => ({ token }) })
   const asked: Promise<unknown> = name === undefined ? api.GET("/organizations") : api.GET("/whoami")
   return asked.then(
     () => true,
