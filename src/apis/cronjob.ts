@@ -1,5 +1,5 @@
 import Type, { type Static } from "typebox"
-import { JOB_FIELDS_TOGETHER, JobSpecSchema } from "./job.ts"
+import { jobDefinition } from "./job.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
@@ -52,8 +52,6 @@ export type CronJobReason = (typeof CronJobReason)[keyof typeof CronJobReason]
 
 export const LONGEST_SCHEDULE = 256
 
-const { cancelled: _cancelled, ...definitionFields } = JobSpecSchema.properties
-
 export const CronJobSpecSchema = Type.Object({
   schedule: Type.String({
     minLength: 1,
@@ -63,10 +61,7 @@ export const CronJobSpecSchema = Type.Object({
     [ALLOWED]: `${SHAPE}, or an alias such as @hourly`,
     [PATTERN_AS_RULE]: true,
   }),
-  jobDefinition: Type.Object(definitionFields, {
-    description: "Spec of the Jobs that the schedule creates.",
-    ...JOB_FIELDS_TOGETHER,
-  }),
+  jobDefinition: jobDefinition("Spec of the Jobs that the schedule creates."),
   active: Type.Optional(Type.Boolean({ default: true, description: "Set to false to pause the schedule." })),
   startingDeadlineSeconds: Type.Optional(
     Int({

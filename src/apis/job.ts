@@ -501,6 +501,13 @@ export const JobSpecSchema = Type.Object(
 )
 export type JobSpec = Static<typeof JobSpecSchema>
 
+const { cancelled: _cancelled, ...definitionFields } = JobSpecSchema.properties
+
+/** Declares the spec of Jobs that another object creates. */
+export function jobDefinition(description: string) {
+  return Type.Object(definitionFields, { description, ...JOB_FIELDS_TOGETHER })
+}
+
 /** Offer that was rejected, and the cause. The reason is a class of cloud errors. */
 const RefusedOfferSchema = Type.Object({
   cloud: Text(32, "Cloud."),

@@ -2,6 +2,7 @@ import { API_KEY } from "./apikey.ts"
 import { CONNECTION } from "./connection.ts"
 import { CRON_JOB } from "./cronjob.ts"
 import { JOB } from "./job.ts"
+import { JOB_ARRAY } from "./jobarray.ts"
 import type { KindDefinition } from "./kind.ts"
 import { LAUNCH } from "./launch.ts"
 import { ORGANIZATION } from "./organization.ts"
@@ -12,6 +13,7 @@ import { STATEMENT } from "./statement.ts"
 export const KINDS: readonly KindDefinition[] = [
   JOB,
   CRON_JOB,
+  JOB_ARRAY,
   CONNECTION,
   API_KEY,
   LAUNCH,

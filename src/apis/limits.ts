@@ -57,6 +57,16 @@ export const LIMITS = {
   connectionName: 63,
   keyName: 63,
   cronJobName: 104,
+  /** A label of its jobs has it as value. */
+  jobArrayName: 63,
+  arraySize: 10_000,
+  matrixVariables: 8,
+  matrixValue: 256,
+  matrixBytes: 65_536,
+  /** Characters of a set of indexes. Every second index of the largest array has 25,000. */
+  indexes: 65_536,
+  /** Attempts at one index of an array. */
+  arrayAttempts: 100,
   /** One field of a connection's credentials. A Google key file has about 2400 characters. */
   credential: 1024,
   /** Maximum whose encrypted form fits into sealedCredentials, however it is escaped. */

@@ -49,6 +49,10 @@ export const LABELS = {
   jobNamespace: `${GROUP}/job-namespace`,
   jobUid: `${GROUP}/job-uid`,
   cronJobUid: `${GROUP}/cronjob-uid`,
+  /** Name and uid of the JobArray, and the index, on its Jobs. */
+  array: `${GROUP}/array`,
+  arrayUid: `${GROUP}/array-uid`,
+  arrayIndex: `${GROUP}/array-index`,
   /** Uid of the ApiKey, on its machine user and role bindings. */
   apiKeyUid: `${GROUP}/apikey-uid`,
   /** Minute (UTC) in which a Launch was released, such as `202611292359`, if its Job needs it no more. */

@@ -1,11 +1,12 @@
 import { API_KEY } from "../../src/apis/apikey.ts"
 import { CONNECTION } from "../../src/apis/connection.ts"
 import { CRON_JOB } from "../../src/apis/cronjob.ts"
+import { JOB_ARRAY } from "../../src/apis/jobarray.ts"
 import { LIMITS } from "../../src/apis/limits.ts"
 import { ORGANIZATION } from "../../src/apis/organization.ts"
 import { PROJECT } from "../../src/apis/project.ts"
 import { STATEMENT } from "../../src/apis/statement.ts"
-import type { Corpus } from "./corpus.ts"
+import { type Corpus, entries, items } from "./corpus.ts"
 
 const TIME = "2026-01-31T12:00:00Z"
 const UUID = "123e4567-e89b-12d3-a456-426614174000"
@@ -74,6 +75,89 @@ export const CRON_JOBS: Corpus = {
     base: {},
     good: { nothing: {}, everything: { observedGeneration: 3, lastTriggeredTime: TIME, nextTriggerTime: TIME } },
     bad: { "an unknown field": { active: [] }, "no time": { nextTriggerTime: "soon" } },
+  },
+}
+
+const COUNTS = { pending: 1, queued: 0, booting: 0, running: 2, succeeded: 3, failed: 0, cancelled: 0 }
+
+export const JOB_ARRAYS: Corpus = {
+  kind: JOB_ARRAY,
+  base: { jobDefinition: { image: "alpine" }, size: 3 },
+  good: {
+    "only required fields": {},
+    everything: {
+      jobDefinition: { image: "alpine", resources: { cpu: "2" }, timeoutSeconds: 1 },
+      size: undefined,
+      matrix: { lr: ["0.1", "0.01"], SEED: ["1", "2", ""] },
+      parallelism: 20,
+      maxFailed: 0,
+      successfulJobsHistoryLimit: 0,
+      failedJobsHistoryLimit: 10_000,
+      ttlSecondsAfterFinished: 60,
+      retry: { number: 1, indexes: "0-2,5" },
+      cancelled: false,
+    },
+    "the largest size": { size: 10_000 },
+    "a matrix of more combinations than an array has (the controller and the façade say so)": {
+      size: undefined,
+      matrix: { A: items(200, "a"), B: items(200, "b") },
+    },
+    "a variable with 10,000 values": { size: undefined, matrix: { A: items(10_000, "1") } },
+  },
+  bad: {
+    "no definition": { jobDefinition: undefined },
+    "a definition without image": { jobDefinition: {} },
+    "a cancelled definition": { jobDefinition: { image: "alpine", cancelled: true } },
+    "no jobs": { size: 0 },
+    "too many jobs": { size: 10_001 },
+    "no parallelism": { parallelism: 0 },
+    "a number as a value": { size: undefined, matrix: { A: [1] } },
+    "a variable without values": { size: undefined, matrix: { A: [] } },
+    "a value that is too long": { size: undefined, matrix: { A: ["x".repeat(257)] } },
+    "a value with NUL": { size: undefined, matrix: { A: ["a\0b"] } },
+    "a name with a dash": { size: undefined, matrix: { "a-b": ["1"] } },
+    "too many variables": { size: undefined, matrix: entries(9, ["1"]) },
+    "a matrix that is too large": { size: undefined, matrix: { A: items(257, "x".repeat(256)) } },
+    "a retry of no indexes": { retry: { number: 1, indexes: "" } },
+    "a retry of no numbers": { retry: { number: 1, indexes: "all" } },
+    "a retry number of 0": { retry: { number: 0, indexes: "0" } },
+    "an unknown field": { completions: 3 },
+  },
+  refusedByRule: {
+    "size and matrix": { matrix: { A: ["1"] } },
+    "neither size nor matrix": { size: undefined },
+  },
+  goodMetadata: { "the longest name": { name: "a".repeat(LIMITS.jobArrayName) } },
+  refusedMetadata: {
+    "a name that is too long": { name: "a".repeat(LIMITS.jobArrayName + 1) },
+    "a name with a dot": { name: "a.b" },
+    "a name in the form of a UUID": { name: UUID },
+  },
+  status: {
+    base: {},
+    good: {
+      nothing: {},
+      everything: {
+        observedGeneration: 3,
+        phase: "running",
+        size: 6,
+        counts: COUNTS,
+        activeIndexes: "3-4",
+        succeededIndexes: "0-2",
+        failedIndexes: "",
+        cancelledIndexes: "",
+        attempts: [{ attempt: 2, indexes: "3" }],
+        retried: 1,
+        costUsd: 0.25,
+        startTime: TIME,
+        completionTime: TIME,
+      },
+    },
+    bad: {
+      "a phase of jobs": { phase: "booting" },
+      "no indexes": { activeIndexes: "all" },
+      "no number": { costUsd: "1" },
+    },
   },
 }
 
