@@ -259,6 +259,7 @@ function facadeCaches(
   return {
     jobs: new Reflector({ ...base, ...CACHE_OPTIONS.jobs, namespace }),
     cronJobs: new Reflector({ ...base, ...CACHE_OPTIONS.cronJobs, namespace }),
+    jobArrays: new Reflector({ ...base, ...CACHE_OPTIONS.jobArrays, namespace }),
     connections: new Reflector({ ...base, ...CACHE_OPTIONS.connections, namespace }),
     apiKeys: new Reflector({ ...base, ...CACHE_OPTIONS.apiKeys, namespace }),
     projects: new Reflector({ ...base, ...CACHE_OPTIONS.projects }),

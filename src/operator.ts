@@ -13,6 +13,8 @@ import type { Fetch } from "./cloud/guarded-fetch.ts"
 import { accountOpener, type Providers, registriesOf, typesWithVms } from "./cloud/provider.ts"
 import { createApiKeyController } from "./controllers/apikey/controller.ts"
 import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/options.ts"
+import { arrayEndReader, createArrayController } from "./controllers/array/controller.ts"
+import { arrayIndexes, JOB_ARRAYS } from "./controllers/array/options.ts"
 import { CapWatcher } from "./controllers/caps/watcher.ts"
 import { PriceRefresher, type PriceRefresherOptions } from "./controllers/catalogue/refresher.ts"
 import { type CatalogueWatches, catalogueWatches } from "./controllers/catalogue/watch.ts"
@@ -151,6 +153,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
       launchControl.controller,
       statementController(installed),
       cronJobController(installed),
+      arrayController(installed),
       ...tenancyControllers(installed),
       ...connectionControllers(installed),
     ],
@@ -232,12 +235,13 @@ function operatorCaches(
   base: { client: KubeClient; logger: Logger },
   { systemNamespace, watchNamespace: namespace }: Pick<KubeOptions, "systemNamespace" | "watchNamespace">,
 ) {
-  const indexes = { ...cronJobIndexes, ...jobIndexes }
+  const indexes = { ...cronJobIndexes, ...arrayIndexes, ...jobIndexes }
   const jobs = { resource: resourceOf<StoredJob>(JOB), namespace, ...UNSETTLED, indexes }
   const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
   return {
     jobs: new Reflector<StoredJob>({ ...base, ...jobs }),
     cronJobs: new Reflector({ ...base, ...CRON_JOB_CACHE, namespace }),
+    jobArrays: new Reflector({ ...base, resource: JOB_ARRAYS, namespace }),
     launches: new Reflector<StoredLaunch>({ ...base, ...launches }),
     statements: new Reflector({
       ...base,
@@ -266,7 +270,7 @@ function settledJobs(
 ): SettledJobs {
   const limitsHistoryOf = (uid: string) => {
     const cronJob = caches.cronJobs.store.getByUid(uid)
-    return cronJob !== undefined && limitsHistory(cronJob)
+    return cronJob === undefined ? caches.jobArrays.store.getByUid(uid) !== undefined : limitsHistory(cronJob)
   }
   return new SettledJobs({
     ...base,
@@ -323,6 +327,7 @@ function jobController(
   return createJobController({
     ...base,
     jobs: caches.jobs,
+    endReaders: [arrayEndReader(caches)],
     launches: caches.launches,
     statements: caches.statements,
     connections: caches.connections,
@@ -393,6 +398,15 @@ function capWatcherOf({ options, caches, base, fence }: Installed): CapWatcher {
 function cronJobController({ caches, base, fence, quota }: Installed): Controller {
   const { cronJobs, jobs, projects, organizations } = caches
   return createCronJobController({ ...base, cronJobs, jobs, fence, quota, tenancy: { projects, organizations } })
+}
+
+function arrayController({ caches, base, fence, quota }: Installed): Controller {
+  const { jobArrays, jobs, projects, organizations } = caches
+  const tenancy = { projects, organizations }
+  return createArrayController({
+    ...{ ...base, jobArrays, jobs, fence, quota, tenancy },
+    ttlSeconds: JOB_DEFAULTS.ttlSeconds,
+  })
 }
 
 /** Constructs the controllers of organizations, projects and API keys. */

@@ -2523,6 +2523,8 @@ export interface components {
             unfinished_jobs: number;
             /** @description Cronjobs of the project. */
             cronjobs: number;
+            /** @description Arrays of the project. */
+            arrays: number;
             /** @description API keys of the project. */
             keys: number;
             /** @description Connections of the project. */
@@ -4436,6 +4438,7 @@ export interface operations {
                      *         "body_bytes": 131072,
                      *         "unfinished_jobs": 20000,
                      *         "cronjobs": 1000,
+                     *         "arrays": 1000,
                      *         "keys": 500,
                      *         "connections": 100,
                      *         "project_mib": 256

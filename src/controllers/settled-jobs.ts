@@ -40,8 +40,8 @@ export interface SettledJobsOptions {
   namespace?: string | undefined
   /** Time for which a job without its own is kept. */
   ttlSeconds: number
-  /** Returns true if a CronJob limits its history. All its jobs are then known, else the latest only. */
-  limitsHistory: (cronJobUid: string) => boolean
+  /** Returns true if a CronJob or an array limits its history. All its jobs are then known, else the latest only. */
+  limitsHistory: (creatorUid: string) => boolean
   /** Gets each change of the bytes of settled jobs. */
   usage?: { addEnded(namespace: string, bytes: number): void }
   fence: Fence
@@ -68,14 +68,14 @@ const HORIZON_SECONDS = 2 * LONGEST_SWEEP_SECONDS
 /** Time for which the uid of a job that was settled here is remembered, seconds. Its Launches are released meanwhile. */
 const RECENT_SECONDS = 600
 
-/** Number of jobs that are remembered of a CronJob without limits. */
+/** Number of jobs that are remembered of a creator without limits. */
 const LATEST_RUNS = 10
 
 const CONCURRENCY = 8
 
 /**
  * Settled jobs, which the operator does not cache. Sweeps read all of them page by page. Between two sweeps the jobs count
- * that this process settled or deleted. Only those are kept in memory that expire soon, and the history of CronJobs.
+ * that this process settled or deleted. Only those are kept in memory that expire soon, and the history of CronJobs and arrays.
  */
 export class SettledJobs {
   readonly #options: SettledJobsOptions
@@ -83,7 +83,7 @@ export class SettledJobs {
   /** Changes since the begin of each running sweep, by uid. */
   readonly #journals = new Set<Journal>()
   readonly #recent = new Map<string, number>()
-  readonly #handlers = new Set<(cronJobUid: string) => void>()
+  readonly #handlers = new Set<(creatorUid: string) => void>()
 
   constructor(options: SettledJobsOptions) {
     this.#options = options
@@ -125,9 +125,9 @@ export class SettledJobs {
     return this.#known.phases
   }
 
-  /** Returns the settled jobs of a CronJob: all if it limits its history, else the latest. */
-  runsOf(cronJobUid: string): readonly JobSummary[] {
-    return [...(this.#known.runs.get(cronJobUid)?.values() ?? [])]
+  /** Returns the settled jobs of a CronJob or an array: all if it limits its history, else the latest. */
+  runsOf(creatorUid: string): readonly JobSummary[] {
+    return [...(this.#known.runs.get(creatorUid)?.values() ?? [])]
   }
 
   /** Returns jobs of the last minutes that the REST API created with this submission. */
@@ -135,8 +135,8 @@ export class SettledJobs {
     return this.#known.submissions.get(submission) ?? []
   }
 
-  /** Calls the handler with the uid of a CronJob whose settled jobs have changed. */
-  onRuns(handler: (cronJobUid: string) => void): () => void {
+  /** Calls the handler with the uid of a CronJob or an array whose settled jobs have changed. */
+  onRuns(handler: (creatorUid: string) => void): () => void {
     this.#handlers.add(handler)
     return () => this.#handlers.delete(handler)
   }
@@ -212,18 +212,18 @@ export class SettledJobs {
     }
     this.#remember(this.#known, job)
     this.#options.usage?.addEnded(namespace, job.bytes)
-    this.#notify(cronJobOf(job))
+    this.#notify(creatorOf(job))
   }
 
   #remember(known: Known, job: SettledJob): void {
     const { clock, limitsHistory } = this.#options
     const now = clock.now()
-    const cronJob = cronJobOf(job)
+    const creator = creatorOf(job)
     known.add(job, {
       // A job that is being deleted only waits for someone's finalizer.
       isDue: job.metadata.deletionTimestamp === undefined && job.expiresAt <= now.getTime() + HORIZON_SECONDS * 1000,
       isYoung: secondsBetween(job.metadata.creationTimestamp, now) <= GREATEST_AGE_SECONDS,
-      mostRuns: cronJob === undefined || !limitsHistory(cronJob) ? LATEST_RUNS : Number.POSITIVE_INFINITY,
+      mostRuns: creator === undefined || !limitsHistory(creator) ? LATEST_RUNS : Number.POSITIVE_INFINITY,
     })
   }
 
@@ -234,11 +234,11 @@ export class SettledJobs {
       const change = (known.bytes.get(namespace) ?? 0) - (before.bytes.get(namespace) ?? 0)
       if (change !== 0) this.#options.usage?.addEnded(namespace, change)
     }
-    for (const cronJob of known.runs.keys()) this.#notify(cronJob)
+    for (const creator of known.runs.keys()) this.#notify(creator)
   }
 
-  #notify(cronJobUid: string | undefined): void {
-    if (cronJobUid !== undefined) for (const handler of this.#handlers) handler(cronJobUid)
+  #notify(creatorUid: string | undefined): void {
+    if (creatorUid !== undefined) for (const handler of this.#handlers) handler(creatorUid)
   }
 
   async #expire(): Promise<void> {
@@ -275,8 +275,13 @@ export class SettledJobs {
 
   #recordOf(job: StoredJob): SettledJob {
     const { managedFields: _, ...metadata } = job.metadata as ServerMeta & StoredJob["metadata"]
-    const { phase, startTime, completionTime } = job.status ?? {}
-    const status = { phase, ...(startTime && { startTime }), ...(completionTime && { completionTime }) }
+    const { phase, startTime, completionTime, cost } = job.status ?? {}
+    const status = {
+      phase,
+      ...(startTime && { startTime }),
+      ...(completionTime && { completionTime }),
+      ...(cost?.actualUsd !== undefined && { cost: { actualUsd: cost.actualUsd } }),
+    }
     const ttlSeconds = job.spec.ttlSecondsAfterFinished ?? this.#options.ttlSeconds
     return {
       metadata: shortened(metadata),
@@ -289,14 +294,14 @@ export class SettledJobs {
 
 const KEPT_ANNOTATIONS = [CRON_JOB_ANNOTATIONS.scheduledTime, ANNOTATIONS.submission]
 
-/** Returns the identity of a job, its CronJob's and that of its submission. */
+/** Returns the identity of a job, its creator's and that of its submission. */
 function shortened(metadata: StoredJob["metadata"]): StoredJob["metadata"] {
   const { namespace, name, uid, resourceVersion, generation, creationTimestamp, deletionTimestamp } = metadata
   return {
     ...{ name, uid, resourceVersion, generation, creationTimestamp },
     ...(namespace !== undefined && { namespace }),
     ...(deletionTimestamp !== undefined && { deletionTimestamp }),
-    labels: picked(metadata.labels, [LABELS.cronJobUid]),
+    labels: picked(metadata.labels, [LABELS.cronJobUid, LABELS.arrayUid, LABELS.arrayIndex]),
     annotations: picked(metadata.annotations, KEPT_ANNOTATIONS),
   }
 }
@@ -309,8 +314,9 @@ function isStuck({ metadata }: StoredJob): boolean {
   return metadata.deletionTimestamp !== undefined && (metadata.finalizers?.includes(JOB_FINALIZER) ?? false)
 }
 
-function cronJobOf({ metadata }: { metadata: ObjectMeta }): string | undefined {
-  return metadata.labels?.[LABELS.cronJobUid]
+/** Returns the uid of the CronJob or the array that created a job. */
+function creatorOf({ metadata }: { metadata: ObjectMeta }): string | undefined {
+  return metadata.labels?.[LABELS.cronJobUid] ?? metadata.labels?.[LABELS.arrayUid]
 }
 
 /** Sums of the settled jobs, and those of them that are needed one by one. */
@@ -319,7 +325,7 @@ class Known {
   readonly phases = new Map<JobPhase, number>()
   /** Jobs that expire soon, by uid. */
   readonly due = new Map<string, SettledJob>()
-  /** Jobs of each CronJob, by uid. */
+  /** Jobs of each CronJob and array, by uid. */
   readonly runs = new Map<string, Map<string, SettledJob>>()
   /** Jobs of the last minutes, by submission. */
   readonly submissions = new Map<string, SettledJob[]>()
@@ -328,8 +334,8 @@ class Known {
     const { uid, annotations } = job.metadata
     this.#count(job, 1)
     if (isDue) this.due.set(uid, job)
-    const cronJob = cronJobOf(job)
-    if (cronJob !== undefined) this.runs.set(cronJob, latest(this.runs.get(cronJob), job, mostRuns))
+    const creator = creatorOf(job)
+    if (creator !== undefined) this.runs.set(creator, latest(this.runs.get(creator), job, mostRuns))
     const submission = annotations?.[ANNOTATIONS.submission]
     if (isYoung && submission !== undefined) {
       const jobs = this.submissions.get(submission)
@@ -342,12 +348,12 @@ class Known {
     const { uid } = job.metadata
     this.#count(job, -1)
     this.due.delete(uid)
-    this.runs.get(cronJobOf(job) ?? "")?.delete(uid)
+    this.runs.get(creatorOf(job) ?? "")?.delete(uid)
   }
 
   holds(job: SettledJob): boolean {
     const { uid } = job.metadata
-    return this.due.has(uid) || (this.runs.get(cronJobOf(job) ?? "")?.has(uid) ?? false)
+    return this.due.has(uid) || (this.runs.get(creatorOf(job) ?? "")?.has(uid) ?? false)
   }
 
   #count({ metadata: { namespace = "" }, status, bytes }: SettledJob, sign: 1 | -1): void {

@@ -31,7 +31,7 @@ import {
   PROJECT_LIMITS,
   type ProjectLimits,
 } from "../limits/project-limits.ts"
-import { type CountedKind, Usage } from "../limits/usage.ts"
+import { COUNTED_KINDS, type CountedKind, Usage } from "../limits/usage.ts"
 import type { LogStore } from "../logs/store.ts"
 import type { CappedLevel } from "../placement/caps.ts"
 import type { Planner } from "../placement/place.ts"
@@ -358,7 +358,7 @@ function notingEmails(dependencies: FacadeDependencies): FacadeDependencies["tok
 function requireRoom(ending: string | undefined, reached: LimitReached | undefined): void {
   if (ending !== undefined) throw beingDeleted(`${sentence(ending)} New objects are rejected.`)
   if (reached === undefined) return
-  const isCount = ["cronJobs", "apiKeys", "connections"].includes(reached.limit)
+  const isCount = (COUNTED_KINDS as readonly string[]).includes(reached.limit)
   throw projectLimit(isCount ? 403 : 429, sentence(reached.message))
 }
 

@@ -3,6 +3,7 @@ import { CONNECTION, type StoredConnection } from "../apis/connection.ts"
 import { creationKey, microsecondsOf } from "../apis/creation-times.ts"
 import { CRON_JOB, type StoredCronJob } from "../apis/cronjob.ts"
 import { isTerminal, JOB, type JobPhase, type StoredJob } from "../apis/job.ts"
+import { JOB_ARRAY, type StoredJobArray } from "../apis/jobarray.ts"
 import { ANNOTATIONS, type KubeObject, LABELS, type Stored } from "../apis/meta.ts"
 import type { StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
@@ -20,6 +21,7 @@ import { keepUpdateTime, textWithUpdateTime, withUpdateTime } from "./update-tim
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
+export const JOB_ARRAYS = resourceOf<StoredJobArray>(JOB_ARRAY)
 export const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
 
 /** Part of a reflector that the façade needs. */
@@ -28,6 +30,7 @@ export type Cache<T extends ApiObject> = Pick<Reflector<T>, "store" | "synced" |
 export interface Caches {
   jobs: Cache<StoredJob>
   cronJobs: Cache<StoredCronJob>
+  jobArrays: Cache<StoredJobArray>
   connections: Cache<StoredConnection>
   apiKeys: Cache<StoredApiKey>
   projects: Cache<StoredProject>
@@ -69,6 +72,8 @@ export const JobTerm = {
   label: (key: string, value: string) => `label\0${key}\0${value}`,
   /** @param uid of the CronJob that created the job */
   cronJob: (uid: string) => `cronjob\0${uid}`,
+  /** @param uid of the array that created the job */
+  array: (uid: string) => `array\0${uid}`,
 } as const
 
 function termsOfJob(job: StoredJob): string[] {
@@ -76,7 +81,9 @@ function termsOfJob(job: StoredJob): string[] {
   const ofLabels = Object.entries(labels).map(([key, value]) => JobTerm.label(key, value))
   const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
   const ofCronJob = cronJob === undefined ? [] : [JobTerm.cronJob(cronJob)]
-  return [JobTerm.status(statusOf(job)), ...tags.map(JobTerm.tag), ...ofLabels, ...ofCronJob]
+  const array = job.metadata.labels?.[LABELS.arrayUid]
+  const ofArray = array === undefined ? [] : [JobTerm.array(array)]
+  return [JobTerm.status(statusOf(job)), ...tags.map(JobTerm.tag), ...ofLabels, ...ofCronJob, ...ofArray]
 }
 
 /** Returns the time at which a job ended, microseconds from 1970. */
@@ -105,6 +112,12 @@ const ENDED_JOBS: Packing<StoredJob> = {
   objectOf: withUpdateTime,
 }
 
+/** Pages that an object leaves as soon as it is deleted, although it stays until its jobs are cancelled. */
+const UNTIL_DELETED: PageIndexDefinition<Stored<KubeObject>> = {
+  ...newestOfProject(() => []),
+  scopeOf: (one) => (isBeingDeleted(one) ? undefined : scopeOf(one)),
+}
+
 type CacheOptions<T extends ApiObject> = Pick<
   ReflectorOptions<T>,
   "resource" | "indexes" | "pages" | "packing" | "transform"
@@ -114,6 +127,7 @@ type CacheOptions<T extends ApiObject> = Pick<
 export const CACHE_OPTIONS: {
   jobs: CacheOptions<StoredJob>
   cronJobs: CacheOptions<StoredCronJob>
+  jobArrays: CacheOptions<StoredJobArray>
   connections: CacheOptions<StoredConnection>
   apiKeys: CacheOptions<StoredApiKey>
   projects: CacheOptions<StoredProject>
@@ -129,10 +143,10 @@ export const CACHE_OPTIONS: {
   cronJobs: {
     resource: CRON_JOBS,
     indexes: OBJECT_INDEXES,
-    // A deleted CronJob leaves the pages at once, although the object stays until its jobs are cancelled.
-    pages: { ...newestOfProject(() => []), scopeOf: (one) => (isBeingDeleted(one) ? undefined : scopeOf(one)) },
+    pages: UNTIL_DELETED,
     transform: keepUpdateTime,
   },
+  jobArrays: { resource: JOB_ARRAYS, indexes: OBJECT_INDEXES, pages: UNTIL_DELETED, transform: keepUpdateTime },
   connections: { resource: CONNECTIONS, indexes: OBJECT_INDEXES },
   apiKeys: { resource: API_KEYS, indexes: { ...OBJECT_INDEXES, ...API_KEY_INDEXES } },
   projects: {

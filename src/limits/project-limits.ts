@@ -11,9 +11,10 @@ export const ProjectLimitsSchema = Type.Object(
     unfinishedJobs: most("Jobs of a project that have not ended."),
     cronJobs: most("CronJobs of a project."),
     cronJobRunsPerMinute: most("Jobs that the CronJobs of a project create in a minute."),
+    jobArrays: most("JobArrays of a project."),
     apiKeys: most("API keys of a project."),
     connections: most("Connections of a project."),
-    projectMib: most("MiB of JSON that a project stores: jobs, CronJobs, keys and connections."),
+    projectMib: most("MiB of JSON that a project stores: jobs, CronJobs, JobArrays, keys and connections."),
     installationMib: most("MiB of JSON that all projects store. It must stay under etcd's quota."),
   },
   { additionalProperties: false },
@@ -28,6 +29,7 @@ export const PROJECT_LIMITS: ProjectLimits = {
   unfinishedJobs: 20_000,
   cronJobs: 1000,
   cronJobRunsPerMinute: 600,
+  jobArrays: 1000,
   apiKeys: 500,
   connections: 100,
   projectMib: 256,
@@ -49,7 +51,12 @@ export interface Quota {
   usage: Usage
 }
 
-const NOUNS: Record<CountedKind, string> = { cronJobs: "cronjobs", apiKeys: "API keys", connections: "connections" }
+const NOUNS: Record<CountedKind, string> = {
+  cronJobs: "cronjobs",
+  jobArrays: "arrays",
+  apiKeys: "API keys",
+  connections: "connections",
+}
 
 /**
  * Share of a limit of bytes that history may exceed. Berth deletes the oldest ended jobs, so objects are rejected for
@@ -62,6 +69,11 @@ export function limitForJob({ usage, limits }: Quota, namespace: string): LimitR
   const { unfinishedJobs } = usage.of(namespace)
   if (unfinishedJobs >= limits.unfinishedJobs) return unfinishedReached(unfinishedJobs, limits)
   return limitOfBytes({ usage, limits }, namespace)
+}
+
+/** Returns the number of jobs that a project may create before it reaches its limit of unfinished jobs. */
+export function roomForJobs({ usage, limits }: Quota, namespace: string): number {
+  return Math.max(0, limits.unfinishedJobs - usage.of(namespace).unfinishedJobs)
 }
 
 /** Returns the limit that leaves a project no room for another object of a kind; undefined if there is room. */

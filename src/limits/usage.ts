@@ -3,17 +3,20 @@ import type { Clock } from "../apis/clock.ts"
 import type { StoredConnection } from "../apis/connection.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
 import { isTerminal, type StoredJob } from "../apis/job.ts"
+import type { StoredJobArray } from "../apis/jobarray.ts"
 import { type KubeObject, keyOf, LABELS, type Stored } from "../apis/meta.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
 
 /** Kinds of objects that a project has a maximum number of. */
-export type CountedKind = "cronJobs" | "apiKeys" | "connections"
+export const COUNTED_KINDS = ["cronJobs", "jobArrays", "apiKeys", "connections"] as const
+export type CountedKind = (typeof COUNTED_KINDS)[number]
 
 /** Caches whose objects count. */
 export interface CountedCaches {
   jobs: Pick<Reflector<StoredJob>, "onChange">
   cronJobs: Pick<Reflector<StoredCronJob>, "onChange">
+  jobArrays: Pick<Reflector<StoredJobArray>, "onChange">
   apiKeys: Pick<Reflector<StoredApiKey>, "onChange">
   connections: Pick<Reflector<StoredConnection>, "onChange">
 }
@@ -65,7 +68,7 @@ export class Usage {
   readonly #total: StoredBytes = { bytes: 0, endedBytes: 0 }
   readonly #orders = new Map<string, { at: number; allowed: ReadonlySet<string> }>()
 
-  constructor({ jobs, cronJobs, apiKeys, connections }: CountedCaches, clock: Clock) {
+  constructor({ jobs, cronJobs, jobArrays, apiKeys, connections }: CountedCaches, clock: Clock) {
     this.#clock = clock
     jobs.onChange((change) => {
       this.#change("jobs", change, isTerminal(change.current?.status?.phase))
@@ -73,6 +76,7 @@ export class Usage {
       this.#countUnfinished(change)
     })
     cronJobs.onChange((change) => this.#change("cronJobs", change))
+    jobArrays.onChange((change) => this.#change("jobArrays", change))
     apiKeys.onChange((change) => this.#change("apiKeys", change))
     connections.onChange((change) => this.#change("connections", change))
   }
@@ -186,7 +190,15 @@ export function orderOf({ creationTimestamp, uid }: Stored<KubeObject>["metadata
   return `${creationTimestamp} ${uid}`
 }
 
-const NOTHING: NamespaceUsage = { unfinishedJobs: 0, cronJobs: 0, apiKeys: 0, connections: 0, bytes: 0, endedBytes: 0 }
+const NOTHING: NamespaceUsage = {
+  unfinishedJobs: 0,
+  cronJobs: 0,
+  jobArrays: 0,
+  apiKeys: 0,
+  connections: 0,
+  bytes: 0,
+  endedBytes: 0,
+}
 
 /** Returns the keys of the oldest unfinished jobs that fit under the limits. Everything else of the namespace counts first. */
 function oldest({ usage, unfinished }: Namespace, most: { jobs: number; bytes: number }): ReadonlySet<string> {

@@ -301,5 +301,5 @@ export function controllerHarnesses(): () => Promise<ControllerHarness> {
 /** Returns the use of limits by jobs alone. */
 function usageOf(jobs: Reflector<StoredJob>, clock: Clock): Usage {
   const none = { onChange: () => () => undefined }
-  return new Usage({ jobs, cronJobs: none, apiKeys: none, connections: none }, clock)
+  return new Usage({ jobs, cronJobs: none, jobArrays: none, apiKeys: none, connections: none }, clock)
 }

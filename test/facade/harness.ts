@@ -16,6 +16,7 @@ import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredCronJob } from "../../src/apis/cronjob.ts"
 import type { Job, JobStatus, StoredJob } from "../../src/apis/job.ts"
+import type { StoredJobArray } from "../../src/apis/jobarray.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import type { StoredOrganization } from "../../src/apis/organization.ts"
@@ -141,6 +142,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const shutdown = new AbortController()
   const jobs = new Reflector<StoredJob>({ client, logger, ...CACHE_OPTIONS.jobs })
   const cronJobs = new Reflector<StoredCronJob>({ client, logger, ...CACHE_OPTIONS.cronJobs })
+  const jobArrays = new Reflector<StoredJobArray>({ client, logger, ...CACHE_OPTIONS.jobArrays })
   const connections = new Reflector<StoredConnection>({ client, logger, ...CACHE_OPTIONS.connections })
   const apiKeys = new Reflector<StoredApiKey>({ client, logger, ...CACHE_OPTIONS.apiKeys })
   const projects = new Reflector<StoredProject>({ client, logger, ...CACHE_OPTIONS.projects })
@@ -149,7 +151,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const launches = new Reflector<StoredLaunch>({ client, logger, ...launchCache })
   const ofStatements = { resource: STATEMENTS, namespace: SYSTEM_NAMESPACE, indexes: STATEMENT_INDEXES }
   const statements = new Reflector<StoredStatement>({ client, logger, ...ofStatements })
-  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, organizations, launches, statements]
+  const reflectors = [jobs, cronJobs, jobArrays, connections, apiKeys, projects, organizations, launches, statements]
   const loops = reflectors.map((reflector) => reflector.run(running.signal))
   await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(PATIENCE_MS))))
   const { market = { offers: shippedOffers(), launchAccounts: { of: () => [] } } } = options
@@ -161,7 +163,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const caps = capsIn({ projects: projects.store, organizations: organizations.store, installation: options.caps })
   const app = createFacade({
     client,
-    caches: { jobs, cronJobs, connections, apiKeys, projects, organizations },
+    caches: { jobs, cronJobs, jobArrays, connections, apiKeys, projects, organizations },
     launches: launches.store,
     statements: statements.store,
     spending: (namespace) =>

@@ -62,6 +62,7 @@ export function setUp(limits: Partial<ProjectLimits> = {}) {
   const caches = {
     jobs: new Cache<StoredJob>(),
     cronJobs: new Cache<StoredCronJob>(),
+    jobArrays: new Cache<never>(),
     apiKeys: new Cache<never>(),
     connections: new Cache<never>(),
   }

@@ -1,19 +1,9 @@
 import type { StoredCronJob } from "../../apis/cronjob.ts"
 import type { StoredJob } from "../../apis/job.ts"
-import {
-  ifFound,
-  isAlreadyExists,
-  isConflict,
-  isForbidden,
-  isInvalid,
-  isNotFound,
-  type KubeError,
-} from "../../kube/errors.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
-import { create } from "../writes.ts"
-import { findJob } from "./gather.ts"
+import { createJob as create, findJob, isCurrent, note, type RejectedJob } from "../created-jobs.ts"
 import { isMadeFor, type JobFacts, jobName, jobOf } from "./jobs.ts"
-import { CRON_JOBS, type CronJobControllerOptions, FIELD_MANAGER, JOBS, writersOf } from "./options.ts"
+import { CRON_JOBS, type CronJobControllerOptions, creatorOf } from "./options.ts"
 import { nameTakenEvent } from "./status.ts"
 
 /** Names that are tried for the Job of one tick. */
@@ -25,8 +15,7 @@ export type Creation =
   | { is: "created" }
   /** The CronJob has changed since the decision. */
   | { is: "outdated" }
-  /** The API server rejected the Job. `isFinal`: the Job is invalid, so a retry fails too. */
-  | { is: "rejected"; message: string; isFinal: boolean }
+  | RejectedJob
 
 /**
  * Creates the Job of a tick. Its name makes a second one impossible: an existing Job of this tick is from an earlier
@@ -40,18 +29,13 @@ export async function createJob(
   options: CronJobControllerOptions,
   context: ReconcileContext,
 ): Promise<Creation> {
-  if (!(await isCurrent(cronJob, options))) return { is: "outdated" }
+  if (!(await isCurrent(cronJob, CRON_JOBS, options))) return { is: "outdated" }
   for (let number = 1; number <= MOST_NAMES; number++) {
-    try {
-      options.fence()
-      await create(jobOf(cronJob, { ...facts, number }) as StoredJob, writersOf(options).jobs, context)
-      return { is: "created" }
-    } catch (error) {
-      if (isInvalid(error) || isForbidden(error)) return rejection(error)
-      if (!isAlreadyExists(error)) throw error
-    }
+    const job = jobOf(cronJob, { ...facts, number }) as StoredJob
+    const creation = await create(job, creatorOf(options), context)
+    if (creation.is !== "exists") return creation
     const name = jobName(cronJob, facts.tick, number)
-    const found = await findJob(name, cronJob, options)
+    const found = await findJob(name, cronJob.metadata.namespace, options)
     if (found === undefined) return { is: "outdated" }
     if (isMadeFor(found, cronJob, facts.tick)) {
       note(found, options, context)
@@ -63,41 +47,4 @@ export async function createJob(
   throw new Error(
     `all ${MOST_NAMES} names of the tick's Job, up to ${last}, are in use by other Jobs: delete one of them`,
   )
-}
-
-/** Makes a Job known to the next reconcile. A settled one is never in the cache, and without it the tick would be tried again. */
-function note(job: StoredJob, { jobs, settled }: CronJobControllerOptions, context: ReconcileContext): void {
-  if (job.status?.settled === true) settled.add(job)
-  else context.wrote(jobs.store, job)
-}
-
-/** True if the CronJob is still the version that was decided on. */
-async function isCurrent({ metadata }: StoredCronJob, { client }: CronJobControllerOptions): Promise<boolean> {
-  const { namespace, name, uid, resourceVersion } = metadata
-  const live = await ifFound(client.get(CRON_JOBS, { namespace, name }))
-  return live?.metadata.uid === uid && live.metadata.resourceVersion === resourceVersion
-}
-
-/** The message names fields without their values: readers of the CronJob's events may lack the right to see them. */
-function rejection(error: KubeError): Creation {
-  const fields = (error.details?.causes ?? []).flatMap(({ field }) => field ?? [])
-  const why = isInvalid(error) && fields.length > 0 ? `invalid ${[...new Set(fields)].join(", ")}` : error.message
-  return { is: "rejected", message: `the API server rejects Jobs of jobDefinition: ${why}`, isFinal: isInvalid(error) }
-}
-
-/** Sets `spec.cancelled` of a Job, as a user would. */
-export async function cancelJob(
-  job: StoredJob,
-  { client, jobs, fence }: CronJobControllerOptions,
-  context: ReconcileContext,
-): Promise<void> {
-  const { namespace, name, uid } = job.metadata
-  try {
-    fence()
-    const merge = { metadata: { uid }, spec: { cancelled: true } }
-    context.wrote(jobs.store, await client.patch(JOBS, { namespace, name }, { merge }, { fieldManager: FIELD_MANAGER }))
-  } catch (error) {
-    // The Job was deleted, and another one may have its name.
-    if (!isNotFound(error) && !isConflict(error)) throw error
-  }
 }

@@ -11,13 +11,14 @@ import {
   watches,
 } from "../../runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../runtime/reconcile-object.ts"
+import { cancelJob } from "../created-jobs.ts"
 import { isSettledJob } from "../settled-jobs.ts"
 import { dropFinalizer, remove, replaceStatus } from "../writes.ts"
-import { cancelJob, createJob } from "./actions.ts"
+import { createJob } from "./actions.ts"
 import { type CronJobAction, decide } from "./decide.ts"
 import { gather } from "./gather.ts"
 import { meanSeconds } from "./jobs.ts"
-import { type CronJobControllerOptions, jobsOf, writersOf } from "./options.ts"
+import { type CronJobControllerOptions, creatorOf, jobsOf, writersOf } from "./options.ts"
 import type { CronJobObservation } from "./schedule.ts"
 import { type Rejection, rejectedEvent, rejectedStatus } from "./status.ts"
 
@@ -100,7 +101,7 @@ async function act(
       return reject(cronJob, { run: action.run, ...creation }, options, context)
     }
     case "cancelJob":
-      await cancelJob(action.job, options, context)
+      await cancelJob(action.job, creatorOf(options), context)
       return
     case "deleteJob":
       if (isSettledJob(action.job)) await options.settled.delete(action.job)

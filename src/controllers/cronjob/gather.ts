@@ -1,12 +1,11 @@
 import { CANCEL_JOBS_FINALIZER, CronJobReason, type StoredCronJob } from "../../apis/cronjob.ts"
 import type { StoredJob } from "../../apis/job.ts"
 import { LABELS } from "../../apis/meta.ts"
-import { endingIn } from "../../identity/projects.ts"
-import { ifFound } from "../../kube/errors.ts"
 import { limitForCronJobRun, limitForExisting } from "../../limits/project-limits.ts"
+import { findJob, JOBS, projectEnding } from "../created-jobs.ts"
 import { UNSETTLED } from "../settled-jobs.ts"
 import { isMadeFor, jobName, tickOf } from "./jobs.ts"
-import { type CronJobControllerOptions, changeTimeOf, JOBS, jobsOf } from "./options.ts"
+import { type CronJobControllerOptions, changeTimeOf, jobsOf } from "./options.ts"
 import type { CronJobObservation } from "./schedule.ts"
 
 /** Reads the facts about a CronJob from the caches, and live where a stale cache could do harm. */
@@ -21,10 +20,9 @@ export async function gather(cronJob: StoredCronJob, options: CronJobControllerO
 
 /** Returns why no Job may be created now; undefined if one may. */
 function blockedBy(cronJob: StoredCronJob, options: CronJobControllerOptions): CronJobObservation["blocked"] {
-  const { tenancy } = options
   const namespace = cronJob.metadata.namespace ?? ""
-  const ending = tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace)
-  if (ending !== undefined) return { reason: CronJobReason.ProjectDeleting, message: `${ending}: it creates no jobs` }
+  const ending = projectEnding(namespace, options.tenancy)
+  if (ending !== undefined) return ending
   const { quota, cronJobs } = options
   const limit =
     limitForExisting(quota, "cronJobs", cronJob, cronJobs.store) ?? (quota && limitForCronJobRun(quota, namespace))
@@ -48,7 +46,7 @@ async function findJobs(cronJob: StoredCronJob, options: CronJobControllerOption
   const last = new Date(status.lastTriggeredTime)
   if ([...cached, ...settled].some((job) => tickOf(job)?.getTime() === last.getTime())) return known
   // The cache of a new leader may lack the last Job of the previous leader, which may still run.
-  const job = await findJob(jobName(cronJob, last), cronJob, options)
+  const job = await findJob(jobName(cronJob, last), metadata.namespace, options)
   return job !== undefined && isMadeFor(job, cronJob, last) ? { ...known, jobs: [...cached, job] } : known
 }
 
@@ -56,13 +54,4 @@ async function findJobs(cronJob: StoredCronJob, options: CronJobControllerOption
 async function listJobs({ metadata }: StoredCronJob, { client }: CronJobControllerOptions): Promise<StoredJob[]> {
   const { namespace, uid } = metadata
   return (await client.list(JOBS, { namespace, labelSelector: `${LABELS.cronJobUid}=${uid}`, ...UNSETTLED })).items
-}
-
-/** Reads a Job of the CronJob's namespace live; undefined if there is none of that name. */
-export async function findJob(
-  name: string,
-  { metadata: { namespace } }: StoredCronJob,
-  { client }: Pick<CronJobControllerOptions, "client">,
-): Promise<StoredJob | undefined> {
-  return ifFound(client.get(JOBS, { namespace, name }))
 }

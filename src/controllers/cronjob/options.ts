@@ -1,23 +1,20 @@
 import type { Clock } from "../../apis/clock.ts"
 import { CRON_JOB, type StoredCronJob } from "../../apis/cronjob.ts"
-import { JOB, type StoredJob } from "../../apis/job.ts"
+import type { StoredJob } from "../../apis/job.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { LABELS, type ObjectMeta } from "../../apis/meta.ts"
-import type { StoredOrganization } from "../../apis/organization.ts"
-import type { StoredProject } from "../../apis/project.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
 import { resourceOf, type ServerMeta } from "../../kube/resource.ts"
 import type { IndexFunction } from "../../kube/store.ts"
 import type { Quota } from "../../limits/project-limits.ts"
+import { type CreatorOptions, JOBS, type Tenancy } from "../created-jobs.ts"
 import type { Fence } from "../fence.ts"
 import type { SettledJobs } from "../settled-jobs.ts"
 import type { StatusReplacer, Writer } from "../writes.ts"
 
-/** Resources of CronJobs and of their Jobs. */
 export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
-export const JOBS = resourceOf<StoredJob>(JOB)
 
 /** Owner of the fields that the cronjob controller writes. */
 export const FIELD_MANAGER = "berth-cronjob-controller"
@@ -51,7 +48,7 @@ export interface CronJobControllerOptions {
   /** Limits of what projects may store, and their use. Absent: no limits. */
   quota?: Quota
   /** Projects and organizations, whose deletion stops their schedules. Absent: no CronJobs belong to projects. */
-  tenancy?: { projects: Reflector<StoredProject>; organizations: Reflector<StoredOrganization> }
+  tenancy?: Tenancy
   fence: Fence
   clock: Clock
   recorder: Pick<EventRecorder, "record">
@@ -64,6 +61,11 @@ export function jobsOf(cronJob: StoredCronJob, { jobs }: Pick<CronJobControllerO
   return jobs.store
     .byIndex(CRON_JOB_INDEX, cronJob.metadata.uid)
     .filter(({ metadata }) => metadata.namespace === cronJob.metadata.namespace)
+}
+
+/** Returns the options of the actions on Jobs. */
+export function creatorOf(options: CronJobControllerOptions): CreatorOptions {
+  return { ...options, fieldManager: FIELD_MANAGER }
 }
 
 export function writersOf({ client, cronJobs, jobs }: CronJobControllerOptions): {

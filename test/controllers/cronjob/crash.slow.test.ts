@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest"
 import type { CronJobSpec } from "../../../src/apis/cronjob.ts"
-import { JOBS } from "../../../src/controllers/cronjob/options.ts"
+import { JOBS } from "../../../src/controllers/created-jobs.ts"
 import { NotLeaderError } from "../../../src/controllers/fence.ts"
 import type { KubeClient } from "../../../src/kube/client.ts"
 import { inParallel } from "../../../src/runtime/in-parallel.ts"

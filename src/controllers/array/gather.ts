@@ -1,0 +1,77 @@
+import { hasArrayEnded, type StoredJobArray } from "../../apis/jobarray.ts"
+import { LABELS } from "../../apis/meta.ts"
+import { limitForExisting, limitForJob, roomForJobs } from "../../limits/project-limits.ts"
+import { inParallel } from "../../runtime/in-parallel.ts"
+import { findJob, JOBS, projectEnding } from "../created-jobs.ts"
+import { UNSETTLED } from "../settled-jobs.ts"
+import type { ArrayObservation } from "./decide.ts"
+import { isMadeFor, jobName } from "./jobs.ts"
+import type { Memory } from "./memory.ts"
+import { type ArrayControllerOptions, jobsOf } from "./options.ts"
+import { attemptOf, currentJobs, recordedProgress } from "./progress.ts"
+import type { Cause } from "./status.ts"
+
+/** Live reads of an array's Jobs at the same time. */
+const READS = 8
+
+/** Reads the facts about an array from the caches, and live where a stale cache could do harm. */
+export async function gather(
+  array: StoredJobArray,
+  options: ArrayControllerOptions,
+  memory: Memory,
+): Promise<ArrayObservation> {
+  const { namespace = "", uid } = array.metadata
+  const { taken, rejection, writtenSeconds } = memory.of(uid)
+  const base = { taken, room: roomOf(namespace, options), ...(writtenSeconds !== undefined && { writtenSeconds }) }
+  if (array.metadata.deletionTimestamp !== undefined) {
+    return { ...base, jobs: await listJobs(array, options), settled: [], missing: new Set() }
+  }
+  const blocked = blockedBy(array, options) ?? rejection
+  return { ...base, ...(await findJobs(array, options)), ...(blocked !== undefined && { blocked }) }
+}
+
+function roomOf(namespace: string, { quota }: ArrayControllerOptions): number {
+  return quota === undefined ? Number.POSITIVE_INFINITY : roomForJobs(quota, namespace)
+}
+
+/** Returns why no Job may be created now; undefined if one may. */
+function blockedBy(array: StoredJobArray, options: ArrayControllerOptions): Cause | undefined {
+  const namespace = array.metadata.namespace ?? ""
+  const ending = projectEnding(namespace, options.tenancy)
+  if (ending !== undefined) return ending
+  const { quota, jobArrays } = options
+  if (quota === undefined || hasArrayEnded(array)) return undefined
+  const limit = limitForExisting(quota, "jobArrays", array, jobArrays.store) ?? limitForJob(quota, namespace)
+  return limit && { reason: "ProjectLimit", message: limit.message }
+}
+
+type Found = Pick<ArrayObservation, "jobs" | "settled" | "missing">
+
+async function findJobs(array: StoredJobArray, options: ArrayControllerOptions): Promise<Found> {
+  const cached = jobsOf(array, options)
+  // For a moment, a job may be both in the cache and settled.
+  const uids = new Set(cached.map((job) => job.metadata.uid))
+  const settled = options.settled.runsOf(array.metadata.uid).filter((job) => !uids.has(job.metadata.uid))
+  const progress = recordedProgress(array)
+  const known = currentJobs(array, [...settled, ...cached], progress)
+  const unseen = [...progress.active].filter((index) => !known.has(index))
+  const jobs = [...cached]
+  const missing = new Set<number>()
+  const look = async (index: number): Promise<void> => {
+    const name = jobName(array, index, attemptOf(progress, index))
+    const job = await findJob(name, array.metadata.namespace, options)
+    if (job !== undefined && isMadeFor(job, array, index)) jobs.push(job)
+    else missing.add(index)
+  }
+  await inParallel(
+    unseen.map((index) => () => look(index)),
+    READS,
+  )
+  return { jobs, settled, missing }
+}
+
+/** Lists the Jobs of an array that are not settled. */
+async function listJobs({ metadata }: StoredJobArray, { client }: ArrayControllerOptions) {
+  const { namespace, uid } = metadata
+  return (await client.list(JOBS, { namespace, labelSelector: `${LABELS.arrayUid}=${uid}`, ...UNSETTLED })).items
+}
