@@ -1,11 +1,14 @@
 import type { SpendCaps } from "../../src/apis/caps.ts"
 import { type Clock, timestamp } from "../../src/apis/clock.ts"
 import { JOB, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
+import type { JobArraySpec, StoredJobArray } from "../../src/apis/jobarray.ts"
 import { type AgentStatus, type FinishReason, isOver, LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
 import type { ObjectMeta } from "../../src/apis/meta.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import type { CloudAccount, Clouds } from "../../src/cloud/cloud.ts"
+import { arrayEndReader, createArrayController } from "../../src/controllers/array/controller.ts"
+import { arrayIndexes, JOB_ARRAYS } from "../../src/controllers/array/options.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
 import { HistoryPruner } from "../../src/controllers/job/history.ts"
@@ -64,6 +67,9 @@ export interface OperatorOptions {
   youngSeconds?: number
 }
 
+/** Returns how a container on a VM ends; undefined while it runs. */
+export type Work = (launch: StoredLaunch) => FinishReason | undefined
+
 /** Maximum number of concurrent agents: each is a machine of its own. */
 const AGENTS_AT_A_TIME = 8
 
@@ -103,8 +109,10 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const { namespace, clock } = this
     const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet, clock })
     const jobs = new Reflector<StoredJob>({
-      ...{ client, resource: JOBS, namespace, ...UNSETTLED, indexes: jobIndexes, logger: quiet },
+      ...{ client, resource: JOBS, namespace, ...UNSETTLED, logger: quiet },
+      indexes: { ...jobIndexes, ...arrayIndexes },
     })
+    const jobArrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: quiet })
     const launches = new Reflector<StoredLaunch>({
       client,
       resource: LAUNCHES,
@@ -119,7 +127,8 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const { limits, caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
     const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf(jobs, clock) }
     const settled = new SettledJobs({
-      ...{ client, namespace, fence, clock, logger: quiet, limitsHistory: () => false },
+      ...{ client, namespace, fence, clock, logger: quiet },
+      limitsHistory: (uid) => jobArrays.store.getByUid(uid) !== undefined,
       ...{ ttlSeconds: JOB_DEFAULTS.ttlSeconds, sweepSeconds: 0.5, expireSeconds: 0.1 },
       ...(quota && { usage: quota.usage }),
     })
@@ -143,6 +152,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       ...shared,
       ...(caps && { caps: () => [{ level: "project", name: "team", caps, owns: (of) => of === namespace }] }),
       ...(quota && { quota }),
+      endReaders: [arrayEndReader({ jobArrays, jobs })],
       installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
       offers: fixedOffers(market.offers),
       launchAccounts: { of: options.launchAccounts ?? (() => [{ cloud: market.account.cloud }]) },
@@ -150,11 +160,12 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     }
     const jobControl = createJobController(jobOptions, { intervalSeconds: 0.5, ...options.takeOver })
     const manager = new Manager({
-      reflectors: [jobs, launches, statements],
+      reflectors: [jobs, jobArrays, launches, statements],
       controllers: [
         jobControl.controller,
         launchControl.controller,
         createStatementController({ ...shared, systemNamespace: namespace }),
+        createArrayController({ ...shared, jobArrays, ...(quota && { quota }), ttlSeconds: JOB_DEFAULTS.ttlSeconds }),
       ],
       leaderTasks: [
         ...jobControl.leaderTasks,
@@ -197,6 +208,22 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
   async submit(name: string, spec: Partial<JobSpec> = {}, metadata: Partial<ObjectMeta> = {}): Promise<StoredJob> {
     const job = { metadata: { name, namespace: this.namespace, ...metadata }, spec: { image: "busybox", ...spec } }
     return this.client.create(JOBS, job as unknown as StoredJob)
+  }
+
+  async submitArray(name: string, spec: Partial<JobArraySpec>): Promise<StoredJobArray> {
+    const array = {
+      ...{ metadata: { name, namespace: this.namespace } },
+      spec: { jobDefinition: { image: "busybox" }, ...spec },
+    }
+    return this.client.create(JOB_ARRAYS, array as StoredJobArray)
+  }
+
+  array(name: string): Promise<StoredJobArray> {
+    return this.client.get(JOB_ARRAYS, { namespace: this.namespace, name })
+  }
+
+  async changeArray(name: string, spec: Partial<JobArraySpec>): Promise<StoredJobArray> {
+    return this.client.patch(JOB_ARRAYS, { namespace: this.namespace, name }, { merge: { spec } })
   }
 
   job(name: string): Promise<StoredJob> {
@@ -245,19 +272,20 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     return this.#reports.finish(launch, reason, exitCode)
   }
 
-  /** Runs one step of the agents on all VMs that are up: register, start and, on request, succeed. */
-  async agentsStep(until: "succeed" | "run" = "succeed"): Promise<void> {
-    const steps = this.cloud.alive.map((vm) => () => this.#agentStep(vm.launch, until))
+  /** Runs one step of the agents on all VMs that are up: register, start and then what `work` says. Default: they succeed. */
+  async agentsStep(work: "succeed" | "run" | Work = "succeed"): Promise<void> {
+    const end = typeof work === "function" ? work : () => (work === "succeed" ? ("Succeeded" as const) : undefined)
+    const steps = this.cloud.alive.map((vm) => () => this.#agentStep(vm.launch, end))
     await inParallel(steps, AGENTS_AT_A_TIME)
   }
 
-  async #agentStep(launch: string, until: "succeed" | "run"): Promise<void> {
+  async #agentStep(launch: string, work: Work): Promise<void> {
     const found = await this.client.get(LAUNCHES, { namespace: this.namespace, name: launch }).catch(ignoreNotFound)
-    await this.#stepFrom(found, launch, until)
+    await this.#stepFrom(found, launch, work)
   }
 
-  /** Runs agents to the end, each step as soon as its Launch shows the last one. */
-  async agents(end: AbortSignal): Promise<void> {
+  /** Runs agents to the end, each step as soon as its Launch shows the last one. `work` ends each run; default: it succeeds. */
+  async agents(end: AbortSignal, work: Work = () => "Succeeded"): Promise<void> {
     const { client, namespace } = this
     const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: quiet })
     const controller = new Controller({
@@ -266,7 +294,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       reconcile: async (key) => {
         const [, name = ""] = key.split("/")
         if (this.cloud.of(name).length === 0) return
-        await this.#stepFrom(launches.store.get({ namespace, name }), name, "succeed")
+        await this.#stepFrom(launches.store.get({ namespace, name }), name, work)
       },
       workers: AGENTS_AT_A_TIME,
       logger: quiet,
@@ -274,13 +302,14 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     await new Manager({ reflectors: [launches], controllers: [controller], logger: quiet }).run(end)
   }
 
-  async #stepFrom(found: StoredLaunch | undefined, launch: string, until: "succeed" | "run"): Promise<void> {
+  async #stepFrom(found: StoredLaunch | undefined, launch: string, work: Work): Promise<void> {
     const agent = found?.status?.agent
     // The gateway rejects an agent whose Launch is not current, and the agent powers its VM off.
     if (found === undefined || isOver(found) || found.spec.ended === true) return this.#powerOff(launch)
     if (agent === undefined) return await this.register(launch)
     if (agent.startTime === undefined) return await this.start(launch)
-    if (agent.finish === undefined && until === "succeed") await this.finish(launch, "Succeeded")
+    const reason = agent.finish === undefined ? work(found) : undefined
+    if (reason !== undefined) await this.finish(launch, reason)
   }
 
   #powerOff(launch: string): void {
