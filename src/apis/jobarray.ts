@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
 import { INDEXES_PATTERN } from "./indexes.ts"
-import { JOB_NAME_PATTERN, jobDefinition } from "./job.ts"
+import { JOB_NAME_PATTERN, type JobSpec, JobSpecSchema, jobDefinition } from "./job.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
@@ -15,6 +15,7 @@ import {
   Time,
   TOTAL_BYTES,
 } from "./schema.ts"
+import { errorsOf } from "./validate.ts"
 
 /** Phases of an array. The last three are its ends, which only `retry` leaves. */
 export const ARRAY_PHASES = ["queued", "running", "succeeded", "failed", "cancelled"] as const
@@ -254,6 +255,41 @@ export function combinationOf(matrix: Matrix, index: number): Record<string, str
     rest = Math.floor(rest / values.length)
   }
   return Object.fromEntries(chosen)
+}
+
+type ArrayJobs = Pick<JobArraySpec, "jobDefinition" | "size" | "matrix">
+
+/** Returns the spec of an index's job. */
+export function jobSpecOf(spec: ArrayJobs, index: number): JobSpec {
+  return withVariables(spec, combinationOf(spec.matrix ?? {}, index), index)
+}
+
+function withVariables(spec: ArrayJobs, values: Record<string, string>, index: number): JobSpec {
+  const { jobDefinition } = spec
+  const own = { [ARRAY_ENV.index]: String(index), [ARRAY_ENV.size]: String(sizeOf(spec)) }
+  return { ...jobDefinition, env: { ...jobDefinition.env, ...values, ...own } }
+}
+
+/** Returns why an array can't create valid jobs; undefined if it can. */
+export function arrayError(spec: ArrayJobs): string | undefined {
+  const { matrix = {}, jobDefinition } = spec
+  const size = sizeOf(spec)
+  if (size > LIMITS.arraySize) return `matrix has ${size} combinations; an array has at most ${LIMITS.arraySize}`
+  const { env = {}, secretEnv = {} } = jobDefinition
+  const own: readonly string[] = Object.values(ARRAY_ENV)
+  for (const name of Object.keys(matrix)) {
+    if (own.includes(name)) return `matrix.${name} is a variable of Berth: choose another name`
+    if (!Object.hasOwn(env, name) && !Object.hasOwn(secretEnv, name)) continue
+    return `matrix.${name} is a variable of jobDefinition too: choose another name`
+  }
+  const errors = errorsOf(JobSpecSchema, withVariables(spec, longestOf(matrix), size - 1))
+  return errors.length === 0 ? undefined : errors.map(({ detail }) => `jobDefinition.${detail}`).join("; ")
+}
+
+/** Returns the longest value of each variable. */
+function longestOf(matrix: Matrix): Record<string, string> {
+  const longest = (values: string[]) => values.reduce((one, other) => (other.length > one.length ? other : one), "")
+  return Object.fromEntries(Object.entries(matrix).map(([name, values]) => [name, longest(values)]))
 }
 
 export const JOB_ARRAY = defineKind({

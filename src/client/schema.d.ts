@@ -197,6 +197,94 @@ export interface paths {
         patch: operations["changeCronJob"];
         trace?: never;
     };
+    "/arrays": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List arrays, newest first.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listArrays"];
+        put?: never;
+        /**
+         * Create an array: one job for each index or combination.
+         * @description Needs the role developer or higher.
+         */
+        post: operations["createArray"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/arrays/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get an array.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["getArray"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change an array's parallelism, its limits and its TTL.
+         * @description Needs the role developer or higher.
+         */
+        patch: operations["changeArray"];
+        trace?: never;
+    };
+    "/arrays/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel an array and its jobs.
+         * @description Needs the role developer or higher.
+         */
+        post: operations["cancelArray"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/arrays/{id}/retry-failed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run failed indexes of an array again, as new jobs.
+         * @description Needs the role developer or higher.
+         */
+        post: operations["retryArray"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/events": {
         parameters: {
             query?: never;
@@ -205,7 +293,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Follow the changes of jobs, cronjobs and connections.
+         * Follow the changes of jobs, cronjobs, arrays and connections.
          * @description Needs the role viewer or higher.
          */
         get: operations["streamEvents"];
@@ -781,6 +869,8 @@ export interface components {
             } | null;
             /** @description Tags that a job must all have. */
             tags?: string[] | null;
+            /** @description Id or name of the array that created the jobs. It creates others; to end it, cancel the array. */
+            array?: string | null;
         };
         FailedCancellation: {
             /** @description Name of the job, or the name or id of the request. */
@@ -1068,7 +1158,7 @@ export interface components {
             /** @description Explanation of the missing records. Null: none is missing. */
             message: string | null;
         };
-        /** @description Definition of the jobs. Each job is named <cronjob>-<UTC timestamp>. */
+        /** @description Definition of jobs, which get their names from a cronjob or an array. */
         JobDefinition: {
             /** @description Container image reference. */
             image: string;
@@ -1346,6 +1436,207 @@ export interface components {
             total: number;
             offset: number;
             limit: number;
+        };
+        /** @description New array. */
+        ArrayCreation: {
+            /** @description Unique in the project. */
+            name: string;
+            job_definition: components["schemas"]["JobDefinition"];
+            /**
+             * Format: int64
+             * @description Number of jobs. An array has either size or matrix.
+             */
+            size?: number | null;
+            /** @description Values of environment variables, by name. Each combination is one job. The variables are in alphabetical order, and the last one changes fastest. At most 10000 combinations and 65536 bytes. */
+            matrix?: {
+                [key: string]: string[];
+            } | null;
+            /**
+             * Format: int64
+             * @description Maximum number of unfinished jobs. A smaller value cancels no job.
+             * @default 10
+             */
+            parallelism?: number | null;
+            /**
+             * Format: int64
+             * @description Number of failed indexes that the array accepts. After one more it creates no jobs; the unfinished ones continue. Default: no limit.
+             */
+            max_failed?: number | null;
+            /**
+             * Format: int64
+             * @description Number of succeeded jobs to keep, those that ended last. The status has the indexes of all.
+             * @default 100
+             */
+            successful_jobs_history_limit?: number | null;
+            /**
+             * Format: int64
+             * @description Number of failed and cancelled jobs to keep, those that ended last.
+             * @default 100
+             */
+            failed_jobs_history_limit?: number | null;
+            /**
+             * Format: int64
+             * @description Seconds after which a finished array is deleted. Its jobs have a time of their own. Default: 30 days.
+             */
+            ttl_seconds_after_finished?: number | null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+        } | {
+            size: unknown;
+        } | {
+            matrix: unknown;
+        };
+        /** @description Indexes by phase. */
+        ArrayCounts: {
+            /**
+             * Format: int64
+             * @description Number of indexes without a job so far.
+             */
+            pending: number;
+            /**
+             * Format: int64
+             * @description Number of indexes whose job is queued.
+             */
+            queued: number;
+            /**
+             * Format: int64
+             * @description Number of indexes whose job is booting.
+             */
+            booting: number;
+            /**
+             * Format: int64
+             * @description Number of indexes whose job is running.
+             */
+            running: number;
+            /**
+             * Format: int64
+             * @description Number of indexes that succeeded.
+             */
+            succeeded: number;
+            /**
+             * Format: int64
+             * @description Number of indexes that failed.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Number of indexes that were cancelled.
+             */
+            cancelled: number;
+        };
+        ArrayAttempt: {
+            /** @description Number of the attempt. */
+            attempt: number;
+            /** @description Indexes with this number, such as 0-41,44. Empty: none. */
+            indexes: string;
+        };
+        ArrayRecord: {
+            /** @description UUID. */
+            id: string;
+            organization_id: string;
+            project_id: string;
+            /** @description Its jobs are named <name>-<index>, from the second attempt on <name>-<index>-<attempt>. */
+            name: string;
+            job_definition: components["schemas"]["JobDefinitionOutput"];
+            /** @description Number of indexes: 0 to size - 1. */
+            size: number;
+            /** @description Values of each variable. The last variable of the alphabet changes fastest. Null: no variables. */
+            matrix: {
+                [key: string]: string[];
+            } | null;
+            /** @description Maximum number of unfinished jobs. Default: 10. */
+            parallelism: number;
+            /** @description Number of failed indexes that the array accepts. Null: no limit. */
+            max_failed: number | null;
+            /** @description Number of succeeded jobs to keep. Default: 100. */
+            successful_jobs_history_limit: number;
+            /** @description Number of failed and cancelled jobs to keep. Default: 100. */
+            failed_jobs_history_limit: number;
+            /** @description Seconds after which the finished array is deleted. Null: the default, 30 days. */
+            ttl_seconds_after_finished: number | null;
+            /**
+             * @description Status of the array.
+             * @enum {string}
+             */
+            status: "queued" | "running" | "succeeded" | "failed" | "cancelled";
+            /** @description Reason for the status, one word. Null: not known yet. */
+            reason: string | null;
+            /** @description Explanation of the reason for people. */
+            message: string | null;
+            counts: components["schemas"]["ArrayCounts"];
+            /** @description Indexes with a job that has not ended, or whose cost is not final, such as 0-41,44. Empty: none. */
+            active_indexes: string;
+            /** @description Indexes that succeeded, such as 0-41,44. Empty: none. */
+            succeeded_indexes: string;
+            /** @description Indexes that failed, such as 0-41,44. Empty: none. */
+            failed_indexes: string;
+            /** @description Indexes that were cancelled, such as 0-41,44. Empty: none. */
+            cancelled_indexes: string;
+            /** @description Indexes that are not in their first attempt. */
+            attempts: components["schemas"]["ArrayAttempt"][];
+            /** @description Cost of the jobs whose VMs are deleted, USD. */
+            cost: number;
+            created_at: string;
+            updated_at: string;
+            /** @description Time at which the array ended. Null: it has not. */
+            ended_at: string | null;
+        };
+        ArrayList: {
+            arrays: components["schemas"]["ArrayRecord"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
+        /** @description Change of an array. */
+        ArrayChange: {
+            /**
+             * Format: int64
+             * @description Maximum number of unfinished jobs. A smaller value cancels no job.
+             * @default 10
+             */
+            parallelism?: number | null;
+            /**
+             * Format: int64
+             * @description Number of failed indexes that the array accepts. After one more it creates no jobs; the unfinished ones continue. Default: no limit.
+             */
+            max_failed?: number | null;
+            /**
+             * Format: int64
+             * @description Number of succeeded jobs to keep, those that ended last. The status has the indexes of all.
+             * @default 100
+             */
+            successful_jobs_history_limit?: number | null;
+            /**
+             * Format: int64
+             * @description Number of failed and cancelled jobs to keep, those that ended last.
+             * @default 100
+             */
+            failed_jobs_history_limit?: number | null;
+            /**
+             * Format: int64
+             * @description Seconds after which a finished array is deleted. Its jobs have a time of their own. Default: 30 days.
+             */
+            ttl_seconds_after_finished?: number | null;
+            /** @description The request's project; any other value is rejected. */
+            project_id?: string | null;
+            /** @description The project's organization; any other value is rejected. */
+            organization_id?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            id?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            name?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            created_at?: string | null;
+            /** @description Ignored. */
+            updated_at?: string | null;
         };
         KeySubmission: {
             /** @description Unique in the project. */
@@ -2877,6 +3168,8 @@ export interface operations {
                 ended_before?: string | "";
                 /** @description Id or name of the cronjob that created the jobs. Empty: any. */
                 cronjob?: string;
+                /** @description Id or name of the array that created the jobs. Empty: any. */
+                array?: string;
                 limit?: number;
                 offset?: number;
             };
@@ -3571,11 +3864,576 @@ export interface operations {
             503: components["responses"]["Problem503"];
         };
     };
+    listArrays: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of arrays. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArrayList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    createArray: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "lr-sweep",
+                 *       "job_definition": {
+                 *         "image": "ghcr.io/acme/train:1.4",
+                 *         "command": [
+                 *           "python",
+                 *           "train.py"
+                 *         ],
+                 *         "region": "eu"
+                 *       },
+                 *       "matrix": {
+                 *         "LEARNING_RATE": [
+                 *           "0.1",
+                 *           "0.01"
+                 *         ],
+                 *         "SEED": [
+                 *           "1",
+                 *           "2",
+                 *           "3"
+                 *         ]
+                 *       },
+                 *       "parallelism": 4,
+                 *       "max_failed": 2
+                 *     }
+                 */
+                "application/json": components["schemas"]["ArrayCreation"];
+                "application/yaml": components["schemas"]["ArrayCreation"];
+            };
+        };
+        responses: {
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    Location: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5ea07726-efd2-42ec-a095-6d7674666e31",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "lr-sweep",
+                     *       "job_definition": {
+                     *         "image": "ghcr.io/acme/train:1.4",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "region": "eu",
+                     *         "maxRetries": 0,
+                     *         "provisioning": "onDemand"
+                     *       },
+                     *       "matrix": {
+                     *         "LEARNING_RATE": [
+                     *           "0.1",
+                     *           "0.01"
+                     *         ],
+                     *         "SEED": [
+                     *           "1",
+                     *           "2",
+                     *           "3"
+                     *         ]
+                     *       },
+                     *       "parallelism": 4,
+                     *       "max_failed": 2,
+                     *       "size": 6,
+                     *       "successful_jobs_history_limit": 100,
+                     *       "failed_jobs_history_limit": 100,
+                     *       "ttl_seconds_after_finished": null,
+                     *       "status": "running",
+                     *       "reason": "Running",
+                     *       "message": "at most 4 jobs at the same time",
+                     *       "counts": {
+                     *         "pending": 1,
+                     *         "queued": 0,
+                     *         "booting": 1,
+                     *         "running": 2,
+                     *         "succeeded": 1,
+                     *         "failed": 1,
+                     *         "cancelled": 0
+                     *       },
+                     *       "active_indexes": "2-4",
+                     *       "succeeded_indexes": "0",
+                     *       "failed_indexes": "1",
+                     *       "cancelled_indexes": "",
+                     *       "attempts": [],
+                     *       "cost": 0.42,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-02T10:12:01Z",
+                     *       "ended_at": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ArrayRecord"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            409: components["responses"]["Problem409"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            422: components["responses"]["Problem422"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    getArray: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 304 if nothing has changed since.
+                 * @example W/"4711"
+                 */
+                "If-None-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The array. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5ea07726-efd2-42ec-a095-6d7674666e31",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "lr-sweep",
+                     *       "job_definition": {
+                     *         "image": "ghcr.io/acme/train:1.4",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "region": "eu",
+                     *         "maxRetries": 0,
+                     *         "provisioning": "onDemand"
+                     *       },
+                     *       "matrix": {
+                     *         "LEARNING_RATE": [
+                     *           "0.1",
+                     *           "0.01"
+                     *         ],
+                     *         "SEED": [
+                     *           "1",
+                     *           "2",
+                     *           "3"
+                     *         ]
+                     *       },
+                     *       "parallelism": 4,
+                     *       "max_failed": 2,
+                     *       "size": 6,
+                     *       "successful_jobs_history_limit": 100,
+                     *       "failed_jobs_history_limit": 100,
+                     *       "ttl_seconds_after_finished": null,
+                     *       "status": "running",
+                     *       "reason": "Running",
+                     *       "message": "at most 4 jobs at the same time",
+                     *       "counts": {
+                     *         "pending": 1,
+                     *         "queued": 0,
+                     *         "booting": 1,
+                     *         "running": 2,
+                     *         "succeeded": 1,
+                     *         "failed": 1,
+                     *         "cancelled": 0
+                     *       },
+                     *       "active_indexes": "2-4",
+                     *       "succeeded_indexes": "0",
+                     *       "failed_indexes": "1",
+                     *       "cancelled_indexes": "",
+                     *       "attempts": [],
+                     *       "cost": 0.42,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-02T10:12:01Z",
+                     *       "ended_at": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ArrayRecord"];
+                };
+            };
+            /** @description Nothing has changed. */
+            304: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    changeArray: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "parallelism": 20
+                 *     }
+                 */
+                "application/json": components["schemas"]["ArrayChange"];
+                "application/yaml": components["schemas"]["ArrayChange"];
+            };
+        };
+        responses: {
+            /** @description The changed array. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5ea07726-efd2-42ec-a095-6d7674666e31",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "lr-sweep",
+                     *       "job_definition": {
+                     *         "image": "ghcr.io/acme/train:1.4",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "region": "eu",
+                     *         "maxRetries": 0,
+                     *         "provisioning": "onDemand"
+                     *       },
+                     *       "matrix": {
+                     *         "LEARNING_RATE": [
+                     *           "0.1",
+                     *           "0.01"
+                     *         ],
+                     *         "SEED": [
+                     *           "1",
+                     *           "2",
+                     *           "3"
+                     *         ]
+                     *       },
+                     *       "parallelism": 4,
+                     *       "max_failed": 2,
+                     *       "size": 6,
+                     *       "successful_jobs_history_limit": 100,
+                     *       "failed_jobs_history_limit": 100,
+                     *       "ttl_seconds_after_finished": null,
+                     *       "status": "running",
+                     *       "reason": "Running",
+                     *       "message": "at most 4 jobs at the same time",
+                     *       "counts": {
+                     *         "pending": 1,
+                     *         "queued": 0,
+                     *         "booting": 1,
+                     *         "running": 2,
+                     *         "succeeded": 1,
+                     *         "failed": 1,
+                     *         "cancelled": 0
+                     *       },
+                     *       "active_indexes": "2-4",
+                     *       "succeeded_indexes": "0",
+                     *       "failed_indexes": "1",
+                     *       "cancelled_indexes": "",
+                     *       "attempts": [],
+                     *       "cost": 0.42,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-02T10:12:01Z",
+                     *       "ended_at": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ArrayRecord"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    cancelArray: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The cancelled array. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5ea07726-efd2-42ec-a095-6d7674666e31",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "lr-sweep",
+                     *       "job_definition": {
+                     *         "image": "ghcr.io/acme/train:1.4",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "region": "eu",
+                     *         "maxRetries": 0,
+                     *         "provisioning": "onDemand"
+                     *       },
+                     *       "matrix": {
+                     *         "LEARNING_RATE": [
+                     *           "0.1",
+                     *           "0.01"
+                     *         ],
+                     *         "SEED": [
+                     *           "1",
+                     *           "2",
+                     *           "3"
+                     *         ]
+                     *       },
+                     *       "parallelism": 4,
+                     *       "max_failed": 2,
+                     *       "size": 6,
+                     *       "successful_jobs_history_limit": 100,
+                     *       "failed_jobs_history_limit": 100,
+                     *       "ttl_seconds_after_finished": null,
+                     *       "status": "running",
+                     *       "reason": "Running",
+                     *       "message": "at most 4 jobs at the same time",
+                     *       "counts": {
+                     *         "pending": 1,
+                     *         "queued": 0,
+                     *         "booting": 1,
+                     *         "running": 2,
+                     *         "succeeded": 1,
+                     *         "failed": 1,
+                     *         "cancelled": 0
+                     *       },
+                     *       "active_indexes": "2-4",
+                     *       "succeeded_indexes": "0",
+                     *       "failed_indexes": "1",
+                     *       "cancelled_indexes": "",
+                     *       "attempts": [],
+                     *       "cost": 0.42,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-02T10:12:01Z",
+                     *       "ended_at": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ArrayRecord"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            409: components["responses"]["Problem409"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    retryArray: {
+        parameters: {
+            query?: {
+                /** @description Indexes such as 0-41,44, of which those run again that failed or were cancelled. Empty: all failed. */
+                indexes?: string;
+            };
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The array. The indexes run again when the VMs of their former jobs are deleted. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5ea07726-efd2-42ec-a095-6d7674666e31",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "lr-sweep",
+                     *       "job_definition": {
+                     *         "image": "ghcr.io/acme/train:1.4",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "region": "eu",
+                     *         "maxRetries": 0,
+                     *         "provisioning": "onDemand"
+                     *       },
+                     *       "matrix": {
+                     *         "LEARNING_RATE": [
+                     *           "0.1",
+                     *           "0.01"
+                     *         ],
+                     *         "SEED": [
+                     *           "1",
+                     *           "2",
+                     *           "3"
+                     *         ]
+                     *       },
+                     *       "parallelism": 4,
+                     *       "max_failed": 2,
+                     *       "size": 6,
+                     *       "successful_jobs_history_limit": 100,
+                     *       "failed_jobs_history_limit": 100,
+                     *       "ttl_seconds_after_finished": null,
+                     *       "status": "running",
+                     *       "reason": "Running",
+                     *       "message": "at most 4 jobs at the same time",
+                     *       "counts": {
+                     *         "pending": 1,
+                     *         "queued": 0,
+                     *         "booting": 1,
+                     *         "running": 2,
+                     *         "succeeded": 1,
+                     *         "failed": 1,
+                     *         "cancelled": 0
+                     *       },
+                     *       "active_indexes": "2-4",
+                     *       "succeeded_indexes": "0",
+                     *       "failed_indexes": "1",
+                     *       "cancelled_indexes": "",
+                     *       "attempts": [],
+                     *       "cost": 0.42,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-02T10:12:01Z",
+                     *       "ended_at": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ArrayRecord"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            409: components["responses"]["Problem409"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
     streamEvents: {
         parameters: {
             query?: {
                 /** @description Empty: any. */
-                kind?: ("job" | "cronjob" | "connection" | "")[];
+                kind?: ("job" | "cronjob" | "array" | "connection" | "")[];
                 /** @description Id or name of an object. Empty: any. */
                 name?: string[];
             };
@@ -3588,7 +4446,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Server-sent events. Each has the event `job`, `cronjob` or `connection`, and its data is the record after a change. A connection is shown as viewers see it. Several changes of an object within 250 ms are one event. A deleted object's data is `{"id": …, "name": …, "deleted": true}`. `event: reset` means that events were missed: read the lists again; the events after the reset follow. A heartbeat of a VM is no event. */
+            /** @description Server-sent events. Each has the event `job`, `cronjob`, `array` or `connection`, and its data is the record after a change. A connection is shown as viewers see it. Several changes of an object within 250 ms are one event. A deleted object's data is `{"id": …, "name": …, "deleted": true}`. `event: reset` means that events were missed: read the lists again; the events after the reset follow. A heartbeat of a VM is no event. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];

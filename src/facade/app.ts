@@ -3,6 +3,7 @@ import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
 import { CreationTimes } from "../apis/creation-times.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
+import type { StoredJobArray } from "../apis/jobarray.ts"
 import { quoted } from "../apis/field-error.ts"
 import type { HeartbeatTimes, StoredLaunch } from "../apis/launch.ts"
 import { isUuid } from "../apis/names.ts"
@@ -46,10 +47,12 @@ import { Accounts } from "./accounts/accounts.ts"
 import { accountRoutes } from "./accounts/routes.ts"
 import { PROJECT_PATH, ProjectAddresses } from "./addresses.ts"
 import { AccountAuthenticator, ProjectAuthenticator } from "./authentication.ts"
-import { type Caches, CONNECTIONS, CRON_JOBS } from "./caches.ts"
+import { type Caches, CONNECTIONS, CRON_JOBS, JOB_ARRAYS } from "./caches.ts"
 import { Changes } from "./changes.ts"
 import { Collection } from "./collection.ts"
 import { Connections } from "./connections/connections.ts"
+import { arrayRoutes } from "./arrays/routes.ts"
+import { ARRAY_FIELDS } from "./arrays/translate.ts"
 import { connectionRoutes } from "./connections/routes.ts"
 import { CONSOLE_PATH } from "./console/paths.ts"
 import { type ConsoleOptions, consoleRouter } from "./console/routes.ts"
@@ -228,9 +231,19 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
       store: caches.cronJobs.store,
       fieldNames: CRON_JOB_FIELDS,
     })
+  const arraysOf = (principal: Principal): Collection<StoredJobArray> =>
+    new Collection({
+      ...collectionOf(principal, "jobArrays"),
+      noun: "array",
+      resource: JOB_ARRAYS,
+      store: caches.jobArrays.store,
+      fieldNames: ARRAY_FIELDS,
+    })
+  const arrayIdOf = async (principal: Principal, idOrName: string): Promise<string> =>
+    isUuid(idOrName) ? idOrName.toLowerCase() : (await arraysOf(principal).find(idOrName)).metadata.uid
   const cronJobIdOf = async (principal: Principal, idOrName: string): Promise<string> =>
     isUuid(idOrName) ? idOrName.toLowerCase() : (await cronJobsOf(principal).find(idOrName)).metadata.uid
-  mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, cronJobIdOf, submitterOf })
+  mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, cronJobIdOf, arrayIdOf, submitterOf })
   mount(router, eventRoutes, guard, eventParts(dependencies, ofJobs))
   const issuesTokens = dependencies.identity !== undefined
   const ofConnections = { sealer: dependencies.sealer, creationTimes, issuesTokens }
@@ -245,6 +258,7 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
     new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys, creationTimes, clock })
   mount(router, keyRoutes, guard, { keysOf, clock })
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, ...ofJobs })
+  mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, creationTimes, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
   const { catalogue } = dependencies
   const ofOffers = { catalogue, catalogueErrors: ofJobs.catalogueErrors, now: () => clock.now() }
@@ -292,7 +306,7 @@ function callerLimits(settings: FacadeSettings): CallerLimits {
 }
 
 /** Returns what the operations of jobs need for any caller. */
-function jobParts(dependencies: FacadeDependencies): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "submitterOf"> {
+function jobParts(dependencies: FacadeDependencies): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "submitterOf"> {
   const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown } = dependencies
   return {
     plan,

@@ -6,6 +6,7 @@ import { described, sharedParts } from "../http/openapi.ts"
 import { notFound } from "../http/problem.ts"
 import { accountRoutes } from "./accounts/routes.ts"
 import type { ProjectAddresses } from "./addresses.ts"
+import { arrayRoutes } from "./arrays/routes.ts"
 import { connectionRoutes } from "./connections/routes.ts"
 import { costRoutes } from "./costs/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
@@ -78,6 +79,7 @@ export function openApiDocument(clouds: readonly string[], { projectHosts = true
   const { paths, schemas } = described([
     ...jobRoutes(clouds),
     ...cronJobRoutes(clouds),
+    ...arrayRoutes(clouds),
     ...eventRoutes,
     ...keyRoutes,
     ...connectionRoutes,

@@ -1,15 +1,14 @@
 import { describe, expect, it } from "vitest"
 import { findCondition } from "../../apis/conditions.ts"
 import type { JobPhase, StoredJob } from "../../apis/job.ts"
-import {
-  JOB_ARRAY_FINALIZER,
+import { arrayError, JOB_ARRAY_FINALIZER,
   type JobArraySpec,
   type JobArrayStatus,
   type StoredJobArray,
 } from "../../apis/jobarray.ts"
 import { API_VERSION } from "../../apis/meta.ts"
 import { type ArrayAction, type ArrayDecision, type ArrayObservation, decide } from "./decide.ts"
-import { definitionError, jobName, jobOf } from "./jobs.ts"
+import { jobName, jobOf } from "./jobs.ts"
 import { awaitsEnd } from "./progress.ts"
 
 const UID = "5ea07726-efd2-42ec-a095-6d7674666e31"
@@ -367,7 +366,7 @@ describe("a definition", () => {
     ["too much env", { jobDefinition: { image: "x", env: { A: "1".repeat(16_380) } } }, "jobDefinition.env must have"],
   ])("with %s fails the array", (_, spec, message) => {
     const bad = array({ spec: spec.matrix === undefined ? spec : { size: undefined as never, ...spec } })
-    expect(definitionError(bad)).toContain(message)
+    expect(arrayError(bad.spec)).toContain(message)
     const { status, actions } = look(bad)
     expect(status?.phase).toBe("failed")
     expect(findCondition(status?.conditions, "Stalled")?.reason).toBe("InvalidDefinition")

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from "node:util"
 import { secondsBetween } from "../../apis/clock.ts"
 import type { StoredJob } from "../../apis/job.ts"
 import {
+  arrayError,
   DEFAULT_PARALLELISM,
   JOB_ARRAY_FINALIZER,
   JobArrayReason,
@@ -11,7 +12,6 @@ import {
 import type { EventNote } from "../../kube/events.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
 import type { JobSummary } from "../settled-jobs.ts"
-import { definitionError } from "./jobs.ts"
 import {
   attemptOf,
   countsOf,
@@ -103,7 +103,7 @@ export function decide(
   const { deletionTimestamp, finalizers = [] } = array.metadata
   if (deletionTimestamp !== undefined) return decideDeletion(array, observed)
   if (!finalizers.includes(JOB_ARRAY_FINALIZER)) return { actions: [{ do: "addFinalizer" }], events: [] }
-  const error = array.status?.size === undefined ? definitionError(array) : undefined
+  const error = array.status?.size === undefined ? arrayError(array.spec) : undefined
   if (error !== undefined) return invalid(array, error, now, settings)
   const { progress, events } = progressOf(array, observed)
   const current = currentJobs(array, observed.jobs, progress)

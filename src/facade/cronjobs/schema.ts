@@ -1,45 +1,13 @@
-import Type, { type Static, type TSchema } from "typebox"
+import Type, { type Static } from "typebox"
 import { LONGEST_SCHEDULE } from "../../apis/cronjob.ts"
-import { JOB_FIELDS_TOGETHER, JobSpecSchema, storedContainerFields } from "../../apis/job.ts"
-import { ALLOWED, COMPONENT } from "../../apis/schema.ts"
+import { ALLOWED } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
+import { JobDefinitionRecordSchema, JobDefinitionSchema, ownerFields } from "../jobs/definition.ts"
 import { nullable } from "../jobs/record.ts"
-import { JobSubmissionSchema } from "../jobs/schema.ts"
 import { noUuid } from "../names.ts"
 import { Ignored, Repeated } from "../repetition.ts"
 
 /** Schemas of a cronjob. The property names are exactly those of the contract. */
-
-const {
-  name: _name,
-  namePrefix: _namePrefix,
-  project_id,
-  organization_id,
-  cloud: _cloud,
-  region: _region,
-  ...definitionFields
-} = JobSubmissionSchema.properties
-
-const { cloud: clouds, region: regions } = JobSpecSchema.properties
-
-/** Job submission without a name, whose cloud and region are single strings. */
-export const JobDefinitionSchema = Type.Object(
-  {
-    ...definitionFields,
-    cloud: Type.Optional(
-      Type.String({ ...clouds.items, description: "Cloud on which the jobs may run. Default: any." }),
-    ),
-    region: Type.Optional(
-      Type.String({ ...regions.items, description: "Region or macro-region in which the jobs may run. Default: any." }),
-    ),
-  },
-  {
-    description: "Definition of the jobs. Each job is named <cronjob>-<UTC timestamp>.",
-    [COMPONENT]: "JobDefinition",
-    ...JOB_FIELDS_TOGETHER,
-  },
-)
-export type JobDefinition = Static<typeof JobDefinitionSchema>
 
 const changeableFields = {
   // Without the kind's pattern: a rule of the body finds the part that is wrong.
@@ -51,8 +19,6 @@ const changeableFields = {
   job_definition: JobDefinitionSchema,
   is_active: Type.Boolean({ description: "False while the schedule is paused." }),
 }
-
-const ownerFields = { project_id, organization_id }
 
 /** Body of POST /cronjobs. */
 export const CronJobCreationSchema = Type.Object(
@@ -93,19 +59,6 @@ export const CronJobChangeSchema = Type.Object(
 )
 export type CronJobChange = Static<typeof CronJobChangeSchema>
 
-/** Cloud or region of a definition. kubectl can set several, which REST shows but does not accept. */
-function oneOrSeveral(description: string) {
-  return Type.Optional(
-    Type.Unsafe<string | string[]>({ type: ["string", "array"], items: { type: "string" }, description }),
-  )
-}
-
-/** Returns a schema of requests for responses. Its components have other names, because their fields are never null. */
-function inResponse<Schema extends TSchema>(schema: Schema): Schema {
-  const rename = (key: string, value: unknown): unknown => (key === COMPONENT ? `${String(value)}Output` : value)
-  return JSON.parse(JSON.stringify(schema), rename) as Schema
-}
-
 /** Record of a cronjob: every field of the contract. */
 export const CronJobRecordSchema = Type.Object({
   id: Type.String({ description: "UUID." }),
@@ -113,18 +66,7 @@ export const CronJobRecordSchema = Type.Object({
   project_id: Type.String(),
   name: Type.String(),
   cron_spec: Type.String({ description: "Cron expression, in UTC." }),
-  job_definition: inResponse(
-    Type.Object(
-      {
-        ...JobDefinitionSchema.properties,
-        cloud: oneOrSeveral("A list if the definition has several, for example from kubectl."),
-        region: oneOrSeveral("A list if the definition has several, for example from kubectl."),
-        // Earlier versions accepted more.
-        ...storedContainerFields,
-      },
-      { [COMPONENT]: "JobDefinition" },
-    ),
-  ),
+  job_definition: JobDefinitionRecordSchema,
   is_active: Type.Boolean(),
   reason: nullable<string>("string", "Reason why the cronjob creates jobs or does not, one word. Null: not known yet."),
   message: nullable<string>("string", "Explanation of the reason for people."),

@@ -7,8 +7,9 @@ import { fromMetadataName } from "../../apis/names.ts"
 import { errorsOf, errorsOfObject } from "../../apis/validate.ts"
 import { errorFromAnswer } from "../../kube/errors.ts"
 import { errorsOfRefusal } from "../collection.ts"
+import type { JobDefinition } from "../jobs/definition.ts"
 import { catalogueCheck } from "../jobs/submission.ts"
-import { type CronJobCreation, CronJobRecordSchema, type JobDefinition } from "./schema.ts"
+import { type CronJobCreation, CronJobRecordSchema } from "./schema.ts"
 import { CRON_JOB_FIELDS, changedSpec, checkChange, checkCreation, cronJobOf, cronJobRecordOf } from "./translate.ts"
 
 const catalogueErrors = catalogueCheck(() => SAMPLE_CATALOGUE, SAMPLE_CATALOGUE.clouds)

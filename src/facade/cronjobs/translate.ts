@@ -13,15 +13,21 @@ import { JobSpecSchema } from "../../apis/job.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
-import { parseCpu } from "../../apis/quantity.ts"
 import { scheduleError } from "../../apis/schedule.ts"
 import { errorsOf, type FieldError } from "../../apis/validate.ts"
-import { type Checked, checked, type Rule, type Unchecked } from "../../http/checked.ts"
+import { type Checked, checked, type Rule } from "../../http/checked.ts"
 import { inFormat } from "../../http/json-schema.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
+import {
+  aboutName,
+  definitionOf,
+  definitionSpecOf,
+  inDefinition,
+  NAMELESS,
+  NULLS_OF_DEFINITION,
+} from "../jobs/definition.ts"
 import { inUtc } from "../jobs/record.ts"
-import { JobSubmissionSchema } from "../jobs/schema.ts"
-import { definitionRules, type JobIdentity, jobSpecOf, type SubmissionContext, withHint } from "../jobs/submission.ts"
+import { definitionRules, type JobIdentity, type SubmissionContext, withHint } from "../jobs/submission.ts"
 import { OWNER, type Owner } from "../owner.ts"
 import { lastUpdateOf } from "../update-time.ts"
 import {
@@ -30,7 +36,6 @@ import {
   type CronJobCreation,
   CronJobCreationSchema,
   type CronJobRecord,
-  type JobDefinition,
 } from "./schema.ts"
 
 /** Names in REST of a CronJob's fields that have another name there. */
@@ -47,13 +52,10 @@ export function checkChange(value: unknown, context: SubmissionContext): Checked
 }
 
 function check<Body>(schema: TSchema, value: unknown, context: SubmissionContext): Checked<Body> {
-  const explain = (error: FieldError, body: unknown) => withHint(aboutName(error), body)
+  const explain = (error: FieldError, body: unknown) => withHint(aboutName(error, "<cronjob>-<UTC timestamp>"), body)
   const checks = { schema, rules: cronJobRules(), context, explain }
   return checked<Body, SubmissionContext>(withoutNulls(NULLS_OF_DEFINITION, value, "fields"), checks)
 }
-
-/** Schema of the fields in which null means omitted: those of a submission, also fields that are not allowed here. */
-const NULLS_OF_DEFINITION = { properties: { job_definition: JobSubmissionSchema } }
 
 /** Returns the rules of a cronjob's creation and change. @param clouds the clouds that a job may name */
 export function cronJobRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
@@ -67,40 +69,6 @@ const SCHEDULE: Rule = {
     const error = typeof cron_spec === "string" && cron_spec !== "" ? scheduleError(cron_spec) : undefined
     return error === undefined ? [] : [{ pointer: "/cron_spec", detail: `cron_spec ${error}` }]
   },
-}
-
-/** Rule of the fields that a submission has and a definition doesn't. Null is allowed, because it means omitted. */
-const NAMELESS: Rule = {
-  keywords: {
-    "/properties/job_definition/properties": Object.fromEntries(
-      ["name", "namePrefix", "project_id", "organization_id"].map((field) => [field, { type: "null" }]),
-    ),
-  },
-}
-
-/** Converts a rule of a definition to a rule of the cronjob with the definition. */
-function inDefinition({ keywords = {}, errors, errorsNow }: Rule<SubmissionContext>): Rule<SubmissionContext> {
-  const inside = (find: Rule<SubmissionContext>["errors"]) => (body: Unchecked, context: SubmissionContext) => {
-    const definition = body["job_definition"]
-    if (typeof definition !== "object" || definition === null) return []
-    const found = find?.(definition as Unchecked, context) ?? []
-    return found.map(({ pointer, detail }) => ({
-      pointer: `/job_definition${pointer}`,
-      detail: `job_definition.${detail}`,
-    }))
-  }
-  const entries = Object.entries(keywords).map(([pointer, added]) => [`/properties/job_definition${pointer}`, added])
-  return { keywords: Object.fromEntries(entries), errors: inside(errors), errorsNow: inside(errorsNow) }
-}
-
-const NAMES = ["/job_definition/name", "/job_definition/namePrefix"]
-
-/** Explains the error of a name, which would only be an unknown field. */
-function aboutName(error: FieldError): FieldError {
-  if (!NAMES.includes(error.pointer)) return error
-  const field = error.pointer.slice("/job_definition/".length)
-  const detail = `job_definition must not contain ${field}: each of its jobs is named <cronjob>-<UTC timestamp>`
-  return { ...error, detail }
 }
 
 /** Returns the CronJob of a checked body. */
@@ -163,11 +131,6 @@ export function withCascade(cronJob: StoredCronJob, cascade: boolean): StoredCro
   return { ...cronJob, metadata: { ...cronJob.metadata, finalizers: wanted } }
 }
 
-function definitionSpecOf({ cloud, ...definition }: JobDefinition): CronJobSpec["jobDefinition"] {
-  const { cancelled: _, ...spec } = jobSpecOf({ ...definition, ...(cloud !== undefined && { cloud: [cloud] }) })
-  return spec
-}
-
 /** Returns the record of a CronJob, with every field of the contract. */
 export function cronJobRecordOf(cronJob: StoredCronJob, owner: Owner): CronJobRecord {
   const { metadata, spec, status } = cronJob
@@ -191,24 +154,4 @@ function conditionOf({ metadata, status }: StoredCronJob): Pick<CronJobRecord, "
   const isCurrent = status?.observedGeneration === metadata.generation
   const ready = isCurrent ? findCondition(status.conditions, CronJobCondition.Ready) : undefined
   return { reason: ready?.reason ?? null, message: ready?.message ?? null }
-}
-
-/** Returns the definition as it was sent. Omitted fields stay omitted, unless the API server has set a default. */
-function definitionOf(spec: CronJobSpec["jobDefinition"]): CronJobRecord["job_definition"] {
-  const { cloud = [], region = [], resources, ...same } = spec
-  return {
-    ...same,
-    ...(resources !== undefined && { resources: resourcesOf(resources) }),
-    ...(cloud.length > 0 && { cloud: oneOrSeveral(cloud) }),
-    ...(region.length > 0 && { region: oneOrSeveral(region) }),
-  }
-}
-
-function oneOrSeveral(items: string[]): string | string[] {
-  const [only = "", ...others] = items
-  return others.length === 0 ? only : items
-}
-
-function resourcesOf({ cpu, ...same }: NonNullable<CronJobSpec["jobDefinition"]["resources"]>) {
-  return { ...same, ...(cpu !== undefined && { cpu: parseCpu(cpu) }) }
 }

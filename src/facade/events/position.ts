@@ -1,7 +1,7 @@
 import { compareResourceVersions } from "../../kube/resource-version.ts"
 
 /** Kinds of objects whose changes are events, by the words of the contract. */
-export const KINDS = ["job", "cronjob", "connection"] as const
+export const KINDS = ["job", "cronjob", "array", "connection"] as const
 export type Kind = (typeof KINDS)[number]
 
 /**
@@ -10,7 +10,7 @@ export type Kind = (typeof KINDS)[number]
  */
 export type Position = Readonly<Record<Kind, string>>
 
-/** Returns the `id` of an event: `job.105,cronjob.99,connection.7`. */
+/** Returns the `id` of an event: `job.105,cronjob.99,array.98,connection.7`. */
 export function idOf(position: Position): string {
   return KINDS.map((kind) => `${kind}.${position[kind]}`).join(",")
 }

@@ -13,14 +13,14 @@ export interface EventServices {
   eventClients: ConcurrencyLimit
 }
 
-const EVENTS = `Server-sent events. Each has the event \`job\`, \`cronjob\` or \`connection\`, and its data is the record after a change. A connection is shown as viewers see it. Several changes of an object within 250 ms are one event. A deleted object's data is \`{"id": …, "name": …, "deleted": true}\`. \`event: reset\` means that events were missed: read the lists again; the events after the reset follow. A heartbeat of a VM is no event.`
+const EVENTS = `Server-sent events. Each has the event \`job\`, \`cronjob\`, \`array\` or \`connection\`, and its data is the record after a change. A connection is shown as viewers see it. Several changes of an object within 250 ms are one event. A deleted object's data is \`{"id": …, "name": …, "deleted": true}\`. \`event: reset\` means that events were missed: read the lists again; the events after the reset follow. A heartbeat of a VM is no event.`
 
 const route = routesOf<Principal, EventServices>({ tag: "events" })
 
 export const eventRoutes = [
   route("GET /events", {
     id: "streamEvents",
-    summary: "Follow the changes of jobs, cronjobs and connections.",
+    summary: "Follow the changes of jobs, cronjobs, arrays and connections.",
     role: "viewer",
     query: {
       kind: choices(KINDS),

@@ -4,7 +4,8 @@ import { fromMetadataName } from "../../apis/names.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { Resource } from "../../kube/resource.ts"
 import type { Change } from "../../kube/store.ts"
-import { type Cache, type Caches, CONNECTIONS, CRON_JOBS, isBeingDeleted, JOBS } from "../caches.ts"
+import { arrayRecordOf } from "../arrays/translate.ts"
+import { type Cache, type Caches, CONNECTIONS, CRON_JOBS, isBeingDeleted, JOB_ARRAYS, JOBS } from "../caches.ts"
 import { restrictedRecordOf } from "../connections/translate.ts"
 import { cronJobRecordOf } from "../cronjobs/translate.ts"
 import { recordOf } from "../jobs/record.ts"
@@ -75,8 +76,8 @@ function source<T extends Stored<KubeObject>>(
       }),
     read: ({ key, uid }, owner) => {
       const object = store.getByKey(key)
-      // REST doesn't show a cronjob from its deletion on, although its jobs may still have to be cancelled.
-      if (object?.metadata.uid !== uid || (kind === "cronjob" && isBeingDeleted(object))) return undefined
+      // REST doesn't show a cronjob or an array from its deletion on, although its jobs may still have to be cancelled.
+      if (object?.metadata.uid !== uid || ((kind === "cronjob" || kind === "array") && isBeingDeleted(object))) return undefined
       return { version: object.metadata.resourceVersion, record: record(object, owner) }
     },
   }
@@ -91,10 +92,11 @@ export interface SourcesOptions extends Pick<JobServices, "lastHeartbeatOf"> {
 /** Returns the sources of projects' events. Connections are shown as viewers see them. */
 export function sourcesOf({ client, caches, lastHeartbeatOf }: SourcesOptions): Source[] {
   const ofJob = (job: StoredJob, owner: Owner): object => recordOf(job, owner, lastHeartbeatOf(job))
-  const { jobs, cronJobs, connections } = caches
+  const { jobs, cronJobs, jobArrays, connections } = caches
   return [
     source(client, { kind: "job", cache: jobs, resource: JOBS, record: ofJob }),
     source(client, { kind: "cronjob", cache: cronJobs, resource: CRON_JOBS, record: cronJobRecordOf }),
+    source(client, { kind: "array", cache: jobArrays, resource: JOB_ARRAYS, record: arrayRecordOf }),
     source(client, { kind: "connection", cache: connections, resource: CONNECTIONS, record: restrictedRecordOf }),
   ]
 }

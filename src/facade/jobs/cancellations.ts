@@ -24,7 +24,7 @@ function given(...fields: string[]): Json {
   return { required: fields, properties: Object.fromEntries(fields.map((field) => [field, { not: { type: "null" } }])) }
 }
 
-const FILTERS = ["status", "labels", "tags"] as const
+const FILTERS = ["status", "labels", "tags", "array"] as const
 
 /** Body of POST /jobs/cancellations. */
 export const JobCancellationSchema = Type.Object(
@@ -47,6 +47,9 @@ export const JobCancellationSchema = Type.Object(
     tags: Type.Optional(
       Type.Array(Type.String(), { minItems: 1, maxItems: 64, description: "Tags that a job must all have." }),
     ),
+    array: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 253, description: "Id or name of the array that created the jobs. It creates others; to end it, cancel the array." }),
+    ),
   },
   { description: "Jobs to cancel: names, or a filter of one or more fields." },
 )
@@ -67,7 +70,7 @@ export const NAMES_OR_FILTER: Rule = {
   errors: (body) => {
     const filters = FILTERS.filter((field) => body[field] !== undefined)
     if (body["names"] === undefined && filters.length === 0)
-      return [{ pointer: "", detail: "send names, or one or more of status, labels and tags" }]
+      return [{ pointer: "", detail: "send names, or one or more of status, labels, tags and array" }]
     if (body["names"] === undefined) return []
     return filters.map((field) => ({ pointer: `/${field}`, detail: `${field} and names exclude each other` }))
   },
@@ -105,6 +108,8 @@ export type JobCancellations = Static<typeof JobCancellationsSchema>
 
 export interface CancellationOptions {
   jobs: Jobs
+  /** Uid of the array of the body. */
+  array?: string | undefined
   clock: Clock
   dryRun: boolean
   /** Returns true once the client has disconnected. */
@@ -124,7 +129,7 @@ interface Target {
  * @throws Problem 401, or that of the first job if the API server rejects every call
  */
 export async function cancelJobs(body: JobCancellation, options: CancellationOptions): Promise<JobCancellations> {
-  const targets = targetsOf(body, options.jobs)
+  const targets = targetsOf(body, options)
   const run = new CancellationRun(options)
   const queue = targets.values()
   const work = async (): Promise<void> => {
@@ -137,9 +142,12 @@ export async function cancelJobs(body: JobCancellation, options: CancellationOpt
   return run.outcome(targets.length)
 }
 
-function targetsOf({ names, status, labels = {}, tags = [] }: JobCancellation, jobs: Jobs): Target[] {
+function targetsOf(
+  { names, status, labels = {}, tags = [] }: JobCancellation,
+  { jobs, array }: Pick<CancellationOptions, "jobs" | "array">,
+): Target[] {
   if (names !== undefined) return [...new Set(names)].map((name) => ({ name, find: () => jobs.find(name) }))
-  const filter = { tags, labels: Object.entries(labels).map(([key, value]) => ({ key, value })) }
+  const filter = { tags, labels: Object.entries(labels).map(([key, value]) => ({ key, value })), array }
   const statuses = status === undefined ? UNFINISHED : [status]
   const found = statuses.flatMap((one) => jobs.all({ ...filter, status: one }))
   return found.map((job) => ({ name: job.metadata.name, find: () => Promise.resolve(job) }))

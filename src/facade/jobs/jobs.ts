@@ -35,6 +35,8 @@ export interface JobFilter {
   endedBefore?: string | undefined
   /** Uid of the CronJob that created the job. */
   cronJob?: string | undefined
+  /** Uid of the array that created the job. */
+  array?: string | undefined
 }
 
 /** Attempts to cancel a job that changes at the same time. */
@@ -62,7 +64,8 @@ export class Jobs {
 
   /** Returns a page of the jobs that match the filter, newest first, and their number. */
   list(filter: JobFilter, page: Page): { jobs: StoredJob[]; total: number } {
-    const { status, tags, labels, namePrefix, createdAfter, createdBefore, endedAfter, endedBefore, cronJob } = filter
+    const { status, tags, labels, namePrefix, createdAfter, createdBefore, endedAfter, endedBefore } = filter
+    const { cronJob, array } = filter
     const [endFrom, endBefore] = [endedAfter, endedBefore].map((time) =>
       time === undefined ? undefined : microsecondsOf(time),
     )
@@ -72,6 +75,7 @@ export class Jobs {
         ...tags.map(JobTerm.tag),
         ...labels.map(({ key, value }) => JobTerm.label(key, value)),
         ...(cronJob === undefined ? [] : [JobTerm.cronJob(cronJob)]),
+        ...(array === undefined ? [] : [JobTerm.array(array)]),
       ],
       namePrefix,
       from: createdAfter && creationBound(createdAfter),

@@ -41,6 +41,8 @@ export interface JobServices {
   jobsOf: (principal: Principal) => Jobs
   /** Returns the uid of a cronjob with this id or name. An id may be of a deleted one. @throws Problem 404 */
   cronJobIdOf: (principal: Principal, idOrName: string) => Promise<string>
+  /** Returns the uid of an array with this id or name. An id may be of a deleted one. @throws Problem 404 */
+  arrayIdOf: (principal: Principal, idOrName: string) => Promise<string>
   /** Returns the last heartbeat of a job's VMs, if their records still exist. */
   lastHeartbeatOf: (job: StoredJob) => string | undefined
   /** Returns the Launches of a job that still exist. */
@@ -181,11 +183,12 @@ const cancelMany = route("POST /jobs/cancellations", {
       "The number of jobs, and those that could not be cancelled.",
     ),
   },
-  handle: async ({ body, query, principal, res, isStillAuthenticated }, { jobsOf, cancellations, clock }) => {
+  handle: async ({ body, query, principal, res, isStillAuthenticated }, { jobsOf, arrayIdOf, cancellations, clock }) => {
     const detail = `You run ${MOST_CANCELLATIONS} bulk cancellations at the same time: wait until one of them has ended.`
     cancellations.hold(principal.id, res, { detail, retryAfterSeconds: 5 })
     const isClosed = () => res.closed
-    const options = { jobs: jobsOf(principal), clock, dryRun: query.dry_run, isClosed, isStillAuthenticated }
+    const array = body.array === undefined ? undefined : await arrayIdOf(principal, body.array)
+    const options = { jobs: jobsOf(principal), array, clock, dryRun: query.dry_run, isClosed, isStillAuthenticated }
     return { body: await cancelJobs(body, options) }
   },
 })
@@ -240,12 +243,13 @@ const OTHERS = [
       ended_after: time("Jobs that ended at this time or later."),
       ended_before: time("Jobs that ended before this time."),
       cronjob: filter("Id or name of the cronjob that created the jobs. Empty: any."),
+      array: filter("Id or name of the array that created the jobs. Empty: any."),
       ...paging(),
     },
     responses: { 200: json(LIST, "A page of jobs.") },
     problems: [404],
-    handle: async ({ query, principal }, { jobsOf, cronJobIdOf, lastHeartbeatOf }) => {
-      const { limit, offset, cronjob } = query
+    handle: async ({ query, principal }, { jobsOf, cronJobIdOf, arrayIdOf, lastHeartbeatOf }) => {
+      const { limit, offset, cronjob, array } = query
       const page = { limit, offset }
       const wanted = {
         status: query.status,
@@ -257,6 +261,7 @@ const OTHERS = [
         endedAfter: query.ended_after,
         endedBefore: query.ended_before,
         cronJob: cronjob && (await cronJobIdOf(principal, cronjob)),
+        array: array && (await arrayIdOf(principal, array)),
       }
       const { jobs, total } = jobsOf(principal).list(wanted, page)
       const owner = ownerOf(principal.project)

@@ -24,7 +24,7 @@ export interface SubmissionContext extends Owner {
 export type CheckedSubmission = { submission: JobSubmission } | Refused<JobSubmission>
 
 /** Keywords of an object that has these fields, none of them null. */
-function given(...fields: string[]): Json {
+export function given(...fields: string[]): Json {
   const properties = Object.fromEntries(fields.map((field) => [field, { not: { type: "null" } }]))
   return { required: fields, properties }
 }

@@ -1,0 +1,244 @@
+import type { CreationTimes } from "../../apis/creation-times.ts"
+import { quoted } from "../../apis/field-error.ts"
+import type { StoredJobArray } from "../../apis/jobarray.ts"
+import { hasArrayEnded } from "../../apis/jobarray.ts"
+import { named, pageOf } from "../../http/json-schema.ts"
+import { badRequest, notFound, Problem } from "../../http/problem.ts"
+import { filter, paging, withinBytes } from "../../http/query.ts"
+import { type Answer, checkedBody, created, json, record, routesOf } from "../../http/route.ts"
+import type { Principal } from "../../identity/principal.ts"
+import type { Collection, Replay } from "../collection.ts"
+import { replayed, requestHash } from "../idempotency.ts"
+import type { SubmissionContext } from "../jobs/submission.ts"
+import { ownerOf } from "../owner.ts"
+import { requireRepetition } from "../repetition.ts"
+import {
+  type ArrayChange,
+  ArrayChangeSchema,
+  type ArrayCreation,
+  ArrayCreationSchema,
+  type ArrayRecord,
+  ArrayRecordSchema,
+} from "./schema.ts"
+import {
+  arrayOf,
+  arrayRecordOf,
+  arrayRules,
+  checkChange,
+  checkCreation,
+  retryError,
+  statusOf,
+  withCancel,
+  withChange,
+  withRetry,
+} from "./translate.ts"
+
+export interface ArrayServices {
+  arraysOf: (principal: Principal) => Collection<StoredJobArray>
+  creationTimes: CreationTimes
+  /** Check against the current catalogue. */
+  catalogueErrors: SubmissionContext["catalogueErrors"]
+}
+
+const CREATION = {
+  name: "lr-sweep",
+  job_definition: { image: "ghcr.io/acme/train:1.4", command: ["python", "train.py"], region: "eu" },
+  matrix: { LEARNING_RATE: ["0.1", "0.01"], SEED: ["1", "2", "3"] },
+  parallelism: 4,
+  max_failed: 2,
+}
+
+const ARRAY = named("ArrayRecord", ArrayRecordSchema, {
+  id: "5ea07726-efd2-42ec-a095-6d7674666e31",
+  organization_id: "acme-x1",
+  project_id: "reports-x2",
+  ...CREATION,
+  job_definition: { ...CREATION.job_definition, maxRetries: 0, provisioning: "onDemand" },
+  size: 6,
+  successful_jobs_history_limit: 100,
+  failed_jobs_history_limit: 100,
+  ttl_seconds_after_finished: null,
+  status: "running",
+  reason: "Running",
+  message: "at most 4 jobs at the same time",
+  counts: { pending: 1, queued: 0, booting: 1, running: 2, succeeded: 1, failed: 1, cancelled: 0 },
+  active_indexes: "2-4",
+  succeeded_indexes: "0",
+  failed_indexes: "1",
+  cancelled_indexes: "",
+  attempts: [],
+  cost: 0.42,
+  created_at: "2026-01-02T10:00:00Z",
+  updated_at: "2026-01-02T10:12:01Z",
+  ended_at: null,
+})
+const LIST = pageOf("ArrayList", "arrays", ARRAY)
+
+function contextOf({ project }: Principal, { catalogueErrors }: ArrayServices): SubmissionContext {
+  return { ...ownerOf(project), catalogueErrors }
+}
+
+const creation = (clouds: readonly string[]) =>
+  checkedBody<ArrayCreation, Principal, ArrayServices>("ArrayCreation", ArrayCreationSchema, {
+    what: "The array",
+    example: CREATION,
+    rules: arrayRules(clouds),
+    check: (value, { principal, services }) => checkCreation(value, contextOf(principal, services)),
+  })
+
+const change = checkedBody<ArrayChange, Principal, ArrayServices>("ArrayChange", ArrayChangeSchema, {
+  what: "The change",
+  example: { parallelism: 20 },
+  rules: [],
+  check: (value, { principal, services }) => checkChange(value, contextOf(principal, services)),
+})
+
+const route = routesOf<Principal, ArrayServices>({ tag: "arrays" })
+
+const createArray = (clouds: readonly string[]) =>
+  route("POST /arrays", {
+    id: "createArray",
+    summary: "Create an array: one job for each index or combination.",
+    role: "developer",
+    body: creation(clouds),
+    idempotent: true,
+    responses: {
+      201: created(ARRAY, "Created.", {
+        links: {
+          getArray: { id: "$response.body#/name" },
+          changeArray: { id: "$response.body#/id" },
+          cancelArray: { id: "$response.body#/id" },
+        },
+      }),
+    },
+    problems: [409, 422],
+    handle: async ({ body, idempotencyKey: key, principal }, { arraysOf, creationTimes }) => {
+      const { namespace } = principal.project
+      const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
+      const wanted = arrayOf(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredJobArray
+      const replay = key === undefined ? undefined : replayOf(body, key)
+      return createdAnswer(await arraysOf(principal).create(wanted, body.name, replay), principal)
+    },
+    replay: async ({ body, idempotencyKey = "", principal }, { arraysOf }) => {
+      const earlier = await arraysOf(principal).earlier(replayOf(body, idempotencyKey))
+      return earlier && createdAnswer(earlier, principal)
+    },
+  })
+
+const OTHERS = [
+  route("GET /arrays", {
+    id: "listArrays",
+    summary: "List arrays, newest first.",
+    role: "viewer",
+    query: paging(),
+    responses: { 200: json(LIST, "A page of arrays.") },
+    handle: ({ query, principal }, { arraysOf }) => {
+      const { objects, total } = arraysOf(principal).page(query)
+      const owner = ownerOf(principal.project)
+      const shown = withinBytes(
+        objects.map((one) => arrayRecordOf(one, owner)),
+        query,
+      )
+      return { body: { arrays: shown.records, total, ...shown.page } }
+    },
+  }),
+  route("GET /arrays/{id}", {
+    id: "getArray",
+    summary: "Get an array.",
+    role: "viewer",
+    responses: { 200: record(ARRAY, "The array.") },
+    handle: async ({ path, principal }, { arraysOf }) =>
+      answerOf(there(await arraysOf(principal).find(path.id), path.id), principal),
+  }),
+  route("PATCH /arrays/{id}", {
+    id: "changeArray",
+    summary: "Change an array's parallelism, its limits and its TTL.",
+    role: "developer",
+    body: change,
+    ifMatch: true,
+    responses: { 200: record(ARRAY, "The changed array.") },
+    handle: async ({ path, body, precondition, principal }, { arraysOf }) => {
+      const changed = (present: StoredJobArray): StoredJobArray | undefined => {
+        const { id, name, created_at } = arrayRecordOf(there(present, path.id), ownerOf(principal.project))
+        requireRepetition("array", body, { id, name, created_at })
+        return withChange(present, body)
+      }
+      return answerOf(await arraysOf(principal).change(path.id, changed, precondition), principal)
+    },
+  }),
+  route("POST /arrays/{id}/cancel", {
+    id: "cancelArray",
+    summary: "Cancel an array and its jobs.",
+    role: "developer",
+    ifMatch: true,
+    responses: { 200: record(ARRAY, "The cancelled array.") },
+    problems: [409],
+    handle: async ({ path, precondition, principal }, { arraysOf }) => {
+      const cancelled = (present: StoredJobArray) => {
+        requireUnended(there(present, path.id))
+        return withCancel(present)
+      }
+      return answerOf(await arraysOf(principal).change(path.id, cancelled, precondition), principal)
+    },
+  }),
+  route("POST /arrays/{id}/retry-failed", {
+    id: "retryArray",
+    summary: "Run failed indexes of an array again, as new jobs.",
+    role: "developer",
+    query: {
+      indexes: filter("Indexes such as 0-41,44, of which those run again that failed or were cancelled. Empty: all failed."),
+    },
+    ifMatch: true,
+    responses: { 200: record(ARRAY, "The array. The indexes run again when the VMs of their former jobs are deleted.") },
+    problems: [409],
+    handle: async ({ path, query, precondition, principal }, { arraysOf }) => {
+      const { indexes } = query
+      const retried = (present: StoredJobArray) => {
+        requireUncancelled(there(present, path.id))
+        const error = retryError(present, indexes)
+        if (error !== undefined) throw badRequest(`${error}.`)
+        return withRetry(present, indexes)
+      }
+      return answerOf(await arraysOf(principal).change(path.id, retried, precondition), principal)
+    },
+  }),
+]
+
+/** Returns the operations on arrays. @param clouds the clouds that a job may name */
+export function arrayRoutes(clouds: readonly string[]) {
+  return [createArray(clouds), ...OTHERS]
+}
+
+/** @throws Problem 409 if the array has ended; a cancelled one may be cancelled again */
+function requireUnended(array: StoredJobArray): void {
+  const status = statusOf(array)
+  if (!hasArrayEnded(array) || status === "cancelled") return
+  const detail = `The array ${array.metadata.name} has already ended (${status}): it cannot be cancelled.`
+  throw new Problem({ type: "already-ended", status: 409, detail })
+}
+
+/** @throws Problem 409 */
+function requireUncancelled({ metadata, spec }: StoredJobArray): void {
+  if (spec.cancelled !== true) return
+  const detail = `The array ${metadata.name} was cancelled: its indexes can't run again. Create a new array.`
+  throw new Problem({ type: "already-ended", status: 409, detail })
+}
+
+function answerOf(array: StoredJobArray, { project }: Principal): Answer<ArrayRecord> {
+  return { of: array, body: arrayRecordOf(array, ownerOf(project)) }
+}
+
+function createdAnswer(array: StoredJobArray, principal: Principal): Answer<ArrayRecord> {
+  return { ...answerOf(array, principal), location: `/arrays/${array.metadata.uid}` }
+}
+
+function replayOf(body: ArrayCreation, key: string): Replay<StoredJobArray> {
+  const idempotency = { key, requestHash: requestHash(body) }
+  return { key, accept: (earlier) => replayed(earlier, idempotency) }
+}
+
+/** Returns the array unless it is being deleted, which lasts until its jobs are cancelled. @throws Problem 404 */
+function there(array: StoredJobArray, id: string): StoredJobArray {
+  if (array.metadata.deletionTimestamp === undefined) return array
+  throw notFound(`No array has the id or name ${quoted(id)}.`)
+}
