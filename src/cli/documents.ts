@@ -16,6 +16,7 @@ export interface ConnectionCreation {
 export type Document =
   | { kind: "job"; body: JobSubmission }
   | { kind: "cronjob"; body: Schemas["CronJobCreation"] }
+  | { kind: "array"; body: Schemas["ArrayCreation"] }
   | { kind: "connection"; body: ConnectionCreation }
 
 /** Text of a file, and its name for messages. */
@@ -62,10 +63,11 @@ function documentOf(value: unknown, place: string): Document {
     throw usageError(`${place} must be an object with fields, such as image.`)
   const fields = value as Fields
   if ("apiVersion" in fields || "metadata" in fields) return ofKubernetes(fields, place)
+  if ("job_definition" in fields && ("size" in fields || "matrix" in fields)) return { kind: "array", body: fields as never }
   if ("cron_spec" in fields || "job_definition" in fields) return { kind: "cronjob", body: fields as never }
   if ("type" in fields && !("image" in fields)) return { kind: "connection", body: fields as never }
   if ("image" in fields) return { kind: "job", body: fields as never }
-  throw usageError(`${place} is no job (with image), cronjob (with cron_spec) or connection (with type).`)
+  throw usageError(`${place} is no job (with image), cronjob (with cron_spec), array (with size or matrix) or connection (with type).`)
 }
 
 /** Fields of a CronJob that the REST API can't set. */
@@ -95,7 +97,24 @@ function ofKubernetes(fields: Fields, place: string): Document {
     const job_definition = jobOf((jobDefinition ?? {}) as Fields, place)
     return { kind: "cronjob", body: { name, cron_spec: schedule, is_active: active, job_definition, ...rest } as never }
   }
+  if (kind === "JobArray") return { kind: "array", body: { name, ...arrayOf(spec ?? {}, place) } as never }
   throw usageError(`${place} is a ${kind}: use kubectl for it, or the body of the REST API.`)
+}
+
+/** Names in REST of the fields of a JobArray's spec that have another name there. */
+const ARRAY_FIELDS: Record<string, string> = {
+  maxFailed: "max_failed",
+  successfulJobsHistoryLimit: "successful_jobs_history_limit",
+  failedJobsHistoryLimit: "failed_jobs_history_limit",
+  ttlSecondsAfterFinished: "ttl_seconds_after_finished",
+}
+
+function arrayOf({ jobDefinition, cancelled, retry, ...spec }: Fields, place: string): Fields {
+  if (cancelled === true || retry !== undefined) {
+    throw usageError(`${place} sets cancelled or retry: use berth array cancel or berth array retry.`)
+  }
+  const fields = Object.entries(spec).map(([field, value]) => [ARRAY_FIELDS[field] ?? field, value])
+  return { job_definition: jobOf((jobDefinition ?? {}) as Fields, place), ...Object.fromEntries(fields) }
 }
 
 function ofMetadata(metadata: Fields | undefined): Fields {

@@ -3,6 +3,7 @@ import { type Credential, fetched } from "../client/client.ts"
 import { Commands, globalOptions, type Process } from "./command.ts"
 import { addAccountCommands } from "./commands/accounts.ts"
 import { addApplyCommand } from "./commands/apply.ts"
+import { addArrayCommands } from "./commands/array.ts"
 import { addBudgetCommands } from "./commands/budget.ts"
 import { addCheckCommand } from "./commands/check.ts"
 import { addCompletionCommands } from "./commands/completion.ts"
@@ -127,6 +128,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addLoginCommand(commands, program)
   addContextCommands(commands, program)
   addCronCommands(commands, program)
+  addArrayCommands(commands, program)
   addConnectionCommands(commands, program)
   addKeyCommands(commands, program)
   addDiscoverCommands(commands, program)

@@ -14,6 +14,7 @@ export interface Deleted {
 export type Change =
   | { event: "job"; record: JobRecord | Deleted }
   | { event: "cronjob"; record: Schemas["CronJobRecord"] | Deleted }
+  | { event: "array"; record: Schemas["ArrayRecord"] | Deleted }
   | { event: "connection"; record: Schemas["ConnectionRecord"] | Deleted }
   | { event: "reset" }
 

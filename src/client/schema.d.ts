@@ -1489,10 +1489,6 @@ export interface components {
              * @description The project's organization; any other value is rejected.
              */
             organization_id?: string | null;
-        } | {
-            size: unknown;
-        } | {
-            matrix: unknown;
         };
         /** @description Indexes by phase. */
         ArrayCounts: {

@@ -3,6 +3,8 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobStatus } from "../../src/apis/job.ts"
+import type { StoredJobArray } from "../../src/apis/jobarray.ts"
+import { JOB_ARRAYS } from "../../src/facade/caches.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
@@ -336,6 +338,60 @@ describe("cost and budget", () => {
     })
     expect((await berth("budget", "set")).code).toBe(2)
     expect((await berth("budget", "set", "--monthly", "a lot")).code).toBe(2)
+  })
+})
+
+describe("arrays", () => {
+  const stored = async (name: string) =>
+    (await fixture.client.get(JOB_ARRAYS, { namespace: fixture.namespace, name })) as StoredJobArray
+
+  it("run --array creates one with the combinations, and prints its name", async () => {
+    const flags = ["--array", "lr=0.1,0.01 seed=1..3", "--parallelism", "4", "--max-failed", "2"]
+    const argv = ["run", "--image", "a", "--name", "sweep", ...flags, "--detach", "--yes", "--", "python", "train.py"]
+    expect(await berth(...argv)).toMatchObject({ code: 0, out: "sweep\n" })
+    expect((await stored("sweep")).spec).toMatchObject({
+      ...{ matrix: { lr: ["0.1", "0.01"], seed: ["1", "2", "3"] }, parallelism: 4, maxFailed: 2 },
+      jobDefinition: { image: "a", args: ["python", "train.py"] },
+    })
+    expect((await berth("array", "ls")).out).toMatch(/sweep +queued +6 /)
+    expect((await berth("array", "show", "sweep")).out).toContain("seed:        1, 2, 3")
+  })
+
+  it("retry, scale and cancel change it", async () => {
+    await berth("run", "--image", "a", "--name", "steps", "--array", "5", "-d", "-y")
+    expect((await berth("array", "retry", "steps")).err).toContain("No index of steps has failed.")
+    expect((await berth("array", "retry", "steps", "--indexes", "1-2")).code).toBe(0)
+    expect((await berth("array", "retry", "steps", "--indexes", "7")).code).toBe(2)
+    expect((await berth("array", "scale", "steps", "3")).code).toBe(0)
+    expect((await berth("array", "cancel", "steps")).code).toBe(2)
+    expect((await berth("array", "cancel", "steps", "--yes")).code).toBe(0)
+    const { size, parallelism, retry, cancelled } = (await stored("steps")).spec
+    const spec = { size: 5, parallelism: 3, retry: { number: 1, indexes: "1-2" }, cancelled: true }
+    expect({ size, parallelism, retry, cancelled }).toEqual(spec)
+    expect((await berth("array", "show", "none")).code).toBe(7)
+  })
+
+  it("run without --detach follows it to its end", async () => {
+    const following = berth("run", "--image", "a", "--name", "ends", "--array", "2", "--yes")
+    const { client, namespace } = fixture
+    await eventually(() => stored("ends"))
+    const counts = { pending: 0, queued: 0, booting: 0, running: 0, succeeded: 1, failed: 1, cancelled: 0 }
+    const status = { phase: "failed", counts, costUsd: 0.5, completionTime: "2026-05-01T10:00:00Z" }
+    await client.patchStatus(JOB_ARRAYS, { namespace, name: "ends" }, { merge: { status } })
+    const { code, err } = await following
+    expect(err).toContain("ends: failed, 1 succeeded, 1 failed, cost $0.50")
+    expect(code).toBe(1)
+  })
+
+  it("apply creates one, changes its parallelism, and rejects another definition", async () => {
+    const array = (parallelism: number, image = "a") =>
+      `name: applied-array\nsize: 3\nparallelism: ${parallelism}\njob_definition: { image: ${image} }\n`
+    const apply = (text: string) => berthWith(text, "apply", "-f", "-")
+    expect((await apply(array(2))).out).toBe("array/applied-array created\n")
+    expect((await apply(array(2))).out).toBe("array/applied-array unchanged\n")
+    expect((await apply(array(5))).out).toBe("array/applied-array configured\n")
+    const { code, err } = await apply(array(5, "b"))
+    expect([code, err]).toEqual([5, expect.stringContaining("job_definition.image")])
   })
 })
 

@@ -31,8 +31,8 @@ beforeAll(async () => {
 afterAll(() => replica.close())
 
 describe("GET /1/openapi.json", () => {
-  it("lists every endpoint of jobs, cronjobs, keys and connections, each with an id of its own", () => {
-    const paths = ["/jobs", "/cronjobs", "/keys", "/connections"]
+  it("lists every endpoint of jobs, cronjobs, arrays, keys and connections, each with an id of its own", () => {
+    const paths = ["/jobs", "/cronjobs", "/arrays", "/keys", "/connections"]
     expect(Object.keys(document.paths).map((path) => path.replace(/\{[^}]+\}/, "{}"))).toEqual(
       expect.arrayContaining([...paths, ...paths.map((path) => `${path}/{}`), "/jobs/{}/cancel"]),
     )

@@ -53,6 +53,8 @@ const job = () => madeBy("/1/jobs", { image: "a" })
 const key = () => madeBy("/1/keys", { name: unique(), role: "viewer" })
 const cronjobBody = () => ({ name: unique(), cron_spec: "0 3 * * *", job_definition: { image: "a" } })
 const cronjob = () => madeBy("/1/cronjobs", cronjobBody())
+const arrayBody = () => ({ name: unique(), size: 2, job_definition: { image: "a" } })
+const array = () => madeBy("/1/arrays", arrayBody())
 const connectionBody = () => ({ name: unique(), type: "aws", access_key_id: "AKIA0", secret_access_key: "s" })
 const connection = () => madeBy("/1/connections", connectionBody())
 
@@ -89,6 +91,21 @@ const TABLE: Readonly<Record<string, Row>> = {
   "DELETE /cronjobs/:name": {
     statuses: [403, 204, 204],
     request: async () => ({ path: `/cronjobs/${(await cronjob()).id}` }),
+  },
+  "POST /arrays": { statuses: [403, 201, 201], request: () => ({ path: "/arrays", body: arrayBody() }) },
+  "GET /arrays": { statuses: [200, 200, 200], request: () => ({ path: "/arrays" }) },
+  "GET /arrays/:id": { statuses: [200, 200, 200], request: async () => ({ path: `/arrays/${(await array()).name}` }) },
+  "PATCH /arrays/:id": {
+    statuses: [403, 200, 200],
+    request: async () => ({ path: `/arrays/${(await array()).name}`, body: { parallelism: 2 } }),
+  },
+  "POST /arrays/:id/cancel": {
+    statuses: [403, 200, 200],
+    request: async () => ({ path: `/arrays/${(await array()).id}/cancel` }),
+  },
+  "POST /arrays/:id/retry-failed": {
+    statuses: [403, 200, 200],
+    request: async () => ({ path: `/arrays/${(await array()).id}/retry-failed` }),
   },
   "POST /keys": {
     statuses: [403, 403, 201],

@@ -5,7 +5,7 @@ import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import type { StoredProject } from "../../src/apis/project.ts"
-import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
+import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
 import { openApiDocument } from "../../src/facade/document.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
@@ -183,7 +183,7 @@ function madeUp(): (collection: string) => string | undefined {
 }
 
 /** Resources that a project's lists show. */
-const KINDS = { jobs: JOBS, cronjobs: CRON_JOBS, keys: API_KEYS, connections: CONNECTIONS } as unknown as Record<
+const KINDS = { jobs: JOBS, cronjobs: CRON_JOBS, arrays: JOB_ARRAYS, keys: API_KEYS, connections: CONNECTIONS } as unknown as Record<
   string,
   Resource<ApiObject & { spec: unknown }>
 >

@@ -14,7 +14,7 @@ type Outcome = "created" | "configured" | "unchanged"
 export function addApplyCommand(commands: Commands, program: Command): void {
   commands.add<{ file: string[]; dryRun?: boolean }>(program, {
     usage: "apply",
-    summary: "Create or change jobs, cronjobs and connections from files.",
+    summary: "Create or change jobs, cronjobs, arrays and connections from files.",
     more:
       "Documents are bodies of the REST API or Kubernetes objects, in YAML or JSON. A job can't be changed: one that\n" +
       "differs ends with exit code 5. The rest is applied nevertheless.",
@@ -64,6 +64,7 @@ async function applied(call: Call<unknown>, client: BerthClient, document: Docum
 
 function apply(client: BerthClient, document: Document): Promise<{ name: string; outcome: Outcome }> {
   if (document.kind === "job") return applyJob(client, document.body)
+  if (document.kind === "array") return applyArray(client, document.body)
   return document.kind === "cronjob" ? applyCronJob(client, document.body) : applyConnection(client, document.body)
 }
 
@@ -95,6 +96,47 @@ async function applyCronJob(client: BerthClient, body: Schemas["CronJobCreation"
   const before = await fetched(client.api.GET("/cronjobs/{name}", path))
   const after = await fetched(client.api.PATCH("/cronjobs/{name}", { ...path, body: change as never }))
   return { name, outcome: outcomeOf(before, after) }
+}
+
+/** Fields of an array that can change. */
+const ARRAY_CHANGES = [
+  "parallelism",
+  "max_failed",
+  "successful_jobs_history_limit",
+  "failed_jobs_history_limit",
+  "ttl_seconds_after_finished",
+] as const
+
+async function applyArray(client: BerthClient, body: Schemas["ArrayCreation"]) {
+  const { name } = body
+  try {
+    await fetched(client.api.POST("/arrays", { body: body as never }))
+    return { name, outcome: "created" as const }
+  } catch (error) {
+    if (!isTaken(error)) throw error
+  }
+  const path = { params: { path: { id: name } } }
+  const before = await fetched(client.api.GET("/arrays/{id}", path))
+  const fields = (["size", "matrix"] as const).filter(
+    (field) => body[field] != null && JSON.stringify(body[field]) !== JSON.stringify(before[field]),
+  )
+  const definition = Object.entries(body.job_definition).filter(
+    ([field, value]) =>
+      JSON.stringify(value) !== JSON.stringify((before.job_definition as Record<string, unknown>)[field]),
+  )
+  const differing = [...fields, ...definition.map(([field]) => `job_definition.${field}`)]
+  if (differing.length > 0) {
+    const message = `the array exists with other values of ${differing.join(", ")}, which can't be changed. Use another name.`
+    throw new Failure(EXIT.conflict, message)
+  }
+  const change = Object.fromEntries(ARRAY_CHANGES.flatMap((field) => (body[field] == null ? [] : [[field, body[field]]])))
+  const after = await fetched(client.api.PATCH("/arrays/{id}", { ...path, body: change as never }))
+  return { name, outcome: outcomeOf(settingsOf(before), settingsOf(after)) }
+}
+
+/** Returns the fields that a PATCH sets. The others change while the array runs. */
+function settingsOf(array: Schemas["ArrayRecord"]): object {
+  return Object.fromEntries(ARRAY_CHANGES.map((field) => [field, array[field]]))
 }
 
 async function applyConnection(client: BerthClient, body: ConnectionCreation) {

@@ -40,7 +40,7 @@ export function addCompletionCommands(commands: Commands, program: Command): voi
   commands.add(program, {
     usage: "completion <shell>",
     summary: "Print the completion script of bash, zsh or fish.",
-    more: "Commands, flags and the names of jobs, cronjobs, connections, keys and contexts are completed.",
+    more: "Commands, flags and the names of jobs, cronjobs, arrays, connections, keys and contexts are completed.",
     examples: [
       ["source <(berth completion bash)", "in ~/.bashrc; the same for zsh"],
       ["berth completion fish > ~/.config/fish/completions/berth.fish", "for fish"],
@@ -124,6 +124,7 @@ const READERS: Record<string, (call: Call<unknown>, signal: AbortSignal) => Prom
     const params = { query: { limit: MOST_NAMES } }
     return named((await fetched(call.client().api.GET("/jobs", { params, signal }))).jobs)
   },
+  array: async (call, signal) => named((await fetched(call.client().api.GET("/arrays", { signal }))).arrays),
   cron: async (call, signal) => named((await fetched(call.client().api.GET("/cronjobs", { signal }))).cronjobs),
   key: async (call, signal) => named((await fetched(call.client().api.GET("/keys", { signal }))).keys),
   connection: async (call, signal) => {

@@ -22,6 +22,7 @@ const STYLES: Partial<Record<JobStatus, Style>> = {
 interface ListFlags extends Filter {
   all?: boolean
   watch?: boolean
+  array?: string
   limit: string
 }
 
@@ -40,14 +41,17 @@ export function addPsCommand(commands: Commands, program: Command): void {
       new Option("-a, --all", "also jobs that have ended"),
       new Option("-w, --watch", "go on and show changes"),
       ...filterOptions(),
+      new Option("--array <name>", "only jobs of this array; not with --watch"),
       new Option("--limit <number>", "largest number of jobs; 0: all").default("50"),
     ],
     run: async (call) => {
       const limit = limitOf(call.options.limit)
       const selection = selectionOf(call.options)
       const client = call.client()
+      const { array } = call.options
+      if (array !== undefined && call.options.watch === true) throw usageError("--array can't be used with --watch.")
       if (call.options.watch === true) return watch(call, client, selection, limit)
-      const { jobs, total } = await listJobs(client, selection, limit)
+      const { jobs, total } = await listJobs(client, { ...selection, ...(array !== undefined && { array }) }, limit)
       await printJobs(call, jobs)
       if (jobs.length < total) call.terminal.progress(`${jobs.length} of ${total} jobs; --limit 0 shows all.`)
       if (total === 0)
@@ -73,9 +77,14 @@ interface Listed {
 }
 
 /** Returns the newest jobs of a selection, by one list for each status. */
-async function listJobs(client: BerthClient, selection: JobSelection, limit: number): Promise<Listed> {
-  const { statuses, tags, labels } = selection
-  const filter = { tag: [...tags], label: labels.map(([name, value]) => `${name}=${value}`) }
+async function listJobs(
+  client: BerthClient,
+  selection: JobSelection & { array?: string },
+  limit: number,
+): Promise<Listed> {
+  const { statuses, tags, labels, array } = selection
+  const ofLabels = labels.map(([name, value]) => `${name}=${value}`)
+  const filter = { tag: [...tags], label: ofLabels, ...(array !== undefined && { array }) }
   const lists = await Promise.all(
     (statuses.length === 0 ? [undefined] : statuses).map(async (status): Promise<Listed> => {
       let total = 0

@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
 import { type BerthClient, fetched, type JobPlan, type JobRecord, type JobSubmission } from "../../client/client.ts"
@@ -6,10 +7,12 @@ import { logOf } from "../../client/logs.ts"
 import { type Call, type Commands, repeated } from "../command.ts"
 import { documentsOf, sourcesAt } from "../documents.ts"
 import { EXIT, exitOfJob, Failure, failureOf, usageError } from "../exit.ts"
+import { type ArrayShape, arrayShapeOf } from "../matrix.ts"
 import { exitOfPlan, planText } from "../plan.ts"
 import { type JobFlags, linesOfEnvironment, submissionLike, submissionOf, withSetting } from "../submission.ts"
 import { durationText, usdText } from "../table.ts"
 import { shown } from "../terminal.ts"
+import { submitArray, wholeNumber } from "./array.ts"
 
 interface FileFlags extends JobFlags {
   file?: string
@@ -17,6 +20,9 @@ interface FileFlags extends JobFlags {
 }
 
 interface RunFlags extends FileFlags {
+  array?: string
+  parallelism?: string
+  maxFailed?: string
   detach?: boolean
   yes?: boolean
   dryRun?: boolean
@@ -69,6 +75,10 @@ function addRun(commands: Commands, program: Command): void {
       ["berth run --image python:3.13 -- python -c 'print(6 * 7)'", "run a container"],
       ["berth run --image ghcr.io/acme/train:3 --gpu L4 --spot -- --epochs 10", "on a spot machine with a GPU"],
       ["berth run -f job.yaml --yes --detach", "submit a file, without a question"],
+      [
+        "berth run --image acme/train:3 --array 'lr=0.1,0.01 seed=1..50' --parallelism 20 -- python train.py",
+        "a job for each combination, whose values are environment variables",
+      ],
     ],
     options: [
       fileOption(),
@@ -76,6 +86,7 @@ function addRun(commands: Commands, program: Command): void {
       new Option("-d, --detach", "only submit the job, and print its name"),
       yesOption(),
       new Option("--dry-run", "only show the plan, as berth plan does"),
+      ...arrayOptions(),
     ],
     run: (call) =>
       call.options.detach === true || call.options.dryRun === true ? run(call) : attachedTo(call, () => run(call)),
@@ -112,6 +123,15 @@ function addRerun(commands: Commands, program: Command): void {
       return call.options.detach === true ? again() : attachedTo(call, again)
     },
   })
+}
+
+function arrayOptions(): Option[] {
+  const group = "Array options:"
+  return [
+    new Option("--array <shape>", "number of jobs, or values of variables such as 'lr=0.1,0.01 seed=1..50'"),
+    new Option("--parallelism <number>", "maximum number of unfinished jobs of the array; default: 10"),
+    new Option("--max-failed <number>", "failed jobs after which the array creates no more; default: no limit"),
+  ].map((option) => option.helpGroup(group))
 }
 
 function yesOption(): Option {
@@ -193,18 +213,41 @@ function planFor(client: BerthClient, body: JobSubmission): Promise<JobPlan> {
 async function run(call: Call<RunFlags>): Promise<number> {
   const job = await jobFrom(call)
   const client = call.client()
-  if (call.options.dryRun !== true) return submitAndAttach(call, client, job)
+  const array = arrayIn(call.options, job)
+  if (call.options.dryRun !== true) return submitAndAttach(call, client, job, array)
   const plan = await planFor(client, job)
   if (call.isForProgram) await call.printValue(plan)
   else await call.terminal.line(planText(plan, job, call.terminal, call.format === "wide"))
   return exitOfPlan(plan)
 }
 
-/** Shows the plan, asks, submits, and follows the job unless it is detached. */
+type ArraySettings = ArrayShape & { name: string; parallelism?: number; max_failed?: number }
+
+/** Returns the array that the flags describe; undefined without --array. @throws Failure */
+function arrayIn({ array, parallelism, maxFailed }: RunFlags, job: JobSubmission): ArraySettings | undefined {
+  if (array === undefined) {
+    if (parallelism === undefined && maxFailed === undefined) return undefined
+    throw usageError("--parallelism and --max-failed need --array.")
+  }
+  const name = job.name ?? `${job.namePrefix ?? "array"}-${randomBytes(4).toString("hex")}`
+  return {
+    ...{ name, ...arrayShapeOf(array) },
+    ...(parallelism !== undefined && { parallelism: wholeNumber("--parallelism", parallelism) }),
+    ...(maxFailed !== undefined && { max_failed: wholeNumber("--max-failed", maxFailed) }),
+  }
+}
+
+function jobsIn(array: ArrayShape): number {
+  if ("size" in array) return array.size
+  return Object.values(array.matrix).reduce((product, values) => product * values.length, 1)
+}
+
+/** Shows the plan, asks, submits, and follows the job or the array unless it is detached. */
 async function submitAndAttach(
   call: Call<{ yes?: boolean; detach?: boolean }>,
   client: BerthClient,
   job: JobSubmission,
+  array?: ArraySettings,
 ): Promise<number> {
   const { terminal } = call
   const { yes, detach } = call.options
@@ -215,9 +258,11 @@ async function submitAndAttach(
   }
   terminal.progress(planText(plan, job, terminal))
   if (yes !== true) {
-    const question = plan.verdict === "waits" ? "  Submit, and wait?" : "  Submit?"
+    const what = array === undefined ? "" : ` ${jobsIn(array)} such jobs`
+    const question = plan.verdict === "waits" ? `  Submit${what}, and wait?` : `  Submit${what}?`
     if (!(await terminal.confirm(question, "--yes"))) throw new Failure(EXIT.failed, "Nothing was submitted.")
   }
+  if (array !== undefined) return submitArray(call, client, job, array)
   const created = await fetched(client.api.POST("/jobs", { body: job }))
   const { name } = created as { name: string }
   if (detach !== true) return attach(call, client, name)

@@ -65,8 +65,10 @@ export function arrayRules(clouds: readonly string[] = []): Rule<SubmissionConte
   return [SIZE_OR_MATRIX, COMBINATIONS, NAMELESS, ...definitionRules(clouds).map(inDefinition), OWNER]
 }
 
+const NEITHER = { size: { type: "null" }, matrix: { type: "null" } }
+
 const SIZE_OR_MATRIX: Rule = {
-  keywords: { "": { anyOf: [given("size"), given("matrix")], not: given("size", "matrix") } },
+  keywords: { "": { not: { anyOf: [given("size", "matrix"), { properties: NEITHER }] } } },
   errors: ({ size, matrix }) => {
     if ((size === undefined) !== (matrix === undefined)) return []
     return [{ pointer: "/size", detail: "size and matrix exclude each other: send one of them" }]

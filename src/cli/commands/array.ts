@@ -1,0 +1,222 @@
+import { type Command, Option } from "commander"
+import { type ArrayRecord, readArray, watchArray } from "../../client/arrays.ts"
+import { allItems, type BerthClient, fetched, type JobSubmission } from "../../client/client.ts"
+import type { Call, Commands } from "../command.ts"
+import { EXIT, Failure, usageError } from "../exit.ts"
+import type { ArrayShape } from "../matrix.ts"
+import { ageOf, usdText } from "../table.ts"
+import { shown } from "../terminal.ts"
+
+/** `array`: arrays of jobs. `berth run --array` and `berth apply` create them. */
+export function addArrayCommands(commands: Commands, program: Command): void {
+  const group = commands.group(program, "array", "List, follow and cancel arrays. berth run --array creates them.")
+  addReading(commands, group)
+  commands.add(group, {
+    usage: "wait <name>",
+    summary: "Follow an array until it has ended.",
+    more: "Exit code 1: the array failed or was cancelled.",
+    examples: [["berth array wait sweep", "its counts, until it has ended"]],
+    run: async (call) => followArray(call, call.client(), call.args[0] ?? ""),
+  })
+  addRetry(commands, group)
+  addScale(commands, group)
+  commands.add<{ yes?: boolean }>(group, {
+    usage: "cancel <name>",
+    summary: "Cancel an array and its jobs.",
+    examples: [["berth array cancel sweep", "asks first; --yes does not"]],
+    options: [new Option("-y, --yes", "do not ask")],
+    run: async (call) => {
+      const client = call.client()
+      const { name, counts, size } = await readArray(client, call.args[0] ?? "")
+      const ended = counts.succeeded + counts.failed + counts.cancelled
+      const question = `Cancel the array ${name}? ${size - ended} of its ${size} jobs have not ended.`
+      if (call.options.yes !== true && !(await call.terminal.confirm(question, "--yes", false))) {
+        throw new Failure(EXIT.failed, "Nothing was cancelled.")
+      }
+      await fetched(client.api.POST("/arrays/{id}/cancel", { params: { path: { id: name } } }))
+      call.terminal.progress(`The array ${name} is cancelled.`)
+      return 0
+    },
+  })
+}
+
+function addReading(commands: Commands, group: Command): void {
+  commands.add(group, {
+    usage: "ls",
+    summary: "List the arrays.",
+    examples: [["berth array ls", "with their counts and costs"]],
+    run: async (call) => {
+      const client = call.client()
+      const read = (query: { offset: number; limit: number }) =>
+        fetched(client.api.GET("/arrays", { params: { query } }))
+      const rows = await allItems(read, (page) => page.arrays)
+      const now = new Date()
+      const count = (title: string, of: (counts: ArrayRecord["counts"]) => number) => ({
+        title,
+        cell: ({ counts }: ArrayRecord) => String(of(counts)),
+        alignsRight: true,
+      })
+      await call.print(
+        rows,
+        [
+          { title: "NAME", cell: ({ name }) => name },
+          { title: "STATUS", cell: ({ status }) => status },
+          { title: "SIZE", cell: ({ size }) => String(size), alignsRight: true },
+          count("RUNNING", ({ running }) => running),
+          count("SUCCEEDED", ({ succeeded }) => succeeded),
+          count("FAILED", ({ failed }) => failed),
+          { title: "COST", cell: ({ cost }) => usdText(cost), alignsRight: true },
+          { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
+          { title: "IMAGE", cell: ({ job_definition }) => job_definition.image, isWide: true },
+        ],
+        ({ name }) => name,
+      )
+      if (rows.length === 0) call.terminal.progress("No arrays: berth run --array creates one.")
+      return 0
+    },
+  })
+  commands.add(group, {
+    usage: "show <name>",
+    summary: "Show an array: its counts, its indexes, its cost.",
+    examples: [
+      ["berth array show sweep", "where it stands"],
+      ["berth ps -a --array sweep", "its jobs"],
+    ],
+    run: async (call) => {
+      const array = await readArray(call.client(), call.args[0] ?? "")
+      if (call.isForProgram) await call.printValue(array)
+      else await call.terminal.line(textOf(array))
+      return 0
+    },
+  })
+}
+
+function addRetry(commands: Commands, group: Command): void {
+  commands.add<{ indexes?: string }>(group, {
+    usage: "retry <name>",
+    summary: "Run the failed indexes of an array again.",
+    examples: [
+      ["berth array retry sweep", "all that failed"],
+      ["berth array retry sweep --indexes 3,7-9", "those of them that failed or were cancelled"],
+    ],
+    options: [new Option("--indexes <indexes>", "indexes such as 3,7-9; default: all that failed")],
+    run: async (call) => {
+      const client = call.client()
+      const before = await readArray(client, call.args[0] ?? "")
+      const { indexes } = call.options
+      if (indexes === undefined && before.failed_indexes === "") {
+        call.terminal.progress(`No index of ${before.name} has failed.`)
+        return 0
+      }
+      const query = indexes === undefined ? {} : { query: { indexes } }
+      const params = { path: { id: before.id }, ...query }
+      await fetched(client.api.POST("/arrays/{id}/retry-failed", { params }))
+      call.terminal.progress(`The indexes ${indexes ?? before.failed_indexes} of ${before.name} run again.`)
+      return 0
+    },
+  })
+}
+
+function addScale(commands: Commands, group: Command): void {
+  commands.add(group, {
+    usage: "scale <name> <parallelism>",
+    summary: "Change the number of jobs that an array runs at the same time.",
+    more: "A smaller number cancels no job.",
+    examples: [["berth array scale sweep 50", "at most 50 unfinished jobs"]],
+    run: async (call) => {
+      const [id = "", text = ""] = call.args
+      const parallelism = wholeNumber("parallelism", text)
+      const { name } = await fetched(
+        call.client().api.PATCH("/arrays/{id}", { params: { path: { id } }, body: { parallelism } }),
+      )
+      call.terminal.progress(`The array ${name} runs at most ${parallelism} jobs at the same time.`)
+      return 0
+    },
+  })
+}
+
+/** @throws Failure that names the flag */
+export function wholeNumber(flag: string, text: string): number {
+  if (!/^\d{1,6}$/.test(text)) throw usageError(`${flag} must be a whole number, not ${text}.`)
+  return Number(text)
+}
+
+function textOf(array: ArrayRecord): string {
+  const { name, status, size, counts, matrix, job_definition, message } = array
+  const indexes = [
+    ["Active", array.active_indexes],
+    ["Succeeded", array.succeeded_indexes],
+    ["Failed", array.failed_indexes],
+    ["Cancelled", array.cancelled_indexes],
+  ] as const
+  const line = (title: string, text: string) => `  ${`${title}:`.padEnd(13)}${text}`
+  return [
+    `${name}  ${status}${message === null ? "" : `: ${shown(message)}`}`,
+    line("Jobs", `${size}, at most ${array.parallelism} at the same time`),
+    ...Object.entries(matrix ?? {}).map(([variable, values]) => line(variable, shown(cut(values.join(", "))))),
+    line("Counts", countsText(counts)),
+    ...indexes.flatMap(([title, text]) => (text === "" ? [] : [line(title, cut(text))])),
+    line("Cost", usdText(array.cost)),
+    line("Image", shown(job_definition.image)),
+    line("Command", shown([...(job_definition.command ?? []), ...(job_definition.args ?? [])].join(" "))),
+  ].join("\n")
+}
+
+/** Longest text of values or indexes. -o json has all. */
+const LONGEST_TEXT = 100
+
+function cut(text: string): string {
+  return text.length <= LONGEST_TEXT ? text : `${text.slice(0, LONGEST_TEXT)}…`
+}
+
+const PHASES = ["pending", "queued", "booting", "running", "succeeded", "failed", "cancelled"] as const
+
+function countsText(counts: ArrayRecord["counts"]): string {
+  const phases = PHASES.filter((phase) => counts[phase] > 0)
+  return phases.map((phase) => `${counts[phase]} ${phase}`).join(", ")
+}
+
+/** Creates an array of a job, and follows it unless it is detached. */
+export async function submitArray(
+  call: Call<{ detach?: boolean }>,
+  client: BerthClient,
+  job: JobSubmission,
+  settings: ArrayShape & { name: string; parallelism?: number; max_failed?: number },
+): Promise<number> {
+  const { name: _name, namePrefix: _prefix, ...definition } = job
+  const body = { ...settings, job_definition: definition }
+  const { name } = await fetched(client.api.POST("/arrays", { body: body as never }))
+  if (call.options.detach !== true) return followArray(call, client, name)
+  call.terminal.progress(`Created the array ${name}. Follow it: berth array wait ${name}`)
+  if (call.isForProgram) await call.printValue(await readArray(client, name))
+  else await call.terminal.line(name)
+  return 0
+}
+
+/** Reports each new state of an array until it has ended. Ends with 0 if all indexes succeeded. */
+async function followArray(call: Call<unknown>, client: BerthClient, id: string): Promise<number> {
+  const { terminal, signal } = call
+  let last: ArrayRecord | undefined
+  let said = ""
+  try {
+    for await (const array of watchArray(client, id, signal)) {
+      last = array
+      const text = `${array.name}: ${countsText(array.counts)}`
+      if (text === said || array.ended_at !== null) continue
+      said = text
+      terminal.progress(terminal.noted("dim", text))
+    }
+  } catch (error) {
+    if (signal.aborted && last !== undefined) {
+      const { name } = last
+      terminal.warn(`\nDetached: ${name} runs on. berth array wait ${name} follows it; berth array cancel ${name} ends it.`)
+    }
+    throw error
+  }
+  if (last === undefined) return EXIT.failed
+  const hasSucceeded = last.status === "succeeded"
+  const status = terminal.noted(hasSucceeded ? "green" : "red", last.status)
+  terminal.progress(`${last.name}: ${status}, ${countsText(last.counts)}, cost ${usdText(last.cost)}`)
+  if (call.isForProgram) await call.printValue(last)
+  return hasSucceeded ? 0 : EXIT.failed
+}
