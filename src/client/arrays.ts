@@ -28,3 +28,34 @@ export async function* watchArray(
     if (record.ended_at !== null) return
   }
 }
+
+/** State of one index. `running` stands for every job that has not ended; `pending`: it has no job yet. */
+export type IndexState = "pending" | "running" | "succeeded" | "failed" | "cancelled"
+
+/** Returns the state of each index of an array. */
+export function indexStates(array: ArrayRecord): IndexState[] {
+  const states = new Array<IndexState>(array.size).fill("pending")
+  const mark = (indexes: string, state: IndexState): void => {
+    for (const range of indexes === "" ? [] : indexes.split(",")) {
+      const [first = 0, last = first] = range.split("-").map(Number)
+      states.fill(state, first, last + 1)
+    }
+  }
+  // An index that has ended may still be active, until its cost is final.
+  mark(array.active_indexes, "running")
+  mark(array.succeeded_indexes, "succeeded")
+  mark(array.failed_indexes, "failed")
+  mark(array.cancelled_indexes, "cancelled")
+  return states
+}
+
+/** Returns the name of the job of an index, in its last attempt. */
+export function jobNameOf(array: ArrayRecord, index: number): string {
+  const isIn = (indexes: string) =>
+    indexes.split(",").some((range) => {
+      const [first = 0, last = first] = range.split("-").map(Number)
+      return first <= index && index <= last
+    })
+  const attempt = array.attempts.find(({ indexes }) => isIn(indexes))?.attempt
+  return attempt === undefined ? `${array.name}-${index}` : `${array.name}-${index}-${attempt}`
+}

@@ -3,6 +3,8 @@ import type { ComponentChildren } from "preact"
 import { useEffect, useRef } from "preact/hooks"
 import { Route, Router, useLocation } from "preact-iso/router"
 import { ConnectionsPage } from "./pages/connections.tsx"
+import { ArrayPage } from "./pages/array.tsx"
+import { ArraysPage } from "./pages/arrays.tsx"
 import { CostsPage } from "./pages/costs.tsx"
 import { CronJobPage } from "./pages/cronjob.tsx"
 import { CronJobsPage } from "./pages/cronjobs.tsx"
@@ -78,6 +80,8 @@ function Project({ name }: { name: string }) {
           <Route path="/console/projects/:project/new" component={NewJobPage} />
           <Route path="/console/projects/:project/cronjobs" component={CronJobsPage} />
           <Route path="/console/projects/:project/cronjobs/:cronjob" component={CronJobPage} />
+          <Route path="/console/projects/:project/arrays" component={ArraysPage} />
+          <Route path="/console/projects/:project/arrays/:array" component={ArrayPage} />
           <Route path="/console/projects/:project/costs" component={CostsPage} />
           <Route path="/console/projects/:project/offers" component={OffersPage} />
           <Route path="/console/projects/:project/connections" component={ConnectionsPage} />
@@ -107,6 +111,7 @@ const PAGES: readonly [path: string, title: string][] = [
   ["", "Overview"],
   ["/jobs", "Jobs"],
   ["/cronjobs", "Cronjobs"],
+  ["/arrays", "Arrays"],
   ["/costs", "Costs"],
   ["/offers", "Offers"],
   ["/connections", "Connections"],

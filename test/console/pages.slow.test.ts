@@ -31,6 +31,8 @@ const PAGES: readonly Scene[] = [
   page("new-job", "/new?from=fine-tune", "Its price per hour"),
   page("cronjobs", "/cronjobs", "nightly-train"),
   page("cronjob", "/cronjobs/nightly-train", "Next ticks"),
+  page("arrays", "/arrays", "lr-sweep"),
+  page("array", "/arrays/lr-sweep", "All its jobs"),
   page("offers", "/offers?gpu=L4", "g2-standard-4"),
   page("connections", "/connections", "aws-prod"),
   page("keys", "/keys", "yours"),

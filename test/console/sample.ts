@@ -1,11 +1,12 @@
 import type { JobStatus, Placement } from "../../src/apis/job.ts"
+import type { StoredJobArray } from "../../src/apis/jobarray.ts"
 import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
 import { roundUsd } from "../../src/apis/money.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { monthOf, type StoredStatement, statementName } from "../../src/apis/statement.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { STATEMENTS } from "../../src/controllers/statement/options.ts"
-import { JOBS } from "../../src/facade/caches.ts"
+import { JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { agentOf, launchOf } from "../controllers/builders.ts"
@@ -149,6 +150,28 @@ export async function spend({ fixture: { client, namespace, project } }: Pick<Sa
   return { spentUsd, byCloud }
 }
 
+/** Creates an array that has run for a while, and one without a job so far. */
+async function sweep({ call, fixture: { client, namespace } }: SampleProject): Promise<void> {
+  const matrix = { LEARNING_RATE: ["0.1", "0.01", "0.001"], FOLD: Array.from({ length: 40 }, (_, fold) => String(fold)) }
+  const job_definition = { image: "ghcr.io/acme/train:3.2", ...TRAIN, region: "eu" }
+  await made(call, "/1/arrays", { name: "lr-sweep", job_definition, matrix, parallelism: 20, max_failed: 10 })
+  await made(call, "/1/arrays", { name: "render", job_definition: { image: "ghcr.io/acme/render:1" }, size: 2400 })
+  const status = {
+    observedGeneration: 1,
+    phase: "running",
+    size: 120,
+    counts: { pending: 31, queued: 2, booting: 3, running: 15, succeeded: 66, failed: 2, cancelled: 1 },
+    activeIndexes: "69-88",
+    succeededIndexes: "0-11,13-40,42-50,52-68",
+    failedIndexes: "12,41",
+    cancelledIndexes: "51",
+    costUsd: 48.31,
+    startTime: minutesAgo(130),
+  }
+  const merge = { status }
+  await client.patchStatus(JOB_ARRAYS, { namespace, name: "lr-sweep" }, { merge: merge as Partial<StoredJobArray> })
+}
+
 /** Fills the project. */
 export async function fillProject(sample: SampleProject): Promise<void> {
   const { call } = sample
@@ -181,6 +204,7 @@ export async function fillProject(sample: SampleProject): Promise<void> {
   await made(call, "/1/cronjobs", { name: "nightly-train", cron_spec: "30 3 * * MON-FRI", job_definition: definition })
   const report = { image: "ghcr.io/acme/report:1" }
   await made(call, "/1/cronjobs", { name: "report", cron_spec: "0 * * * *", is_active: false, job_definition: report })
+  await sweep(sample)
   const secrets = { access_key_id: "AKIAEXAMPLE", secret_access_key: "very-secret" }
   await made(call, "/1/connections", { name: "aws-prod", type: "aws", ...secrets })
 }

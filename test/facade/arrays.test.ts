@@ -100,7 +100,7 @@ describe("POST /1/arrays", () => {
     [
       "a variable twice",
       { size: null, matrix: { A: ["1"] }, job_definition: { ...definition, env: { A: "2" } } },
-      "/matrix matrix.A is a variable of jobDefinition too: choose another name",
+      "/matrix matrix.A is a variable of job_definition too: choose another name",
     ],
     ["a number as a value", { size: null, matrix: { A: [1] } }, "/matrix/A/0 matrix.A[0] must be a string"],
     ["a name of jobs", { job_definition: { ...definition, name: "x" } }, "each of its jobs is named <array>-<index>"],

@@ -204,6 +204,12 @@ export class Fixture implements Observer {
     await this.reports.finish(launch, "Succeeded")
   }
 
+  /** Lets the container on the VM of a Launch fail. */
+  async fail(launch: string): Promise<void> {
+    this.#finished.add(launch)
+    await this.reports.finish(launch, "ContainerFailed", 1)
+  }
+
   /** Lets the cloud preempt the VM of a Launch. */
   async takeBack(launch: string, vmId: string): Promise<void> {
     this.#finished.add(launch)

@@ -4,10 +4,12 @@ import { timestamp } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredCronJob } from "../../src/apis/cronjob.ts"
+import { hasArrayEnded, type JobArraySpec, type StoredJobArray } from "../../src/apis/jobarray.ts"
 import { JOB_FINALIZER, JobReason, type JobSpec } from "../../src/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
+import { JOB_ARRAYS } from "../../src/controllers/array/options.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { CRON_JOBS } from "../../src/controllers/cronjob/options.ts"
 import { nextStatus } from "../../src/controllers/job/status.ts"
@@ -180,6 +182,69 @@ const cron: Scenario = {
   },
 }
 
+/** Returns the scenario of an array. Its agents work; users act once, when its status is as they wait for. */
+function arrayScenario(
+  spec: Partial<JobArraySpec>,
+  work: Work,
+  then?: { when: (array: StoredJobArray) => boolean; act: (fixture: Fixture) => Promise<unknown> },
+): Scenario {
+  const read = (fixture: Fixture) => ifFound(fixture.client.get(JOB_ARRAYS, ref(fixture, "array")))
+  return {
+    begin: async (fixture) => {
+      const whole = { jobDefinition: { image: "busybox" }, ...spec }
+      const array = { metadata: { name: "array", namespace: fixture.namespace }, spec: whole }
+      await fixture.client.create(JOB_ARRAYS, array as StoredJobArray)
+    },
+    go: async (fixture) => {
+      await fixture.agents(work)
+      const array = await read(fixture)
+      if (array === undefined || then?.when(array) !== true || !fixture.once("then")) return
+      fixture.mayKill = true
+      await then.act(fixture)
+    },
+    isOver: async (fixture) => {
+      const array = await read(fixture)
+      // It has a second end if its users act after the first.
+      if (array !== undefined && (!hasArrayEnded(array) || then?.when(array) === true)) return false
+      const { items } = await fixture.client.list(JOBS, { namespace: fixture.namespace })
+      if (!items.every(({ status }) => status?.settled === true)) return false
+      const isReleased = (launch: StoredLaunch) => isOver(launch) && !launch.metadata.finalizers?.length
+      return (await fixture.launches()).every(isReleased)
+    },
+    // They depend on the moment of a reconcile.
+    passing: ["JobArray Queued", "JobArray Running"],
+  }
+}
+
+/** The first job of each index with this number fails. */
+const failFirst =
+  (index: number): Work =>
+  async (launch, fixture) => {
+    if (launch.spec.job.name === `array-${index}`) await fixture.fail(launch.metadata.name)
+    else await fixture.succeed(launch.metadata.name)
+  }
+
+const changeArray = (spec: Partial<JobArraySpec>) => (fixture: Fixture) =>
+  fixture.client.patch(JOB_ARRAYS, ref(fixture, "array"), { merge: { spec } })
+
+/** An array whose failed index runs again. */
+const arrayRetry = arrayScenario({ size: 2, parallelism: 2 }, failFirst(1), {
+  when: ({ status, spec }) => status?.phase === "failed" && spec.retry === undefined,
+  act: changeArray({ retry: { number: 1, indexes: "1" } }),
+})
+
+/** An array that is cancelled while its first job runs. */
+const arrayCancel = arrayScenario({ size: 3, parallelism: 1 }, idle, {
+  when: ({ status }) => status?.counts?.running === 1,
+  act: changeArray({ cancelled: true }),
+})
+
+/** An array that is deleted while its first job runs. */
+const arrayDelete = arrayScenario({ size: 2, parallelism: 1 }, idle, {
+  when: ({ status }) => status?.counts?.running === 1,
+  act: (fixture) => fixture.client.delete(JOB_ARRAYS, ref(fixture, "array")),
+})
+
 /** An API key that expires once it has its rights, and is then deleted. */
 const key: Scenario = {
   begin: async (fixture) => {
@@ -261,6 +326,10 @@ export const OTHER_SCENARIOS: Readonly<Record<string, Scenario>> = {
   "deletion after the TTL": expiry,
   "job of a former version": former,
   "cron tick": cron,
+  array: arrayScenario({ size: 2, parallelism: 1 }, succeed),
+  "array: one fails, then runs again": arrayRetry,
+  "array: cancelled": arrayCancel,
+  "array: deleted": arrayDelete,
   "key: made, expired, deleted": key,
   "connection: made, changed": connectionChanged,
   "connection: made, deleted": connectionDeleted,

@@ -1,6 +1,7 @@
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { ANNOTATIONS, LABELS } from "../../src/apis/meta.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
+import { JOB_ARRAYS } from "../../src/controllers/array/options.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { CRON_JOBS } from "../../src/controllers/cronjob/options.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
@@ -82,11 +83,12 @@ export async function snapshotOf(fixture: Fixture): Promise<Snapshot> {
   const here = await Promise.all([
     listed(fixture, JOBS, namespace),
     listed(fixture, CRON_JOBS, namespace),
+    listed(fixture, JOB_ARRAYS, namespace),
     listed(fixture, API_KEYS, namespace),
     listed(fixture, CONNECTIONS, namespace),
     listed(fixture, SECRETS, namespace),
     listed(fixture, ROLE_BINDINGS, namespace),
-    listed(fixture, LAUNCHES, systemNamespace, withImageInStatus),
+    launchesIn(fixture),
     listed(fixture, SECRETS, systemNamespace),
     machineUsers(fixture),
   ])
@@ -101,10 +103,18 @@ async function listed<T extends ApiObject>(
   fixture: Fixture,
   resource: Resource<T>,
   namespace: string,
-  comparable: (object: T) => T = (object) => object,
 ): Promise<Entry[]> {
   const { items } = await fixture.client.list(resource, { namespace })
-  return items.map((object) => entryOf(resource.kind, comparable(object)))
+  return items.map((object) => entryOf(resource.kind, object))
+}
+
+/** Returns the Launches by the names of their jobs. Their own names differ only by the uids of jobs. */
+async function launchesIn(fixture: Fixture): Promise<Entry[]> {
+  const launches = await fixture.launches()
+  return launches.map((launch) => {
+    const { job, number } = launch.spec
+    return entryOf(LAUNCHES.kind, withImageInStatus(launch), `${job.name}-${number}`)
+  })
 }
 
 /** Returns a Launch with its image in the status. An operator that knows the image before writes it into the spec. */
@@ -113,8 +123,8 @@ function withImageInStatus(launch: StoredLaunch): StoredLaunch {
   return imageId === undefined ? launch : { ...launch, spec, status: { ...launch.status, imageId } }
 }
 
-function entryOf(kind: string, object: ApiObject): Entry {
-  const key = `${kind} ${String(normalized(object.metadata.name))}`
+function entryOf(kind: string, object: ApiObject, name = object.metadata.name): Entry {
+  const key = `${kind} ${String(normalized(name))}`
   return [key, normalized(object)]
 }
 

@@ -33,6 +33,7 @@ interface Filters {
   cronjob: string
   /** The jobs ended at this time or later, RFC 3339. */
   ended_after: string
+  array: string
   offset: number
 }
 
@@ -47,6 +48,7 @@ function filtersIn(url: string): Filters {
     label: query.getAll("label"),
     cronjob: query.get("cronjob") ?? "",
     ended_after: Number.isNaN(Date.parse(endedAfter)) ? "" : endedAfter,
+    array: query.get("array") ?? "",
     offset: Math.max(0, Number(query.get("offset")) || 0),
   }
 }
@@ -134,7 +136,7 @@ function NoJobs({ isFiltered }: { isFiltered: boolean }) {
 }
 
 function FilterBar({ filters, change }: { filters: Filters; change: (next: Partial<Filters>) => void }) {
-  const { status, name, tag, label, cronjob, ended_after } = filters
+  const { status, name, tag, label, cronjob, array, ended_after } = filters
   const listOf = (text: string): string[] => text.split(/[\s,]+/).filter((one) => one !== "")
   return (
     <form class="filters" role="search" aria-label="Filter jobs" onSubmit={(event) => event.preventDefault()}>
@@ -164,6 +166,12 @@ function FilterBar({ filters, change }: { filters: Filters; change: (next: Parti
         <Removable remove={() => change({ ended_after: "" })}>
           Ended since <Time at={ended_after} isRelative />
         </Removable>
+      )}
+      {array !== "" && (
+        <button type="button" onClick={() => change({ array: "" })}>
+          Array {array} <span aria-hidden="true">×</span>
+          <span class="hidden">: remove this filter</span>
+        </button>
       )}
     </form>
   )
@@ -313,16 +321,16 @@ interface CancellingProps {
 /** Cancels the selected jobs, or all that the filters match. */
 function Cancelling({ filters, total, selected, done }: CancellingProps) {
   const asked = useSignal<JobCancellation | undefined>(undefined)
-  const { status, tag, label, name, cronjob, ended_after } = filters
+  const { status, tag, label, name, cronjob, array, ended_after } = filters
   const isOpen = status === "queued" || status === "booting" || status === "running"
-  // The API selects by status, tags and labels only.
+  // The API selects by status, tags, labels and array only.
+  const isNarrowed = isOpen || tag.length > 0 || label.length > 0 || array !== ""
   const isFilter =
-    (isOpen || tag.length > 0 || label.length > 0) &&
-    (isOpen || status === "") &&
-    [name, cronjob, ended_after].every((other) => other === "")
+    isNarrowed && (isOpen || status === "") && [name, cronjob, ended_after].every((other) => other === "")
   if (!may("developer") || (selected.size === 0 && !(isFilter && total > 0))) return null
   const ofFilters = (): JobCancellation => ({
     ...(isOpen && { status }),
+    ...(array !== "" && { array }),
     ...(tag.length > 0 && { tags: tag }),
     ...(label.length > 0 && { labels: Object.fromEntries(label.map(splitLabel)) }),
   })

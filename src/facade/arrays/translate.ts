@@ -83,7 +83,8 @@ const COMBINATIONS: Rule = {
     const jobDefinition = { image: "image", ...(isMap(env) && { env }), ...(isMap(secretEnv) && { secretEnv }) }
     const error = arrayError({ matrix, jobDefinition: jobDefinition as JobArraySpec["jobDefinition"] })
     // Errors of the definition have their own place.
-    return error?.startsWith("matrix") ? [{ pointer: "/matrix", detail: error }] : []
+    if (error?.startsWith("matrix") !== true) return []
+    return [{ pointer: "/matrix", detail: error.replace("jobDefinition", "job_definition") }]
   },
 }
 

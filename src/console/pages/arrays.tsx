@@ -1,0 +1,116 @@
+import { useSignal } from "@preact/signals"
+import type { ArrayRecord } from "../../client/arrays.ts"
+import { fetched } from "../../client/client.ts"
+import { count, usd } from "../format.ts"
+import { Dialog, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
+import { Answer, Empty, Fault, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { at, client } from "../state.ts"
+
+/** Arrays of the project, with their counts and costs. */
+export function ArraysPage() {
+  const arrays = useLoad("arrays", (signal) =>
+    fetched(client.value.api.GET("/arrays", { params: { query: { limit: 100 } }, signal })),
+  )
+  useReloadOnChange(({ event }) => event === "array", arrays.reload)
+  return (
+    <>
+      <PageTitle title="Arrays" />
+      <Answer of={arrays}>
+        {({ arrays: found, total }) =>
+          total === 0 ? (
+            <Empty title="This project has no arrays.">
+              <p>
+                Create one with <code>berth run --array 100</code>, kubectl or the REST API.
+              </p>
+            </Empty>
+          ) : (
+            <TableFrame label="Arrays">
+              <table>
+                <thead>
+                  <tr>
+                    <th>Array</th>
+                    <th>Status</th>
+                    <th class="number">Jobs</th>
+                    <th class="number">Running</th>
+                    <th class="number">Succeeded</th>
+                    <th class="number">Failed</th>
+                    <th class="number">Cost</th>
+                    <th>Created</th>
+                  </tr>
+                </thead>
+                <tbody>
+                  {found.map((array) => (
+                    <Row key={array.id} array={array} />
+                  ))}
+                </tbody>
+              </table>
+            </TableFrame>
+          )
+        }
+      </Answer>
+    </>
+  )
+}
+
+function Row({ array: { name, status, size, counts, cost, created_at } }: { array: ArrayRecord }) {
+  return (
+    <tr>
+      <td>
+        <a href={at(`/arrays/${encodeURIComponent(name)}`)}>{name}</a>
+      </td>
+      <td>{status}</td>
+      <td class="number">{count(size)}</td>
+      <td class="number">{count(counts.running)}</td>
+      <td class="number">{count(counts.succeeded)}</td>
+      <td class="number">{count(counts.failed)}</td>
+      <td class="number">{usd(cost)}</td>
+      <td>
+        <Time at={created_at} isRelative />
+      </td>
+    </tr>
+  )
+}
+
+/** Buttons that run failed indexes again, and cancel an array. */
+export function ArrayActions({ array, reload }: { array: ArrayRecord; reload: () => void }) {
+  const fault = useSignal<unknown>(undefined)
+  const isAsking = useSignal(false)
+  const { id, name, size, counts, status, ended_at } = array
+  const params = { path: { id } }
+  const retry = () => {
+    fault.value = undefined
+    fetched(client.value.api.POST("/arrays/{id}/retry-failed", { params })).then(reload, (error: unknown) => {
+      fault.value = error
+    })
+  }
+  const unended = size - counts.succeeded - counts.failed - counts.cancelled
+  return (
+    <div class="actions">
+      {counts.failed > 0 && status !== "cancelled" && (
+        <button type="button" onClick={retry}>
+          Run {count(counts.failed)} failed again
+        </button>
+      )}
+      {ended_at === null && status !== "cancelled" && (
+        <button type="button" class="danger" onClick={() => (isAsking.value = true)}>
+          Cancel
+        </button>
+      )}
+      {isAsking.value && (
+        <Dialog
+          title={`Cancel ${name}?`}
+          action="Cancel the array"
+          isDangerous
+          act={async () => {
+            await fetched(client.value.api.POST("/arrays/{id}/cancel", { params }))
+            reload()
+          }}
+          close={() => (isAsking.value = false)}
+        >
+          <p>{count(unended)} of its jobs have not ended. An array that is cancelled can't run again.</p>
+        </Dialog>
+      )}
+      {fault.value !== undefined && <Fault error={fault.value} />}
+    </div>
+  )
+}

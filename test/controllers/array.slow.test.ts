@@ -1,0 +1,16 @@
+import { expect, test } from "vitest"
+import { expectOnce, runWithKills } from "./array-kills.ts"
+import { controllerHarnesses } from "./harness.ts"
+
+const newHarness = controllerHarnesses()
+
+test("an array of 200 runs each index once, although the operator dies twice", async () => {
+  const harness = await newHarness()
+  const spec = { size: 200, parallelism: 30, successfulJobsHistoryLimit: 10, failedJobsHistoryLimit: 5 }
+  // Each twentieth index fails.
+  const work = ({ spec: { job } }: { spec: { job: { name: string } } }) =>
+    /[02468]0$|-0$/.test(job.name) ? ("ContainerFailed" as const) : ("Succeeded" as const)
+  const result = await runWithKills(harness, { spec, kills: 2, work, observeSeconds: 0.2 })
+  expectOnce(harness, result)
+  expect(result.array.status).toMatchObject({ phase: "failed", counts: { succeeded: 190, failed: 10 } })
+}, 300_000)
