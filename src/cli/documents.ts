@@ -63,11 +63,14 @@ function documentOf(value: unknown, place: string): Document {
     throw usageError(`${place} must be an object with fields, such as image.`)
   const fields = value as Fields
   if ("apiVersion" in fields || "metadata" in fields) return ofKubernetes(fields, place)
-  if ("job_definition" in fields && ("size" in fields || "matrix" in fields)) return { kind: "array", body: fields as never }
+  if ("job_definition" in fields && ("size" in fields || "matrix" in fields))
+    return { kind: "array", body: fields as never }
   if ("cron_spec" in fields || "job_definition" in fields) return { kind: "cronjob", body: fields as never }
   if ("type" in fields && !("image" in fields)) return { kind: "connection", body: fields as never }
   if ("image" in fields) return { kind: "job", body: fields as never }
-  throw usageError(`${place} is no job (with image), cronjob (with cron_spec), array (with size or matrix) or connection (with type).`)
+  throw usageError(
+    `${place} is no job (with image), cronjob (with cron_spec), array (with size or matrix) or connection (with type).`,
+  )
 }
 
 /** Fields of a CronJob that the REST API can't set. */

@@ -22,7 +22,13 @@ export function arrayShapeOf(text: string): ArrayShape {
       throw usageError(`--array ${text}: ${word} is no variable. Write a number, or NAME=VALUES such as lr=0.1,0.01.`)
     }
     if (matrix.has(name)) throw usageError(`--array ${text}: ${name} is there twice.`)
-    matrix.set(name, word.slice(at + 1).split(",").flatMap((value) => valuesOf(value)))
+    matrix.set(
+      name,
+      word
+        .slice(at + 1)
+        .split(",")
+        .flatMap((value) => valuesOf(value)),
+    )
   }
   if (matrix.size === 0) throw usageError("--array is empty. Write a number, or NAME=VALUES such as lr=0.1,0.01.")
   return { matrix: Object.fromEntries(matrix) }

@@ -3,8 +3,8 @@ import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
 import { CreationTimes } from "../apis/creation-times.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
-import type { StoredJobArray } from "../apis/jobarray.ts"
 import { quoted } from "../apis/field-error.ts"
+import type { StoredJobArray } from "../apis/jobarray.ts"
 import type { HeartbeatTimes, StoredLaunch } from "../apis/launch.ts"
 import { isUuid } from "../apis/names.ts"
 import type { StoredStatement } from "../apis/statement.ts"
@@ -46,13 +46,13 @@ import { operationsRouter } from "../telemetry/operations.ts"
 import { Accounts } from "./accounts/accounts.ts"
 import { accountRoutes } from "./accounts/routes.ts"
 import { PROJECT_PATH, ProjectAddresses } from "./addresses.ts"
+import { arrayRoutes } from "./arrays/routes.ts"
+import { ARRAY_FIELDS } from "./arrays/translate.ts"
 import { AccountAuthenticator, ProjectAuthenticator } from "./authentication.ts"
 import { type Caches, CONNECTIONS, CRON_JOBS, JOB_ARRAYS } from "./caches.ts"
 import { Changes } from "./changes.ts"
-import { Collection } from "./collection.ts"
+import { Collection, type CollectionOptions } from "./collection.ts"
 import { Connections } from "./connections/connections.ts"
-import { arrayRoutes } from "./arrays/routes.ts"
-import { ARRAY_FIELDS } from "./arrays/translate.ts"
 import { connectionRoutes } from "./connections/routes.ts"
 import { CONSOLE_PATH } from "./console/paths.ts"
 import { type ConsoleOptions, consoleRouter } from "./console/routes.ts"
@@ -223,26 +223,7 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
     writer: callerClient(principal),
     mutexes,
   })
-  const cronJobsOf = (principal: Principal): Collection<StoredCronJob> =>
-    new Collection({
-      ...collectionOf(principal, "cronJobs"),
-      noun: "cronjob",
-      resource: CRON_JOBS,
-      store: caches.cronJobs.store,
-      fieldNames: CRON_JOB_FIELDS,
-    })
-  const arraysOf = (principal: Principal): Collection<StoredJobArray> =>
-    new Collection({
-      ...collectionOf(principal, "jobArrays"),
-      noun: "array",
-      resource: JOB_ARRAYS,
-      store: caches.jobArrays.store,
-      fieldNames: ARRAY_FIELDS,
-    })
-  const arrayIdOf = async (principal: Principal, idOrName: string): Promise<string> =>
-    isUuid(idOrName) ? idOrName.toLowerCase() : (await arraysOf(principal).find(idOrName)).metadata.uid
-  const cronJobIdOf = async (principal: Principal, idOrName: string): Promise<string> =>
-    isUuid(idOrName) ? idOrName.toLowerCase() : (await cronJobsOf(principal).find(idOrName)).metadata.uid
+  const { cronJobsOf, cronJobIdOf, arraysOf, arrayIdOf } = creatorsOfJobs(caches, collectionOf)
   mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, cronJobIdOf, arrayIdOf, submitterOf })
   mount(router, eventRoutes, guard, eventParts(dependencies, ofJobs))
   const issuesTokens = dependencies.identity !== undefined
@@ -269,6 +250,27 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   openApiRoute(router, settings, addresses)
   docsRoutes(router)
   return router
+}
+
+/** Returns the parts of a project's collection that all kinds have. */
+type CollectionOf = (
+  principal: Principal,
+  kind: CountedKind,
+) => Omit<CollectionOptions<never>, "noun" | "resource" | "store">
+
+/** Returns the collections of the objects that create jobs, and the lookups of their ids. */
+function creatorsOfJobs({ cronJobs, jobArrays }: Caches, collectionOf: CollectionOf) {
+  const ofCronJobs = { noun: "cronjob", resource: CRON_JOBS, store: cronJobs.store, fieldNames: CRON_JOB_FIELDS }
+  const ofArrays = { noun: "array", resource: JOB_ARRAYS, store: jobArrays.store, fieldNames: ARRAY_FIELDS }
+  const cronJobsOf = (principal: Principal): Collection<StoredCronJob> =>
+    new Collection({ ...collectionOf(principal, "cronJobs"), ...ofCronJobs })
+  const arraysOf = (principal: Principal): Collection<StoredJobArray> =>
+    new Collection({ ...collectionOf(principal, "jobArrays"), ...ofArrays })
+  const idIn =
+    (collection: (principal: Principal) => Pick<Collection<StoredCronJob | StoredJobArray>, "find">) =>
+    async (principal: Principal, idOrName: string): Promise<string> =>
+      isUuid(idOrName) ? idOrName.toLowerCase() : (await collection(principal).find(idOrName)).metadata.uid
+  return { cronJobsOf, cronJobIdOf: idIn(cronJobsOf), arraysOf, arrayIdOf: idIn(arraysOf) }
 }
 
 /** Returns the guard of discoveries, which have a limit of their own. */
@@ -306,7 +308,9 @@ function callerLimits(settings: FacadeSettings): CallerLimits {
 }
 
 /** Returns what the operations of jobs need for any caller. */
-function jobParts(dependencies: FacadeDependencies): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "submitterOf"> {
+function jobParts(
+  dependencies: FacadeDependencies,
+): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "submitterOf"> {
   const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown } = dependencies
   return {
     plan,

@@ -152,7 +152,10 @@ export async function spend({ fixture: { client, namespace, project } }: Pick<Sa
 
 /** Creates an array that has run for a while, and one without a job so far. */
 async function sweep({ call, fixture: { client, namespace } }: SampleProject): Promise<void> {
-  const matrix = { LEARNING_RATE: ["0.1", "0.01", "0.001"], FOLD: Array.from({ length: 40 }, (_, fold) => String(fold)) }
+  const matrix = {
+    LEARNING_RATE: ["0.1", "0.01", "0.001"],
+    FOLD: Array.from({ length: 40 }, (_, fold) => String(fold)),
+  }
   const job_definition = { image: "ghcr.io/acme/train:3.2", ...TRAIN, region: "eu" }
   await made(call, "/1/arrays", { name: "lr-sweep", job_definition, matrix, parallelism: 20, max_failed: 10 })
   await made(call, "/1/arrays", { name: "render", job_definition: { image: "ghcr.io/acme/render:1" }, size: 2400 })

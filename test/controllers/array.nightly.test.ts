@@ -27,7 +27,10 @@ test("an array of 10,000 with 1,000 unfinished jobs is cancelled within 30 s", a
   await harness.submitArray("sweep", { size: 10_000, parallelism: 1000 })
   const jobs = async (): Promise<StoredJob[]> =>
     (await harness.client.list(JOBS, { namespace: harness.namespace, ...UNSETTLED })).items
-  await eventually(async () => expect((await jobs()).filter(({ status }) => status !== undefined)).toHaveLength(1000), 600)
+  await eventually(
+    async () => expect((await jobs()).filter(({ status }) => status !== undefined)).toHaveLength(1000),
+    600,
+  )
   const start = performance.now()
   await harness.changeArray("sweep", { cancelled: true })
   await eventually(async () => {

@@ -62,7 +62,10 @@ function vmsByJob(harness: ControllerHarness): number[] {
 describe("an array", () => {
   test("runs each combination once, and counts the cost of all", async () => {
     const { harness } = await start(() => "Succeeded")
-    const array = await harness.submitArray("sweep", { matrix: { lr: ["0.1", "0.01"], SEED: ["1", "2", "3"] }, parallelism: 2 })
+    const array = await harness.submitArray("sweep", {
+      matrix: { lr: ["0.1", "0.01"], SEED: ["1", "2", "3"] },
+      parallelism: 2,
+    })
     const status = await reaches(harness, { phase: "succeeded", succeededIndexes: "0-5", activeIndexes: "" })
     const jobs = await eventually(async () => {
       const found = await jobsOf(harness)

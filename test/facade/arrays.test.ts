@@ -66,7 +66,10 @@ describe("POST /1/arrays", () => {
       ...{ organization_id: fixture.organization, project_id: fixture.project },
     })
     expect(await record(`/1/arrays/${made.id}`)).toEqual(made)
-    expect(await (await call("/1/arrays")).json()).toMatchObject({ arrays: [made], total: 1 } satisfies Partial<ArrayList>)
+    expect(await (await call("/1/arrays")).json()).toMatchObject({
+      arrays: [made],
+      total: 1,
+    } satisfies Partial<ArrayList>)
   })
 
   it("stores a matrix and all settings", async () => {
@@ -181,7 +184,8 @@ describe("the jobs of an array", () => {
 
   it("are listed and cancelled by the array's id or name", async () => {
     const { id } = await create()
-    for (const index of ["0", "1"]) await submit(`sweep-${index}`, { [LABELS.arrayUid]: id, [LABELS.arrayIndex]: index })
+    for (const index of ["0", "1"])
+      await submit(`sweep-${index}`, { [LABELS.arrayUid]: id, [LABELS.arrayIndex]: index })
     await submit("other")
     const names = async (query: string): Promise<string[]> => {
       const { jobs } = (await (await call(`/1/jobs?${query}`)).json()) as { jobs: { name: string }[] }

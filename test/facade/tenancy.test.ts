@@ -183,10 +183,13 @@ function madeUp(): (collection: string) => string | undefined {
 }
 
 /** Resources that a project's lists show. */
-const KINDS = { jobs: JOBS, cronjobs: CRON_JOBS, arrays: JOB_ARRAYS, keys: API_KEYS, connections: CONNECTIONS } as unknown as Record<
-  string,
-  Resource<ApiObject & { spec: unknown }>
->
+const KINDS = {
+  jobs: JOBS,
+  cronjobs: CRON_JOBS,
+  arrays: JOB_ARRAYS,
+  keys: API_KEYS,
+  connections: CONNECTIONS,
+} as unknown as Record<string, Resource<ApiObject & { spec: unknown }>>
 
 async function stateOf({ project, organization }: Tenant): Promise<unknown> {
   const lists = await Promise.all(

@@ -137,6 +137,8 @@ containers.describe("a release of the chart", { timeout: 900_000 }, () => {
 
   it("fires its cronjobs", useCronJob)
 
+  it("runs an array, and deletes it after its TTL", useArray)
+
   it("uses every right that it has, and needs no other", async () => {
     const { client, auditLog } = release.cluster
     const grants = await grantsOf(client, USERS)
@@ -313,6 +315,14 @@ async function useCronJob(): Promise<void> {
   }, PATIENCE)
   expect((await call("/cronjobs/unknown")).status).toBe(404)
   expect((await call("/cronjobs/tick?cascade=true", { method: "DELETE" })).status).toBe(204)
+}
+
+async function useArray(): Promise<void> {
+  const job_definition = { image: "none", command: ["true"], cloud: "aws", region: REGIONS[0] }
+  const limits = { successful_jobs_history_limit: 0, ttl_seconds_after_finished: 1 }
+  await send("/arrays", { name: "pair", size: 2, parallelism: 1, job_definition, ...limits })
+  expect((await call("/arrays/unknown")).status).toBe(404)
+  await eventually(async () => expect((await call("/arrays/pair")).status).toBe(404), PATIENCE)
 }
 
 function object(kind: string, name: string, spec: object): object {

@@ -129,7 +129,9 @@ async function applyArray(client: BerthClient, body: Schemas["ArrayCreation"]) {
     const message = `the array exists with other values of ${differing.join(", ")}, which can't be changed. Use another name.`
     throw new Failure(EXIT.conflict, message)
   }
-  const change = Object.fromEntries(ARRAY_CHANGES.flatMap((field) => (body[field] == null ? [] : [[field, body[field]]])))
+  const change = Object.fromEntries(
+    ARRAY_CHANGES.flatMap((field) => (body[field] == null ? [] : [[field, body[field]]])),
+  )
   const after = await fetched(client.api.PATCH("/arrays/{id}", { ...path, body: change as never }))
   return { name, outcome: outcomeOf(settingsOf(before), settingsOf(after)) }
 }

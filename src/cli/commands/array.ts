@@ -209,7 +209,9 @@ async function followArray(call: Call<unknown>, client: BerthClient, id: string)
   } catch (error) {
     if (signal.aborted && last !== undefined) {
       const { name } = last
-      terminal.warn(`\nDetached: ${name} runs on. berth array wait ${name} follows it; berth array cancel ${name} ends it.`)
+      terminal.warn(
+        `\nDetached: ${name} runs on. berth array wait ${name} follows it; berth array cancel ${name} ends it.`,
+      )
     }
     throw error
   }

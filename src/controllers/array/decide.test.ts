@@ -1,7 +1,9 @@
 import { describe, expect, it } from "vitest"
 import { findCondition } from "../../apis/conditions.ts"
 import type { JobPhase, StoredJob } from "../../apis/job.ts"
-import { arrayError, JOB_ARRAY_FINALIZER,
+import {
+  arrayError,
+  JOB_ARRAY_FINALIZER,
   type JobArraySpec,
   type JobArrayStatus,
   type StoredJobArray,
@@ -141,7 +143,10 @@ describe("an array", () => {
 
   it("is not over while a VM is not deleted", () => {
     const jobs = [...ended("succeeded", 0, 1), job(2, { phase: "succeeded" })]
-    expect(seenBy(array({ spec: { size: 3 } }), { jobs }).status).toMatchObject({ phase: "running", activeIndexes: "2" })
+    expect(seenBy(array({ spec: { size: 3 } }), { jobs }).status).toMatchObject({
+      phase: "running",
+      activeIndexes: "2",
+    })
   })
 
   it("fails if an index has failed, and says what to do", () => {

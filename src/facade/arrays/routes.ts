@@ -186,10 +186,14 @@ const OTHERS = [
     summary: "Run failed indexes of an array again, as new jobs.",
     role: "developer",
     query: {
-      indexes: filter("Indexes such as 0-41,44, of which those run again that failed or were cancelled. Empty: all failed."),
+      indexes: filter(
+        "Indexes such as 0-41,44, of which those run again that failed or were cancelled. Empty: all failed.",
+      ),
     },
     ifMatch: true,
-    responses: { 200: record(ARRAY, "The array. The indexes run again when the VMs of their former jobs are deleted.") },
+    responses: {
+      200: record(ARRAY, "The array. The indexes run again when the VMs of their former jobs are deleted."),
+    },
     problems: [409],
     handle: async ({ path, query, precondition, principal }, { arraysOf }) => {
       const { indexes } = query

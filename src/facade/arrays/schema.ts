@@ -57,7 +57,14 @@ export type ArrayCreation = Static<typeof ArrayCreationSchema>
 
 /** Body of PATCH /arrays/{id}. Omitted and null fields are unchanged. */
 export const ArrayChangeSchema = Type.Object(
-  { ...changeableFields, ...ownerFields, id: Repeated(), name: Repeated(), created_at: Repeated(), updated_at: Ignored() },
+  {
+    ...changeableFields,
+    ...ownerFields,
+    id: Repeated(),
+    name: Repeated(),
+    created_at: Repeated(),
+    updated_at: Ignored(),
+  },
   { description: "Change of an array." },
 )
 export type ArrayChange = Static<typeof ArrayChangeSchema>
@@ -69,7 +76,9 @@ export const ArrayRecordSchema = Type.Object({
   id: Type.String({ description: "UUID." }),
   organization_id: Type.String(),
   project_id: Type.String(),
-  name: Type.String({ description: "Its jobs are named <name>-<index>, from the second attempt on <name>-<index>-<attempt>." }),
+  name: Type.String({
+    description: "Its jobs are named <name>-<index>, from the second attempt on <name>-<index>-<attempt>.",
+  }),
   job_definition: JobDefinitionRecordSchema,
   size: Type.Integer({ description: "Number of indexes: 0 to size - 1." }),
   matrix: Type.Unsafe<Matrix | null>({

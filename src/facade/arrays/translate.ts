@@ -23,12 +23,25 @@ import { withoutNulls } from "../../apis/nulls.ts"
 import type { FieldError } from "../../apis/validate.ts"
 import { type Checked, checked, type Rule } from "../../http/checked.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
-import { aboutName, definitionOf, definitionSpecOf, inDefinition, NAMELESS, NULLS_OF_DEFINITION } from "../jobs/definition.ts"
+import {
+  aboutName,
+  definitionOf,
+  definitionSpecOf,
+  inDefinition,
+  NAMELESS,
+  NULLS_OF_DEFINITION,
+} from "../jobs/definition.ts"
 import { inUtc } from "../jobs/record.ts"
 import { definitionRules, given, type JobIdentity, type SubmissionContext, withHint } from "../jobs/submission.ts"
 import { OWNER, type Owner } from "../owner.ts"
 import { lastUpdateOf } from "../update-time.ts"
-import { type ArrayChange, ArrayChangeSchema, type ArrayCreation, ArrayCreationSchema, type ArrayRecord } from "./schema.ts"
+import {
+  type ArrayChange,
+  ArrayChangeSchema,
+  type ArrayCreation,
+  ArrayCreationSchema,
+  type ArrayRecord,
+} from "./schema.ts"
 
 /** Names in REST of a JobArray's fields that have another name there. */
 export const ARRAY_FIELDS = {

@@ -77,7 +77,8 @@ function source<T extends Stored<KubeObject>>(
     read: ({ key, uid }, owner) => {
       const object = store.getByKey(key)
       // REST doesn't show a cronjob or an array from its deletion on, although its jobs may still have to be cancelled.
-      if (object?.metadata.uid !== uid || ((kind === "cronjob" || kind === "array") && isBeingDeleted(object))) return undefined
+      if (object?.metadata.uid !== uid || ((kind === "cronjob" || kind === "array") && isBeingDeleted(object)))
+        return undefined
       return { version: object.metadata.resourceVersion, record: record(object, owner) }
     },
   }

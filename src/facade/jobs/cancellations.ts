@@ -48,7 +48,11 @@ export const JobCancellationSchema = Type.Object(
       Type.Array(Type.String(), { minItems: 1, maxItems: 64, description: "Tags that a job must all have." }),
     ),
     array: Type.Optional(
-      Type.String({ minLength: 1, maxLength: 253, description: "Id or name of the array that created the jobs. It creates others; to end it, cancel the array." }),
+      Type.String({
+        minLength: 1,
+        maxLength: 253,
+        description: "Id or name of the array that created the jobs. It creates others; to end it, cancel the array.",
+      }),
     ),
   },
   { description: "Jobs to cancel: names, or a filter of one or more fields." },

@@ -58,17 +58,17 @@ function inResponse<Schema extends TSchema>(schema: Schema): Schema {
 
 /** Definition in a record. */
 export const JobDefinitionRecordSchema = inResponse(
-    Type.Object(
-      {
-        ...JobDefinitionSchema.properties,
-        cloud: oneOrSeveral("A list if the definition has several, for example from kubectl."),
-        region: oneOrSeveral("A list if the definition has several, for example from kubectl."),
-        // Earlier versions accepted more.
-        ...storedContainerFields,
-      },
-      { [COMPONENT]: "JobDefinition" },
-    ),
-  )
+  Type.Object(
+    {
+      ...JobDefinitionSchema.properties,
+      cloud: oneOrSeveral("A list if the definition has several, for example from kubectl."),
+      region: oneOrSeveral("A list if the definition has several, for example from kubectl."),
+      // Earlier versions accepted more.
+      ...storedContainerFields,
+    },
+    { [COMPONENT]: "JobDefinition" },
+  ),
+)
 export type JobDefinitionRecord = Static<typeof JobDefinitionRecordSchema>
 
 type DefinitionSpec = Omit<JobSpec, "cancelled">

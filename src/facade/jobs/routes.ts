@@ -183,7 +183,10 @@ const cancelMany = route("POST /jobs/cancellations", {
       "The number of jobs, and those that could not be cancelled.",
     ),
   },
-  handle: async ({ body, query, principal, res, isStillAuthenticated }, { jobsOf, arrayIdOf, cancellations, clock }) => {
+  handle: async (
+    { body, query, principal, res, isStillAuthenticated },
+    { jobsOf, arrayIdOf, cancellations, clock },
+  ) => {
     const detail = `You run ${MOST_CANCELLATIONS} bulk cancellations at the same time: wait until one of them has ended.`
     cancellations.hold(principal.id, res, { detail, retryAfterSeconds: 5 })
     const isClosed = () => res.closed
