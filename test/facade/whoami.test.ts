@@ -40,6 +40,7 @@ describe("GET /1/whoami", () => {
         body_bytes: 131_072,
         unfinished_jobs: 20_000,
         cronjobs: 1000,
+        arrays: 1000,
         keys: 7,
         connections: 100,
         project_mib: 256,
