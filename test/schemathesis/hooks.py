@@ -220,6 +220,7 @@ def end_in_future(case: Case) -> None:
 # Fields that a PATCH may repeat from a record. Schemathesis cannot know their values.
 READ_ONLY = {
     "changeCronJob": ["id", "name", "created_at"],
+    "changeArray": ["id", "name", "created_at"],
     "updateKey": ["id", "name", "created_at", "expires_at"],
     "updateOrganization": ["id", "role"],
     "updateProject": ["id", "organizationId"],
@@ -253,6 +254,8 @@ BY_STATE = {
 BY_CONTENT = re.compile(
     r"must have at most \d+ bytes in total|have the same (name|mountPath): |cannot be changed: it is |"
     r"is_active can't be true while |"
+    # Products of lengths, and names that the definition has too.
+    r"matrix has \d+ combinations|matrix\.\S+ is a variable of |"
     # Calendars and periods: 30 February, and parameters that limit each other.
     r"must be a day \(UTC\), such as|must be before to \(|whole months|"
     # A change of a connection is checked together with its other settings and fields.
