@@ -41,8 +41,13 @@ import { checkSelection, SettledJobs, UNSETTLED } from "./controllers/settled-jo
 import { createStatementController } from "./controllers/statement/controller.ts"
 import { STATEMENT_INDEXES, STATEMENTS } from "./controllers/statement/options.ts"
 import { VmImages } from "./controllers/vm-images.ts"
+import { createWebhookController, type WebhookControl } from "./controllers/webhook/controller.ts"
+import { WEBHOOK_CACHE, WEBHOOK_SECRET_CACHE, type WebhookSettings } from "./controllers/webhook/options.ts"
+import { reportingToWebhooks } from "./controllers/webhook/other-events.ts"
 import { BucketFinder } from "./discovery/buckets.ts"
 import { agentImagePlatforms, ImageFinder, type ImageSettings } from "./discovery/images.ts"
+import { recordOf } from "./facade/jobs/record.ts"
+import { ownerOf } from "./facade/owner.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { ensureIdentityKeys, type IdentityIssuer } from "./identity/identity-tokens.ts"
 import { ensureInstallation, type Installation, OPERATOR_LEASE } from "./identity/installation.ts"
@@ -58,9 +63,11 @@ import { resourceOf } from "./kube/resource.ts"
 import { PROJECT_LIMITS, type Quota } from "./limits/project-limits.ts"
 import { Usage } from "./limits/usage.ts"
 import type { KubeOptions, OperatorOptions } from "./options.ts"
+import { packageVersion } from "./package.ts"
 import { JOB_DEFAULTS } from "./placement/settings.ts"
 import { type Running, serveOperations } from "./program.ts"
 import { imageReader } from "./registries/manifests.ts"
+import { NO_TARGETS, publicFetch } from "./registries/public-fetch.ts"
 import type { Controller } from "./runtime/controller.ts"
 import { Manager } from "./runtime/manager.ts"
 import type { Sealer } from "./sealing/envelope.ts"
@@ -107,6 +114,8 @@ export interface OperatorParts {
   copyCheckSeconds?: number
   /** VMs created a minute, at most, over all projects. Default: the job controller's own. */
   launchesPerMinute?: number
+  /** Settings of webhooks. Default: their controller's own. */
+  webhooks?: Partial<WebhookSettings> & { timeoutSeconds?: number }
   /** Default: the machine's. */
   clock?: Clock
   logger: Logger
@@ -139,31 +148,33 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   const installed: Installed = { options, parts, installation, caches, base, sealer, identityIssuer, fence, quota }
   const guard = copyGuard(installed, elector)
   const accounts = connectedAccounts(installed)
-  const jobControl = jobController(installed, accounts)
+  const webhooks = webhookController(installed)
+  const jobControl = jobController(installed, accounts, webhooks)
   const launchControl = launchController(installed, accounts)
   const refresher = priceRefresher(installed, watches)
   const metrics = createMetrics("operator")
   const onPruned = measureStorage(metrics, { quota, isLeading: () => manager.readiness().leading })
   const pruner = new HistoryPruner({ ...base, jobs: caches.jobs.store, quota, fence, onPruned })
-  const capWatcher = capWatcherOf(installed)
+  const reporting = { ...installed, base: { ...base, recorder: reportingToWebhooks(recorder, webhooks.deliveries) } }
+  const capWatcher = capWatcherOf(reporting)
   const manager = new Manager({
     reflectors: [...Object.values(caches), ...Object.values(watches ?? {})],
     controllers: [
       jobControl.controller,
       launchControl.controller,
       statementController(installed),
-      cronJobController(installed),
+      cronJobController(reporting),
       arrayController(installed),
       ...tenancyControllers(installed),
-      ...connectionControllers(installed),
+      ...connectionControllers(reporting),
+      webhooks.controller,
     ],
     leaderTasks: [
       ...jobControl.leaderTasks,
       ...launchControl.leaderTasks,
-      (signal) => settled.run(signal),
-      (signal) => pruner.run(signal),
-      (signal) => capWatcher.run(signal),
-      (signal) => guard.run(signal),
+      ...[webhooks.deliveries, settled, pruner, capWatcher, guard].map(
+        (task) => (signal: AbortSignal) => task.run(signal),
+      ),
       ...(refresher ? [(signal: AbortSignal) => refresher.run(signal)] : []),
     ],
     cleared: (signal) => guard.cleared(signal),
@@ -201,7 +212,7 @@ interface Installed {
   base: {
     client: KubeClient
     clock: Clock
-    recorder: EventRecorder
+    recorder: Pick<EventRecorder, "record">
     heartbeatTimes: HeartbeatTimes
     settled: SettledJobs
     logger: Logger
@@ -255,6 +266,8 @@ function operatorCaches(
     memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
     connections: new Reflector({ ...base, ...CONNECTION_CACHE, namespace }),
     secrets: new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace }),
+    webhooks: new Reflector({ ...base, ...WEBHOOK_CACHE, namespace }),
+    webhookSecrets: new Reflector({ ...base, ...WEBHOOK_SECRET_CACHE, namespace }),
     sealingKeys: new Reflector({ ...base, ...SEALING_KEYS_CACHE, namespace: systemNamespace }),
     apiKeys: new Reflector({ ...base, resource: API_KEYS, namespace }),
     users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
@@ -320,6 +333,7 @@ type Accounts = ReturnType<typeof connectedAccounts>
 function jobController(
   { options, parts, installation, caches, base, fence, quota }: Installed,
   accounts: Accounts,
+  { deliveries }: WebhookControl,
 ): JobControl {
   const { systemNamespace, gatewayUrl, agentImage } = options
   const { offers, architectures, launchesPerMinute } = parts
@@ -327,7 +341,7 @@ function jobController(
   return createJobController({
     ...base,
     jobs: caches.jobs,
-    endReaders: [arrayEndReader(caches)],
+    endReaders: [arrayEndReader(caches), deliveries],
     launches: caches.launches,
     statements: caches.statements,
     connections: caches.connections,
@@ -356,6 +370,19 @@ function jobController(
     }),
     installation: { id: installation.id, systemNamespace, gatewayUrl, ...(agentImage !== undefined && { agentImage }) },
     settings: { architectures, ...(launchesPerMinute && { launchesPerMinute }) },
+  })
+}
+
+/** Constructs the sender of events to webhooks. */
+function webhookController({ options, parts, caches, base, sealer, fence }: Installed): WebhookControl {
+  const { webhooks, webhookSecrets: secrets, projects, jobs, sealingKeys } = caches
+  const { timeoutSeconds, ...settings } = parts.webhooks ?? {}
+  const { privateReceivers = NO_TARGETS } = options
+  const sending = { send: publicFetch(privateReceivers), privateTargets: privateReceivers, version: packageVersion() }
+  return createWebhookController({
+    ...{ ...base, webhooks, secrets, projects, jobs, sealingKeys, sealer, fence, settings },
+    recordOf: (job, project) => recordOf(job, ownerOf(project)),
+    sending: { ...sending, clock: base.clock, timeoutSeconds },
   })
 }
 

@@ -9,6 +9,7 @@ import { toMetadataName } from "./apis/names.ts"
 import { errorsOf } from "./apis/validate.ts"
 import type { TrustedIssuer } from "./identity/oidc.ts"
 import { type ProjectLimits, ProjectLimitsSchema } from "./limits/project-limits.ts"
+import type { PrivateTargets } from "./registries/public-fetch.ts"
 import { SMOKE_KINDS, type SmokeKind } from "./smoke/jobs.ts"
 
 /** Options of every program that connects to a kube-apiserver. */
@@ -29,6 +30,8 @@ export interface KubeOptions {
   projectLimits?: Partial<ProjectLimits>
   /** Caps of the installation, over all projects. */
   caps?: SpendCaps
+  /** Receivers of webhooks outside of the internet that users may name. Default: none. */
+  privateReceivers?: PrivateTargets
   logLevel: LogLevel
 }
 
@@ -554,6 +557,14 @@ function withKubeOptions(command: Command): Command {
         .env("BERTH_CAPS")
         .argParser(spendCaps),
     )
+    .addOption(
+      new Option(
+        "--private-receivers <list>",
+        "receivers of webhooks outside of the internet: hosts, domains such as *.corp.example.com and networks such as 10.0.0.0/8, separated by commas: docs/webhooks.md",
+      )
+        .env("BERTH_PRIVATE_RECEIVERS")
+        .argParser(privateReceivers),
+    )
     .addOption(logLevelOption())
 }
 
@@ -647,6 +658,25 @@ function proxies(text: string): string | number {
   throw new InvalidArgumentError(
     `"${text}" is neither a number from 1 to 9 nor addresses or networks such as 10.0.0.0/8.`,
   )
+}
+
+const HOST = /^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/
+
+/** Parses the receivers of webhooks that have no public address. An address is a network of one. */
+function privateReceivers(text: string): PrivateTargets {
+  const targets = text.split(",").map((target) => target.trim().toLowerCase())
+  const wrong = targets.find((target) => !isAddress(target) && !HOST.test(target))
+  if (wrong !== undefined) {
+    throw new InvalidArgumentError(
+      `"${wrong}" is neither a host, a domain such as *.corp.example.com nor a network such as 10.0.0.0/8.`,
+    )
+  }
+  const widths = { 4: "32", 6: "128" }
+  const networks = targets.filter(isAddress).map((network) => {
+    const [address = "", bits = widths[isIP(address) === 4 ? 4 : 6]] = network.split("/")
+    return `${address}/${bits}`
+  })
+  return { hosts: targets.filter((target) => !isAddress(target)), networks }
 }
 
 /** Express's names of groups of addresses. */

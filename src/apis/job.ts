@@ -447,20 +447,23 @@ function labelsOf(description: { description: string }) {
 /** Labels of a job in its Launch. */
 export const LaunchLabelsSchema = labelsOf({ description: "Labels of the job, by which its cost is shown." })
 
-const describingFields = {
-  labels: labelsOf(
-    atMost(
-      LIMITS.labelBytes,
-      "User-defined labels. Those with Kubernetes' label syntax are copied to metadata.labels.",
+/** Declares the labels and tags of a job, or those by which jobs are selected. */
+export function describingFieldsOf({ labels, tags }: { labels: string; tags: string }) {
+  return {
+    labels: labelsOf(atMost(LIMITS.labelBytes, labels)),
+    tags: Type.Optional(
+      Type.Array(Type.String({ minLength: 1, maxLength: LIMITS.tag }), {
+        maxItems: LIMITS.tags,
+        ...atMost(LIMITS.tagBytes, tags),
+      }),
     ),
-  ),
-  tags: Type.Optional(
-    Type.Array(Type.String({ minLength: 1, maxLength: LIMITS.tag }), {
-      maxItems: LIMITS.tags,
-      ...atMost(LIMITS.tagBytes, "User-defined tags."),
-    }),
-  ),
+  }
 }
+
+const describingFields = describingFieldsOf({
+  labels: "User-defined labels. Those with Kubernetes' label syntax are copied to metadata.labels.",
+  tags: "User-defined tags.",
+})
 
 const IMMUTABLE_FIELDS = [
   ...Object.keys(newContainerFields),

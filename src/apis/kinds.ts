@@ -8,6 +8,7 @@ import { LAUNCH } from "./launch.ts"
 import { ORGANIZATION } from "./organization.ts"
 import { PROJECT } from "./project.ts"
 import { STATEMENT } from "./statement.ts"
+import { WEBHOOK } from "./webhook.ts"
 
 /** Every kind of the group berth.dev. */
 export const KINDS: readonly KindDefinition[] = [
@@ -15,6 +16,7 @@ export const KINDS: readonly KindDefinition[] = [
   CRON_JOB,
   JOB_ARRAY,
   CONNECTION,
+  WEBHOOK,
   API_KEY,
   LAUNCH,
   STATEMENT,

@@ -67,6 +67,9 @@ export const LIMITS = {
   indexes: 65_536,
   /** Attempts at one index of an array. */
   arrayAttempts: 100,
+  webhookName: 63,
+  /** Address of a webhook's receiver. */
+  receiver: 2048,
   /** One field of a connection's credentials. A Google key file has about 2400 characters. */
   credential: 1024,
   /** Maximum whose encrypted form fits into sealedCredentials, however it is escaped. */

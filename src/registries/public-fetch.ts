@@ -29,32 +29,74 @@ export function isPublicAddress(address: string): boolean {
   return isIP(address) === 6 && global6.check(address, "ipv6") && !special6.check(address, "ipv6")
 }
 
+/** Hosts and networks outside of the internet that an operator of Berth allows. */
+export interface PrivateTargets {
+  /** Names of hosts. `*.example.com` stands for all hosts of a domain. */
+  hosts: readonly string[]
+  /** Networks, such as 10.0.0.0/8. */
+  networks: readonly string[]
+}
+
+/** No hosts outside of the internet. */
+export const NO_TARGETS: PrivateTargets = { hosts: [], networks: [] }
+
+/** Check of a host and of one of its addresses. */
+type TargetCheck = (host: string, address: string) => boolean
+
+/** Returns a check if a host, by its name or by this address of it, is one of the targets. */
+export function targetCheck({ hosts, networks }: PrivateTargets): TargetCheck {
+  const subnets = networks.map((network): [string, number] => {
+    const [address = "", bits] = network.split("/")
+    return [address, Number(bits)]
+  })
+  const ofVersion = (version: number) => {
+    const list = new BlockList()
+    const family = version === 4 ? "ipv4" : "ipv6"
+    for (const [address, bits] of subnets) if (isIP(address) === version) list.addSubnet(address, bits, family)
+    return (address: string) => list.check(address, family)
+  }
+  const [in4, in6] = [ofVersion(4), ofVersion(6)]
+  const isNamed = (host: string) => {
+    const name = host.toLowerCase().replace(/\.$/, "")
+    return hosts.some((allowed) => (allowed.startsWith("*.") ? name.endsWith(allowed.slice(1)) : name === allowed))
+  }
+  return (host, address) => {
+    if (isNamed(host)) return true
+    return isIP(address) === 4 ? in4(address) : isIP(address) === 6 && in6(address)
+  }
+}
+
 /**
  * Returns a fetch for hosts that users choose. It connects to public addresses only, so that users can't reach the
  * cluster's own network through Berth. It connects to the same address that it has checked.
+ * @param targets other hosts and networks that it may connect to
  */
-export function publicFetch(): Fetch {
-  const dispatcher = new Agent({ connect: { lookup: publicLookup } })
+export function publicFetch(targets: PrivateTargets = NO_TARGETS): Fetch {
+  const isTarget = targetCheck(targets)
+  const isAllowed: TargetCheck = (host, address) => isPublicAddress(address) || isTarget(host, address)
+  const dispatcher = new Agent({ connect: { lookup: lookupOf(isAllowed) } })
   return async (input, init) => {
     const url = new URL(input instanceof Request ? input.url : input)
     // No lookup runs for an address.
     const literal = url.hostname.replace(/^\[|\]$/g, "")
-    if (isIP(literal) !== 0 && !isPublicAddress(literal)) throw privateAddress(url.hostname)
+    if (isIP(literal) !== 0 && !isAllowed(literal, literal)) throw privateAddress(url.hostname)
     return (await fetch(url, { ...(init as object), dispatcher })) as unknown as Response
   }
 }
 
 type Found = (error: Error | null, found: LookupAddress[] | string, family?: number) => void
 
-function publicLookup(host: string, options: LookupOptions, done: Found): void {
-  lookup(host, { ...options, all: true }, (error, found) => {
-    if (error !== null) return done(error, [])
-    const addresses = found.filter(({ address }) => isPublicAddress(address))
-    const [first] = addresses
-    if (first === undefined) return done(privateAddress(host), [])
-    if (options.all === true) done(null, addresses)
-    else done(null, first.address, first.family)
-  })
+function lookupOf(isAllowed: TargetCheck) {
+  return (host: string, options: LookupOptions, done: Found): void => {
+    lookup(host, { ...options, all: true }, (error, found) => {
+      if (error !== null) return done(error, [])
+      const addresses = found.filter(({ address }) => isAllowed(host, address))
+      const [first] = addresses
+      if (first === undefined) return done(privateAddress(host), [])
+      if (options.all === true) done(null, addresses)
+      else done(null, first.address, first.family)
+    })
+  }
 }
 
 function privateAddress(host: string): InvalidRequestError {

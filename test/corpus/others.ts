@@ -6,6 +6,7 @@ import { LIMITS } from "../../src/apis/limits.ts"
 import { ORGANIZATION } from "../../src/apis/organization.ts"
 import { PROJECT } from "../../src/apis/project.ts"
 import { STATEMENT } from "../../src/apis/statement.ts"
+import { WEBHOOK } from "../../src/apis/webhook.ts"
 import { type Corpus, entries, items } from "./corpus.ts"
 
 const TIME = "2026-01-31T12:00:00Z"
@@ -417,5 +418,70 @@ export const STATEMENTS: Corpus = {
         daily: [{ day: 32, cloud: "aws", provisioning: "spot", machineUsd: 1, diskUsd: 1, addressUsd: 1 }],
       },
     },
+  },
+}
+
+export const WEBHOOKS: Corpus = {
+  kind: WEBHOOK,
+  base: { url: "https://ci.example.com/berth", events: ["job.*"], secretRef: { name: "ci" } },
+  good: {
+    "only required fields": {},
+    "an address in the secret": { url: undefined, format: "slack" },
+    sealed: { secretRef: undefined, sealedSecret: "AAAA" },
+    everything: {
+      events: ["job.failed", "cronjob.skipped", "connection.failed", "budget.threshold"],
+      labels: { team: "ml" },
+      tags: ["nightly"],
+      format: "cloudevents",
+      include: ["env", "command", "args"],
+      active: false,
+      resumedTime: TIME,
+    },
+    "an address with port and query": { url: "http://10.0.0.1:8080?token=1" },
+    "the longest address": { url: `https://a/${"b".repeat(LIMITS.receiver - 10)}` },
+  },
+  bad: {
+    "no events": { events: undefined },
+    "an empty list of events": { events: [] },
+    "an unknown event": { events: ["job.started"] },
+    "an address without a scheme": { url: "ci.example.com" },
+    "another scheme": { url: "ftp://ci.example.com" },
+    "a file": { url: "file:///etc/passwd" },
+    "an address with a password": { url: "https://user:password@ci.example.com" },
+    "an address with a space": { url: "https://ci.example.com/a b" },
+    "an address that is too long": { url: `https://a/${"b".repeat(LIMITS.receiver)}` },
+    "an unknown format": { format: "teams" },
+    "an unknown field to include": { include: ["secretEnv"] },
+    "a secret in clear": { secret: "whsec_AAAA" },
+    "a secret of another namespace": { secretRef: { name: "a", namespace: "b" } },
+  },
+  refusedByRule: {
+    "no secret": { secretRef: undefined },
+    "two secrets": { sealedSecret: "AAAA" },
+  },
+  goodMetadata: { "the longest name": { name: "a".repeat(LIMITS.webhookName) } },
+  refusedMetadata: {
+    "a name that is too long": { name: "a".repeat(LIMITS.webhookName + 1) },
+    "a name in the form of a UUID": { name: UUID },
+  },
+  status: {
+    base: {},
+    good: {
+      nothing: {},
+      everything: {
+        observedGeneration: 3,
+        cursor: TIME,
+        pending: [{ id: UUID, type: "job.failed", subject: "jobs/a", time: TIME, attempts: 1, jobUid: UUID }],
+        deliveries: [
+          {
+            ...{ id: UUID, type: "job.failed", subject: "jobs/a", time: TIME, attempts: 1 },
+            result: "missed",
+            endTime: TIME,
+          },
+        ],
+        missedCount: 1,
+      },
+    },
+    bad: { "an unknown field": { secret: "whsec_" }, "no time": { cursor: "soon" } },
   },
 }

@@ -67,6 +67,10 @@ capabilities:
 {{- else if hasSuffix "Usd" $name }}{{ $_ := set $caps $name (float64 $cap) }}
 {{- else }}{{ $_ := set $caps $name $cap }}{{ end }}
 {{- end }}
+{{- with .Values.webhooks.privateReceivers }}
+- name: BERTH_PRIVATE_RECEIVERS
+  value: {{ join "," . | quote }}
+{{- end }}
 {{- with $caps }}
 - name: BERTH_CAPS
   value: {{ toJson . | quote }}

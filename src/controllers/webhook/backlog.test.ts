@@ -1,0 +1,196 @@
+import { describe, expect, it } from "vitest"
+import type { StoredWebhook, WebhookStatus } from "../../apis/webhook.ts"
+import { WEBHOOK_LISTS } from "../../apis/webhook.ts"
+import { type AttemptOutcome, Backlog } from "./backlog.ts"
+import { WEBHOOK_DEFAULTS } from "./options.ts"
+
+const START = Date.parse("2026-01-31T12:00:00Z")
+const at = (seconds: number): Date => new Date(START + seconds * 1000)
+const time = (seconds: number): string => `${at(seconds).toISOString().slice(0, 19)}Z`
+const FAILED: AttemptOutcome = { is: "failed", error: "the receiver answered 500", statusCode: 500 }
+const DELIVERED: AttemptOutcome = { is: "delivered", statusCode: 204 }
+
+function backlogOf(status?: WebhookStatus, start?: string): Backlog {
+  const metadata = { name: "hook", uid: "hook", creationTimestamp: time(0) }
+  return new Backlog({ metadata, ...(status && { status }) } as unknown as StoredWebhook, WEBHOOK_DEFAULTS, start)
+}
+
+function end(job: string, seconds: number) {
+  return { id: `id-${job}`, type: "job.failed" as const, subject: `jobs/${job}`, time: time(seconds), jobUid: job }
+}
+
+describe("an end of a job", () => {
+  it("is taken once, and not if it is older than the webhook", () => {
+    const backlog = backlogOf()
+    expect([backlog.offer(end("a", 5)), backlog.offer(end("a", 5)), backlog.offer(end("b", -1))]).toEqual([
+      true,
+      false,
+      false,
+    ])
+  })
+
+  it("holds its job until it is delivered", () => {
+    const backlog = backlogOf()
+    backlog.offer(end("a", 5))
+    expect(backlog.holds("a")).toBe(true)
+    expect(backlog.attempted("id-a", FAILED, at(6), 0.5)).toBe(5)
+    expect(backlog.holds("a")).toBe(true)
+    expect(backlog.attempted("id-a", DELIVERED, at(11), 0.5)).toBeUndefined()
+    expect(backlog.holds("a")).toBe(false)
+    expect(backlog.offer(end("a", 5))).toBe(false)
+    expect(backlog.status(at(12))).toMatchObject({ deliveredCount: 1, pendingCount: 0, lastSuccessTime: time(11) })
+  })
+
+  it("is forgotten with its job only after it is delivered", () => {
+    const backlog = backlogOf()
+    backlog.offer(end("a", 5))
+    backlog.forgetJob("a")
+    expect(backlog.get("id-a")).toBeDefined()
+    backlog.attempted("id-a", DELIVERED, at(6), 0.5)
+    // A job of the same id does not come back, so nothing remembers it.
+    expect(backlog.offer(end("a", 5))).toBe(true)
+  })
+
+  it("releases its job after the hold only when the status has it as pending", () => {
+    const backlog = backlogOf()
+    backlog.offer(end("a", 5))
+    expect(backlog.release(at(4000))).toEqual([])
+    expect(backlog.holds("a")).toBe(true)
+    backlog.persisted(backlog.status(at(4000)))
+    expect(backlog.release(at(4000))).toEqual(["a"])
+    expect([backlog.holds("a"), backlog.get("id-a")?.id]).toEqual([false, "id-a"])
+  })
+
+  it("counts as missed after the hold if pending has no room, and holds its job until the status says so", () => {
+    const backlog = backlogOf()
+    const ends = WEBHOOK_LISTS.pending + 2
+    for (let i = 0; i < ends; i++) backlog.offer(end(`job-${i}`, i))
+    backlog.expire(at(3600 + WEBHOOK_LISTS.pending))
+    expect(backlog.status(at(3800))).toMatchObject({ missedCount: 1, pendingCount: ends - 1 })
+    expect(backlog.holds(`job-${WEBHOOK_LISTS.pending}`)).toBe(true)
+    expect(backlog.persisted(backlog.status(at(3800)))).toEqual([`job-${WEBHOOK_LISTS.pending}`])
+    expect(backlog.holds(`job-${WEBHOOK_LISTS.pending}`)).toBe(false)
+    expect(backlog.holds(`job-${WEBHOOK_LISTS.pending + 1}`)).toBe(true)
+  })
+
+  it("stays held for a status that was made before it counted as missed", () => {
+    const backlog = backlogOf()
+    backlog.offer(end("a", 5))
+    const earlier = backlog.status(at(6))
+    backlog.abandon("id-a", "the job was deleted", at(7))
+    expect([backlog.persisted(earlier), backlog.holds("a")]).toEqual([[], true])
+    expect([backlog.persisted(backlog.status(at(8))), backlog.holds("a")]).toEqual([["a"], false])
+  })
+})
+
+describe("the cursor", () => {
+  it("does not move without an end, so that an idle webhook is not written", () => {
+    const backlog = backlogOf()
+    expect([backlog.status(at(10)).cursor, backlog.status(at(9999)).cursor]).toEqual([time(0), time(0)])
+    expect(backlog.changesIn(at(10))).toBeUndefined()
+  })
+
+  it("passes an end that is over two minutes later, for the clocks of other operators", () => {
+    const backlog = backlogOf()
+    backlog.offer(end("a", 50))
+    backlog.attempted("id-a", DELIVERED, at(51), 0.5)
+    expect(backlog.status(at(60)).cursor).toBe(time(0))
+    expect(backlog.status(at(160)).cursor).toBe(time(40))
+    const wait = backlog.changesIn(at(160)) ?? Number.NaN
+    expect(backlog.status(at(160 + wait)).cursor).toBe(time(51))
+    expect(backlog.changesIn(at(160 + wait))).toBeUndefined()
+  })
+
+  it("does not pass an end for which pending has no room", () => {
+    const backlog = backlogOf()
+    for (let i = 0; i < WEBHOOK_LISTS.pending + 1; i++) backlog.offer(end(`job-${i}`, i + 1))
+    backlog.offer(end("last", 500))
+    backlog.attempted("id-last", DELIVERED, at(501), 0.5)
+    expect(backlog.status(at(1000)).cursor).toBe(time(WEBHOOK_LISTS.pending + 1))
+  })
+
+  it("lets a later operator skip what is delivered, and continue what is pending", () => {
+    const backlog = backlogOf()
+    for (const [job, seconds] of [
+      ["a", 10],
+      ["b", 20],
+    ] as const)
+      backlog.offer(end(job, seconds))
+    backlog.attempted("id-b", DELIVERED, at(21), 0.5)
+    backlog.attempted("id-a", FAILED, at(21), 0.5)
+    const later = backlogOf(backlog.status(at(500)))
+    expect([later.offer(end("b", 20)), later.offer(end("a", 10)), later.offer(end("c", 400))]).toEqual([
+      false,
+      false,
+      true,
+    ])
+    expect(later.get("id-a")).toMatchObject({ attempts: 1, firstAttemptTime: time(21), error: FAILED.error })
+    expect([later.holds("a"), later.holds("b")]).toEqual([true, false])
+  })
+})
+
+describe("a receiver that fails", () => {
+  const firstDays = 3 * 86_400
+
+  it("is failing since the first failure after a success", () => {
+    const backlog = backlogOf()
+    for (const job of ["a", "b"]) backlog.offer(end(job, 1))
+    backlog.attempted("id-a", FAILED, at(2), 0.5)
+    backlog.attempted("id-b", FAILED, at(3), 0.5)
+    expect(backlog.status(at(4)).failingSince).toBe(time(2))
+    backlog.attempted("id-a", DELIVERED, at(9), 0.5)
+    expect(backlog.status(at(10))).not.toHaveProperty("failingSince")
+  })
+
+  it("stops the webhook after 3 days without a success", () => {
+    const backlog = backlogOf()
+    for (const job of ["a", "b"]) backlog.offer(end(job, 1))
+    backlog.attempted("id-a", FAILED, at(2), 0.5)
+    expect(backlog.attempted("id-a", FAILED, at(2 + firstDays), 0.5)).toBeUndefined()
+    expect(backlog.stopped).toBe("RetriesExhausted")
+    expect(backlog.status(at(firstDays + 3))).toMatchObject({ missedCount: 2, pendingCount: 0 })
+    expect(backlog.offer(end("c", firstDays))).toBe(false)
+  })
+
+  it("misses one message that it rejects for 3 days, while it accepts others", () => {
+    const backlog = backlogOf()
+    for (const job of ["a", "b", "c"]) backlog.offer(end(job, 1))
+    backlog.attempted("id-a", FAILED, at(2), 0.5)
+    backlog.attempted("id-b", DELIVERED, at(3), 0.5)
+    backlog.attempted("id-a", FAILED, at(2 + firstDays), 0.5)
+    expect(backlog.stopped).toBeUndefined()
+    expect(backlog.status(at(firstDays + 3))).toMatchObject({ missedCount: 1, pendingCount: 1, deliveredCount: 1 })
+  })
+
+  it("stops the webhook at once with 410", () => {
+    const backlog = backlogOf()
+    backlog.offer(end("a", 1))
+    backlog.attempted("id-a", { is: "gone", statusCode: 410 }, at(2), 0.5)
+    expect(backlog.stopped).toBe("ReceiverGone")
+    expect(backlog.status(at(3)).deliveries?.[0]).toMatchObject({
+      result: "missed",
+      error: "the receiver answered 410 Gone",
+    })
+  })
+})
+
+it("keeps the latest deliveries only", () => {
+  const backlog = backlogOf()
+  for (let i = 0; i < WEBHOOK_LISTS.deliveries + 5; i++) {
+    backlog.offer(end(`job-${i}`, i))
+    backlog.attempted(`id-job-${i}`, DELIVERED, at(i), 0.5)
+  }
+  const { deliveries = [] } = backlog.status(at(100))
+  expect([deliveries.length, deliveries[0]?.subject]).toEqual([
+    WEBHOOK_LISTS.deliveries,
+    `jobs/job-${WEBHOOK_LISTS.deliveries + 4}`,
+  ])
+})
+
+it("takes other events than ends, which no status keeps and no count has", () => {
+  const backlog = backlogOf()
+  backlog.offer({ id: "x", type: "budget.threshold", subject: "projects/a", time: time(-999) })
+  expect(backlog.status(at(1))).toMatchObject({ pending: [], pendingCount: 0 })
+  backlog.attempted("x", { is: "gone" }, at(2), 0.5)
+  expect(backlog.status(at(3))).toMatchObject({ missedCount: 0, deliveries: [{ subject: "projects/a" }] })
+})

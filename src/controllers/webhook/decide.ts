@@ -1,0 +1,120 @@
+import { isDeepStrictEqual } from "node:util"
+import {
+  type ConditionCause,
+  type ConditionUpdate,
+  changedCondition,
+  condition,
+  findCondition,
+  setConditions,
+} from "../../apis/conditions.ts"
+import { type StoredWebhook, WebhookCondition, WebhookReason, type WebhookStatus } from "../../apis/webhook.ts"
+import type { EventNote } from "../../kube/events.ts"
+import type { Decision } from "../../runtime/reconcile-object.ts"
+import type { StopReason } from "./backlog.ts"
+
+/** Facts that a decision on a Webhook is based on, besides the object. */
+export interface WebhookObservation {
+  /** Fault of the secrets; undefined if they are usable. */
+  fault?: ConditionCause
+  /** True if the secrets are sealed under a former key. */
+  isOutdated: boolean
+  /** Id of the project, under which the secrets are sealed again. */
+  project?: string
+  /** Host of the receiver, for people. The rest of the address may be secret. */
+  host?: string
+  /** Fields of the status that the backlog has. Absent: the webhook gets nothing, and its status says so. */
+  progress?: Omit<WebhookStatus, "observedGeneration" | "conditions">
+  stopped?: StopReason
+  lastError?: string
+  /** Time until time alone changes the progress, seconds. */
+  changesIn?: number
+  /** Time until the status may be written, seconds. */
+  writableIn: number
+}
+
+export type WebhookAction = { do: "reseal"; project: string }
+
+/** Decides what to do with a webhook, besides its deliveries. Pure. */
+export function decide(
+  webhook: StoredWebhook,
+  observed: WebhookObservation,
+  now: Date,
+): Decision<WebhookStatus, WebhookAction> {
+  if (webhook.metadata.deletionTimestamp !== undefined) return { actions: [] }
+  const { isOutdated, project, progress, writableIn, changesIn } = observed
+  // The change of the spec requeues the webhook. It also enables one that Berth disabled: its receiver is asked again.
+  if (isOutdated && project !== undefined) return { actions: [{ do: "reseal", project }] }
+  if (progress === undefined) return { actions: [] }
+  if (writableIn > 0) return { actions: [], requeueAfter: writableIn }
+  const status = statusOf(webhook, { ...observed, progress }, now)
+  const after = changesIn === undefined ? {} : { requeueAfter: Math.max(1, changesIn) }
+  if (isDeepStrictEqual(status, webhook.status)) return { actions: [], ...after }
+  return { status, actions: [], events: eventsOf(webhook.status, status), ...after }
+}
+
+type Progressing = WebhookObservation & Required<Pick<WebhookObservation, "progress">>
+
+function statusOf(webhook: StoredWebhook, observed: Progressing, now: Date): WebhookStatus {
+  const { generation } = webhook.metadata
+  const ready = readyOf(webhook, observed)
+  const isStalled = STALLED.includes(ready.reason)
+  const isReady = !isStalled && observed.fault === undefined
+  const before = webhook.status?.conditions
+  const updates = [
+    condition(WebhookCondition.Ready, isReady, ready),
+    ...(isReady && findCondition(before, WebhookCondition.Stalled) === undefined
+      ? []
+      : [condition(WebhookCondition.Stalled, !isReady, ready)]),
+    ...delivering(observed),
+  ]
+  return {
+    observedGeneration: generation,
+    conditions: setConditions(before, updates, generation, now),
+    ...observed.progress,
+  }
+}
+
+/** Reasons for which Berth has disabled a webhook. */
+const STALLED: readonly string[] = [WebhookReason.ReceiverGone, WebhookReason.RetriesExhausted]
+
+function readyOf({ spec }: StoredWebhook, { stopped, fault, host, progress }: Progressing): ConditionCause {
+  if (stopped !== undefined) return { reason: stopped, message: STOPPED[stopped] }
+  if (fault !== undefined) return fault
+  const to = host === undefined ? "the receiver" : host
+  const missed = progress.missedCount ?? 0
+  const loss = missed === 0 ? "" : `; ${missed} ${missed === 1 ? "end of a job was" : "ends of jobs were"} missed`
+  return { reason: WebhookReason.Active, message: `sends ${spec.events.join(", ")} to ${to}${loss}` }
+}
+
+const STOPPED: Record<StopReason, string> = {
+  Paused: "active is false: nothing is sent",
+  ReceiverGone:
+    "the receiver answered 410 Gone, so nothing is sent. Set another url, or enable the webhook again with `berth webhook enable`",
+  RetriesExhausted:
+    "no delivery succeeded for days, so nothing is sent. Repair the receiver, then enable the webhook again with `berth webhook enable`",
+}
+
+function delivering({ progress, lastError }: Progressing): ConditionUpdate[] {
+  const { lastSuccessTime, failingSince, pendingCount = 0 } = progress
+  if (failingSince !== undefined) {
+    const message = `no delivery has succeeded since ${failingSince}: ${lastError ?? "not retried yet"}. ${pendingCount} ends are pending; Berth retries`
+    return [condition(WebhookCondition.Delivering, false, { reason: WebhookReason.DeliveryFailed, message })]
+  }
+  if (lastSuccessTime === undefined) return []
+  const message = "the receiver accepted the latest message"
+  return [condition(WebhookCondition.Delivering, true, { reason: WebhookReason.Delivered, message })]
+}
+
+/** Returns the events of a status: one for each change of the Ready condition, and one for new missed ends. */
+function eventsOf(before: WebhookStatus | undefined, after: WebhookStatus): EventNote[] {
+  const ready = changedCondition(before?.conditions, after.conditions, WebhookCondition.Ready)
+  const isNormal = ready?.reason === WebhookReason.Active || ready?.reason === WebhookReason.Paused
+  const notes: EventNote[] =
+    ready === undefined ? [] : [{ type: isNormal ? "Normal" : "Warning", reason: ready.reason, message: ready.message }]
+  const missed = (after.missedCount ?? 0) - (before?.missedCount ?? 0)
+  if (missed > 0) {
+    const message = `missed ${missed} ends of jobs, ${after.missedCount} in all: the receiver did not accept them in time`
+    notes.push({ type: "Warning", reason: WebhookReason.EventsMissed, message })
+  }
+  return notes
+}

@@ -1,0 +1,81 @@
+import type { OptionalField, WebhookEvent, WebhookSpec } from "../apis/webhook.ts"
+import { OPTIONAL_FIELDS } from "../apis/webhook.ts"
+
+/** Event of a project, for its receivers. */
+export interface ProjectEvent {
+  id: string
+  type: WebhookEvent
+  /** Id of the project. */
+  project: string
+  /** Object of the event, such as `jobs/train`. */
+  subject: string
+  /** RFC 3339. */
+  time: string
+  /** Content: the record of a job, or reason and message of another object. */
+  data: Record<string, unknown>
+}
+
+/** Body of a request and its media type. */
+export interface Message {
+  body: string
+  contentType: string
+}
+
+/** Returns an event in the form that the webhook wants. */
+export function messageOf(event: ProjectEvent, { format }: Pick<WebhookSpec, "format">): Message {
+  return format === "slack" ? slackMessage(event) : cloudEvent(event)
+}
+
+/** Returns an event as CloudEvents 1.0 in the structured JSON mode. */
+function cloudEvent({ id, type, project, subject, time, data }: ProjectEvent): Message {
+  const event = {
+    specversion: "1.0",
+    id,
+    source: `/projects/${project}`,
+    type: `dev.berth.${type}.v1`,
+    subject,
+    time,
+    datacontenttype: "application/json",
+    data,
+  }
+  return { body: JSON.stringify(event), contentType: "application/cloudevents+json; charset=utf-8" }
+}
+
+const ICONS: Record<WebhookEvent, string> = {
+  "job.succeeded": ":white_check_mark:",
+  "job.failed": ":x:",
+  "job.cancelled": ":no_entry_sign:",
+  "cronjob.skipped": ":fast_forward:",
+  "connection.failed": ":electric_plug:",
+  "budget.threshold": ":moneybag:",
+}
+
+/** Returns an event as a message of Slack's incoming webhooks. */
+function slackMessage({ type, project, subject, data }: ProjectEvent): Message {
+  const reason = text(data["reason"])
+  const message = text(data["message"])
+  const cost = data["actual_cost"]
+  const facts = [
+    ...(typeof cost === "number" ? [`cost $${cost.toFixed(4)}`] : []),
+    ...(typeof data["selected_instance_type"] === "string" ? [`on ${escaped(data["selected_instance_type"])}`] : []),
+  ]
+  const head = `${ICONS[type]} *${type}* \`${escaped(subject)}\` in project ${escaped(project)}`
+  const why = [reason, message].filter((part) => part !== "").join(": ")
+  const lines = [head, ...(why === "" ? [] : [why]), ...(facts.length === 0 ? [] : [facts.join(", ")])]
+  return { body: JSON.stringify({ text: lines.join("\n") }), contentType: "application/json; charset=utf-8" }
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? escaped(value) : ""
+}
+
+/** Escapes the characters with which Slack would read a link or a mention (https://api.slack.com/reference/surfaces/formatting). */
+function escaped(value: string): string {
+  return value.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;")
+}
+
+/** Returns a job's record without the fields that the webhook does not ask for. */
+export function publicRecord(record: object, include: readonly OptionalField[] = []): Record<string, unknown> {
+  const hidden: readonly string[] = OPTIONAL_FIELDS.filter((field) => !include.includes(field))
+  return Object.fromEntries(Object.entries(record).filter(([field]) => !hidden.includes(field)))
+}
