@@ -36,6 +36,7 @@ import { OFFERS } from "./builders.ts"
 import { harnessesOf, NamespaceHarness, quiet } from "./namespace-harness.ts"
 import { ShiftedClock } from "./shifted-clock.ts"
 import { SimCloud } from "./sim-cloud.ts"
+import { type WebhookOptions, webhookParts } from "./webhook-parts.ts"
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
@@ -63,6 +64,8 @@ export interface OperatorOptions {
   observeSeconds?: number
   /** Pace of taking over the ended jobs of a former version. */
   takeOver?: Partial<TakeOverSettings>
+  /** Webhooks of the namespace. Default: none are sent. */
+  webhooks?: WebhookOptions
   /** Minimum age of an orphaned VM that is terminated, in seconds. */
   youngSeconds?: number
 }
@@ -148,8 +151,10 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       },
     })
     const pruner = quota && new HistoryPruner({ ...shared, jobs: jobs.store, quota, intervalSeconds: 0.1 })
+    const webhooks = options.webhooks && webhookParts({ ...shared, namespace }, options.webhooks)
     const jobOptions: JobControllerOptions = {
       ...shared,
+      ...(webhooks && { endReaders: [webhooks.control.deliveries] }),
       ...(caps && { caps: () => [{ level: "project", name: "team", caps, owns: (of) => of === namespace }] }),
       ...(quota && { quota }),
       endReaders: [arrayEndReader({ jobArrays, jobs })],
@@ -160,17 +165,19 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     }
     const jobControl = createJobController(jobOptions, { intervalSeconds: 0.5, ...options.takeOver })
     const manager = new Manager({
-      reflectors: [jobs, jobArrays, launches, statements],
+      reflectors: [jobs, jobArrays, launches, statements, ...(webhooks?.reflectors ?? [])],
       controllers: [
         jobControl.controller,
         launchControl.controller,
         createStatementController({ ...shared, systemNamespace: namespace }),
         createArrayController({ ...shared, jobArrays, ...(quota && { quota }), ttlSeconds: JOB_DEFAULTS.ttlSeconds }),
+        ...(webhooks ? [webhooks.control.controller] : []),
       ],
       leaderTasks: [
         ...jobControl.leaderTasks,
         ...launchControl.leaderTasks,
         (end: AbortSignal) => settled.run(end),
+        ...(webhooks ? [(end: AbortSignal) => webhooks.control.deliveries.run(end)] : []),
         ...(pruner ? [(end: AbortSignal) => pruner.run(end)] : []),
       ],
       logger: quiet,

@@ -1,0 +1,57 @@
+import type { Clock } from "../../src/apis/clock.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import { createWebhookController, type WebhookControl } from "../../src/controllers/webhook/controller.ts"
+import { WEBHOOK_CACHE, WEBHOOK_SECRET_CACHE, type WebhookSettings } from "../../src/controllers/webhook/options.ts"
+import { recordOf } from "../../src/facade/jobs/record.ts"
+import { ownerOf } from "../../src/facade/owner.ts"
+import { PROJECT_OF_NAMESPACE, PROJECTS } from "../../src/identity/projects.ts"
+import { readSealingKeys, SEALING_KEYS_CACHE } from "../../src/identity/sealing-keys.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
+import type { EventRecorder } from "../../src/kube/events.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { type PrivateTargets, publicFetch } from "../../src/registries/public-fetch.ts"
+import type { RunnableReflector } from "../../src/runtime/manager.ts"
+import { Sealer } from "../../src/sealing/envelope.ts"
+import { KeyringEncryption } from "../../src/sealing/keys.ts"
+import { quiet } from "./namespace-harness.ts"
+
+/** Settings of the webhooks of a test. */
+export interface WebhookOptions extends Partial<WebhookSettings> {
+  timeoutSeconds?: number
+  /** Default: the loopback network, where the receivers of tests are. */
+  privateTargets?: PrivateTargets
+}
+
+export interface WebhookParts {
+  control: WebhookControl
+  reflectors: RunnableReflector[]
+}
+
+interface Shared {
+  client: KubeClient
+  namespace: string
+  jobs: Reflector<StoredJob>
+  fence: () => void
+  clock: Clock
+  recorder: Pick<EventRecorder, "record">
+}
+
+/** Constructs the webhooks of one namespace. */
+export function webhookParts(
+  { namespace, ...shared }: Shared,
+  { timeoutSeconds = 2, privateTargets = { hosts: [], networks: ["127.0.0.0/8"] }, ...settings }: WebhookOptions,
+): WebhookParts {
+  const { client, clock } = shared
+  const base = { client, logger: quiet, namespace }
+  const webhooks = new Reflector({ ...base, ...WEBHOOK_CACHE })
+  const secrets = new Reflector({ ...base, ...WEBHOOK_SECRET_CACHE })
+  const sealingKeys = new Reflector({ ...base, ...SEALING_KEYS_CACHE })
+  const projects = new Reflector({ client, logger: quiet, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE })
+  const control = createWebhookController({
+    ...{ ...shared, webhooks, secrets, sealingKeys, projects, logger: quiet, settings },
+    sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, namespace))),
+    recordOf: (job, project) => recordOf(job, ownerOf(project)),
+    sending: { send: publicFetch(privateTargets), privateTargets, clock, timeoutSeconds, version: "test" },
+  })
+  return { control, reflectors: [webhooks, secrets, sealingKeys, projects] }
+}
