@@ -56,13 +56,14 @@ import { jobPlanner, type Planner } from "./placement/place.ts"
 import { JOB_DEFAULTS } from "./placement/settings.ts"
 import { type Running, serveOperations } from "./program.ts"
 import { imageReader } from "./registries/manifests.ts"
-import { publicFetch } from "./registries/public-fetch.ts"
+import { NO_TARGETS, publicFetch } from "./registries/public-fetch.ts"
 import { pullAccess } from "./registries/pulls.ts"
 import { Health } from "./telemetry/health.ts"
 import { answerObserver } from "./telemetry/http.ts"
 import { measureCaches, measureClient } from "./telemetry/kube.ts"
 import type { Logger } from "./telemetry/logger.ts"
 import { createMetrics, type Registry } from "./telemetry/metrics.ts"
+import type { SendOptions } from "./webhooks/send.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
 export interface FacadeParts {
@@ -136,6 +137,7 @@ export async function startFacade(
     installation,
     plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, ...money }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
+    sending: sendingOf(options),
     consoleFolder: consoleFolderOf(options, parts),
     codeExchange: codeExchangeOf(options),
     settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
@@ -172,6 +174,12 @@ function consoleFolderOf({ console: isServed = true }: Options, { consoleFolder,
   if (existsSync(folder)) return folder
   logger.warn({ folder }, "the web console is not built, so it is not served: use dist/ of npm run build, or npm start")
   return undefined
+}
+
+/** Constructs the sender of test messages, with the operator's own limits. */
+function sendingOf({ privateReceivers = NO_TARGETS }: Options): SendOptions {
+  const send = publicFetch(privateReceivers)
+  return { send, privateTargets: privateReceivers, clock: systemClock, version: packageVersion() }
 }
 
 function signInOf({ issuer, oidcClientId: clientId, consoleClient }: Options): FacadeSettings["signIn"] {
@@ -261,6 +269,7 @@ function facadeCaches(
     cronJobs: new Reflector({ ...base, ...CACHE_OPTIONS.cronJobs, namespace }),
     jobArrays: new Reflector({ ...base, ...CACHE_OPTIONS.jobArrays, namespace }),
     connections: new Reflector({ ...base, ...CACHE_OPTIONS.connections, namespace }),
+    webhooks: new Reflector({ ...base, ...CACHE_OPTIONS.webhooks, namespace }),
     apiKeys: new Reflector({ ...base, ...CACHE_OPTIONS.apiKeys, namespace }),
     projects: new Reflector({ ...base, ...CACHE_OPTIONS.projects }),
     organizations: new Reflector({ ...base, ...CACHE_OPTIONS.organizations }),

@@ -409,6 +409,118 @@ export interface paths {
         patch: operations["changeConnection"];
         trace?: never;
     };
+    "/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List webhooks, newest first.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listWebhooks"];
+        put?: never;
+        /**
+         * Create a webhook. Only this response has its signing secret.
+         * @description Needs the role admin.
+         */
+        post: operations["createWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/webhooks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a webhook. Only admins see the whole address.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["getWebhook"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a webhook. What is pending is not delivered.
+         * @description Needs the role admin.
+         */
+        delete: operations["deleteWebhook"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a webhook. is_active true also enables one that Berth disabled.
+         * @description Needs the role admin.
+         */
+        patch: operations["changeWebhook"];
+        trace?: never;
+    };
+    "/webhooks/{name}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create a new signing secret. For a day, messages are signed with the former one too.
+         * @description Needs the role admin.
+         */
+        post: operations["rotateWebhookSecret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/webhooks/{name}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the oldest pending and the latest ended deliveries of a webhook.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listWebhookDeliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/webhooks/{name}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a test message now, and return the result.
+         * @description Needs the role admin.
+         */
+        post: operations["testWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/resources/storages": {
         parameters: {
             query?: never;
@@ -2654,6 +2766,220 @@ export interface components {
         };
         /** @description Changes of a connection: fields of its type. Null removes a setting of VMs. */
         ConnectionChange: components["schemas"]["AwsConnectionChange"] | components["schemas"]["GcpConnectionChange"] | components["schemas"]["AzureConnectionChange"] | components["schemas"]["CloudflareConnectionChange"] | components["schemas"]["DockerhubConnectionChange"] | components["schemas"]["GithubConnectionChange"];
+        /** @description New webhook. */
+        WebhookCreation: {
+            /** @description Unique in the project. */
+            name: string;
+            /** @description Address of the receiver, by https. */
+            url: string;
+            /** @description Events to send. `job.*` stands for all ends of jobs. */
+            events: ("job.*" | "job.succeeded" | "job.failed" | "job.cancelled" | "cronjob.skipped" | "connection.failed" | "budget.threshold")[];
+            /** @description Labels that a job must have, with these values. Default: none. At most 4096 bytes in total. */
+            labels?: {
+                [key: string]: string;
+            } | null;
+            /** @description Tags that a job must have. Default: none. At most 2048 bytes in total. */
+            tags?: string[] | null;
+            /** @description Fields of a job's record to send too. They may hold secrets. Default: none of them. */
+            include?: ("env" | "command" | "args")[] | null;
+            /**
+             * @description Form of the messages: CloudEvents 1.0 with signatures of Standard Webhooks, or Slack's. The address of a Slack webhook is stored encrypted.
+             * @default cloudevents
+             * @enum {string|null}
+             */
+            format?: "cloudevents" | "slack" | null;
+            /** @description Secret that signs the messages, whsec_ and base64. Default: a new one. Slack needs none. */
+            signing_secret?: string | null;
+            /**
+             * @description False: nothing is sent.
+             * @default true
+             */
+            is_active?: boolean | null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+        };
+        WebhookCreated: {
+            /** @description UUID. */
+            id: string;
+            organization_id: string;
+            project_id: string;
+            name: string;
+            /** @description Address of the receiver. Null if it is secret, or if the caller is no admin. */
+            url: string | null;
+            /** @description Scheme and host of the receiver. Null if a Secret has the address. */
+            receiver: string | null;
+            events: string[];
+            labels: {
+                [key: string]: string;
+            };
+            tags: string[];
+            /** @enum {string} */
+            format: "cloudevents" | "slack";
+            include: string[];
+            is_active: boolean;
+            /** @description Reason why the webhook gets events or does not, one word. Null: not known yet. */
+            reason: string | null;
+            /** @description Explanation of the reason for people. */
+            message: string | null;
+            /** @description Ends of jobs that are not delivered yet. */
+            pending_count: number;
+            /** @description Delivered messages. */
+            delivered_count: number;
+            /** @description Ends of jobs that were not delivered in time. */
+            missed_count: number;
+            /** @description Time of the latest delivery. */
+            last_success_at: string | null;
+            /** @description Time since which no delivery has succeeded. Null: the latest one has. */
+            failing_since: string | null;
+            created_at: string;
+            updated_at: string;
+            /** @description Secret that signs the messages. Only this response has it. */
+            signing_secret: string | null;
+        };
+        WebhookRecord: {
+            /** @description UUID. */
+            id: string;
+            organization_id: string;
+            project_id: string;
+            name: string;
+            /** @description Address of the receiver. Null if it is secret, or if the caller is no admin. */
+            url: string | null;
+            /** @description Scheme and host of the receiver. Null if a Secret has the address. */
+            receiver: string | null;
+            events: string[];
+            labels: {
+                [key: string]: string;
+            };
+            tags: string[];
+            /** @enum {string} */
+            format: "cloudevents" | "slack";
+            include: string[];
+            is_active: boolean;
+            /** @description Reason why the webhook gets events or does not, one word. Null: not known yet. */
+            reason: string | null;
+            /** @description Explanation of the reason for people. */
+            message: string | null;
+            /** @description Ends of jobs that are not delivered yet. */
+            pending_count: number;
+            /** @description Delivered messages. */
+            delivered_count: number;
+            /** @description Ends of jobs that were not delivered in time. */
+            missed_count: number;
+            /** @description Time of the latest delivery. */
+            last_success_at: string | null;
+            /** @description Time since which no delivery has succeeded. Null: the latest one has. */
+            failing_since: string | null;
+            created_at: string;
+            updated_at: string;
+        };
+        WebhookList: {
+            webhooks: components["schemas"]["WebhookRecord"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
+        /** @description Change of a webhook. */
+        WebhookChange: {
+            /** @description Address of the receiver, by https. */
+            url?: string | null;
+            /** @description Events to send. `job.*` stands for all ends of jobs. */
+            events?: ("job.*" | "job.succeeded" | "job.failed" | "job.cancelled" | "cronjob.skipped" | "connection.failed" | "budget.threshold")[] | null;
+            /** @description Labels that a job must have, with these values. Default: none. At most 4096 bytes in total. */
+            labels?: {
+                [key: string]: string;
+            } | null;
+            /** @description Tags that a job must have. Default: none. At most 2048 bytes in total. */
+            tags?: string[] | null;
+            /** @description Fields of a job's record to send too. They may hold secrets. Default: none of them. */
+            include?: ("env" | "command" | "args")[] | null;
+            /** @description False: nothing is sent. True also enables a webhook that Berth disabled. */
+            is_active?: boolean | null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            id?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            name?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            format?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            created_at?: string | null;
+            /** @description Ignored. */
+            updated_at?: string | null;
+            /** @description Ignored. */
+            reason?: string | null;
+            /** @description Ignored. */
+            message?: string | null;
+            /** @description Ignored. */
+            receiver?: string | null;
+            /** @description Ignored. */
+            last_success_at?: string | null;
+            /** @description Ignored. */
+            failing_since?: string | null;
+            /** @description Ignored. */
+            pending_count?: number | null;
+            /** @description Ignored. */
+            delivered_count?: number | null;
+            /** @description Ignored. */
+            missed_count?: number | null;
+        };
+        WebhookDelivery: {
+            /** @description Id of the message, the header webhook-id. Each attempt has the same. */
+            id: string;
+            /** @description Type of the event. */
+            type: string;
+            /** @description Object of the event, such as jobs/train. */
+            subject: string;
+            /** @description Time of the event. */
+            time: string;
+            /** @enum {string} */
+            status: "pending" | "delivered" | "missed";
+            attempts: number;
+            /** @description Time of the next attempt. */
+            next_attempt_at: string | null;
+            /** @description Time at which it was delivered or missed. */
+            ended_at: string | null;
+            /** @description HTTP status of the latest response. */
+            status_code: number | null;
+            /** @description Duration of the latest attempt. */
+            duration_ms: number | null;
+            /** @description Failure of the latest attempt. */
+            error: string | null;
+        };
+        WebhookDeliveryList: {
+            deliveries: components["schemas"]["WebhookDelivery"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
+        WebhookTest: {
+            /** @description Id of the message, the header webhook-id. */
+            id: string;
+            /** @description True if the receiver answered with a status of 2xx. */
+            delivered: boolean;
+            /** @description HTTP status of the response. Null: there was none. */
+            status_code: number | null;
+            /** @description Duration of the request. */
+            duration_ms: number;
+            /** @description Failure. Null: the receiver accepted the message. */
+            error: string | null;
+        };
         /** @description Resource in the account of a connection. */
         DiscoveredItem: {
             /** @description Full name in the provider's own form. */
@@ -2816,6 +3142,8 @@ export interface components {
             keys: number;
             /** @description Connections of the project. */
             connections: number;
+            /** @description Webhooks of the project. */
+            webhooks: number;
             /** @description MiB of JSON that the project may store. */
             project_mib: number;
         };
@@ -4961,6 +5289,452 @@ export interface operations {
             503: components["responses"]["Problem503"];
         };
     };
+    listWebhooks: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of webhooks. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    createWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "ci-server",
+                 *       "url": "https://ci.example.com/berth",
+                 *       "events": [
+                 *         "job.*"
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["WebhookCreation"];
+                "application/yaml": components["schemas"]["WebhookCreation"];
+            };
+        };
+        responses: {
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    Location: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "8d0e1c5e-3f0b-4b8f-9a53-6f2b5a4e0d5c",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "ci-server",
+                     *       "url": "https://ci.example.com/berth",
+                     *       "events": [
+                     *         "job.*"
+                     *       ],
+                     *       "receiver": "https://ci.example.com",
+                     *       "labels": {},
+                     *       "tags": [],
+                     *       "format": "cloudevents",
+                     *       "include": [],
+                     *       "is_active": true,
+                     *       "reason": "Active",
+                     *       "message": "sends job.* to ci.example.com",
+                     *       "pending_count": 0,
+                     *       "delivered_count": 12,
+                     *       "missed_count": 0,
+                     *       "last_success_at": "2026-01-30T03:30:00Z",
+                     *       "failing_since": null,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-30T03:30:01Z",
+                     *       "signing_secret": "whsec_the-secret-is-shown-here-only-once"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["WebhookCreated"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            409: components["responses"]["Problem409"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            422: components["responses"]["Problem422"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    getWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 304 if nothing has changed since.
+                 * @example W/"4711"
+                 */
+                "If-None-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhook. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "8d0e1c5e-3f0b-4b8f-9a53-6f2b5a4e0d5c",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "ci-server",
+                     *       "url": "https://ci.example.com/berth",
+                     *       "events": [
+                     *         "job.*"
+                     *       ],
+                     *       "receiver": "https://ci.example.com",
+                     *       "labels": {},
+                     *       "tags": [],
+                     *       "format": "cloudevents",
+                     *       "include": [],
+                     *       "is_active": true,
+                     *       "reason": "Active",
+                     *       "message": "sends job.* to ci.example.com",
+                     *       "pending_count": 0,
+                     *       "delivered_count": 12,
+                     *       "missed_count": 0,
+                     *       "last_success_at": "2026-01-30T03:30:00Z",
+                     *       "failing_since": null,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-30T03:30:01Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["WebhookRecord"];
+                };
+            };
+            /** @description Nothing has changed. */
+            304: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    deleteWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            412: components["responses"]["Problem412"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    changeWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "is_active": true
+                 *     }
+                 */
+                "application/json": components["schemas"]["WebhookChange"];
+                "application/yaml": components["schemas"]["WebhookChange"];
+            };
+        };
+        responses: {
+            /** @description The changed webhook. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "8d0e1c5e-3f0b-4b8f-9a53-6f2b5a4e0d5c",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "ci-server",
+                     *       "url": "https://ci.example.com/berth",
+                     *       "events": [
+                     *         "job.*"
+                     *       ],
+                     *       "receiver": "https://ci.example.com",
+                     *       "labels": {},
+                     *       "tags": [],
+                     *       "format": "cloudevents",
+                     *       "include": [],
+                     *       "is_active": true,
+                     *       "reason": "Active",
+                     *       "message": "sends job.* to ci.example.com",
+                     *       "pending_count": 0,
+                     *       "delivered_count": 12,
+                     *       "missed_count": 0,
+                     *       "last_success_at": "2026-01-30T03:30:00Z",
+                     *       "failing_since": null,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-30T03:30:01Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["WebhookRecord"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            409: components["responses"]["Problem409"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    rotateWebhookSecret: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhook with its new secret. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "8d0e1c5e-3f0b-4b8f-9a53-6f2b5a4e0d5c",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "ci-server",
+                     *       "url": "https://ci.example.com/berth",
+                     *       "events": [
+                     *         "job.*"
+                     *       ],
+                     *       "receiver": "https://ci.example.com",
+                     *       "labels": {},
+                     *       "tags": [],
+                     *       "format": "cloudevents",
+                     *       "include": [],
+                     *       "is_active": true,
+                     *       "reason": "Active",
+                     *       "message": "sends job.* to ci.example.com",
+                     *       "pending_count": 0,
+                     *       "delivered_count": 12,
+                     *       "missed_count": 0,
+                     *       "last_success_at": "2026-01-30T03:30:00Z",
+                     *       "failing_since": null,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-30T03:30:01Z",
+                     *       "signing_secret": "whsec_the-secret-is-shown-here-only-once"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["WebhookCreated"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            409: components["responses"]["Problem409"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    listWebhookDeliveries: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of deliveries. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDeliveryList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    testWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The result. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5ea07726-efd2-42ec-a095-6d7674666e31",
+                     *       "delivered": false,
+                     *       "status_code": 500,
+                     *       "duration_ms": 112,
+                     *       "error": "the receiver answered 500"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["WebhookTest"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            409: components["responses"]["Problem409"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
     listStorages: {
         parameters: {
             query?: {
@@ -5295,6 +6069,7 @@ export interface operations {
                      *         "arrays": 1000,
                      *         "keys": 500,
                      *         "connections": 100,
+                     *         "webhooks": 50,
                      *         "project_mib": 256
                      *       },
                      *       "version": "1.0.0"

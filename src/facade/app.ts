@@ -43,13 +43,14 @@ import { measureRequests } from "../telemetry/http.ts"
 import type { Logger } from "../telemetry/logger.ts"
 import type { Registry } from "../telemetry/metrics.ts"
 import { operationsRouter } from "../telemetry/operations.ts"
+import type { SendOptions } from "../webhooks/send.ts"
 import { Accounts } from "./accounts/accounts.ts"
 import { accountRoutes } from "./accounts/routes.ts"
 import { PROJECT_PATH, ProjectAddresses } from "./addresses.ts"
 import { arrayRoutes } from "./arrays/routes.ts"
 import { ARRAY_FIELDS } from "./arrays/translate.ts"
 import { AccountAuthenticator, ProjectAuthenticator } from "./authentication.ts"
-import { type Caches, CONNECTIONS, CRON_JOBS, JOB_ARRAYS } from "./caches.ts"
+import { type Caches, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, WEBHOOKS } from "./caches.ts"
 import { Changes } from "./changes.ts"
 import { Collection, type CollectionOptions } from "./collection.ts"
 import { Connections } from "./connections/connections.ts"
@@ -78,6 +79,8 @@ import { keyRoutes } from "./keys/routes.ts"
 import { offerRoutes } from "./offers/routes.ts"
 import { resourceRoutes } from "./resources/routes.ts"
 import type { Discoverer } from "./resources/schema.ts"
+import { webhookRoutes, webhookTestRoutes } from "./webhooks/routes.ts"
+import { Webhooks } from "./webhooks/webhooks.ts"
 import { type CallerLimits, whoAmIRoutes } from "./whoami/routes.ts"
 
 export interface FacadeSettings {
@@ -133,6 +136,8 @@ export interface FacadeDependencies {
   identity?: IdentityIssuer | undefined
   /** Returns the current offers, whose fields a job may name. */
   catalogue: () => Catalogue
+  /** Sender of the messages that test webhooks. */
+  sending: SendOptions
   /** Planner of dry runs. */
   plan: Planner
   /** Returns the id of this installation of Berth; undefined while it is not known. */
@@ -226,14 +231,9 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   const { cronJobsOf, cronJobIdOf, arraysOf, arrayIdOf } = creatorsOfJobs(caches, collectionOf)
   mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, cronJobIdOf, arrayIdOf, submitterOf })
   mount(router, eventRoutes, guard, eventParts(dependencies, ofJobs))
-  const issuesTokens = dependencies.identity !== undefined
-  const ofConnections = { sealer: dependencies.sealer, creationTimes, issuesTokens }
-  const connectionsOf = (principal: Principal): Connections => {
-    const { store } = caches.connections
-    const kind = { noun: "connection", resource: CONNECTIONS, store }
-    const collection = new Collection({ ...collectionOf(principal, "connections"), ...kind })
-    return new Connections({ collection, project: principal.project, ...ofConnections })
-  }
+  const ofSealed = { ...dependencies, creationTimes, collectionOf }
+  const connectionsOf = connectionsIn(ofSealed)
+  const webhooksOf = webhooksIn(ofSealed)
   const ofKeys = { store: caches.apiKeys.store, asUser: (name: string) => impersonatingUser(client, name) }
   const keysOf = (principal: Principal): Keys =>
     new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys, creationTimes, clock })
@@ -241,6 +241,8 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, ...ofJobs })
   mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, creationTimes, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
+  mount(router, webhookRoutes, guard, { webhooksOf })
+  mount(router, webhookTestRoutes, discoveryGuard(guard, limits), { webhooksOf })
   const { catalogue } = dependencies
   const ofOffers = { catalogue, catalogueErrors: ofJobs.catalogueErrors, now: () => clock.now() }
   mount(router, offerRoutes(settings.clouds), guard, ofOffers)
@@ -271,6 +273,30 @@ function creatorsOfJobs({ cronJobs, jobArrays }: Caches, collectionOf: Collectio
     async (principal: Principal, idOrName: string): Promise<string> =>
       isUuid(idOrName) ? idOrName.toLowerCase() : (await collection(principal).find(idOrName)).metadata.uid
   return { cronJobsOf, cronJobIdOf: idIn(cronJobsOf), arraysOf, arrayIdOf: idIn(arraysOf) }
+}
+
+/** What the services of connections and of webhooks need: both seal secrets. */
+type SealedParts = FacadeDependencies & {
+  creationTimes: CreationTimes
+  collectionOf: CollectionOf
+}
+
+function connectionsIn({ caches, sealer, identity, creationTimes, collectionOf }: SealedParts) {
+  const options = { sealer, creationTimes, issuesTokens: identity !== undefined }
+  return (principal: Principal): Connections => {
+    const kind = { noun: "connection", resource: CONNECTIONS, store: caches.connections.store }
+    const collection = new Collection({ ...collectionOf(principal, "connections"), ...kind })
+    return new Connections({ collection, project: principal.project, ...options })
+  }
+}
+
+function webhooksIn({ client, caches, sealer, creationTimes, collectionOf, sending, clock }: SealedParts) {
+  const options = { sealer, creationTimes, reader: client, sending, clock }
+  return (principal: Principal): Webhooks => {
+    const kind = { noun: "webhook", resource: WEBHOOKS, store: caches.webhooks.store }
+    const collection = new Collection({ ...collectionOf(principal, "webhooks"), ...kind })
+    return new Webhooks({ collection, project: principal.project, ...options })
+  }
 }
 
 /** Returns the guard of discoveries, which have a limit of their own. */

@@ -7,6 +7,7 @@ import { JOB_ARRAY, type StoredJobArray } from "../apis/jobarray.ts"
 import { ANNOTATIONS, type KubeObject, LABELS, type Stored } from "../apis/meta.ts"
 import type { StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
+import { type StoredWebhook, WEBHOOK } from "../apis/webhook.ts"
 import { unavailable } from "../http/problem.ts"
 import { API_KEY_INDEXES, API_KEYS } from "../identity/authenticate.ts"
 import { byNamespace, NAMESPACE_INDEX } from "../identity/catch-up.ts"
@@ -23,6 +24,7 @@ export const JOBS = resourceOf<StoredJob>(JOB)
 export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
 export const JOB_ARRAYS = resourceOf<StoredJobArray>(JOB_ARRAY)
 export const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
+export const WEBHOOKS = resourceOf<StoredWebhook>(WEBHOOK)
 
 /** Part of a reflector that the façade needs. */
 export type Cache<T extends ApiObject> = Pick<Reflector<T>, "store" | "synced" | "onChange">
@@ -32,6 +34,7 @@ export interface Caches {
   cronJobs: Cache<StoredCronJob>
   jobArrays: Cache<StoredJobArray>
   connections: Cache<StoredConnection>
+  webhooks: Cache<StoredWebhook>
   apiKeys: Cache<StoredApiKey>
   projects: Cache<StoredProject>
   organizations: Cache<StoredOrganization>
@@ -129,6 +132,7 @@ export const CACHE_OPTIONS: {
   cronJobs: CacheOptions<StoredCronJob>
   jobArrays: CacheOptions<StoredJobArray>
   connections: CacheOptions<StoredConnection>
+  webhooks: CacheOptions<StoredWebhook>
   apiKeys: CacheOptions<StoredApiKey>
   projects: CacheOptions<StoredProject>
   organizations: CacheOptions<StoredOrganization>
@@ -148,6 +152,12 @@ export const CACHE_OPTIONS: {
   },
   jobArrays: { resource: JOB_ARRAYS, indexes: OBJECT_INDEXES, pages: UNTIL_DELETED, transform: keepUpdateTime },
   connections: { resource: CONNECTIONS, indexes: OBJECT_INDEXES },
+  webhooks: {
+    resource: WEBHOOKS,
+    indexes: OBJECT_INDEXES,
+    pages: newestOfProject(() => []),
+    transform: keepUpdateTime,
+  },
   apiKeys: { resource: API_KEYS, indexes: { ...OBJECT_INDEXES, ...API_KEY_INDEXES } },
   projects: {
     resource: PROJECTS,

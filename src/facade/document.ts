@@ -15,6 +15,7 @@ import { jobRoutes } from "./jobs/routes.ts"
 import { keyRoutes } from "./keys/routes.ts"
 import { offerRoutes } from "./offers/routes.ts"
 import { resourceRoutes } from "./resources/routes.ts"
+import { webhookRoutes, webhookTestRoutes } from "./webhooks/routes.ts"
 import { whoAmIRoutes } from "./whoami/routes.ts"
 
 const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM that meets their requirements.
@@ -83,6 +84,8 @@ export function openApiDocument(clouds: readonly string[], { projectHosts = true
     ...eventRoutes,
     ...keyRoutes,
     ...connectionRoutes,
+    ...webhookRoutes,
+    ...webhookTestRoutes,
     ...resourceRoutes,
     ...offerRoutes(clouds),
     ...costRoutes,

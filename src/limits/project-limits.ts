@@ -14,7 +14,8 @@ export const ProjectLimitsSchema = Type.Object(
     jobArrays: most("JobArrays of a project."),
     apiKeys: most("API keys of a project."),
     connections: most("Connections of a project."),
-    projectMib: most("MiB of JSON that a project stores: jobs, CronJobs, JobArrays, keys and connections."),
+    webhooks: most("Webhooks of a project."),
+    projectMib: most("MiB of JSON that a project stores: jobs, CronJobs, JobArrays, keys, connections and webhooks."),
     installationMib: most("MiB of JSON that all projects store. It must stay under etcd's quota."),
   },
   { additionalProperties: false },
@@ -32,6 +33,7 @@ export const PROJECT_LIMITS: ProjectLimits = {
   jobArrays: 1000,
   apiKeys: 500,
   connections: 100,
+  webhooks: 50,
   projectMib: 256,
   installationMib: 1536,
 }
@@ -56,6 +58,7 @@ const NOUNS: Record<CountedKind, string> = {
   jobArrays: "arrays",
   apiKeys: "API keys",
   connections: "connections",
+  webhooks: "webhooks",
 }
 
 /**

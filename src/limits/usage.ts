@@ -5,11 +5,12 @@ import type { StoredCronJob } from "../apis/cronjob.ts"
 import { isTerminal, type StoredJob } from "../apis/job.ts"
 import type { StoredJobArray } from "../apis/jobarray.ts"
 import { type KubeObject, keyOf, LABELS, type Stored } from "../apis/meta.ts"
+import type { StoredWebhook } from "../apis/webhook.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
 
 /** Kinds of objects that a project has a maximum number of. */
-export const COUNTED_KINDS = ["cronJobs", "jobArrays", "apiKeys", "connections"] as const
+export const COUNTED_KINDS = ["cronJobs", "jobArrays", "apiKeys", "connections", "webhooks"] as const
 export type CountedKind = (typeof COUNTED_KINDS)[number]
 
 /** Caches whose objects count. */
@@ -19,6 +20,7 @@ export interface CountedCaches {
   jobArrays: Pick<Reflector<StoredJobArray>, "onChange">
   apiKeys: Pick<Reflector<StoredApiKey>, "onChange">
   connections: Pick<Reflector<StoredConnection>, "onChange">
+  webhooks: Pick<Reflector<StoredWebhook>, "onChange">
 }
 
 /** Bytes of JSON. */
@@ -68,7 +70,7 @@ export class Usage {
   readonly #total: StoredBytes = { bytes: 0, endedBytes: 0 }
   readonly #orders = new Map<string, { at: number; allowed: ReadonlySet<string> }>()
 
-  constructor({ jobs, cronJobs, jobArrays, apiKeys, connections }: CountedCaches, clock: Clock) {
+  constructor({ jobs, cronJobs, jobArrays, apiKeys, connections, webhooks }: CountedCaches, clock: Clock) {
     this.#clock = clock
     jobs.onChange((change) => {
       this.#change("jobs", change, isTerminal(change.current?.status?.phase))
@@ -79,6 +81,7 @@ export class Usage {
     jobArrays.onChange((change) => this.#change("jobArrays", change))
     apiKeys.onChange((change) => this.#change("apiKeys", change))
     connections.onChange((change) => this.#change("connections", change))
+    webhooks.onChange((change) => this.#change("webhooks", change))
   }
 
   /** Adds bytes of ended jobs that are not in the caches; negative: removes them. */
@@ -196,6 +199,7 @@ const NOTHING: NamespaceUsage = {
   jobArrays: 0,
   apiKeys: 0,
   connections: 0,
+  webhooks: 0,
   bytes: 0,
   endedBytes: 0,
 }

@@ -4,7 +4,7 @@ import { OPTIONAL_FIELDS } from "../apis/webhook.ts"
 /** Event of a project, for its receivers. */
 export interface ProjectEvent {
   id: string
-  type: WebhookEvent
+  type: WebhookEvent | "webhook.test"
   /** Id of the project. */
   project: string
   /** Object of the event, such as `jobs/train`. */
@@ -41,7 +41,17 @@ function cloudEvent({ id, type, project, subject, time, data }: ProjectEvent): M
   return { body: JSON.stringify(event), contentType: "application/cloudevents+json; charset=utf-8" }
 }
 
-const ICONS: Record<WebhookEvent, string> = {
+/** Returns the message that tests a webhook. */
+export function testMessage(
+  { name, ...event }: Pick<ProjectEvent, "id" | "project" | "time"> & { name: string },
+  spec: Pick<WebhookSpec, "format">,
+): Message {
+  const data = { name, reason: "Test", message: "this message tests the webhook; no event has happened" }
+  return messageOf({ ...event, type: "webhook.test", subject: `webhooks/${name}`, data }, spec)
+}
+
+const ICONS: Record<ProjectEvent["type"], string> = {
+  "webhook.test": ":wave:",
   "job.succeeded": ":white_check_mark:",
   "job.failed": ":x:",
   "job.cancelled": ":no_entry_sign:",

@@ -154,10 +154,9 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const webhooks = options.webhooks && webhookParts({ ...shared, namespace }, options.webhooks)
     const jobOptions: JobControllerOptions = {
       ...shared,
-      ...(webhooks && { endReaders: [webhooks.control.deliveries] }),
       ...(caps && { caps: () => [{ level: "project", name: "team", caps, owns: (of) => of === namespace }] }),
       ...(quota && { quota }),
-      endReaders: [arrayEndReader({ jobArrays, jobs })],
+      endReaders: [arrayEndReader({ jobArrays, jobs }), ...(webhooks ? [webhooks.control.deliveries] : [])],
       installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
       offers: fixedOffers(market.offers),
       launchAccounts: { of: options.launchAccounts ?? (() => [{ cloud: market.account.cloud }]) },
@@ -337,5 +336,5 @@ export function controllerHarnesses(): () => Promise<ControllerHarness> {
 /** Returns the use of limits by jobs alone. */
 function usageOf(jobs: Reflector<StoredJob>, clock: Clock): Usage {
   const none = { onChange: () => () => undefined }
-  return new Usage({ jobs, cronJobs: none, jobArrays: none, apiKeys: none, connections: none }, clock)
+  return new Usage({ jobs, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, webhooks: none }, clock)
 }

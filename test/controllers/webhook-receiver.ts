@@ -28,10 +28,17 @@ export class WebhookReceiver {
       req.on("data", (chunk: Buffer) => chunks.push(chunk))
       req.on("error", () => undefined)
       req.on("end", () => {
-        const message = { id: String(req.headers["webhook-id"]), headers: req.headers, body: Buffer.concat(chunks).toString() }
+        const message = {
+          id: String(req.headers["webhook-id"]),
+          headers: req.headers,
+          body: Buffer.concat(chunks).toString(),
+        }
         const reply = this.reply(message)
-        const { status, headers = {}, afterMs = 0 } =
-          typeof reply === "object" ? reply : { status: typeof reply === "number" ? reply : 0 }
+        const {
+          status,
+          headers = {},
+          afterMs = 0,
+        } = typeof reply === "object" ? reply : { status: typeof reply === "number" ? reply : 0 }
         this.received.push({ ...message, status })
         if (reply === "reset") req.socket.resetAndDestroy()
         else if (reply !== "silent") setTimeout(() => res.writeHead(status, headers).end(), afterMs)

@@ -126,7 +126,8 @@ describe("the end of a job", () => {
     for (let n = 1; failures.length > 0; n++) {
       await eventually(() => expect(seen().length).toBeGreaterThanOrEqual(n))
       expect((await harness.job("job")).status?.settled).toBeUndefined()
-      if (failures.length === 4) await eventually(async () => expect(reasonOf(await status("hook"), "Delivering")).toBe("DeliveryFailed"))
+      if (failures.length === 4)
+        await eventually(async () => expect(reasonOf(await status("hook"), "Delivering")).toBe("DeliveryFailed"))
       failures.shift()
       n = seen().length
     }
@@ -146,7 +147,10 @@ describe("the end of a job", () => {
     await eventually(async () => {
       expect((await harness.job("before")).status?.settled).toBe(true)
       const { deliveredCount, cursor = "" } = await status("hook")
-      expect([deliveredCount, Date.parse(cursor) > Date.parse((await harness.job("before")).status?.completionTime ?? "")]).toEqual([1, true])
+      expect([
+        deliveredCount,
+        Date.parse(cursor) > Date.parse((await harness.job("before")).status?.completionTime ?? ""),
+      ]).toEqual([1, true])
     })
     receiver.reply = () => 503
     const after = await end("after")
@@ -212,7 +216,9 @@ describe("a receiver", () => {
     const later = await end("later")
     await eventually(() => expect(accepted(later)).toHaveLength(1))
     expect([accepted(uid), accepted(ignored)]).toEqual([[], []])
-    await eventually(async () => expect(await harness.eventReasons("hook")).toEqual(expect.arrayContaining(["ReceiverGone", "EventsMissed"])))
+    await eventually(async () =>
+      expect(await harness.eventReasons("hook")).toEqual(expect.arrayContaining(["ReceiverGone", "EventsMissed"])),
+    )
   })
 
   it("without a public address gets nothing, unless an operator allows it", async () => {
@@ -224,7 +230,9 @@ describe("a receiver", () => {
     for (const name of ["http", "private"]) await active(own, name)
     const uid = await end("job")
     await eventually(async () => {
-      const errors = await Promise.all(["http", "private"].map(async (name) => (await status(name)).pending?.[0]?.error))
+      const errors = await Promise.all(
+        ["http", "private"].map(async (name) => (await status(name)).pending?.[0]?.error),
+      )
       expect(errors[0]).toMatch(/^http:\/\/ is only for receivers/)
       expect(errors[1]).toMatch(/^the receiver has no public address/)
     })
@@ -238,7 +246,9 @@ describe("the secret of a webhook", () => {
     const { harness, hook, end, status, secret } = own
     const { client, namespace } = harness
     await client.delete(SECRETS, { namespace, name: "hook" })
-    harness.operator({ webhooks: { ...FAST, retry: { ...FAST.retry, firstSeconds: 900, longestSeconds: 900 } as never } })
+    harness.operator({
+      webhooks: { ...FAST, retry: { ...FAST.retry, firstSeconds: 900, longestSeconds: 900 } as never },
+    })
     await hook("hook")
     await eventually(async () => expect(reasonOf(await status("hook"))).toBe("SecretNotFound"))
     const uid = await end("job")

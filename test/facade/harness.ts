@@ -22,6 +22,7 @@ import { API_VERSION } from "../../src/apis/meta.ts"
 import type { StoredOrganization } from "../../src/apis/organization.ts"
 import type { StoredProject } from "../../src/apis/project.ts"
 import type { StoredStatement } from "../../src/apis/statement.ts"
+import type { StoredWebhook } from "../../src/apis/webhook.ts"
 import { offersOf } from "../../src/catalogue/file.ts"
 import { LiveCatalogue } from "../../src/catalogue/live.ts"
 import type { Offers } from "../../src/catalogue/offers.ts"
@@ -53,6 +54,7 @@ import { FileLogStore } from "../../src/logs/file-store.ts"
 import { cappedLevels, type LaunchAccounts, LaunchLedger } from "../../src/placement/market.ts"
 import { jobPlanner } from "../../src/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
+import { publicFetch } from "../../src/registries/public-fetch.ts"
 import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { Health } from "../../src/telemetry/health.ts"
@@ -86,6 +88,9 @@ const SETTINGS = {
   clouds: ["aws", "gcp", "azure", "local"],
   failuresPerMinute: 0,
 }
+
+/** Receivers of webhooks that tests may use. */
+const RECEIVERS = { hosts: [], networks: ["127.0.0.0/8"] }
 
 /** One façade replica that listens, with real parts behind it. */
 export interface Replica {
@@ -144,6 +149,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const cronJobs = new Reflector<StoredCronJob>({ client, logger, ...CACHE_OPTIONS.cronJobs })
   const jobArrays = new Reflector<StoredJobArray>({ client, logger, ...CACHE_OPTIONS.jobArrays })
   const connections = new Reflector<StoredConnection>({ client, logger, ...CACHE_OPTIONS.connections })
+  const webhooks = new Reflector<StoredWebhook>({ client, logger, ...CACHE_OPTIONS.webhooks })
   const apiKeys = new Reflector<StoredApiKey>({ client, logger, ...CACHE_OPTIONS.apiKeys })
   const projects = new Reflector<StoredProject>({ client, logger, ...CACHE_OPTIONS.projects })
   const organizations = new Reflector<StoredOrganization>({ client, logger, ...CACHE_OPTIONS.organizations })
@@ -151,7 +157,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const launches = new Reflector<StoredLaunch>({ client, logger, ...launchCache })
   const ofStatements = { resource: STATEMENTS, namespace: SYSTEM_NAMESPACE, indexes: STATEMENT_INDEXES }
   const statements = new Reflector<StoredStatement>({ client, logger, ...ofStatements })
-  const reflectors = [jobs, cronJobs, jobArrays, connections, apiKeys, projects, organizations, launches, statements]
+  const reflectors = [jobs, cronJobs, jobArrays, connections, webhooks, apiKeys, projects, organizations, launches, statements]
   const loops = reflectors.map((reflector) => reflector.run(running.signal))
   await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(PATIENCE_MS))))
   const { market = { offers: shippedOffers(), launchAccounts: { of: () => [] } } } = options
@@ -163,7 +169,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const caps = capsIn({ projects: projects.store, organizations: organizations.store, installation: options.caps })
   const app = createFacade({
     client,
-    caches: { jobs, cronJobs, jobArrays, connections, apiKeys, projects, organizations },
+    caches: { jobs, cronJobs, jobArrays, connections, webhooks, apiKeys, projects, organizations },
     launches: launches.store,
     statements: statements.store,
     spending: (namespace) =>
@@ -193,6 +199,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
       statements,
       clock: systemClock,
     }),
+    sending: { send: publicFetch(RECEIVERS), privateTargets: RECEIVERS, clock: systemClock, version: "test" },
     discover: options.discover ?? (async () => ({ found: [], failures: [] })),
     settings: { ...SETTINGS, ...options.settings },
     logger,

@@ -58,6 +58,15 @@ const array = () => madeBy("/1/arrays", arrayBody())
 const connectionBody = () => ({ name: unique(), type: "aws", access_key_id: "AKIA0", secret_access_key: "s" })
 const connection = () => madeBy("/1/connections", connectionBody())
 
+// Nothing listens there.
+const webhookBody = () => ({ name: unique(), url: "http://127.0.0.1:9", events: ["job.*"] })
+const newWebhook = () => madeBy("/1/webhooks", webhookBody())
+let sharedWebhook: ReturnType<typeof newWebhook> | undefined
+const webhook = () => {
+  sharedWebhook ??= newWebhook()
+  return sharedWebhook
+}
+
 /** One endpoint: the statuses for viewers, developers and admins, and a request that is valid apart from its key. */
 interface Row {
   statuses: readonly [viewer: number, developer: number, admin: number]
@@ -134,6 +143,32 @@ const TABLE: Readonly<Record<string, Row>> = {
   "DELETE /connections/:name": {
     statuses: [403, 403, 204],
     request: async () => ({ path: `/connections/${(await connection()).name}` }),
+  },
+  "POST /webhooks": { statuses: [403, 403, 201], request: () => ({ path: "/webhooks", body: webhookBody() }) },
+  "GET /webhooks": { statuses: [200, 200, 200], request: () => ({ path: "/webhooks" }) },
+  "GET /webhooks/:name": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/webhooks/${(await webhook()).name}` }),
+  },
+  "PATCH /webhooks/:name": {
+    statuses: [403, 403, 200],
+    request: async () => ({ path: `/webhooks/${(await webhook()).name}`, body: { is_active: false } }),
+  },
+  "DELETE /webhooks/:name": {
+    statuses: [403, 403, 204],
+    request: async () => ({ path: `/webhooks/${(await newWebhook()).name}` }),
+  },
+  "POST /webhooks/:name/rotate": {
+    statuses: [403, 403, 200],
+    request: async () => ({ path: `/webhooks/${(await webhook()).name}/rotate` }),
+  },
+  "POST /webhooks/:name/test": {
+    statuses: [403, 403, 200],
+    request: async () => ({ path: `/webhooks/${(await webhook()).name}/test` }),
+  },
+  "GET /webhooks/:name/deliveries": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/webhooks/${(await webhook()).name}/deliveries` }),
   },
   "POST /jobs/cancellations": {
     statuses: [403, 200, 200],

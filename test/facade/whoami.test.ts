@@ -43,6 +43,7 @@ describe("GET /1/whoami", () => {
         arrays: 1000,
         keys: 7,
         connections: 100,
+        webhooks: 50,
         project_mib: 256,
       },
       version: "4.5.6",

@@ -65,6 +65,7 @@ export function setUp(limits: Partial<ProjectLimits> = {}) {
     jobArrays: new Cache<never>(),
     apiKeys: new Cache<never>(),
     connections: new Cache<never>(),
+    webhooks: new Cache<never>(),
   }
   const usage = new Usage(caches as never, clock)
   return { clock, ...caches, quota: { usage, limits: { ...PROJECT_LIMITS, ...limits } } }

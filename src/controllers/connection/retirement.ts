@@ -2,6 +2,7 @@ import type { Clock } from "../../apis/clock.ts"
 import type { StoredConnection } from "../../apis/connection.ts"
 import { isOver, LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
+import type { StoredWebhook } from "../../apis/webhook.ts"
 import { deleteSealingKeys, readSealingKeys } from "../../identity/sealing-keys.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { Secret } from "../../kube/core.ts"
@@ -11,7 +12,9 @@ import { resourceOf } from "../../kube/resource.ts"
 import { Controller, type ReconcileResult, watches } from "../../runtime/controller.ts"
 import { keyIdOf } from "../../sealing/envelope.ts"
 import { SealingError } from "../../sealing/keys.ts"
-import { CredentialsUnusable, credentialsOf } from "./credentials.ts"
+import { openWebhook } from "../../webhooks/secret.ts"
+import { WEBHOOKS } from "../webhook/options.ts"
+import { CredentialsUnusable, credentialsOf, projectOf } from "./credentials.ts"
 import { CONNECTIONS, type CredentialSources } from "./options.ts"
 
 const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
@@ -31,8 +34,8 @@ export interface RetirementOptions extends CredentialSources {
 }
 
 /**
- * Creates the controller that deletes former sealing keys that nothing uses: no Connection, and no Launch whose VM may
- * exist. Each check reads them live, in all namespaces.
+ * Creates the controller that deletes former sealing keys that nothing uses: no Connection, no Webhook, and no Launch
+ * whose VM may exist. Each check reads them live, in all namespaces.
  */
 export function createRetirementController(options: RetirementOptions): Controller {
   const retirement = new Retirement(options)
@@ -100,6 +103,9 @@ class Retirement {
     for await (const { items } of client.pages(CONNECTIONS, { signal })) {
       for (const connection of items) if (await this.#uses(connection, former)) note(connection.spec.sealedCredentials)
     }
+    for await (const { items } of client.pages(WEBHOOKS, { signal })) {
+      for (const webhook of items) if (await this.#opens(webhook, former)) note(webhook.spec.sealedSecret)
+    }
     return used
   }
 
@@ -115,6 +121,21 @@ class Retirement {
       return true
     } catch (error) {
       if (error instanceof CredentialsUnusable) return error.reason !== "Tampered"
+      throw error
+    }
+  }
+
+  /** Returns true if one of the former keys opens the secrets of a webhook. */
+  async #opens({ metadata, spec }: StoredWebhook, former: readonly string[]): Promise<boolean> {
+    const { sealedSecret } = spec
+    if (sealedSecret === undefined || !former.includes(namedKey(sealedSecret) ?? "")) return false
+    const project = projectOf(metadata.namespace ?? "", this.#options)
+    if (project === undefined) return true
+    try {
+      await openWebhook(this.#options.sealer, sealedSecret, { project, name: metadata.name })
+      return true
+    } catch (error) {
+      if (error instanceof SealingError) return error.reason !== "tampered"
       throw error
     }
   }

@@ -31,6 +31,7 @@ const LimitsSchema = Type.Object(
     arrays: limit("Arrays of the project."),
     keys: limit("API keys of the project."),
     connections: limit("Connections of the project."),
+    webhooks: limit("Webhooks of the project."),
     project_mib: limit("MiB of JSON that the project may store."),
   },
   { description: "Limits of the caller and the project.", [COMPONENT]: "CallerLimits" },
@@ -82,6 +83,7 @@ export const whoAmIRoutes = [
             arrays: 1000,
             keys: 500,
             connections: 100,
+            webhooks: 50,
             project_mib: 256,
           },
           version: "1.0.0",
@@ -119,6 +121,7 @@ function limitsOf({ requestsPerMinute, discoveriesPerMinute, followersPerPrincip
     arrays: project.jobArrays,
     keys: project.apiKeys,
     connections: project.connections,
+    webhooks: project.webhooks,
     project_mib: project.projectMib,
   }
 }

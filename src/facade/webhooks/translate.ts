@@ -1,0 +1,148 @@
+import { findCondition } from "../../apis/conditions.ts"
+import { creationTimeOf } from "../../apis/creation-times.ts"
+import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
+import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
+import { type StoredWebhook, WEBHOOK, type Webhook, WebhookCondition, type WebhookSpec } from "../../apis/webhook.ts"
+import type { Rule } from "../../http/checked.ts"
+import { signingSecretError } from "../../webhooks/signature.ts"
+import { idempotencyMarks } from "../idempotency-marks.ts"
+import { inUtc } from "../jobs/record.ts"
+import { OWNER, type Owner } from "../owner.ts"
+import { lastUpdateOf } from "../update-time.ts"
+import type { DeliveryRecord, WebhookChange, WebhookCreation, WebhookRecord } from "./schema.ts"
+
+/** Rules of a webhook's creation and change. */
+export const WEBHOOK_RULES: Rule<Owner>[] = [
+  OWNER,
+  {
+    errors: ({ signing_secret }) => {
+      const error = typeof signing_secret === "string" ? signingSecretError(signing_secret) : undefined
+      return error === undefined ? [] : [{ pointer: "/signing_secret", detail: `signing_secret ${error}` }]
+    },
+  },
+]
+
+/** Metadata of a Webhook to create. */
+export interface WebhookIdentity {
+  namespace: string
+  /** RFC 3339 with microseconds. */
+  createdAt: string
+  idempotencyKey?: string | undefined
+}
+
+/** Returns the Webhook to create with these sealed secrets. The address of Slack's is among them. */
+export function webhookOf(
+  { name, url, format, is_active, ...creation }: WebhookCreation,
+  sealedSecret: string,
+  { namespace, createdAt, idempotencyKey }: WebhookIdentity,
+): Webhook {
+  const { labels, annotations } = idempotencyMarks(idempotencyKey === undefined ? undefined : { key: idempotencyKey })
+  return {
+    apiVersion: API_VERSION,
+    kind: WEBHOOK.kind,
+    metadata: {
+      name: toMetadataName(name) ?? name,
+      namespace,
+      labels,
+      annotations: { [ANNOTATIONS.createdAt]: createdAt, ...annotations },
+    },
+    spec: {
+      ...(format !== "slack" && { url }),
+      ...selectionOf(creation),
+      format: format ?? "cloudevents",
+      active: is_active ?? true,
+      sealedSecret,
+    },
+  }
+}
+
+/** Returns the fields that select events and their content. Empty ones are left out: a record shows them as empty. */
+function selectionOf({ events, labels, tags, include }: Pick<WebhookCreation, "events" | "labels" | "tags" | "include">) {
+  return {
+    events,
+    ...(labels !== undefined && Object.keys(labels).length > 0 && { labels }),
+    ...(tags !== undefined && tags.length > 0 && { tags }),
+    ...(include !== undefined && include.length > 0 && { include }),
+  }
+}
+
+/**
+ * Returns the spec after a checked change, except for a secret address.
+ * @param now time of a change that enables a webhook which Berth disabled
+ */
+export function changedSpec(webhook: StoredWebhook, change: WebhookChange, now: string): WebhookSpec {
+  const { spec, status, metadata } = webhook
+  const { url, is_active, events, labels, tags, include } = change
+  const wanted = { events, labels, tags, include }
+  const selected = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value !== undefined))
+  const ready = findCondition(status?.conditions, WebhookCondition.Ready)
+  const isDisabled =
+    ready?.observedGeneration === metadata.generation &&
+    findCondition(status?.conditions, WebhookCondition.Stalled)?.status === "True"
+  const { labels: _, tags: __, include: ___, ...others } = spec
+  return {
+    ...others,
+    ...selectionOf({ ...spec, ...selected }),
+    ...(url !== undefined && spec.format !== "slack" && { url }),
+    ...(is_active !== undefined && { active: is_active }),
+    ...(is_active === true && isDisabled && { resumedTime: now }),
+  }
+}
+
+/**
+ * Returns the record of a Webhook.
+ * @param isAdmin false: the address is not shown, because its path may be a secret
+ */
+export function webhookRecordOf(webhook: StoredWebhook, owner: Owner, isAdmin: boolean): WebhookRecord {
+  const { metadata, spec, status } = webhook
+  const isCurrent = status?.observedGeneration === metadata.generation
+  const ready = isCurrent ? findCondition(status.conditions, WebhookCondition.Ready) : undefined
+  return {
+    id: metadata.uid,
+    organization_id: owner.organizationId,
+    project_id: owner.projectId,
+    name: fromMetadataName(metadata.name),
+    url: isAdmin ? (spec.url ?? null) : null,
+    receiver: spec.url === undefined ? null : new URL(spec.url).origin,
+    events: spec.events,
+    labels: spec.labels ?? {},
+    tags: spec.tags ?? [],
+    format: spec.format ?? "cloudevents",
+    include: spec.include ?? [],
+    is_active: spec.active ?? true,
+    reason: ready?.reason ?? null,
+    message: ready?.message ?? null,
+    pending_count: status?.pendingCount ?? 0,
+    delivered_count: status?.deliveredCount ?? 0,
+    missed_count: status?.missedCount ?? 0,
+    last_success_at: inUtc(status?.lastSuccessTime),
+    failing_since: inUtc(status?.failingSince),
+    created_at: creationTimeOf(webhook),
+    updated_at: lastUpdateOf(webhook),
+  }
+}
+
+/** Returns the deliveries of a Webhook: those that are pending, then those that ended, newest first. */
+export function deliveriesOf({ status }: StoredWebhook): DeliveryRecord[] {
+  const pending = (status?.pending ?? []).toReversed().map(
+    ({ id, type, subject, time, attempts, nextAttemptTime, error }): DeliveryRecord => ({
+      ...{ id, type, subject, time, attempts, status: "pending" },
+      next_attempt_at: inUtc(nextAttemptTime),
+      ended_at: null,
+      status_code: null,
+      duration_ms: null,
+      error: error ?? null,
+    }),
+  )
+  const ended = (status?.deliveries ?? []).map(
+    ({ id, type, subject, time, attempts, result, endTime, statusCode, durationMs, error }): DeliveryRecord => ({
+      ...{ id, type, subject, time, attempts, status: result },
+      next_attempt_at: null,
+      ended_at: inUtc(endTime),
+      status_code: statusCode ?? null,
+      duration_ms: durationMs ?? null,
+      error: error ?? null,
+    }),
+  )
+  return [...pending, ...ended]
+}
