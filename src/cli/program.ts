@@ -18,6 +18,7 @@ import { addLoginCommand } from "./commands/login.ts"
 import { addOffersCommand } from "./commands/offers.ts"
 import { addPsCommand } from "./commands/ps.ts"
 import { addRunCommands } from "./commands/run.ts"
+import { addWebhookCommands } from "./commands/webhook.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
 import { EXIT, Failure, failureOf } from "./exit.ts"
 import { renewed } from "./sign-in.ts"
@@ -130,6 +131,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addCronCommands(commands, program)
   addArrayCommands(commands, program)
   addConnectionCommands(commands, program)
+  addWebhookCommands(commands, program)
   addKeyCommands(commands, program)
   addDiscoverCommands(commands, program)
   addAccountCommands(commands, program)

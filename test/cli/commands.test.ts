@@ -435,6 +435,48 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
   })
 })
 
+describe("webhook", () => {
+  const admin = (...argv: string[]) => run(argv, environment(fixture.keys.admin))
+  // Nothing listens there.
+  const url = "http://127.0.0.1:2"
+
+  it("add prints only the signing secret, ls the state, and test ends with 1 if nothing answers", async () => {
+    const added = await admin("webhook", "add", "build-bot", "--url", url, "--event", "job.failed", "--label", "team=ml")
+    expect([added.code, added.out]).toEqual([0, expect.stringMatching(/^whsec_[A-Za-z0-9+/=]+\n$/)])
+    const list = await admin("webhook", "ls", "-o", "json")
+    expect(JSON.parse(list.out)).toMatchObject([{ name: "build-bot", events: ["job.failed"], labels: { team: "ml" }, url }])
+    const tested = await admin("webhook", "test", "build-bot")
+    expect([tested.code, tested.out]).toEqual([1, ""])
+    expect(tested.err).toContain("not accepted: the receiver refused the connection")
+    expect((await admin("webhook", "deliveries", "build-bot")).code).toBe(0)
+  })
+
+  it("rotate prints a new secret, and pause, enable and rm change the webhook", async () => {
+    const { out: first } = await admin("webhook", "add", "other-bot", "--url", url)
+    const { out: second } = await admin("webhook", "rotate", "other-bot")
+    expect([second.startsWith("whsec_"), first === second]).toEqual([true, false])
+    for (const [command, isActive] of [["pause", false], ["enable", true]] as const) {
+      expect((await admin("webhook", command, "other-bot")).out).toBe("other-bot\n")
+      const { out } = await admin("webhook", "ls", "--json")
+      expect(JSON.parse(out).find(({ name }: { name: string }) => name === "other-bot").is_active).toBe(isActive)
+    }
+    expect((await admin("webhook", "rm", "other-bot", "--yes")).code).toBe(0)
+    expect((await admin("webhook", "ls", "-q")).out).not.toContain("other-bot")
+  })
+
+  it("add --slack takes the address from standard input, and no command prints it", async () => {
+    const address = "https://hooks.slack.com/services/T0/B0/hunter2"
+    const argv = ["webhook", "add", "slack", "--slack", "--from-file", "-", "--json", "-v"]
+    const outputs = [
+      await run(argv, environment(fixture.keys.admin), address),
+      await admin("webhook", "ls", "-o", "yaml"),
+      await admin("webhook", "add", "wrong", "--slack", "--url", url),
+    ]
+    expect(outputs.map(({ code }) => code)).toEqual([0, 0, 2])
+    for (const { out, err } of outputs) expect(out + err).not.toContain("hunter2")
+  })
+})
+
 describe("what no command may do", () => {
   it.each([
     ["run", "--image", "a", "--detach"],
@@ -443,6 +485,8 @@ describe("what no command may do", () => {
     ["cron", "rm", "any"],
     ["connection", "rm", "any"],
     ["connection", "add", "aws", "any", "--access-key-id", "AKIA0"],
+    ["webhook", "add", "any", "--slack"],
+    ["webhook", "rm", "any"],
     ["key", "rm", "asks"],
   ])("ask without a terminal: %s %s", async (...argv) => {
     const { client, namespace } = fixture

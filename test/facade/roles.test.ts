@@ -59,7 +59,7 @@ const connectionBody = () => ({ name: unique(), type: "aws", access_key_id: "AKI
 const connection = () => madeBy("/1/connections", connectionBody())
 
 // Nothing listens there.
-const webhookBody = () => ({ name: unique(), url: "http://127.0.0.1:9", events: ["job.*"] })
+const webhookBody = () => ({ name: unique(), url: "http://127.0.0.1:2", events: ["job.*"] })
 const newWebhook = () => madeBy("/1/webhooks", webhookBody())
 let sharedWebhook: ReturnType<typeof newWebhook> | undefined
 const webhook = () => {

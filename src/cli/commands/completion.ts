@@ -40,7 +40,7 @@ export function addCompletionCommands(commands: Commands, program: Command): voi
   commands.add(program, {
     usage: "completion <shell>",
     summary: "Print the completion script of bash, zsh or fish.",
-    more: "Commands, flags and the names of jobs, cronjobs, arrays, connections, keys and contexts are completed.",
+    more: "Commands, flags and the names of jobs, cronjobs, arrays, connections, webhooks, keys and contexts are completed.",
     examples: [
       ["source <(berth completion bash)", "in ~/.bashrc; the same for zsh"],
       ["berth completion fish > ~/.config/fish/completions/berth.fish", "for fish"],
@@ -131,6 +131,7 @@ const READERS: Record<string, (call: Call<unknown>, signal: AbortSignal) => Prom
     const list = await fetched(call.client().api.GET("/connections", { signal }))
     return named(Array.isArray(list) ? list : list.connections)
   },
+  webhook: async (call, signal) => named((await fetched(call.client().api.GET("/webhooks", { signal }))).webhooks),
   context: async ({ config }) => Object.keys(config.read().contexts),
   type: async () => CONNECTION_TYPES,
   shell: async () => Object.keys(SCRIPTS),

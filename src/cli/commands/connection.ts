@@ -85,7 +85,8 @@ export function addConnectionCommands(commands: Commands, program: Command): voi
   })
 }
 
-function secretOption(): Option {
+/** Option that reads a secret from a file. */
+export function secretOption(): Option {
   return new Option("--from-file <file>", "file with the secret; - is standard input")
 }
 
@@ -180,10 +181,15 @@ async function secretOf(call: Call<{ fromFile?: string }>, type: string, fields?
     throw usageError(
       `A connection of type ${type} also needs ${lacking.map((field) => PLAIN[field]?.[0]).join(" and ")}.`,
     )
+  return { [secret.field]: await secretText(call, secret.name) }
+}
+
+/** Returns a secret of a file, of standard input, or of the answer to a question. */
+export async function secretText(call: Call<{ fromFile?: string }>, name: string): Promise<string> {
   const { fromFile } = call.options
-  const text = fromFile === undefined ? await asked(call, secret.name) : await inFile(call, fromFile)
-  if (text.trim() === "") throw usageError(`The ${secret.name.toLowerCase()} is empty.`)
-  return { [secret.field]: text.trim() }
+  const text = fromFile === undefined ? await asked(call, name) : await inFile(call, fromFile)
+  if (text.trim() === "") throw usageError(`The ${name.toLowerCase()} is empty.`)
+  return text.trim()
 }
 
 function asked({ terminal }: Call<unknown>, name: string): Promise<string> {

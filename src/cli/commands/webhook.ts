@@ -1,0 +1,222 @@
+import { type Command, Option } from "commander"
+import { allItems, fetched, type Schemas } from "../../client/client.ts"
+import type { Call, Commands } from "../command.ts"
+import { EXIT, usageError } from "../exit.ts"
+import { ageOf } from "../table.ts"
+import { secretOption, secretText } from "./connection.ts"
+import { confirmed } from "./cron.ts"
+
+type Webhook = Schemas["WebhookRecord"]
+type Change = Schemas["WebhookChange"]
+
+interface Flags {
+  url?: string
+  event?: string[]
+  label?: string[]
+  tag?: string[]
+  include?: string[]
+  slack?: boolean
+  fromFile?: string
+}
+
+/** `webhook`: receivers of a project's events. */
+export function addWebhookCommands(commands: Commands, program: Command): void {
+  const group = commands.group(program, "webhook", "Send events of the project, such as the end of a job, to others.")
+  addList(commands, group)
+  addCreation(commands, group)
+  addDeliveries(commands, group)
+  addTest(commands, group)
+  addRotate(commands, group)
+  addSwitch(commands, group, { usage: "pause <name>", summary: "Send nothing to a webhook.", is_active: false })
+  addSwitch(commands, group, {
+    usage: "enable <name>",
+    summary: "Send events again, also after Berth has disabled the webhook.",
+    is_active: true,
+  })
+  commands.add<{ yes?: boolean }>(group, {
+    usage: "rm <name>",
+    summary: "Delete a webhook. What is pending is not delivered.",
+    examples: [["berth webhook rm build-bot", "asks first; --yes does not"]],
+    options: [new Option("-y, --yes", "do not ask")],
+    run: async (call) => {
+      const [name = ""] = call.args
+      await confirmed(call, `Delete the webhook ${name}?`)
+      await call.client().api.DELETE("/webhooks/{name}", { params: { path: { name } } })
+      call.terminal.progress(`The webhook ${name} is deleted.`)
+      return 0
+    },
+  })
+}
+
+function addList(commands: Commands, group: Command): void {
+  commands.add(group, {
+    usage: "ls",
+    summary: "List the webhooks, and the ends of jobs that wait for each.",
+    examples: [["berth webhook ls", "never shows secrets"]],
+    run: async (call) => {
+      const client = call.client()
+      const read = (query: { offset: number; limit: number }) =>
+        fetched(client.api.GET("/webhooks", { params: { query } }))
+      const rows = await allItems(read, (page) => page.webhooks)
+      const now = new Date()
+      await call.print(
+        rows,
+        [
+          { title: "NAME", cell: ({ name }) => name },
+          { title: "STATE", cell: stateOf },
+          { title: "EVENTS", cell: ({ events }) => events.join(",") },
+          { title: "RECEIVER", cell: ({ receiver, format }) => receiver ?? format },
+          { title: "PENDING", cell: ({ pending_count }) => String(pending_count), alignsRight: true },
+          { title: "MISSED", cell: ({ missed_count }) => String(missed_count), alignsRight: true },
+          { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
+        ],
+        ({ name }) => name,
+      )
+      if (rows.length === 0) call.terminal.progress("No webhooks: berth webhook add creates one.")
+      return 0
+    },
+  })
+}
+
+function stateOf({ is_active, reason, failing_since }: Webhook): string {
+  if (!is_active) return "Paused"
+  return reason === "Active" && failing_since !== null ? "Failing" : (reason ?? "")
+}
+
+function addCreation(commands: Commands, group: Command): void {
+  const list = (value: string, before: string[] = []): string[] => [...before, value]
+  commands.add<Flags>(group, {
+    usage: "add <name>",
+    summary: "Add a webhook. Its signing secret is printed once.",
+    more: "With --slack, the address is a secret: it is asked for, or comes from standard input or --from-file.",
+    examples: [
+      ["berth webhook add build-bot --url https://ci.example.com/berth", "the ends of all jobs"],
+      ["berth webhook add alarms --slack --event job.failed --label team=ml", "failed jobs of a team, to Slack"],
+    ],
+    options: [
+      new Option("--url <url>", "address of the receiver"),
+      new Option("--event <type>", "event to send; repeatable; default: job.*").argParser(list),
+      new Option("--label <key=value>", "only jobs with this label; repeatable").argParser(list),
+      new Option("--tag <tag>", "only jobs with this tag; repeatable").argParser(list),
+      new Option("--include <field>", "send env, command or args too; repeatable").argParser(list),
+      new Option("--slack", "send messages in Slack's format"),
+      secretOption(),
+    ],
+    run: async (call) => {
+      const [name = ""] = call.args
+      const { event = ["job.*"], label = [], tag = [], include = [], slack } = call.options
+      const url = await urlOf(call)
+      const body = {
+        ...{ name, url, events: event, labels: labelsOf(label), tags: tag, include },
+        ...(slack === true && { format: "slack" }),
+      }
+      const made = await fetched(call.client().api.POST("/webhooks", { body: body as Schemas["WebhookCreation"] }))
+      return shown(call, made, `The webhook ${name} is stored. berth webhook test ${name} sends a test message.`)
+    },
+  })
+}
+
+async function urlOf(call: Call<Flags>): Promise<string> {
+  const { slack, url } = call.options
+  if (slack === true && url !== undefined)
+    throw usageError("The address of a Slack webhook is a secret: leave out --url.")
+  if (slack === true) return secretText(call, "Address of the Slack webhook")
+  if (url === undefined) throw usageError("Give the address of the receiver with --url, or --slack.")
+  return url
+}
+
+function labelsOf(pairs: readonly string[]): Record<string, string> {
+  const entries = pairs.map((pair) => {
+    const at = pair.indexOf("=")
+    if (at < 1) throw usageError(`--label ${pair} is not key=value.`)
+    return [pair.slice(0, at), pair.slice(at + 1)] as const
+  })
+  return Object.fromEntries(entries)
+}
+
+/** Prints a new signing secret, alone on standard output. */
+async function shown(call: Call<unknown>, webhook: Schemas["WebhookCreated"], progress: string): Promise<number> {
+  if (call.isForProgram) await call.printValue(webhook)
+  else if (webhook.signing_secret !== null) {
+    call.terminal.progress("The signing secret is shown once:")
+    await call.terminal.line(webhook.signing_secret)
+  }
+  call.terminal.progress(progress)
+  return 0
+}
+
+function addDeliveries(commands: Commands, group: Command): void {
+  commands.add(group, {
+    usage: "deliveries <name>",
+    summary: "List the oldest pending and the latest ended deliveries of a webhook.",
+    examples: [["berth webhook deliveries build-bot", "with the cause of each failure"]],
+    run: async (call) => {
+      const client = call.client()
+      const path = { name: call.args[0] ?? "" }
+      const read = (query: { offset: number; limit: number }) =>
+        fetched(client.api.GET("/webhooks/{name}/deliveries", { params: { path, query } }))
+      const rows = await allItems(read, (page) => page.deliveries)
+      const now = new Date()
+      await call.print(
+        rows,
+        [
+          { title: "EVENT", cell: ({ type }) => type },
+          { title: "SUBJECT", cell: ({ subject }) => subject },
+          { title: "AGE", cell: ({ time }) => ageOf(time, now), alignsRight: true },
+          { title: "STATUS", cell: ({ status }) => status },
+          { title: "TRIES", cell: ({ attempts }) => String(attempts), alignsRight: true },
+          { title: "ERROR", cell: ({ error, status_code }) => error ?? (status_code === null ? "" : String(status_code)) },
+        ],
+        ({ id }) => id,
+      )
+      return 0
+    },
+  })
+}
+
+function addTest(commands: Commands, group: Command): void {
+  commands.add(group, {
+    usage: "test <name>",
+    summary: "Send a test message now. Ends with 1 if the receiver does not accept it.",
+    examples: [["berth webhook test build-bot", "shows the status of the response"]],
+    run: async (call) => {
+      const params = { path: { name: call.args[0] ?? "" } }
+      const result = await fetched(call.client().api.POST("/webhooks/{name}/test", { params }))
+      if (call.isForProgram) await call.printValue(result)
+      else if (result.delivered) await call.terminal.line(`accepted with ${result.status_code} in ${result.duration_ms} ms`)
+      else call.terminal.warn(`not accepted: ${result.error}`)
+      return result.delivered ? 0 : EXIT.failed
+    },
+  })
+}
+
+function addRotate(commands: Commands, group: Command): void {
+  commands.add(group, {
+    usage: "rotate <name>",
+    summary: "Create a new signing secret. For a day, messages are signed with the former one too.",
+    examples: [["berth webhook rotate build-bot", "prints the new secret once"]],
+    run: async (call) => {
+      const [name = ""] = call.args
+      const rotated = await fetched(call.client().api.POST("/webhooks/{name}/rotate", { params: { path: { name } } }))
+      return shown(call, rotated, "The former secret is used for 24 hours more: give the receiver the new one.")
+    },
+  })
+}
+
+function addSwitch(
+  commands: Commands,
+  group: Command,
+  { usage, summary, ...change }: { usage: string; summary: string } & Pick<Change, "is_active">,
+): void {
+  commands.add(group, {
+    usage,
+    summary,
+    examples: [[`berth webhook ${usage.replace("<name>", "build-bot")}`, "prints the name"]],
+    run: async (call) => {
+      const params = { path: { name: call.args[0] ?? "" } }
+      const { name } = await fetched(call.client().api.PATCH("/webhooks/{name}", { params, body: change }))
+      await call.terminal.line(name)
+      return 0
+    },
+  })
+}
