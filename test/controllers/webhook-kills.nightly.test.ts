@@ -1,0 +1,12 @@
+import { expect, it } from "vitest"
+import { controllerHarnesses } from "./harness.ts"
+import { runWithKills } from "./webhook-kills.ts"
+
+const newHarness = controllerHarnesses()
+
+it("delivers each of 5,000 ends at least once, though the receiver fails at random and the operator is killed 20 times", async () => {
+  const report = await runWithKills(await newHarness(), { ends: 5000, kills: 20 })
+  console.error(report)
+  expect(report).toMatchObject({ ends: 5000, kills: 20, lost: 0, ambiguous: 0 })
+  expect(report.shortestWriteSeconds).toBeGreaterThan(9)
+}, 3_600_000)
