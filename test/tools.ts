@@ -31,6 +31,11 @@ export function openApiPythonClient(): Promise<string> {
   return pythonEnvironment("openapi-python-client", join(import.meta.dirname, "clients", "requirements.txt"))
 }
 
+/** Folder with a Python that has the SDK of https://www.standardwebhooks.com */
+export function standardWebhooksPython(): Promise<string> {
+  return pythonEnvironment("standardwebhooks", join(import.meta.dirname, "webhooks", "requirements.txt"))
+}
+
 /**
  * Programs that suites need and most machines lack. `prepare` installs or builds each once into the cache directory. A
  * second call returns at once. It rejects with an Error that names what the machine lacks.
@@ -39,6 +44,7 @@ export const TOOLS = {
   moto: { prepare: motoEnvironment },
   schemathesis: { prepare: schemathesisPrograms },
   "openapi-python-client": { prepare: openApiPythonClient },
+  standardwebhooks: { prepare: standardWebhooksPython },
   "openapi-typescript": { prepare: openApiTypeScript },
   "the oldest Node.js": { prepare: oldestNode },
   helm: { prepare: helmProgram },
