@@ -17,6 +17,7 @@ import { OffersPage } from "./pages/offers.tsx"
 import { OverviewPage } from "./pages/overview.tsx"
 import { ProjectsPage } from "./pages/projects.tsx"
 import { forgetPerson, SignInPage } from "./pages/sign-in.tsx"
+import { WebhooksPage } from "./pages/webhooks.tsx"
 import { PageTitle } from "./parts/basics.tsx"
 import { Empty, Fault, Skeleton } from "./parts/load.tsx"
 import {
@@ -85,6 +86,7 @@ function Project({ name }: { name: string }) {
           <Route path="/console/projects/:project/costs" component={CostsPage} />
           <Route path="/console/projects/:project/offers" component={OffersPage} />
           <Route path="/console/projects/:project/connections" component={ConnectionsPage} />
+          <Route path="/console/projects/:project/webhooks" component={WebhooksPage} />
           <Route path="/console/projects/:project/keys" component={KeysPage} />
           <Route path="/console/projects/:project/members" component={MembersPage} />
           <Route default component={NotFound} />
@@ -115,6 +117,7 @@ const PAGES: readonly [path: string, title: string][] = [
   ["/costs", "Costs"],
   ["/offers", "Offers"],
   ["/connections", "Connections"],
+  ["/webhooks", "Webhooks"],
   ["/keys", "Keys"],
   ["/members", "Members"],
 ]

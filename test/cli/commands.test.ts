@@ -441,10 +441,22 @@ describe("webhook", () => {
   const url = "http://127.0.0.1:2"
 
   it("add prints only the signing secret, ls the state, and test ends with 1 if nothing answers", async () => {
-    const added = await admin("webhook", "add", "build-bot", "--url", url, "--event", "job.failed", "--label", "team=ml")
+    const added = await admin(
+      "webhook",
+      "add",
+      "build-bot",
+      "--url",
+      url,
+      "--event",
+      "job.failed",
+      "--label",
+      "team=ml",
+    )
     expect([added.code, added.out]).toEqual([0, expect.stringMatching(/^whsec_[A-Za-z0-9+/=]+\n$/)])
     const list = await admin("webhook", "ls", "-o", "json")
-    expect(JSON.parse(list.out)).toMatchObject([{ name: "build-bot", events: ["job.failed"], labels: { team: "ml" }, url }])
+    expect(JSON.parse(list.out)).toMatchObject([
+      { name: "build-bot", events: ["job.failed"], labels: { team: "ml" }, url },
+    ])
     const tested = await admin("webhook", "test", "build-bot")
     expect([tested.code, tested.out]).toEqual([1, ""])
     expect(tested.err).toContain("not accepted: the receiver refused the connection")
@@ -455,7 +467,10 @@ describe("webhook", () => {
     const { out: first } = await admin("webhook", "add", "other-bot", "--url", url)
     const { out: second } = await admin("webhook", "rotate", "other-bot")
     expect([second.startsWith("whsec_"), first === second]).toEqual([true, false])
-    for (const [command, isActive] of [["pause", false], ["enable", true]] as const) {
+    for (const [command, isActive] of [
+      ["pause", false],
+      ["enable", true],
+    ] as const) {
       expect((await admin("webhook", command, "other-bot")).out).toBe("other-bot\n")
       const { out } = await admin("webhook", "ls", "--json")
       expect(JSON.parse(out).find(({ name }: { name: string }) => name === "other-bot").is_active).toBe(isActive)

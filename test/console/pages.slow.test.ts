@@ -35,6 +35,7 @@ const PAGES: readonly Scene[] = [
   page("array", "/arrays/lr-sweep", "All its jobs"),
   page("offers", "/offers?gpu=L4", "g2-standard-4"),
   page("connections", "/connections", "aws-prod"),
+  page("webhooks", "/webhooks", "ci-server"),
   page("keys", "/keys", "yours"),
 ]
 /** Pages that people see in another form. */

@@ -1,12 +1,14 @@
+import { randomUUID } from "node:crypto"
 import type { JobStatus, Placement } from "../../src/apis/job.ts"
 import type { StoredJobArray } from "../../src/apis/jobarray.ts"
 import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
 import { roundUsd } from "../../src/apis/money.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { monthOf, type StoredStatement, statementName } from "../../src/apis/statement.ts"
+import type { WebhookStatus } from "../../src/apis/webhook.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { STATEMENTS } from "../../src/controllers/statement/options.ts"
-import { JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
+import { JOB_ARRAYS, JOBS, WEBHOOKS } from "../../src/facade/caches.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { agentOf, launchOf } from "../controllers/builders.ts"
@@ -210,6 +212,25 @@ export async function fillProject(sample: SampleProject): Promise<void> {
   await sweep(sample)
   const secrets = { access_key_id: "AKIAEXAMPLE", secret_access_key: "very-secret" }
   await made(call, "/1/connections", { name: "aws-prod", type: "aws", ...secrets })
+  const receiver = { url: "https://ci.example.com/berth", events: ["job.*"] }
+  await made(call, "/1/webhooks", { name: "ci-server", ...receiver })
+  await deliveries(sample)
+}
+
+/** Writes deliveries into the status of the webhook, as the operator does. */
+async function deliveries({ fixture: { client, namespace } }: SampleProject): Promise<void> {
+  const delivery = (minutes: number, job: string) => ({
+    ...{ id: randomUUID(), subject: `jobs/${job}`, time: minutesAgo(minutes), attempts: 1 },
+  })
+  const refused = { ...delivery(2, "fine-tune"), type: "job.failed" as const, jobUid: randomUUID() }
+  const sent = { ...delivery(50, "too-large"), type: "job.failed" as const, result: "delivered" as const }
+  const status: WebhookStatus = {
+    pending: [{ ...refused, error: "the receiver answered 503" }],
+    deliveries: [{ ...sent, endTime: minutesAgo(50), statusCode: 204, durationMs: 84 }],
+    ...{ pendingCount: 1, deliveredCount: 41, missedCount: 0 },
+    ...{ lastSuccessTime: minutesAgo(50), failingSince: minutesAgo(2) },
+  }
+  await client.patchStatus(WEBHOOKS, { namespace, name: "ci-server" }, { merge: { status } })
 }
 
 async function made(call: Caller, path: string, body: object): Promise<void> {

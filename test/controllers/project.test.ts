@@ -255,10 +255,10 @@ describe("a person with kubectl", () => {
   const READ = ["get", "list", "watch"]
   const ALL = [...READ, "create", "update", "patch", "delete", "deletecollection"]
   const GRANTS = ["grant-viewer", "grant-developer", "grant-admin"]
-  const NOTHING = { jobs: [], cronjobs: [], apikeys: [], connections: [] }
+  const NOTHING = { jobs: [], cronjobs: [], apikeys: [], connections: [], webhooks: [] }
   const VIEWER = { ...NOTHING, jobs: READ, cronjobs: READ }
   const DEVELOPER = { ...NOTHING, jobs: ALL, cronjobs: ALL }
-  const ADMIN = { ...DEVELOPER, apikeys: [...ALL, ...GRANTS], connections: ALL }
+  const ADMIN = { ...DEVELOPER, apikeys: [...ALL, ...GRANTS], connections: ALL, webhooks: ALL }
   /** Complete list of each person's rights in Acme's project (DESIGN, sections 8 and 9). */
   const MATRIX: Record<string, Record<keyof typeof NOTHING, string[]>> = {
     ...{ owner: ADMIN, admin: ADMIN, member: DEVELOPER },
@@ -269,6 +269,7 @@ describe("a person with kubectl", () => {
   /** Actions that no person may do, neither in the own project nor elsewhere. */
   const DENIED_TO_ALL: Record<string, string[]> = {
     ...{ "jobs/status": ALL, "cronjobs/status": ALL, "apikeys/status": ALL, "connections/status": ALL },
+    "webhooks/status": ALL,
     ...{
       launches: ALL,
       "launches/status": ALL,

@@ -126,8 +126,7 @@ function reportOf(receiver: WebhookReceiver, uids: readonly string[]) {
     lost: uids.filter((uid) => !arrived.has(uid)).length,
     duplicates: accepted.length - new Set(accepted.map(({ id }) => id)).size,
     // One id for each end, and one end for each id.
-    ambiguous:
-      [...identities.values()].filter((all) => all.size > 1).length + Math.abs(identities.size - uids.length),
+    ambiguous: [...identities.values()].filter((all) => all.size > 1).length + Math.abs(identities.size - uids.length),
   }
 }
 

@@ -1,9 +1,7 @@
-import { JOB, type StoredJob } from "../../src/apis/job.ts"
-import type { WebhookSettings } from "../../src/controllers/webhook/options.ts"
-import { createLogger } from "../../src/telemetry/logger.ts"
-
+import { KubeConfig } from "@kubernetes/client-node"
 /** This program is an operator of one namespace, with webhooks. A test starts it, and kills it at any moment. */
 import { systemClock } from "../../src/apis/clock.ts"
+import { JOB, type StoredJob } from "../../src/apis/job.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
 import { jobIndexes } from "../../src/controllers/job/options.ts"
@@ -11,12 +9,13 @@ import { launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { SettledJobs, UNSETTLED } from "../../src/controllers/settled-jobs.ts"
 import { STATEMENT_INDEXES, STATEMENTS } from "../../src/controllers/statement/options.ts"
+import type { WebhookSettings } from "../../src/controllers/webhook/options.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { Manager } from "../../src/runtime/manager.ts"
-import { KubeConfig } from "@kubernetes/client-node"
+import { createLogger } from "../../src/telemetry/logger.ts"
 import { webhookParts } from "./webhook-parts.ts"
 
 /** Argument of this program, in JSON. */
@@ -33,7 +32,12 @@ async function main({ kubeconfig, namespace, webhooks }: WebhookOperatorOptions)
   const client = new KubeClient(config)
   const logger = createLogger({ level: "error", name: "operator" })
   const base = { client, namespace, logger }
-  const jobs = new Reflector<StoredJob>({ ...base, resource: resourceOf<StoredJob>(JOB), ...UNSETTLED, indexes: jobIndexes })
+  const jobs = new Reflector<StoredJob>({
+    ...base,
+    resource: resourceOf<StoredJob>(JOB),
+    ...UNSETTLED,
+    indexes: jobIndexes,
+  })
   const launches = new Reflector({ ...base, resource: LAUNCHES, indexes: launchIndexes })
   const statements = new Reflector({ ...base, resource: STATEMENTS, indexes: STATEMENT_INDEXES })
   const clock = systemClock

@@ -58,12 +58,20 @@ async function patch(change: object, name = "hook"): Promise<WebhookRecord> {
 
 describe("POST /webhooks", () => {
   it("creates a signing secret, shows it once, and stores it encrypted", async () => {
-    const response = await call("/1/webhooks", { body: body({ labels: { team: "ml" }, tags: ["a"], include: ["env"] }) })
+    const response = await call("/1/webhooks", {
+      body: body({ labels: { team: "ml" }, tags: ["a"], include: ["env"] }),
+    })
     expect([response.status, response.headers.get("cache-control")]).toEqual([201, "no-store"])
     const made = (await response.json()) as WebhookCreated
     expect(made.signing_secret).toMatch(/^whsec_/)
     const { spec } = await stored()
-    expect(spec).toMatchObject({ url: receiver.url, events: ["job.*"], labels: { team: "ml" }, tags: ["a"], active: true })
+    expect(spec).toMatchObject({
+      url: receiver.url,
+      events: ["job.*"],
+      labels: { team: "ml" },
+      tags: ["a"],
+      active: true,
+    })
     expect(JSON.stringify(spec)).not.toContain(made.signing_secret)
     expect((await opened()).secret).toBe(made.signing_secret)
     for (const path of ["/1/webhooks", "/1/webhooks/hook", `/1/webhooks/${made.id}`])
@@ -114,7 +122,9 @@ describe("GET /webhooks", () => {
       expect(text).not.toContain("cAnArY")
       expect(JSON.parse(text)).toMatchObject({ url: null, receiver: "https://ci.example.com" })
     }
-    expect(await (await call("/1/webhooks/hook")).json()).toMatchObject({ url: "https://ci.example.com/berth?token=cAnArY" })
+    expect(await (await call("/1/webhooks/hook")).json()).toMatchObject({
+      url: "https://ci.example.com/berth?token=cAnArY",
+    })
   })
 
   it("shows the deliveries of the status: pending ones first", async () => {
@@ -129,7 +139,9 @@ describe("GET /webhooks", () => {
     const { namespace } = fixture
     const written = await fixture.client.patchStatus(WEBHOOKS, { namespace, name: "hook" }, { merge: { status } })
     await expect
-      .poll(async () => ((await (await call("/1/webhooks/hook")).json()) as WebhookRecord).missed_count, { timeout: 10_000 })
+      .poll(async () => ((await (await call("/1/webhooks/hook")).json()) as WebhookRecord).missed_count, {
+        timeout: 10_000,
+      })
       .toBe(written.status?.missedCount)
     const list = await (await call("/1/webhooks/hook/deliveries", { key: fixture.keys.viewer })).json()
     expect(list).toMatchObject({
@@ -191,14 +203,18 @@ describe("POST /webhooks/{name}/rotate", () => {
 })
 
 describe("POST /webhooks/{name}/test", () => {
-  const test = async (name = "hook") => (await (await call(`/1/webhooks/${name}/test`, { method: "POST" })).json()) as Record<string, unknown>
+  const test = async (name = "hook") =>
+    (await (await call(`/1/webhooks/${name}/test`, { method: "POST" })).json()) as Record<string, unknown>
 
   it("sends one signed message, and returns the response's status", async () => {
     const { signing_secret } = await create()
     const result = await test()
     expect(result).toMatchObject({ delivered: true, status_code: 204, error: null })
     const message = receiver.received.find(({ id }) => id === result["id"])
-    expect(JSON.parse(message?.body ?? "")).toMatchObject({ type: "dev.berth.webhook.test.v1", subject: "webhooks/hook" })
+    expect(JSON.parse(message?.body ?? "")).toMatchObject({
+      type: "dev.berth.webhook.test.v1",
+      subject: "webhooks/hook",
+    })
     const now = new Date(Number(message?.headers["webhook-timestamp"]) * 1000)
     const headers = signedHeaders(String(result["id"]), message?.body ?? "", { secrets: [signing_secret ?? ""], now })
     expect(message?.headers).toMatchObject(headers)

@@ -8,6 +8,7 @@ import type { StoredJob } from "../../src/apis/job.ts"
 import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
 import type { Provider } from "../../src/cloud/provider.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
+import { WEBHOOKS } from "../../src/controllers/webhook/options.ts"
 import { rotateSealingKey } from "../../src/identity/sealing-keys.ts"
 import type { KubeEvent } from "../../src/kube/core.ts"
 import { CONFIG_MAPS, SECRETS } from "../../src/kube/core.ts"
@@ -228,6 +229,36 @@ describe("credentials with a marker", () => {
     await berth.client.create(CONNECTIONS, copy as StoredConnection)
     await standing("copied", "Tampered")
     expect(await quietly("/connections/copied")).toBe(409)
+  })
+
+  it("creates webhooks, whose secrets no receiver's failure and no mistake shows", async () => {
+    const key = Buffer.from(`${MARKER}${randomBytes(8).toString("hex")}`).toString("base64")
+    const url = `https://127.0.0.1:2/${secret()}`
+    // The one response that has a signing secret is not among the answers.
+    const { status } = await call("/webhooks", {
+      body: { name: "signed", url: "https://127.0.0.1:2", events: ["job.*"], signing_secret: `whsec_${key}` },
+    })
+    expect(status).toBe(201)
+    expect(await quietly("/webhooks", { body: { name: "slack", url, events: ["job.*"], format: "slack" } })).toBe(201)
+    const mistakes = [
+      { name: "bad", url: `ftp://${secret()}`, events: ["job.*"] },
+      { name: "bad", url: `https://me:${secret()}@example.com`, events: ["job.*"] },
+      { name: "bad", url: "https://example.com", events: ["job.*"], signing_secret: secret() },
+      { name: "bad", url: "https://example.com", events: ["job.*"], signing_secret: [secret()] },
+    ]
+    for (const body of mistakes) expect(await quietly("/webhooks", { body })).toBe(400)
+    const ended = { metadata: { name: "ended", namespace: berth.namespace }, spec: { image: "a", cancelled: true } }
+    await berth.client.create(JOBS, ended as StoredJob)
+    for (const name of ["signed", "slack"]) {
+      expect(await quietly(`/webhooks/${name}/test`, { method: "POST" })).toBe(200)
+      await eventually(async () => {
+        const { status: found } = await berth.client.get(WEBHOOKS, { namespace: berth.namespace, name })
+        expect(found?.pending?.[0]?.error).toMatch(/no public address/)
+      })
+      for (const role of ["admin", "developer", "viewer"] as const)
+        for (const path of [`/webhooks/${name}`, `/webhooks/${name}/deliveries`, "/webhooks"])
+          expect(await quietly(path, { role })).toBe(200)
+    }
   })
 
   it("reads the connections with every role", async () => {

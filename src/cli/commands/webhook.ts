@@ -165,7 +165,10 @@ function addDeliveries(commands: Commands, group: Command): void {
           { title: "AGE", cell: ({ time }) => ageOf(time, now), alignsRight: true },
           { title: "STATUS", cell: ({ status }) => status },
           { title: "TRIES", cell: ({ attempts }) => String(attempts), alignsRight: true },
-          { title: "ERROR", cell: ({ error, status_code }) => error ?? (status_code === null ? "" : String(status_code)) },
+          {
+            title: "ERROR",
+            cell: ({ error, status_code }) => error ?? (status_code === null ? "" : String(status_code)),
+          },
         ],
         ({ id }) => id,
       )
@@ -183,7 +186,8 @@ function addTest(commands: Commands, group: Command): void {
       const params = { path: { name: call.args[0] ?? "" } }
       const result = await fetched(call.client().api.POST("/webhooks/{name}/test", { params }))
       if (call.isForProgram) await call.printValue(result)
-      else if (result.delivered) await call.terminal.line(`accepted with ${result.status_code} in ${result.duration_ms} ms`)
+      else if (result.delivered)
+        await call.terminal.line(`accepted with ${result.status_code} in ${result.duration_ms} ms`)
       else call.terminal.warn(`not accepted: ${result.error}`)
       return result.delivered ? 0 : EXIT.failed
     },

@@ -57,7 +57,12 @@ export function webhookOf(
 }
 
 /** Returns the fields that select events and their content. Empty ones are left out: a record shows them as empty. */
-function selectionOf({ events, labels, tags, include }: Pick<WebhookCreation, "events" | "labels" | "tags" | "include">) {
+function selectionOf({
+  events,
+  labels,
+  tags,
+  include,
+}: Pick<WebhookCreation, "events" | "labels" | "tags" | "include">) {
   return {
     events,
     ...(labels !== undefined && Object.keys(labels).length > 0 && { labels }),
