@@ -172,7 +172,7 @@ describe("messages", () => {
     })
   })
 
-  it("mention nobody in Slack, whatever a job prints", () => {
+  it("mention no user of Slack, whatever a job prints", () => {
     const { text } = JSON.parse(messageOf(event, { format: "slack" }).body) as { text: string }
     expect(text).toBe(
       ":x: *job.failed* `jobs/a` in project train-x1\nContainerFailed: exit code 1 &lt;!channel&gt; &amp; more\ncost $0.5000",

@@ -88,7 +88,7 @@ describe("POST /webhooks", () => {
     expect((await call("/1/webhooks", { body: body() })).status).toBe(409)
   })
 
-  it("stores the address of Slack's webhooks encrypted, and shows it to nobody", async () => {
+  it("stores the address of Slack's webhooks encrypted, and never shows it", async () => {
     const made = await create({ format: "slack", url: SLACK })
     expect([made.signing_secret, made.url, made.receiver]).toEqual([null, null, null])
     expect(JSON.stringify(await stored())).not.toContain("cAnArY")

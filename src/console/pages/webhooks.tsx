@@ -62,7 +62,7 @@ export function WebhooksPage() {
         {(found) =>
           found.length === 0 ? (
             <Empty title="No webhook sends events.">
-              <p>A webhook tells your CI, Slack or a service of yours when a job ends.</p>
+              <p>A webhook sends the end of each job to your CI, to Slack or to a service of yours.</p>
             </Empty>
           ) : (
             found.map((webhook) => (

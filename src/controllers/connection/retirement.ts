@@ -103,9 +103,7 @@ class Retirement {
     for await (const { items } of client.pages(CONNECTIONS, { signal })) {
       for (const connection of items) if (await this.#uses(connection, former)) note(connection.spec.sealedCredentials)
     }
-    for await (const { items } of client.pages(WEBHOOKS, { signal })) {
-      for (const webhook of items) if (await this.#opens(webhook, former)) note(webhook.spec.sealedSecret)
-    }
+    for (const webhook of await this.#webhooksUsing(former, signal)) note(webhook.spec.sealedSecret)
     return used
   }
 
@@ -123,6 +121,14 @@ class Retirement {
       if (error instanceof CredentialsUnusable) return error.reason !== "Tampered"
       throw error
     }
+  }
+
+  async #webhooksUsing(former: readonly string[], signal: AbortSignal): Promise<StoredWebhook[]> {
+    const using: StoredWebhook[] = []
+    for await (const { items } of this.#options.client.pages(WEBHOOKS, { signal })) {
+      for (const webhook of items) if (await this.#opens(webhook, former)) using.push(webhook)
+    }
+    return using
   }
 
   /** Returns true if one of the former keys opens the secrets of a webhook. */
