@@ -124,7 +124,7 @@ export async function startFacade(
   const stores = { launches: launches.store, statements: statements.store }
   const app = createFacade({
     client,
-    ...{ caches, ...stores, ...money },
+    ...{ caches, ...stores, ...money, sending: sendingOf(options) },
     heartbeatTimes,
     logStore,
     sealer,
@@ -137,7 +137,6 @@ export async function startFacade(
     installation,
     plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, ...money }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
-    sending: sendingOf(options),
     consoleFolder: consoleFolderOf(options, parts),
     codeExchange: codeExchangeOf(options),
     settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
