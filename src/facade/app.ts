@@ -275,7 +275,7 @@ function creatorsOfJobs({ cronJobs, jobArrays }: Caches, collectionOf: Collectio
   return { cronJobsOf, cronJobIdOf: idIn(cronJobsOf), arraysOf, arrayIdOf: idIn(arraysOf) }
 }
 
-/** WhatParts of the services of connections and of webhooks, which seal secrets. */
+/** Parts of the services of connections and of webhooks, which seal secrets. */
 type SealedParts = FacadeDependencies & {
   creationTimes: CreationTimes
   collectionOf: CollectionOf
