@@ -260,11 +260,20 @@ async function useConnections(): Promise<void> {
   await kubectl("wait", "--for=condition=Ready", "connection/spare", "-n", PROJECT, "--timeout=120s")
   expect((await call("/resources/storages?connection_id=spare")).status).toBe(200)
   expect((await call("/connections/unknown")).status).toBe(404)
-  const sealed = () => kubectl("get", "connection/main", "-n", PROJECT, "-o", "jsonpath={.spec.sealedCredentials}")
+  await send("/webhooks", { name: "build-bot", url: "https://ci.example.com/berth", events: ["job.*"] })
+  await kubectl("wait", "--for=condition=Ready", "webhook/build-bot", "-n", PROJECT, "--timeout=120s")
+  expect((await call("/webhooks/unknown")).status).toBe(404)
+  const textOf = (object: string, field: string) =>
+    kubectl("get", object, "-n", PROJECT, "-o", `jsonpath={.spec.${field}}`)
+  const sealed = () =>
+    Promise.all([textOf("connection/main", "sealedCredentials"), textOf("webhook/build-bot", "sealedSecret")])
   const before = await sealed()
   const { kubeconfigPath } = release.cluster
   await release.berth("rotate-sealing-key", "--kubeconfig", kubeconfigPath, "--system-namespace", NAMESPACE)
-  await eventually(async () => expect(await sealed()).not.toBe(before), PATIENCE)
+  await eventually(async () => {
+    const after = await sealed()
+    expect(after.map((text, index) => text !== before[index])).toEqual([true, true])
+  }, PATIENCE)
 }
 
 async function useKeys(): Promise<void> {
