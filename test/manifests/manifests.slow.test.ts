@@ -44,7 +44,10 @@ describe("manifests", () => {
   })
 
   it("install every kind, and change nothing when they are applied again", async () => {
-    const names = ["apikeys", "connections", "cronjobs", "jobs", "launches", "organizations", "projects", "statements"]
+    const names = [
+      ...["apikeys", "connections", "cronjobs", "jobarrays", "jobs"],
+      ...["launches", "organizations", "projects", "statements"],
+    ]
     // The API server serves a new kind a moment after it has established it.
     await eventually(async () => {
       const kinds = await kubectl("api-resources", "--api-group=berth.dev", "--no-headers", "-o", "name")
@@ -135,6 +138,10 @@ describe("manifests", () => {
       [operator, "update", "cronjobs.berth.dev/status", elsewhere, true],
       [operator, "create", "cronjobs.berth.dev", elsewhere, false],
       [operator, "delete", "cronjobs.berth.dev", elsewhere, false],
+      [operator, "patch", "jobarrays.berth.dev", elsewhere, true],
+      [operator, "delete", "jobarrays.berth.dev", elsewhere, true],
+      [operator, "update", "jobarrays.berth.dev/status", elsewhere, true],
+      [operator, "create", "jobarrays.berth.dev", elsewhere, false],
       [operator, "create", "launches.berth.dev", system, true],
       [operator, "create", "launches.berth.dev", elsewhere, false],
       [operator, "update", "statements.berth.dev/status", system, true],
