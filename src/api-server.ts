@@ -4,6 +4,7 @@ import { existsSync } from "node:fs"
 import type { RequestListener, Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { hostname } from "node:os"
+import { join } from "node:path"
 import { systemClock } from "./apis/clock.ts"
 import type { StoredJob } from "./apis/job.ts"
 import type { Architecture } from "./apis/offer.ts"
@@ -25,6 +26,7 @@ import { createFacade, type FacadeSettings } from "./facade/app.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
 import { DEFAULT_SCOPES } from "./facade/installation-document.ts"
 import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/jobs/logs.ts"
+import { keepRemovingUploads } from "./facade/uploads/retention.ts"
 import { AwaitedGateway } from "./gateway/awaited.ts"
 import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
 import type { ConnectionsReader } from "./gateway/candidates.ts"
@@ -64,6 +66,9 @@ import { measureCaches, measureClient } from "./telemetry/kube.ts"
 import type { Logger } from "./telemetry/logger.ts"
 import { createMetrics, type Registry } from "./telemetry/metrics.ts"
 import type { SendOptions } from "./webhooks/send.ts"
+import { FileUploadStore } from "./uploads/file-store.ts"
+import { S3UploadStore } from "./uploads/s3-store.ts"
+import { UPLOADS_FOLDER, type UploadStore } from "./uploads/store.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
 export interface FacadeParts {
@@ -107,13 +112,13 @@ export async function startFacade(
   const ending = new AbortController()
   const { launches, statements, heartbeats, ...caches } = facadeCaches({ client, logger }, options)
   const heartbeatTimes = new SharedHeartbeats(heartbeats, systemClock)
-  const logStore = logStoreOf(options, logger)
+  const kept = storesOf(options, logger)
   const sealer = storedKeysSealer(client, systemNamespace)
   const identityIssuer = parts.identity?.issuer
   const credentialsOf = liveCredentials(client, { projects: caches.projects, sealer, identityIssuer })
   const writer = heartbeatWriter(options, parts, { launches, heartbeats, heartbeatTimes })
   const money = moneyOf(options, { ...caches, launches, statements })
-  const ofGateway = { ...caches, launches, credentialsOf, logs: logStore, writer }
+  const ofGateway = { ...caches, launches, credentialsOf, ...kept, writer }
   const { gateway, installation } = agentGateway(options, parts, ofGateway)
   const metrics = createMetrics("facade")
   const health = new Health()
@@ -126,7 +131,7 @@ export async function startFacade(
     client,
     ...{ caches, ...stores, ...money, sending: sendingOf(options) },
     heartbeatTimes,
-    logStore,
+    ...kept,
     sealer,
     gateway: gateway.handle,
     health,
@@ -153,8 +158,9 @@ export async function startFacade(
   const reflectors = [...Object.values(caches), ...internal, ...Object.values(watches ?? {})].map((reflector) =>
     reflector.run(ending.signal),
   )
-  const loops = [gateway.run(ending.signal), writer.run(ending.signal), ...reflectors]
-  const endRetention = pruneLogs({ client, jobs: caches.jobs, logStore, logger }, ending.signal)
+  const removing = keepRemovingUploads({ ...parts, caches, store: kept.uploadStore, clock: systemClock }, ending.signal)
+  const loops = [gateway.run(ending.signal), writer.run(ending.signal), removing, ...reflectors]
+  const endRetention = pruneLogs({ client, jobs: caches.jobs, logger, ...kept }, ending.signal)
   const ended = stopped(stop).then(async () => {
     health.drain()
     endRetention()
@@ -236,7 +242,7 @@ type HeartbeatSources = Pick<ReturnType<typeof facadeCaches>, "launches" | "hear
 function agentGateway(
   { systemNamespace }: Options,
   { client, providers, logger }: FacadeParts,
-  { launches, connections, credentialsOf, logs, writer }: GatewaySources,
+  { launches, connections, credentialsOf, logStore, uploadStore, writer }: GatewaySources,
 ): { gateway: AwaitedGateway; installation: () => string | undefined } {
   let installation: Installation | undefined
   const gateway = new AwaitedGateway({
@@ -249,7 +255,8 @@ function agentGateway(
     launches: kubeLaunches(client, launches.store, systemNamespace),
     secretEnv: kubeSecretEnv(client),
     ...openedByConnections(connectionsReader(client, connections), providers, credentialsOf),
-    logs,
+    logs: logStore,
+    uploads: uploadStore,
     heartbeats: writer,
     clock: systemClock,
     logger,
@@ -283,8 +290,8 @@ function facadeCaches(
   }
 }
 
-/** @throws Error when the options name no place for logs */
-function logStoreOf(options: Options, logger: Logger): LogStore {
+/** Returns the stores of logs and uploads. @throws Error when the options name no place for them */
+function storesOf(options: Options, logger: Logger): { logStore: LogStore; uploadStore: UploadStore } {
   const { logsDir, logsBucket: bucket, logsPrefix, logsEndpoint: endpoint, logsRegion: region } = options
   const cap = options.logCapMib === undefined ? {} : { capBytes: options.logCapMib * 1024 * 1024 }
   if (logsDir !== undefined) {
@@ -294,18 +301,26 @@ function logStoreOf(options: Options, logger: Logger): LogStore {
         "the log volume is full: deleted an old log of the project with the most; enlarge the volume",
       )
     }
-    return new FileLogStore(logsDir, { ...cap, onRemovedForSpace })
+    return {
+      logStore: new FileLogStore(logsDir, { ...cap, onRemovedForSpace }),
+      uploadStore: new FileUploadStore(join(logsDir, UPLOADS_FOLDER)),
+    }
   }
   if (bucket === undefined) {
     throw new Error("no place for logs: give --logs-dir (one replica) or --logs-bucket (any number of replicas)")
   }
-  return new S3LogStore({
-    ...cap,
-    client: s3Client({ ...(endpoint !== undefined && { endpoint }), ...(region !== undefined && { region }) }),
-    bucket,
-    prefix: logsPrefix === undefined ? "" : `${logsPrefix.replace(/\/+$/, "")}/`,
-    onCompactionError: (err, job) => logger.warn({ err, job }, "the small pieces of a log could not be merged yet"),
-  })
+  const client = s3Client({ ...(endpoint !== undefined && { endpoint }), ...(region !== undefined && { region }) })
+  const prefix = logsPrefix === undefined ? "" : `${logsPrefix.replace(/\/+$/, "")}/`
+  return {
+    logStore: new S3LogStore({
+      ...cap,
+      client,
+      bucket,
+      prefix,
+      onCompactionError: (err, job) => logger.warn({ err, job }, "the small pieces of a log could not be merged yet"),
+    }),
+    uploadStore: new S3UploadStore({ client, bucket, prefix: `${prefix}${UPLOADS_FOLDER}/` }),
+  }
 }
 
 /** Constructs what VMs get by the connections of their project: buckets, and images of private registries. */
@@ -389,7 +404,8 @@ type PlannerSources = Pick<
 }
 
 type GatewaySources = Pick<PlannerSources, "launches" | "connections" | "credentialsOf"> & {
-  logs: LogStore
+  logStore: LogStore
+  uploadStore: UploadStore
   writer: HeartbeatWriter
 }
 

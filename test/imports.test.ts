@@ -82,6 +82,8 @@ const CASES: [file: string, specifier: string, allowed: boolean][] = [
   ["src/catalogue/a.ts", "../router/b.ts", true],
   ["src/catalogue/a.ts", "../kube/b.ts", false],
   ["src/logs/a.ts", "../facade/b.ts", false],
+  ["src/uploads/a.ts", "../facade/b.ts", false],
+  ["src/uploads/s3-store.ts", "@aws-sdk/client-s3", true],
   ["src/identity/a.ts", "../kube/b.ts", true],
   ["src/identity/a.ts", "../controllers/b.ts", false],
   ["src/telemetry/a.ts", "../cloud/b.ts", false],

@@ -8,7 +8,7 @@ import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
  * Protocol of agent and gateway, over HTTPS connections that the agent opens. Changes only add to it, because a VM may
  * run the previous release's agent. Both sides ignore unknown fields.
  *
- * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs|volumes`. Every request body is a compact JWS (RFC
+ * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs|volumes|workdir`. Every request body is a compact JWS (RFC
  * 7515, EdDSA). Its key is the agent's own signing key, which the Launch is bound to when the agent registers. Its
  * `typ` header names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. Each request has
  * `Authorization: Bearer <bootstrap token>`. `register` requires it. With the others the gateway uses it to separate
@@ -36,6 +36,7 @@ export const JWS_TYPES = {
   report: "berth-report",
   logs: "berth-logs",
   volumes: "berth-volumes",
+  workdir: "berth-workdir",
 } as const
 export type MessageKind = keyof typeof JWS_TYPES
 
@@ -58,6 +59,10 @@ export const REFUSALS = {
   "nothing-to-run": 422,
 } as const
 export type Refusal = keyof typeof REFUSALS
+
+/** Abilities of this version's agent, in its registration. */
+export const ABILITIES = ["workdir"] as const
+export type Ability = (typeof ABILITIES)[number]
 
 /** Seconds between two reports of a healthy VM, until the gateway says otherwise. */
 export const HEARTBEAT_SECONDS = 15
@@ -85,6 +90,11 @@ export const RegisterRequestSchema = Type.Object({
   signingKey: Jwk,
   /** X25519, for ECDH-ES+A256KW. */
   encryptionKey: Jwk,
+  /**
+   * Parts of an order that this agent can carry out. Agents of former versions omit it. The gateway gives no order with
+   * a part that is missing here, because an agent ignores what it does not know.
+   */
+  abilities: Type.Optional(Type.Array(Text(32, "Ability."), { maxItems: 16 })),
 })
 export type RegisterRequest = Static<typeof RegisterRequestSchema>
 
@@ -233,6 +243,17 @@ export type VolumesRequest = Static<typeof VolumesRequestSchema>
 
 export const VolumesResponseSchema = Type.Object({ buckets: Type.String({ description: "Buckets as a compact JWE." }) })
 export type VolumesResponse = Static<typeof VolumesResponseSchema>
+
+/** Request for the archive of the run's working directory. The answer is its bytes, from `start` on. */
+export const WorkdirRequestSchema = Type.Object({
+  launch: Text(253, "Name of the Launch."),
+  /** Number of bytes that the agent has already. */
+  start: Int(),
+})
+export type WorkdirRequest = Static<typeof WorkdirRequestSchema>
+
+/** Media type of an archive. */
+export const ARCHIVE_CONTENT_TYPE = "application/gzip"
 
 /** Clouds whose metadata service announces the preemption of a spot VM. */
 export const SPOT_CLOUDS = ["aws", "gcp", "azure"] as const

@@ -107,6 +107,10 @@ export const JobReason = {
   VolumeMountFailed: "VolumeMountFailed",
   VolumeFlushFailed: "VolumeFlushFailed",
   SecretMissing: "SecretMissing",
+  /** The project has no upload with the hash of the job's `workdir`. */
+  WorkdirMissing: "WorkdirMissing",
+  /** The files of the job's `workdir` could not be put into the container. */
+  WorkdirFailed: "WorkdirFailed",
   LaunchLimitExceeded: "LaunchLimitExceeded",
   Cancelled: "Cancelled",
   Deleted: "Deleted",
@@ -250,6 +254,41 @@ export const StoredSecretKeySchema = Type.Object({
   key: Type.String({ minLength: 1, maxLength: 253, description: "Key in the Secret's data." }),
 })
 
+/** Pattern of the SHA-256 of an upload. */
+export const SHA256_PATTERN = "^[0-9a-f]{64}$"
+
+/** Folder of a job's working directory that names none. */
+export const DEFAULT_WORKDIR_PATH = "/workspace"
+
+/** Working directory of a job: an archive that was uploaded to the project. */
+export const WorkdirSchema = Type.Object(
+  {
+    sha256: Type.String({
+      minLength: 64,
+      maxLength: 64,
+      pattern: SHA256_PATTERN,
+      description: "SHA-256 of an archive (tar.gz) that was uploaded to the project: PUT /1/uploads/{sha256}.",
+      [ALLOWED]: "a SHA-256 as 64 digits of 0-9 and a-f",
+      [PATTERN_AS_RULE]: true,
+    }),
+    path: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: LIMITS.mountPath,
+        pattern: MOUNT_PATH_PATTERN,
+        description: `Folder in the container, where the command starts. Default: ${DEFAULT_WORKDIR_PATH}.`,
+        [ALLOWED]: `an absolute path such as ${DEFAULT_WORKDIR_PATH}, other than /, without . and .. as a part and without NUL`,
+        [PATTERN_AS_RULE]: true,
+      }),
+    ),
+  },
+  {
+    [COMPONENT]: "Workdir",
+    description: "Files of an upload that the container gets before it starts. The image is not changed.",
+  },
+)
+export type Workdir = Static<typeof WorkdirSchema>
+
 /** Returns the description of a list or map, and the bound of all its texts, bytes. */
 function atMost(bytes: number, description: string) {
   return { description: `${description} At most ${bytes} bytes in total.`, [TOTAL_BYTES]: bytes }
@@ -349,6 +388,7 @@ function containerFields({
         ...distinctPaths,
       }),
     ),
+    workdir: Type.Optional(WorkdirSchema),
     maxRetries: Type.Optional(
       Int({
         maximum: LIMITS.maxRetries,

@@ -88,6 +88,8 @@ export const FINISH_REASONS = [
   "VolumeMountFailed",
   "VolumeFlushFailed",
   "SecretMissing",
+  "WorkdirMissing",
+  "WorkdirFailed",
   "Stopped",
   "Preempted",
   "AgentFailed",

@@ -621,6 +621,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/uploads/{sha256}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the size of an upload, or learn that the project has none with this hash.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["getUpload"];
+        /**
+         * Upload the working directory of jobs.
+         * @description Needs the role developer or higher.
+         */
+        put: operations["putUpload"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/whoami": {
         parameters: {
             query?: never;
@@ -767,6 +791,13 @@ export interface components {
             /** @description True for the job's checkpoints: a folder of its own, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
             checkpoint?: boolean | null;
         };
+        /** @description Files of an upload that the container gets before it starts. The image is not changed. */
+        Workdir: {
+            /** @description SHA-256 of an archive (tar.gz) that was uploaded to the project: PUT /1/uploads/{sha256}. */
+            sha256: string;
+            /** @description Folder in the container, where the command starts. Default: /workspace. */
+            path?: string | null;
+        };
         /** @description Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram. */
         Gpu: string | ({
             /** @description Minimum GPU memory, summed over all cards, such as 24Gi. */
@@ -822,6 +853,7 @@ export interface components {
             volumes?: {
                 [key: string]: components["schemas"]["Volume"];
             } | null;
+            workdir?: components["schemas"]["Workdir"] | null;
             /**
              * Format: int64
              * @description Number of times to restart a failed container on its VM. A new VM starts the count at 0.
@@ -1031,6 +1063,12 @@ export interface components {
             /** @description Minimum size of the VM's disk. Null: depends on the cloud. */
             disk: string | null;
         };
+        WorkdirRecord: {
+            /** @description SHA-256 of the upload. */
+            sha256: string;
+            /** @description Folder in the container. */
+            path: string;
+        };
         JobRecord: {
             /** @description UUID. */
             id: string;
@@ -1135,6 +1173,7 @@ export interface components {
             fallback_after: number | null;
             /** @description Maximum seconds from SIGTERM to SIGKILL. Null: 10. */
             termination_grace_seconds: number | null;
+            workdir: components["schemas"]["WorkdirRecord"] | null;
             secretEnv: {
                 [key: string]: {
                     /** @description Name of the Secret. */
@@ -1290,6 +1329,7 @@ export interface components {
             volumes?: {
                 [key: string]: components["schemas"]["Volume"];
             } | null;
+            workdir?: components["schemas"]["Workdir"] | null;
             /**
              * Format: int64
              * @description Number of times to restart a failed container on its VM. A new VM starts the count at 0.
@@ -1379,6 +1419,13 @@ export interface components {
              */
             organization_id?: string | null;
         };
+        /** @description Files of an upload that the container gets before it starts. The image is not changed. */
+        WorkdirOutput: {
+            /** @description SHA-256 of an archive (tar.gz) that was uploaded to the project: PUT /1/uploads/{sha256}. */
+            sha256: string;
+            /** @description Folder in the container, where the command starts. Default: /workspace. */
+            path?: string;
+        };
         /** @description Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram. */
         GpuOutput: string | {
             /** @description Minimum GPU memory, summed over all cards, such as 24Gi. */
@@ -1436,6 +1483,7 @@ export interface components {
                     checkpoint?: boolean;
                 };
             };
+            workdir?: components["schemas"]["WorkdirOutput"];
             /**
              * Format: int64
              * @description Number of times to restart a failed container on its VM. A new VM starts the count at 0.
@@ -3122,6 +3170,14 @@ export interface components {
             /** @description Present caps that the project's jobs are under, nearest first. */
             budgets: components["schemas"]["Budget"][];
         };
+        Upload: {
+            /** @description SHA-256 of the archive. */
+            sha256: string;
+            /** @description Size of the archive. */
+            bytes: number;
+            /** @description Time of the last upload or use. An upload without a job is kept for an hour. */
+            used_at: string;
+        };
         /** @description Limits of the caller and the project. */
         CallerLimits: {
             /** @description Requests of one caller to one replica. 0: no limit. */
@@ -3146,6 +3202,10 @@ export interface components {
             webhooks: number;
             /** @description MiB of JSON that the project may store. */
             project_mib: number;
+            /** @description MiB of one upload. */
+            upload_mib: number;
+            /** @description MiB of all uploads of the project. Each counts at least one. */
+            uploads_mib: number;
         };
         WhoAmI: {
             /**
@@ -6034,6 +6094,106 @@ export interface operations {
             503: components["responses"]["Problem503"];
         };
     };
+    getUpload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description SHA-256 of the archive, 64 digits of 0-9 and a-f. */
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The upload. No operation returns its content. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                     *       "bytes": 183204,
+                     *       "used_at": "2026-11-02T09:30:00.000Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Upload"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    putUpload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description SHA-256 of the archive, 64 digits of 0-9 and a-f. */
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        /** @description Archive (tar.gz), whose SHA-256 is the one in the path. */
+        requestBody: {
+            content: {
+                "application/gzip": string;
+            };
+        };
+        responses: {
+            /** @description It was there already. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                     *       "bytes": 183204,
+                     *       "used_at": "2026-11-02T09:30:00.000Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Upload"];
+                };
+            };
+            /** @description Stored. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                     *       "bytes": 183204,
+                     *       "used_at": "2026-11-02T09:30:00.000Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Upload"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
     whoAmI: {
         parameters: {
             query?: never;
@@ -6070,7 +6230,9 @@ export interface operations {
                      *         "keys": 500,
                      *         "connections": 100,
                      *         "webhooks": 50,
-                     *         "project_mib": 256
+                     *         "project_mib": 256,
+                     *         "upload_mib": 100,
+                     *         "uploads_mib": 2048
                      *       },
                      *       "version": "1.0.0"
                      *     }

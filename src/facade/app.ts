@@ -44,6 +44,7 @@ import type { Logger } from "../telemetry/logger.ts"
 import type { Registry } from "../telemetry/metrics.ts"
 import { operationsRouter } from "../telemetry/operations.ts"
 import type { SendOptions } from "../webhooks/send.ts"
+import type { UploadStore } from "../uploads/store.ts"
 import { Accounts } from "./accounts/accounts.ts"
 import { accountRoutes } from "./accounts/routes.ts"
 import { PROJECT_PATH, ProjectAddresses } from "./addresses.ts"
@@ -70,7 +71,7 @@ import { identityRouter } from "./identity-documents.ts"
 import { type InstallationFacts, installationRouter, type SignIn } from "./installation-document.ts"
 import { costFields } from "./jobs/cost.ts"
 import { lastHeartbeatIn } from "./jobs/heartbeat.ts"
-import { Jobs, Submitter } from "./jobs/jobs.ts"
+import { Jobs, Submitter, type SubmitterOptions } from "./jobs/jobs.ts"
 import { LogStreams } from "./jobs/logs.ts"
 import { type JobServices, jobRoutes, MOST_CANCELLATIONS } from "./jobs/routes.ts"
 import { catalogueCheck } from "./jobs/submission.ts"
@@ -81,6 +82,8 @@ import { resourceRoutes } from "./resources/routes.ts"
 import type { Discoverer } from "./resources/schema.ts"
 import { webhookRoutes, webhookTestRoutes } from "./webhooks/routes.ts"
 import { Webhooks } from "./webhooks/webhooks.ts"
+import { MOST_UPLOADS, uploadRoutes } from "./uploads/routes.ts"
+import { Uploads } from "./uploads/uploads.ts"
 import { type CallerLimits, whoAmIRoutes } from "./whoami/routes.ts"
 
 export interface FacadeSettings {
@@ -123,6 +126,8 @@ export interface FacadeDependencies {
   /** Heartbeats that are not in the Launches. */
   heartbeatTimes?: HeartbeatTimes | undefined
   logStore: LogStore
+  /** Store of the working directories of jobs. */
+  uploadStore: UploadStore
   /** Seals the credentials of connections. */
   sealer: Sealer
   /** API of the agents, mounted at /agent/v1. It reads its own bodies. */
@@ -211,13 +216,16 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   const mutexes = { creations, changes: new Changes() }
   const limits = callerLimits(settings)
   const quota = { limits: limits.project, usage: new Usage(caches, clock) }
+  const uploads = new Uploads({ store: dependencies.uploadStore, limits: limits.project, clock })
   const ending = endingIn(caches.projects.store, caches.organizations.store)
   const admission = (namespace: string, limit: () => LimitReached | undefined) => () =>
     requireRoom(ending(namespace), limit())
   const submitterOf = (principal: Principal): Submitter => {
     const { namespace } = principal.project
     const requireRoom = admission(namespace, () => limitForJob(quota, namespace))
-    const own = { client: callerClient(principal), jobs: jobsOf(principal), namespace, requireRoom }
+    const requireUpload: SubmitterOptions["requireUpload"] = ({ workdir }) =>
+      uploads.require(namespace, workdir, "/workdir")
+    const own = { client: callerClient(principal), jobs: jobsOf(principal), namespace, requireRoom, requireUpload }
     return new Submitter({ ...own, creationTimes, installation, creations })
   }
   const ofJobs = jobParts(dependencies)
@@ -238,7 +246,7 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   const keysOf = (principal: Principal): Keys =>
     new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys, creationTimes, clock })
   mount(router, keyRoutes, guard, { keysOf, clock })
-  mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, ...ofJobs })
+  mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, ...ofJobs })
   mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, creationTimes, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
   mount(router, webhookRoutes, guard, { webhooksOf })
@@ -247,6 +255,7 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   const ofOffers = { catalogue, catalogueErrors: ofJobs.catalogueErrors, now: () => clock.now() }
   mount(router, offerRoutes(settings.clouds), guard, ofOffers)
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
+  mount(router, uploadRoutes, guard, { uploads, uploading: new ConcurrencyLimit(MOST_UPLOADS) })
   mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
   mount(router, resourceRoutes, discoveryGuard(guard, limits), { connectionsOf, discover: dependencies.discover })
   openApiRoute(router, settings, addresses)

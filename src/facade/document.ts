@@ -16,6 +16,7 @@ import { keyRoutes } from "./keys/routes.ts"
 import { offerRoutes } from "./offers/routes.ts"
 import { resourceRoutes } from "./resources/routes.ts"
 import { webhookRoutes, webhookTestRoutes } from "./webhooks/routes.ts"
+import { uploadRoutes } from "./uploads/routes.ts"
 import { whoAmIRoutes } from "./whoami/routes.ts"
 
 const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM that meets their requirements.
@@ -89,6 +90,7 @@ export function openApiDocument(clouds: readonly string[], { projectHosts = true
     ...resourceRoutes,
     ...offerRoutes(clouds),
     ...costRoutes,
+    ...uploadRoutes,
     ...whoAmIRoutes,
     ...accountRoutes,
   ])

@@ -11,6 +11,7 @@ import {
   verifyMessage,
 } from "../agent/messages.ts"
 import {
+  type Ability,
   type Buckets,
   LARGE_LOG_CHUNK_BYTES,
   LOG_CHUNK_BYTES,
@@ -30,6 +31,7 @@ import {
   type RunOrder,
   VolumesRequestSchema,
   type VolumesResponse,
+  WorkdirRequestSchema,
 } from "../agent/protocol.ts"
 import { type Clock, timestamp } from "../apis/clock.ts"
 import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../apis/launch.ts"
@@ -39,6 +41,7 @@ import { nvidiaGpusOf } from "../apis/offer.ts"
 import { badRequest, Problem, unavailable } from "../http/problem.ts"
 import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { LogStore } from "../logs/store.ts"
+import type { StoredUpload, UploadStore } from "../uploads/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import type { HeartbeatWriter } from "./heartbeats.ts"
 import { LaunchHeartbeats } from "./launch-heartbeats.ts"
@@ -68,6 +71,10 @@ export interface GatewayOptions {
   /** Finds the credentials to pull images with. Absent: images are pulled anonymously. */
   registries?: PullCredentials
   logs: LogStore
+  /** Store of the working directories of runs. */
+  uploads: Pick<UploadStore, "find" | "read">
+  /** MiB of working directories that this replica sends in a minute. Default: WORKDIR_MIB_PER_MINUTE. */
+  workdirMibPerMinute?: number
   /** Writes heartbeats into Leases. Absent: each is written into its Launch. */
   heartbeats?: Pick<HeartbeatWriter, "beat" | "mustWriteLaunches" | "size">
   /** Key that bootstrap tokens are derived from, at least 32 bytes. The launch controller has the same key. */
@@ -119,7 +126,7 @@ export class Gateway {
 
   constructor(options: GatewayOptions) {
     this.#options = options
-    this.#limits = new MessageLimits(options.clock)
+    this.#limits = new MessageLimits(options.clock, options.workdirMibPerMinute)
     this.#launchHeartbeats = new LaunchHeartbeats(options.logger)
   }
 
@@ -157,6 +164,7 @@ export class Gateway {
     const { launch, isFirst } = await this.#bind(message.launch, request)
     const { run, offer, job } = launch.spec
     try {
+      await this.#requireWorkdir(launch, request)
       const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
       const buckets = await this.#openBuckets(launch)
       const registry = await this.#openRegistry(launch, isFirst)
@@ -174,8 +182,7 @@ export class Gateway {
     } catch (error) {
       const reason = finishReasonOf(error)
       if (!(error instanceof Error) || reason === undefined) throw error
-      await this.#recordNothingToRun(message.launch, reason, error.message)
-      throw refusal("nothing-to-run", error.message)
+      throw await this.#nothingToRun(message.launch, reason, error)
     }
   }
 
@@ -232,6 +239,48 @@ export class Gateway {
     }
   }
 
+  /** Rejects with WorkdirError if the agent can't get the run's working directory. */
+  async #requireWorkdir(launch: StoredLaunch, { version, abilities = [] }: RegisterRequest): Promise<void> {
+    if (launch.spec.run.workdir === undefined) return
+    if (!abilities.includes("workdir" satisfies Ability)) {
+      const why = `the agent of the VM (version ${version}) is older than the gateway, and has no support for workdir`
+      throw new WorkdirError("WorkdirFailed", `${why}: use the agent image of this version of Berth`)
+    }
+    await this.#uploadOf(launch)
+  }
+
+  /** Returns the upload of the Launch's own project. The agent can't name another. Rejects with WorkdirError. */
+  async #uploadOf({ spec: { job, run } }: StoredLaunch): Promise<StoredUpload> {
+    const { sha256 = "" } = run.workdir ?? {}
+    const found = await this.#fromUploads(() => this.#options.uploads.find({ namespace: job.namespace, sha256 }))
+    if (found !== undefined) return found
+    const why = `the project has no upload ${sha256}`
+    throw new WorkdirError("WorkdirMissing", `workdir.sha256: ${why}; upload it, and create the job again`)
+  }
+
+  async #fromUploads<Result>(ask: () => Promise<Result>): Promise<Result> {
+    try {
+      return await ask()
+    } catch (error) {
+      throw unavailable("The store of uploads is unavailable. Send the message again.", 10, error)
+    }
+  }
+
+  /** Returns the rest of the working directory's archive, after the bytes that the agent has. */
+  async openWorkdir(message: Message): Promise<{ bytes: number; pieces: AsyncIterable<Uint8Array> }> {
+    const { launch, content } = await this.#open("workdir", message, WorkdirRequestSchema)
+    if (launch.spec.run.workdir === undefined) throw badRequest("The run has no workdir.")
+    try {
+      const upload = await this.#uploadOf(launch)
+      const bytes = upload.bytes - content.start
+      if (bytes < 0) throw badRequest(`/start is ${content.start}; the archive has ${upload.bytes} bytes.`)
+      await this.#limits.chargeWorkdir(message.launch, upload.namespace, bytes)
+      return { bytes, pieces: this.#options.uploads.read(upload, content.start) }
+    } catch (error) {
+      throw error instanceof WorkdirError ? await this.#nothingToRun(message.launch, error.reason, error) : error
+    }
+  }
+
   #openRegistry({ metadata, spec: { run, job } }: StoredLaunch, isFirst: boolean): Promise<RegistryAccess> | undefined {
     return this.#options.registries?.({ namespace: job.namespace, launch: metadata.name, image: run.image, isFirst })
   }
@@ -271,7 +320,8 @@ export class Gateway {
     throw changesTooFast()
   }
 
-  async #recordNothingToRun(name: string, reason: FinishReason, message: string): Promise<void> {
+  /** Records that the Launch has nothing to run. Returns the rejection for its agent. */
+  async #nothingToRun(name: string, reason: FinishReason, { message }: Error): Promise<Problem> {
     await this.#update(await this.#liveLaunch(name), (agent, now) => {
       if (agent.finish !== undefined) return undefined
       const finish = {
@@ -281,6 +331,7 @@ export class Gateway {
       }
       return { ...agent, finish }
     })
+    return refusal("nothing-to-run", message)
   }
 
   /**
@@ -357,9 +408,21 @@ export class Gateway {
   }
 }
 
+/** A run can't get its working directory. */
+class WorkdirError extends Error {
+  override readonly name = "WorkdirError"
+  readonly reason: FinishReason
+
+  constructor(reason: FinishReason, message: string) {
+    super(message)
+    this.reason = reason
+  }
+}
+
 /** Returns the reason why the Launch has nothing to run, if a retry would not help. */
 function finishReasonOf(error: unknown): FinishReason | undefined {
   if (error instanceof SecretMissingError) return "SecretMissing"
+  if (error instanceof WorkdirError) return error.reason
   return error instanceof BucketAccessError ? "VolumeMountFailed" : undefined
 }
 

@@ -26,6 +26,17 @@ const BUDGETS: Record<Expense, Budgets> = {
   signature: { ordinary: { burst: 2000, perSecond: 2000 }, suspect: { burst: 250, perSecond: 250 } },
 }
 
+/** Maximum number of archives that one Launch fetches in a minute. One is enough, unless connections break. */
+const LAUNCH_WORKDIRS_PER_MINUTE = 6
+
+/** Default of the MiB of working directories that a replica sends in a minute: 0.8 Gbit/s. */
+export const WORKDIR_MIB_PER_MINUTE = 6000
+
+/** Share of that limit which one project may use. */
+const PROJECT_SHARE = 0.5
+
+const MIB = 1024 * 1024
+
 /** Delay before a sender should retry when the budget is empty, seconds. */
 const RETRY_SECONDS = 1
 
@@ -40,9 +51,21 @@ export class MessageLimits {
     perMinute: LAUNCH_MESSAGES_PER_MINUTE,
     subject: "Too many messages of this kind from this Launch",
   })
+  readonly #workdirsPerLaunch = new MinuteLimit({
+    name: "workdir",
+    perMinute: LAUNCH_WORKDIRS_PER_MINUTE,
+    subject: "Too many requests for the workdir from this Launch",
+  })
   readonly #allowances: Record<Expense, Record<keyof Budgets, Allowance>>
+  readonly #workdirs: Allowance
+  readonly #workdirsOfProjects = new Map<string, Allowance>()
+  readonly #workdirsOfProject: () => Allowance
 
-  constructor(clock: Pick<Clock, "monotonic">) {
+  constructor(clock: Pick<Clock, "monotonic">, workdirMibPerMinute = WORKDIR_MIB_PER_MINUTE) {
+    const workdirs = (share: number) =>
+      new Allowance({ burst: workdirMibPerMinute * share, perSecond: (workdirMibPerMinute * share) / 60 }, clock)
+    this.#workdirs = workdirs(1)
+    this.#workdirsOfProject = () => workdirs(PROJECT_SHARE)
     const allowances = ({ ordinary, suspect }: Budgets) => ({
       ordinary: new Allowance(ordinary, clock),
       suspect: new Allowance(suspect, clock),
@@ -54,6 +77,22 @@ export class MessageLimits {
   async chargeLaunch(launch: string, kind: string): Promise<void> {
     const refusal = await this.#perLaunch.count(`${kind}/${launch}`)
     if (refusal !== undefined) throw refusal
+  }
+
+  /** Charges a Launch, its project and this replica for the bytes of a working directory. @throws Problem 429 */
+  async chargeWorkdir(launch: string, namespace: string, bytes: number): Promise<void> {
+    const refusal = await this.#workdirsPerLaunch.count(launch)
+    if (refusal !== undefined) throw refusal
+    const ofProject = this.#workdirsOfProjects.get(namespace) ?? this.#workdirsOfProject()
+    this.#workdirsOfProjects.set(namespace, ofProject)
+    const mib = Math.ceil(bytes / MIB)
+    const seconds = Math.max(ofProject.secondsUntil(mib), this.#workdirs.secondsUntil(mib))
+    if (seconds > 0) {
+      const detail = "This replica sends as many working directories as it may: send the message again."
+      const headers = { "Retry-After": String(Math.ceil(seconds)) }
+      throw new Problem({ type: "rate-limited", status: 429, detail, headers })
+    }
+    for (const allowance of [ofProject, this.#workdirs]) allowance.take(mib)
   }
 
   /** Charges the shared budget for a message of an unknown sender. @throws Problem 429 */
@@ -80,14 +119,19 @@ class Allowance {
     this.#at = clock.monotonic()
   }
 
-  /** Takes one. Returns false if the budget is empty. */
-  take(): boolean {
+  /** Takes a part, one by default. Returns false if too little is left. */
+  take(amount = 1): boolean {
+    if (this.secondsUntil(amount) > 0) return false
+    this.#left -= amount
+    return true
+  }
+
+  /** Returns the seconds until the amount can be taken. Of a larger one than the burst, the burst must be left. */
+  secondsUntil(amount: number): number {
     const now = this.#clock.monotonic()
     const { burst, perSecond } = this.#budget
     this.#left = Math.min(burst, this.#left + (now - this.#at) * perSecond)
     this.#at = now
-    if (this.#left < 1) return false
-    this.#left -= 1
-    return true
+    return Math.max(0, Math.min(amount, burst) - this.#left) / perSecond
   }
 }

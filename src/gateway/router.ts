@@ -1,3 +1,4 @@
+import { pipeline } from "node:stream/promises"
 import express, {
   type ErrorRequestHandler,
   type Request,
@@ -5,7 +6,7 @@ import express, {
   type Response,
   type Router,
 } from "express"
-import { JWS_CONTENT_TYPE, LARGE_LOG_CHUNK_BYTES, LOG_CHUNK_BYTES, type MessageKind } from "../agent/protocol.ts"
+import { ARCHIVE_CONTENT_TYPE, JWS_CONTENT_TYPE, LARGE_LOG_CHUNK_BYTES, LOG_CHUNK_BYTES, type MessageKind } from "../agent/protocol.ts"
 import { FailureLimit } from "../http/limits.ts"
 import { notFound, Problem } from "../http/problem.ts"
 import { OWNER_PATH } from "../identity/gateway-owner.ts"
@@ -52,7 +53,7 @@ export function gatewayRouter(
       next()
     }
   }
-  const take = (kind: MessageKind, limit: BodyLimit, act: (message: Message) => Promise<object>) => {
+  const receive = (kind: MessageKind, limit: BodyLimit, act: (message: Message, res: Response) => Promise<void>) => {
     router.post(
       `/launches/:launch/${kind}`,
       answerFault,
@@ -60,18 +61,23 @@ export function gatewayRouter(
       jwsBody(limit),
       async (req: Request, res: Response) => {
         const sender = { isFromVm: isFromVm(res), isSuspect: await failures.areTooMany(req) }
-        answer(res, await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "", ...sender }))
+        await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "", ...sender }, res)
       },
     )
   }
+  const take = (kind: MessageKind, limit: BodyLimit, act: (message: Message) => Promise<object>) =>
+    receive(kind, limit, async (message, res) => answer(res, await act(message)))
   take("register", MESSAGE_LIMIT, (message) => gateway.register(message))
   take("report", MESSAGE_LIMIT, (message) => gateway.report(message))
   take("logs", LOGS_LIMIT, (message) => gateway.appendLogs(message))
   take("volumes", MESSAGE_LIMIT, (message) => gateway.renewVolumes(message))
+  receive("workdir", MESSAGE_LIMIT, async (message, res) =>
+    sendArchive(res, await gateway.openWorkdir(message), options.logger),
+  )
   router.get(OWNER_PATH, ownerHandler(options, options.readLeader, bearerToken))
   router.post("/launches/:launch/boot-failure", admit("boot-failure"), bootFailureHandlers(options))
   router.use((_req, _res, next) =>
-    next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes; VMs to boot-failure.")),
+    next(notFound("Agents POST to launches/{launch}/register, report, logs, volumes or workdir; VMs to boot-failure.")),
   )
   const countFailure: ErrorRequestHandler = async (error: unknown, req, res, next) => {
     next(isFromVm(res) ? error : await failures.answerTo(error, req))
@@ -99,6 +105,24 @@ function isFromVm(res: Response): boolean {
 
 function answer(res: Response, body: object): void {
   res.set("Cache-Control", "no-store").json(body)
+}
+
+/**
+ * Sends an archive as fast as the agent reads it. If it breaks off, the agent asks for the rest: the size tells it that
+ * bytes are missing.
+ */
+async function sendArchive(
+  res: Response,
+  { bytes, pieces }: Awaited<ReturnType<Gateway["openWorkdir"]>>,
+  logger: GatewayOptions["logger"],
+): Promise<void> {
+  res.set({ "Cache-Control": "no-store", "Content-Type": ARCHIVE_CONTENT_TYPE, "Content-Length": String(bytes) })
+  res.flushHeaders()
+  try {
+    await pipeline(pieces, res)
+  } catch (err) {
+    logger.warn({ err }, "a workdir was not sent completely; its agent asks for the rest")
+  }
 }
 
 /** Parses the body as text, after a check of its size. */

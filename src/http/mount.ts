@@ -85,7 +85,7 @@ function put<Caller, Services>(
   const name = method.toLowerCase() as Lowercase<Method>
   route[name](authenticate, limit)
   if (operation.role !== undefined) route[name](requireRole(operation.role, principalOf))
-  if (readsBody(method)) route[name](readBody)
+  if (readsBody(method) && operation.stream === undefined) route[name](readBody)
   route[name]((req, res) => {
     const request = { req, res, principal: principalOf(req), isStillAuthenticated: () => isStillAuthenticated(req) }
     return run(request, services)

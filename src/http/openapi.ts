@@ -39,7 +39,7 @@ function collect({ name, json: whole, parts = [] }: DocumentSchema, schemas: Jso
 }
 
 function operationOf({ method, path, operation }: Described): Json {
-  const { id, summary, tag, servers, security, role, body, responses } = operation
+  const { id, summary, tag, servers, security, role, body, stream, responses } = operation
   const parameters = parametersOf(method, path, operation)
   const refusals = problemStatuses(method, path, operation).map((status): [string, Json] => [
     String(status),
@@ -55,6 +55,7 @@ function operationOf({ method, path, operation }: Described): Json {
     ...(role !== undefined && { "x-required-role": role }),
     ...(parameters.length > 0 && { parameters }),
     ...(body !== undefined && { requestBody: requestBodyOf(body) }),
+    ...(stream !== undefined && { requestBody: streamBodyOf(stream) }),
     responses: { ...successesOf(method, responses), ...Object.fromEntries(refusals) },
   }
 }
@@ -66,6 +67,11 @@ function requestBodyOf({ content, description }: NonNullable<Operation["body"]>)
     ...(description !== undefined && { description }),
     content: { "application/json": { schema, example: content.example }, "application/yaml": { schema } },
   }
+}
+
+function streamBodyOf({ mediaType, description }: NonNullable<Operation["stream"]>): Json {
+  const schema = { type: "string", format: "binary" }
+  return { required: true, description, content: { [mediaType]: { schema } } }
 }
 
 function parametersOf(method: Described["method"], path: string, operation: Operation): Json[] {

@@ -168,6 +168,12 @@ export function checkedBody<Body, Caller, Services>(
   return { content: { name, json: bodySchema(schema, keywords), example }, ...rest }
 }
 
+/** Body that the handler reads as a stream of bytes. */
+export interface StreamDeclaration {
+  mediaType: string
+  description: string
+}
+
 /** Part of an operation that is in the document. */
 export interface Operation {
   id: string
@@ -183,6 +189,8 @@ export interface Operation {
   path?: Readonly<Record<string, PathParameter>> | undefined
   query?: QueryParameters | undefined
   body?: Pick<BodyDeclaration<unknown>, "content" | "description"> | undefined
+  /** Body in place of `body`. It is not read into memory, and may be larger than any other. */
+  stream?: StreamDeclaration | undefined
   /** True if the operation accepts an Idempotency-Key. */
   idempotent?: boolean | undefined
   /** True if the operation accepts If-Match. */

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto"
-import { type RequestListener, Server, type ServerResponse } from "node:http"
+import { type IncomingMessage, type RequestListener, Server, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import { jsonText } from "./json-text.ts"
 import { Problem } from "./problem.ts"
@@ -30,6 +30,9 @@ export const SERVER_LIMITS: ServerLimits = {
   headers: 100,
 }
 
+/** Longest time of any request, milliseconds. */
+const LONGEST_REQUEST_MS = 3_600_000
+
 /** Server that closes each connection after its current response once `close` is called. */
 class DrainingServer extends Server {
   readonly #underWay = new Set<ServerResponse>()
@@ -59,6 +62,31 @@ class DrainingServer extends Server {
   }
 }
 
+/** Ends of requests that are not complete in time, by request. */
+const deadlines = new WeakMap<IncomingMessage, (seconds: number) => void>()
+
+/** Gives a request another time for its body, in seconds from now. It is for bodies that are much larger than others. */
+export function allowSeconds(req: IncomingMessage, seconds: number): void {
+  deadlines.get(req)?.(seconds)
+}
+
+/** Calls `end` if the body of a request is not complete in time. */
+function limitBody(req: IncomingMessage, seconds: number, end: () => void): void {
+  if (req.headers["content-length"] === undefined && req.headers["transfer-encoding"] === undefined) return
+  let timer: NodeJS.Timeout | undefined
+  const arm = (after: number): void => {
+    clearTimeout(timer)
+    timer = setTimeout(() => !req.complete && end(), after * 1000)
+  }
+  arm(seconds)
+  deadlines.set(req, arm)
+  req.once("close", () => clearTimeout(timer))
+}
+
+function late(): Error {
+  return Object.assign(new Error("the request did not arrive in time"), { code: "ERR_HTTP_REQUEST_TIMEOUT" })
+}
+
 /** Returns an HTTP server that slow clients can't block. Late requests and invalid HTTP get a problem document. */
 export function createHttpServer(app: RequestListener, limits: Partial<ServerLimits> = {}): Server {
   const { headersSeconds, requestSeconds, idleSeconds, keepAliveSeconds, checkSeconds, headers } = {
@@ -67,7 +95,8 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
   }
   const times = {
     headersTimeout: headersSeconds * 1000,
-    requestTimeout: requestSeconds * 1000,
+    // Each request has its own time (limitBody). Node.js' one is for all, and must be at least that of headers.
+    requestTimeout: LONGEST_REQUEST_MS,
     keepAliveTimeout: keepAliveSeconds * 1000,
     connectionsCheckingInterval: checkSeconds * 1000,
     // TCP keep-alive finds clients that disappeared without closing the connection.
@@ -75,6 +104,7 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
   }
   const server = new DrainingServer(times, (req, res) => {
     server.begin(res)
+    limitBody(req, requestSeconds, () => server.emit("clientError", late(), req.socket))
     if (req.rawHeaders.length <= headers * 2) return app(req, res)
     const { head, body } = answerOf(tooManyHeaders(`it has more than ${headers}`))
     res.writeHead(431, head).end(body)

@@ -16,6 +16,8 @@ export const ProjectLimitsSchema = Type.Object(
     connections: most("Connections of a project."),
     webhooks: most("Webhooks of a project."),
     projectMib: most("MiB of JSON that a project stores: jobs, CronJobs, JobArrays, keys, connections and webhooks."),
+    uploadMib: most("MiB of one upload: a working directory of jobs, compressed."),
+    uploadsMib: most("MiB of all uploads that a project stores."),
     installationMib: most("MiB of JSON that all projects store. It must stay under etcd's quota."),
   },
   { additionalProperties: false },
@@ -35,6 +37,8 @@ export const PROJECT_LIMITS: ProjectLimits = {
   connections: 100,
   webhooks: 50,
   projectMib: 256,
+  uploadMib: 100,
+  uploadsMib: 2048,
   installationMib: 1536,
 }
 

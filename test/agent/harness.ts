@@ -27,6 +27,8 @@ import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { FileLogStore } from "../../src/logs/file-store.ts"
 import { createLogger, type Logger } from "../../src/telemetry/logger.ts"
+import { FileUploadStore } from "../../src/uploads/file-store.ts"
+import { UPLOADS_FOLDER } from "../../src/uploads/store.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
@@ -106,6 +108,7 @@ function launchObject(of: {
 export interface TestGateway {
   url: string
   logs: FileLogStore
+  uploads: FileUploadStore
   /** Kind and status of every message that was answered. */
   answered: { kind: string; status: number }[]
   /** Ends the gateway and its connections as a crash would; `restart` lets it listen on the same port again. */
@@ -138,6 +141,7 @@ export async function startGateway(fixture: Fixture, options: TestGatewayOptions
   if (options.kubeConfig === undefined) await reflector.whenSynced(AbortSignal.timeout(60_000))
   const folder = await mkdtemp(join(tmpdir(), "berth-gateway-"))
   const logs = new FileLogStore(folder)
+  const uploads = new FileUploadStore(join(folder, UPLOADS_FOLDER))
   const answered: TestGateway["answered"] = []
   const app = express()
   app.use(requestLog(logger))
@@ -146,6 +150,7 @@ export async function startGateway(fixture: Fixture, options: TestGatewayOptions
     launches: (options.launches ?? ((all) => all))(kubeLaunches(client, reflector.store, fixture.namespace)),
     secretEnv: kubeSecretEnv(client),
     logs,
+    uploads,
     readLeader: async () => "",
     bootstrapKey: BOOTSTRAP_KEY,
     clock: systemClock,
@@ -175,6 +180,7 @@ export async function startGateway(fixture: Fixture, options: TestGatewayOptions
   return {
     url,
     logs,
+    uploads,
     answered,
     stop,
     restart: async () => {

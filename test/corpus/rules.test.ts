@@ -38,6 +38,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       env: { GREETING: "bye" },
       secretEnv: { TOKEN: { secret: "tokens", key: "other" } },
       volumes: { in: { bucket: "data", mountPath: "/other" } },
+      workdir: { sha256: "f".repeat(64) },
       resources: { cpu: 5 },
       cloud: ["azure"],
       region: [],

@@ -61,6 +61,8 @@ import { Health } from "../../src/telemetry/health.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { createMetrics } from "../../src/telemetry/metrics.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { FileUploadStore } from "../../src/uploads/file-store.ts"
+import { UPLOADS_FOLDER } from "../../src/uploads/store.ts"
 import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { clientOf, type KeyController, startKeyController } from "./machine-users.ts"
@@ -97,7 +99,11 @@ export interface Replica {
   app: Express
   port: number
   logStore: FileLogStore
+  /** Folder of logs and uploads. */
+  folder: string
+  uploadStore: FileUploadStore
   jobs: Reflector<StoredJob>
+  cronJobs: Reflector<StoredCronJob>
   apiKeys: Reflector<StoredApiKey>
   /** All log lines of the replica. */
   logged: () => string
@@ -163,6 +169,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const { market = { offers: shippedOffers(), launchAccounts: { of: () => [] } } } = options
   const folder = await mkdtemp(join(tmpdir(), "berth-facade-"))
   const { logStore = new FileLogStore(folder) } = options
+  const uploadStore = new FileUploadStore(join(folder, UPLOADS_FOLDER))
   removeLogsOfDeletedJobs({ client, jobs, logStore, logger })
   const gateway = Router().post("/hello", (_req, res) => void res.json({ hello: "agent" }))
   const metrics = createMetrics("facade")
@@ -180,6 +187,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
         JOB_DEFAULTS,
       ),
     logStore,
+    uploadStore,
     sealer: new Sealer(
       new KeyringEncryption(() => readSealingKeys(client, options.sealingNamespace ?? SYSTEM_NAMESPACE)),
     ),
@@ -222,7 +230,10 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     app,
     port,
     logStore,
+    folder,
+    uploadStore,
     jobs,
+    cronJobs,
     apiKeys,
     logged: () => lines.join(""),
     measured: () => metrics.metrics(),

@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto"
+import { createHash, randomBytes } from "node:crypto"
 import type { Express } from "express"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { ROLES, type Role } from "../../src/apis/apikey.ts"
@@ -56,6 +56,10 @@ const cronjob = () => madeBy("/1/cronjobs", cronjobBody())
 const arrayBody = () => ({ name: unique(), size: 2, job_definition: { image: "a" } })
 const array = () => madeBy("/1/arrays", arrayBody())
 const connectionBody = () => ({ name: unique(), type: "aws", access_key_id: "AKIA0", secret_access_key: "s" })
+const upload = () => {
+  const body = randomBytes(16)
+  return { path: `/uploads/${createHash("sha256").update(body).digest("hex")}`, body, type: "application/gzip" }
+}
 const connection = () => madeBy("/1/connections", connectionBody())
 
 // Nothing listens there.
@@ -67,10 +71,16 @@ const webhook = () => {
   return sharedWebhook
 }
 
+interface Sent {
+  path: string
+  body?: object
+  type?: string
+}
+
 /** One endpoint: the statuses for viewers, developers and admins, and a request that is valid apart from its key. */
 interface Row {
   statuses: readonly [viewer: number, developer: number, admin: number]
-  request: () => Promise<{ path: string; body?: object }> | { path: string; body?: object }
+  request: () => Promise<Sent> | Sent
 }
 
 /** The contract's roles, endpoint by endpoint (contract, "Endpoints"; roles that may list keys: design, section 8). */
@@ -185,6 +195,15 @@ const TABLE: Readonly<Record<string, Row>> = {
   "GET /offers": { statuses: [200, 200, 200], request: () => ({ path: "/offers?gpu=L4" }) },
   "GET /costs": { statuses: [200, 200, 200], request: () => ({ path: "/costs?by=cloud" }) },
   "GET /whoami": { statuses: [200, 200, 200], request: () => ({ path: "/whoami" }) },
+  "PUT /uploads/:sha256": { statuses: [403, 201, 201], request: () => upload() },
+  "GET /uploads/:sha256": {
+    statuses: [200, 200, 200],
+    request: async () => {
+      const { path, ...made } = upload()
+      await call(`/1${path}`, { method: "PUT", ...made })
+      return { path }
+    },
+  },
   "GET /resources/storages": { statuses: [200, 200, 200], request: () => ({ path: "/resources/storages" }) },
   "GET /resources/repositories": { statuses: [200, 200, 200], request: () => ({ path: "/resources/repositories" }) },
   "GET /resources/virtual-machine-pools": {
@@ -246,8 +265,8 @@ describe.each(ROWS)("$endpoint, addressed by $form", ({ endpoint, statuses, requ
     () => form,
   )
   const send = async (by: string) => {
-    const { path, body } = await request()
-    return callInForm(`/1${path}`, { method, key: by, ...(body && { body }) })
+    const { path, ...sent } = await request()
+    return callInForm(`/1${path}`, { method, key: by, ...sent })
   }
 
   it.each(Object.keys(bad) as (keyof typeof bad)[])("returns 401 for a key that is: %s", async (kind) => {

@@ -45,6 +45,8 @@ describe("GET /1/whoami", () => {
         connections: 100,
         webhooks: 50,
         project_mib: 256,
+        upload_mib: 100,
+        uploads_mib: 2048,
       },
       version: "4.5.6",
     })

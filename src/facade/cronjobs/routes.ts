@@ -11,6 +11,7 @@ import { replayed, requestHash } from "../idempotency.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
 import { requireRepetition } from "../repetition.ts"
+import type { Uploads } from "../uploads/uploads.ts"
 import {
   type CronJobChange,
   CronJobChangeSchema,
@@ -35,6 +36,7 @@ export interface CronJobServices {
   creationTimes: CreationTimes
   /** Check against the current catalogue. */
   catalogueErrors: SubmissionContext["catalogueErrors"]
+  uploads: Pick<Uploads, "require">
 }
 
 const CREATION = {
@@ -78,6 +80,9 @@ function contextOf({ project }: Principal, { catalogueErrors }: CronJobServices)
   return { ...ownerOf(project), catalogueErrors }
 }
 
+/** Pointer to the working directory of a cronjob's jobs. */
+const DEFINED_WORKDIR = "/job_definition/workdir"
+
 const route = routesOf<Principal, CronJobServices>({ tag: "cronjobs" })
 
 const createCronJob = (clouds: readonly string[]) =>
@@ -97,8 +102,9 @@ const createCronJob = (clouds: readonly string[]) =>
       }),
     },
     problems: [409, 422],
-    handle: async ({ body, idempotencyKey: key, principal }, { cronJobsOf, creationTimes }) => {
+    handle: async ({ body, idempotencyKey: key, principal }, { cronJobsOf, creationTimes, uploads }) => {
       const { namespace } = principal.project
+      await uploads.require(namespace, body.job_definition.workdir, DEFINED_WORKDIR)
       const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
       const wanted = cronJobOf(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredCronJob
       const replay = key === undefined ? undefined : replayOf(body, key)
@@ -118,7 +124,8 @@ const changeCronJob = (clouds: readonly string[]) =>
     body: change(clouds),
     ifMatch: true,
     responses: { 200: record(CRON_JOB, "The changed cronjob.") },
-    handle: async ({ path, body, precondition, principal }, { cronJobsOf }) => {
+    handle: async ({ path, body, precondition, principal }, { cronJobsOf, uploads }) => {
+      await uploads.require(principal.project.namespace, body.job_definition?.workdir, DEFINED_WORKDIR)
       const changed = (present: StoredCronJob): StoredCronJob | undefined => {
         there(present, path.name)
         const { id, name, created_at } = cronJobRecordOf(present, ownerOf(principal.project))

@@ -179,6 +179,8 @@ export interface SubmitterOptions {
   creations: KeyedMutex
   /** Throws the Problem for which the project takes no new job. Absent: it takes any. */
   requireRoom?: () => void
+  /** Rejects with a Problem if the project lacks the upload of the job's working directory. */
+  requireUpload?: (submission: JobSubmission) => Promise<void>
 }
 
 export interface DryRun {
@@ -225,8 +227,10 @@ export class Submitter {
   }
 
   async #create(submission: JobSubmission, { idempotency, dryRun = false }: CreateOptions): Promise<StoredJob> {
-    const { jobs, namespace, creationTimes, requireRoom } = this.#options
+    const { jobs, namespace, creationTimes, requireRoom, requireUpload } = this.#options
     requireRoom?.()
+    // A plan may come before the upload.
+    if (!dryRun) await requireUpload?.(submission)
     // Concurrent requests with one key try the same names in the same order, also on different replicas.
     const seed = idempotency === undefined ? randomUUID() : `${namespace}/${idempotency.key}`
     for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {

@@ -2,6 +2,7 @@ import Type, { type Static } from "typebox"
 import { creationTimeOf } from "../../apis/creation-times.ts"
 import {
   CREDENTIALS_STATES,
+  DEFAULT_WORKDIR_PATH,
   isTerminal,
   JOB_PHASES,
   type JobPhase,
@@ -10,6 +11,7 @@ import {
   StoredSecretKeySchema,
   StoredVolumeSchema,
   VM_STATES,
+  type Workdir,
 } from "../../apis/job.ts"
 import { DEFAULT_RESOURCES, LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
@@ -45,6 +47,17 @@ const VolumeRecordSchema = Type.Object(
   },
   { [COMPONENT]: "VolumeRecord" },
 )
+
+/** Working directory in a record; null: none. */
+const WorkdirRecordSchema = Type.Unsafe<Required<Workdir> | null>({
+  [COMPONENT]: "WorkdirRecord",
+  type: ["object", "null"],
+  required: ["sha256", "path"],
+  properties: {
+    sha256: Type.String({ description: "SHA-256 of the upload." }),
+    path: Type.String({ description: "Folder in the container." }),
+  },
+})
 
 /** GPUs in a record; null: none. */
 export const GpuRecordSchema = Type.Unsafe<{ vram: string | null; count: number | null; model: string | null } | null>({
@@ -134,6 +147,7 @@ export const JobRecordSchema = Type.Object({
     "Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3.",
   ),
   termination_grace_seconds: nullable<number>("integer", "Maximum seconds from SIGTERM to SIGKILL. Null: 10."),
+  workdir: WorkdirRecordSchema,
   secretEnv: RecordOf<Static<typeof StoredSecretKeySchema>>(StoredSecretKeySchema),
   ttlSecondsAfterFinished: nullable<number>("integer", "Null: the default of the installation."),
 })
@@ -240,6 +254,7 @@ function submittedFields(spec: StoredJob["spec"]) {
     maxHourlyPriceUsd: spec.maxHourlyPriceUsd ?? null,
     max_cost_usd: spec.maxCostUsd ?? null,
     ...preemptionFields(spec),
+    workdir: spec.workdir === undefined ? null : { path: DEFAULT_WORKDIR_PATH, ...spec.workdir },
     secretEnv: spec.secretEnv ?? {},
     ttlSecondsAfterFinished: spec.ttlSecondsAfterFinished ?? null,
   } satisfies Partial<JobRecord>

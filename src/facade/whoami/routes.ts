@@ -33,6 +33,8 @@ const LimitsSchema = Type.Object(
     connections: limit("Connections of the project."),
     webhooks: limit("Webhooks of the project."),
     project_mib: limit("MiB of JSON that the project may store."),
+    upload_mib: limit("MiB of one upload."),
+    uploads_mib: limit("MiB of all uploads of the project. Each counts at least one."),
   },
   { description: "Limits of the caller and the project.", [COMPONENT]: "CallerLimits" },
 )
@@ -85,6 +87,8 @@ export const whoAmIRoutes = [
             connections: 100,
             webhooks: 50,
             project_mib: 256,
+            upload_mib: 100,
+            uploads_mib: 2048,
           },
           version: "1.0.0",
         } satisfies WhoAmI),
@@ -123,5 +127,7 @@ function limitsOf({ requestsPerMinute, discoveriesPerMinute, followersPerPrincip
     connections: project.connections,
     webhooks: project.webhooks,
     project_mib: project.projectMib,
+    upload_mib: project.uploadMib,
+    uploads_mib: project.uploadsMib,
   }
 }

@@ -1,0 +1,82 @@
+import type { Clock } from "../../apis/clock.ts"
+import { secondsBetween } from "../../apis/clock.ts"
+import type { StoredCronJob } from "../../apis/cronjob.ts"
+import type { StoredJob } from "../../apis/job.ts"
+import type { Logger } from "../../apis/logger.ts"
+import { CacheBehind, findOrCatchUp, NAMESPACE_INDEX } from "../../identity/catch-up.ts"
+import type { KubeClient } from "../../kube/client.ts"
+import type { StoredUpload, UploadStore } from "../../uploads/store.ts"
+import { type Cache, CRON_JOBS, JOBS } from "../caches.ts"
+import { timeOrAbort } from "../long-responses.ts"
+
+/** Time for which an upload without a job is kept, seconds. A client uploads first, and submits its job then. */
+export const UNUSED_SECONDS = 3600
+
+/** Interval of the rounds, seconds. */
+const ROUND_SECONDS = 600
+
+/** Age of an upload that is not complete, and whose process has ended for certain, seconds. */
+const UNFINISHED_SECONDS = 24 * 3600
+
+export interface UploadRetentionOptions {
+  client: Pick<KubeClient, "list">
+  /** Caches of the kinds that refer to uploads. */
+  caches: { jobs: Cache<StoredJob>; cronJobs: Cache<StoredCronJob> }
+  store: UploadStore
+  clock: Clock
+  logger: Logger
+}
+
+/** Removes uploads that nothing refers to, in rounds, until the signal aborts. */
+export async function keepRemovingUploads(options: UploadRetentionOptions, signal: AbortSignal): Promise<void> {
+  const { caches, clock, logger } = options
+  while (!signal.aborted) {
+    if (Object.values(caches).every(({ synced }) => synced)) {
+      await removeUnusedUploads(options).catch((err: unknown) =>
+        logger.warn({ err }, "unused uploads could not be removed; retrying in the next round"),
+      )
+    }
+    await timeOrAbort(ROUND_SECONDS, clock, signal)
+  }
+}
+
+/** Removes the uploads that nothing refers to, and that were not used for a while. */
+export async function removeUnusedUploads(options: UploadRetentionOptions): Promise<void> {
+  const { store, clock, logger } = options
+  const now = clock.now()
+  await store.removeUnfinished(new Date(now.getTime() - UNFINISHED_SECONDS * 1000))
+  for await (const upload of store.list()) {
+    if (!isOld(upload, now) || (await isReferredTo(upload, options))) continue
+    // It may have been used again since it was listed.
+    const current = await store.find(upload)
+    if (current === undefined || !isOld(current, now)) continue
+    await store.remove(upload)
+    const { namespace, sha256, bytes } = upload
+    logger.info({ namespace, sha256, bytes }, "removed an upload that no job refers to")
+  }
+}
+
+function isOld({ usedAt }: StoredUpload, now: Date): boolean {
+  return secondsBetween(usedAt, now) >= UNUSED_SECONDS
+}
+
+/** Returns true if a job or cronjob refers to the upload. Another kind that has a job's spec gets its lines here. */
+async function isReferredTo(
+  { namespace, sha256 }: StoredUpload,
+  { client, caches: { jobs, cronJobs } }: UploadRetentionOptions,
+): Promise<boolean> {
+  const ofJobs = () =>
+    jobs.store.byIndex(NAMESPACE_INDEX, namespace).find(({ spec }) => spec.workdir?.sha256 === sha256)
+  const ofCronJobs = () =>
+    cronJobs.store.byIndex(NAMESPACE_INDEX, namespace).find(({ spec }) => spec.jobDefinition.workdir?.sha256 === sha256)
+  try {
+    const users = [
+      await findOrCatchUp({ client, resource: JOBS, store: jobs.store }, namespace, ofJobs),
+      await findOrCatchUp({ client, resource: CRON_JOBS, store: cronJobs.store }, namespace, ofCronJobs),
+    ]
+    return users.some((user) => user !== undefined)
+  } catch (error) {
+    if (error instanceof CacheBehind) return true
+    throw error
+  }
+}
