@@ -1,8 +1,10 @@
+import type { Readable } from "node:stream"
 import type { Static, TSchema } from "typebox"
-import { Agent, request } from "undici"
+import { Agent, type Dispatcher, request } from "undici"
 import { type BackoffLimits, backoffSeconds } from "../apis/backoff.ts"
 import { type AgentKeys, check, publicKey, signMessage } from "./messages.ts"
 import {
+  ABILITIES,
   type BootConfig,
   GATEWAY_PATH,
   JWS_CONTENT_TYPE,
@@ -67,16 +69,19 @@ export class GatewayClient {
   readonly #config: BootConfig
   readonly #keys: AgentKeys
   readonly #dispatcher: Agent
+  /** Connections for answers of any size. */
+  readonly #large: Agent
 
   constructor(config: BootConfig, keys: AgentKeys) {
     this.#config = config
     this.#keys = keys
-    this.#dispatcher = new Agent({
+    const options = {
       connect: { timeout: CONNECT_TIMEOUT_MS, ...(config.gatewayCa !== undefined && { ca: config.gatewayCa }) },
       headersTimeout: ANSWER_TIMEOUT_MS,
       bodyTimeout: ANSWER_TIMEOUT_MS,
-      maxResponseSize: ANSWER_BYTES,
-    })
+    }
+    this.#dispatcher = new Agent({ ...options, maxResponseSize: ANSWER_BYTES })
+    this.#large = new Agent(options)
   }
 
   /** Registers the agent. The order in the answer is still sealed: `openOrder` opens it. */
@@ -86,6 +91,7 @@ export class GatewayClient {
       ...about,
       signingKey: publicKey(this.#keys.signing, "Ed25519"),
       encryptionKey: publicKey(this.#keys.encryption, "X25519"),
+      abilities: ABILITIES,
     }
     return this.#post("register", message, RegisterResponseSchema)
   }
@@ -103,17 +109,20 @@ export class GatewayClient {
     return this.#post("volumes", {}, VolumesResponseSchema)
   }
 
+  /** Requests the archive of the run's workdir, from byte `start` on. The stream ends with an error if it breaks off. */
+  async workdir(start: number): Promise<Readable> {
+    const answer = await this.#send("workdir", { start }, this.#large)
+    if (answer.statusCode !== 200) throw failure("workdir", await this.#read(answer))
+    return answer.body
+  }
+
   /** Aborts pending requests. */
   async close(): Promise<void> {
-    await this.#dispatcher.destroy()
+    await Promise.all([this.#dispatcher.destroy(), this.#large.destroy()])
   }
 
   async #post<T extends TSchema>(kind: MessageKind, message: object, schema: T): Promise<Static<T>> {
-    const { launch, gatewayUrl, bootstrapToken } = this.#config
-    const body = await signMessage(kind, { launch, ...message }, this.#keys.signing)
-    const url = `${gatewayUrl.replace(/\/+$/, "")}${GATEWAY_PATH}/launches/${encodeURIComponent(launch)}/${kind}`
-    const headers = { "content-type": JWS_CONTENT_TYPE, authorization: `Bearer ${bootstrapToken}` }
-    const answer = await this.#send(url, { method: "POST", headers, body })
+    const answer = await this.#read(await this.#send(kind, message, this.#dispatcher))
     if (answer.status !== 200) throw failure(kind, answer)
     try {
       return check(schema, JSON.parse(answer.text), `the gateway's answer to ${kind}`)
@@ -122,19 +131,27 @@ export class GatewayClient {
     }
   }
 
-  async #send(
-    url: string,
-    options: { method: "POST"; headers: Record<string, string>; body: string },
-  ): Promise<Answer> {
+  async #send(kind: MessageKind, message: object, dispatcher: Agent): Promise<Dispatcher.ResponseData> {
+    const { launch, gatewayUrl, bootstrapToken } = this.#config
+    const body = await signMessage(kind, { launch, ...message }, this.#keys.signing)
+    const url = `${gatewayUrl.replace(/\/+$/, "")}${GATEWAY_PATH}/launches/${encodeURIComponent(launch)}/${kind}`
+    const headers = { "content-type": JWS_CONTENT_TYPE, authorization: `Bearer ${bootstrapToken}` }
+    return await this.#answered(request(url, { method: "POST", headers, body, dispatcher }))
+  }
+
+  async #read({ statusCode, headers, body }: Dispatcher.ResponseData): Promise<Answer> {
+    const header = (name: string): string | undefined => [headers[name]].flat()[0]
+    return {
+      status: statusCode,
+      text: await this.#answered(body.text()),
+      contentType: header("content-type") ?? "",
+      retryAfter: header("retry-after"),
+    }
+  }
+
+  async #answered<Result>(answer: Promise<Result>): Promise<Result> {
     try {
-      const { statusCode, headers, body } = await request(url, { ...options, dispatcher: this.#dispatcher })
-      const header = (name: string): string | undefined => [headers[name]].flat()[0]
-      return {
-        status: statusCode,
-        text: await body.text(),
-        contentType: header("content-type") ?? "",
-        retryAfter: header("retry-after"),
-      }
+      return await answer
     } catch (cause) {
       const why = cause instanceof Error ? cause.message : String(cause)
       throw new GatewayError(`the gateway at ${this.#config.gatewayUrl} does not answer: ${why}`, { status: 0, cause })

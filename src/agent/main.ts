@@ -1,5 +1,6 @@
 import { join } from "node:path"
 import { type Clock, secondsBetween, systemClock, timestamp } from "../apis/clock.ts"
+import type { Workdir } from "../apis/job.ts"
 import type { Finish } from "../apis/launch.ts"
 import type { Logger } from "../apis/logger.ts"
 import { acquireLock, Disk, makeDataDir } from "./disk.ts"
@@ -14,6 +15,7 @@ import { RunError, type Runtime } from "./runtimes/runtime.ts"
 import { DEFAULT_SPOOL_BYTES, Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 import { keepAccess } from "./volumes/renewal.ts"
+import { fetchWorkdir } from "./workdir.ts"
 
 /** Delay after the stop's grace and the last report until the agent exits, even if something hangs; seconds. */
 const HARD_END_SECONDS = 20
@@ -256,7 +258,8 @@ class Session {
     this.#watchForPreemption()
     const reorder = (): Promise<RunOrder> => this.#register(runtime.name)
     const signals = { stop: this.#stop, hurry: this.#hurry.signal }
-    const parts = { runtime, spool, order, reorder, disk: this.#disk, ...signals }
+    const fetchWorkdir = (workdir: Workdir, signal: AbortSignal) => this.#fetchWorkdir(workdir, signal)
+    const parts = { runtime, spool, order, reorder, fetchWorkdir, disk: this.#disk, ...signals }
     const finish = await runToEnd({ ...parts, clock, logger, stopGraceSeconds, onChange })
     logger.info({ finish }, "the run has ended")
   }
@@ -285,6 +288,16 @@ class Session {
       this.#hurry.abort(notice.containerSeconds)
     })
     this.#loops.push(watch)
+  }
+
+  async #fetchWorkdir(workdir: Workdir, signal: AbortSignal): Promise<void> {
+    const { clock, dataDir, logger } = this.#context
+    try {
+      await fetchWorkdir(workdir, { client: this.#client, clock, dataDir, logger, signal })
+    } catch (error) {
+      if (error instanceof RefusedError) this.#refused(error)
+      throw error
+    }
   }
 
   async #fetchBuckets(): Promise<Buckets> {

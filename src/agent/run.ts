@@ -1,5 +1,6 @@
 import { backoffSeconds } from "../apis/backoff.ts"
 import { type Clock, secondsBetween, timestamp } from "../apis/clock.ts"
+import type { Workdir } from "../apis/job.ts"
 import type { Finish } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
 import type { Logger } from "../apis/logger.ts"
@@ -33,6 +34,8 @@ export interface RunOptions {
   order: Promise<RunOrder>
   /** Requests the order again. */
   reorder: () => Promise<RunOrder>
+  /** Fetches the run's working directory to the disk. Returns early if the signal is aborted. */
+  fetchWorkdir: (workdir: Workdir, signal: AbortSignal) => Promise<void>
   /** Aborted with a StopCause when the container has to be stopped. */
   stop: AbortController
   /** Called after a write to the disk's state. */
@@ -186,8 +189,9 @@ async function presentContainer(options: RunOptions, onStarted: () => void): Pro
 }
 
 async function startAttempt(options: RunOptions, attempt: number, onStarted: () => void): Promise<Container> {
-  const { disk, runtime, spool, stop, reorder } = options
+  const { disk, runtime, spool, stop, reorder, fetchWorkdir } = options
   const order = await untilStopped(options.order, stop.signal)
+  if (order.run.workdir !== undefined) await untilStopped(fetchWorkdir(order.run.workdir, stop.signal), stop.signal)
   await runtime.prepare(order, { signal: stop.signal, reorder: () => untilStopped(reorder(), stop.signal) })
   throwIfStopped(stop.signal)
   await runtime.mount(order, stop.signal)

@@ -71,9 +71,10 @@ import { identityRouter } from "./identity-documents.ts"
 import { type InstallationFacts, installationRouter, type SignIn } from "./installation-document.ts"
 import { costFields } from "./jobs/cost.ts"
 import { lastHeartbeatIn } from "./jobs/heartbeat.ts"
-import { Jobs, Submitter, type SubmitterOptions } from "./jobs/jobs.ts"
+import { Jobs, Submitter } from "./jobs/jobs.ts"
 import { LogStreams } from "./jobs/logs.ts"
 import { type JobServices, jobRoutes, MOST_CANCELLATIONS } from "./jobs/routes.ts"
+import type { JobSubmission } from "./jobs/schema.ts"
 import { catalogueCheck } from "./jobs/submission.ts"
 import { Keys } from "./keys/keys.ts"
 import { keyRoutes } from "./keys/routes.ts"
@@ -205,7 +206,7 @@ function unsynced(caches: Caches): string | undefined {
 
 /** Returns the operations of a project. */
 function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddresses): Router {
-  const { client, caches, settings, clock, installation } = dependencies
+  const { client, caches, settings, clock, installation, catalogue } = dependencies
   const router = Router()
   const guard = projectGuard(dependencies, addresses)
   const callerClient = impersonating(client)
@@ -223,8 +224,7 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   const submitterOf = (principal: Principal): Submitter => {
     const { namespace } = principal.project
     const requireRoom = admission(namespace, () => limitForJob(quota, namespace))
-    const requireUpload: SubmitterOptions["requireUpload"] = ({ workdir }) =>
-      uploads.require(namespace, workdir, "/workdir")
+    const requireUpload = ({ workdir }: JobSubmission) => uploads.require(namespace, workdir, "/workdir")
     const own = { client: callerClient(principal), jobs: jobsOf(principal), namespace, requireRoom, requireUpload }
     return new Submitter({ ...own, creationTimes, installation, creations })
   }
@@ -251,7 +251,6 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   mount(router, connectionRoutes, guard, { connectionsOf })
   mount(router, webhookRoutes, guard, { webhooksOf })
   mount(router, webhookTestRoutes, discoveryGuard(guard, limits), { webhooksOf })
-  const { catalogue } = dependencies
   const ofOffers = { catalogue, catalogueErrors: ofJobs.catalogueErrors, now: () => clock.now() }
   mount(router, offerRoutes(settings.clouds), guard, ofOffers)
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))

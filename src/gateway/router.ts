@@ -6,7 +6,13 @@ import express, {
   type Response,
   type Router,
 } from "express"
-import { ARCHIVE_CONTENT_TYPE, JWS_CONTENT_TYPE, LARGE_LOG_CHUNK_BYTES, LOG_CHUNK_BYTES, type MessageKind } from "../agent/protocol.ts"
+import {
+  ARCHIVE_CONTENT_TYPE,
+  JWS_CONTENT_TYPE,
+  LARGE_LOG_CHUNK_BYTES,
+  LOG_CHUNK_BYTES,
+  type MessageKind,
+} from "../agent/protocol.ts"
 import { FailureLimit } from "../http/limits.ts"
 import { notFound, Problem } from "../http/problem.ts"
 import { OWNER_PATH } from "../identity/gateway-owner.ts"

@@ -685,7 +685,13 @@ describe("a façade that has just started", () => {
       isSynced: () => isSynced,
       readLeader: async () => "",
       launches: kubeLaunches(fixture.client, { get: () => undefined }, fixture.namespace),
-      ...{ secretEnv: kubeSecretEnv(fixture.client), logs: gateway.logs, uploads: gateway.uploads, clock, logger: testLogger() },
+      ...{
+        secretEnv: kubeSecretEnv(fixture.client),
+        logs: gateway.logs,
+        uploads: gateway.uploads,
+        clock,
+        logger: testLogger(),
+      },
     })
     await awaited.run(new AbortController().signal)
     const started = await startGateway(fixture, { before: express.Router().use(GATEWAY_PATH, awaited.handle) })

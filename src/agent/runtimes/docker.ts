@@ -1,6 +1,11 @@
+import type { Readable } from "node:stream"
+import { text } from "node:stream/consumers"
+import { pipeline } from "node:stream/promises"
 import Docker from "dockerode"
+import { extract } from "tar-stream"
 import { backoffSeconds } from "../../apis/backoff.ts"
 import { systemClock, timestamp } from "../../apis/clock.ts"
+import { DEFAULT_WORKDIR_PATH } from "../../apis/job.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { containerPart } from "../../apis/memory.ts"
 import { GROUP } from "../../apis/meta.ts"
@@ -8,6 +13,7 @@ import { whyDiskFull } from "../disk-space.ts"
 import type { Buckets, RegistryAccess, RunOrder } from "../protocol.ts"
 import { waitUnlessAborted } from "../timers.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
+import { type FileOwner, repacked } from "../workdir.ts"
 import { type Container, type Ended, type PrepareOptions, RunError, type Runtime } from "./runtime.ts"
 
 /** Default path of Docker's socket. */
@@ -49,6 +55,12 @@ const ENGINE_RETRY_SECONDS = { baseSeconds: 0.5, capSeconds: 10 }
 
 /** Timeout of a call to the engine, seconds. */
 const CALL_SECONDS = 120
+
+/** Time in which the engine must take a working directory, seconds. */
+const PUT_SECONDS = 600
+
+/** Largest /etc/passwd that is read, bytes. */
+const PASSWD_BYTES = 1024 * 1024
 
 /** Maximum delay between two checks of a container's state, seconds, also if the engine does not answer a wait. */
 const WAIT_SECONDS = 10
@@ -137,6 +149,7 @@ export class DockerRuntime implements Runtime {
 
   async start(order: RunOrder, attempt: number): Promise<Container> {
     const container = await this.#create(order, attempt)
+    if (order.run.workdir !== undefined) await this.#putWorkdir(container, workdirPathOf(order.run))
     // Attached before the start, so that no byte is missed.
     const stream = await within(CALL_SECONDS, container.attach({ stream: true, stdout: true, stderr: true }))
     let failure: unknown
@@ -191,6 +204,7 @@ export class DockerRuntime implements Runtime {
           Image: withTag(run.image),
           ...(isGiven(run.command) && { Entrypoint: run.command }),
           ...(isGiven(run.args) && { Cmd: run.args }),
+          ...(run.workdir !== undefined && { WorkingDir: workdirPathOf(run) }),
           Env: Object.entries(env).map(([name, value]) => `${name}=${value}`),
           Labels: { [LAUNCH_LABEL]: this.#launch, [ATTEMPT_LABEL]: String(attempt), [AGENT_LABEL]: this.#agent },
           HostConfig: {
@@ -207,6 +221,25 @@ export class DockerRuntime implements Runtime {
       // 400: the Job's fields make no valid container, for example with an image without any command.
       const reason = statusOf(error) === 400 ? "ContainerFailed" : "AgentFailed"
       throw new RunError(reason, `the container can't be created: ${await this.#explained(error)}`, error)
+    }
+  }
+
+  /** Puts the working directory into a container that has not started, so that the image needs no shell for it. */
+  async #putWorkdir(container: Docker.Container, folder: string): Promise<void> {
+    const { Config } = await within(CALL_SECONDS, container.inspect())
+    const { tar, filled } = repacked(this.#dataDir, folder, await ownerOf(container, Config.User))
+    const failed = new AbortController()
+    // dockerode does not notice that its input ends with an error.
+    filled.catch(() => failed.abort())
+    try {
+      const put = container.putArchive(tar, { path: "/", abortSignal: failed.signal })
+      await within(PUT_SECONDS, Promise.race([put, filled.then(() => put)]))
+    } catch (error) {
+      tar.destroy()
+      await ifFound(container.remove({ force: true, v: true }))
+      if (error instanceof RunError) throw error
+      const why = await this.#explained(error)
+      throw new RunError("WorkdirFailed", `the workdir can't be put into the container: ${why}`, error)
     }
   }
 
@@ -272,6 +305,36 @@ export class DockerRuntime implements Runtime {
   #nameOf(attempt: number): string {
     return `berth-${this.#launch}-${attempt}`
   }
+}
+
+function workdirPathOf({ workdir }: RunOrder["run"]): string {
+  return workdir?.path ?? DEFAULT_WORKDIR_PATH
+}
+
+/** Returns the ids of the user that the container runs as. A user that its /etc/passwd does not have is root. */
+async function ownerOf(container: Docker.Container, user: string): Promise<FileOwner> {
+  const [name = "", group = ""] = user.split(":")
+  if (name === "") return { uid: 0, gid: 0 }
+  if (/^\d+$/.test(name)) return { uid: Number(name), gid: /^\d+$/.test(group) ? Number(group) : 0 }
+  const line = (await passwdOf(container)).split("\n").find((one) => one.startsWith(`${name}:`))
+  const [, , uid = "0", gid = "0"] = line?.split(":") ?? []
+  return { uid: Number(uid) || 0, gid: Number(gid) || 0 }
+}
+
+/** Returns the text of the container's /etc/passwd; empty if there is none. */
+async function passwdOf(container: Docker.Container): Promise<string> {
+  const stream = await ifFound(container.getArchive({ path: "/etc/passwd" }))
+  if (stream === undefined) return ""
+  const parser = extract()
+  const feeding = pipeline(stream, parser).catch(() => undefined)
+  let passwd = ""
+  for await (const entry of parser) {
+    const isSmall = entry.header.type === "file" && (entry.header.size ?? 0) <= PASSWD_BYTES
+    if (isSmall) passwd = await text(entry as unknown as Readable)
+    else entry.resume()
+  }
+  await feeding
+  return passwd
 }
 
 /** Line of a pull's progress. After the first layers the engine can report an error only by such a line. */

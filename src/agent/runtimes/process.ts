@@ -8,6 +8,7 @@ import { systemClock, timestamp } from "../../apis/clock.ts"
 import { readIfThere, replaceFile } from "../disk.ts"
 import { processIdentity, signalGroup } from "../processes.ts"
 import type { RunOrder } from "../protocol.ts"
+import { unpack } from "../workdir.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtime.ts"
 
 /** PATH of commands. They never get the agent's own environment. */
@@ -67,6 +68,8 @@ export class ProcessRuntime implements Runtime {
 
   async start({ run, secretEnv }: RunOrder, attempt: number): Promise<Container> {
     const cwd = join(this.#dataDir, "work")
+    // The host has no folder of its own for each job, so `path` has no effect here.
+    if (run.workdir !== undefined) await unpack(this.#dataDir, cwd)
     await mkdir(cwd, { recursive: true, mode: 0o700 })
     const child = spawnGroup([...(run.command ?? []), ...(run.args ?? [])], cwd, {
       PATH,

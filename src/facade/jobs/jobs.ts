@@ -227,10 +227,8 @@ export class Submitter {
   }
 
   async #create(submission: JobSubmission, { idempotency, dryRun = false }: CreateOptions): Promise<StoredJob> {
-    const { jobs, namespace, creationTimes, requireRoom, requireUpload } = this.#options
-    requireRoom?.()
-    // A plan may come before the upload.
-    if (!dryRun) await requireUpload?.(submission)
+    const { jobs, namespace, creationTimes } = this.#options
+    await this.#admit(submission, dryRun)
     // Concurrent requests with one key try the same names in the same order, also on different replicas.
     const seed = idempotency === undefined ? randomUUID() : `${namespace}/${idempotency.key}`
     for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
@@ -243,6 +241,13 @@ export class Submitter {
       if (submission.name !== undefined) throw nameTaken(name)
     }
     throw unavailable("Every generated name is in use: send the request again.")
+  }
+
+  async #admit(submission: JobSubmission, dryRun: boolean): Promise<void> {
+    const { requireRoom, requireUpload } = this.#options
+    requireRoom?.()
+    // A plan may come before the upload.
+    if (!dryRun) await requireUpload?.(submission)
   }
 
   #submission(): string | undefined {
