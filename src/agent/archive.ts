@@ -3,6 +3,7 @@ import { posix } from "node:path"
 import { pipeline } from "node:stream/promises"
 import { createGunzip } from "node:zlib"
 import { extract, type Header } from "tar-stream"
+import { LIMITS } from "../apis/limits.ts"
 
 /** Limits of what an archive unpacks to. */
 export interface ArchiveLimits {
@@ -16,8 +17,12 @@ export interface ArchiveLimits {
 
 const MIB = 1024 * 1024
 
-/** Limits of a working directory. The command line has the same ones. */
-export const WORKDIR_LIMITS: ArchiveLimits = { bytes: 2048 * MIB, entries: 100_000, nameBytes: 16 * MIB }
+/** Limits of a working directory. */
+export const WORKDIR_LIMITS: ArchiveLimits = {
+  bytes: LIMITS.workdirBytes,
+  entries: LIMITS.workdirEntries,
+  nameBytes: 16 * MIB,
+}
 
 /** Longest path, characters. Linux has no longer ones, and a path may create as many folders as it has parts. */
 const LONGEST_PATH = 4096

@@ -25,6 +25,9 @@ export const LIMITS = {
   volumeBytes: 4096,
   bucket: 255,
   mountPath: 512,
+  /** Files of a working directory: their bytes in total, and their number with links and folders. */
+  workdirBytes: 2 * 1024 ** 3,
+  workdirEntries: 100_000,
   prefix: 1024,
   /** Characters that Berth adds to the prefix of a checkpoint volume: the job's id and the volume's name. */
   checkpointFolder: 128,

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises"
+import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
@@ -92,6 +92,39 @@ describe("run and plan", () => {
     expect(err).toContain("Would wait")
     const [job] = (await jobsOf(fixture)).filter(({ metadata }) => metadata.name === "detached")
     expect(job?.spec).toMatchObject({ image: "a:1", args: ["one", "two"] })
+  })
+
+  it("run --workdir uploads a folder once, and plan and a second run upload nothing", async () => {
+    const code = await mkdtemp(join(tmpdir(), "berth-code-"))
+    await writeFile(join(code, "train.py"), "print(1)\n")
+    const args = ["--image", "a", "--workdir", `${code}:/srv/app`, "--tag", "workdir"]
+    const puts = () => replica.logged().split('"method":"PUT"').length - 1
+    expect((await berth("plan", ...args)).code).toBe(4)
+    expect(puts()).toBe(0)
+    const first = await berth("run", ...args, "-d", "-y")
+    expect(first.err).toMatch(/Uploaded the workdir \(1 files, 0.0 MiB\)/)
+    await eventually(() => expect(puts()).toBe(1))
+    const second = await berth("run", ...args, "-d", "-y")
+    expect(second.err).toContain("nothing was uploaded")
+    expect([first.code, second.code]).toEqual([0, 0])
+    const jobs = (await jobsOf(fixture)).filter(({ spec }) => spec.tags?.includes("workdir"))
+    expect(jobs.map(({ spec }) => spec.workdir?.path)).toEqual(["/srv/app", "/srv/app"])
+    expect(new Set(jobs.map(({ spec }) => spec.workdir?.sha256)).size).toBe(1)
+    const again = await berth("rerun", jobs[0]?.metadata.name ?? "", "-d", "-y")
+    expect(again.code).toBe(0)
+    expect(puts()).toBe(1)
+    await writeFile(join(code, "train.py"), "print(2)\n")
+    expect((await berth("run", ...args, "-d", "-y")).err).toContain("Uploaded")
+    await rm(code, { recursive: true })
+  })
+
+  it("run --workdir names a folder that is not there, or a link that leads out of it", async () => {
+    const code = await mkdtemp(join(tmpdir(), "berth-code-"))
+    await symlink("/usr/bin/python3", join(code, "python"))
+    const args = ["--image", "a", "-d", "-y", "--workdir"]
+    expect((await berth("run", ...args, code)).err).toContain("python is a link to /usr/bin/python3, outside")
+    expect((await berth("run", ...args, join(code, "none"))).err).toContain("can't be read")
+    await rm(code, { recursive: true })
   })
 
   it("run with a lost response creates one job", async () => {

@@ -13,6 +13,7 @@ import { type JobFlags, linesOfEnvironment, submissionLike, submissionOf, withSe
 import { durationText, usdText } from "../table.ts"
 import { shown } from "../terminal.ts"
 import { submitArray, wholeNumber } from "./array.ts"
+import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
 
 interface FileFlags extends JobFlags {
   file?: string
@@ -44,7 +45,7 @@ export function addRunCommands(commands: Commands, program: Command): void {
     ],
     options: [fileOption(), ...jobOptions()],
     run: async (call) => {
-      const job = await jobFrom(call)
+      const { job } = await jobFrom(call)
       const plan = await planFor(call.client(), job)
       if (call.isForProgram) await call.printValue(plan)
       else await call.terminal.line(planText(plan, job, call.terminal, call.format === "wide"))
@@ -74,6 +75,7 @@ function addRun(commands: Commands, program: Command): void {
     examples: [
       ["berth run --image python:3.13 -- python -c 'print(6 * 7)'", "run a container"],
       ["berth run --image ghcr.io/acme/train:3 --gpu L4 --spot -- --epochs 10", "on a spot machine with a GPU"],
+      ["berth run --image python:3.13 --workdir . -- python train.py", "run the code in this folder"],
       ["berth run -f job.yaml --yes --detach", "submit a file, without a question"],
       [
         "berth run --image acme/train:3 --array 'lr=0.1,0.01 seed=1..50' --parallelism 20 -- python train.py",
@@ -118,7 +120,7 @@ function addRerun(commands: Commands, program: Command): void {
           withSetting,
           name === undefined ? { ...unnamed, ...(namePrefix != null && { namePrefix }) } : { ...unnamed, name },
         )
-        return submitAndAttach(call, client, job)
+        return submitAndAttach(call, client, { job })
       }
       return call.options.detach === true ? again() : attachedTo(call, again)
     },
@@ -175,6 +177,10 @@ function jobOptions(): Option[] {
     many("-e, --env <name=value>", "environment variable; a name alone takes the value of this shell"),
     many("--env-file <file>", "file with a NAME=VALUE in each line"),
     many("--secret <name=secret:key>", "environment variable from a key of a Secret in the project"),
+    new Option(
+      "--workdir <dir>",
+      "folder to upload and to start in: DIR[:/PATH]; without .git and what .gitignore and .berthignore name",
+    ),
     many("--volume <bucket:path>", "bucket to mount: BUCKET[/PREFIX]:/PATH[@CONNECTION]"),
     new Option("--checkpoint <bucket:path>", "bucket for the job's checkpoints, kept until it has succeeded"),
     many("-l, --label <name=value>", "label"),
@@ -182,8 +188,14 @@ function jobOptions(): Option[] {
   ].map((option) => option.helpGroup(group))
 }
 
+/** Job to submit, and the folder that it needs. */
+interface PreparedJob {
+  job: JobSubmission
+  packed?: PackedFolder | undefined
+}
+
 /** Returns the job that the flags and the file describe. */
-async function jobFrom(call: Call<FileFlags>): Promise<JobSubmission> {
+async function jobFrom(call: Call<FileFlags>): Promise<PreparedJob> {
   const { file, envFile = [], ...flags } = call.options
   const environmentLines = envFile.flatMap((path) => {
     try {
@@ -193,7 +205,14 @@ async function jobFrom(call: Call<FileFlags>): Promise<JobSubmission> {
     }
   })
   const base = file === undefined ? undefined : await jobInFile(call, file)
-  return submissionOf({ flags, args: call.args, base, environmentLines, environment: call.environment })
+  const input = { flags, args: call.args, base, environmentLines, environment: call.environment }
+  // Wrong flags are found before a folder is packed.
+  const job = submissionOf(input)
+  if (flags.workdir === undefined) return { job }
+  const { folder, path } = workdirFlag(flags.workdir)
+  const packed = await packFolder(folder, { bytes: await uploadLimit(call.client()) })
+  const workdir = { sha256: packed.sha256, ...(path !== undefined && { path }) }
+  return { job: submissionOf({ ...input, workdir }), packed }
 }
 
 async function jobInFile(call: Call<unknown>, file: string): Promise<JobSubmission> {
@@ -211,10 +230,10 @@ function planFor(client: BerthClient, body: JobSubmission): Promise<JobPlan> {
 }
 
 async function run(call: Call<RunFlags>): Promise<number> {
-  const job = await jobFrom(call)
+  const { job, packed } = await jobFrom(call)
   const client = call.client()
   const array = arrayIn(call.options, job)
-  if (call.options.dryRun !== true) return submitAndAttach(call, client, job, array)
+  if (call.options.dryRun !== true) return submitAndAttach(call, client, { job, array, packed })
   const plan = await planFor(client, job)
   if (call.isForProgram) await call.printValue(plan)
   else await call.terminal.line(planText(plan, job, call.terminal, call.format === "wide"))
@@ -246,8 +265,7 @@ function jobsIn(array: ArrayShape): number {
 async function submitAndAttach(
   call: Call<{ yes?: boolean; detach?: boolean }>,
   client: BerthClient,
-  job: JobSubmission,
-  array?: ArraySettings,
+  { job, packed, array }: PreparedJob & { array?: ArraySettings | undefined },
 ): Promise<number> {
   const { terminal } = call
   const { yes, detach } = call.options
@@ -262,6 +280,7 @@ async function submitAndAttach(
     const question = plan.verdict === "waits" ? `  Submit${what}, and wait?` : `  Submit${what}?`
     if (!(await terminal.confirm(question, "--yes"))) throw new Failure(EXIT.failed, "Nothing was submitted.")
   }
+  if (packed !== undefined) terminal.progress(await uploaded(client, packed))
   if (array !== undefined) return submitArray(call, client, job, array)
   const created = await fetched(client.api.POST("/jobs", { body: job }))
   const { name } = created as { name: string }
@@ -270,6 +289,15 @@ async function submitAndAttach(
   if (call.isForProgram) await call.printValue(await readJob(client, name))
   else await terminal.line(name)
   return 0
+}
+
+/** Uploads the folder if it has changed. Returns the report. */
+async function uploaded(client: BerthClient, packed: PackedFolder): Promise<string> {
+  const size = `${packed.entries} files, ${(packed.archive.byteLength / 1024 ** 2).toFixed(1)} MiB`
+  const isSent = await upload(client, packed)
+  return isSent
+    ? `Uploaded the workdir (${size}).`
+    : `The project has this workdir already (${size}): nothing was uploaded.`
 }
 
 /** Runs a command whose exit code is a container's: its own failures are all 125, and Ctrl-C is 130. */
