@@ -240,7 +240,7 @@ type HeartbeatSources = Pick<ReturnType<typeof facadeCaches>, "launches" | "hear
  * `installation` from then on.
  */
 function agentGateway(
-  { systemNamespace }: Options,
+  { systemNamespace, workdirMibPerMinute }: Options,
   { client, providers, logger }: FacadeParts,
   { launches, connections, credentialsOf, logStore, uploadStore, writer }: GatewaySources,
 ): { gateway: AwaitedGateway; installation: () => string | undefined } {
@@ -257,6 +257,7 @@ function agentGateway(
     ...openedByConnections(connectionsReader(client, connections), providers, credentialsOf),
     logs: logStore,
     uploads: uploadStore,
+    ...(workdirMibPerMinute !== undefined && { workdirMibPerMinute }),
     heartbeats: writer,
     clock: systemClock,
     logger,

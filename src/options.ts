@@ -98,6 +98,8 @@ export interface FacadeOptions extends KubeOptions {
   logsRegion?: string
   /** Size to which the log of a job is limited, MiB. Default 64. */
   logCapMib?: number
+  /** MiB of working directories that a replica sends to VMs in a minute. Default 6000. */
+  workdirMibPerMinute?: number
   /** Maximum per caller, on each replica; 0: no limit. */
   requestsPerMinute?: number
   /** Maximum of discovery requests, a separate limit. */
@@ -383,6 +385,11 @@ function withLogOptions(command: Command): Command {
     .addOption(
       new Option("--log-cap-mib <number>", "MiB that are kept of a job's log: its beginning and its end (default: 64)")
         .env("BERTH_LOG_CAP_MIB")
+        .argParser(mebibytes),
+    )
+    .addOption(
+      new Option("--workdir-mib-per-minute <number>", "MiB of workdirs that a replica sends to VMs (default: 6000)")
+        .env("BERTH_WORKDIR_MIB_PER_MINUTE")
         .argParser(mebibytes),
     )
 }

@@ -56,9 +56,9 @@ export interface ArchiveEntry {
 }
 
 /**
- * Checks the entries of an archive in their order. Nothing that passes is created outside of the folder, whoever
- * creates it: no name leads out, and no entry is below a link. A symlink leads to a path in the folder. It has `..` only
- * at its start, where all folders are real ones, so no chain of links leads out either.
+ * Checks the entries of an archive in their order. No name leads out of the folder, and no entry is below a link. A
+ * symlink leads to a path in the folder. It has `..` only at its start, where all folders are real ones, so no chain of
+ * links leads out either.
  */
 export class EntryCheck {
   readonly #limits: ArchiveLimits

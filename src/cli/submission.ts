@@ -40,22 +40,13 @@ export interface JobInput {
   args: readonly string[]
   /** Job that the flags change, from `-f`. */
   base?: JobSubmission | undefined
-  /** Working directory of `--workdir`, whose folder is packed. */
-  workdir?: { sha256: string; path?: string }
   /** Lines of the files of `--env-file`. */
   environmentLines?: readonly string[]
   environment: Environment
 }
 
 /** Returns the body of POST /jobs. Each flag replaces the field of the file. @throws Failure that names the flag */
-export function submissionOf({
-  flags,
-  args,
-  base,
-  workdir,
-  environmentLines = [],
-  environment,
-}: JobInput): JobSubmission {
+export function submissionOf({ flags, args, base, environmentLines = [], environment }: JobInput): JobSubmission {
   const image = flags.image ?? base?.image
   if (image === undefined) throw usageError(`A job needs an image: give --image ${args[0] ?? "IMAGE"}, or -f FILE.`)
   const env = {
@@ -80,7 +71,6 @@ export function submissionOf({
     ...(flags.region !== undefined && { region: flags.region }),
     ...(flags.cloud !== undefined && { cloud: flags.cloud as NonNullable<JobSubmission["cloud"]> }),
     ...provisioningOf(flags),
-    ...(workdir !== undefined && { workdir: { ...base?.workdir, ...workdir } }),
     ...defined({
       maxHourlyPriceUsd: numberOf("--max-price", flags.maxPrice),
       maxCostUsd: numberOf("--max-cost", flags.maxCost),

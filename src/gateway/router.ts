@@ -114,8 +114,8 @@ function answer(res: Response, body: object): void {
 }
 
 /**
- * Sends an archive as fast as the agent reads it. If it breaks off, the agent asks for the rest: the size tells it that
- * bytes are missing.
+ * Sends an archive as fast as the agent reads it. If it breaks off, the agent asks for the rest, because it knows the
+ * size.
  */
 async function sendArchive(
   res: Response,

@@ -52,7 +52,7 @@ describe("a process with a workdir", () => {
     expect(log).toBe("one\none\none\n")
   })
 
-  it("gets the files anew for each attempt, and fetches them once", async () => {
+  it("gets the files again for each attempt, and fetches them once", async () => {
     const sha256 = await uploaded(await archiveOf([{ name: "state" }, "fresh\n"]))
     const before = fetches(gateway)
     const { log, finish } = await run("cat state; echo used > state; exit 1", { workdir: { sha256 }, maxRetries: 1 })

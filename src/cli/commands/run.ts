@@ -205,14 +205,13 @@ async function jobFrom(call: Call<FileFlags>): Promise<PreparedJob> {
     }
   })
   const base = file === undefined ? undefined : await jobInFile(call, file)
-  const input = { flags, args: call.args, base, environmentLines, environment: call.environment }
   // Wrong flags are found before a folder is packed.
-  const job = submissionOf(input)
+  const job = submissionOf({ flags, args: call.args, base, environmentLines, environment: call.environment })
   if (flags.workdir === undefined) return { job }
   const { folder, path } = workdirFlag(flags.workdir)
   const packed = await packFolder(folder, { bytes: await uploadLimit(call.client()) })
-  const workdir = { sha256: packed.sha256, ...(path !== undefined && { path }) }
-  return { job: submissionOf({ ...input, workdir }), packed }
+  const workdir = { ...job.workdir, sha256: packed.sha256, ...(path !== undefined && { path }) }
+  return { job: { ...job, workdir }, packed }
 }
 
 async function jobInFile(call: Call<unknown>, file: string): Promise<JobSubmission> {
