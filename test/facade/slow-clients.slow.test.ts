@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto"
 import { once } from "node:events"
 import { connect, type Socket } from "node:net"
 import { text } from "node:stream/consumers"
@@ -78,6 +79,19 @@ describe("half-sent requests", () => {
     expect(await refusal(socket)).toMatchObject({ status: 408 })
     expect(await jobsOf(fixture)).toEqual([])
     expect(ownFaults()).toEqual([])
+  })
+
+  it("waits longer for an upload of an authenticated caller, and not for one of a stranger", async () => {
+    const body = Buffer.from("a slow upload")
+    const put = head("PUT", `/1/uploads/${createHash("sha256").update(body).digest("hex")}`)
+    const lines = ["Content-Type: application/gzip", `Content-Length: ${body.byteLength}`, "", body.toString().slice(0, 5)]
+    const upload = sent(...put, "Connection: close", ...lines)
+    const stranger = sent(...put.slice(0, 2), ...lines)
+    const later = sent(...head("POST", "/1/jobs"), "Content-Type: application/json", "Content-Length: 9", "", "{")
+    expect(await refusal(later)).toMatchObject({ status: 408 })
+    expect(await text(stranger)).toMatch(/^HTTP\/1.1 401 /)
+    upload.write(body.subarray(5))
+    expect(await text(upload)).toMatch(/^HTTP\/1.1 201 /)
   })
 
   it("returns 408 for a body that arrives in drops, and creates no job", async () => {
