@@ -22,7 +22,7 @@ import { STATEMENT_INDEXES, STATEMENTS } from "./controllers/statement/options.t
 import { BucketFinder } from "./discovery/buckets.ts"
 import { Discoverer } from "./discovery/discoverer.ts"
 import { agentImagePlatforms, ImageFinder } from "./discovery/images.ts"
-import { createFacade, type FacadeSettings } from "./facade/app.ts"
+import { createFacade, type FacadeDependencies, type FacadeSettings } from "./facade/app.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
 import { DEFAULT_SCOPES } from "./facade/installation-document.ts"
 import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/jobs/logs.ts"
@@ -124,8 +124,7 @@ export async function startFacade(
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
   health.addReadyCheck("installation", () => gateway.fault())
-  const openAccount = accountOpener(providers)
-  const discoverer = new Discoverer({ openAccount, credentialsOf, clock: systemClock, logger })
+  const finding = { openAccount: accountOpener(providers), credentialsOf, clock: systemClock, logger }
   const stores = { launches: launches.store, statements: statements.store }
   const app = createFacade({
     client,
@@ -141,7 +140,7 @@ export async function startFacade(
     catalogue: () => offers.current(),
     installation,
     plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, ...money }),
-    discover: (sort, connections) => discoverer.discover(sort, connections),
+    discover: discovererOf(finding),
     consoleFolder: consoleFolderOf(options, parts),
     codeExchange: codeExchangeOf(options),
     settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
@@ -170,6 +169,11 @@ export async function startFacade(
     await operations?.close()
   })
   return { url: urlOf(server), metricsUrl: operations?.url, ended }
+}
+
+function discovererOf(options: ConstructorParameters<typeof Discoverer>[0]): FacadeDependencies["discover"] {
+  const discoverer = new Discoverer(options)
+  return (sort, connections) => discoverer.discover(sort, connections)
 }
 
 /** Returns the folder of the console; undefined if the options disable it, or if this is a source tree without a build. */
