@@ -453,6 +453,8 @@ describe("running", () => {
     ["VolumeFlushFailed", "failed", "VolumeFlushFailed", { Failed: "True" }],
     ["ImagePullFailed", "failed", "ImagePullFailed", { Failed: "True" }],
     ["SecretMissing", "failed", "SecretMissing", { Failed: "True" }],
+    ["WorkdirMissing", "failed", "WorkdirMissing", { Failed: "True" }],
+    ["WorkdirFailed", "failed", "WorkdirFailed", { Failed: "True" }],
   ] as const)("finish %s", (reason, phase, expected, conditions) => {
     const agent = agentOf({ ...started, finish: { reason, exitCode: 3, time: time(90) } })
     const decision = decideAt(91, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])
