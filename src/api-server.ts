@@ -65,10 +65,10 @@ import { answerObserver } from "./telemetry/http.ts"
 import { measureCaches, measureClient } from "./telemetry/kube.ts"
 import type { Logger } from "./telemetry/logger.ts"
 import { createMetrics, type Registry } from "./telemetry/metrics.ts"
-import type { SendOptions } from "./webhooks/send.ts"
 import { FileUploadStore } from "./uploads/file-store.ts"
 import { S3UploadStore } from "./uploads/s3-store.ts"
 import { UPLOADS_FOLDER, type UploadStore } from "./uploads/store.ts"
+import type { SendOptions } from "./webhooks/send.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
 export interface FacadeParts {

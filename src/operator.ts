@@ -172,10 +172,9 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
     leaderTasks: [
       ...jobControl.leaderTasks,
       ...launchControl.leaderTasks,
-      ...[webhooks.deliveries, settled, pruner, capWatcher, guard].map(
+      ...[webhooks.deliveries, settled, pruner, capWatcher, guard, ...(refresher ? [refresher] : [])].map(
         (task) => (signal: AbortSignal) => task.run(signal),
       ),
-      ...(refresher ? [(signal: AbortSignal) => refresher.run(signal)] : []),
     ],
     cleared: (signal) => guard.cleared(signal),
     metricsOf: measureControllers(metrics),

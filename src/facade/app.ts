@@ -43,8 +43,8 @@ import { measureRequests } from "../telemetry/http.ts"
 import type { Logger } from "../telemetry/logger.ts"
 import type { Registry } from "../telemetry/metrics.ts"
 import { operationsRouter } from "../telemetry/operations.ts"
-import type { SendOptions } from "../webhooks/send.ts"
 import type { UploadStore } from "../uploads/store.ts"
+import type { SendOptions } from "../webhooks/send.ts"
 import { Accounts } from "./accounts/accounts.ts"
 import { accountRoutes } from "./accounts/routes.ts"
 import { PROJECT_PATH, ProjectAddresses } from "./addresses.ts"
@@ -81,10 +81,10 @@ import { keyRoutes } from "./keys/routes.ts"
 import { offerRoutes } from "./offers/routes.ts"
 import { resourceRoutes } from "./resources/routes.ts"
 import type { Discoverer } from "./resources/schema.ts"
-import { webhookRoutes, webhookTestRoutes } from "./webhooks/routes.ts"
-import { Webhooks } from "./webhooks/webhooks.ts"
 import { MOST_UPLOADS, uploadRoutes } from "./uploads/routes.ts"
 import { Uploads } from "./uploads/uploads.ts"
+import { webhookRoutes, webhookTestRoutes } from "./webhooks/routes.ts"
+import { Webhooks } from "./webhooks/webhooks.ts"
 import { type CallerLimits, whoAmIRoutes } from "./whoami/routes.ts"
 
 export interface FacadeSettings {
@@ -247,7 +247,7 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
     new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys, creationTimes, clock })
   mount(router, keyRoutes, guard, { keysOf, clock })
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, ...ofJobs })
-  mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, creationTimes, ...ofJobs })
+  mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, creationTimes, uploads, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
   mount(router, webhookRoutes, guard, { webhooksOf })
   mount(router, webhookTestRoutes, discoveryGuard(guard, limits), { webhooksOf })

@@ -15,8 +15,8 @@ import { jobRoutes } from "./jobs/routes.ts"
 import { keyRoutes } from "./keys/routes.ts"
 import { offerRoutes } from "./offers/routes.ts"
 import { resourceRoutes } from "./resources/routes.ts"
-import { webhookRoutes, webhookTestRoutes } from "./webhooks/routes.ts"
 import { uploadRoutes } from "./uploads/routes.ts"
+import { webhookRoutes, webhookTestRoutes } from "./webhooks/routes.ts"
 import { whoAmIRoutes } from "./whoami/routes.ts"
 
 const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM that meets their requirements.

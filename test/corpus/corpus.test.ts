@@ -3,10 +3,30 @@ import { resourceOf } from "../../src/kube/resource.ts"
 import type { Cases, Corpus } from "./corpus.ts"
 import { JOBS } from "./job.ts"
 import { LAUNCHES } from "./launch.ts"
-import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, ORGANIZATIONS, PROJECTS, STATEMENTS, WEBHOOKS } from "./others.ts"
+import {
+  API_KEYS,
+  CONNECTIONS,
+  CRON_JOBS,
+  JOB_ARRAYS,
+  ORGANIZATIONS,
+  PROJECTS,
+  STATEMENTS,
+  WEBHOOKS,
+} from "./others.ts"
 import { type AnyObject, type Parts, validators } from "./server.ts"
 
-const CORPORA = [JOBS, CRON_JOBS, JOB_ARRAYS, CONNECTIONS, WEBHOOKS, API_KEYS, LAUNCHES, STATEMENTS, ORGANIZATIONS, PROJECTS]
+const CORPORA = [
+  JOBS,
+  CRON_JOBS,
+  JOB_ARRAYS,
+  CONNECTIONS,
+  WEBHOOKS,
+  API_KEYS,
+  LAUNCHES,
+  STATEMENTS,
+  ORGANIZATIONS,
+  PROJECTS,
+]
 
 const GOOD = { server: undefined, validator: undefined }
 const BAD = { server: expect.any(String), validator: expect.any(String) }

@@ -104,6 +104,7 @@ export interface Replica {
   uploadStore: FileUploadStore
   jobs: Reflector<StoredJob>
   cronJobs: Reflector<StoredCronJob>
+  jobArrays: Reflector<StoredJobArray>
   apiKeys: Reflector<StoredApiKey>
   /** All log lines of the replica. */
   logged: () => string
@@ -163,7 +164,18 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const launches = new Reflector<StoredLaunch>({ client, logger, ...launchCache })
   const ofStatements = { resource: STATEMENTS, namespace: SYSTEM_NAMESPACE, indexes: STATEMENT_INDEXES }
   const statements = new Reflector<StoredStatement>({ client, logger, ...ofStatements })
-  const reflectors = [jobs, cronJobs, jobArrays, connections, webhooks, apiKeys, projects, organizations, launches, statements]
+  const reflectors = [
+    jobs,
+    cronJobs,
+    jobArrays,
+    connections,
+    webhooks,
+    apiKeys,
+    projects,
+    organizations,
+    launches,
+    statements,
+  ]
   const loops = reflectors.map((reflector) => reflector.run(running.signal))
   await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(PATIENCE_MS))))
   const { market = { offers: shippedOffers(), launchAccounts: { of: () => [] } } } = options
@@ -234,6 +246,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     uploadStore,
     jobs,
     cronJobs,
+    jobArrays,
     apiKeys,
     logged: () => lines.join(""),
     measured: () => metrics.metrics(),

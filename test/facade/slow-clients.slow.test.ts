@@ -84,7 +84,12 @@ describe("half-sent requests", () => {
   it("waits longer for an upload of an authenticated caller, and not for one of a stranger", async () => {
     const body = Buffer.from("a slow upload")
     const put = head("PUT", `/1/uploads/${createHash("sha256").update(body).digest("hex")}`)
-    const lines = ["Content-Type: application/gzip", `Content-Length: ${body.byteLength}`, "", body.toString().slice(0, 5)]
+    const lines = [
+      "Content-Type: application/gzip",
+      `Content-Length: ${body.byteLength}`,
+      "",
+      body.toString().slice(0, 5),
+    ]
     const upload = sent(...put, "Connection: close", ...lines)
     const stranger = sent(...put.slice(0, 2), ...lines)
     const later = sent(...head("POST", "/1/jobs"), "Content-Type: application/json", "Content-Length: 9", "", "{")

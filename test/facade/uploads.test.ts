@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { fetch } from "undici"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
-import { CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
+import { CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
 import { removeUnusedUploads, UNUSED_SECONDS } from "../../src/facade/uploads/retention.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { nameOfUpload, UPLOADS_FOLDER } from "../../src/uploads/store.ts"
@@ -200,7 +200,7 @@ describe("a job with a workdir", () => {
     await expect(change(null)).rejects.toThrow("workdir is immutable")
   })
 
-  it("is rejected as a cronjob's definition without its upload", async () => {
+  it("is rejected as the definition of a cronjob or an array without its upload", async () => {
     const sha256 = randomBytes(32).toString("hex")
     const job_definition = { image: "a", workdir: { sha256 } }
     const refused = [{ pointer: "/job_definition/workdir/sha256" }]
@@ -212,6 +212,10 @@ describe("a job with a workdir", () => {
       call(`/1/cronjobs/${cronjob.name}`, { method: "PATCH", body: { job_definition: definition } })
     expect((await problemIn(await change(job_definition))).errors).toMatchObject(refused)
     expect((await change({ image: "a", workdir: { sha256: await uploaded() } })).status).toBe(200)
+    const array = (definition: object) =>
+      call("/1/arrays", { body: { name: `a-${sha256.slice(0, 8)}`, size: 2, job_definition: definition } })
+    expect((await problemIn(await array(job_definition))).errors).toMatchObject(refused)
+    expect((await array({ image: "a", workdir: { sha256: await uploaded() } })).status).toBe(201)
   })
 })
 
@@ -224,7 +228,7 @@ describe("unused uploads", () => {
   const collect = () =>
     removeUnusedUploads({
       client: fixture.client,
-      caches: { jobs: replica.jobs, cronJobs: replica.cronJobs },
+      caches: { jobs: replica.jobs, cronJobs: replica.cronJobs, jobArrays: replica.jobArrays },
       store: replica.uploadStore,
       clock: systemClock,
       logger: createLogger({ level: "silent", name: "test" }),
@@ -246,27 +250,31 @@ describe("unused uploads", () => {
     expect(await statusOf(sha256)).toBe(200)
   })
 
-  it("are not those of a job or a cronjob, however it was created, until these are deleted", async () => {
-    const [ofJob, ofCronJob] = [await uploaded(), await uploaded()]
+  it("are not those of a job, a cronjob or an array, however it was created, until these are deleted", async () => {
+    const uploads = [await uploaded(), await uploaded(), await uploaded()] as const
+    const [ofJob, ofCronJob, ofArray] = uploads
     const job = await applyJob(fixture, "uses-upload", { workdir: { sha256: ofJob } })
     const jobDefinition = { image: "a", workdir: { sha256: ofCronJob } }
     const name = "uses-upload"
-    const cronJob = { apiVersion: job.apiVersion, kind: "CronJob", metadata: { name, namespace: fixture.namespace } }
-    await fixture.client.create(CRON_JOBS, { ...cronJob, spec: { schedule: "@daily", jobDefinition } } as never)
-    for (const sha256 of [ofJob, ofCronJob]) await age(sha256)
+    const base = { apiVersion: job.apiVersion, metadata: { name, namespace: fixture.namespace } }
+    const cronJob = { ...base, kind: "CronJob", spec: { schedule: "@daily", jobDefinition } }
+    await fixture.client.create(CRON_JOBS, cronJob as never)
+    const definition = { image: "a", workdir: { sha256: ofArray } }
+    const array = { ...base, kind: "JobArray", spec: { size: 1, jobDefinition: definition } }
+    await fixture.client.create(JOB_ARRAYS, array as never)
+    for (const sha256 of uploads) await age(sha256)
     await collect()
-    expect([await filesOf(ofJob), await filesOf(ofCronJob)]).toMatchObject([[expect.any(String)], [expect.any(String)]])
+    for (const sha256 of uploads) expect(await filesOf(sha256)).toHaveLength(1)
 
     await removeJob(fixture, { namespace: fixture.namespace, name })
     await fixture.client.delete(CRON_JOBS, { namespace: fixture.namespace, name })
-    await eventually(() =>
-      expect([replica.jobs, replica.cronJobs].map(({ store }) => store.get(job.metadata))).toEqual([
-        undefined,
-        undefined,
-      ]),
-    )
+    await fixture.client.delete(JOB_ARRAYS, { namespace: fixture.namespace, name })
+    await eventually(() => {
+      const { jobs, cronJobs, jobArrays } = replica
+      for (const { store } of [jobs, cronJobs, jobArrays]) expect(store.get(job.metadata)).toBeUndefined()
+    })
     await collect()
-    expect([await filesOf(ofJob), await filesOf(ofCronJob)]).toEqual([[], []])
+    for (const sha256 of uploads) expect(await filesOf(sha256)).toEqual([])
   })
 })
 

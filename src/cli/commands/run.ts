@@ -12,8 +12,8 @@ import { exitOfPlan, planText } from "../plan.ts"
 import { type JobFlags, linesOfEnvironment, submissionLike, submissionOf, withSetting } from "../submission.ts"
 import { durationText, usdText } from "../table.ts"
 import { shown } from "../terminal.ts"
-import { submitArray, wholeNumber } from "./array.ts"
 import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
+import { submitArray, wholeNumber } from "./array.ts"
 
 interface FileFlags extends JobFlags {
   file?: string

@@ -12,6 +12,7 @@ import { replayed, requestHash } from "../idempotency.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
 import { requireRepetition } from "../repetition.ts"
+import type { Uploads } from "../uploads/uploads.ts"
 import {
   type ArrayChange,
   ArrayChangeSchema,
@@ -38,6 +39,7 @@ export interface ArrayServices {
   creationTimes: CreationTimes
   /** Check against the current catalogue. */
   catalogueErrors: SubmissionContext["catalogueErrors"]
+  uploads: Pick<Uploads, "require">
 }
 
 const CREATION = {
@@ -112,8 +114,9 @@ const createArray = (clouds: readonly string[]) =>
       }),
     },
     problems: [409, 422],
-    handle: async ({ body, idempotencyKey: key, principal }, { arraysOf, creationTimes }) => {
+    handle: async ({ body, idempotencyKey: key, principal }, { arraysOf, creationTimes, uploads }) => {
       const { namespace } = principal.project
+      await uploads.require(namespace, body.job_definition.workdir, "/job_definition/workdir")
       const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
       const wanted = arrayOf(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredJobArray
       const replay = key === undefined ? undefined : replayOf(body, key)

@@ -2,11 +2,12 @@ import type { Clock } from "../../apis/clock.ts"
 import { secondsBetween } from "../../apis/clock.ts"
 import type { StoredCronJob } from "../../apis/cronjob.ts"
 import type { StoredJob } from "../../apis/job.ts"
+import type { StoredJobArray } from "../../apis/jobarray.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { CacheBehind, findOrCatchUp, NAMESPACE_INDEX } from "../../identity/catch-up.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { StoredUpload, UploadStore } from "../../uploads/store.ts"
-import { type Cache, CRON_JOBS, JOBS } from "../caches.ts"
+import { type Cache, CRON_JOBS, JOB_ARRAYS, JOBS } from "../caches.ts"
 import { timeOrAbort } from "../long-responses.ts"
 
 /** Time for which an upload without a job is kept, seconds. A client uploads first, and submits its job then. */
@@ -21,7 +22,7 @@ const UNFINISHED_SECONDS = 24 * 3600
 export interface UploadRetentionOptions {
   client: Pick<KubeClient, "list">
   /** Caches of the kinds that refer to uploads. */
-  caches: { jobs: Cache<StoredJob>; cronJobs: Cache<StoredCronJob> }
+  caches: { jobs: Cache<StoredJob>; cronJobs: Cache<StoredCronJob>; jobArrays: Cache<StoredJobArray> }
   store: UploadStore
   clock: Clock
   logger: Logger
@@ -60,19 +61,21 @@ function isOld({ usedAt }: StoredUpload, now: Date): boolean {
   return secondsBetween(usedAt, now) >= UNUSED_SECONDS
 }
 
-/** Returns true if a job or cronjob refers to the upload. Another kind that has a job's spec gets its lines here. */
+/** Returns true if a job, a cronjob or an array refers to the upload. */
 async function isReferredTo(
   { namespace, sha256 }: StoredUpload,
-  { client, caches: { jobs, cronJobs } }: UploadRetentionOptions,
+  { client, caches: { jobs, cronJobs, jobArrays } }: UploadRetentionOptions,
 ): Promise<boolean> {
   const ofJobs = () =>
     jobs.store.byIndex(NAMESPACE_INDEX, namespace).find(({ spec }) => spec.workdir?.sha256 === sha256)
-  const ofCronJobs = () =>
-    cronJobs.store.byIndex(NAMESPACE_INDEX, namespace).find(({ spec }) => spec.jobDefinition.workdir?.sha256 === sha256)
+  const isDefined = ({ spec }: StoredCronJob | StoredJobArray) => spec.jobDefinition.workdir?.sha256 === sha256
+  const ofCronJobs = () => cronJobs.store.byIndex(NAMESPACE_INDEX, namespace).find(isDefined)
+  const ofArrays = () => jobArrays.store.byIndex(NAMESPACE_INDEX, namespace).find(isDefined)
   try {
     const users = [
       await findOrCatchUp({ client, resource: JOBS, store: jobs.store }, namespace, ofJobs),
       await findOrCatchUp({ client, resource: CRON_JOBS, store: cronJobs.store }, namespace, ofCronJobs),
+      await findOrCatchUp({ client, resource: JOB_ARRAYS, store: jobArrays.store }, namespace, ofArrays),
     ]
     return users.some((user) => user !== undefined)
   } catch (error) {
