@@ -106,7 +106,7 @@ async function submit(name: string): Promise<string> {
 }
 
 describe("GET /1/events", () => {
-  it("sends the record of each changed job, cronjob and connection to every client of the project", async () => {
+  it("sends the record of each changed job, cronjob, array and connection to every client of the project", async () => {
     const readers = [await follow(), await follow("", { call: callSecond })]
     const [first] = readers
     expect(first?.response.headers.get("content-type")).toMatch(/^text\/event-stream/)
@@ -115,6 +115,8 @@ describe("GET /1/events", () => {
     await callFirst("/1/cronjobs", {
       body: { name: "seen-cron", cron_spec: "0 3 * * *", job_definition: { image: "i" } },
     })
+    const array = { name: "seen-array", size: 2, job_definition: { image: "i" } }
+    expect((await callFirst("/1/arrays", { body: array })).status).toBe(201)
     const connection = { name: "seen-aws", type: "aws", access_key_id: "a", secret_access_key: "very-secret" }
     expect((await callFirst("/1/connections", { body: connection })).status).toBe(201)
     await setStatus(fixture, "seen", { phase: "running" })
@@ -123,6 +125,7 @@ describe("GET /1/events", () => {
       const record = (await (await callFirst(`/1/jobs/${id}`)).json()) as JobRecord
       expect(data).toEqual(record)
       await reader.until("seen-cron", { event: "cronjob", data: { cron_spec: "0 3 * * *" } })
+      await reader.until("seen-array", { event: "array", data: { size: 2 } })
       await reader.until("seen-aws", { event: "connection", data: { type: "aws", secret_access_key: null } })
     }
     expect((await callFirst("/1/cronjobs/seen-cron", { method: "DELETE" })).status).toBe(204)

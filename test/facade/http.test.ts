@@ -342,9 +342,9 @@ describe("with a broken connection to the API server", () => {
   })
 })
 
-/** Silences the watches of a replica's nine caches, after all are open: a later one would still deliver. */
+/** Silences the watches of a replica's ten caches, after all are open: a later one would still deliver. */
 async function stallWatches(proxy: ChaosProxy): Promise<void> {
-  await eventually(() => expect(proxy.openWatches).toBe(9))
+  await eventually(() => expect(proxy.openWatches).toBe(10))
   proxy.stall()
 }
 
