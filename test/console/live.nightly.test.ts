@@ -79,7 +79,7 @@ browserNeeded.describe("the console that stays open", () => {
         ),
       )
       expect(growths.filter(isTooMuch)).toEqual([])
-      // Requests may fail in so long a time: the console repeats them.
+      // Requests may fail in a run of many minutes. The console retries them.
       const faults = visits.flatMap((visit) => visit.faults)
       expect(faults.filter((fault) => !fault.startsWith("Failed to load resource"))).toEqual([])
     },
