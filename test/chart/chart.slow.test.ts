@@ -157,6 +157,15 @@ const VARIANTS = {
 }
 
 describe("the chart", () => {
+  it("renders without the values that the former version had not, as helm upgrade --reuse-values does", async () => {
+    const missing = ["oidc.console", "webhooks", "facade.workdirMibPerMinute", "limits.webhooks", "limits.uploadMib"]
+    const set = missing.map((name) => `${name}=null`)
+    const oidc = { issuer: "https://issuer.example.com", audience: "berth" }
+    for (const values of [LEAST, { ...LEAST, oidc }]) {
+      expect(kindsOf(await rendered(values, { set }))).toEqual(kindsOf(await rendered(values)))
+    }
+  })
+
   it("renders what each value asks for, and nothing else", async () => {
     const optional = ["Ingress", "Certificate", "HTTPRoute", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"]
     const least = kindsOf(await rendered(LEAST))

@@ -67,7 +67,8 @@ capabilities:
 {{- else if hasSuffix "Usd" $name }}{{ $_ := set $caps $name (float64 $cap) }}
 {{- else }}{{ $_ := set $caps $name $cap }}{{ end }}
 {{- end }}
-{{- with .Values.webhooks.privateReceivers }}
+{{- /* `helm upgrade --reuse-values` lacks the values that a former version had not. */}}
+{{- with (.Values.webhooks | default dict).privateReceivers }}
 - name: BERTH_PRIVATE_RECEIVERS
   value: {{ join "," . | quote }}
 {{- end }}
