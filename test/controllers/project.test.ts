@@ -255,9 +255,9 @@ describe("a person with kubectl", () => {
   const READ = ["get", "list", "watch"]
   const ALL = [...READ, "create", "update", "patch", "delete", "deletecollection"]
   const GRANTS = ["grant-viewer", "grant-developer", "grant-admin"]
-  const NOTHING = { jobs: [], cronjobs: [], apikeys: [], connections: [], webhooks: [] }
-  const VIEWER = { ...NOTHING, jobs: READ, cronjobs: READ }
-  const DEVELOPER = { ...NOTHING, jobs: ALL, cronjobs: ALL }
+  const NOTHING = { jobs: [], cronjobs: [], jobarrays: [], apikeys: [], connections: [], webhooks: [] }
+  const VIEWER = { ...NOTHING, jobs: READ, cronjobs: READ, jobarrays: READ }
+  const DEVELOPER = { ...NOTHING, jobs: ALL, cronjobs: ALL, jobarrays: ALL }
   const ADMIN = { ...DEVELOPER, apikeys: [...ALL, ...GRANTS], connections: ALL, webhooks: ALL }
   /** Complete list of each person's rights in Acme's project (DESIGN, sections 8 and 9). */
   const MATRIX: Record<string, Record<keyof typeof NOTHING, string[]>> = {
@@ -270,6 +270,7 @@ describe("a person with kubectl", () => {
   const DENIED_TO_ALL: Record<string, string[]> = {
     ...{ "jobs/status": ALL, "cronjobs/status": ALL, "apikeys/status": ALL, "connections/status": ALL },
     "webhooks/status": ALL,
+    "jobarrays/status": ALL,
     ...{
       launches: ALL,
       "launches/status": ALL,

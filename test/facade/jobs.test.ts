@@ -165,6 +165,7 @@ organization_id: ${fixture.organization}
       termination_grace_seconds: 90,
       secretEnv: { TOKEN: { secret: "s", key: "k" } },
       ttlSecondsAfterFinished: 10,
+      workdir: null,
     })
     expect(errorsOf(JobRecordSchema, record)).toEqual([])
     const [job] = await jobsOf(fixture)

@@ -1,4 +1,4 @@
-import { randomBytes, randomUUID } from "node:crypto"
+import { createHash, randomBytes, randomUUID } from "node:crypto"
 import type { Response } from "undici"
 import { expect } from "vitest"
 import type { Role } from "../../src/apis/apikey.ts"
@@ -115,6 +115,11 @@ export async function makeTenant(options: TenantOptions): Promise<Tenant> {
   const keyController = await startKeyController(project)
   const host = `${project}.${BASE_DOMAIN}`
   for (const endpoint of makers.filter(({ isAccounts }) => !isAccounts)) await make(endpoint, host)
+  const content = randomBytes(16)
+  const sha256 = createHash("sha256").update(content).digest("hex")
+  const put = await call(`/1/uploads/${sha256}`, { key: "", ...owner, host, method: "PUT", body: content, type: "application/gzip" })
+  expect(put.status, await put.text()).toBe(201)
+  made["uploads"] = { id: sha256 }
   made["members"] = { id: `${issuer.url}#${subjects.admin}` }
   const keys = { admin: "", developer: "", viewer: "" }
   for (const role of ["admin", "developer", "viewer"] as const) {
@@ -177,6 +182,7 @@ function lastOf(path: string): string {
 /** Returns an id of the same form that belongs to no object. */
 export function unusedIdLike(id: string): string {
   if (/^[0-9a-f]{8}-/.test(id)) return randomUUID()
+  if (/^[0-9a-f]{64}$/.test(id)) return randomBytes(32).toString("hex")
   return id.replaceAll(/[0-9a-f]{10}$/g, randomBytes(5).toString("hex"))
 }
 
