@@ -2836,7 +2836,10 @@ export interface components {
              * @enum {string|null}
              */
             format?: "cloudevents" | "slack" | null;
-            /** @description Secret that signs the messages, whsec_ and base64. Default: a new one. Slack needs none. */
+            /**
+             * Format: signing-secret
+             * @description Secret that signs the messages, whsec_ and base64. Default: a new one. Slack needs none.
+             */
             signing_secret?: string | null;
             /**
              * @description False: nothing is sent.

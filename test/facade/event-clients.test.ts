@@ -31,6 +31,7 @@ jobs.advance("1")
 const caches = {
   jobs: { store: jobs, synced: true, onChange: (handler: ChangeHandler<StoredJob>) => void handlers.add(handler) },
   cronJobs: empty(),
+  jobArrays: empty(),
   connections: empty(),
 } as unknown as Caches
 const feed = new ChangeFeed({

@@ -14,10 +14,12 @@ import { systemClock } from "../../src/apis/clock.ts"
 import { CONNECTION } from "../../src/apis/connection.ts"
 import { CRON_JOB } from "../../src/apis/cronjob.ts"
 import { JOB } from "../../src/apis/job.ts"
+import { JOB_ARRAY } from "../../src/apis/jobarray.ts"
 import { LAUNCH } from "../../src/apis/launch.ts"
 import { API_VERSION, type ResourceType } from "../../src/apis/meta.ts"
 import { ORGANIZATION } from "../../src/apis/organization.ts"
 import { PROJECT } from "../../src/apis/project.ts"
+import { WEBHOOK } from "../../src/apis/webhook.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { LocalCloud, localClouds } from "../../src/cloud/local/local.ts"
 import { LOCAL_REGION, localOffers } from "../../src/cloud/local/offers.ts"
@@ -41,7 +43,10 @@ const NAMESPACE = "acme"
 const PATIENCE = 90
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
-const KINDS: readonly ResourceType[] = [ORGANIZATION, PROJECT, API_KEY, CONNECTION, CRON_JOB, JOB, LAUNCH]
+const KINDS: readonly ResourceType[] = [
+  ...[ORGANIZATION, PROJECT, API_KEY, CONNECTION],
+  ...[CRON_JOB, JOB, JOB_ARRAY, WEBHOOK, LAUNCH],
+]
 
 /** Object as any tool sees it. */
 interface Seen extends ApiObject {
@@ -297,10 +302,14 @@ kstatus.describe("an example", { timeout: 300_000 }, () => {
     const reason = async () =>
       (await client.get(kindOf(connection), connection.metadata)).status?.conditions?.[0]?.reason
     await eventually(async () => expect(await reason()).toBe("SecretNotFound"), PATIENCE)
-    // External Secrets creates the Secret some seconds later.
+    // External Secrets creates the Secrets some seconds later.
     await client.apply(SECRETS, {
       ...{ metadata: { name: "aws-main", namespace: "acme-nightly" }, type: "berth.dev/connection" },
       data: { access_key_id: btoa("AKIAEXAMPLE"), secret_access_key: btoa("good") },
+    })
+    await client.apply(SECRETS, {
+      ...{ metadata: { name: "slack-alarms", namespace: "acme-nightly" }, type: "berth.dev/webhook" },
+      data: { url: btoa("https://hooks.slack.example/services/1") },
     })
     await eventually(() => expectCurrent(second), PATIENCE)
     expect(await storyOf(connection)).toEqual(["InProgress", "Current"])

@@ -46,7 +46,7 @@ describe("manifests", () => {
   it("install every kind, and change nothing when they are applied again", async () => {
     const names = [
       ...["apikeys", "connections", "cronjobs", "jobarrays", "jobs"],
-      ...["launches", "organizations", "projects", "statements"],
+      ...["launches", "organizations", "projects", "statements", "webhooks"],
     ]
     // The API server serves a new kind a moment after it has established it.
     await eventually(async () => {
@@ -142,6 +142,10 @@ describe("manifests", () => {
       [operator, "delete", "jobarrays.berth.dev", elsewhere, true],
       [operator, "update", "jobarrays.berth.dev/status", elsewhere, true],
       [operator, "create", "jobarrays.berth.dev", elsewhere, false],
+      [operator, "patch", "webhooks.berth.dev", elsewhere, true],
+      [operator, "update", "webhooks.berth.dev/status", elsewhere, true],
+      [operator, "create", "webhooks.berth.dev", elsewhere, false],
+      [operator, "delete", "webhooks.berth.dev", elsewhere, false],
       [operator, "create", "launches.berth.dev", system, true],
       [operator, "create", "launches.berth.dev", elsewhere, false],
       [operator, "update", "statements.berth.dev/status", system, true],
@@ -179,6 +183,8 @@ describe("manifests", () => {
       [facade, "patch", "launches.berth.dev", system, false],
       [facade, "list", "statements.berth.dev", system, true],
       [facade, "create", "statements.berth.dev", system, false],
+      [facade, "watch", "webhooks.berth.dev", ["-A"], true],
+      [facade, "patch", "webhooks.berth.dev", elsewhere, false],
       [facade, "get", "secrets", elsewhere, true],
       [facade, "list", "secrets", elsewhere, false],
       [facade, "impersonate", "serviceaccounts", identities, true],

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import datetime
 from random import Random
@@ -68,6 +69,15 @@ def key_file(random: Random) -> str:
 
 schemathesis.openapi.format("service-account-key", made_by(key_file))
 
+
+
+
+def signing_secret(random: Random) -> str:
+    """The prefix of Standard Webhooks, and the base64 of 24 to 64 bytes."""
+    return "whsec_" + b64encode(random.randbytes(random.randint(24, 64))).decode()
+
+
+schemathesis.openapi.format("signing-secret", made_by(signing_secret))
 
 FIRST, LAST = datetime(2100, 1, 1), datetime(9998, 12, 31)
 
@@ -141,6 +151,7 @@ def before_call(context: HookContext, case: Case, kwargs: dict) -> None:
     if is_good(case) and isinstance(case.body, dict):
         # Examples in the document belong to another project.
         case.body.update({field: value for field, value in OWNER.items() if isinstance(case.body.get(field), str)})
+        use_upload(case.body)
     if operation in ("deleteKey", "updateKey"):
         keep_own_key(case)
     if operation == "changeConnection":
@@ -205,6 +216,14 @@ def fit_to_type(case: Case) -> None:
 BY_TYPE = ["network", "subnets", "disk"]
 
 
+def use_upload(body: dict) -> None:
+    """Replaces the hash of a working directory by that of the project's upload."""
+    definition = body.get("job_definition", body)
+    workdir = definition.get("workdir") if isinstance(definition, dict) else None
+    if isinstance(workdir, dict):
+        workdir["sha256"] = os.environ["BERTH_UPLOAD"]
+
+
 def cancel_known(case: Case) -> None:
     """Replaces the job of a valid cancel by an existing one: a 404 shows no cancel, and GET tests unknown jobs."""
     if is_good(case) and JOBS and unquote(str(case.path_parameters.get("id"))) not in JOBS:
@@ -221,6 +240,7 @@ def end_in_future(case: Case) -> None:
 READ_ONLY = {
     "changeCronJob": ["id", "name", "created_at"],
     "changeArray": ["id", "name", "created_at"],
+    "changeWebhook": ["id", "name", "format", "created_at"],
     "updateKey": ["id", "name", "created_at", "expires_at"],
     "updateOrganization": ["id", "role"],
     "updateProject": ["id", "organizationId"],

@@ -1,9 +1,11 @@
 import { spawn } from "node:child_process"
+import { createHash } from "node:crypto"
 import { once } from "node:events"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
+import { gzipSync } from "node:zlib"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { creationKey } from "../../src/apis/creation-times.ts"
@@ -37,6 +39,8 @@ let replica: Replica
 let programs: string
 let key: string
 let keyId: string
+/** SHA-256 of an upload of the project. */
+let upload: string
 let issuer: Issuer
 /** Token of a person without an organization. */
 let token: string
@@ -63,6 +67,7 @@ beforeAll(async () => {
   })
   key = await makeKey(fixture.client, fixture.namespace, "admin", { name: KEY_NAME })
   keyId = (await fixture.client.get(API_KEYS, { namespace: fixture.namespace, name: KEY_NAME })).metadata.uid
+  upload = await putUpload(gzipSync("files"))
   ending = Promise.all([endJobs(), maintainAccounts()])
 }, 600_000)
 afterAll(async () => {
@@ -72,6 +77,17 @@ afterAll(async () => {
   await issuer.close()
   await rm(folder, { recursive: true, force: true })
 })
+
+/** Uploads a working directory. Returns its SHA-256. */
+async function putUpload(archive: Buffer<ArrayBuffer>): Promise<string> {
+  const sha256 = createHash("sha256").update(archive).digest("hex")
+  const { status } = await fetch(`http://127.0.0.1:${replica.port}/1/uploads/${sha256}`, {
+    ...{ method: "PUT", body: archive },
+    headers: { "X-Service-Api-Key": key, "Content-Type": "application/gzip" },
+  })
+  expect(status).toBe(201)
+  return sha256
+}
 
 /** Ends jobs like a controller does, because some requests wait for a job's end. Runs until the tests are over. */
 async function endJobs(): Promise<void> {
@@ -117,7 +133,10 @@ async function maintainAccounts(): Promise<void> {
 }
 
 /** Groups of endpoints. Each has its own run, in which every POST may begin a scenario. */
-const TAGS = ["jobs", "cronjobs", "keys", "connections", "resources", "offers", "whoami", "costs", "accounts"]
+const TAGS = [
+  ...["jobs", "cronjobs", "arrays", "webhooks", "keys", "connections"],
+  ...["resources", "offers", "whoami", "costs", "accounts"],
+]
 
 /**
  * Groups that other suites cover (test/facade): a response that does not end by itself, and a body of a media type that
@@ -132,7 +151,7 @@ const STATELESS = ["resources", "offers", "whoami", "costs"]
  * Groups with so many combinations that only the longer run covers them: six kinds of credentials, and again the fields of
  * a job, which the group jobs covers.
  */
-const LONG = ["connections", "cronjobs"]
+const LONG = ["connections", "cronjobs", "arrays"]
 
 it("has every endpoint in one of the tested groups", async () => {
   const document = (await (await fetch(`http://127.0.0.1:${replica.port}/1/openapi.json`)).json()) as OpenApi
@@ -173,6 +192,7 @@ async function schemathesis(args: readonly string[]): Promise<{ code: number | n
       BERTH_TOKEN: token,
       BERTH_KEY_ID: keyId,
       BERTH_KEY_NAME: KEY_NAME,
+      BERTH_UPLOAD: upload,
       BERTH_PROJECT: fixture.project,
       BERTH_ORGANIZATION: fixture.organization,
     },

@@ -80,7 +80,7 @@ function addReading(commands: Commands, group: Command): void {
     summary: "Show an array: its counts, its indexes, its cost.",
     examples: [
       ["berth array show sweep", "where it stands"],
-      ["berth ps -a --array sweep", "its jobs"],
+      ["berth array show sweep --json", "the record of the REST API"],
     ],
     run: async (call) => {
       const array = await readArray(call.client(), call.args[0] ?? "")
