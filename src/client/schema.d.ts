@@ -2818,7 +2818,10 @@ export interface components {
         WebhookCreation: {
             /** @description Unique in the project. */
             name: string;
-            /** @description Address of the receiver, by https. */
+            /**
+             * Format: receiver
+             * @description Address of the receiver, by https.
+             */
             url: string;
             /** @description Events to send. `job.*` stands for all ends of jobs. */
             events: ("job.*" | "job.succeeded" | "job.failed" | "job.cancelled" | "cronjob.skipped" | "connection.failed" | "budget.threshold")[];
@@ -2939,7 +2942,10 @@ export interface components {
         };
         /** @description Change of a webhook. */
         WebhookChange: {
-            /** @description Address of the receiver, by https. */
+            /**
+             * Format: receiver
+             * @description Address of the receiver, by https.
+             */
             url?: string | null;
             /** @description Events to send. `job.*` stands for all ends of jobs. */
             events?: ("job.*" | "job.succeeded" | "job.failed" | "job.cancelled" | "cronjob.skipped" | "connection.failed" | "budget.threshold")[] | null;
@@ -3766,6 +3772,7 @@ export interface operations {
             400: components["responses"]["Problem400"];
             401: components["responses"]["Problem401"];
             403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
             413: components["responses"]["Problem413"];
             415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];

@@ -117,7 +117,14 @@ export async function makeTenant(options: TenantOptions): Promise<Tenant> {
   for (const endpoint of makers.filter(({ isAccounts }) => !isAccounts)) await make(endpoint, host)
   const content = randomBytes(16)
   const sha256 = createHash("sha256").update(content).digest("hex")
-  const put = await call(`/1/uploads/${sha256}`, { key: "", ...owner, host, method: "PUT", body: content, type: "application/gzip" })
+  const put = await call(`/1/uploads/${sha256}`, {
+    key: "",
+    ...owner,
+    host,
+    method: "PUT",
+    body: content,
+    type: "application/gzip",
+  })
   expect(put.status, await put.text()).toBe(201)
   made["uploads"] = { id: sha256 }
   made["members"] = { id: `${issuer.url}#${subjects.admin}` }

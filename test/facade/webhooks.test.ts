@@ -9,6 +9,7 @@ import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { openWebhook } from "../../src/webhooks/secret.ts"
 import { newSigningSecret, signedHeaders } from "../../src/webhooks/signature.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { WebhookReceiver } from "../controllers/webhook-receiver.ts"
 import { caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
 
@@ -101,6 +102,8 @@ describe("POST /webhooks", () => {
   it.each([
     ["/url", { url: "ftp://a" }],
     ["/url", { url: `https://me:${SLACK.slice(-6)}@a` }],
+    ["/url", { url: "https://ci.example.com:99999/berth" }],
+    ["/url", { url: "https://[0]/berth" }],
     ["/events", { events: [] }],
     ["/events/0", { events: ["job.started"] }],
     ["/signing_secret", { signing_secret: "hunter2" }],
@@ -124,6 +127,16 @@ describe("GET /webhooks", () => {
     }
     expect(await (await call("/1/webhooks/hook")).json()).toMatchObject({
       url: "https://ci.example.com/berth?token=cAnArY",
+    })
+  })
+
+  it("lists a webhook of kubectl whose address has an impossible port", async () => {
+    const { name } = await create()
+    const { metadata } = await stored(name)
+    await fixture.client.patch(WEBHOOKS, metadata, { merge: { spec: { url: "https://ci.example.com:99999" } } })
+    await eventually(async () => {
+      const { webhooks } = (await (await call("/1/webhooks")).json()) as { webhooks: WebhookRecord[] }
+      expect(webhooks).toMatchObject([{ name, url: "https://ci.example.com:99999", receiver: null }])
     })
   })
 

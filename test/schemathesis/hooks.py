@@ -70,6 +70,7 @@ def key_file(random: Random) -> str:
 schemathesis.openapi.format("service-account-key", made_by(key_file))
 
 
+schemathesis.openapi.format("receiver", st.sampled_from(["https://ci.example.com/berth", "http://10.0.0.1:8080/?a=b"]))
 
 
 def signing_secret(random: Random) -> str:
@@ -276,6 +277,8 @@ BY_CONTENT = re.compile(
     r"is_active can't be true while |"
     # Products of lengths, and names that the definition has too.
     r"matrix has \d+ combinations|matrix\.\S+ is a variable of |"
+    # Addresses that match their pattern: an empty part of an IPv6 address, a port above 65535.
+    r"^url must be an address such as|"
     # Calendars and periods: 30 February, and parameters that limit each other.
     r"must be a day \(UTC\), such as|must be before to \(|whole months|"
     # A change of a connection is checked together with its other settings and fields.

@@ -110,6 +110,7 @@ const createArray = (clouds: readonly string[]) =>
           getArray: { id: "$response.body#/name" },
           changeArray: { id: "$response.body#/id" },
           cancelArray: { id: "$response.body#/id" },
+          retryArray: { id: "$response.body#/id" },
         },
       }),
     },

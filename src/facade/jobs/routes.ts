@@ -183,6 +183,7 @@ const cancelMany = route("POST /jobs/cancellations", {
       "The number of jobs, and those that could not be cancelled.",
     ),
   },
+  problems: [404],
   handle: async (
     { body, query, principal, res, isStillAuthenticated },
     { jobsOf, arrayIdOf, cancellations, clock },

@@ -17,7 +17,7 @@ import {
   WebhookRecordSchema,
   WebhookTestSchema,
 } from "./schema.ts"
-import { deliveriesOf, WEBHOOK_RULES, webhookRecordOf } from "./translate.ts"
+import { CHANGE_RULES, CREATION_RULES, deliveriesOf, webhookRecordOf } from "./translate.ts"
 import type { Webhooks, WithSecret } from "./webhooks.ts"
 
 export interface WebhookServices {
@@ -50,20 +50,24 @@ const TEST = named("WebhookTest", WebhookTestSchema, {
 const CREATE = checkedBody<WebhookCreation, Principal, WebhookServices>("WebhookCreation", WebhookCreationSchema, {
   what: "The webhook",
   example: CREATION,
-  rules: WEBHOOK_RULES,
-  check: (value, { principal }) => checked<WebhookCreation, Owner>(value, checksOf(WebhookCreationSchema, principal)),
+  rules: CREATION_RULES,
+  check: (value, { principal: { project } }) =>
+    checked<WebhookCreation, Owner>(value, {
+      ...{ schema: WebhookCreationSchema, rules: CREATION_RULES },
+      context: ownerOf(project),
+    }),
 })
 
 const CHANGE = checkedBody<WebhookChange, Principal, WebhookServices>("WebhookChange", WebhookChangeSchema, {
   what: "The change",
   example: { is_active: true },
-  rules: WEBHOOK_RULES,
-  check: (value, { principal }) => checked<WebhookChange, Owner>(value, checksOf(WebhookChangeSchema, principal)),
+  rules: CHANGE_RULES,
+  check: (value, { principal: { project } }) =>
+    checked<WebhookChange, Owner>(value, {
+      ...{ schema: WebhookChangeSchema, rules: CHANGE_RULES },
+      context: ownerOf(project),
+    }),
 })
-
-function checksOf(schema: typeof WebhookCreationSchema | typeof WebhookChangeSchema, { project }: Principal) {
-  return { schema, rules: WEBHOOK_RULES, context: ownerOf(project) }
-}
 
 const route = routesOf<Principal, WebhookServices>({ tag: "webhooks" })
 
@@ -80,6 +84,9 @@ export const webhookRoutes = [
         links: {
           getWebhook: { name: "$response.body#/id" },
           changeWebhook: { name: "$response.body#/name" },
+          listWebhookDeliveries: { name: "$response.body#/name" },
+          testWebhook: { name: "$response.body#/name" },
+          rotateWebhookSecret: { name: "$response.body#/name" },
           deleteWebhook: { name: "$response.body#/name" },
         },
       }),

@@ -36,7 +36,6 @@ export const WebhookCreationSchema = Type.Object(
     signing_secret: Type.Optional(
       Type.String({
         maxLength: 256,
-        format: "signing-secret",
         description: "Secret that signs the messages, whsec_ and base64. Default: a new one. Slack needs none.",
         [SENSITIVE]: true,
       }),

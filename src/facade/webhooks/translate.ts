@@ -2,8 +2,16 @@ import { findCondition } from "../../apis/conditions.ts"
 import { creationTimeOf } from "../../apis/creation-times.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
-import { type StoredWebhook, WEBHOOK, type Webhook, WebhookCondition, type WebhookSpec } from "../../apis/webhook.ts"
+import {
+  RECEIVER_PATTERN,
+  type StoredWebhook,
+  WEBHOOK,
+  type Webhook,
+  WebhookCondition,
+  type WebhookSpec,
+} from "../../apis/webhook.ts"
 import type { Rule } from "../../http/checked.ts"
+import { inFormat } from "../../http/json-schema.ts"
 import { signingSecretError } from "../../webhooks/signature.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import { inUtc } from "../jobs/record.ts"
@@ -11,10 +19,28 @@ import { OWNER, type Owner } from "../owner.ts"
 import { lastUpdateOf } from "../update-time.ts"
 import type { DeliveryRecord, WebhookChange, WebhookCreation, WebhookRecord } from "./schema.ts"
 
-/** Rules of a webhook's creation and change. */
-export const WEBHOOK_RULES: Rule<Owner>[] = [
-  OWNER,
+/** Some texts match the pattern and are no addresses, such as a port above 65535. */
+const RECEIVER: Rule = {
+  keywords: { "/properties/url": inFormat("receiver") },
+  errors: ({ url }) => {
+    if (typeof url !== "string" || !new RegExp(RECEIVER_PATTERN).test(url) || URL.canParse(url)) return []
+    return [{ pointer: "/url", detail: "url must be an address such as https://ci.example.com/berth" }]
+  },
+}
+
+/** The API server rejects equal items. */
+const SETS: Rule = {
+  keywords: { "/properties/events": { uniqueItems: true }, "/properties/include": { uniqueItems: true } },
+}
+
+/** Rules of a webhook's change. */
+export const CHANGE_RULES: readonly Rule<Owner>[] = [OWNER, RECEIVER, SETS]
+
+/** Rules of a webhook's creation. */
+export const CREATION_RULES: readonly Rule<Owner>[] = [
+  ...CHANGE_RULES,
   {
+    keywords: { "/properties/signing_secret": inFormat("signing-secret") },
     errors: ({ signing_secret }) => {
       const error = typeof signing_secret === "string" ? signingSecretError(signing_secret) : undefined
       return error === undefined ? [] : [{ pointer: "/signing_secret", detail: `signing_secret ${error}` }]
@@ -108,7 +134,7 @@ export function webhookRecordOf(webhook: StoredWebhook, owner: Owner, isAdmin: b
     project_id: owner.projectId,
     name: fromMetadataName(metadata.name),
     url: isAdmin ? (spec.url ?? null) : null,
-    receiver: spec.url === undefined ? null : new URL(spec.url).origin,
+    receiver: (spec.url && URL.parse(spec.url)?.origin) ?? null,
     events: spec.events,
     labels: spec.labels ?? {},
     tags: spec.tags ?? [],
