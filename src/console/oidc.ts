@@ -13,12 +13,9 @@ import {
   validateAuthResponse,
 } from "oauth4webapi"
 import { type ConsoleClient, type Tokens, tokenFor } from "./sign-in.ts"
-import { BASE } from "./state.ts"
+import { BASE, RETURN_PATH } from "./state.ts"
 
 /** Sign-in of people at the issuer of the installation: an authorization code with PKCE. */
-
-/** Page to which the issuer sends the browser back. */
-const RETURN_PATH = `${BASE}/signed-in`
 
 /** Sign-in that has begun. It outlives the visit at the issuer, and has no token. */
 interface Begun extends ConsoleClient {
@@ -75,7 +72,9 @@ export async function begin(at: ConsoleClient, returnTo: string, isSilent: boole
     ...(isSilent && { prompt: "none" }),
   }
   for (const [name, value] of Object.entries(wanted)) address.searchParams.set(name, value)
-  location.assign(address)
+  // A silent sign-in leaves no entry in the history: the way back would only repeat it.
+  if (isSilent) location.replace(address)
+  else location.assign(address)
 }
 
 /** Returns the page that the person came from; undefined if no sign-in has begun. */

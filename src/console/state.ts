@@ -21,6 +21,9 @@ export interface Installation {
 /** Path of the console on its host. */
 export const BASE = "/console"
 
+/** Page to which the issuer sends the browser back. */
+export const RETURN_PATH = `${BASE}/signed-in`
+
 /** The present sign-in. It is only in the memory of this page. */
 export const credential = signal<Credential>()
 

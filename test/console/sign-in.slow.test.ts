@@ -47,7 +47,8 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     const confidential = { consoleClient: CLIENT, hasCors: false }
     issuer = await startIssuer({ port: 0, dataDir: folder, ...(isByFacade && confidential) })
     replica = await start(isByFacade ? CLIENT.clientId : issuer.audience)
-    browser = await chromium.launch({ executablePath, args: ARGUMENTS })
+    const ignoreDefaultArgs = ["--disable-back-forward-cache"]
+    browser = await chromium.launch({ executablePath, args: ARGUMENTS, ignoreDefaultArgs })
     const members = [{ userId: `${issuer.issuer}#ada`, role: "developer" }]
     await fixture.client.patch(PROJECTS, { name: fixture.project }, { merge: { spec: { members } } })
   })
@@ -80,7 +81,8 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     return { page, address, faults, calls, visits }
   }
 
-  const signIn = (page: Page) => page.getByRole("button", { name: "Sign in" }).first()
+  const signIn = (page: Page) =>
+    page.getByRole("region", { name: "Sign in as a person" }).getByRole("button", { name: "Sign in" })
 
   async function giveName(page: Page, name: string): Promise<void> {
     await page.getByLabel("Name", { exact: true }).fill(name)
@@ -94,9 +96,12 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     await page.getByText("Live", { exact: true }).waitFor()
     expect(page.url()).toBe(address)
     visits.length = 0
+    const entries = await page.evaluate("history.length")
     await page.reload()
     await page.getByText("Live", { exact: true }).waitFor()
     expect(page.url()).toBe(address)
+    // The way back leads to the page before, and not to the same sign-in.
+    expect(await page.evaluate("history.length")).toBe(entries)
     expect(visits).toEqual([expect.stringContaining("prompt=none")])
     const kept = (await page.evaluate("JSON.stringify([{ ...localStorage }, { ...sessionStorage }])")) as string
     expect(kept).not.toMatch(/eyJ|verifier/)
@@ -113,11 +118,35 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     await page.getByText("Live", { exact: true }).waitFor()
     await page.context().clearCookies()
     visits.length = 0
+    const { promise: isAnswered, resolve: answer } = Promise.withResolvers<void>()
+    await page.route(`${issuer.issuer}/**`, (route) => isAnswered.then(() => route.continue()))
     await page.reload()
-    await expect.poll(() => visits).toEqual([expect.stringContaining("prompt=none")])
-    await page.waitForURL(address)
-    await expect.poll(() => signIn(page).isEnabled()).toBe(true)
+    // The page waits for the issuer, so nothing can be filled in or clicked that its answer would take away.
+    await page.getByRole("button", { name: "Signing in" }).waitFor()
+    expect(await page.getByRole("textbox").count()).toBe(0)
+    expect(await page.getByRole("button", { disabled: false }).count()).toBe(0)
+    answer()
+    await signIn(page).waitFor()
+    expect(visits).toEqual([expect.stringContaining("prompt=none")])
+    expect(page.url()).toBe(address)
+    expect(await page.getByLabel("Project").inputValue()).toBe(fixture.project)
     expect(await page.getByRole("alert").count()).toBe(0)
+    await signIn(page).click()
+    await giveName(page, "ada")
+    await page.getByText("Live", { exact: true }).waitFor()
+    expect(page.url()).toBe(address)
+  })
+
+  browserNeeded.it("can try again after the way back from the issuer", async () => {
+    const { page, address } = await open("/jobs")
+    await page.evaluate("window.isKept = true")
+    await signIn(page).click()
+    await page.getByLabel("Name", { exact: true }).waitFor()
+    await page.goBack({ waitUntil: "commit" })
+    await signIn(page).waitFor()
+    // The browser shows the page as it was, and does not load it again.
+    expect(await page.evaluate("window.isKept")).toBe(true)
+    expect(await signIn(page).isEnabled()).toBe(true)
     await signIn(page).click()
     await giveName(page, "ada")
     await page.getByText("Live", { exact: true }).waitFor()

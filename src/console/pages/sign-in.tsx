@@ -1,10 +1,20 @@
-import { useSignal } from "@preact/signals"
+import { type Signal, useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
 import { useLocation } from "preact-iso/router"
 import { Field, typed } from "../parts/basics.tsx"
 import { explained, Fault } from "../parts/load.tsx"
 import { type ConsoleClient, consoleClientOf } from "../sign-in.ts"
-import { at, BASE, credential, type Installation, installation, isAccepted, signInNote, signInTo } from "../state.ts"
+import {
+  at,
+  BASE,
+  credential,
+  type Installation,
+  installation,
+  isAccepted,
+  RETURN_PATH,
+  signInNote,
+  signInTo,
+} from "../state.ts"
 
 /** Key and project of an address such as `#key=…&project=default`, which `npm start` prints. */
 interface LinkedKey {
@@ -38,7 +48,6 @@ export function SignInPage({ project }: { project: string | undefined }) {
     )
   }, [])
   const facts = document_.value
-  const client = facts && consoleClientOf(facts)
   return (
     <main class="sign-in">
       <h1>Berth</h1>
@@ -49,24 +58,50 @@ export function SignInPage({ project }: { project: string | undefined }) {
         </p>
       )}
       {fault.value !== undefined && <Fault error={fault.value} />}
-      {linked.value === undefined && client !== undefined && <IssuerSignIn at={client} />}
       {facts !== undefined && (
-        <KeyForm linked={linked.value} project={project ?? facts.default_project ?? hostProject()} />
+        <Ways
+          client={linked.value === undefined ? consoleClientOf(facts) : undefined}
+          linked={linked.value}
+          project={project ?? facts.default_project ?? hostProject()}
+        />
       )}
     </main>
+  )
+}
+
+interface WaysProps {
+  /** Client of people; undefined: they can't sign in here. */
+  client: ConsoleClient | undefined
+  linked: LinkedKey | undefined
+  project: string
+}
+
+/** Ways to sign in. While the issuer is asked there is no other, because its answer replaces the page. */
+function Ways({ client, linked, project }: WaysProps) {
+  const { path } = useLocation()
+  const isBusy = useSignal(client !== undefined && (path === RETURN_PATH || isPersonKnown()))
+  return (
+    <>
+      {client !== undefined && <IssuerSignIn at={client} isBusy={isBusy} />}
+      <div hidden={isBusy.value}>
+        <KeyForm key={project} linked={linked} project={project} />
+      </div>
+    </>
   )
 }
 
 /** Kept in this tab: true if the issuer knows the person, so that a reload asks nothing. */
 const SILENT = "sign-in-silent"
 
+function isPersonKnown(): boolean {
+  return sessionStorage.getItem(SILENT) !== null
+}
+
 /** Sign-in of a person. After a reload it happens by itself, as long as the issuer knows the person. */
-function IssuerSignIn({ at: client }: { at: ConsoleClient }) {
+function IssuerSignIn({ at: client, isBusy }: { at: ConsoleClient; isBusy: Signal<boolean> }) {
   const { route, path, url } = useLocation()
   const error = useSignal<string | undefined>(undefined)
-  const isReturning = path === `${BASE}/signed-in`
-  const isSilent = sessionStorage.getItem(SILENT) !== null
-  const isBusy = useSignal(isReturning || isSilent)
+  const isReturning = path === RETURN_PATH
   const run = (action: () => Promise<void>): void => {
     isBusy.value = true
     action().catch(async (fault: unknown) => {
@@ -101,7 +136,13 @@ function IssuerSignIn({ at: client }: { at: ConsoleClient }) {
   }
   useEffect(() => {
     if (isReturning) run(end)
-    else if (isSilent) run(start(true))
+    else if (isPersonKnown()) run(start(true))
+    // A person who comes back from the issuer by the browser's button finds the page as it was left.
+    const showAgain = ({ persisted }: PageTransitionEvent): void => {
+      if (persisted) isBusy.value = false
+    }
+    addEventListener("pageshow", showAgain)
+    return () => removeEventListener("pageshow", showAgain)
   }, [])
   return (
     <section class="panel" aria-label="Sign in as a person">
