@@ -1,5 +1,5 @@
-import { LIMITS } from "../apis/limits.ts"
 import type { JobRecord, JobSubmission } from "../client/client.ts"
+import { submissionOf as resubmissionOf } from "../client/resubmission.ts"
 import type { Environment } from "./context.ts"
 import { usageError } from "./exit.ts"
 
@@ -186,41 +186,7 @@ function filled<T extends Record<string, object>>(fields: T): Partial<T> {
 
 /** Returns the submission of a job like the one of a record, with another name. */
 export function submissionLike(record: JobRecord): JobSubmission {
-  const { cpu, memory, gpu, disk } = record.resources
-  return {
-    namePrefix: (record.namePrefix ?? record.name).slice(0, 40),
-    image: record.image,
-    command: record.command,
-    args: record.args,
-    ...filled({ env: record.env, secretEnv: record.secretEnv, labels: record.labels }),
-    ...(record.volumes.length > 0 && {
-      volumes: Object.fromEntries(
-        record.volumes.map(({ name, ...volume }) => [name, present(volume) as { bucket: string; mountPath: string }]),
-      ),
-    }),
-    resources: { cpu, memory, ...present({ disk }), ...(gpu !== null && { gpu: present(gpu) as Gpu }) },
-    cloud: record.cloud as NonNullable<JobSubmission["cloud"]>,
-    region: record.region,
-    provisioning: record.provisioning,
-    maxRetries: record.max_retries,
-    // The record of a job without a timeout has the longest one.
-    ...(record.timeout_seconds < LIMITS.timeoutSeconds && { timeoutSeconds: record.timeout_seconds }),
-    tags: record.tags,
-    ...present({
-      maxHourlyPriceUsd: record.maxHourlyPriceUsd,
-      maxCostUsd: record.max_cost_usd,
-      maxPreemptions: record.max_preemptions,
-      fallbackAfter: record.fallback_after,
-      terminationGraceSeconds: record.termination_grace_seconds,
-      ttlSecondsAfterFinished: record.ttlSecondsAfterFinished,
-      workdir: record.workdir,
-    }),
-  }
-}
-
-/** Returns the fields that are not null. */
-function present<T extends Record<string, unknown>>(fields: T): { [K in keyof T]?: NonNullable<T[K]> } {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null)) as never
+  return { ...resubmissionOf(record), namePrefix: (record.namePrefix ?? record.name).slice(0, 40) }
 }
 
 /** Returns the submission with one field changed. @param setting such as `resources.gpu=L4` @throws Failure */

@@ -1,5 +1,6 @@
 import type { JobSubmission } from "../client/client.ts"
-import { filled, shellWord } from "./spec.ts"
+import { filled } from "../client/resubmission.ts"
+import { shellWord } from "./spec.ts"
 
 /** Texts of the form of a new job, by field. */
 export interface Draft {
@@ -28,8 +29,34 @@ export interface Draft {
 /** Fields whose text can't be read, with what is expected. */
 export type DraftErrors = Partial<Record<keyof Draft, string>>
 
+/** Fields of a job that the form shows. */
+const SHOWN = [
+  "name",
+  "image",
+  "command",
+  "args",
+  "resources",
+  "region",
+  "cloud",
+  "provisioning",
+  "maxHourlyPriceUsd",
+  "maxCostUsd",
+  "timeoutSeconds",
+  "maxRetries",
+  "env",
+  "secretEnv",
+  "volumes",
+  "labels",
+  "tags",
+] as const satisfies (keyof JobSubmission)[]
+
 /** Fields of a job that the form doesn't show. They are kept. */
-export type Rest = Pick<JobSubmission, "namePrefix" | "ttlSecondsAfterFinished">
+export type Rest = Omit<JobSubmission, (typeof SHOWN)[number]>
+
+export function restOf(job: JobSubmission): Rest {
+  const shown: readonly string[] = SHOWN
+  return Object.fromEntries(Object.entries(job).filter(([name]) => !shown.includes(name)))
+}
 
 /** Returns the texts of a job. */
 export function draftOf(job: JobSubmission): Draft {
@@ -176,13 +203,16 @@ function secretOf(value: string): { secret: string; key: string } | undefined {
 type Volume = NonNullable<JobSubmission["volumes"]>[string]
 
 function volumeOf(value: string): Volume | undefined {
-  const [, bucket, prefix, mountPath, connection] = /^([^/:@\s]+)(?:\/([^:]*))?:(\/[^@]*)(?:@(.+))?$/.exec(value) ?? []
+  const [, bucket, prefix, mountPath, connection, checkpoint] =
+    /^([^/:@\s]+)(?:\/([^:]*))?:(\/[^@]*?)(?:@(.+?))?(\s+checkpoint)?$/.exec(value) ?? []
   if (bucket === undefined || mountPath === undefined) return undefined
-  return filled({ bucket, prefix, mountPath, connection }) as unknown as Volume
+  const volume = { bucket, prefix, mountPath, connection, checkpoint: checkpoint === undefined ? null : true }
+  return filled(volume) as unknown as Volume
 }
 
-function volumeText({ bucket, prefix, mountPath, connection }: Volume): string {
-  return `${bucket}${prefix == null ? "" : `/${prefix}`}:${mountPath}${connection == null ? "" : `@${connection}`}`
+function volumeText({ bucket, prefix, mountPath, connection, checkpoint }: Volume): string {
+  const place = `${bucket}${prefix == null ? "" : `/${prefix}`}:${mountPath}`
+  return `${place}${connection == null ? "" : `@${connection}`}${checkpoint === true ? " checkpoint" : ""}`
 }
 
 /** Returns the words of a command line, as a POSIX shell reads them; undefined if a quotation mark is not closed. */

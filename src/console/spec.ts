@@ -1,47 +1,10 @@
-import type { JobRecord, JobSubmission } from "../client/client.ts"
+import type { JobSubmission } from "../client/client.ts"
+import { filled } from "../client/resubmission.ts"
 
 /** The forms in which a job can be taken elsewhere: YAML, kubectl, curl, `berth run`. */
 
-/** Timeout of a job that names none. Sent as a timeout, it would count as the expected run time. */
-const DEFAULT_TIMEOUT_SECONDS = 2_592_000
-
 /** Value of JSON. */
 type Value = string | number | boolean | null | undefined | readonly Value[] | { readonly [key: string]: Value }
-
-/** Returns the submission that makes the same job again. Its name is left out, since it is taken. */
-export function submissionOf(job: JobRecord): JobSubmission {
-  const { cpu, memory, disk, gpu } = job.resources
-  return filled({
-    namePrefix: job.namePrefix,
-    image: job.image,
-    command: job.command,
-    args: job.args,
-    env: job.env,
-    secretEnv: job.secretEnv,
-    volumes: Object.fromEntries(job.volumes.map(({ name, ...volume }) => [name, filled(volume)])),
-    resources: filled({ cpu, memory, disk, gpu: gpu === null ? null : filled(gpu) }),
-    region: job.region,
-    cloud: job.cloud,
-    provisioning: job.provisioning === "onDemand" ? null : job.provisioning,
-    maxHourlyPriceUsd: job.maxHourlyPriceUsd,
-    maxCostUsd: job.max_cost_usd,
-    maxRetries: job.max_retries === 0 ? null : job.max_retries,
-    timeoutSeconds: job.timeout_seconds === DEFAULT_TIMEOUT_SECONDS ? null : job.timeout_seconds,
-    ttlSecondsAfterFinished: job.ttlSecondsAfterFinished,
-    labels: job.labels,
-    tags: job.tags,
-  }) as unknown as JobSubmission
-}
-
-/** Returns the fields that are set: no null, and no empty list, map or text. */
-export function filled(fields: object): Record<string, Value> {
-  return Object.fromEntries(
-    Object.entries(fields).filter(([, value]) => {
-      if (value === null || value === undefined || value === "") return false
-      return typeof value !== "object" || Object.keys(value).length > 0
-    }),
-  )
-}
 
 /** Returns a value as YAML. Texts that YAML could read as something else are quoted. */
 export function yamlOf(value: object): string {
@@ -114,7 +77,7 @@ export function curlOf(job: JobSubmission, baseUrl: string): string {
 export function berthRunOf(job: JobSubmission): string | undefined {
   const entrypoint = job.command ?? []
   const gpu = gpuFlag(job.resources?.gpu)
-  const isSayable = gpu !== undefined && job.maxCostUsd == null && job.ttlSecondsAfterFinished == null
+  const isSayable = gpu !== undefined && job.workdir == null && job.ttlSecondsAfterFinished == null
   if (!isSayable) return undefined
   const all: Flag[] = [
     ["--image", job.image],
@@ -128,13 +91,19 @@ export function berthRunOf(job: JobSubmission): string | undefined {
     ...listOf(job.region).map((region): Flag => ["--region", region]),
     ...listOf(job.cloud).map((cloud): Flag => ["--cloud", cloud]),
     ["--max-price", job.maxHourlyPriceUsd],
-    ["--timeout", job.timeoutSeconds == null ? null : `${job.timeoutSeconds}s`],
+    ["--max-cost", job.maxCostUsd],
+    ["--timeout", secondsFlag(job.timeoutSeconds)],
+    ["--grace", secondsFlag(job.terminationGraceSeconds)],
     ["--retries", job.maxRetries],
+    ["--max-preemptions", job.maxPreemptions],
+    ["--fallback-after", job.fallbackAfter],
     ...Object.entries(job.env ?? {}).map(([name, value]): Flag => ["--env", `${name}=${value}`]),
     ...Object.entries(job.secretEnv ?? {}).map(
       ([name, { secret, key }]): Flag => ["--secret", `${name}=${secret}:${key}`],
     ),
-    ...Object.values(job.volumes ?? {}).map((volume): Flag => ["--volume", volumeFlag(volume)]),
+    ...Object.values(job.volumes ?? {}).map(
+      (volume): Flag => [volume.checkpoint === true ? "--checkpoint" : "--volume", volumeFlag(volume)],
+    ),
     ...Object.entries(job.labels ?? {}).map(([name, value]): Flag => ["--label", `${name}=${value}`]),
     ...(job.tags ?? []).map((tag): Flag => ["--tag", tag]),
   ]
@@ -147,6 +116,10 @@ export function berthRunOf(job: JobSubmission): string | undefined {
   return [["berth run", ...flags].join(" \\\n  "), ...(words.length === 0 ? [] : [`-- ${words.join(" ")}`])].join(
     " \\\n  ",
   )
+}
+
+function secondsFlag(seconds: number | null | undefined): string | undefined {
+  return seconds == null ? undefined : `${seconds}s`
 }
 
 type Flag = [flag: string, value: string | number | null | undefined]

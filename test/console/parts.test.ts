@@ -1,17 +1,21 @@
 import fc from "fast-check"
 import { load } from "js-yaml"
 import { describe, expect, it } from "vitest"
+import { type JobSpec, JobSpecSchema, type StoredJob } from "../../src/apis/job.ts"
 import { nextTick, scheduleError } from "../../src/apis/schedule.ts"
-import type { JobSubmission } from "../../src/client/client.ts"
+import type { JobRecord, JobSubmission } from "../../src/client/client.ts"
+import { submissionOf } from "../../src/client/resubmission.ts"
 import { plain, segmentsOf } from "../../src/console/ansi.ts"
 import { keptMonths, roundedUp, stackOf } from "../../src/console/costs.ts"
 import { nextTicks } from "../../src/console/cron.ts"
-import { draftOf, jobOf, secondsOf, wordsOf } from "../../src/console/draft.ts"
+import { draftOf, jobOf, restOf, secondsOf, wordsOf } from "../../src/console/draft.ts"
 import { ago, bytes, duration, usd } from "../../src/console/format.ts"
 import { historyOf } from "../../src/console/history.ts"
 import { LogBuffer } from "../../src/console/log-buffer.ts"
 import { LogRows, ROW_HEIGHT, RowWindow } from "../../src/console/log-rows.ts"
 import { berthRunOf, curlOf, manifestOf, shellWord, yamlOf } from "../../src/console/spec.ts"
+import { recordOf } from "../../src/facade/jobs/record.ts"
+import { checkSubmission, jobSpecOf } from "../../src/facade/jobs/submission.ts"
 
 /** The pure parts of the console. */
 describe("the log buffer", () => {
@@ -118,6 +122,35 @@ const JOB = {
   tags: ["nightly", "a:b"],
 } as unknown as JobSubmission
 
+/** Fields that the form of a job keeps, but does not show. */
+const UNSHOWN = {
+  workdir: { sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", path: "/src" },
+  terminationGraceSeconds: 60,
+  maxPreemptions: 4,
+  fallbackAfter: 2,
+  ttlSecondsAfterFinished: 3600,
+}
+const CHECKPOINTS = {
+  state: { bucket: "acme", prefix: "state", mountPath: "/state", connection: "aws", checkpoint: true },
+  other: { bucket: "acme", mountPath: "/my checkpoints", checkpoint: true },
+}
+
+describe("the submission of a job's record", () => {
+  it("makes a job with the same specification", () => {
+    const { resources, region, namePrefix: _, ...same } = JOB
+    const fields = { ...UNSHOWN, maxCostUsd: 20, cloud: ["aws"], volumes: { ...JOB.volumes, ...CHECKPOINTS } }
+    const spec = { ...same, ...fields, region, resources: { ...resources, cpu: "4" } } as unknown as JobSpec
+    expect(Object.keys(JobSpecSchema.properties).filter((field) => !(field in spec))).toEqual(["cancelled"])
+    const metadata = { uid: "u", name: "train-1", creationTimestamp: "2026-11-24T10:00:00Z" }
+    const record = recordOf({ metadata, spec } as StoredJob, { projectId: "p", organizationId: "o" })
+    const again = checkSubmission(submissionOf(record as JobRecord), {
+      ...{ projectId: "p", organizationId: "o" },
+      catalogueErrors: () => [],
+    })
+    expect("submission" in again ? jobSpecOf(again.submission) : again).toEqual(spec)
+  })
+})
+
 describe("the forms of a specification", () => {
   it("are YAML that a parser reads as the same", () => {
     expect(load(yamlOf(JOB))).toEqual(JOB)
@@ -151,6 +184,11 @@ describe("the forms of a specification", () => {
     expect(curlOf(JOB, "https://berth.example.com/projects/acme/1")).toContain(
       "https://berth.example.com/projects/acme/1/jobs",
     )
+    const more = { maxCostUsd: 20, terminationGraceSeconds: 60, volumes: { state: CHECKPOINTS.state } }
+    const flags = ["--max-cost 20", "--grace 60s", "--checkpoint acme/state:/state@aws"]
+    for (const flag of flags) expect(berthRunOf({ ...JOB, ...more })).toContain(flag)
+    // A command line uploads a folder. It can't name an upload.
+    expect(berthRunOf({ ...JOB, workdir: UNSHOWN.workdir })).toBeUndefined()
     const command = berthRunOf(JOB) ?? ""
     expect(command).toContain("--gpu L4:2")
     expect(command).toContain("--volume acme/corpus/x:/data@aws")
@@ -169,13 +207,10 @@ describe("the forms of a specification", () => {
 
 describe("the form of a job", () => {
   it("gives back the job that it was filled from", () => {
-    const { namePrefix, ...rest } = JOB
     // A line of the form has no newline.
-    const { "WITH NEWLINE": _, ...env } = rest.env ?? {}
-    expect(jobOf(draftOf({ ...JOB, env }), { namePrefix: namePrefix ?? null })).toEqual({
-      job: { ...JOB, env },
-      errors: {},
-    })
+    const { "WITH NEWLINE": _, ...env } = JOB.env ?? {}
+    const job = { ...JOB, env, ...UNSHOWN, volumes: { ...JOB.volumes, ...CHECKPOINTS } } as JobSubmission
+    expect(jobOf(draftOf(job), restOf(job))).toEqual({ job, errors: {} })
   })
 
   it("says what it can't read", () => {

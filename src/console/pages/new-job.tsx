@@ -5,11 +5,12 @@ import { useLocation } from "preact-iso/router"
 import { fetched, type JobPlan, type JobSubmission } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import { readJob } from "../../client/jobs.ts"
-import { type Draft, type DraftErrors, draftOf, jobOf, type Rest } from "../draft.ts"
+import { submissionOf } from "../../client/resubmission.ts"
+import { type Draft, type DraftErrors, draftOf, jobOf, type Rest, restOf } from "../draft.ts"
 import { Field, PageTitle, typed } from "../parts/basics.tsx"
 import { Empty, explained, Fault, Skeleton } from "../parts/load.tsx"
 import { PlanTable } from "../parts/plan-table.tsx"
-import { filled, submissionOf, yamlOf } from "../spec.ts"
+import { yamlOf } from "../spec.ts"
 import { at, client } from "../state.ts"
 
 /** State of the page: the job, as the form or the YAML text has it. */
@@ -51,9 +52,7 @@ export function NewJobPage() {
 
 function useEditor(start: JobSubmission): Editor {
   const draft = useSignal(draftOf(start))
-  const rest = useSignal<Rest>(
-    filled({ namePrefix: start.namePrefix, ttlSecondsAfterFinished: start.ttlSecondsAfterFinished }),
-  )
+  const rest = useSignal(restOf(start))
   const yaml = useSignal<string | undefined>(undefined)
   const yamlFault = useSignal<string | undefined>(undefined)
   const job = useSignal(start)
@@ -159,8 +158,7 @@ function ModeChoice({ editor }: { editor: Editor }) {
   const toForm = (): void => {
     if (yamlFault.value !== undefined) return
     draft.value = draftOf(job.value)
-    const { namePrefix, ttlSecondsAfterFinished } = job.value
-    rest.value = filled({ namePrefix, ttlSecondsAfterFinished })
+    rest.value = restOf(job.value)
     yaml.value = undefined
   }
   return (
@@ -285,7 +283,11 @@ function Fields({ editor, errors }: FieldsProps) {
       <Group title="Environment and labels" isOpen={draft.value.env + draft.value.labels !== ""}>
         {area("env", "Environment", "NAME=value, one a line.")}
         {area("secretEnv", "Secrets", "NAME=secret:key, one a line.")}
-        {area("volumes", "Buckets", "name=bucket/prefix:/path, one a line. Add @connection if needed.")}
+        {area(
+          "volumes",
+          "Buckets",
+          "name=bucket/prefix:/path, one a line. Add @connection, or checkpoint after a space, if needed.",
+        )}
         {area("labels", "Labels", "key=value, one a line.")}
         {line("tags", "Tags", "Separated by spaces.")}
       </Group>

@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals"
 import type { JobRecord } from "../../client/client.ts"
-import { berthRunOf, curlOf, manifestOf, submissionOf, yamlOf } from "../spec.ts"
+import { submissionOf } from "../../client/resubmission.ts"
+import { berthRunOf, curlOf, manifestOf, yamlOf } from "../spec.ts"
 import { client } from "../state.ts"
 import { Copy } from "./basics.tsx"
 

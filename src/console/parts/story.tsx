@@ -1,6 +1,6 @@
 import { fetched, type JobRecord, type Schemas } from "../../client/client.ts"
+import { submissionOf } from "../../client/resubmission.ts"
 import { duration, secondsBetween, usd } from "../format.ts"
-import { submissionOf } from "../spec.ts"
 import { client, may, now } from "../state.ts"
 import { Facts, Time } from "./basics.tsx"
 import { Answer, Empty, useLoad } from "./load.tsx"
