@@ -1,5 +1,6 @@
 import type { CapabilityName, ConnectionType } from "../apis/connection.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
+import type { VmSettings } from "../apis/vm-settings.ts"
 import type { Identity } from "./cloud.ts"
 
 /** A resource of an account that a job can name. */
@@ -65,6 +66,8 @@ export type Capabilities = Partial<Record<CapabilityName, Capability>>
 export interface CapabilityQuestion {
   /** Regions in which the connection created VMs. Empty for a new connection. */
   regions: readonly string[]
+  /** The connection's settings of VMs. Its network must exist, and not the cloud's default one. Absent: none. */
+  settings?: VmSettings
 }
 
 /** Opens one provider's accounts by their credentials, which are used for nothing else. Makes no calls. */

@@ -1,4 +1,6 @@
 import {
+  CreateSubnetCommand,
+  CreateVpcCommand,
   DeleteSubnetCommand,
   DeleteVpcCommand,
   DescribeInstancesCommand,
@@ -10,6 +12,7 @@ import {
   TerminateInstancesCommand,
 } from "@aws-sdk/client-ec2"
 import { afterAll, afterEach, beforeAll, expect } from "vitest"
+import type { VmSettings } from "../../src/apis/vm-settings.ts"
 import type { Capabilities } from "../../src/cloud/account.ts"
 import { awsAccounts } from "../../src/cloud/aws/account.ts"
 import { awsCapabilities } from "../../src/cloud/aws/capabilities.ts"
@@ -84,7 +87,7 @@ async function check(endpoint: string, key: typeof ROOT, regions: readonly strin
 /** Checks in a world of these regions only. */
 async function checkIn(
   regions: readonly string[],
-  { key = ROOT, endpoint = front.url, networks = {}, used = [] }: Partial<World> = {},
+  { key = ROOT, endpoint = front.url, networks = {}, used = [], settings = {} }: Partial<World> = {},
 ): Promise<Capabilities> {
   const credentials = { accessKeyId: key.access_key_id, secretAccessKey: key.secret_access_key }
   const checks = {
@@ -96,7 +99,7 @@ async function checkIn(
       yield []
     },
   }
-  return await awsCapabilities(checks, { regions: used }, unending())
+  return await awsCapabilities(checks, { regions: used, settings }, unending())
 }
 
 interface World {
@@ -104,6 +107,7 @@ interface World {
   endpoint: string
   networks: Record<string, { subnetIds: string[] }>
   used: string[]
+  settings: VmSettings
 }
 
 function ec2(region: string): EC2Client {
@@ -225,6 +229,26 @@ describe("capabilities of an AWS account", () => {
     const networks = { "eu-west-3": { subnetIds: ["subnet-00000000"] } }
     const named = await checkIn(regions, { networks, used: ["eu-west-3"] })
     expect(named.vms?.message).toContain("subnet-00000000")
+  })
+
+  it("are about the subnets of the connection, without a default VPC", async () => {
+    await deleteDefaultVpc("eu-west-2")
+    const client = ec2("eu-west-2")
+    const { Vpc } = await client.send(new CreateVpcCommand({ CidrBlock: "10.0.0.0/16" }))
+    const created = await client.send(new CreateSubnetCommand({ VpcId: Vpc?.VpcId, CidrBlock: "10.0.0.0/24" }))
+    const subnets = { "eu-west-2": [created.Subnet?.SubnetId ?? ""] }
+    // us-east-1 has a default VPC, but the connection starts no VM there.
+    const check = (settings: VmSettings) => checkIn(["us-east-1", "eu-west-2"], { settings })
+    const able = await check({ subnets, network: Vpc?.VpcId ?? "", publicAddress: false })
+    expect(able.vms).toMatchObject({ is: "granted" })
+    const elsewhere = await check({ subnets, network: "vpc-00000000" })
+    expect(elsewhere.vms).toMatchObject({ is: "denied", reason: "NetworkMissing" })
+    expect(elsewhere.vms?.message).toContain("not in the connection's `network` vpc-00000000")
+    const missing = await check({ subnets: { "eu-west-2": ["subnet-00000000"] } })
+    expect(missing.vms).toMatchObject({ is: "denied", reason: "NetworkMissing" })
+    expect(missing.vms?.message).toMatch(
+      /subnets for eu-west-2 are not found: create the subnets, or correct `subnets`/,
+    )
   })
 
   it("are unanswered or unknown while AWS does not answer", async () => {

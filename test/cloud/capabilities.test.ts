@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import type { VmSettings } from "../../src/apis/vm-settings.ts"
 import type { Capabilities } from "../../src/cloud/account.ts"
 import { azureAccounts } from "../../src/cloud/azure/account.ts"
 import { LAUNCH_ACTIONS } from "../../src/cloud/azure/permissions.ts"
@@ -22,8 +23,8 @@ describe("capabilities of an Azure subscription", () => {
     await arm.close()
   })
 
-  const check = async (regions: string[] = []): Promise<Capabilities> =>
-    (await azureAccounts({ send: arm.send })(arm.credentials).capabilities?.({ regions }, never())) ?? {}
+  const check = async (regions: string[] = [], settings: VmSettings = {}): Promise<Capabilities> =>
+    (await azureAccounts({ send: arm.send })(arm.credentials).capabilities?.({ regions, settings }, never())) ?? {}
   const without = (...actions: string[]) => arm.actions.filter((action) => !actions.includes(action))
 
   it("are True for VMs with the role of docs/azure.md, by calls that only read", async () => {
@@ -70,6 +71,31 @@ describe("capabilities of an Azure subscription", () => {
     expect(vms).toMatchObject({ is: "granted", message: expect.stringContaining("spot vCPUs in westeurope is 0") })
   })
 
+  it("are False if none of the named subnets can be used, and mention one of several", async () => {
+    const subnets = { westeurope: ["jobs-network/jobs/vms"], eastus: ["jobs-network/east/vms"] }
+    const none = await check([], { subnets })
+    expect(none.vms).toMatchObject({ is: "denied", reason: "NetworkMissing" })
+    expect(none.vms?.message).toContain("need the virtual network jobs-network/jobs, which does not exist: create it")
+    arm.addNetwork("jobs-network", "jobs", { location: "westeurope", subnets: ["vms"] })
+    const one = await check([], { subnets })
+    expect(one.vms?.is).toBe("granted")
+    expect(one.vms?.message).toContain("for eastus need the virtual network jobs-network/east")
+    arm.addNetwork("jobs-network", "east", { location: "eastus", subnets: ["other"] })
+    expect((await check([], { subnets })).vms?.message).toContain("has no subnet vms")
+  })
+
+  it("need no right to create networks or addresses if VMs get neither", async () => {
+    arm.addNetwork("jobs-network", "jobs", { location: "westeurope", subnets: ["vms"] })
+    arm.actions = without(
+      "Microsoft.Network/virtualNetworks/write",
+      "Microsoft.Network/publicIPAddresses/write",
+      "Microsoft.Network/publicIPAddresses/join/action",
+    )
+    expect(await check()).toMatchObject({ vms: { is: "denied", reason: "PermissionsMissing" } })
+    const subnets = { westeurope: ["jobs-network/jobs/vms"] }
+    expect(await check([], { subnets, publicAddress: false })).toMatchObject({ vms: { is: "granted" } })
+  })
+
   it("are Unknown if the role may not read its permissions", async () => {
     arm.actions = without("Microsoft.Authorization/permissions/read")
     expect(await check()).toMatchObject({ vms: { is: "unknown" }, buckets: { is: "unknown" } })
@@ -94,9 +120,13 @@ describe("capabilities of a Google Cloud project", () => {
   })
   afterAll(() => gce.close())
 
-  const check = async (networks: Record<string, { network?: string }> = {}, regions: string[] = []) => {
+  const check = async (
+    networks: Record<string, { network?: string }> = {},
+    regions: string[] = [],
+    settings: VmSettings = {},
+  ) => {
     const key = { gcp_project_id: "yard-1", keyfile_json: gce.keyfile }
-    return (await gcpAccounts({ send: gce.send, networks })(key).capabilities?.({ regions }, never())) ?? {}
+    return (await gcpAccounts({ send: gce.send, networks })(key).capabilities?.({ regions, settings }, never())) ?? {}
   }
   const documented = (): string[] => {
     const page = readFileSync(join(import.meta.dirname, "..", "..", "docs", "gcp.md"), "utf8")
@@ -149,6 +179,23 @@ describe("capabilities of a Google Cloud project", () => {
     gce.networks.add("yard")
     const named = await check({ "europe-west1": { network: "yard" } }, ["europe-west1"])
     expect(named).toMatchObject({ vms: { is: "granted" } })
+  })
+
+  it("are about the network of the connection, without the network default", async () => {
+    gce.networks.delete("default")
+    const settings = { network: "jobs", subnets: { "europe-west1": ["jobs-eu"] } }
+    const { vms } = await check({}, ["europe-west1"], settings)
+    expect(vms).toMatchObject({ is: "denied", reason: "NetworkMissing" })
+    expect(vms?.message).toContain("the connection's `network` jobs does not exist in its project: create it")
+    gce.networks.add("jobs")
+    expect(await check({}, ["europe-west1"], settings)).toMatchObject({ vms: { is: "granted" } })
+    gce.networks.delete("jobs")
+  })
+
+  it("need no right to public addresses if VMs get none", async () => {
+    gce.permissions = new Set(documented().filter((permission) => !permission.endsWith(".useExternalIp")))
+    expect(await check()).toMatchObject({ vms: { is: "unknown" } })
+    expect(await check({}, [], { publicAddress: false })).toMatchObject({ vms: { is: "granted" } })
   })
 
   it("name an API that is not enabled, and the command that enables it", async () => {

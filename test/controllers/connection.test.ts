@@ -284,6 +284,25 @@ describe("a connection", () => {
     })
   })
 
+  it("checks again at once when a connection names another network", async () => {
+    provider.onCapabilities = async ({ settings }) => ({
+      vms:
+        settings?.subnets === undefined
+          ? { is: "denied", reason: "NetworkMissing", message: "no default VPC" }
+          : { is: "granted", message: "able" },
+    })
+    await createSealed("networked", keyOf("account"))
+    const permitted = (status: string) =>
+      eventually(async () => {
+        const found = await get("networked")
+        expect(findCondition(found.status?.conditions, "LaunchPermitted")).toMatchObject({ status })
+      })
+    await permitted("False")
+    const merge = { spec: { subnets: { "eu-west-1": ["subnet-0a1b2c3d"] } } }
+    await admin.patch(CONNECTIONS, { namespace, name: "networked" }, { merge })
+    await permitted("True")
+  })
+
   it("keeps a connection Ready and in use that was Ready before capabilities were checked", async () => {
     const launchAccounts = launchAccountsOf({
       ...{ ownAccounts: [], types: ["aws"] },

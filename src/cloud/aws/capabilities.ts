@@ -12,6 +12,7 @@ import {
 import { DescribeRepositoriesCommand, ECRClient } from "@aws-sdk/client-ecr"
 import { SSMClient } from "@aws-sdk/client-ssm"
 import type { Offer } from "../../apis/offer.ts"
+import { frozenSettings, type VmNetwork } from "../../apis/vm-settings.ts"
 import type { Capabilities, Capability, CapabilityQuestion, DenialReason, DiscoveredResource } from "../account.ts"
 import {
   answered,
@@ -26,7 +27,7 @@ import {
 import { type CloudError, CredentialsError, RegionError } from "../errors.ts"
 import { cloudErrorOf } from "./errors.ts"
 import { imageOf, imageParameter } from "./images.ts"
-import type { NetworkChoice, NetworkSettings } from "./network.ts"
+import { type NetworkChoice, type NetworkSettings, strayFault, withAddress } from "./network.ts"
 import { zeroQuotas } from "./quotas.ts"
 import { runInstancesInput } from "./request.ts"
 import type { SdkConfig } from "./sdk.ts"
@@ -60,11 +61,11 @@ const ACCOUNT_DISABLED = /^(Blocked|AccountDisabled|PendingVerification)$/
 /** Checks the uses of an AWS account by calls that read, and by requests with DryRun, which create nothing. */
 export async function awsCapabilities(
   checks: AwsChecks,
-  { regions }: CapabilityQuestion,
+  question: CapabilityQuestion,
   signal: AbortSignal,
 ): Promise<Capabilities> {
   const [vms, buckets, repositories, prices] = await Promise.all([
-    answered(vmsOf(checks, regions, signal)),
+    answered(vmsOf(checks, question, signal)),
     listable("buckets", checks.storages, signal),
     answered(repositoriesOf(checks, signal)),
     answered(pricesOf(checks, signal)),
@@ -82,15 +83,22 @@ interface RegionResult {
 
 /**
  * Returns the verdict on VMs. An organization may deny regions, and a default VPC may be missing in one. So an account
- * counts as unable only if every default region of AWS has an obstacle.
+ * counts as unable only if every default region of AWS has an obstacle, or every region that the connection names.
  */
-async function vmsOf(checks: AwsChecks, used: readonly string[], signal: AbortSignal): Promise<Capability> {
-  const first = used.length > 0 ? used.slice(-MOST_REGIONS) : [checks.homeRegion]
-  const results = await Promise.all(first.map((region) => checkRegion(region, checks, signal)))
+async function vmsOf(
+  checks: AwsChecks,
+  { regions: used, settings = {} }: CapabilityQuestion,
+  signal: AbortSignal,
+): Promise<Capability> {
+  const check = (region: string) =>
+    checkRegion(region, checks, { network: frozenSettings(settings, { region })?.network, signal })
+  const named = settings.subnets && Object.keys(settings.subnets)
+  const first = named?.slice(0, MOST_REGIONS) ?? (used.length > 0 ? used.slice(-MOST_REGIONS) : [checks.homeRegion])
+  const results = await Promise.all(first.map(check))
   if (results.every(({ obstacles }) => obstacles.length > 0)) {
-    const named = [...checks.defaultRegions, ...Object.keys(checks.networks)]
-    const others = [...new Set(named)].filter((region) => !first.includes(region))
-    results.push(...(await Promise.all(others.map((region) => checkRegion(region, checks, signal)))))
+    const all = named ?? [...checks.defaultRegions, ...Object.keys(checks.networks)]
+    const others = [...new Set(all)].filter((region) => !first.includes(region))
+    results.push(...(await Promise.all(others.map(check))))
   }
   return verdictOf(merged(results), "VMs can start: EC2 accepted a request that only checks permissions")
 }
@@ -117,7 +125,17 @@ function withNote({ reason, message }: Obstacle, note: string): Obstacle {
   return { reason, message: `${message} (${note})` }
 }
 
-async function checkRegion(region: string, checks: AwsChecks, signal: AbortSignal): Promise<RegionResult> {
+interface RegionCheck {
+  /** Network of the VMs by the connection's settings. Absent: the installation's, or the default VPC. */
+  network: VmNetwork | undefined
+  signal: AbortSignal
+}
+
+async function checkRegion(
+  region: string,
+  checks: AwsChecks,
+  { network: own, signal }: RegionCheck,
+): Promise<RegionResult> {
   const result: RegionResult = { region, obstacles: [], doubts: [], notes: [] }
   const config = checks.config(region)
   const ec2 = new EC2Client(config)
@@ -131,7 +149,7 @@ async function checkRegion(region: string, checks: AwsChecks, signal: AbortSigna
       Filters: [{ Name: "tag-key", Values: [TAGS.installation] }],
     })
     const vms = await probe.reads("DescribeInstances", () => ec2.send(ownVms, { abortSignal: signal }))
-    const network = await networkOf(probe, checks.networks[region] ?? {})
+    const network = await networkOf(probe, checks.networks[region] ?? {}, own)
     const image = await probe.reads("GetParameter", () =>
       imageOf(ssm, imageParameter(sampleOffer(region, "t3.micro", "onDemand")), signal),
     )
@@ -148,30 +166,49 @@ async function checkRegion(region: string, checks: AwsChecks, signal: AbortSigna
 }
 
 /** Returns the network of the region's VMs, and records an obstacle if there is none. */
-async function networkOf(probe: Probe, settings: NetworkSettings): Promise<NetworkChoice | undefined> {
-  const { ec2, region, abort } = probe
-  const { subnetIds = [], securityGroupIds = [] } = settings
-  if (subnetIds.length > 0) {
-    const command = new DescribeSubnetsCommand({ SubnetIds: [...subnetIds] })
-    const answer = await probe.reads("DescribeSubnets", () => ec2.send(command, abort))
-    const [subnet] = answer?.Subnets ?? []
-    if (subnet?.SubnetId === undefined) return undefined
-    if (securityGroupIds.length > 0) return { SubnetId: subnet.SubnetId, SecurityGroupIds: [...securityGroupIds] }
-    await checkSecurityGroup(probe, subnet.VpcId ?? "")
-    return { SubnetId: subnet.SubnetId }
+async function networkOf(
+  probe: Probe,
+  { subnetIds = [], securityGroupIds = [] }: NetworkSettings,
+  own: VmNetwork | undefined,
+): Promise<NetworkChoice | undefined> {
+  const ids = own?.subnets ?? subnetIds
+  const place = ids.length > 0 ? await namedPlace(probe, ids, own?.network) : await defaultPlace(probe)
+  if (place === undefined) return undefined
+  const { vpc, subnet } = place
+  if (securityGroupIds.length === 0) await checkSecurityGroup(probe, vpc)
+  const fields = {
+    ...(subnet !== undefined && { SubnetId: subnet }),
+    ...(securityGroupIds.length > 0 && { SecurityGroupIds: [...securityGroupIds] }),
   }
+  return withAddress(fields, own?.publicAddress)
+}
+
+interface VmPlace {
+  vpc: string
+  /** Absent: EC2 chooses. */
+  subnet?: string
+}
+
+async function namedPlace(probe: Probe, ids: readonly string[], network?: string): Promise<VmPlace | undefined> {
+  const { ec2, abort } = probe
+  const command = new DescribeSubnetsCommand({ SubnetIds: [...ids] })
+  const { Subnets = [] } = (await probe.reads("DescribeSubnets", () => ec2.send(command, abort))) ?? {}
+  const stray = strayFault(Subnets, network)
+  if (stray !== undefined) probe.found("NetworkMissing", stray)
+  const [{ SubnetId: subnet, VpcId: vpc = "" } = {}] = Subnets
+  return stray !== undefined || subnet === undefined ? undefined : { vpc, subnet }
+}
+
+async function defaultPlace(probe: Probe): Promise<VmPlace | undefined> {
+  const { ec2, region, abort } = probe
   const command = new DescribeVpcsCommand({ Filters: [{ Name: "is-default", Values: ["true"] }] })
   const answer = await probe.reads("DescribeVpcs", () => ec2.send(command, abort))
   if (answer === undefined) return undefined
   const vpc = answer.Vpcs?.[0]?.VpcId
-  if (vpc === undefined) {
-    const advice = `create one by \`aws ec2 create-default-vpc --region ${region}\`, or name subnets in BERTH_AWS_NETWORKS`
-    probe.found("NetworkMissing", `the account has no default VPC in ${region}: ${advice}`)
-    return undefined
-  }
-  if (securityGroupIds.length > 0) return { SecurityGroupIds: [...securityGroupIds] }
-  await checkSecurityGroup(probe, vpc)
-  return {}
+  if (vpc !== undefined) return { vpc }
+  const advice = `create one by \`aws ec2 create-default-vpc --region ${region}\`, or name \`subnets\` in the connection`
+  probe.found("NetworkMissing", `the account has no default VPC in ${region}: ${advice}`)
+  return undefined
 }
 
 /** Berth creates its security group once. If one exists, the permission to create it may be withdrawn. */
@@ -275,8 +312,10 @@ class Probe {
       const advice = "add the action to the policy of the user, as docs/aws.md describes"
       this.found("PermissionsMissing", `AWS denies ${action} in ${this.region}: ${advice}`)
     } else if (ACCOUNT_DISABLED.test(error.code)) this.found("AccountDisabled", error.message)
-    else if (/NotFound$/.test(error.code) && action === "DescribeSubnets") this.found("NetworkMissing", error.message)
-    else if (error instanceof CredentialsError) {
+    else if (/(NotFound|Malformed)$/.test(error.code) && action === "DescribeSubnets") {
+      const advice = "create the subnets, or correct `subnets` of the connection"
+      this.found("NetworkMissing", `the subnets for ${this.region} are not found: ${advice} (${error.message})`)
+    } else if (error instanceof CredentialsError) {
       this.found("ServiceDisabled", `the account can't use EC2 in ${this.region}: ${error.message}`)
     } else this.result.doubts.push(error.message)
   }

@@ -100,11 +100,8 @@ export class Network {
       const message = `the connection's \`subnets\` name ${ids.join(", ")} for ${region}: ${error.message}. Create the subnets, or correct \`subnets\``
       throw new RegionError(error.code, message, { cause: error })
     })
-    const stray = all.find(({ VpcId }) => network?.network !== undefined && VpcId !== network.network)
-    if (stray !== undefined) {
-      const message = `the subnet ${stray.SubnetId} is in ${stray.VpcId}, not in the connection's \`network\` ${network?.network}: correct \`network\` or \`subnets\``
-      throw new RegionError("SubnetInOtherNetwork", message)
-    }
+    const stray = strayFault(all, network?.network)
+    if (stray !== undefined) throw new RegionError("SubnetInOtherNetwork", stray)
     const usable = all.filter(({ AvailabilityZone: zone }) => offer.zone === undefined || zone === offer.zone)
     if (usable.length > 0) return rotated(usable, choiceOf(name, usable.length))
     const message = `none of the connection's \`subnets\` ${ids.join(", ")} is in the zone ${offer.zone}: add one`
@@ -201,8 +198,15 @@ export class Network {
   }
 }
 
+/** Returns the fault of a subnet outside the connection's network; undefined if there is none. */
+export function strayFault(subnets: readonly Subnet[], network: string | undefined): string | undefined {
+  const stray = subnets.find(({ VpcId }) => network !== undefined && VpcId !== network)
+  if (stray === undefined) return undefined
+  return `the subnet ${stray.SubnetId} is in ${stray.VpcId}, not in the connection's \`network\` ${network}: correct \`network\` or \`subnets\``
+}
+
 /** Returns the fields with or without a public address. @param isPublic absent: the subnet decides */
-function withAddress(fields: NetworkChoice, isPublic: boolean | undefined): NetworkChoice {
+export function withAddress(fields: NetworkChoice, isPublic: boolean | undefined): NetworkChoice {
   if (isPublic === undefined) return fields
   const { SubnetId, SecurityGroupIds: Groups, ...others } = fields
   const subnet = SubnetId === undefined ? {} : { SubnetId }

@@ -53,8 +53,8 @@ class AzureAccount implements ExternalAccount {
     return { account: this.#subscription }
   }
 
-  async capabilities({ regions }: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
-    return await azureCapabilities(await this.#signIn(signal), this.#subscription, regions)
+  async capabilities(question: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
+    return await azureCapabilities(await this.#signIn(signal), this.#subscription, question)
   }
 
   storages(signal: AbortSignal): AsyncIterable<DiscoveredResource[]> {

@@ -1,5 +1,7 @@
-import type { Capabilities, Capability } from "../account.ts"
+import type { VmSettings } from "../../apis/vm-settings.ts"
+import type { Capabilities, Capability, CapabilityQuestion } from "../account.ts"
 import { answered, type Findings, noFindings, notListable, verdictOf } from "../capabilities.ts"
+import { type FoundNetwork, parseSubnet, subnetFault } from "./named-subnet.ts"
 import { allows, missingActions, type Permission } from "./permissions.ts"
 import type { SignedIn } from "./signed-in.ts"
 
@@ -13,6 +15,8 @@ const COMPUTE_API = "2024-07-01"
 const MOST_NAMED = 5
 /** Maximum number of regions whose quotas one verification reads. */
 const MOST_REGIONS = 3
+/** Maximum number of subnets that one verification looks for. */
+const MOST_SUBNETS = 10
 
 /** Resource providers that VMs need in the subscription. */
 const PROVIDERS = ["Microsoft.Compute", "Microsoft.Network"]
@@ -33,7 +37,7 @@ type Get = (path: string, apiVersion?: string) => Promise<Answer>
 export async function azureCapabilities(
   azure: SignedIn,
   subscription: string,
-  regions: readonly string[],
+  { regions, settings = {} }: CapabilityQuestion,
 ): Promise<Capabilities> {
   const get = await getter(azure)
   const scope = `/subscriptions/${subscription}`
@@ -41,7 +45,7 @@ export async function azureCapabilities(
   // Each check that needs the permissions reports their failure.
   permissions.catch(() => undefined)
   const [vms, buckets, repositories] = await Promise.all([
-    answered(vmsOf(get, { scope, permissions, regions })),
+    answered(vmsOf(get, { scope, subscription, permissions, regions, settings })),
     answered(permissions.then((all) => listAllowed(all, "storage accounts", "Microsoft.Storage/storageAccounts/read"))),
     answered(permissions.then((all) => listAllowed(all, "registries", "Microsoft.ContainerRegistry/registries/read"))),
   ])
@@ -83,20 +87,22 @@ async function permissionsOf(get: Get, scope: string): Promise<Permission[] | "f
   }
 }
 
-interface VmQuestion {
+interface VmQuestion extends Required<CapabilityQuestion> {
   scope: string
+  subscription: string
   permissions: Promise<Permission[] | "forbidden">
-  regions: readonly string[]
 }
 
-async function vmsOf(get: Get, { scope, permissions, regions }: VmQuestion): Promise<Capability> {
+async function vmsOf(get: Get, question: VmQuestion): Promise<Capability> {
+  const { scope, permissions, regions, settings } = question
   const findings = noFindings()
-  addPermissions(findings, await permissions)
+  addPermissions(findings, await permissions, settings)
   // Each of these reads may be forbidden, or fail. The permissions decide then.
   await Promise.allSettled([
     addState(findings, get, scope),
     ...PROVIDERS.map((provider) => addProvider(findings, get, { scope, provider })),
     ...regions.slice(-MOST_REGIONS).map((region) => addQuotas(findings, get, { scope, region })),
+    addSubnets(findings, get, question),
   ])
   return verdictOf(findings, "the service principal has all actions that VMs need")
 }
@@ -104,14 +110,18 @@ async function vmsOf(get: Get, { scope, permissions, regions }: VmQuestion): Pro
 /** Action that reads which sizes the subscription may not use. VMs start without it. */
 const SKUS_ACTION = "Microsoft.Compute/skus/read"
 
-function addPermissions({ obstacles, doubts, notes }: Findings, permissions: Permission[] | "forbidden"): void {
+function addPermissions(
+  { obstacles, doubts, notes }: Findings,
+  permissions: Permission[] | "forbidden",
+  settings: VmSettings,
+): void {
   if (permissions === "forbidden") {
     doubts.push("the service principal may not read its own permissions: give its role all actions of docs/azure.md")
     return
   }
   if (!allows(permissions, SKUS_ACTION))
     notes.push(`sizes that the subscription may not use are found only by launches: add ${SKUS_ACTION}`)
-  const missing = missingActions(permissions)
+  const missing = missingActions(permissions, settings)
   if (missing.length === 0) return
   const named = missing.slice(0, MOST_NAMED).join(", ")
   const more = missing.length > MOST_NAMED ? ` and ${missing.length - MOST_NAMED} more` : ""
@@ -140,6 +150,32 @@ async function addProvider(
   if (registrationState !== "NotRegistered" && registrationState !== "Unregistered") return
   const message = `the subscription has not registered ${provider}: run \`az provider register --namespace ${provider}\``
   obstacles.push({ reason: "ServiceDisabled", message })
+}
+
+/** Looks for the subnets that the connection names. No VM can start if none of them can be used. */
+async function addSubnets(
+  { obstacles, notes }: Findings,
+  get: Get,
+  { subscription, settings: { network = "", subnets = {} } }: VmQuestion,
+): Promise<void> {
+  const named = Object.entries(subnets).flatMap(([region, names]) => names.map((name) => ({ region, name })))
+  const find = async (path: string, apiVersion: string): Promise<FoundNetwork | undefined> => {
+    const { status, body } = await get(path, apiVersion)
+    if (status === 404) return undefined
+    if (status !== 200) throw new Error(`Azure answered with HTTP ${status}`)
+    return body as FoundNetwork
+  }
+  const faults = await Promise.all(
+    named.slice(0, MOST_SUBNETS).map(async ({ region, name }) => {
+      const subnet = parseSubnet(name, { network, subscription })
+      return (await subnetFault(subnet, { region, subscription }, find))?.message
+    }),
+  )
+  const found = faults.filter((fault) => fault !== undefined)
+  const [first] = found
+  if (first === undefined) return
+  if (found.length === named.length) obstacles.push({ reason: "NetworkMissing", message: first })
+  else notes.push(...found.slice(0, MOST_NAMED))
 }
 
 interface Usage {

@@ -23,10 +23,14 @@ export function namedSubnet({ name, network }: LaunchSpec, subscription: string)
   const { subnets = [], network: networkName = "" } = network ?? {}
   const number = createHash("sha256").update(name).digest().readUInt32BE() % Math.max(1, subnets.length)
   const chosen = subnets[number]
-  if (chosen === undefined) return undefined
-  const end = chosen.lastIndexOf("/")
-  const place = networkNamed(end < 0 ? networkName : chosen.slice(0, end).replace(/\/subnets$/, ""), subscription)
-  return { ...place, subnet: chosen.slice(end + 1) }
+  return chosen === undefined ? undefined : parseSubnet(chosen, { network: networkName, subscription })
+}
+
+/** Parses a subnet of a connection's `subnets`. @param own the connection's network and subscription */
+export function parseSubnet(text: string, own: { network: string; subscription: string }): NamedSubnet {
+  const end = text.lastIndexOf("/")
+  const network = end < 0 ? own.network : text.slice(0, end).replace(/\/subnets$/, "")
+  return { ...networkNamed(network, own.subscription), subnet: text.slice(end + 1) }
 }
 
 /** Parses RESOURCE-GROUP/NETWORK, or the id of a virtual network. */
@@ -55,36 +59,54 @@ const NETWORKS_API = "2024-05-01"
  * remedy; other CloudErrors
  */
 export async function requireSubnet(arm: Arm, named: NamedSubnet, region: string): Promise<void> {
+  const fault = await subnetFault(named, { region, subscription: arm.subscription }, (path, apiVersion) =>
+    findNetwork(arm, path, apiVersion),
+  )
+  if (fault !== undefined) throw new RegionError(fault.code, fault.message)
+}
+
+/** Reads a virtual network by its path; undefined if it does not exist. */
+type FindNetwork = (path: string, apiVersion: string) => Promise<FoundNetwork | undefined>
+
+/**
+ * Returns the reason why VMs of a region and subscription can't use a named subnet; undefined if they can. The message
+ * names the connection's field and the remedy.
+ */
+export async function subnetFault(
+  named: NamedSubnet,
+  { region, subscription }: { region: string; subscription: string },
+  find: FindNetwork,
+): Promise<{ code: string; message: string } | undefined> {
   const { network, subnet } = named
   const where = `${named.group}/${network}`
-  if (named.subscription.toLowerCase() !== arm.subscription.toLowerCase()) {
-    const message = `the virtual network ${where} of the connection's \`subnets\` is in subscription ${named.subscription}. Azure requires it in the VM's subscription ${arm.subscription}: name a network there`
-    throw new RegionError("NetworkInOtherSubscription", message)
+  if (named.subscription.toLowerCase() !== subscription.toLowerCase()) {
+    const message = `the virtual network ${where} of the connection's \`subnets\` is in subscription ${named.subscription}. Azure requires it in the VM's subscription ${subscription}: name a network there`
+    return { code: "NetworkInOtherSubscription", message }
   }
-  const found = await findNetwork(arm, idOfNetwork(named))
+  const found = await find(idOfNetwork(named), NETWORKS_API)
   if (found === undefined) {
     const message = `the connection's \`subnets\` for ${region} need the virtual network ${where}, which does not exist: create it, or correct \`network\` or \`subnets\``
-    throw new RegionError("NetworkNotFound", message)
+    return { code: "NetworkNotFound", message }
   }
   if (placeName(found.location) !== placeName(region)) {
     const message = `the virtual network ${where} of the connection's \`subnets\` for ${region} is in ${found.location}: name a network in ${region}, or move the entry to ${found.location}`
-    throw new RegionError("NetworkInOtherRegion", message)
+    return { code: "NetworkInOtherRegion", message }
   }
   const names = (found.properties?.subnets ?? []).map(({ name = "" }) => name)
-  if (names.some((name) => name.toLowerCase() === subnet.toLowerCase())) return
+  if (names.some((name) => name.toLowerCase() === subnet.toLowerCase())) return undefined
   const message = `the virtual network ${where} has no subnet ${subnet}, which the connection's \`subnets\` name for ${region}: it has ${names.join(", ") || "none"}. Create the subnet, or correct \`subnets\``
-  throw new RegionError("SubnetNotFound", message)
+  return { code: "SubnetNotFound", message }
 }
 
 /** Part of a virtual network in Azure's answer. */
-interface FoundNetwork {
+export interface FoundNetwork {
   location: string
   properties?: { subnets?: { name?: string }[] }
 }
 
-async function findNetwork(arm: Arm, path: string): Promise<FoundNetwork | undefined> {
+async function findNetwork(arm: Arm, path: string, apiVersion: string): Promise<FoundNetwork | undefined> {
   try {
-    return (await arm.request("read", { method: "GET", path, apiVersion: NETWORKS_API })) as FoundNetwork
+    return (await arm.request("read", { method: "GET", path, apiVersion })) as FoundNetwork
   } catch (error) {
     if (isMissing(error)) return undefined
     throw error

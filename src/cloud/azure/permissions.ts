@@ -1,3 +1,5 @@
+import type { VmSettings } from "../../apis/vm-settings.ts"
+
 /** Actions that a role allows at a scope (https://learn.microsoft.com/rest/api/authorization/permissions). */
 export interface Permission {
   actions?: readonly string[]
@@ -35,9 +37,20 @@ export const LAUNCH_ACTIONS: readonly string[] = [
   "Microsoft.Resources/subscriptions/resourceGroups/write",
 ]
 
-/** Returns those of `LAUNCH_ACTIONS` that no permission allows. Pure. */
-export function missingActions(permissions: readonly Permission[]): string[] {
-  return LAUNCH_ACTIONS.filter((action) => !allows(permissions, action))
+/** Action for networks, which Berth creates unless the connection names subnets. */
+const CREATE_NETWORK = "Microsoft.Network/virtualNetworks/write"
+const PUBLIC_ADDRESSES = "Microsoft.Network/publicIPAddresses/"
+
+/** Returns those of `LAUNCH_ACTIONS` that VMs with these settings need, and no permission allows. Pure. */
+export function missingActions(
+  permissions: readonly Permission[],
+  { subnets, publicAddress = true }: VmSettings = {},
+): string[] {
+  return LAUNCH_ACTIONS.filter((action) => {
+    if (action === CREATE_NETWORK && subnets !== undefined) return false
+    if (action.startsWith(PUBLIC_ADDRESSES) && !publicAddress) return false
+    return !allows(permissions, action)
+  })
 }
 
 /** Returns true if one of the permissions allows the action. Pure. */

@@ -54,12 +54,13 @@ class GcpAccount implements ExternalAccount {
     return { account: this.#project }
   }
 
-  async capabilities({ regions }: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
+  async capabilities({ regions, settings = {} }: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
     const as = (scopes?: readonly string[]) =>
       googleAs(this.#credentials, { ...this.#options, ...(scopes !== undefined && { scopes }) }, signal)
     const [reads, compute, prices] = await Promise.all([as(), as(COMPUTE_SCOPES), as(PRICE_SCOPES)])
-    const networks = this.#networksIn(regions)
-    return await gcpCapabilities({ project: this.#project, networks, google: { reads, compute, prices }, signal })
+    const networks = settings.network === undefined ? this.#networksIn(regions) : [settings.network]
+    const google = { reads, compute, prices }
+    return await gcpCapabilities({ project: this.#project, networks, settings, google, signal })
   }
 
   /** Returns the networks of the VMs of these regions. For a new connection, those of all regions. */

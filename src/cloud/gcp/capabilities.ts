@@ -1,4 +1,5 @@
 import type { OAuth2Client } from "google-auth-library"
+import type { VmSettings } from "../../apis/vm-settings.ts"
 import type { Capabilities, Capability } from "../account.ts"
 import {
   answered,
@@ -39,8 +40,9 @@ const VM_PERMISSIONS = [
   "compute.zoneOperations.get",
 ]
 
-/** Permissions that a subnetwork's own policy may grant instead of the project's. */
+/** Permissions that a subnetwork's own policy may grant instead of the project's. The second is for public addresses. */
 const SUBNETWORK_PERMISSIONS = ["compute.subnetworks.use", "compute.subnetworks.useExternalIp"]
+const ADDRESS_PERMISSION = "compute.subnetworks.useExternalIp"
 
 /** Permissions to create the firewall rule. They are not needed where the rule exists. */
 const FIREWALL_PERMISSIONS = ["compute.firewalls.create", "compute.networks.updatePolicy"]
@@ -58,6 +60,8 @@ export interface GcpChecks {
   project: string
   /** Names of the networks in which VMs are created. */
   networks: readonly string[]
+  /** The connection's settings of VMs. */
+  settings: VmSettings
   /** Signed-in clients, by the scope of their tokens. */
   google: { reads: OAuth2Client; compute: OAuth2Client; prices: OAuth2Client }
   signal: AbortSignal
@@ -119,14 +123,18 @@ function enabling(api: string, project: string): string {
 async function vmsOf(checks: GcpChecks, permissions: Promise<Granted>): Promise<Capability> {
   const findings = noFindings()
   const granted = await permissions
-  addPermissions(findings, granted)
+  addPermissions(findings, granted, checks.settings)
   if (!(await addProject(findings, checks))) return verdictOf(findings, "")
   await addNetworks(findings, checks)
   await addFirewalls(findings, checks, granted)
   return verdictOf(findings, "the service account has all permissions that VMs need")
 }
 
-function addPermissions({ obstacles, doubts, notes }: Findings, granted: Granted): void {
+function addPermissions(
+  { obstacles, doubts, notes }: Findings,
+  granted: Granted,
+  { publicAddress = true }: VmSettings,
+): void {
   if ("unknown" in granted) {
     doubts.push(granted.unknown)
     return
@@ -138,7 +146,8 @@ function addPermissions({ obstacles, doubts, notes }: Findings, granted: Granted
     obstacles.push({ reason: "PermissionsMissing", message })
   }
   if (!granted.has(CONSOLE_PERMISSION)) notes.push(unreadConsole(`the permission ${CONSOLE_PERMISSION}`))
-  const network = SUBNETWORK_PERMISSIONS.filter((permission) => !granted.has(permission))
+  const needed = SUBNETWORK_PERMISSIONS.filter((permission) => publicAddress || permission !== ADDRESS_PERMISSION)
+  const network = needed.filter((permission) => !granted.has(permission))
   if (network.length > 0)
     doubts.push(`the project does not grant ${network.join(", ")}, only a subnetwork may: ${advice}`)
 }
@@ -174,7 +183,7 @@ async function addProject(findings: Findings, checks: GcpChecks): Promise<boolea
 
 /** Looks for the networks of VMs. A role of an older version of docs/gcp.md can't read networks. */
 async function addNetworks({ obstacles, notes, doubts }: Findings, checks: GcpChecks): Promise<void> {
-  const { networks, project } = checks
+  const { networks, project, settings } = checks
   const missing: string[] = []
   for (const network of networks) {
     const state = await existence(checks, `/global/networks/${encodeURIComponent(network)}`)
@@ -184,8 +193,10 @@ async function addNetworks({ obstacles, notes, doubts }: Findings, checks: GcpCh
   }
   if (missing.length === 0) return
   const create = `create it by \`gcloud compute networks create ${missing[0]} --subnet-mode auto --project ${project}\``
-  const advice = `${create}, or name another in BERTH_GCP_NETWORKS`
-  const message = `the project has no network ${missing.join(", ")}: ${advice}`
+  const message =
+    settings.network === undefined
+      ? `the project has no network ${missing.join(", ")}: ${create}, or name another in \`network\` of the connection`
+      : `the connection's \`network\` ${settings.network} does not exist in its project: create it, or correct the name`
   if (missing.length === networks.length) obstacles.push({ reason: "NetworkMissing", message })
   else notes.push(message)
 }

@@ -26,6 +26,6 @@ test.each([
     logger: createLogger({ level: "silent", name: "test" }),
   }
   const signal = new AbortController().signal
-  const outcome = await verify({ type: "aws", fields: {}, regions: [], seconds: 10, signal }, options)
+  const outcome = await verify({ type: "aws", fields: {}, regions: [], settings: {}, seconds: 10, signal }, options)
   expect(outcome).toEqual({ is, message: "OwnCode: the account is suspended" })
 })

@@ -6,6 +6,7 @@ import {
   type StoredConnection,
 } from "../../apis/connection.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
+import type { VmSettings } from "../../apis/vm-settings.ts"
 import type { Capabilities } from "../../cloud/account.ts"
 import { AccountError, CloudError, CredentialsError, InvalidRequestError } from "../../cloud/errors.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
@@ -23,6 +24,8 @@ export interface Verification {
   fields: CredentialFields
   /** Regions in which the connection created VMs. */
   regions: readonly string[]
+  /** The connection's settings of VMs. */
+  settings: VmSettings
   /** Timeout, seconds. */
   seconds: number
   /** Aborted when no caller needs the outcome; its reason is thrown. */
@@ -34,7 +37,7 @@ export interface Verification {
  * the outcome.
  */
 export async function verify(
-  { type, fields, regions, seconds, signal }: Verification,
+  { type, fields, regions, settings, seconds, signal }: Verification,
   { openAccount, clock, logger }: Pick<ConnectionControllerOptions, "openAccount" | "clock" | "logger">,
 ): Promise<Outcome> {
   const timeout = new AbortController()
@@ -48,7 +51,7 @@ export async function verify(
     if (account === undefined) return { is: "unsupported" }
     const ended = AbortSignal.any([signal, timeout.signal])
     const { account: id } = await unlessAborted(account.verify(ended), ended)
-    const check = account.capabilities?.({ regions }, ended)
+    const check = account.capabilities?.({ regions, settings }, ended)
     const found = check && (await unlessAborted(check, ended).catch(unchecked))
     return { is: "verified", account: id, ...(found !== undefined && { capabilities: redacted(found, fields) }) }
   } catch (error) {

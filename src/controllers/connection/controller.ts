@@ -2,6 +2,7 @@ import type { ConnectionStatus, StoredConnection } from "../../apis/connection.t
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { StoredProject } from "../../apis/project.ts"
+import { vmSettingsOf } from "../../apis/vm-settings.ts"
 import { NAMESPACE_INDEX } from "../../identity/catch-up.ts"
 import { scopeOf } from "../../identity/projects.ts"
 import type { Change, Store } from "../../kube/store.ts"
@@ -98,13 +99,14 @@ async function act(
       const { fields, version } = action.credentials
       const { type } = connection.spec
       const { regions } = action
-      const outcome = await verify({ type, fields, regions, seconds, signal: context.signal }, options)
+      const settings = vmSettingsOf(connection.spec)
+      const outcome = await verify({ type, fields, regions, settings, seconds, signal: context.signal }, options)
       const key = keyOf(connection)
       const before = attempts.get(key)
       const isSame = before?.version === version && before.outcome.is === outcome.is
       const { refusedTime } = action
       attempts.set(key, {
-        ...{ version, time: options.clock.now(), outcome, count: isSame ? before.count + 1 : 1 },
+        ...{ version, settings, time: options.clock.now(), outcome, count: isSame ? before.count + 1 : 1 },
         ...(refusedTime !== undefined && { refusedTime }),
       })
       // The next reconcile writes the outcome into the status.

@@ -40,7 +40,7 @@ function verified(): ConnectionStatus {
 }
 
 function attempt(outcome: Outcome, changes: Partial<Attempt> = {}): Attempt {
-  return { version: "sealed/1", time: at(0), outcome, count: 1, ...changes }
+  return { version: "sealed/1", settings: {}, time: at(0), outcome, count: 1, ...changes }
 }
 
 const verify = { do: "verify", credentials, regions: [] }
@@ -103,6 +103,16 @@ describe("verification", () => {
     expect(decide(connectionOf(), observed, at(0), SETTINGS)).toMatchObject({ actions: [], requeueAfter: seconds })
     expect(decide(connectionOf(), observed, at(seconds - 1), SETTINGS).actions).toEqual([])
     expect(decide(connectionOf(), observed, at(seconds), SETTINGS).actions).toEqual([verify])
+  })
+
+  test("is repeated at once when the settings of VMs have changed, such as their network", () => {
+    const connection = connectionOf(verified())
+    const changed = { ...connection, spec: { ...connection.spec, subnets: { "eu-west-1": ["subnet-0a1b2c3d"] } } }
+    const observed = { ...nothing, attempt: attempt({ is: "verified", account: "1" }) }
+    expect(decide(connection, observed, at(1), SETTINGS).actions).toEqual([])
+    expect(decide(changed, observed, at(1), SETTINGS).actions).toEqual([verify])
+    const checked = { ...observed, attempt: { ...observed.attempt, settings: { subnets: changed.spec.subnets } } }
+    expect(decide(changed, checked, at(1), SETTINGS).actions).toEqual([])
   })
 
   test("is not repeated by a new process before the interval has passed", () => {

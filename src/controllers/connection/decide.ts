@@ -7,6 +7,7 @@ import {
   type ConnectionStatus,
   type StoredConnection,
 } from "../../apis/connection.ts"
+import { vmSettingsOf } from "../../apis/vm-settings.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
 import { CredentialsUnusable, type FoundCredentials } from "./credentials.ts"
 import type { Attempt, ConnectionObservation } from "./gather.ts"
@@ -95,6 +96,8 @@ function dueInSeconds(
   const lastTime =
     attempt?.time ?? (wasVerified(connection, credentials) ? connection.status?.lastVerifiedTime : undefined)
   if (lastTime === undefined) return 0
+  // The check was about another network. This process has no attempt after its start: the status is checked again soon.
+  if (attempt !== undefined && !isDeepStrictEqual(attempt.settings, vmSettingsOf(connection.spec))) return 0
   // Times of refusals have whole seconds: one of the same second may be later.
   const isNews = refusedTime !== undefined && refusedTime !== attempt?.refusedTime
   if (isNews && secondsBetween(timestamp(new Date(lastTime)), refusedTime) >= 0) return 0

@@ -1,6 +1,7 @@
 import { ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { isMetadataName } from "../../apis/names.ts"
+import type { VmSettings } from "../../apis/vm-settings.ts"
 import type { Capabilities } from "../../cloud/account.ts"
 import { SECRETS } from "../../kube/core.ts"
 import { collectionPath } from "../../kube/resource.ts"
@@ -22,6 +23,8 @@ export type Outcome =
 export interface Attempt {
   /** Version of the credentials. */
   version: string
+  /** Settings of VMs that were checked. */
+  settings: VmSettings
   time: Date
   outcome: Outcome
   /** Number of such outcomes in a row, including this one. */
