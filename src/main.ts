@@ -140,13 +140,14 @@ async function printToken(options: LoginOptions, signal: AbortSignal): Promise<n
 
 /** Prints progress and the question to standard error, so that the report can be saved. */
 async function runSmokeTest(
-  { only: kinds, yes, ...options }: SmokeCommandOptions,
+  { only: kinds, yes, url, apiKey, ...options }: SmokeCommandOptions,
   signal: AbortSignal,
 ): Promise<number> {
   const { runSmoke } = await import("./smoke/smoke.ts")
+  const { requestsWithKey } = await import("./smoke/requests.ts")
   const { createInterface } = await import("node:readline/promises")
   const isPassed = await runSmoke(
-    { ...options, kinds, version: packageVersion() },
+    { ...options, kinds, version: packageVersion(), send: requestsWithKey({ url, apiKey }) },
     {
       progress: (line) => void process.stderr.write(`${line}\n`),
       report: (markdown) => void process.stdout.write(markdown),

@@ -10,7 +10,7 @@ import { errorsOf } from "./apis/validate.ts"
 import type { TrustedIssuer } from "./identity/oidc.ts"
 import { type ProjectLimits, ProjectLimitsSchema } from "./limits/project-limits.ts"
 import type { PrivateTargets } from "./registries/public-fetch.ts"
-import { SMOKE_KINDS, type SmokeKind } from "./smoke/jobs.ts"
+import { SMOKE_DETAILS, SMOKE_SUMMARY, type SmokeFlags, smokeFlags } from "./smoke/options.ts"
 
 /** Options of every program that connects to a kube-apiserver. */
 export interface KubeOptions {
@@ -164,20 +164,9 @@ export interface LoginOptions {
 }
 
 /** Options of the smoke test. */
-export interface SmokeCommandOptions {
+export interface SmokeCommandOptions extends SmokeFlags {
   url: string
   apiKey: string
-  cloud: string
-  region?: string
-  image: string
-  bucket?: string
-  only: SmokeKind[]
-  /** Limit of each job's run. */
-  minutes: number
-  /** Limit of the time that a job waits without a VM. */
-  waitMinutes: number
-  /** True to run the jobs without a question. */
-  yes?: boolean
 }
 
 /** Options of the rotation of the sealing key. */
@@ -480,32 +469,16 @@ function loginCommand(choose: Choose): Command {
 }
 
 function smokeCommand(choose: Choose): Command {
-  return new Command("smoke")
-    .description(
-      "Run small jobs on a cloud account, to see if it works: one on demand, one spot, one with a GPU, one with a bucket. " +
-        "What they may cost is shown before. The report, in Markdown, is printed to standard output.",
-    )
+  const command = new Command("smoke")
+    .description(`${SMOKE_SUMMARY} ${SMOKE_DETAILS}`)
     .addOption(new Option("--url <url>", "URL of a project").env("BERTH_URL").makeOptionMandatory().argParser(httpUrl))
     .addOption(
       new Option("--api-key <key>", "key with the role developer; other users can see a command line")
         .env("BERTH_API_KEY")
         .makeOptionMandatory(),
     )
-    .addOption(
-      new Option("--cloud <name>", "cloud to try").choices(["aws", "gcp", "azure", "local"]).makeOptionMandatory(),
-    )
-    .addOption(new Option("--region <name>", "region, or group of regions (default: any)"))
-    .addOption(new Option("--image <image>", "image of the jobs, with sh and glibc").default("ubuntu:24.04"))
-    .addOption(new Option("--bucket <name>", "bucket for the job that writes and reads a file (default: no such job)"))
-    .addOption(new Option("--only <kinds...>", "jobs to run").choices(SMOKE_KINDS).default([...SMOKE_KINDS]))
-    .addOption(new Option("--minutes <number>", "limit of each job's run").default(10).argParser(runMinutes))
-    .addOption(
-      new Option("--wait-minutes <number>", "limit of the time that a job waits without a VM")
-        .default(5)
-        .argParser(waitMinutes),
-    )
-    .addOption(new Option("--yes", "run the jobs without a question"))
-    .action((options: SmokeCommandOptions) => choose({ command: "smoke", options }))
+  for (const flag of smokeFlags()) command.addOption(flag)
+  return command.action((options: SmokeCommandOptions) => choose({ command: "smoke", options }))
 }
 
 function rotateCommand(choose: Choose): Command {
@@ -709,16 +682,6 @@ function port(text: string): number {
 function seconds(text: string): number {
   if (/^[1-9]\d{0,3}$/.test(text)) return Number(text)
   throw new InvalidArgumentError(`"${text}" is not a number of seconds: give a whole number from 1 to 9999.`)
-}
-
-function runMinutes(text: string): number {
-  if (/^[1-9]\d?$/.test(text)) return Number(text)
-  throw new InvalidArgumentError(`"${text}" is not a number of minutes: give a whole number from 1 to 99.`)
-}
-
-function waitMinutes(text: string): number {
-  if (/^\d{1,2}$/.test(text)) return Number(text)
-  throw new InvalidArgumentError(`"${text}" is not a number of minutes: give a whole number from 0 to 99.`)
 }
 
 function hours(text: string): number {

@@ -94,6 +94,8 @@ const CASES: [file: string, specifier: string, allowed: boolean][] = [
   ["src/cli/a.ts", "../client/b.ts", true],
   ["src/cli/commands/a.ts", "../../client/b.ts", true],
   ["src/cli/a.ts", "../apis/quantity.ts", true],
+  ["src/cli/commands/a.ts", "../../smoke/b.ts", true],
+  ["src/console/a.ts", "../smoke/b.ts", false],
   ["src/cli/a.ts", "../apis/job.ts", false],
   ["src/cli/a.ts", "../facade/b.ts", false],
   ["src/facade/a.ts", "../client/b.ts", false],

@@ -174,9 +174,9 @@ export class Call<Options> {
     return chooseContext(this.config.read(), this.environment, this.options)
   }
 
-  /** Returns a client of the project's operations. */
-  client(chosen = this.chosen()): BerthClient {
-    return this.#clientOf(projectUrl(chosen.context), chosen)
+  /** Returns a client of the project's operations. @param endsAtInterrupt false: its requests go on after Ctrl-C */
+  client(chosen = this.chosen(), { endsAtInterrupt = true } = {}): BerthClient {
+    return this.#clientOf(projectUrl(chosen.context), chosen, endsAtInterrupt)
   }
 
   /** Returns a client of the operations on organizations and projects. @throws Failure for an API key */
@@ -190,13 +190,13 @@ export class Call<Options> {
     return this.#clientOf(accountUrl(chosen.context), chosen)
   }
 
-  #clientOf(baseUrl: string, chosen: Chosen): BerthClient {
+  #clientOf(baseUrl: string, chosen: Chosen, endsAtInterrupt = true): BerthClient {
     const { terminal, signal, version, credentialOf } = this.#process
     return new BerthClient({
       baseUrl,
       credential: () => credentialOf(chosen),
       userAgent: `berth-cli/${version} node/${process.versions.node}`,
-      signal,
+      ...(endsAtInterrupt && { signal }),
       onRetry: ({ reason, seconds }) => this.#reportRetry(`${reason}; trying again in ${Math.ceil(seconds)} s`),
       ...(this.options.verbose === true && {
         onRequest: ({ method, url }: Request) => terminal.warn(terminal.noted("dim", `${method} ${url}`)),

@@ -18,6 +18,7 @@ import { addLoginCommand } from "./commands/login.ts"
 import { addOffersCommand } from "./commands/offers.ts"
 import { addPsCommand } from "./commands/ps.ts"
 import { addRunCommands } from "./commands/run.ts"
+import { addSmokeCommand } from "./commands/smoke.ts"
 import { addWebhookCommands } from "./commands/webhook.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
 import { EXIT, Failure, failureOf } from "./exit.ts"
@@ -136,6 +137,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addDiscoverCommands(commands, program)
   addAccountCommands(commands, program)
   addCheckCommand(commands, program)
+  addSmokeCommand(commands, program)
   addCompletionCommands(commands, program)
   commands.add(program, {
     usage: "version",

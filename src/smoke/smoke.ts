@@ -10,11 +10,11 @@ import {
   type SmokeRecord,
   type SmokeResult,
 } from "./report.ts"
+import type { SendRequest } from "./requests.ts"
 
 export interface SmokeOptions extends SmokeChoice {
-  /** URL of the REST API, without `/1`. */
-  url: string
-  apiKey: string
+  /** Sends a request to the project. */
+  send: SendRequest
   kinds: readonly SmokeKind[]
   /** Version of this program. */
   version: string
@@ -32,7 +32,7 @@ export interface SmokeConsole {
   /** Asks if the jobs may run. */
   confirm: (question: string) => Promise<boolean>
   /** Shows the report. */
-  report: (markdown: string) => void
+  report: (markdown: string) => void | Promise<void>
 }
 
 /** Minutes that a job may take to get its VM and to boot, besides its run. */
@@ -52,7 +52,7 @@ const ENDED = ["succeeded", "failed", "cancelled"]
  */
 export async function runSmoke(options: SmokeOptions, console: SmokeConsole, signal: AbortSignal): Promise<boolean> {
   const { cloud, version, minutes, kinds } = options
-  const api = new Api(options)
+  const api = new Api(options.send)
   const connections = await checkedConnections(api, { options, console, signal })
   for (const connection of connections) console.progress(`connection ${connection}`)
   const planned = await Promise.all(smokeJobs(kinds, options).map((job) => plan(api, job)))
@@ -69,7 +69,7 @@ export async function runSmoke(options: SmokeOptions, console: SmokeConsole, sig
   const results = await Promise.all(
     planned.map((job) => (runnable.includes(job) ? run(api, job, { options, console, signal }) : { ...job })),
   )
-  console.report(reportOf({ berth: version, cloud, connections, results }))
+  await console.report(reportOf({ berth: version, cloud, connections, results }))
   return results.every(isPassed)
 }
 
@@ -202,34 +202,20 @@ function lineOf({ name, capabilities = {} }: ConnectionFacts): string {
 
 /** REST API of one project. */
 class Api {
-  readonly #url: string
-  readonly #apiKey: string
+  readonly #send: SendRequest
 
-  constructor({ url, apiKey }: Pick<SmokeOptions, "url" | "apiKey">) {
-    this.#url = url
-    this.#apiKey = apiKey
+  constructor(send: SendRequest) {
+    this.#send = send
   }
 
-  /** Makes a call and returns its JSON. @throws Error with the problem's own words */
+  /** Makes a call and returns its JSON. @throws Error with the API's own words */
   async call<Answer>(method: string, path: string, body?: object): Promise<Answer> {
-    const text = await this.text(path, { method, ...(body !== undefined && { body: JSON.stringify(body) }) })
+    const answer = await this.#send(path, { method, ...(body !== undefined && { body: JSON.stringify(body) }) })
+    const text = await answer.text()
     return (text === "" ? undefined : JSON.parse(text)) as Answer
   }
 
-  async text(path: string, init: RequestInit = {}): Promise<string> {
-    const headers = { "X-Service-Api-Key": this.#apiKey, "Content-Type": "application/json" }
-    const answer = await fetch(`${this.#url}/1${path}`, { ...init, headers })
-    const text = await answer.text()
-    if (answer.ok) return text
-    throw new Error(`${init.method ?? "GET"} ${path.split("?")[0]}: ${answer.status} ${detailIn(text)}`)
-  }
-}
-
-function detailIn(text: string): string {
-  try {
-    const { detail, errors = [] } = JSON.parse(text) as { detail?: string; errors?: { detail: string }[] }
-    return [detail, ...errors.map((error) => error.detail)].join(" ")
-  } catch {
-    return text.slice(0, 200)
+  async text(path: string): Promise<string> {
+    return (await this.#send(path, { method: "GET" })).text()
   }
 }

@@ -349,6 +349,24 @@ describe("offers", () => {
   })
 })
 
+describe("smoke", () => {
+  it("prints the report on standard output and the progress on standard error, and ends with 1", async () => {
+    const { code, out, err } = await berth("smoke", "--cloud", "local", "--only", "cpu", "gpu")
+    expect([code, out]).toEqual([1, expect.stringMatching(/^# Smoke test of Berth 0\.0\.0 on local\n/)])
+    expect(out).toContain("| gpu | **not run** |")
+    expect(err).toMatch(/^cpu: .*\ngpu: /m)
+  })
+
+  it("says which connection is missing, in the API's words if a request is rejected", async () => {
+    expect(await berth("smoke", "--cloud", "gcp", "--yes")).toMatchObject({
+      code: 1,
+      err: expect.stringContaining("no connection of type gcp: create one"),
+    })
+    expect((await run(["smoke", "--cloud", "local"], environment("wrong"))).code).toBe(6)
+    expect((await berth("smoke", "--cloud", "local", "--minutes", "0")).err).toContain("from 1 to 99")
+  })
+})
+
 describe("cost and budget", () => {
   it("print what was spent, for people and for programs", async () => {
     const empty = await berth("cost")

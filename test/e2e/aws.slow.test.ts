@@ -17,6 +17,7 @@ import { Program } from "./program.ts"
 const { describe, it } = needing(missingTool("moto"))
 
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
+const CLI = join(import.meta.dirname, "..", "..", "src", "cli", "main.ts")
 const API_KEYS = resourceOf<ApiKey>(API_KEY)
 const REGION = "eu-central-1"
 /** Timeout of each wait in seconds, far above the time that it takes. */
@@ -213,7 +214,7 @@ describe("a job with an aws connection", { timeout: 200_000 }, () => {
   it("passes the smoke test, which leaves nothing on EC2", async () => {
     const jobs = ["--region", REGION, "--image", berth.runtime.image, "--only", "cpu", "spot", "--yes"]
     const env = { PATH: process.env["PATH"], BERTH_URL: api, BERTH_API_KEY: berth.apiKey }
-    const smoke = new Program("smoke", [MAIN, "smoke", "--cloud", "aws", ...jobs], env)
+    const smoke = new Program("smoke", [CLI, "smoke", "--cloud", "aws", ...jobs], env)
     expect(await smoke.ended, smoke.output).toEqual({ code: 0, signal: null })
     expect(smoke.output).toMatch(/\| cpu \| passed \|/)
     expect(smoke.output).toMatch(/\| spot \| passed \|/)

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import { CONNECTIONS } from "../../src/facade/caches.ts"
+import { requestsWithKey } from "../../src/smoke/requests.ts"
 import { runSmoke, type SmokeOptions } from "../../src/smoke/smoke.ts"
 import { caller, type Replica, startReplica, testFixture } from "./harness.ts"
 
@@ -28,8 +29,10 @@ async function smoke(options: Partial<SmokeOptions>, onProgress: (line: string) 
   const shown = { progress: [] as string[], report: "" }
   const isPassed = await runSmoke(
     {
-      url: `http://localhost:${port}/projects/${fixture.project}`,
-      apiKey: fixture.keys.admin,
+      send: requestsWithKey({
+        url: `http://localhost:${port}/projects/${fixture.project}`,
+        apiKey: fixture.keys.admin,
+      }),
       ...{ cloud: "aws", image: "busybox", kinds: ["cpu"], minutes: 1, waitMinutes: 1, version: "1.2.3" },
       intervalSeconds: 0.1,
       ...options,
