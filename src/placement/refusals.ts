@@ -139,7 +139,8 @@ function gcpQuota(name: string, { region, instanceType, cpu, provisioning }: Off
 const REMEDIES: readonly (readonly [RegExp, string])[] = [
   [
     /DefaultVpcDoesNotExist|no default VPC/i,
-    "create a default VPC in a region (aws ec2 create-default-vpc), or set `region` of the job to one that has it",
+    "create a default VPC in a region (aws ec2 create-default-vpc), name `subnets` in the connection, or set `region` of the " +
+      "job to one that has it",
   ],
   [
     NO_SPOT_ROLE,
@@ -154,17 +155,24 @@ const REMEDIES: readonly (readonly [RegExp, string])[] = [
   [FREE_PLAN, "upgrade the account to AWS' paid plan, or request at most 2 vCPU and 7.5Gi (m7i-flex.large)"],
   [
     /constraints\/compute\.vmExternalIpAccess/,
-    "have the organization's policy allow external addresses in this project",
+    "have the organization's policy allow external addresses in this project, or set `publicAddress: false` in the " +
+      "connection, which needs Cloud NAT: docs/gcp.md",
   ],
   [IMAGE_POLICY, "have the organization's policy allow Berth's images in this project: docs/gcp.md names them"],
   [
     /networks?\b.*(not found|cannot be found)|custom mode/i,
-    "create the project's network `default` (gcloud compute networks create default --subnet-mode=auto)",
+    "create the project's network `default` (gcloud compute networks create default --subnet-mode=auto), or name `network` " +
+      "in the connection",
   ],
   [
     /SkuNotAvailable/,
     "the subscription may not use these sizes: `az vm list-skus --location REGION --all` shows the restrictions. Set `region` " +
       "or `resources` of the job to an allowed size, or request access in Azure's portal",
+  ],
+  [
+    /disallowed by policy.*public IP/i,
+    "exempt Berth's resource groups from the policy, or set `publicAddress: false` and `subnets` with a NAT gateway in the " +
+      "connection: docs/azure.md",
   ],
   [
     /RequestDisallowedByPolicy|disallowed by policy/i,

@@ -1,4 +1,6 @@
 import {
+  CreateSubnetCommand,
+  CreateVpcCommand,
   DeleteSubnetCommand,
   DeleteVpcCommand,
   DescribeInstanceAttributeCommand,
@@ -71,6 +73,15 @@ export async function removeDefaultVpc(moto: Pick<Moto, "url">, region: string):
     await client.send(new DeleteVpcCommand({ VpcId }))
   }
   client.destroy()
+}
+
+/** Creates a VPC with one subnet in a region, and returns the subnet's id. */
+export async function makeSubnet(moto: Pick<Moto, "url">, region: string): Promise<string> {
+  const { client } = new Ec2Console(moto, region)
+  const { Vpc } = await client.send(new CreateVpcCommand({ CidrBlock: "10.0.0.0/16" }))
+  const { Subnet } = await client.send(new CreateSubnetCommand({ VpcId: Vpc?.VpcId, CidrBlock: "10.0.0.0/24" }))
+  client.destroy()
+  return Subnet?.SubnetId ?? ""
 }
 
 /** Returns the name of an instance's Launch. */

@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, expect } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
-import type { ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
+import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
 import type { CredentialFields } from "../../src/apis/credentials.ts"
 import type { JobSpec, StoredJob } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
@@ -29,7 +29,7 @@ import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
 import { documentedActions } from "../cloud/aws-policy.ts"
-import { removeDefaultVpc } from "../cloud/ec2-console.ts"
+import { makeSubnet, removeDefaultVpc } from "../cloud/ec2-console.ts"
 import { type AwsRequest, Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { GceServer } from "../cloud/gce-server.ts"
@@ -154,8 +154,12 @@ class Tenant {
   }
 
   async replaceKey(type: ConnectionType, fields: CredentialFields): Promise<void> {
-    const merge = { spec: { sealedCredentials: await this.#seal(type, fields) } }
-    await admin.patch(CONNECTIONS, { namespace: this.namespace, name: "main" }, { merge })
+    await this.configure({ sealedCredentials: await this.#seal(type, fields) })
+  }
+
+  /** Changes fields of the connection. */
+  async configure(spec: Partial<ConnectionSpec>): Promise<void> {
+    await admin.patch(CONNECTIONS, { namespace: this.namespace, name: "main" }, { merge: { spec } })
   }
 
   async submit(spec: Partial<JobSpec> = {}): Promise<void> {
@@ -472,11 +476,14 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
   })
 
   // This test and the one before come last: they need accounts without networks.
-  it("without a default VPC in any region, which a check of the connection shows before any launch", async () => {
+  it("without a default VPC in any region, which a check shows before any launch, until it names a subnet", async () => {
     const tenant = await Tenant.create("novpc", "aws", key("AKIANOVPC"))
     await tenant.submit({ cloud: ["aws"] })
-    expect(await tenant.waits("NoConnection")).toMatch(/no default VPC/)
+    expect(await tenant.waits("NoConnection")).toMatch(/no default VPC in .*, or name `subnets` in the connection/)
     expect(await tenant.launches()).toHaveLength(0)
+    const subnet = await makeSubnet(moto, "eu-west-1")
+    await tenant.configure({ subnets: { "eu-west-1": [subnet] }, publicAddress: false })
+    expect((await tenant.hasVm()).spec.offer.region).toBe("eu-west-1")
     await tenant.end()
   })
 })

@@ -92,7 +92,7 @@ const ACCOUNTS: readonly [string, number, string, Partial<JobSpec>, Account, Reg
     CPU,
     ({ region }) => new AccountError("DefaultVpcDoesNotExist", `the account has no default VPC in ${region}`),
     /DefaultVpcDoesNotExist/,
-    /create a default VPC|set `region`/,
+    /create a default VPC .*, name `subnets` in the connection, or set `region`/,
   ],
   [
     "AWS: a role that lacks an action",
@@ -198,7 +198,7 @@ const ACCOUNTS: readonly [string, number, string, Partial<JobSpec>, Account, Reg
       (offer) => `Add instance projects/p/zones/${offer.zone}/instances/${idOf(offer)} to the constraint.`,
     ),
     /constraints\/compute\.vmExternalIpAccess/,
-    /have the organization's policy allow external addresses/,
+    /have the organization's policy allow external addresses.*, or set `publicAddress: false` in the connection/,
   ],
   [
     "GCP: an organization's policy on images",
@@ -274,7 +274,7 @@ const ACCOUNTS: readonly [string, number, string, Partial<JobSpec>, Account, Reg
     CPU,
     policy("Network interfaces should not have public IPs"),
     /public IPs/,
-    /exempt/,
+    /exempt Berth's resource groups.*`publicAddress: false` and `subnets` with a NAT gateway in the connection/,
   ],
   ["Azure: a policy of unknown content", 20, "azure", CPU, policy("ACME baseline 7"), /ACME baseline 7/, /exempt/],
   ["Azure: a policy on sizes", 20, "azure", CPU, policy("Allowed virtual machine size SKUs"), /size SKUs/, /exempt/],
