@@ -10,7 +10,7 @@ import { runInstancesInput } from "../src/cloud/aws/request.ts"
 import { machineOf } from "../src/cloud/azure/machine.ts"
 import type { LaunchSpec } from "../src/cloud/cloud.ts"
 import { instanceOf } from "../src/cloud/gcp/machine.ts"
-import type { CloudMachines, Family } from "../src/machines/family.ts"
+import type { CloudMachines, Exclusion, Family } from "../src/machines/family.ts"
 import { familyOf, MACHINES } from "../src/machines/machines.ts"
 import { Catalogue } from "../src/router/catalogue.ts"
 import { requirementsOf } from "../src/router/requirements.ts"
@@ -162,7 +162,7 @@ function pickRow(cloud: CloudName, column: Column): string {
   const table = MACHINES[cloud]
   const family = offer && table && familyOf(table, offer)
   if (offer === undefined || table === undefined || family === undefined) {
-    return `| ${column.name} | ${cloud} | none | | | | | |`
+    return `| ${column.name} | ${cloud} | none: ${whyNone(cloud, column)} | | | | | |`
   }
   const image = table.images[family.image]
   const key = goldenKey({ ...offer, provisioning: column.spec.provisioning === "spot" ? "spot" : "onDemand" })
@@ -177,6 +177,13 @@ function pickRow(cloud: CloudName, column: Column): string {
     CHECKS[cloud],
   ]
   return `| ${cells.join(" | ")} |`
+}
+
+/** Returns the reason why no offer of a cloud fits a column. The shipped list has no machines that are left out. */
+function whyNone(cloud: CloudName, { name, fraction }: Column): string {
+  const rules: readonly Exclusion[] = MACHINES[cloud]?.exclusions ?? []
+  const rule = rules.find(({ gpu: cards }) => (fraction ? cards?.fractions : cards?.models.includes(name)))
+  return rule?.reason ?? "the cloud sells no such machine"
 }
 
 /** Returns the size of the boot disk in the request, GiB. */

@@ -118,6 +118,7 @@ export const AZURE = {
     },
     {
       types: /^Standard_NV\d+adm?s_A10_v5$|^Standard_NC\d+ads_A10_v4$/,
+      gpu: { models: ["A10"], fractions: true },
       reason: "needs NVIDIA's GRID driver, and the HPC image, which GPU machines boot, has the CUDA driver",
       source: "https://github.com/Azure/azhpc-images/issues/398",
     },

@@ -50,6 +50,8 @@ export interface Exclusion {
   regions?: RegExp
   /** Provisioning that the rule applies to; absent: both. */
   provisioning?: Offer["provisioning"]
+  /** GPUs of the machine types, if a user may look for them: models, and true if some types have a fraction of a card. */
+  gpu?: { models: readonly string[]; fractions: boolean }
   /** Reason, for people. */
   reason: string
   /** Address of the page that says so. */

@@ -78,6 +78,7 @@ export const GCP = {
     },
     {
       types: /^g4-standard-(6|12|24)$/,
+      gpu: { models: ["RTX-PRO-6000"], fractions: true },
       reason: "a fraction of a GPU needs NVIDIA's vGPU driver, and the GPU image has the driver for whole cards",
       source: "https://cloud.google.com/kubernetes-engine/docs/how-to/gpus",
     },
