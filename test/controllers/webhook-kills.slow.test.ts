@@ -7,6 +7,7 @@ const newHarness = controllerHarnesses()
 it("delivers each end of a job at least once, though the receiver fails at random and the operator is killed twice", async () => {
   const report = await runWithKills(await newHarness(), { ends: 300, kills: 2 })
   expect(report).toMatchObject({ ends: 300, lost: 0, ambiguous: 0 })
+  expect(Object.entries(report.faults).filter(([, count]) => count === 0)).toEqual([])
   // A watch may show two writes somewhat closer to each other than they were.
   expect(report.shortestWriteSeconds).toBeGreaterThan(9)
 }, 300_000)

@@ -1,10 +1,15 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
+import { mkdtemp, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { text } from "node:stream/consumers"
 import { expect } from "vitest"
+import { newCertificateAuthority } from "../../dev/controlplane/certificates.ts"
 import type { StoredWebhook } from "../../src/apis/webhook.ts"
-import { WEBHOOKS } from "../../src/controllers/webhook/options.ts"
+import { WEBHOOK_CACHE, WEBHOOKS } from "../../src/controllers/webhook/options.ts"
 import { SECRETS, type Secret } from "../../src/kube/core.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
 import { inParallel } from "../../src/runtime/in-parallel.ts"
 import { newSigningSecret } from "../../src/webhooks/signature.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -12,13 +17,77 @@ import { confirmedProject } from "../confirmed-project.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import type { ControllerHarness } from "./harness.ts"
 import { JOBS } from "./harness.ts"
+import { quiet } from "./namespace-harness.ts"
 import type { WebhookOperatorOptions } from "./webhook-operator.ts"
 import { type Reply, WebhookReceiver } from "./webhook-receiver.ts"
 
 const PROGRAM = join(import.meta.dirname, "webhook-operator.ts")
 
 const RETRY = { firstSeconds: 0.2, factor: 1.5, longestSeconds: 2, jitter: 0.2, giveUpSeconds: 3 * 86_400 }
-const WRITE_SECONDS = 10
+const SETTINGS = { retry: RETRY, timeoutSeconds: 1, writeSeconds: 10 }
+
+type Fault = "500" | "reset" | "silent" | "slow" | "certificate"
+
+/** Part of the messages that each fault meets. `certificate`: part of the connections, which have several messages. */
+const FAULTS: readonly (readonly [fault: Exclude<Fault, "certificate">, part: number])[] = [
+  ["500", 0.1],
+  ["reset", 0.05],
+  ["silent", 0.03],
+  ["slow", 0.07],
+]
+const WRONG_CERTIFICATES = 0.3
+
+const REPLIES: Record<Exclude<Fault, "certificate">, Reply> = {
+  500: 500,
+  reset: "reset",
+  silent: "silent",
+  slow: { status: 204, afterMs: 300 },
+}
+
+/** Receiver with TLS that fails at random. */
+export interface UnreliableReceiver {
+  receiver: WebhookReceiver
+  /** File with the authority that signed its right certificate. */
+  authority: string
+  /** Number of failures by their kind. */
+  faults: Record<Fault, number>
+  stop(): Promise<void>
+}
+
+/** Starts a receiver that answers 500, resets, stays silent, is slow, or has a wrong certificate. */
+export async function startUnreliable(random: () => number = Math.random): Promise<UnreliableReceiver> {
+  const faults: UnreliableReceiver["faults"] = { 500: 0, reset: 0, silent: 0, slow: 0, certificate: 0 }
+  const trusted = newCertificateAuthority("receivers")
+  const right = trusted.issue({ commonName: "receiver", hosts: ["localhost"] })
+  const wrong = [
+    newCertificateAuthority("unknown").issue({ commonName: "receiver", hosts: ["localhost"] }),
+    trusted.issue({ commonName: "receiver", hosts: ["other.test"] }),
+  ]
+  const receiver = await WebhookReceiver.start(() => {
+    if (random() >= WRONG_CERTIFICATES) return right
+    faults.certificate += 1
+    return wrong[faults.certificate % wrong.length] ?? right
+  })
+  receiver.reply = () => {
+    let draw = random()
+    for (const [fault, part] of FAULTS) {
+      if (draw < part) {
+        faults[fault] += 1
+        return REPLIES[fault]
+      }
+      draw -= part
+    }
+    return 204
+  }
+  const folder = await mkdtemp(join(tmpdir(), "berth-receiver-"))
+  const authority = join(folder, "ca.pem")
+  await writeFile(authority, trusted.certificate)
+  const stop = async (): Promise<void> => {
+    await receiver.stop()
+    await rm(folder, { recursive: true })
+  }
+  return { receiver, authority, faults, stop }
+}
 
 /** Outcome of a run with kills. */
 export interface KillReport {
@@ -26,84 +95,108 @@ export interface KillReport {
   kills: number
   requests: number
   accepted: number
+  faults: UnreliableReceiver["faults"]
   /** Ends of jobs that arrived never. */
   lost: number
   /** Accepted messages whose id had arrived before. */
   duplicates: number
   /** Ids for which messages with different content, apart from the job's progress, arrived. */
   ambiguous: number
-  /** Shortest time between two versions of the webhook's status of one operator, seconds. */
+  /** Writes of the webhook's status after its first one, per 10 seconds. */
+  writesPer10Seconds: number
+  /** Shortest time between two versions of the webhook's status, seconds. */
   shortestWriteSeconds: number
   statusWrites: number
   seconds: number
 }
 
-/** Responses of a receiver that fails at random. */
-function unreliable(random: () => number): () => Reply {
-  return () => {
-    const draw = random()
-    if (draw < 0.1) return 500
-    if (draw < 0.15) return "reset"
-    if (draw < 0.18) return "silent"
-    if (draw < 0.25) return { status: 204, afterMs: 300 }
-    return 204
+/** Operator in a process of its own. */
+class OperatorProcess {
+  readonly #child: ChildProcess
+  readonly #printed: Promise<string>
+
+  private constructor(options: Omit<WebhookOperatorOptions, "kubeconfig">, authority: string) {
+    const argument: WebhookOperatorOptions = { kubeconfig: kubeconfigPath(), ...options }
+    const env = { ...process.env, NODE_EXTRA_CA_CERTS: authority }
+    const stdio: ["ignore", "pipe", "inherit"] = ["ignore", "pipe", "inherit"]
+    this.#child = spawn(process.execPath, [PROGRAM, JSON.stringify(argument)], { stdio, env })
+    this.#printed = text(this.#child.stdout as NodeJS.ReadableStream)
+  }
+
+  /** @param authority file with the certificate of an authority that it trusts */
+  static async start(options: Omit<WebhookOperatorOptions, "kubeconfig">, authority: string): Promise<OperatorProcess> {
+    const operator = new OperatorProcess(options, authority)
+    await once(operator.#child.stdout as NodeJS.ReadableStream, "data")
+    return operator
+  }
+
+  async kill(): Promise<void> {
+    this.#child.kill("SIGKILL")
+    await once(this.#child, "exit")
+  }
+
+  /** Stops it. Returns the durations of its reconciles of jobs, seconds. */
+  async stop(): Promise<number[]> {
+    this.#child.kill("SIGTERM")
+    const [, durations = "[]"] = (await this.#printed).split("\n")
+    return JSON.parse(durations) as number[]
   }
 }
 
-/** Starts an operator as a process of its own. */
-export async function startProgram(options: Omit<WebhookOperatorOptions, "kubeconfig">): Promise<ChildProcess> {
-  const argument: WebhookOperatorOptions = { kubeconfig: kubeconfigPath(), ...options }
-  const child = spawn(process.execPath, [PROGRAM, JSON.stringify(argument)], { stdio: ["ignore", "pipe", "inherit"] })
-  await once(child.stdout as NodeJS.ReadableStream, "data")
-  return child
+/** Creates a project, and webhooks of it. */
+async function createWebhooks({ client, namespace }: ControllerHarness, url: string, names: string[]): Promise<void> {
+  await confirmedProject(client, { name: namespace, organization: "o", namespace })
+  const data = { secret: btoa(newSigningSecret()) }
+  await client.create(SECRETS, { metadata: { name: "hook", namespace }, type: "berth.dev/webhook", data } as Secret)
+  const spec = { url, events: ["job.*"], secretRef: { name: "hook" } }
+  for (const name of names) await client.create(WEBHOOKS, { metadata: { name, namespace }, spec } as StoredWebhook)
+}
+
+/** Creates jobs that end at once. Returns their uids. */
+async function endJobs({ client, namespace }: ControllerHarness, count: number): Promise<string[]> {
+  const uids: string[] = []
+  const submissions = Array.from({ length: count }, (_, i) => async () => {
+    const job = { metadata: { name: `job-${i}`, namespace }, spec: { image: "a", cancelled: true } }
+    uids.push((await client.create(JOBS, job as never)).metadata.uid)
+  })
+  await inParallel(submissions, 8)
+  return uids
+}
+
+async function allSettled({ client, namespace }: ControllerHarness, count: number): Promise<void> {
+  await eventually(async () => {
+    const selected = { namespace, fieldSelector: "status.settled=true" }
+    expect((await client.list(JOBS, selected)).items).toHaveLength(count)
+  }, 600)
 }
 
 /** Ends jobs while the receiver fails at random and the operator is killed, and reports what arrived. */
 export async function runWithKills(
   harness: ControllerHarness,
-  { ends, kills, random = Math.random }: { ends: number; kills: number; random?: () => number },
+  { ends, kills }: { ends: number; kills: number },
 ): Promise<KillReport> {
-  const { client, namespace } = harness
-  const receiver = await WebhookReceiver.start()
-  receiver.reply = unreliable(random)
-  await confirmedProject(client, { name: namespace, organization: "o", namespace })
-  const data = { secret: btoa(newSigningSecret()) }
-  await client.create(SECRETS, { metadata: { name: "hook", namespace }, type: "berth.dev/webhook", data } as Secret)
-  const spec = { url: receiver.url, events: ["job.*"], secretRef: { name: "hook" } }
-  await client.create(WEBHOOKS, { metadata: { name: "hook", namespace }, spec } as StoredWebhook)
-  const writes = new StatusWrites(client, namespace)
-  const webhooks = { retry: RETRY, timeoutSeconds: 1, writeSeconds: WRITE_SECONDS }
+  const { namespace } = harness
+  const { receiver, authority, faults, stop } = await startUnreliable()
+  await createWebhooks(harness, receiver.url, ["hook"])
+  const writes = new StatusWrites(harness)
   const startedAt = performance.now()
-  const uids: string[] = []
-  const submitting = inParallel(
-    Array.from({ length: ends }, (_, i) => async () => {
-      const job = { metadata: { name: `job-${i}`, namespace }, spec: { image: "a", cancelled: true } }
-      uids.push((await client.create(JOBS, job as never)).metadata.uid)
-    }),
-    8,
-  )
+  const submitting = endJobs(harness, ends)
+  const options = { namespace, webhooks: SETTINGS }
   for (let kill = 0; kill < kills; kill++) {
-    const operator = await startProgram({ namespace, webhooks })
+    const operator = await OperatorProcess.start(options, authority)
     // The next kill comes when a part of the messages has arrived, so that each kill interrupts work.
     const goal = Math.floor((ends * (kill + 1)) / (kills + 2))
     await eventually(() => expect(arrivedIn(receiver)).toBeGreaterThanOrEqual(goal), 300)
-    operator.kill("SIGKILL")
-    await once(operator, "exit")
+    await operator.kill()
   }
-  const last = await startProgram({ namespace, webhooks })
-  await submitting
+  const last = await OperatorProcess.start(options, authority)
+  const uids = await submitting
   await eventually(() => expect(arrivedIn(receiver)).toBe(ends), 600)
-  await eventually(async () => {
-    const selected = { namespace, fieldSelector: "status.settled=true" }
-    expect((await client.list(JOBS, selected)).items).toHaveLength(ends)
-  }, 300)
-  last.kill("SIGTERM")
-  await once(last, "exit")
-  const { count, shortest } = await writes.stop()
-  const seconds = Math.round((performance.now() - startedAt) / 1000)
-  const report = { ...reportOf(receiver, uids), kills, statusWrites: count, shortestWriteSeconds: shortest, seconds }
-  await receiver.stop()
-  return report
+  await allSettled(harness, ends)
+  await last.stop()
+  const report = { ...reportOf(receiver, uids), kills, faults, ...(await writes.stop()) }
+  await stop()
+  return { ...report, seconds: Math.round((performance.now() - startedAt) / 1000) }
 }
 
 function arrivedIn(receiver: WebhookReceiver): number {
@@ -136,28 +229,76 @@ class StatusWrites {
   readonly #running: Promise<void>
   readonly #times: number[] = []
 
-  constructor(client: ControllerHarness["client"], namespace: string) {
-    this.#running = this.#watch(client, namespace).catch(() => undefined)
-  }
-
-  async #watch(client: ControllerHarness["client"], namespace: string): Promise<void> {
-    const { Reflector } = await import("../../src/kube/reflector.ts")
-    const { WEBHOOK_CACHE } = await import("../../src/controllers/webhook/options.ts")
-    const { quiet } = await import("./namespace-harness.ts")
+  constructor({ client, namespace }: ControllerHarness) {
     const reflector = new Reflector({ client, namespace, logger: quiet, ...WEBHOOK_CACHE })
     let last: string | undefined
     reflector.onChange(({ current }) => {
-      const text = JSON.stringify(current?.status)
-      if (text !== last && current?.status !== undefined) this.#times.push(performance.now())
-      last = text
+      const status = current?.status && JSON.stringify(current.status)
+      if (status !== undefined && status !== last) this.#times.push(performance.now())
+      last = status
     })
-    await reflector.run(this.#ended.signal)
+    this.#running = reflector.run(this.#ended.signal)
   }
 
-  async stop(): Promise<{ count: number; shortest: number }> {
+  async stop(): Promise<Pick<KillReport, "statusWrites" | "shortestWriteSeconds" | "writesPer10Seconds">> {
     this.#ended.abort()
     await this.#running
-    const gaps = this.#times.slice(1).map((time, i) => (time - (this.#times[i] ?? 0)) / 1000)
-    return { count: this.#times.length, shortest: Math.round(Math.min(...gaps, Number.POSITIVE_INFINITY) * 10) / 10 }
+    const times = this.#times
+    const gaps = times.slice(1).map((time, i) => (time - (times[i] ?? 0)) / 1000)
+    const seconds = ((times.at(-1) ?? 0) - (times[0] ?? 0)) / 1000
+    return {
+      statusWrites: times.length,
+      shortestWriteSeconds: roundTo(10, Math.min(...gaps, Number.POSITIVE_INFINITY)),
+      writesPer10Seconds: roundTo(100, seconds === 0 ? 0 : (gaps.length * 10) / seconds),
+    }
   }
+}
+
+function roundTo(parts: number, value: number): number {
+  return Math.round(value * parts) / parts
+}
+
+/** Durations of the reconciles of jobs, milliseconds. */
+export interface Reconciles {
+  reconciles: number
+  p50Ms: number
+  p99Ms: number
+}
+
+export interface Comparison {
+  withoutHooks: Reconciles
+  withHooks: Reconciles
+}
+
+/**
+ * Ends the same number of jobs without webhooks, and with three whose receiver fails at random. The runs alternate, so
+ * that other programs of the machine slow both.
+ */
+export async function compareReconciles(
+  newHarness: () => Promise<ControllerHarness>,
+  { ends, rounds }: { ends: number; rounds: number },
+): Promise<Comparison> {
+  const { receiver, authority, stop } = await startUnreliable()
+  const seconds = { without: [] as number[], with: [] as number[] }
+  for (let round = 0; round < rounds; round++) {
+    const order = round % 2 === 0 ? (["without", "with"] as const) : (["with", "without"] as const)
+    for (const hooks of order) {
+      const harness = await newHarness()
+      const { namespace } = harness
+      if (hooks === "with") await createWebhooks(harness, receiver.url, ["one", "two", "three"])
+      const webhooks = hooks === "with" ? { webhooks: SETTINGS } : {}
+      const operator = await OperatorProcess.start({ namespace, ...webhooks }, authority)
+      await endJobs(harness, ends)
+      await allSettled(harness, ends)
+      seconds[hooks].push(...(await operator.stop()))
+    }
+  }
+  await stop()
+  return { withoutHooks: reconcilesOf(seconds.without), withHooks: reconcilesOf(seconds.with) }
+}
+
+function reconcilesOf(seconds: readonly number[]): Reconciles {
+  const sorted = seconds.toSorted((a, b) => a - b)
+  const at = (part: number): number => roundTo(100, (sorted[Math.floor(sorted.length * part)] ?? 0) * 1000)
+  return { reconciles: sorted.length, p50Ms: at(0.5), p99Ms: at(0.99) }
 }
