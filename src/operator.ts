@@ -43,7 +43,7 @@ import { STATEMENT_INDEXES, STATEMENTS } from "./controllers/statement/options.t
 import { VmImages } from "./controllers/vm-images.ts"
 import { createWebhookController, type WebhookControl } from "./controllers/webhook/controller.ts"
 import { WEBHOOK_CACHE, WEBHOOK_SECRET_CACHE, type WebhookSettings } from "./controllers/webhook/options.ts"
-import { reportingToWebhooks } from "./controllers/webhook/other-events.ts"
+import { reportingToWebhooks, reportThreshold } from "./controllers/webhook/other-events.ts"
 import { BucketFinder } from "./discovery/buckets.ts"
 import { agentImagePlatforms, ImageFinder, type ImageSettings } from "./discovery/images.ts"
 import { recordOf } from "./facade/jobs/record.ts"
@@ -155,8 +155,8 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   const metrics = createMetrics("operator")
   const onPruned = measureStorage(metrics, { quota, isLeading: () => manager.readiness().leading })
   const pruner = new HistoryPruner({ ...base, jobs: caches.jobs.store, quota, fence, onPruned })
-  const reporting = { ...installed, base: { ...base, recorder: reportingToWebhooks(recorder, webhooks.deliveries) } }
-  const capWatcher = capWatcherOf(reporting)
+  const reporting = { ...installed, base: { ...base, recorder: reportingToWebhooks(base, webhooks.deliveries) } }
+  const capWatcher = capWatcherOf(installed, webhooks)
   const manager = new Manager({
     reflectors: [...Object.values(caches), ...Object.values(watches ?? {})],
     controllers: [
@@ -410,13 +410,14 @@ function statementController({ options, caches, base, fence }: Installed): Contr
   return createStatementController({ ...base, statements, launches, jobs, systemNamespace, fence })
 }
 
-function capWatcherOf({ options, caches, base, fence }: Installed): CapWatcher {
+function capWatcherOf({ options, caches, base, fence }: Installed, { deliveries }: WebhookControl): CapWatcher {
   return new CapWatcher({
     ...base,
     ...caches,
     installation: options.caps,
     systemNamespace: options.systemNamespace,
     watchNamespace: options.watchNamespace,
+    onThreshold: (reached) => reportThreshold(reached, deliveries, base.clock.now()),
     fence,
   })
 }

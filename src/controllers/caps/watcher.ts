@@ -11,8 +11,8 @@ import { installationCaps, ORGANIZATIONS, organizationCaps, PROJECTS, projectCap
 import type { KubeClient } from "../../kube/client.ts"
 import { CONFIG_MAPS, type ConfigMap } from "../../kube/core.ts"
 import { ifFound, isConflict, isNotFound } from "../../kube/errors.ts"
-import type { EventRecorder } from "../../kube/events.ts"
-import type { Resource } from "../../kube/resource.ts"
+import type { EventNote, EventRecorder } from "../../kube/events.ts"
+import type { ApiObject, Resource } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
 import { type LevelCaps, reservedUsd, type Spending, spendingOf, spentUsd } from "../../placement/caps.ts"
 import { recordedOf } from "../../placement/market.ts"
@@ -42,11 +42,22 @@ export interface CapWatcherOptions {
   /** Only namespace whose project this operator handles; absent: all. */
   watchNamespace?: string | undefined
   recorder: Pick<EventRecorder, "record">
+  /** Called for each threshold, after its event. */
+  onThreshold?: (reached: ReachedThreshold) => void
   fence: Fence
   clock: Clock
   logger: Logger
   /** Delay between two rounds, seconds. Default 30. */
   intervalSeconds?: number
+}
+
+/** Threshold of a month's cap that the spending has reached. */
+export interface ReachedThreshold {
+  level: LevelCaps
+  /** Id of the Project or Organization, or `installation`. */
+  uid: string
+  spending: SpendingStatus
+  note: EventNote
 }
 
 type CapHolder = StoredProject | StoredOrganization
@@ -120,11 +131,19 @@ export class CapWatcher {
     const { status: spending = isShown ? undefined : status?.spending, events } = decision
     if (spending === undefined) return
     const isNew = spending.reachedPercent !== status?.spending?.reachedPercent || !isShown
-    const { clock, recorder } = this.#options
+    const { clock } = this.#options
     const about = { level: level.level, status: spending, caps: level.caps }
     const conditions = isNew && withCondition(status?.conditions, about, metadata.generation, clock.now())
     await this.#write(resource, object, { spending, ...(conditions && { conditions }) })
-    for (const note of events) recorder.record(object, note)
+    this.#report(object, events, { level, uid: metadata.uid, spending })
+  }
+
+  #report(object: ApiObject, notes: readonly EventNote[], reached: Omit<ReachedThreshold, "note">): void {
+    const { recorder, onThreshold } = this.#options
+    for (const note of notes) {
+      recorder.record(object, note)
+      onThreshold?.({ ...reached, note })
+    }
   }
 
   async #write(
@@ -148,7 +167,7 @@ export class CapWatcher {
   }
 
   async #checkInstallation(level: LevelCaps, ratios: Ratios): Promise<void> {
-    const { client, systemNamespace: namespace, recorder, fence } = this.#options
+    const { client, systemNamespace: namespace, fence } = this.#options
     const metadata = { namespace, name: SPENDING_CONFIG_MAP }
     const before = spendingIn(await ifFound(client.get(CONFIG_MAPS, metadata)))
     const { status, events } = this.#decide(level, before, ratios)
@@ -156,7 +175,8 @@ export class CapWatcher {
     const data = Object.fromEntries(Object.entries(status).map(([name, value]) => [name, String(value)]))
     fence()
     await client.apply(CONFIG_MAPS, { metadata, data }, { fieldManager: FIELD_MANAGER, force: true })
-    for (const note of events) recorder.record({ apiVersion: "v1", kind: "ConfigMap", metadata }, note)
+    const object = { apiVersion: "v1", kind: "ConfigMap", metadata }
+    this.#report(object, events, { level, uid: "installation", spending: status })
   }
 
   #decide(level: LevelCaps, before: SpendingStatus | undefined, ratios: Ratios): CapsDecision {

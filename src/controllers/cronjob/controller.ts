@@ -122,8 +122,8 @@ async function reject(
 ): Promise<ReconcileResult | undefined> {
   const status = rejectedStatus(cronJob, rejection, options.clock.now())
   if (status !== undefined) {
-    await replaceStatus(cronJob, status, writersOf(options).cronJobs, context)
-    options.recorder.record(cronJob, rejectedEvent(rejection.message))
+    const written = await replaceStatus(cronJob, status, writersOf(options).cronJobs, context)
+    options.recorder.record(written, rejectedEvent(rejection.message))
   }
   return rejection.isFinal ? undefined : { requeueAfter: REJECTED_SECONDS }
 }

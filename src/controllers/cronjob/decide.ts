@@ -115,8 +115,9 @@ function withoutRun(
   const decision = withStatus(cronJob, observed, { inputs, now })
   // Emits one event for each tick, not one for each reconcile.
   const isNews = next !== undefined && cronJob.status?.nextTriggerTime !== timestamp(next)
-  if (event !== undefined && isNews) decision.events.push(event)
-  return decision
+  if (event === undefined || !isNews) return decision
+  // The event of a tick has the message of the condition too.
+  return { ...decision, events: [...decision.events.filter(({ reason }) => reason !== event.reason), event] }
 }
 
 /** Returns the status if it has changed, and the deletion of finished Jobs beyond the limits. */

@@ -187,10 +187,29 @@ it("keeps the latest deliveries only", () => {
   ])
 })
 
-it("takes other events than ends, which no status keeps and no count has", () => {
-  const backlog = backlogOf()
-  backlog.offer({ id: "x", type: "budget.threshold", subject: "projects/a", time: time(-999) })
-  expect(backlog.status(at(1))).toMatchObject({ pending: [], pendingCount: 0 })
-  backlog.attempted("x", { is: "gone" }, at(2), 0.5)
-  expect(backlog.status(at(3))).toMatchObject({ missedCount: 0, deliveries: [{ subject: "projects/a" }] })
+describe("another event than an end", () => {
+  const other = (id: string) => ({ id, type: "budget.threshold" as const, subject: "projects/a", time: time(-999) })
+
+  it("is in no status and no count", () => {
+    const backlog = backlogOf()
+    backlog.offer(other("x"))
+    expect(backlog.status(at(1))).toMatchObject({ pending: [], pendingCount: 0 })
+    backlog.attempted("x", { is: "gone" }, at(2), 0.5)
+    expect(backlog.status(at(3))).toMatchObject({ missedCount: 0, deliveries: [{ subject: "projects/a" }] })
+  })
+
+  it("is sent once, also if it is reported again after its delivery", () => {
+    const backlog = backlogOf()
+    expect(backlog.offer(other("x"))).toBe(true)
+    backlog.attempted("x", DELIVERED, at(2), 0.5)
+    expect(backlog.offer(other("x"))).toBe(false)
+  })
+
+  it("is dropped if 100 wait already", () => {
+    const backlog = backlogOf()
+    const taken = Array.from({ length: 101 }, (_, i) => backlog.offer(other(`x-${i}`)))
+    expect(taken.indexOf(false)).toBe(100)
+    expect(backlog.list()).toHaveLength(100)
+    expect(backlog.status(at(1)).deliveries).toMatchObject([{ id: "x-100", result: "missed", attempts: 0 }])
+  })
 })

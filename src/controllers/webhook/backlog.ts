@@ -64,6 +64,9 @@ const STOP_ERRORS: Record<StopReason, string> = {
 
 const LONGEST_ERROR = 256
 
+/** Other events than ends of jobs, of one webhook: how many wait at most, and how many ids are known, to send each once. */
+const OTHER_EVENTS = { waiting: 100, known: 1000 }
+
 /**
  * Deliveries of one webhook that are not over, and the facts of its status. An end of a job leaves the backlog when it is
  * delivered, or when it counts as missed. Pure: it knows no clock and no network.
@@ -76,6 +79,8 @@ export class Backlog {
   readonly #deliveries = new Map<string, Delivery>()
   /** Message ids by the job's uid, of all ends that are or were in the backlog. The cache has their jobs. */
   readonly #ofJobs = new Map<string, string>()
+  /** Ids of events that are no ends of jobs, oldest first. */
+  readonly #others = new Set<string>()
   /** Ids of `pending` in the status that the API server has. */
   #persisted: ReadonlySet<string>
   /** Ids of the ends in `pending` whose hold is over. */
@@ -124,13 +129,26 @@ export class Backlog {
     return [...this.#deliveries.values()]
   }
 
-  /** Adds an event. Returns false if it is over, or in the backlog. */
-  offer(delivery: Pick<Delivery, "id" | "type" | "subject" | "time" | "jobUid">): boolean {
-    const { id, jobUid, time } = delivery
+  /** Adds an event. Returns false if it is over, in the backlog, or one too many that is no end of a job. */
+  offer(event: Pick<Delivery, "id" | "type" | "subject" | "time" | "jobUid">): boolean {
+    const { id, jobUid, time } = event
     if (this.#stopped !== undefined || this.#deliveries.has(id)) return false
-    if (jobUid !== undefined && (this.#ofJobs.has(jobUid) || isBefore(time, this.#start))) return false
-    this.#add({ ...delivery, attempts: 0 })
+    if (jobUid === undefined) return this.#offerOther({ ...event, attempts: 0 })
+    if (this.#ofJobs.has(jobUid) || isBefore(time, this.#start)) return false
+    this.#add({ ...event, attempts: 0 })
     return true
+  }
+
+  #offerOther(delivery: Delivery): boolean {
+    if (this.#others.has(delivery.id)) return false
+    this.#others.add(delivery.id)
+    const [oldest = ""] = this.#others
+    if (this.#others.size > OTHER_EVENTS.known) this.#others.delete(oldest)
+    this.#add(delivery)
+    if (this.list().filter(({ jobUid }) => jobUid === undefined).length <= OTHER_EVENTS.waiting) return true
+    const error = `${OTHER_EVENTS.waiting} events that are no ends of jobs wait already`
+    this.#miss(delivery, { is: "failed", error }, new Date(delivery.time))
+    return false
   }
 
   /** Returns true while a job's end is neither delivered nor given up. */

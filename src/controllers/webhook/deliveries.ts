@@ -23,7 +23,6 @@ const JOBS = resourceOf<StoredJob>(JOB)
 
 /** Event of another object than a job. It is sent once to each webhook that wants it. */
 export interface OtherEvent {
-  namespace: string
   type: WebhookEvent
   /** Object of the event, such as `cronjobs/nightly`. */
   subject: string
@@ -165,12 +164,16 @@ export class WebhookDeliveries implements EndReader {
     for (const { id } of courier?.backlog.list() ?? []) courier?.queue.add(id)
   }
 
-  /** Sends an event to the webhooks of its namespace that want it. Such an event is lost if this process ends before. */
-  emit({ namespace, type, subject, time, key, data }: OtherEvent): void {
+  /**
+   * Sends an event to the webhooks that want it. Such an event is lost if this process ends before.
+   * @param concerns returns true for a namespace whose webhooks may get the event
+   */
+  emit({ type, subject, time, key, data }: OtherEvent, concerns: (namespace: string) => boolean): void {
     for (const courier of this.#couriers.values()) {
       const { webhook, backlog, contents, queue } = courier
-      if (webhook.metadata.namespace !== namespace || !wantsType(webhook.spec, type)) continue
-      const id = messageId(webhook.metadata.uid, [type, ...key])
+      const { namespace = "", uid } = webhook.metadata
+      if (!wantsType(webhook.spec, type) || !concerns(namespace)) continue
+      const id = messageId(uid, [type, ...key])
       if (!backlog.offer({ id, type, subject, time })) continue
       contents.set(id, data)
       queue.add(id)

@@ -1,18 +1,15 @@
-import type { SpendingStatus } from "../../apis/caps.ts"
-import { timestamp } from "../../apis/clock.ts"
+import { type Clock, timestamp } from "../../apis/clock.ts"
 import { findCondition } from "../../apis/conditions.ts"
 import { CronJobReason } from "../../apis/cronjob.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import type { Condition } from "../../apis/schema.ts"
-import type { WebhookEvent } from "../../apis/webhook.ts"
 import type { EventNote, EventRecorder } from "../../kube/events.ts"
 import type { ApiObject } from "../../kube/resource.ts"
+import type { ReachedThreshold } from "../caps/watcher.ts"
 import type { OtherEvent, WebhookDeliveries } from "./deliveries.ts"
 
 /** Object with the parts of a status that these events read. */
-type Observed = ApiObject & {
-  status?: { namespace?: string; conditions?: readonly Condition[]; spending?: SpendingStatus }
-}
+type Observed = ApiObject & { status?: { conditions?: readonly Condition[] } }
 
 /** Reasons of the Kubernetes events of ticks that get no Job. */
 const SKIPPED: readonly string[] = [
@@ -25,44 +22,63 @@ const SKIPPED: readonly string[] = [
 
 /** Returns a recorder of Kubernetes events that reports some of them to webhooks too. */
 export function reportingToWebhooks(
-  recorder: Pick<EventRecorder, "record">,
+  { recorder, clock }: { recorder: Pick<EventRecorder, "record">; clock: Pick<Clock, "now"> },
   deliveries: Pick<WebhookDeliveries, "emit">,
 ): Pick<EventRecorder, "record"> {
   return {
     record: (object, note) => {
       recorder.record(object, note)
-      const event = otherEventOf(object, note, new Date())
-      if (event !== undefined) deliveries.emit(event)
+      const event = otherEventOf(object, note, clock.now())
+      if (event !== undefined) deliveries.emit(event, (namespace) => namespace === object.metadata.namespace)
     },
   }
 }
 
 /** Returns the event of webhooks that a Kubernetes event stands for; undefined if there is none. Pure. */
-export function otherEventOf(object: Observed, note: EventNote, now: Date): OtherEvent | undefined {
+export function otherEventOf(
+  object: Observed,
+  { type, reason, message }: EventNote,
+  now: Date,
+): OtherEvent | undefined {
   const { kind, metadata, status } = object
-  const { uid = "", namespace = "" } = metadata
+  const { uid = "" } = metadata
   const name = fromMetadataName(metadata.name)
-  const eventOf = (type: WebhookEvent, subject: string, key: readonly string[], more = {}): OtherEvent => ({
-    ...{ namespace, type, subject, time: timestamp(now), key: [uid, note.reason, ...key] },
-    data: { name, reason: note.reason, message: note.message, ...more },
-  })
-  if (kind === "CronJob" && SKIPPED.includes(note.reason)) {
-    // The message names the ticks.
-    return eventOf("cronjob.skipped", `cronjobs/${name}`, [note.message])
+  const ready = findCondition(status?.conditions, "Ready")
+  const since = ready?.status === "False" && ready.reason === reason ? ready.lastTransitionTime : undefined
+  const data = { name, reason, message }
+  if (kind === "CronJob" && SKIPPED.includes(reason)) {
+    // The messages name the ticks, except that of a rejection: it may come again, with another transition.
+    const key = [uid, reason, message, ...(since === undefined ? [] : [since])]
+    return { type: "cronjob.skipped", subject: `cronjobs/${name}`, time: timestamp(now), key, data }
   }
-  if (kind === "Connection" && note.type === "Warning") {
-    const ready = findCondition(status?.conditions, "Ready")
-    if (ready?.status !== "False" || ready.reason !== note.reason) return undefined
-    return eventOf("connection.failed", `connections/${name}`, [ready.lastTransitionTime])
-  }
-  if (kind === "Project" && note.reason.startsWith("CapSpent") && status?.namespace !== undefined) {
-    const spending = status.spending
-    const percent = Number(/[0-9]+/.exec(note.reason)?.[0] ?? 100)
-    const event = eventOf("budget.threshold", `projects/${name}`, [timestamp(now).slice(0, 7)], {
-      reached_percent: percent,
-      ...(spending && { max_monthly_usd: spending.maxMonthlyUsd }),
-    })
-    return { ...event, namespace: status.namespace }
-  }
+  if (kind === "Connection" && type === "Warning" && since !== undefined)
+    return { type: "connection.failed", subject: `connections/${name}`, time: since, key: [uid, reason, since], data }
   return undefined
+}
+
+/** Reports a threshold to the webhooks of all projects that the cap holds for. */
+export function reportThreshold(
+  reached: ReachedThreshold,
+  deliveries: Pick<WebhookDeliveries, "emit">,
+  now: Date,
+): void {
+  deliveries.emit(thresholdEventOf(reached, now), (namespace) => reached.level.owns(namespace, undefined))
+}
+
+/** Returns the event of webhooks for a threshold. Another cap in the same month has its own events. Pure. */
+export function thresholdEventOf(
+  { level: { level, name }, uid, spending, note: { reason, message } }: ReachedThreshold,
+  now: Date,
+): OtherEvent {
+  const { month, spentUsd, maxMonthlyUsd, reachedPercent } = spending
+  return {
+    type: "budget.threshold",
+    subject: name === undefined ? level : `${level}s/${name}`,
+    time: timestamp(now),
+    key: [level, uid, month, String(maxMonthlyUsd), String(reachedPercent)],
+    data: {
+      ...{ level, name: name ?? null, reason, message, month },
+      ...{ spent_usd: spentUsd, max_monthly_usd: maxMonthlyUsd, reached_percent: reachedPercent },
+    },
+  }
 }
