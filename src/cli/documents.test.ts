@@ -26,6 +26,10 @@ name: aws
 type: aws
 role_arn: arn:aws:iam::123456789012:role/berth
 ---
+name: build-bot
+url: https://ci.example.com
+events: [job.failed]
+---
 apiVersion: berth.dev/v1alpha1
 kind: CronJob
 metadata: { name: hourly }
@@ -35,9 +39,10 @@ spec: { schedule: "0 * * * *", jobDefinition: { image: b } }
   expect(documents.map(({ kind, body }) => [kind, body.name])).toEqual([
     ["cronjob", "nightly"],
     ["connection", "aws"],
+    ["webhook", "build-bot"],
     ["cronjob", "hourly"],
   ])
-  expect(documents[2]?.body).toMatchObject({ cron_spec: "0 * * * *", is_active: true, job_definition: { image: "b" } })
+  expect(documents[3]?.body).toMatchObject({ cron_spec: "0 * * * *", is_active: true, job_definition: { image: "b" } })
 })
 
 test.each([
@@ -47,6 +52,7 @@ test.each([
   ["name: x", "is no job (with image)"],
   ["apiVersion: v1\nkind: Secret", "is a Secret of v1: use kubectl"],
   ["apiVersion: berth.dev/v1alpha1\nkind: Project", "is a Project: use kubectl"],
+  ["apiVersion: berth.dev/v1alpha1\nkind: Webhook", "is a Webhook: use kubectl for it, or the body of the REST API"],
   [
     "apiVersion: berth.dev/v1alpha1\nkind: CronJob\nmetadata: {name: a}\nspec: {schedule: '* * * * *', concurrencyPolicy: Forbid, jobDefinition: {image: a}}",
     "sets concurrencyPolicy, which only kubectl can set",

@@ -18,6 +18,7 @@ export type Document =
   | { kind: "cronjob"; body: Schemas["CronJobCreation"] }
   | { kind: "array"; body: Schemas["ArrayCreation"] }
   | { kind: "connection"; body: ConnectionCreation }
+  | { kind: "webhook"; body: Schemas["WebhookCreation"] }
 
 /** Text of a file, and its name for messages. */
 export interface Source {
@@ -67,9 +68,10 @@ function documentOf(value: unknown, place: string): Document {
     return { kind: "array", body: fields as never }
   if ("cron_spec" in fields || "job_definition" in fields) return { kind: "cronjob", body: fields as never }
   if ("type" in fields && !("image" in fields)) return { kind: "connection", body: fields as never }
+  if ("events" in fields && !("image" in fields)) return { kind: "webhook", body: fields as never }
   if ("image" in fields) return { kind: "job", body: fields as never }
   throw usageError(
-    `${place} is no job (with image), cronjob (with cron_spec), array (with size or matrix) or connection (with type).`,
+    `${place} is no job (with image), cronjob (with cron_spec), array (with size or matrix), connection (with type) or webhook (with events).`,
   )
 }
 

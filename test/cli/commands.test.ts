@@ -4,7 +4,8 @@ import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobStatus } from "../../src/apis/job.ts"
 import type { StoredJobArray } from "../../src/apis/jobarray.ts"
-import { JOB_ARRAYS } from "../../src/facade/caches.ts"
+import type { WebhookStatus } from "../../src/apis/webhook.ts"
+import { JOB_ARRAYS, WEBHOOKS } from "../../src/facade/caches.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
@@ -512,6 +513,41 @@ describe("webhook", () => {
     expect([tested.code, tested.out]).toEqual([1, ""])
     expect(tested.err).toContain("not accepted: the receiver refused the connection")
     expect((await admin("webhook", "deliveries", "build-bot")).code).toBe(0)
+  })
+
+  it("show prints the state and the deliveries, and its record to programs", async () => {
+    await admin("webhook", "add", "shown-bot", "--url", url, "--tag", "nightly")
+    const { client, namespace } = fixture
+    const time = "2026-01-31T12:00:00Z"
+    const delivery = { id: "1", type: "job.failed", subject: "jobs/train", time, attempts: 3, jobUid: "u" }
+    const pending = [{ ...delivery, error: "the receiver answered 500" }]
+    const status = { pending, pendingCount: 1, missedCount: 2, failingSince: time } as WebhookStatus
+    await client.patchStatus(WEBHOOKS, { namespace, name: "shown-bot" }, { merge: { status } })
+    await expect
+      .poll(async () => (await admin("webhook", "show", "shown-bot")).out, { timeout: 10_000 })
+      .toMatch(
+        /Jobs with: nightly\n.*0 delivered, 1 pending, 2 missed\n[\s\S]*since 2026[\s\S]*jobs\/train .* answered 500/,
+      )
+    const { out } = await admin("webhook", "show", "shown-bot", "--json")
+    expect(JSON.parse(out)).toMatchObject({ name: "shown-bot", pending_count: 1 })
+    expect((await admin("webhook", "show", "missing")).code).toBe(7)
+  })
+
+  it("apply creates one without printing its secret, and changes what it sends", async () => {
+    const apply = (events: string) =>
+      run(
+        ["apply", "-f", "-"],
+        environment(fixture.keys.admin),
+        `name: applied-bot\nurl: ${url}\nevents: [${events}]\n`,
+      )
+    const created = await apply("job.failed")
+    expect([created.code, created.out]).toEqual([0, "webhook/applied-bot created\n"])
+    expect(created.err).toContain("berth webhook rotate applied-bot prints a signing secret")
+    expect(created.err).not.toContain("whsec_")
+    expect((await apply("job.failed")).out).toBe("webhook/applied-bot unchanged\n")
+    expect((await apply("job.*")).out).toBe("webhook/applied-bot configured\n")
+    const { out } = await admin("webhook", "show", "applied-bot", "--json")
+    expect(JSON.parse(out).events).toEqual(["job.*"])
   })
 
   it("rotate prints a new secret, and pause, enable and rm change the webhook", async () => {

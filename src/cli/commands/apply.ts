@@ -14,7 +14,7 @@ type Outcome = "created" | "configured" | "unchanged"
 export function addApplyCommand(commands: Commands, program: Command): void {
   commands.add<{ file: string[]; dryRun?: boolean }>(program, {
     usage: "apply",
-    summary: "Create or change jobs, cronjobs, arrays and connections from files.",
+    summary: "Create or change jobs, cronjobs, arrays, connections and webhooks from files.",
     more:
       "Documents are bodies of the REST API or Kubernetes objects, in YAML or JSON. A job can't be changed: one that\n" +
       "differs ends with exit code 5. The rest is applied nevertheless.",
@@ -53,6 +53,8 @@ async function applied(call: Call<unknown>, client: BerthClient, document: Docum
   try {
     const { name, outcome } = await apply(client, document)
     await call.terminal.line(call.format === "name" ? name : `${document.kind}/${name} ${outcome}`)
+    if (document.kind === "webhook" && outcome === "created" && document.body.signing_secret == null)
+      call.terminal.progress(`berth webhook rotate ${name} prints a signing secret for the receiver.`)
     return 0
   } catch (error) {
     if (!(error instanceof ApiError || error instanceof Failure)) throw error
@@ -62,10 +64,19 @@ async function applied(call: Call<unknown>, client: BerthClient, document: Docum
   }
 }
 
-function apply(client: BerthClient, document: Document): Promise<{ name: string; outcome: Outcome }> {
-  if (document.kind === "job") return applyJob(client, document.body)
-  if (document.kind === "array") return applyArray(client, document.body)
-  return document.kind === "cronjob" ? applyCronJob(client, document.body) : applyConnection(client, document.body)
+function apply(client: BerthClient, { kind, body }: Document): Promise<{ name: string; outcome: Outcome }> {
+  switch (kind) {
+    case "job":
+      return applyJob(client, body)
+    case "array":
+      return applyArray(client, body)
+    case "cronjob":
+      return applyCronJob(client, body)
+    case "connection":
+      return applyConnection(client, body)
+    case "webhook":
+      return applyWebhook(client, body)
+  }
 }
 
 async function applyJob(client: BerthClient, body: JobSubmission) {
@@ -154,6 +165,27 @@ async function applyConnection(client: BerthClient, body: ConnectionCreation) {
   const before = await fetched(client.api.GET("/connections/{name}", path))
   const after = await fetched(client.api.PATCH("/connections/{name}", { ...path, body: change as never }))
   return { name, outcome: outcomeOf(before, after) }
+}
+
+async function applyWebhook(client: BerthClient, body: Schemas["WebhookCreation"]) {
+  const { name } = body
+  try {
+    // The response has the signing secret. It is not printed: the output may be a log.
+    await fetched(client.api.POST("/webhooks", { body }))
+    return { name, outcome: "created" as const }
+  } catch (error) {
+    if (!isTaken(error)) throw error
+  }
+  const { signing_secret: _secret, name: _name, project_id: _project, organization_id: _organization, ...change } = body
+  const path = { params: { path: { name } } }
+  const before = await fetched(client.api.GET("/webhooks/{name}", path))
+  const after = await fetched(client.api.PATCH("/webhooks/{name}", { ...path, body: change }))
+  return { name, outcome: outcomeOf(definitionOf(before), definitionOf(after)) }
+}
+
+/** Returns the fields that a PATCH sets, and its time, because an address may be secret. */
+function definitionOf({ url, events, labels, tags, include, is_active, updated_at }: Schemas["WebhookRecord"]): object {
+  return { url, events, labels, tags, include, is_active, changed_at: updated_at }
 }
 
 /** Compares two records of an object, but not the fields that the server sets. */

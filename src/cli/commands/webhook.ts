@@ -3,6 +3,7 @@ import { allItems, fetched, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, usageError } from "../exit.ts"
 import { ageOf } from "../table.ts"
+import { shown as printable } from "../terminal.ts"
 import { secretOption, secretText } from "./connection.ts"
 import { confirmed } from "./cron.ts"
 
@@ -23,6 +24,7 @@ interface Flags {
 export function addWebhookCommands(commands: Commands, program: Command): void {
   const group = commands.group(program, "webhook", "Send events of the project, such as the end of a job, to others.")
   addList(commands, group)
+  addShow(commands, group)
   addCreation(commands, group)
   addDeliveries(commands, group)
   addTest(commands, group)
@@ -81,6 +83,48 @@ function addList(commands: Commands, group: Command): void {
 function stateOf({ is_active, reason, failing_since }: Webhook): string {
   if (!is_active) return "Paused"
   return reason === "Active" && failing_since !== null ? "Failing" : (reason ?? "")
+}
+
+function addShow(commands: Commands, group: Command): void {
+  commands.add(group, {
+    usage: "show <name>",
+    summary: "Show a webhook, and its latest deliveries.",
+    examples: [["berth webhook show build-bot", "its state, and what is pending"]],
+    run: async (call) => {
+      const path = { name: call.args[0] ?? "" }
+      const { api } = call.client()
+      const webhook = await fetched(api.GET("/webhooks/{name}", { params: { path } }))
+      if (call.isForProgram) {
+        await call.printValue(webhook)
+        return 0
+      }
+      await call.terminal.line(textOf(webhook))
+      const query = { offset: 0, limit: SHOWN_DELIVERIES }
+      const { deliveries } = await fetched(api.GET("/webhooks/{name}/deliveries", { params: { path, query } }))
+      if (deliveries.length > 0) await printDeliveries(call, deliveries)
+      return 0
+    },
+  })
+}
+
+/** Deliveries that `show` prints: the pending ones first. */
+const SHOWN_DELIVERIES = 10
+
+function textOf(webhook: Webhook): string {
+  const { name, message, url, receiver, format, events, labels, tags, include } = webhook
+  const { pending_count, delivered_count, missed_count, last_success_at, failing_since } = webhook
+  const selection = [...Object.entries(labels).map(([key, value]) => `${key}=${value}`), ...tags]
+  return [
+    `${printable(name)}  ${stateOf(webhook)}`,
+    `  Message:   ${printable(message ?? "not known yet")}`,
+    `  Receiver:  ${printable(url ?? receiver ?? `secret (${format})`)}`,
+    `  Events:    ${events.join(", ")}`,
+    ...(selection.length === 0 ? [] : [`  Jobs with: ${printable(selection.join(", "))}`]),
+    ...(include.length === 0 ? [] : [`  Includes:  ${include.join(", ")}`]),
+    `  Messages:  ${delivered_count} delivered, ${pending_count} pending, ${missed_count} missed`,
+    `  Last:      ${last_success_at ?? "never delivered"}`,
+    ...(failing_since === null ? [] : [`  Failing:   since ${failing_since}`]),
+  ].join("\n")
 }
 
 function addCreation(commands: Commands, group: Command): void {
@@ -156,25 +200,29 @@ function addDeliveries(commands: Commands, group: Command): void {
       const read = (query: { offset: number; limit: number }) =>
         fetched(client.api.GET("/webhooks/{name}/deliveries", { params: { path, query } }))
       const rows = await allItems(read, (page) => page.deliveries)
-      const now = new Date()
-      await call.print(
-        rows,
-        [
-          { title: "EVENT", cell: ({ type }) => type },
-          { title: "SUBJECT", cell: ({ subject }) => subject },
-          { title: "AGE", cell: ({ time }) => ageOf(time, now), alignsRight: true },
-          { title: "STATUS", cell: ({ status }) => status },
-          { title: "TRIES", cell: ({ attempts }) => String(attempts), alignsRight: true },
-          {
-            title: "ERROR",
-            cell: ({ error, status_code }) => error ?? (status_code === null ? "" : String(status_code)),
-          },
-        ],
-        ({ id }) => id,
-      )
+      await printDeliveries(call, rows)
       return 0
     },
   })
+}
+
+function printDeliveries(call: Call<unknown>, deliveries: Schemas["WebhookDelivery"][]): Promise<void> {
+  const now = new Date()
+  return call.print(
+    deliveries,
+    [
+      { title: "EVENT", cell: ({ type }) => type },
+      { title: "SUBJECT", cell: ({ subject }) => subject },
+      { title: "AGE", cell: ({ time }) => ageOf(time, now), alignsRight: true },
+      { title: "STATUS", cell: ({ status }) => status },
+      { title: "TRIES", cell: ({ attempts }) => String(attempts), alignsRight: true },
+      {
+        title: "ERROR",
+        cell: ({ error, status_code }) => error ?? (status_code === null ? "" : String(status_code)),
+      },
+    ],
+    ({ id }) => id,
+  )
 }
 
 function addTest(commands: Commands, group: Command): void {
