@@ -8,6 +8,7 @@ import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
 import { startFacade } from "../../src/api-server.ts"
 import type { Role, StoredApiKey } from "../../src/apis/apikey.ts"
+import type { SpendCaps } from "../../src/apis/caps.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { cloudsOf, type Providers } from "../../src/cloud/provider.ts"
@@ -20,6 +21,7 @@ import { KubeClient } from "../../src/kube/client.ts"
 import { NAMESPACES } from "../../src/kube/core.ts"
 import { startOperator } from "../../src/operator.ts"
 import type { Running } from "../../src/program.ts"
+import type { PrivateTargets } from "../../src/registries/public-fetch.ts"
 import { createLogger, type Logger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
@@ -51,9 +53,14 @@ export interface Installation {
 export interface InstallationOptions {
   retirement?: Pick<RetirementOptions, "graceSeconds" | "lookSeconds">
   providers?: Providers
+  /** Caps of the whole installation. */
+  caps?: SpendCaps
+  /** Receivers of webhooks outside of the internet. */
+  privateReceivers?: PrivateTargets
 }
 
-export async function startInstallation({ retirement, providers }: InstallationOptions): Promise<Installation> {
+export async function startInstallation(options: InstallationOptions): Promise<Installation> {
+  const { retirement, providers, caps, privateReceivers } = options
   const controlPlane = await startPrivateControlPlane()
   const client = connect({ kubeconfig: controlPlane.kubeconfigPath })
   await installBase(client, AbortSignal.timeout(120_000))
@@ -80,6 +87,7 @@ export async function startInstallation({ retirement, providers }: InstallationO
     {
       ...{ systemNamespace: SYSTEM_NAMESPACE, metricsPort: 0 },
       ...{ gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
+      ...{ ...(caps && { caps }), ...(privateReceivers && { privateReceivers }) },
     },
     {
       ...{ ...market, client: asOperator, clouds: cloudsOf({}), observeSeconds: 0.1, logger: loggerOf("operator") },
@@ -91,7 +99,12 @@ export async function startInstallation({ retirement, providers }: InstallationO
   const where = { host: "127.0.0.1", port: 0, baseDomain: "localhost", metricsPort: 0 }
   const facades: (Running & { url: string })[] = []
   for (const name of ["facade-1", "facade-2"]) {
-    const settings = { requestsPerMinute: 100_000, defaultProject: project, logsDir }
+    const settings = {
+      requestsPerMinute: 100_000,
+      defaultProject: project,
+      logsDir,
+      ...(privateReceivers && { privateReceivers }),
+    }
     const parts = { ...market, client: asFacade, clouds: ["aws"], logger: loggerOf(name) }
     facades.push(await startFacade({ ...where, ...settings, systemNamespace: SYSTEM_NAMESPACE }, parts, stop.signal))
   }
