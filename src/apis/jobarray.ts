@@ -3,7 +3,7 @@ import { INDEXES_PATTERN } from "./indexes.ts"
 import { JOB_NAME_PATTERN, type JobSpec, JobSpecSchema, jobDefinition } from "./job.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
-import { GROUP, type KubeObject, type Stored } from "./meta.ts"
+import { GROUP, type KubeObject, LABELS, type ObjectMeta, type Stored } from "./meta.ts"
 import {
   ALLOWED,
   ConditionList,
@@ -290,6 +290,12 @@ export function arrayError(spec: ArrayJobs): string | undefined {
 function longestOf(matrix: Matrix): Record<string, string> {
   const longest = (values: string[]) => values.reduce((one, other) => (other.length > one.length ? other : one), "")
   return Object.fromEntries(Object.entries(matrix).map(([name, values]) => [name, longest(values)]))
+}
+
+/** Returns the index of an array's Job; undefined if its label is missing or invalid. */
+export function arrayIndexOf({ metadata }: { metadata: Pick<ObjectMeta, "labels"> }): number | undefined {
+  const label = metadata.labels?.[LABELS.arrayIndex] ?? ""
+  return /^(0|[1-9][0-9]{0,4})$/.test(label) ? Number(label) : undefined
 }
 
 export const JOB_ARRAY = defineKind({

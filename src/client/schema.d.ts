@@ -1174,6 +1174,10 @@ export interface components {
             /** @description Maximum seconds from SIGTERM to SIGKILL. Null: 10. */
             termination_grace_seconds: number | null;
             workdir: components["schemas"]["WorkdirRecord"] | null;
+            /** @description Id of the array that created the job. Null: none did. */
+            array_id: string | null;
+            /** @description Index of the job in its array. */
+            array_index: number | null;
             secretEnv: {
                 [key: string]: {
                     /** @description Name of the Secret. */

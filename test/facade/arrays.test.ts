@@ -6,7 +6,7 @@ import { type ArrayList, type ArrayRecord, ArrayRecordSchema } from "../../src/f
 import { JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
 import type { JobCancellations } from "../../src/facade/jobs/cancellations.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { type Call, caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import { type Call, caller, problemIn, type Replica, recordIn, startReplica, testFixture } from "./harness.ts"
 
 const fixture = testFixture("facade-arrays")
 let replica: Replica
@@ -193,6 +193,9 @@ describe("the jobs of an array", () => {
     }
     await eventually(async () => expect(await names("")).toContain("other"))
     for (const array of [id, "sweep"]) expect(await names(`array=${array}`)).toEqual(["sweep-0", "sweep-1"])
+    const second = await recordIn(await call("/1/jobs/sweep-1"))
+    expect(second).toMatchObject({ array_id: id, array_index: 1 })
+    expect(await recordIn(await call("/1/jobs/other"))).toMatchObject({ array_id: null, array_index: null })
     expect((await call("/1/jobs?array=unknown")).status).toBe(404)
     const response = await call("/1/jobs/cancellations", { body: { array: "sweep" } })
     expect(await response.json()).toMatchObject({ matched: 2, cancelled: 2 } satisfies Partial<JobCancellations>)

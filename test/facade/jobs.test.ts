@@ -166,6 +166,8 @@ organization_id: ${fixture.organization}
       secretEnv: { TOKEN: { secret: "s", key: "k" } },
       ttlSecondsAfterFinished: 10,
       workdir: null,
+      array_id: null,
+      array_index: null,
     })
     expect(errorsOf(JobRecordSchema, record)).toEqual([])
     const [job] = await jobsOf(fixture)

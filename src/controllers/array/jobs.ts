@@ -1,5 +1,5 @@
 import { JOB, type Job } from "../../apis/job.ts"
-import { type JobArray, jobSpecOf, type StoredJobArray } from "../../apis/jobarray.ts"
+import { arrayIndexOf, type JobArray, jobSpecOf, type StoredJobArray } from "../../apis/jobarray.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../apis/meta.ts"
 import type { JobSummary } from "../settled-jobs.ts"
 
@@ -9,15 +9,9 @@ export function jobName({ metadata }: Pick<JobArray, "metadata">, index: number,
   return attempt === 1 ? name : `${name}-${attempt}`
 }
 
-/** Returns the index of an array's Job; undefined if its label is missing or invalid. */
-export function indexOf({ metadata }: Pick<JobSummary, "metadata">): number | undefined {
-  const label = metadata.labels?.[LABELS.arrayIndex] ?? ""
-  return /^(0|[1-9][0-9]{0,4})$/.test(label) ? Number(label) : undefined
-}
-
 /** True if this very array created the Job for this index. The name alone proves nothing. */
 export function isMadeFor(job: JobSummary, array: StoredJobArray, index: number): boolean {
-  return job.metadata.labels?.[LABELS.arrayUid] === array.metadata.uid && indexOf(job) === index
+  return job.metadata.labels?.[LABELS.arrayUid] === array.metadata.uid && arrayIndexOf(job) === index
 }
 
 /** Inputs of an index's Job besides the array. */

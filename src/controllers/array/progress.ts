@@ -2,6 +2,7 @@ import { indexesIn, indexText } from "../../apis/indexes.ts"
 import { isTerminal, type JobPhase, type StoredJob } from "../../apis/job.ts"
 import {
   type ArrayCounts,
+  arrayIndexOf,
   DEFAULT_HISTORY_LIMIT,
   type JobArrayStatus,
   type StoredJobArray,
@@ -10,7 +11,7 @@ import {
 import { LIMITS } from "../../apis/limits.ts"
 import { roundUsd } from "../../apis/money.ts"
 import { isSettledJob, type JobSummary } from "../settled-jobs.ts"
-import { indexOf, jobName } from "./jobs.ts"
+import { jobName } from "./jobs.ts"
 
 /** State of each index of an array. An index without a state is pending: it has no job yet. */
 export interface Progress {
@@ -68,7 +69,7 @@ export function currentJobs<J extends JobSummary>(
 ): Map<number, J> {
   const current = new Map<number, J>()
   for (const job of jobs) {
-    const index = indexOf(job)
+    const index = arrayIndexOf(job)
     if (index === undefined || index >= progress.size) continue
     if (job.metadata.name === jobName(array, index, attemptOf(progress, index))) current.set(index, job)
   }
@@ -128,7 +129,7 @@ function endOf({ metadata, status }: JobSummary): EndPhase | undefined {
 
 /** Returns true if the array still needs to see the end of its job, to count the job and its cost. */
 export function awaitsEnd(array: StoredJobArray, job: JobSummary, progress = recordedProgress(array)): boolean {
-  const index = indexOf(job)
+  const index = arrayIndexOf(job)
   if (index === undefined || array.metadata.deletionTimestamp !== undefined) return false
   if (currentJobs(array, [job], progress).size === 0) return false
   return progress.active.has(index) || !hasEnded(progress, index)

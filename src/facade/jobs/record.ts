@@ -13,8 +13,9 @@ import {
   VM_STATES,
   type Workdir,
 } from "../../apis/job.ts"
+import { arrayIndexOf } from "../../apis/jobarray.ts"
 import { DEFAULT_RESOURCES, LIMITS } from "../../apis/limits.ts"
-import { ANNOTATIONS } from "../../apis/meta.ts"
+import { ANNOTATIONS, LABELS } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, type Offer } from "../../apis/offer.ts"
 import { parseCpu } from "../../apis/quantity.ts"
@@ -148,6 +149,8 @@ export const JobRecordSchema = Type.Object({
   ),
   termination_grace_seconds: nullable<number>("integer", "Maximum seconds from SIGTERM to SIGKILL. Null: 10."),
   workdir: WorkdirRecordSchema,
+  array_id: nullable<string>("string", "Id of the array that created the job. Null: none did."),
+  array_index: nullable<number>("integer", "Index of the job in its array."),
   secretEnv: RecordOf<Static<typeof StoredSecretKeySchema>>(StoredSecretKeySchema),
   ttlSecondsAfterFinished: nullable<number>("integer", "Null: the default of the installation."),
 })
@@ -228,6 +231,7 @@ export function recordOf(job: StoredJob, owner: Owner, lastHeartbeatTime?: strin
     name: metadata.name,
     namePrefix: metadata.annotations?.[ANNOTATIONS.namePrefix] ?? null,
     ...submittedFields(spec),
+    ...arrayFields(job),
     ...progressFields(job, lastHeartbeatTime),
     ...placementFields(job.status),
     ...costFields(job.status, lastHeartbeatTime ?? job.status?.lastHeartbeatTime),
@@ -257,6 +261,13 @@ function submittedFields(spec: StoredJob["spec"]) {
     workdir: spec.workdir === undefined ? null : { path: DEFAULT_WORKDIR_PATH, ...spec.workdir },
     secretEnv: spec.secretEnv ?? {},
     ttlSecondsAfterFinished: spec.ttlSecondsAfterFinished ?? null,
+  } satisfies Partial<JobRecord>
+}
+
+function arrayFields(job: StoredJob) {
+  return {
+    array_id: job.metadata.labels?.[LABELS.arrayUid] ?? null,
+    array_index: arrayIndexOf(job) ?? null,
   } satisfies Partial<JobRecord>
 }
 
