@@ -2,12 +2,24 @@ import { expect, test } from "vitest"
 import type { JobRecord } from "../client/client.ts"
 import { type JobSelection, LiveJobs } from "./live-jobs.ts"
 
-const selection: JobSelection = { statuses: ["queued", "running"], tags: ["t"], labels: [["team", "a"]] }
+const selection: JobSelection = {
+  statuses: ["queued", "running"],
+  tags: ["t"],
+  labels: [["team", "a"]],
+  array: "sweep",
+}
 
 /** Returns a record of the selection; a higher number is a newer job. */
 function jobOf(number: number, fields: Partial<JobRecord> = {}): JobRecord {
   const time = `2026-11-24T10:00:${String(number).padStart(2, "0")}Z`
-  const record = { id: `id-${number}`, status: "queued", tags: ["t"], labels: { team: "a" }, ...fields }
+  const record = {
+    id: `id-${number}`,
+    status: "queued",
+    tags: ["t"],
+    labels: { team: "a" },
+    array_id: "sweep",
+    ...fields,
+  }
   return { created_at: time, updated_at: time, ...record } as JobRecord
 }
 
@@ -29,6 +41,7 @@ test.each<[string, Partial<JobRecord> & { deleted?: true }]>([
   ["has ended", { status: "failed" }],
   ["has lost its tag", { tags: [] }],
   ["has another label", { labels: { team: "b" } }],
+  ["is of another array", { array_id: "other" }],
   ["is deleted", { deleted: true }],
 ])("a job that %s is removed, and that is a change", (_, fields) => {
   const live = liveOf([jobOf(1), jobOf(2)])

@@ -7,11 +7,14 @@ export interface JobSelection {
   statuses: readonly JobStatus[]
   tags: readonly string[]
   labels: readonly (readonly [string, string])[]
+  /** Array that created them: its id, or its name in a list. Absent: any, or none. */
+  array?: string | undefined
 }
 
 /** True if a list of this selection has the job. */
-export function isSelected({ statuses, tags, labels }: JobSelection, job: JobRecord): boolean {
+export function isSelected({ statuses, tags, labels, array }: JobSelection, job: JobRecord): boolean {
   return (
+    (array === undefined || job.array_id === array) &&
     (statuses.length === 0 || statuses.includes(job.status)) &&
     tags.every((tag) => job.tags.includes(tag)) &&
     labels.every(([name, value]) => job.labels[name] === value)

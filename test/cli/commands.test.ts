@@ -4,8 +4,9 @@ import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobStatus } from "../../src/apis/job.ts"
 import type { StoredJobArray } from "../../src/apis/jobarray.ts"
+import { LABELS } from "../../src/apis/meta.ts"
 import type { WebhookStatus } from "../../src/apis/webhook.ts"
-import { JOB_ARRAYS, WEBHOOKS } from "../../src/facade/caches.ts"
+import { JOB_ARRAYS, JOBS, WEBHOOKS } from "../../src/facade/caches.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
@@ -421,6 +422,34 @@ describe("arrays", () => {
     const spec = { size: 5, parallelism: 3, retry: { number: 1, indexes: "1-2" }, cancelled: true }
     expect({ size, parallelism, retry, cancelled }).toEqual(spec)
     expect((await berth("array", "show", "none")).code).toBe(7)
+  })
+
+  it("ps --array lists the jobs of one, and --watch follows them", async () => {
+    await berth("run", "--image", "a", "--name", "follows", "--array", "3", "-d", "-y")
+    const { uid } = (await stored("follows")).metadata
+    const { client, namespace } = fixture
+    const submit = (index: number) => {
+      const labels = { [LABELS.arrayUid]: uid, [LABELS.arrayIndex]: String(index) }
+      const metadata = { name: `follows-${index}`, namespace, labels }
+      return client.create(JOBS, { metadata, spec: { image: "a" } } as never)
+    }
+    await submit(0)
+    await makeJob({ name: "follows-none" })
+    await eventually(async () => {
+      for (const array of ["follows", uid]) {
+        expect((await berth("ps", "--array", array, "-q")).out).toBe("follows-0\n")
+      }
+    })
+    const watching = start(["ps", "-aw", "--array", "follows"], environment())
+    await watching.printed("follows-0")
+    await submit(1)
+    await watching.printed("follows-1")
+    await makeJob({ name: "follows-nothing" })
+    await setStatus(fixture, "follows-0", { ...ended, phase: "failed", reason: "ContainerFailed", exitCode: 9 })
+    await watching.printed("exit code 9")
+    watching.interrupt()
+    expect(await watching.ended).toMatchObject({ code: 130, out: expect.not.stringContaining("follows-no") })
+    expect((await berth("ps", "-w", "--array", "none-such")).code).toBe(7)
   })
 
   it("run without --detach follows it to its end", async () => {

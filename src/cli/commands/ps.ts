@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises"
 import { type Command, Option } from "commander"
+import { readArray } from "../../client/arrays.ts"
 import { type BerthClient, everyItem, fetched, type JobRecord, type JobStatus } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import { changesOf } from "../../client/events.ts"
@@ -35,23 +36,22 @@ export function addPsCommand(commands: Commands, program: Command): void {
       ["berth ps", "queued, booting and running jobs"],
       ["berth ps -a --label team=vision", "all jobs of a team"],
       ["berth ps -w", "the list, live"],
+      ["berth ps -aw --array sweep", "the jobs of an array, live"],
       ["berth cancel $(berth ps -q --tag sweep)", "names for another command"],
     ],
     options: [
       new Option("-a, --all", "also jobs that have ended"),
       new Option("-w, --watch", "go on and show changes"),
       ...filterOptions(),
-      new Option("--array <name>", "only jobs of this array; not with --watch"),
+      new Option("--array <name>", "only jobs of this array"),
       new Option("--limit <number>", "largest number of jobs; 0: all").default("50"),
     ],
     run: async (call) => {
       const limit = limitOf(call.options.limit)
-      const selection = selectionOf(call.options)
       const client = call.client()
-      const { array } = call.options
-      if (array !== undefined && call.options.watch === true) throw usageError("--array can't be used with --watch.")
+      const selection = selectionOf(call.options)
       if (call.options.watch === true) return watch(call, client, selection, limit)
-      const { jobs, total } = await listJobs(client, { ...selection, ...(array !== undefined && { array }) }, limit)
+      const { jobs, total } = await listJobs(client, selection, limit)
       await printJobs(call, jobs)
       if (jobs.length < total) call.terminal.progress(`${jobs.length} of ${total} jobs; --limit 0 shows all.`)
       if (total === 0)
@@ -66,9 +66,9 @@ function limitOf(text: string): number {
   return text === "0" ? Number.POSITIVE_INFINITY : Number(text)
 }
 
-function selectionOf({ all, status, tag = [], label = [] }: ListFlags): JobSelection {
+function selectionOf({ all, status, tag = [], label = [], array }: ListFlags): JobSelection {
   const statuses = status !== undefined ? [status] : all === true ? [] : UNFINISHED
-  return { statuses, tags: tag, labels: label.map(labelOf) }
+  return { statuses, tags: tag, labels: label.map(labelOf), array }
 }
 
 interface Listed {
@@ -77,11 +77,7 @@ interface Listed {
 }
 
 /** Returns the newest jobs of a selection, by one list for each status. */
-async function listJobs(
-  client: BerthClient,
-  selection: JobSelection & { array?: string },
-  limit: number,
-): Promise<Listed> {
+async function listJobs(client: BerthClient, selection: JobSelection, limit: number): Promise<Listed> {
   const { statuses, tags, labels, array } = selection
   const ofLabels = labels.map(([name, value]) => `${name}=${value}`)
   const filter = { tag: [...tags], label: ofLabels, ...(array !== undefined && { array }) }
@@ -164,7 +160,9 @@ async function watch(
   limit: number,
 ): Promise<never> {
   const { signal } = call
-  const live = new LiveJobs(selection, limit)
+  // Events have the id of a job's array, and the flag may be its name.
+  const array = selection.array === undefined ? undefined : (await readArray(client, selection.array, signal)).id
+  const live = new LiveJobs({ ...selection, array }, limit)
   const shows = call.terminal.isScreen && !call.isForProgram ? screenOf(call) : linesOf(call)
   let [listedAt, isStale, hasStream] = [Number.NEGATIVE_INFINITY, true, true]
   const changed: JobRecord[] = []
