@@ -5,10 +5,13 @@ import type { JobArrayStatus } from "../../src/apis/jobarray.ts"
 import type { FinishReason, StoredLaunch } from "../../src/apis/launch.ts"
 import { LABELS } from "../../src/apis/meta.ts"
 import { roundUsd } from "../../src/apis/money.ts"
+import { PROJECT_FINALIZER } from "../../src/apis/project.ts"
 import { JOB_ARRAYS } from "../../src/controllers/array/options.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { type ControllerHarness, controllerHarnesses, JOBS } from "./harness.ts"
+import { confirmedProject } from "../confirmed-project.ts"
+import { type ControllerHarness, controllerHarnesses, JOBS, type OperatorOptions } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
 
@@ -16,9 +19,12 @@ const newHarness = controllerHarnesses()
 type Work = (name: string) => FinishReason | undefined
 
 /** Opens a harness with an operator and agents. Their work may change while they run. */
-async function start(work: Work, limits = {}): Promise<{ harness: ControllerHarness; work: (next: Work) => void }> {
+async function start(
+  work: Work,
+  options: OperatorOptions = {},
+): Promise<{ harness: ControllerHarness; work: (next: Work) => void }> {
   const harness = await newHarness()
-  harness.operator({ limits })
+  harness.operator({ limits: {}, ...options })
   let present = work
   const end = new AbortController()
   const step = async (): Promise<void> => {
@@ -118,7 +124,7 @@ describe("an array", () => {
   })
 
   test("waits at the project's limit, uses another name for a taken one, and follows its parallelism", async () => {
-    const { harness, work } = await start(() => undefined, { unfinishedJobs: 2 })
+    const { harness, work } = await start(() => undefined, { limits: { unfinishedJobs: 2 } })
     await harness.submit("sweep-1")
     await harness.submitArray("sweep", { size: 3, parallelism: 1 })
     await reaches(harness, { activeIndexes: "0" })
@@ -163,6 +169,39 @@ describe("an array", () => {
     })
     await expect(harness.array("sweep")).rejects.toSatisfy(isNotFound)
     expect(harness.cloud.alive).toEqual([])
+  })
+
+  test("creates no more jobs once its project is being deleted; those that run continue", async () => {
+    const { harness, work } = await start(() => undefined, { tenancy: true })
+    const { client, namespace } = harness
+    await confirmedProject(client, { name: namespace, organization: "sea", namespace })
+    // The project controller has a finalizer, too, until no job of the project is unfinished.
+    await client.patch(PROJECTS, { name: namespace }, { merge: { metadata: { finalizers: [PROJECT_FINALIZER] } } })
+    await harness.submitArray("sweep", { size: 5, parallelism: 2 })
+    await reaches(harness, { phase: "running", activeIndexes: "0-1" })
+    await eventually(async () => {
+      expect((await jobsOf(harness)).map(({ status }) => status?.phase)).toEqual(["running", "running"])
+    })
+    await client.delete(PROJECTS, { name: namespace })
+    await eventually(async () => {
+      const { status } = await harness.array("sweep")
+      expect(findCondition(status?.conditions, "Reconciling")).toMatchObject({
+        ...{ status: "True", reason: "ProjectDeleting" },
+        message: `the project ${namespace} is being deleted: it creates no jobs`,
+      })
+    })
+    work(() => "Succeeded")
+    const { counts } = await reaches(harness, { phase: "running", succeededIndexes: "0-1", activeIndexes: "" })
+    expect(counts).toMatchObject({ pending: 3, succeeded: 2 })
+    await eventually(async () => {
+      expect((await jobsOf(harness)).map(({ status }) => status?.settled)).toEqual([true, true])
+    })
+    expect(harness.cloud.alive).toEqual([])
+    // The namespace deletes it then, and its finalizer must not hold the namespace.
+    await client.delete(JOB_ARRAYS, { namespace, name: "sweep" })
+    await eventually(() => expect(harness.array("sweep")).rejects.toSatisfy(isNotFound))
+    expect(namesOf(await jobsOf(harness))).toEqual(["sweep-0", "sweep-1"])
+    await client.patch(PROJECTS, { name: namespace }, { merge: { metadata: { finalizers: [] } } })
   })
 
   test("keeps only as many ended jobs as it wants, and is deleted after its TTL", async () => {

@@ -9,6 +9,7 @@ import { fixedOffers } from "../../src/catalogue/offers.ts"
 import type { CloudAccount, Clouds } from "../../src/cloud/cloud.ts"
 import { arrayEndReader, createArrayController } from "../../src/controllers/array/controller.ts"
 import { arrayIndexes, JOB_ARRAYS } from "../../src/controllers/array/options.ts"
+import type { Tenancy } from "../../src/controllers/created-jobs.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
 import { HistoryPruner } from "../../src/controllers/job/history.ts"
@@ -18,6 +19,7 @@ import { createLaunchController, type LaunchControl, launchIndexes } from "../..
 import { SettledJobs, UNSETTLED } from "../../src/controllers/settled-jobs.ts"
 import { createStatementController } from "../../src/controllers/statement/controller.ts"
 import { STATEMENT_INDEXES, STATEMENTS } from "../../src/controllers/statement/options.ts"
+import { ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS } from "../../src/identity/projects.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
 import type { KubeEvent } from "../../src/kube/core.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
@@ -30,7 +32,7 @@ import { Usage } from "../../src/limits/usage.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../src/placement/settings.ts"
 import { Controller, watches } from "../../src/runtime/controller.ts"
 import { inParallel } from "../../src/runtime/in-parallel.ts"
-import { Manager } from "../../src/runtime/manager.ts"
+import { Manager, type RunnableReflector } from "../../src/runtime/manager.ts"
 import { AgentReports } from "./agent-reports.ts"
 import { OFFERS } from "./builders.ts"
 import { harnessesOf, NamespaceHarness, quiet } from "./namespace-harness.ts"
@@ -66,6 +68,8 @@ export interface OperatorOptions {
   takeOver?: Partial<TakeOverSettings>
   /** Webhooks of the namespace. Default: none are sent. */
   webhooks?: WebhookOptions
+  /** True: it knows the projects and organizations, whose deletion stops new jobs. Default: there are none. */
+  tenancy?: boolean
   /** Minimum age of an orphaned VM that is terminated, in seconds. */
   youngSeconds?: number
 }
@@ -127,6 +131,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const statements = new Reflector({
       ...{ client, resource: STATEMENTS, namespace, indexes: STATEMENT_INDEXES, logger: quiet },
     })
+    const tenants = tenantsOf(client, options)
     const { limits, caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
     const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf(jobs, clock) }
     const settled = new SettledJobs({
@@ -156,6 +161,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       ...shared,
       ...(caps && { caps: () => [{ level: "project", name: "team", caps, owns: (of) => of === namespace }] }),
       ...(quota && { quota }),
+      ...tenants.option,
       endReaders: [arrayEndReader({ jobArrays, jobs }), ...(webhooks ? [webhooks.control.deliveries] : [])],
       installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
       offers: fixedOffers(market.offers),
@@ -163,13 +169,14 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       settings: { settleSeconds, ...options.settings },
     }
     const jobControl = createJobController(jobOptions, { intervalSeconds: 0.5, ...options.takeOver })
+    const arrayOptions = { ...shared, jobArrays, ...(quota && { quota }), ...tenants.option }
     const manager = new Manager({
-      reflectors: [jobs, jobArrays, launches, statements, ...(webhooks?.reflectors ?? [])],
+      reflectors: [jobs, jobArrays, launches, statements, ...tenants.reflectors, ...(webhooks?.reflectors ?? [])],
       controllers: [
         jobControl.controller,
         launchControl.controller,
         createStatementController({ ...shared, systemNamespace: namespace }),
-        createArrayController({ ...shared, jobArrays, ...(quota && { quota }), ttlSeconds: JOB_DEFAULTS.ttlSeconds }),
+        createArrayController({ ...arrayOptions, ttlSeconds: JOB_DEFAULTS.ttlSeconds }),
         ...(webhooks ? [webhooks.control.controller] : []),
       ],
       leaderTasks: [
@@ -331,6 +338,17 @@ function ignoreNotFound(error: unknown): undefined {
 /** Returns a function that creates controllerHarnesses, and closes them after the suite. */
 export function controllerHarnesses(): () => Promise<ControllerHarness> {
   return harnessesOf((client) => new ControllerHarness(client))
+}
+
+/** Returns the option of controllers with the projects and organizations, and its caches. */
+function tenantsOf(
+  client: OperatorClients["client"],
+  { tenancy }: OperatorOptions,
+): { option: { tenancy?: Tenancy }; reflectors: RunnableReflector[] } {
+  if (tenancy !== true) return { option: {}, reflectors: [] }
+  const projects = new Reflector({ client, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE, logger: quiet })
+  const organizations = new Reflector({ client, resource: ORGANIZATIONS, logger: quiet })
+  return { option: { tenancy: { projects, organizations } }, reflectors: [projects, organizations] }
 }
 
 /** Returns the use of limits by jobs alone. */
