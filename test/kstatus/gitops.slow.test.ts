@@ -127,6 +127,13 @@ async function startPrograms(): Promise<void> {
 const job = (name: string, script: string, more: object = {}): Seen =>
   object(JOB, name, { image: "none", command: ["sh", "-c"], args: [script], cloud: ["local"], ...more })
 
+/** Returns an array of jobs that run a script. */
+const array = (name: string, script: string, spec: object): Seen =>
+  object(JOB_ARRAY, name, {
+    ...spec,
+    jobDefinition: { image: "none", command: ["sh", "-c"], args: [script], cloud: ["local"] },
+  })
+
 /** Schedule that never fires during a test: a job of it would delay the deletion of its project. */
 const YEARLY = "0 0 1 1 *"
 
@@ -156,6 +163,14 @@ const DECLARED: readonly [what: string, declared: Seen, end: string][] = [
   ["a job that fails", job("bad", "exit 3"), "Failed"],
   ["a job that fits nowhere", job("huge", "true", { resources: { cpu: 4000, memory: "4Gi" } }), "Failed"],
   ["a job that is cancelled", job("cancelled", "sleep 600", { cancelled: true }), "Failed"],
+  ["an array", array("sweep", "sleep 1", { size: 3, parallelism: 2 }), "Current"],
+  ["an array with a job that fails", array("fails", "exit $N", { matrix: { N: ["0", "3"] } }), "Failed"],
+  ["an array that is cancelled", array("ended", "sleep 600", { size: 3, cancelled: true }), "Failed"],
+  [
+    "an array that can't create a valid job",
+    object(JOB_ARRAY, "invalid", { matrix: { A: ["1"] }, jobDefinition: { image: "none", env: { A: "2" } } }),
+    "Failed",
+  ],
 ]
 
 function keySpec(): object {

@@ -9,9 +9,11 @@ import type { StoredApiKey } from "../../src/apis/apikey.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import { CronJobReason, type StoredCronJob } from "../../src/apis/cronjob.ts"
 import type { JobStatus, StoredJob } from "../../src/apis/job.ts"
+import type { StoredJobArray } from "../../src/apis/jobarray.ts"
 import { KINDS } from "../../src/apis/kinds.ts"
 import type { StoredProject } from "../../src/apis/project.ts"
 import { statusOf as keyStatus } from "../../src/controllers/apikey/decide.ts"
+import { conditionsOf as arrayConditions, type Verdict } from "../../src/controllers/array/status.ts"
 import { statusOf as connectionStatus } from "../../src/controllers/connection/status.ts"
 import { statusOf as cronJobStatus } from "../../src/controllers/cronjob/status.ts"
 import { conditionsOf } from "../../src/controllers/job/conditions.ts"
@@ -36,6 +38,12 @@ function job(status: JobStatus, more: object = {}): object {
 function cronJob(reason: CronJobReason, spec: object = {}): object {
   const object = { kind: "CronJob", metadata, spec: { schedule: "* * * * *", ...spec } } as StoredCronJob
   return { ...object, status: cronJobStatus(object, { cause: { reason, message: "why" } }, NOW) }
+}
+
+function jobArray(verdict: Pick<Verdict, "phase" | "reason">): object {
+  const object = { kind: "JobArray", metadata, spec: { size: 2, jobDefinition: { image: "a" } } } as StoredJobArray
+  const conditions = arrayConditions(object, { message: "why", isOver: false, ...verdict }, NOW)
+  return { ...object, status: { phase: verdict.phase, conditions, observedGeneration: 1 } }
 }
 
 function key(is: "binding" | "bound" | "expired"): object {
@@ -71,6 +79,12 @@ const CASES: [what: string, object: object, health: string][] = [
   ["a schedule in force", cronJob(CronJobReason.Scheduled), "Healthy"],
   ["a paused schedule", cronJob(CronJobReason.Paused, { active: false }), "Suspended"],
   ["a schedule that is none", cronJob(CronJobReason.InvalidSchedule), "Degraded"],
+  ["an array that has no VM yet", jobArray({ phase: "queued", reason: "Queued" }), "Progressing"],
+  ["an array whose jobs run", jobArray({ phase: "running", reason: "Running" }), "Healthy"],
+  ["an array that waits at a limit", jobArray({ phase: "running", reason: "ProjectLimit" }), "Progressing"],
+  ["an array that went well", jobArray({ phase: "succeeded", reason: "Succeeded" }), "Healthy"],
+  ["an array with failed jobs", jobArray({ phase: "failed", reason: "IndexesFailed" }), "Degraded"],
+  ["an array that a user cancelled", jobArray({ phase: "cancelled", reason: "Cancelled" }), "Suspended"],
   ["a key that is being bound", key("binding"), "Progressing"],
   ["a key that works", key("bound"), "Healthy"],
   ["an expired key", key("expired"), "Degraded"],
