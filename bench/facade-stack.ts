@@ -55,13 +55,14 @@ export interface FacadeStack {
 }
 
 /**
- * Starts a stack without an operator, so that jobs stay unchanged. By default the façade has no rate limit.
+ * Starts a stack without an operator, so that jobs stay unchanged. By default the façade has no rate limit, and room
+ * for all jobs.
  * @param limits command-line options of the façade's limits
  */
 export async function startFacadeStack(
   context: BenchContext,
   connections: number,
-  limits: readonly string[] = ["--requests-per-minute", "0"],
+  limits: readonly string[] = ["--requests-per-minute", "0", "--project-limits", '{"unfinishedJobs":1000000}'],
 ): Promise<FacadeStack> {
   const { assetsDir, cacheHome, report } = context
   const folder = await mkdtemp(join(tmpdir(), "berth-bench-"))

@@ -141,8 +141,9 @@ function judge(
   { question, usd }: PeerAnswer,
   { catalogue, theirs }: { catalogue: Catalogue; theirs: PeerMeasured },
 ): void {
-  // Peers know the price of the machine only.
-  const ours = route(question, new Catalogue(catalogue.table), CONTEXT).placements[0]?.offer.hourlyPriceUsd
+  // Peers know the price of the machine only, and take all of its memory for the job.
+  const asked: Requirements = { ...question, memoryOf: "machine" }
+  const ours = route(asked, new Catalogue(catalogue.table), CONTEXT).placements[0]?.offer.hourlyPriceUsd
   if (ours === undefined) throw new Error(`Berth finds nothing for ${JSON.stringify(question)}`)
   const mayBeDearer = name !== GPUHUNT.name
   if (usd === null && mayBeDearer) theirs.unanswered++
