@@ -36,7 +36,7 @@ export function addPsCommand(commands: Commands, program: Command): void {
       ["berth ps", "queued, booting and running jobs"],
       ["berth ps -a --label team=vision", "all jobs of a team"],
       ["berth ps -w", "the list, live"],
-      ["berth ps -aw --array sweep", "the jobs of an array, live"],
+      ["berth ps -a -w --array sweep", "the jobs of an array, live"],
       ["berth cancel $(berth ps -q --tag sweep)", "names for another command"],
     ],
     options: [
