@@ -24,6 +24,22 @@ export interface Received {
 /** Response to a message. `reset` closes the connection, `silent` never answers. */
 export type Reply = number | "reset" | "silent" | { status: number; headers?: Record<string, string>; afterMs?: number }
 
+/** Addresses to which Berth may send nothing: internal ones, in several spellings, and a public one without TLS. */
+export const FORBIDDEN_RECEIVERS = [
+  "https://169.254.169.254/latest/meta-data",
+  "https://10.0.0.1",
+  "https://[::1]",
+  "https://[fd00::1]",
+  "https://[::ffff:10.0.0.1]",
+  "https://0.0.0.0",
+  "https://localhost.localdomain.invalid",
+  "http://93.184.216.34",
+  "https://3232235777",
+]
+
+/** Failure that is shown for FORBIDDEN_RECEIVERS. */
+export const FORBIDDEN = /no public address|only for receivers that an operator|host was not found/
+
 /** Returns the certificate for the next connection. */
 export type Certificates = () => KeyPair
 

@@ -8,7 +8,7 @@ import { newSigningSecret } from "../../src/webhooks/signature.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorOptions } from "./harness.ts"
-import { WebhookReceiver } from "./webhook-receiver.ts"
+import { FORBIDDEN, FORBIDDEN_RECEIVERS, WebhookReceiver } from "./webhook-receiver.ts"
 
 /** Short times, so that no test waits. */
 const FAST: NonNullable<OperatorOptions["webhooks"]> = {
@@ -221,20 +221,39 @@ describe("a receiver", () => {
     )
   })
 
+  it.each([301, 307])(
+    "that redirects with %i gets the message, and the address that it names gets nothing",
+    async (code) => {
+      const own = await stage()
+      const { harness, hook, end, status, url } = own
+      harness.operator({ webhooks: FAST })
+      await hook("hook", { url: `${url}/from` })
+      await active(own)
+      receiver.reply = () => ({ status: code, headers: { location: `${url}/target` } })
+      const uid = await end("job")
+      await eventually(async () =>
+        expect((await status("hook")).pending?.[0]?.error).toBe(
+          `the receiver answered ${code}: Berth follows no redirect. Set the final address`,
+        ),
+      )
+      const paths = receiver.received.filter(({ body }) => body.includes(uid)).map(({ path }) => path)
+      expect(new Set(paths)).toEqual(new Set(["/from"]))
+      receiver.reply = () => 204
+    },
+  )
+
   it("without a public address gets nothing, unless an operator allows it", async () => {
     const own = await stage()
     const { harness, hook, end, status } = own
     harness.operator({ webhooks: { ...FAST, privateTargets: { hosts: [], networks: [] } } })
-    await hook("http")
-    await hook("private", { url: receiver.url.replace("http:", "https:") })
-    for (const name of ["http", "private"]) await active(own, name)
+    const urls = [receiver.url, receiver.url.replace("http:", "https:"), ...FORBIDDEN_RECEIVERS]
+    const names = urls.map((_, i) => `hook-${i}`)
+    for (const [i, url] of urls.entries()) await hook(`hook-${i}`, { url })
+    for (const name of names) await active(own, name)
     const uid = await end("job")
     await eventually(async () => {
-      const errors = await Promise.all(
-        ["http", "private"].map(async (name) => (await status(name)).pending?.[0]?.error),
-      )
-      expect(errors[0]).toMatch(/^http:\/\/ is only for receivers/)
-      expect(errors[1]).toMatch(/^the receiver has no public address/)
+      const errors = await Promise.all(names.map(async (name) => (await status(name)).pending?.[0]?.error))
+      expect(errors).toEqual(urls.map(() => expect.stringMatching(FORBIDDEN)))
     })
     expect(receiver.received.some(({ body }) => body.includes(uid))).toBe(false)
   })

@@ -5,6 +5,7 @@ import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { CredentialFields } from "../../src/apis/credentials.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
+import type { StoredWebhook } from "../../src/apis/webhook.ts"
 import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
 import type { Provider } from "../../src/cloud/provider.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
@@ -240,6 +241,14 @@ describe("credentials with a marker", () => {
     })
     expect(status).toBe(201)
     expect(await quietly("/webhooks", { body: { name: "slack", url, events: ["job.*"], format: "slack" } })).toBe(201)
+    // Messages are signed by the former secret too, so it is stored further.
+    expect((await call("/webhooks/signed/rotate", { method: "POST" })).status).toBe(200)
+    const { client, namespace } = berth
+    const hook = { secret: btoa(`whsec_${btoa(GITOPS_MARKER)}`), url: btoa(`https://127.0.0.1:2/${GITOPS_MARKER}`) }
+    await client.create(SECRETS, { metadata: { name: "hook", namespace }, type: "berth.dev/webhook", data: hook })
+    const bySecret = { events: ["job.*"], secretRef: { name: "hook" } }
+    await client.create(WEBHOOKS, { metadata: { name: "by-secret", namespace }, spec: bySecret } as StoredWebhook)
+    await eventually(async () => expect(await quietly("/webhooks/by-secret")).toBe(200))
     const mistakes = [
       { name: "bad", url: `ftp://${secret()}`, events: ["job.*"] },
       { name: "bad", url: `https://me:${secret()}@example.com`, events: ["job.*"] },
@@ -247,12 +256,12 @@ describe("credentials with a marker", () => {
       { name: "bad", url: "https://example.com", events: ["job.*"], signing_secret: [secret()] },
     ]
     for (const body of mistakes) expect(await quietly("/webhooks", { body })).toBe(400)
-    const ended = { metadata: { name: "ended", namespace: berth.namespace }, spec: { image: "a", cancelled: true } }
-    await berth.client.create(JOBS, ended as StoredJob)
-    for (const name of ["signed", "slack"]) {
+    const ended = { metadata: { name: "ended", namespace }, spec: { image: "a", cancelled: true } }
+    await client.create(JOBS, ended as StoredJob)
+    for (const name of ["signed", "slack", "by-secret"]) {
       expect(await quietly(`/webhooks/${name}/test`, { method: "POST" })).toBe(200)
       await eventually(async () => {
-        const { status: found } = await berth.client.get(WEBHOOKS, { namespace: berth.namespace, name })
+        const { status: found } = await client.get(WEBHOOKS, { namespace, name })
         expect(found?.pending?.[0]?.error).toMatch(/no public address/)
       })
       for (const role of ["admin", "developer", "viewer"] as const)
@@ -301,12 +310,14 @@ describe("the marker", () => {
     expect(berth.metricsUrls).toHaveLength(3)
     expect([...haystacks.keys()].filter((name) => name.includes("/berth.dev/connections/")).length).toBeGreaterThan(6)
     expect([...haystacks.keys()].filter((name) => name.includes("/berth.dev/launches/")).length).toBeGreaterThan(1)
+    expect([...haystacks.keys()].filter((name) => name.includes("/berth.dev/webhooks/")).length).toBe(3)
     expect(berth.logged()).toContain("[redacted]")
     expect(found(MARKER)).toEqual([])
   })
 
-  it("finds the marker of a Secret only in that Secret", () => {
-    expect(found(GITOPS_MARKER)).toEqual([`etcd /registry/secrets/${berth.namespace}/gitops`])
+  it("finds the marker of Secrets only in those Secrets", () => {
+    const secrets = ["gitops", "hook"].map((name) => `etcd /registry/secrets/${berth.namespace}/${name}`)
+    expect(found(GITOPS_MARKER)).toEqual(secrets)
   })
 
   it.each<[string, () => Promise<unknown>, string]>([

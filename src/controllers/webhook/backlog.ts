@@ -273,10 +273,10 @@ export class Backlog {
 
   /** Releases the ends that `pending` of the written status has and whose hold is over. Returns their jobs' uids. */
   release(now: Date): string[] {
-    const over = this.#ends().filter(
-      ({ id, time }) =>
-        this.#persisted.has(id) && !this.#released.has(id) && secondsBetween(time, now) >= this.#settings.holdSeconds,
-    )
+    // Each delivery requeues the webhook, so this reads `pending` only. The backlog may have thousands of ends.
+    const over = [...this.#persisted]
+      .flatMap((id) => this.#deliveries.get(id) ?? [])
+      .filter(({ id, time }) => !this.#released.has(id) && secondsBetween(time, now) >= this.#settings.holdSeconds)
     for (const { id } of over) this.#released.add(id)
     return over.flatMap(({ jobUid }) => jobUid ?? [])
   }
@@ -324,7 +324,9 @@ export class Backlog {
   #ends(): Delivery[] {
     return this.list()
       .filter(({ jobUid }) => jobUid !== undefined)
-      .toSorted((a, b) => Date.parse(a.time) - Date.parse(b.time) || (a.id < b.id ? -1 : 1))
+      .map((delivery) => ({ delivery, at: Date.parse(delivery.time) }))
+      .toSorted((a, b) => a.at - b.at || (a.delivery.id < b.delivery.id ? -1 : 1))
+      .map(({ delivery }) => delivery)
   }
 }
 
