@@ -2,7 +2,7 @@ import { execFile } from "node:child_process"
 import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { parseArgs, promisify } from "node:util"
-import { type BuildOptions, build, type Metafile } from "esbuild"
+import { type BuildOptions, build, type Metafile, type Plugin } from "esbuild"
 import { buildConsole } from "./console.ts"
 
 /**
@@ -63,6 +63,24 @@ interface Manifest {
   repository?: unknown
 }
 
+/**
+ * Escapes the characters of a bundle that are not ASCII. esbuild leaves them in regular expressions. With a single one,
+ * V8 holds the whole text with two bytes for each character: 25 MiB more in each process.
+ */
+const ASCII_ONLY: Plugin = {
+  name: "ascii-only",
+  setup({ initialOptions: { outfile = "" }, onEnd }) {
+    onEnd(async () => {
+      const text = await readFile(outfile, "utf8")
+      const escaped = text.replace(
+        /[\u0080-\uffff]/g,
+        (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+      )
+      await writeFile(outfile, escaped)
+    })
+  },
+}
+
 /** Options that bundle a program into one file. */
 export const ONE_FILE = {
   absWorkingDir: ROOT,
@@ -73,6 +91,7 @@ export const ONE_FILE = {
   banner: { js: `#!/usr/bin/env node\n${COMMONJS}` },
   // Optional addons of ssh2.
   external: ["*.node", "cpu-features"],
+  plugins: [ASCII_ONLY],
   // Makes the file smaller, and keeps the names of functions in stack traces.
   minifyWhitespace: true,
   minifySyntax: true,

@@ -51,6 +51,12 @@ describe("the bundle", () => {
     expect(await berth("operator", "--help")).toContain("--gateway-url")
   })
 
+  it("has only ASCII characters, which V8 holds with one byte each", async () => {
+    for (const file of [program, join(folder, "dist", "agent.mjs")]) {
+      expect(/[\u0080-\uffff]/.exec(await readFile(file, "utf8"))?.[0], file).toBeUndefined()
+    }
+  })
+
   it("makes an installation key", async () => {
     expect(load(await berth("key", "--name", "build", "--role", "viewer"))).toMatchObject({
       kind: "ApiKey",
