@@ -21,6 +21,7 @@ import { type Resource, resourceOf } from "../src/kube/resource.ts"
 import { createLogger } from "../src/telemetry/logger.ts"
 import { ApiServer } from "./api-server.ts"
 import { MAIN } from "./facade-stack.ts"
+import { asInImage } from "./image.ts"
 import { kubeconfigOf, type Program, startProgram, usageOf } from "./program.ts"
 import type { BenchContext } from "./result.ts"
 import { SimulatedCloud } from "./simulated-cloud.ts"
@@ -166,6 +167,8 @@ export class BerthStack {
   async startPrograms(): Promise<Programs> {
     const { controlPlane, client, folder, cloud, url } = this
     const base = { folder, profileDir: this.#profileDir }
+    // A profile names the files of the source.
+    const programOf = (script: string) => (this.#profileDir === undefined ? asInImage(script) : { script })
     const where = { controlPlane, client, folder }
     const metricsUrl = (program: keyof Programs): string => `http://127.0.0.1:${this.#metricsPorts[program]}`
     await mkdir(join(folder, "logs"), { recursive: true })
@@ -176,7 +179,7 @@ export class BerthStack {
     const operator = await startProgram({
       ...base,
       name: "operator",
-      script: join(import.meta.dirname, "simulated-operator.ts"),
+      ...(await programOf(join(import.meta.dirname, "simulated-operator.ts"))),
       args: ["--kubeconfig", asOperator, "--gateway-url", url, "--cloud-url", cloud.url].concat(
         "--metrics-port",
         String(this.#metricsPorts.operator),
@@ -187,7 +190,7 @@ export class BerthStack {
     const facade = await startProgram({
       ...base,
       name: "facade",
-      script: MAIN,
+      ...(await programOf(MAIN)),
       args: ["facade", "--kubeconfig", asFacade, "--port", new URL(url).port, "--default-project", PROJECT]
         .concat("--logs-dir", join(folder, "logs"), "--requests-per-minute", "0", "--log-level", "warn")
         .concat("--metrics-port", String(this.#metricsPorts.facade)),

@@ -23,6 +23,7 @@ import { NAMESPACES } from "../src/kube/core.ts"
 import { EventRecorder } from "../src/kube/events.ts"
 import { Reflector } from "../src/kube/reflector.ts"
 import { createLogger } from "../src/telemetry/logger.ts"
+import { asInImage } from "./image.ts"
 import { kubeconfigOf, type Program, SYSTEM_NAMESPACE, startProgram } from "./program.ts"
 import type { BenchContext } from "./result.ts"
 
@@ -127,7 +128,7 @@ async function startFacade(
   const args = ["--kubeconfig", kubeconfig, "--port", String(port), "--logs-dir", join(folder, "logs")]
   const program = await startProgram({
     name: "facade",
-    script: MAIN,
+    ...(await asInImage(MAIN)),
     args: ["facade", ...args, ...limits],
     url,
     folder,

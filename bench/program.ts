@@ -41,20 +41,22 @@ export interface ProgramOptions {
   url: string
   /** Folder of its log. */
   folder: string
+  /** Further options of Node.js. */
+  nodeOptions?: readonly string[]
   /** Folder for a CPU profile at its end; absent for none. */
   profileDir?: string | undefined
 }
 
 /** Starts a program of this project and resolves when it is ready. It always ends with this process. */
 export async function startProgram(options: ProgramOptions): Promise<Program> {
-  const { name, script, args, url, folder, profileDir } = options
+  const { name, script, args, url, folder, nodeOptions = [], profileDir } = options
   const startedAt = performance.now()
   const logFile = join(folder, `${name}.log`)
   const log = await open(logFile, "a")
   const profiling = profileDir === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profileDir}`]
   const heap = `--max-old-space-size=${HEAP_MIB}`
   const inspector = `127.0.0.1:${await freePort()}`
-  const flags = [heap, `--inspect=${inspector}`, ...profiling]
+  const flags = [heap, `--inspect=${inspector}`, ...nodeOptions, ...profiling]
   const started = spawn(process.execPath, [...flags, script, ...args], { stdio: ["ignore", log.fd, log.fd] })
   await log.close()
   const end = (): void => void started.kill("SIGTERM")
