@@ -47,6 +47,8 @@ const KINDS: readonly ResourceType[] = [
   ...[ORGANIZATION, PROJECT, API_KEY, CONNECTION],
   ...[CRON_JOB, JOB, JOB_ARRAY, WEBHOOK, LAUNCH],
 ]
+||||||| parent of c68f28d (test/kstatus: judge arrays by kstatus and Argo CD's script)
+const KINDS: readonly ResourceType[] = [ORGANIZATION, PROJECT, API_KEY, CONNECTION, CRON_JOB, JOB, LAUNCH]
 
 /** Object as any tool sees it. */
 interface Seen extends ApiObject {
@@ -328,6 +330,8 @@ kstatus.describe("an example", { timeout: 300_000 }, () => {
     })
     await eventually(() => expectCurrent(second), PATIENCE)
     expect(await storyOf(connection)).toEqual(["InProgress", "Current"])
+    const webhook = { kind: WEBHOOK.kind, metadata: { name: "slack-alarms", namespace: "acme-nightly" } }
+    expect(await storyOf(webhook)).toEqual(["InProgress", "Current"])
   })
 
   it("lends a Secret of one namespace to a project", async () => {
