@@ -47,8 +47,6 @@ const KINDS: readonly ResourceType[] = [
   ...[ORGANIZATION, PROJECT, API_KEY, CONNECTION],
   ...[CRON_JOB, JOB, JOB_ARRAY, WEBHOOK, LAUNCH],
 ]
-||||||| parent of c68f28d (test/kstatus: judge arrays by kstatus and Argo CD's script)
-const KINDS: readonly ResourceType[] = [ORGANIZATION, PROJECT, API_KEY, CONNECTION, CRON_JOB, JOB, LAUNCH]
 
 /** Object as any tool sees it. */
 interface Seen extends ApiObject {

@@ -4,7 +4,7 @@ import {
   type ConditionUpdate,
   changedCondition,
   condition,
-  findCondition,
+  conditionOnceTrue,
   setConditions,
 } from "../../apis/conditions.ts"
 import { type StoredWebhook, WebhookCondition, WebhookReason, type WebhookStatus } from "../../apis/webhook.ts"
@@ -57,14 +57,12 @@ type Progressing = WebhookObservation & Required<Pick<WebhookObservation, "progr
 function statusOf(webhook: StoredWebhook, observed: Progressing, now: Date): WebhookStatus {
   const { generation } = webhook.metadata
   const ready = readyOf(webhook, observed)
-  const isStalled = STALLED.includes(ready.reason)
-  const isReady = !isStalled && observed.fault === undefined
+  const isReady = !DISABLED.includes(ready.reason) && observed.fault === undefined
+  const isStalled = !isReady && !TRANSIENT.includes(ready.reason)
   const before = webhook.status?.conditions
   const updates = [
     condition(WebhookCondition.Ready, isReady, ready),
-    ...(isReady && findCondition(before, WebhookCondition.Stalled) === undefined
-      ? []
-      : [condition(WebhookCondition.Stalled, !isReady, ready)]),
+    ...conditionOnceTrue(WebhookCondition.Stalled, isStalled, ready, before),
     ...delivering(observed),
   ]
   return {
@@ -75,7 +73,10 @@ function statusOf(webhook: StoredWebhook, observed: Progressing, now: Date): Web
 }
 
 /** Reasons for which Berth has disabled a webhook. */
-const STALLED: readonly string[] = [WebhookReason.ReceiverGone, WebhookReason.RetriesExhausted]
+const DISABLED: readonly string[] = [WebhookReason.ReceiverGone, WebhookReason.RetriesExhausted]
+
+/** Reasons that others may end: a GitOps tool creates Secrets and projects in any order. */
+const TRANSIENT: readonly string[] = [WebhookReason.SecretNotFound, WebhookReason.NoProject]
 
 function readyOf({ spec }: StoredWebhook, { stopped, fault, host, progress }: Progressing): ConditionCause {
   if (stopped !== undefined) return { reason: stopped, message: STOPPED[stopped] }
