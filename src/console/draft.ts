@@ -97,7 +97,7 @@ export function jobOf(draft: Draft, rest: Rest): { job: JobSubmission; errors: D
   const amount = (field: keyof Draft) => read(field, numberOf, "Write a number, such as 1.5.")
   const words = (field: keyof Draft) => read(field, wordsOf, "A quotation mark is not closed.")
   const pairs = <Value>(field: keyof Draft, parse: (value: string) => Value | undefined, expected: string) =>
-    read(field, (value) => mapOf(value, parse), expected)
+    read(field, (value) => mapOf(value.split("\n"), parse), expected)
   const job = filled({
     ...(draft.name.trim() === "" ? rest : { ...rest, namePrefix: null, name: draft.name.trim() }),
     image: draft.image.trim(),
@@ -133,7 +133,8 @@ function listText(value: string | readonly string[] | null | undefined): string 
   return typeof value === "string" ? value : (value ?? []).join(" ")
 }
 
-function listOf(value: string): string[] {
+/** Returns the texts of a list, separated by spaces or commas. */
+export function listOf(value: string): string[] {
   return value.split(/[\s,]+/).filter((one) => one !== "")
 }
 
@@ -143,12 +144,15 @@ function lines<Value>(map: Record<string, Value> | null | undefined, textOf: (va
     .join("\n")
 }
 
-function mapOf<Value>(value: string, parse: (text: string) => Value | undefined): Record<string, Value> | undefined {
-  const entries = value
-    .split("\n")
-    .filter((line) => line.trim() !== "")
-    .map((line) => {
-      const [, name = "", rest = ""] = /^\s*([^=]+)=(.*)$/.exec(line) ?? []
+/** Returns the map of texts such as `name=value`; undefined if one is not. */
+export function mapOf<Value>(
+  texts: readonly string[],
+  parse: (text: string) => Value | undefined,
+): Record<string, Value> | undefined {
+  const entries = texts
+    .filter((text) => text.trim() !== "")
+    .map((text) => {
+      const [, name = "", rest = ""] = /^\s*([^=]+)=(.*)$/.exec(text) ?? []
       return [name.trim(), parse(rest)] as const
     })
   if (entries.some(([name, parsed]) => name === "" || parsed === undefined)) return undefined

@@ -5,7 +5,7 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { type Browser, chromium, type Page } from "playwright-core"
-import { afterAll, beforeAll } from "vitest"
+import { afterAll, beforeAll, expect } from "vitest"
 import { buildConsole } from "../../scripts/console.ts"
 import { type Fixture, type Replica, type ReplicaOptions, shippedOffers, startReplica } from "../facade/harness.ts"
 import { needing } from "../needing.ts"
@@ -166,4 +166,28 @@ export function consoleSite(fixture: Fixture, optionsOf: () => ReplicaOptions = 
     },
   }
   return site
+}
+
+/** Shows another page of the console, so that the sign-in stays. */
+export async function goTo(page: Page, { project }: Pick<Fixture, "project">, path: string): Promise<void> {
+  const address = JSON.stringify(`/console/projects/${project}${path}`)
+  await page.evaluate(`history.pushState(null, "", ${address}); dispatchEvent(new PopStateEvent("popstate"))`)
+}
+
+/** Presses Tab until an element has the focus. */
+export async function tabTo(page: Page, selector: string): Promise<void> {
+  for (let presses = 0; presses < 60; presses++) {
+    if (await page.evaluate(`document.activeElement?.matches(${JSON.stringify(selector)})`)) return
+    await page.keyboard.press("Tab")
+  }
+  throw new Error(`Tab does not reach ${selector}`)
+}
+
+/** Text that runs a script where it is not shown as text. It has no space, so that most fields accept it. */
+export const ATTACK = `<img/src=x/onerror="window.hacked=1"><script>window.hacked=1</script>`
+
+/** Expects that no text of a user became a part of the page. */
+export async function expectUnharmed(page: Page): Promise<void> {
+  expect(await page.locator("main img, main script, main a[href^=javascript]").count(), page.url()).toBe(0)
+  expect(await page.evaluate("window.hacked")).toBeUndefined()
 }

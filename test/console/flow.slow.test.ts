@@ -1,11 +1,10 @@
-import type { Page } from "playwright-core"
 import { expect } from "vitest"
 import { timestamp } from "../../src/apis/clock.ts"
 import { CONNECTIONS, JOBS } from "../../src/facade/caches.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { caller, created, makeKey, setStatus, testFixture } from "../facade/harness.ts"
-import { browserNeeded, consoleSite } from "./browser.ts"
+import { browserNeeded, consoleSite, goTo, tabTo } from "./browser.ts"
 import { writeLog } from "./sample.ts"
 
 /** The main flow of the console, as people and attackers use it. */
@@ -123,10 +122,7 @@ browserNeeded.describe("the console", () => {
       [`/jobs/${encodeURIComponent(attack)}`, attack],
     ]
     for (const [path, shown] of places) {
-      await page.evaluate(
-        `history.pushState(null, "", ${JSON.stringify(`/console/projects/${fixture.project}${path}`)})`,
-      )
-      await page.evaluate(`dispatchEvent(new PopStateEvent("popstate"))`)
+      await goTo(page, fixture, path)
       await page.locator("main").getByText(shown).first().waitFor()
       expect(await page.locator("main img, main script, main a[href^=javascript]").count(), path).toBe(0)
     }
@@ -191,7 +187,11 @@ browserNeeded.describe("the console", () => {
     await page.getByRole("button", { name: "New key" }).click()
     await page.getByLabel("Name").fill("x")
     await page.getByRole("button", { name: "Create the key" }).click()
-    await page.getByText(/^name: /).waitFor()
+    await page
+      .locator(".field.wrong")
+      .getByText(/^name must /)
+      .waitFor()
+    expect(await page.getByLabel("Name").evaluate("(input) => input === document.activeElement")).toBe(true)
     await page.getByLabel("Name").fill("build-machine")
     await page.getByLabel("Role").selectOption("viewer")
     await page.getByRole("button", { name: "Create the key" }).click()
@@ -214,7 +214,7 @@ browserNeeded.describe("the console", () => {
     await form.getByLabel("Access key id").fill("AKIAEXAMPLE")
     await form.getByRole("button", { name: "Add the connection" }).click()
     // The API says which field is missing, and the form stays.
-    await form.getByRole("alert").getByText("secret_access_key").waitFor()
+    await form.locator(".field.wrong").getByText("secret_access_key").waitFor()
     await form.getByLabel("Secret access key").fill("very-secret-value")
     await form.getByRole("button", { name: "Add the connection" }).click()
     const panel = page.getByRole("article").filter({ has: page.getByRole("heading", { name: "aws-lab" }) })
@@ -271,12 +271,3 @@ browserNeeded.describe("the console", () => {
     await page.getByText("Your sign-in has ended.").waitFor()
   })
 })
-
-/** Presses Tab until an element has the focus. */
-async function tabTo(page: Page, selector: string): Promise<void> {
-  for (let presses = 0; presses < 60; presses++) {
-    if (await page.evaluate(`document.activeElement?.matches(${JSON.stringify(selector)})`)) return
-    await page.keyboard.press("Tab")
-  }
-  throw new Error(`Tab does not reach ${selector}`)
-}

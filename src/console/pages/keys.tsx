@@ -1,9 +1,10 @@
 import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
 import { PanelForm } from "../parts/action.tsx"
-import { Copy, Field, TableFrame, Time, typed } from "../parts/basics.tsx"
+import { Field, TableFrame, Time, typed } from "../parts/basics.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Empty, useLoad } from "../parts/load.tsx"
+import { SecretOnce } from "../parts/secret-once.tsx"
 import { client, may, me } from "../state.ts"
 
 type Key = Schemas["KeyRecord"]
@@ -96,24 +97,18 @@ function NewKey({ done }: { done: () => void }) {
   }
   if (value.value !== undefined)
     return (
-      <section class="panel" aria-label="New key">
-        <h2>The key {name.value}</h2>
-        <p class="note">Copy the value now: Berth stores only its hash, and can't show it again.</p>
-        <pre class="code" tabIndex={0} aria-label="Value of the key">
-          {value.value}
-        </pre>
-        <div class="actions">
-          <Copy text={value.value} />
-          <button type="button" class="primary" onClick={done}>
-            I have copied it
-          </button>
-        </div>
-      </section>
+      <SecretOnce
+        title={`The key ${name.value}`}
+        note="Copy the value now: Berth stores only its hash, and can't show it again."
+        label="Value of the key"
+        value={value.value}
+        done={done}
+      />
     )
   return (
     <PanelForm title="New key" action="Create the key" act={create} close={done}>
       <div class="fields">
-        <Field label="Name">
+        <Field label="Name" name="name">
           <input
             required
             value={name.value}
@@ -122,7 +117,7 @@ function NewKey({ done }: { done: () => void }) {
             })}
           />
         </Field>
-        <Field label="Role">
+        <Field label="Role" name="role">
           <select
             value={role.value}
             onChange={typed((text) => {
@@ -134,7 +129,7 @@ function NewKey({ done }: { done: () => void }) {
             ))}
           </select>
         </Field>
-        <Field label="Expires after days" hint="Empty: never.">
+        <Field label="Expires after days" name="expires_at" hint="Empty: never.">
           <input
             type="number"
             min={1}

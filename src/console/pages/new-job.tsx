@@ -3,12 +3,11 @@ import type { ComponentChildren } from "preact"
 import { useEffect } from "preact/hooks"
 import { useLocation } from "preact-iso/router"
 import { fetched, type JobPlan, type JobSubmission } from "../../client/client.ts"
-import { ApiError } from "../../client/errors.ts"
 import { readJob } from "../../client/jobs.ts"
 import { submissionOf } from "../../client/resubmission.ts"
 import { type Draft, type DraftErrors, draftOf, jobOf, type Rest, restOf } from "../draft.ts"
 import { Field, PageTitle, typed } from "../parts/basics.tsx"
-import { Empty, explained, Fault, Skeleton } from "../parts/load.tsx"
+import { Empty, explained, Fault, fieldErrors, Skeleton } from "../parts/load.tsx"
 import { PlanTable } from "../parts/plan-table.tsx"
 import { yamlOf } from "../spec.ts"
 import { at, client } from "../state.ts"
@@ -78,7 +77,7 @@ function Form({ start }: { start: JobSubmission }) {
     }
     isBusy.value = false
   }
-  const errors = { ...fieldErrors(plan.fault.value), ...fieldErrors(fault.value), ...editor.errors.value }
+  const errors = { ...draftErrors(plan.fault.value), ...draftErrors(fault.value), ...editor.errors.value }
   const { verdict } = plan.plan.value ?? {}
   const isReady = isReadable(editor) && editor.job.value.image !== ""
   return (
@@ -309,14 +308,13 @@ function Group({ title, isOpen = true, children }: { title: string; isOpen?: boo
 /** Fields of the form, by the last name in the API's pointer. */
 const RENAMED: Record<string, keyof Draft> = { timeoutSeconds: "timeout", namePrefix: "name" }
 
-/** Returns the API's errors of single fields. */
-function fieldErrors(error: unknown): DraftErrors {
-  if (!(error instanceof ApiError)) return {}
+/** Returns the API's errors by the field of the form. */
+function draftErrors(error: unknown): DraftErrors {
   return Object.fromEntries(
-    error.errors.map(({ pointer, detail }) => {
-      const [first = "", second] = pointer.replace(/^[#/]+/, "").split("/")
-      const field = first === "resources" && second !== undefined ? second : first
-      return [RENAMED[field] ?? field, detail]
+    fieldErrors(error).map(({ field, detail }) => {
+      const [first = "", second] = field.split(".")
+      const name = first === "resources" && second !== undefined ? second : first
+      return [RENAMED[name] ?? name, detail]
     }),
   )
 }

@@ -4,7 +4,7 @@ import { useEffect, useId, useRef } from "preact/hooks"
 import type { JobRecord } from "../../client/client.ts"
 import { ago, duration, secondsBetween, timeText, usd } from "../format.ts"
 import { now, zone } from "../state.ts"
-import { ActionEnd, useAction } from "./action.tsx"
+import { ActionEnd, useAction, useFieldError } from "./action.tsx"
 
 /** Moment in the reader's words; its title has local time and UTC. */
 export function Time({ at, isRelative = false }: { at: string; isRelative?: boolean }) {
@@ -42,6 +42,13 @@ export function costOf({ actual_cost, accrued_cost, estimated_cost }: JobRecord)
 /** Returns the machine of a job in one line; undefined if it has none. */
 export function machineOf({ selected_provider, selected_instance_type, selected_region }: JobRecord) {
   return selected_provider === null ? undefined : `${selected_provider} ${selected_instance_type} · ${selected_region}`
+}
+
+/** Returns labels as one text, such as `team=vision, run=a17`. */
+export function labelsText(labels: Readonly<Record<string, string>>): string {
+  return Object.entries(labels)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(", ")
 }
 
 interface DialogProps {
@@ -100,6 +107,8 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
 
 interface FieldProps {
   label: string
+  /** Name in the API. The field shows the API's error of it. */
+  name?: string
   hint?: string | undefined
   error?: string | undefined
   /** The control. */
@@ -107,8 +116,10 @@ interface FieldProps {
 }
 
 /** Form field with its label, hint and error. */
-export function Field({ label, hint, error, children }: FieldProps) {
+export function Field({ label, name, hint, error: own, children }: FieldProps) {
   const id = useId()
+  const ofApi = useFieldError(name)
+  const error = own ?? ofApi
   const notes = [hint !== undefined && `${id}-hint`, error !== undefined && `${id}-error`].filter(Boolean).join(" ")
   const control = cloneElement(children, {
     ...(notes !== "" && { "aria-describedby": notes }),
@@ -157,11 +168,17 @@ export function PageTitle({ title, children }: { title: string; children?: Compo
   )
 }
 
+interface FactsProps {
+  of: readonly [name: string, value: ComponentChildren][]
+  /** True: each value may need the whole width. */
+  isWide?: boolean
+}
+
 /** Names and values. */
-export function Facts({ of }: { of: readonly [name: string, value: ComponentChildren][] }) {
+export function Facts({ of, isWide = false }: FactsProps) {
   const shown = of.filter(([, value]) => value !== undefined && value !== null && value !== "")
   return (
-    <dl class="facts">
+    <dl class={isWide ? "facts wide" : "facts"}>
       {shown.map(([name, value]) => (
         <div key={name}>
           <dt>{name}</dt>

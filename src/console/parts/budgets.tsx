@@ -177,7 +177,7 @@ function CapsForm({ of, close, done }: { of: ProjectRecord; close: () => void; d
     <PanelForm title="Caps of this project" action="Set the caps" act={save} close={close}>
       <div class="fields">
         {AMOUNTS.map(({ name, label, step }) => (
-          <Field key={name} label={label} hint="Empty: no cap.">
+          <Field key={name} label={label} name={`caps.${name}`} hint="Empty: no cap.">
             <input type="number" min={0} step={step} value={caps.value[name] ?? ""} onInput={typed(setAmount(name))} />
           </Field>
         ))}

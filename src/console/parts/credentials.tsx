@@ -69,10 +69,10 @@ interface CredentialInputProps extends Credential {
   set: (value: string) => void
 }
 
-export function CredentialInput({ label, isSecret, isOptional, isLong, value, set }: CredentialInputProps) {
+export function CredentialInput({ name, label, isSecret, isOptional, isLong, value, set }: CredentialInputProps) {
   const input = { spellcheck: false, required: !isOptional, value, onInput: typed(set) }
   return (
-    <Field label={label}>
+    <Field label={label} name={name}>
       {isLong ? (
         <textarea rows={3} {...input} />
       ) : (

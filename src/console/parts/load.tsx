@@ -98,6 +98,18 @@ export function useReloadOnChange(concerns: (change: Change) => boolean, reload:
   }, [])
 }
 
+/** Asks again after each interval, while the page is visible. For numbers that come with no change of the project. */
+export function useReloadEvery(milliseconds: number, reload: () => void): void {
+  const latest = useRef(reload)
+  latest.current = reload
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (!document.hidden) latest.current()
+    }, milliseconds)
+    return () => clearInterval(timer)
+  }, [])
+}
+
 /** Shows an answer of the API in each of its states. */
 export function Answer<Data>({ of, children }: { of: Loaded<Data>; children: (data: Data) => ComponentChildren }) {
   const { data, error, reload } = of
@@ -141,17 +153,21 @@ export function Fault({ error, retry }: { error: unknown; retry?: () => void }) 
 /** Returns an error as text for people. */
 export function explained(error: unknown): { text: string; id?: string | undefined } {
   if (error instanceof ApiError) {
-    const { status, message, errors, requestId: id } = error
+    const { status, message, requestId: id } = error
     if (status === 403) return { text: `You are not allowed to do this: ${message}`, id }
-    const details = errors.map(({ pointer, detail }) => `${fieldOf(pointer)}: ${detail}`)
+    const details = fieldErrors(error).map(({ field, detail }) => `${field}: ${detail}`)
     return { text: details.length === 0 ? message : details.join(" · "), id }
   }
   return { text: error instanceof Error ? error.message : String(error) }
 }
 
-/** Returns the name of the field that a JSON pointer names, such as `resources.gpu`. */
-function fieldOf(pointer: string): string {
-  return pointer.replace(/^[#/]+/, "").replaceAll("/", ".")
+/** Returns the API's errors of single fields, each with its name such as `resources.gpu`. */
+export function fieldErrors(error: unknown): { field: string; detail: string }[] {
+  if (!(error instanceof ApiError)) return []
+  return error.errors.map(({ pointer, detail }) => ({
+    field: pointer.replace(/^[#/]+/, "").replaceAll("/", "."),
+    detail,
+  }))
 }
 
 /** Text for a list without entries. */
