@@ -4,6 +4,7 @@ import { nextTicks } from "../cron.ts"
 import { timeText } from "../format.ts"
 import { Facts, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { Workdir } from "../parts/workdir.tsx"
 import { yamlOf } from "../spec.ts"
 import { client, may } from "../state.ts"
 import { CronJobActions, Runs } from "./cronjobs.tsx"
@@ -35,6 +36,7 @@ export function CronJobPage() {
                   ["State", found.is_active ? "active" : "paused"],
                   ["Last run", found.last_triggered_at === null ? "never" : <Time at={found.last_triggered_at} />],
                   ["Created", <Time at={found.created_at} />],
+                  ["Working directory", found.job_definition.workdir && <Workdir of={found.job_definition.workdir} />],
                 ]}
               />
             </section>

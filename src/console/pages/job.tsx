@@ -3,11 +3,12 @@ import { useLocation, useRoute } from "preact-iso/router"
 import { fetched, type JobRecord } from "../../client/client.ts"
 import { isEnded, readJob } from "../../client/jobs.ts"
 import { duration, usd } from "../format.ts"
-import { costOf, Dialog, Facts, machineOf, PageTitle, runTime, Status, Time } from "../parts/basics.tsx"
+import { costOf, Dialog, Facts, labelsText, machineOf, PageTitle, runTime, Status, Time } from "../parts/basics.tsx"
 import { Answer, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { LogViewer } from "../parts/log-viewer.tsx"
 import { SpecView } from "../parts/spec-view.tsx"
 import { Story } from "../parts/story.tsx"
+import { Workdir } from "../parts/workdir.tsx"
 import { at, client, may } from "../state.ts"
 
 const TABS = [
@@ -127,12 +128,8 @@ function Summary({ job }: { job: JobRecord }) {
           ["Timeout", job.timeout_seconds > 0 ? duration(job.timeout_seconds) : undefined],
           ["Retries", job.max_retries === 0 ? undefined : `${job.retry_count} of ${job.max_retries}`],
           ["Submitted", <Time at={job.created_at} />],
-          [
-            "Labels",
-            Object.entries(labels)
-              .map(([name, value]) => `${name}=${value}`)
-              .join(", "),
-          ],
+          ["Labels", labelsText(labels)],
+          ["Working directory", job.workdir && <Workdir of={job.workdir} />],
           ["Tags", tags.join(", ")],
         ]}
       />
