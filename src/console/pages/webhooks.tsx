@@ -1,11 +1,18 @@
 import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
-import { Copy, Dialog, Facts, Field, PageTitle, TableFrame, Time, typed } from "../parts/basics.tsx"
-import { Answer, Empty, explained, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { listOf, mapOf } from "../draft.ts"
+import { ActionFault, GroupError, PanelForm, useAction } from "../parts/action.tsx"
+import { Dialog, Facts, Field, labelsText, TableFrame, Time, typed } from "../parts/basics.tsx"
+import { EditableList } from "../parts/editable-list.tsx"
+import { Answer, Empty, useLoad, useReloadEvery } from "../parts/load.tsx"
+import { SecretOnce } from "../parts/secret-once.tsx"
 import { client, may } from "../state.ts"
 
 type Webhook = Schemas["WebhookRecord"]
-type Created = Schemas["WebhookCreated"]
+type Format = Webhook["format"]
+
+/** Berth writes the numbers of a webhook at most once in this time, milliseconds. */
+const NUMBERS_MS = 10_000
 
 async function readWebhooks(signal: AbortSignal): Promise<Webhook[]> {
   const query = { limit: 100 }
@@ -15,85 +22,38 @@ async function readWebhooks(signal: AbortSignal): Promise<Webhook[]> {
 /** Receivers of the project's events, with what was sent to each. */
 export function WebhooksPage() {
   const webhooks = useLoad("webhooks", readWebhooks)
-  // The end of a job is what webhooks wait for.
-  useReloadOnChange(({ event }) => event === "job", webhooks.reload)
-  const isAdding = useSignal(false)
-  const made = useSignal<Created | undefined>(undefined)
-  const doomed = useSignal<Webhook | undefined>(undefined)
-  const remove = (name: string) => async (): Promise<void> => {
-    await client.value.api.DELETE("/webhooks/{name}", { params: { path: { name } } })
-    webhooks.reload()
-  }
+  useReloadEvery(NUMBERS_MS, webhooks.reload)
+  const remove = (name: string) => client.value.api.DELETE("/webhooks/{name}", { params: { path: { name } } })
   return (
-    <>
-      <PageTitle title="Webhooks">
-        {may("admin") && (
-          <button
-            type="button"
-            class="primary"
-            onClick={() => {
-              isAdding.value = true
-              made.value = undefined
-            }}
-          >
-            New webhook
-          </button>
-        )}
-      </PageTitle>
-      {made.value?.signing_secret != null && (
-        <div class="panel" role="status">
-          <h2>Signing secret of {made.value.name}</h2>
-          <p>Give it to the receiver now. Berth does not show it again.</p>
-          <p>
-            <code>{made.value.signing_secret}</code> <Copy text={made.value.signing_secret} />
-          </p>
-        </div>
-      )}
-      {isAdding.value && (
-        <NewWebhook
-          done={(created) => {
-            isAdding.value = false
-            made.value = created
-            webhooks.reload()
-          }}
-        />
-      )}
-      <Answer of={webhooks}>
-        {(found) =>
-          found.length === 0 ? (
-            <Empty title="No webhook sends events.">
-              <p>A webhook sends the end of each job to your CI, to Slack or to a service of yours.</p>
-            </Empty>
-          ) : (
-            found.map((webhook) => (
-              <WebhookPanel
-                key={webhook.id}
-                webhook={webhook}
-                reload={webhooks.reload}
-                remove={() => {
-                  doomed.value = webhook
-                }}
-              />
-            ))
-          )
-        }
-      </Answer>
-      {doomed.value !== undefined && (
-        <Dialog
-          title={`Delete the webhook ${doomed.value.name}?`}
-          action="Delete the webhook"
-          isDangerous
-          act={remove(doomed.value.name)}
-          close={() => {
-            doomed.value = undefined
-          }}
-        >
-          <p>What is pending is not delivered.</p>
-        </Dialog>
-      )}
-    </>
+    <EditableList
+      title="Webhooks"
+      noun="webhook"
+      of={webhooks}
+      form={(done) => <NewWebhook done={done} />}
+      empty={
+        <Empty title="No webhook sends events.">
+          <p>A webhook sends the end of each job to your CI, to Slack or to a service of yours.</p>
+        </Empty>
+      }
+      removal={({ name }) => ({
+        title: `Delete the webhook ${name}?`,
+        action: "Delete the webhook",
+        effect: "What is pending is not delivered.",
+        act: () => remove(name),
+      })}
+    >
+      {(found, ask) =>
+        found.map((webhook) => (
+          <WebhookPanel key={webhook.id} webhook={webhook} reload={webhooks.reload} remove={() => ask(webhook)} />
+        ))
+      }
+    </EditableList>
   )
 }
+
+/** Reasons for which Berth sends nothing, until somebody enables the webhook. */
+const DISABLED: readonly (string | null)[] = ["ReceiverGone", "RetriesExhausted"]
+const HEALTHY: readonly (string | null)[] = ["Active", "Paused", null]
 
 interface PanelProps {
   webhook: Webhook
@@ -102,106 +62,149 @@ interface PanelProps {
 }
 
 function WebhookPanel({ webhook, reload, remove }: PanelProps) {
-  const { name, format, events, is_active, url, receiver } = webhook
+  const { name, format, is_active, reason, message, failing_since } = webhook
+  const action = useAction()
   const result = useSignal<string | undefined>(undefined)
-  const path = { path: { name } }
-  const report = (action: Promise<string | undefined>): void => {
-    action.then(
-      (text) => {
-        result.value = text
-        reload()
-      },
-      (error: unknown) => {
-        result.value = explained(error).text
-      },
-    )
+  const secret = useSignal<string | undefined>(undefined)
+  const isRotating = useSignal(false)
+  const params = { path: { name } }
+  const test = async (): Promise<void> => {
+    result.value = undefined
+    result.value = resultOf(await fetched(client.value.api.POST("/webhooks/{name}/test", { params })))
   }
-  const test = async (): Promise<string> => {
-    const { delivered, status_code, duration_ms, error } = await fetched(
-      client.value.api.POST("/webhooks/{name}/test", { params: path }),
-    )
-    return delivered
-      ? `The receiver accepted the test with ${status_code} in ${duration_ms} ms.`
-      : `Not accepted: ${error}.`
+  const isStopped = !is_active || DISABLED.includes(reason)
+  const change = async (): Promise<void> => {
+    await fetched(client.value.api.PATCH("/webhooks/{name}", { params, body: { is_active: isStopped } }))
+    reload()
   }
-  const change = async (isActive: boolean): Promise<undefined> => {
-    await fetched(client.value.api.PATCH("/webhooks/{name}", { params: path, body: { is_active: isActive } }))
+  const rotate = async (): Promise<void> => {
+    const { signing_secret } = await fetched(client.value.api.POST("/webhooks/{name}/rotate", { params }))
+    secret.value = signing_secret ?? undefined
+    reload()
   }
-  const isStopped = !is_active || webhook.reason === "ReceiverGone" || webhook.reason === "RetriesExhausted"
   const button = (label: string, act: () => void) => (
-    <button type="button" class="small" onClick={act}>
+    <button type="button" class="small" disabled={action.isBusy.value} onClick={act}>
       {label}
       <span class="hidden"> {name}</span>
     </button>
   )
   return (
-    <article class="panel">
+    <article class="panel" aria-label={name}>
       <header class="panel-title">
         <h2>
-          {name} <span class="tag">{format}</span>
+          {name} <span class="tag">{format === "slack" ? "Slack" : "CloudEvents"}</span>
         </h2>
         {may("admin") && (
           <div class="actions">
-            {button("Test", () => report(test()))}
-            {button(isStopped ? "Enable" : "Pause", () => report(change(isStopped)))}
+            {button("Test", () => action.run(test))}
+            {button(isStopped ? "Enable" : "Disable", () => action.run(change))}
+            {format === "cloudevents" &&
+              button("Rotate", () => {
+                isRotating.value = true
+              })}
             {button("Delete", remove)}
           </div>
         )}
       </header>
-      <p class="minor">{webhook.message ?? "Berth has not looked at it yet."}</p>
+      <p class={HEALTHY.includes(reason) ? "minor" : "fault"}>{message ?? "Berth has not looked at it yet."}</p>
+      {failing_since !== null && (
+        <p class="note">
+          No delivery has succeeded since <Time at={failing_since} />.{!isStopped && " Berth retries."}
+        </p>
+      )}
+      <ActionFault of={action} />
       {result.value !== undefined && <p role="status">{result.value}</p>}
-      <Facts
-        of={[
-          ["State", webhook.reason],
-          ["Events", events.join(", ")],
-          ["Receiver", url ?? receiver ?? "a secret address"],
-          ["Pending", String(webhook.pending_count)],
-          ["Delivered", String(webhook.delivered_count)],
-          ["Missed", String(webhook.missed_count)],
-          ["Last success", webhook.last_success_at && <Time at={webhook.last_success_at} isRelative />],
-          ["Failing since", webhook.failing_since && <Time at={webhook.failing_since} isRelative />],
-        ]}
-      />
+      {secret.value !== undefined && (
+        <NewSecret
+          of={name}
+          value={secret.value}
+          done={() => {
+            secret.value = undefined
+          }}
+        />
+      )}
+      <WebhookFacts of={webhook} />
       <Deliveries webhook={webhook} />
+      {isRotating.value && (
+        <Dialog
+          title={`Rotate the signing secret of ${name}?`}
+          action="Create a new secret"
+          act={rotate}
+          close={() => {
+            isRotating.value = false
+          }}
+        >
+          <p>For a day, messages are signed with both secrets. Give the new one to the receiver in that time.</p>
+        </Dialog>
+      )}
     </article>
   )
 }
 
-function Deliveries({ webhook: { name, pending_count, delivered_count, missed_count } }: { webhook: Webhook }) {
-  const counts = `${pending_count} ${delivered_count} ${missed_count}`
+function resultOf({ delivered, status_code, duration_ms, error }: Schemas["WebhookTest"]): string {
+  if (delivered) return `The receiver accepted the test with ${status_code} in ${duration_ms} ms.`
+  return `The test was not accepted: ${error}.`
+}
+
+function NewSecret({ of, value, done }: { of: string; value: string; done: () => void }) {
+  return (
+    <SecretOnce
+      title={`The signing secret of ${of}`}
+      note="Give it to the receiver now: Berth can't show it again."
+      label="Signing secret"
+      value={value}
+      done={done}
+    />
+  )
+}
+
+function WebhookFacts({ of }: { of: Webhook }) {
+  const { url, receiver, format, last_success_at } = of
+  return (
+    <Facts
+      of={[
+        ["State", of.reason],
+        ["Receiver", url ?? receiver ?? (format === "slack" ? "a secret address at Slack" : "an address in a Secret")],
+        ["Events", of.events.join(", ")],
+        ["Only with labels", labelsText(of.labels)],
+        ["Only with tags", of.tags.join(", ")],
+        ["Also sends", of.include.join(", ")],
+        ["Pending", String(of.pending_count)],
+        ["Delivered", String(of.delivered_count)],
+        ["Missed", String(of.missed_count)],
+        ["Last success", last_success_at === null ? "never" : <Time at={last_success_at} isRelative />],
+      ]}
+    />
+  )
+}
+
+function Deliveries({ webhook: { name, updated_at } }: { webhook: Webhook }) {
   const read = async (signal: AbortSignal) => {
     const params = { path: { name }, query: { limit: 20 } }
     return (await fetched(client.value.api.GET("/webhooks/{name}/deliveries", { params, signal }))).deliveries
   }
-  const deliveries = useLoad(`deliveries ${name} ${counts}`, read, name)
+  // Each status of the webhook has other deliveries.
+  const deliveries = useLoad(`deliveries ${name} ${updated_at}`, read, name)
   return (
     <Answer of={deliveries}>
       {(found) =>
-        found.length > 0 && (
+        found.length === 0 ? (
+          <p class="minor">Nothing was sent yet.</p>
+        ) : (
           <TableFrame label={`Deliveries of ${name}`}>
-            <table>
+            <table class="cards">
               <thead>
                 <tr>
-                  <th scope="col">Event</th>
-                  <th scope="col">Subject</th>
-                  <th scope="col">Time</th>
-                  <th scope="col">Result</th>
-                  <th scope="col">Attempts</th>
-                  <th scope="col">Cause</th>
+                  <th>Subject</th>
+                  <th>Event</th>
+                  <th>Result</th>
+                  <th class="number">Attempts</th>
+                  <th class="number">Time</th>
                 </tr>
               </thead>
               <tbody>
-                {found.map(({ id, type, subject, time, status, attempts, status_code, error }) => (
-                  <tr key={id}>
-                    <td>{type}</td>
-                    <td>{subject}</td>
-                    <td>
-                      <Time at={time} isRelative />
-                    </td>
-                    <td>{status}</td>
-                    <td>{attempts}</td>
-                    <td>{error ?? status_code}</td>
-                  </tr>
+                {found.map((delivery) => (
+                  <DeliveryRow key={delivery.id} delivery={delivery} />
                 ))}
               </tbody>
             </table>
@@ -212,88 +215,153 @@ function Deliveries({ webhook: { name, pending_count, delivered_count, missed_co
   )
 }
 
-const EVENTS = ["job.*", "job.failed", "cronjob.skipped", "connection.failed", "budget.threshold"] as const
+/** Sign of each result. It needs no color, as that of a job. */
+const SIGNS = { pending: "queued", delivered: "succeeded", missed: "failed" }
 
-function NewWebhook({ done }: { done: (made: Created | undefined) => void }) {
+function DeliveryRow({ delivery }: { delivery: Schemas["WebhookDelivery"] }) {
+  const { type, subject, time, status, attempts, status_code, error, next_attempt_at } = delivery
+  return (
+    <tr>
+      <td class="row-name">{subject}</td>
+      <td>{type}</td>
+      <td class="whole-row">
+        <span class={`status ${SIGNS[status]}`}>
+          <i aria-hidden="true" />
+          {status}
+        </span>
+        <span class="minor below">
+          {error ?? (status_code === null ? "" : `answered ${status_code}`)}
+          {next_attempt_at !== null && (
+            <>
+              {error !== null && ", "}next attempt <Time at={next_attempt_at} isRelative />
+            </>
+          )}
+        </span>
+      </td>
+      <td class="number" data-label="Attempts">
+        {attempts}
+      </td>
+      <td class="number">
+        <Time at={time} isRelative />
+      </td>
+    </tr>
+  )
+}
+
+const EVENTS = {
+  "job.*": "each end of a job",
+  "job.succeeded": "a job has succeeded",
+  "job.failed": "a job has failed",
+  "job.cancelled": "a job was cancelled",
+  "cronjob.skipped": "a tick of a cronjob got no job",
+  "connection.failed": "credentials no longer work",
+  "budget.threshold": "50, 80 or 100 % of the month's cap are spent",
+}
+type EventName = keyof typeof EVENTS
+
+/** Form of a new webhook, and then its signing secret, which is shown this once. */
+function NewWebhook({ done }: { done: () => void }) {
   const name = useSignal("")
   const url = useSignal("")
-  const format = useSignal<Webhook["format"]>("cloudevents")
-  const events = useSignal<readonly string[]>(["job.*"])
-  const fault = useSignal<string | undefined>(undefined)
-  const submit = (event: Event): void => {
-    event.preventDefault()
-    fault.value = undefined
-    const body = { name: name.value, url: url.value, format: format.value, events: [...events.value] }
-    fetched(client.value.api.POST("/webhooks", { body: body as Schemas["WebhookCreation"] })).then(
-      done,
-      (error: unknown) => {
-        fault.value = explained(error).text
-      },
-    )
+  const format = useSignal<Format>("cloudevents")
+  const events = useSignal<readonly EventName[]>(["job.*"])
+  const labels = useSignal("")
+  const tags = useSignal("")
+  const secret = useSignal<string | undefined>(undefined)
+  const create = async (): Promise<void> => {
+    const body = {
+      name: name.value.trim(),
+      url: url.value.trim(),
+      format: format.value,
+      events: [...events.value],
+      labels: mapOf(listOf(labels.value), (value) => value) ?? {},
+      tags: listOf(tags.value),
+    }
+    const { signing_secret } = await fetched(client.value.api.POST("/webhooks", { body }))
+    if (signing_secret === null) done()
+    else secret.value = signing_secret
   }
-  const toggle = (one: string): void => {
-    const others = events.value.filter((event) => event !== one)
-    events.value = others.length === events.value.length ? [...others, one] : others
-  }
+  if (secret.value !== undefined) return <NewSecret of={name.value.trim()} value={secret.value} done={done} />
+  const isSlack = format.value === "slack"
   return (
-    <form class="panel" aria-label="New webhook" onSubmit={submit}>
-      <h2>New webhook</h2>
+    <PanelForm title="New webhook" action="Add the webhook" act={create} close={done}>
       <div class="fields">
-        <Field label="Name of the webhook">
-          <input
-            required
-            spellcheck={false}
-            value={name.value}
-            onInput={typed((value) => {
-              name.value = value
-            })}
-          />
+        <Field label="Name" name="name">
+          <input required spellcheck={false} autocomplete="off" value={name.value} onInput={setter(name)} />
         </Field>
-        <Field label="Format">
+        <Field label="Format" name="format">
           <select
             value={format.value}
             onChange={typed((value) => {
-              format.value = value as Webhook["format"]
+              format.value = value === "slack" ? "slack" : "cloudevents"
             })}
           >
             <option value="cloudevents">CloudEvents, signed</option>
             <option value="slack">Slack</option>
           </select>
         </Field>
-        <Field label="Address of the receiver">
+        <Field
+          label="Address of the receiver"
+          name="url"
+          hint={isSlack ? "Berth encrypts it, and never shows it again." : "By https. Only admins see all of it."}
+        >
           <input
-            {...(format.value === "slack" && { type: "password" })}
+            {...(isSlack && { type: "password" })}
             required
             autocomplete="off"
             spellcheck={false}
             value={url.value}
-            onInput={typed((value) => {
-              url.value = value
-            })}
+            onInput={setter(url)}
           />
         </Field>
+        <Field label="Only jobs with labels" name="labels" hint="key=value, separated by spaces. Empty: all jobs.">
+          <input
+            pattern="\s*([^\s,=]+=[^\s,]*[\s,]*)*"
+            title="key=value, separated by spaces"
+            spellcheck={false}
+            value={labels.value}
+            onInput={setter(labels)}
+          />
+        </Field>
+        <Field label="Only jobs with tags" name="tags" hint="Separated by spaces. Empty: all jobs.">
+          <input spellcheck={false} value={tags.value} onInput={setter(tags)} />
+        </Field>
       </div>
-      <fieldset>
-        <legend>Events</legend>
-        {EVENTS.map((event) => (
-          <label key={event}>
-            <input type="checkbox" checked={events.value.includes(event)} onChange={() => toggle(event)} /> {event}
-          </label>
-        ))}
-      </fieldset>
-      {fault.value !== undefined && (
-        <p class="fault" role="alert">
-          {fault.value}
-        </p>
-      )}
-      <div class="actions">
-        <button type="button" onClick={() => done(undefined)}>
-          Back
-        </button>
-        <button type="submit" class="primary">
-          Add the webhook
-        </button>
-      </div>
-    </form>
+      <EventChoice chosen={events.value} choose={(next) => (events.value = next)} />
+    </PanelForm>
+  )
+}
+
+function setter(signal: { value: string }) {
+  return typed((value) => {
+    signal.value = value
+  })
+}
+
+interface EventChoiceProps {
+  chosen: readonly EventName[]
+  choose: (next: readonly EventName[]) => void
+}
+
+function EventChoice({ chosen, choose }: EventChoiceProps) {
+  return (
+    <fieldset class="choice events">
+      <legend class="field-label">Events</legend>
+      {(Object.keys(EVENTS) as EventName[]).map((event) => (
+        <label key={event}>
+          <input
+            type="checkbox"
+            checked={chosen.includes(event)}
+            onChange={({ currentTarget }) =>
+              choose(currentTarget.checked ? [...chosen, event] : chosen.filter((one) => one !== event))
+            }
+          />
+          <span>
+            {event} <span class="minor">{EVENTS[event]}</span>
+          </span>
+        </label>
+      ))}
+      <GroupError name="events" />
+    </fieldset>
   )
 }
