@@ -59,3 +59,16 @@ export function jobNameOf(array: ArrayRecord, index: number): string {
   const attempt = array.attempts.find(({ indexes }) => isIn(indexes))?.attempt
   return attempt === undefined ? `${array.name}-${index}` : `${array.name}-${index}-${attempt}`
 }
+
+/** Returns the value of each variable for an index. The last variable of the alphabet changes fastest. */
+export function valuesOf({ matrix }: Pick<ArrayRecord, "matrix">, index: number): [name: string, value: string][] {
+  let rest = index
+  return Object.entries(matrix ?? {})
+    .sort(([a], [b]) => (a < b ? 1 : -1))
+    .map(([name, values]): [string, string] => {
+      const value = values[rest % values.length] ?? ""
+      rest = Math.floor(rest / values.length)
+      return [name, value]
+    })
+    .reverse()
+}

@@ -1,10 +1,11 @@
 import { useSignal } from "@preact/signals"
 import { useRoute } from "preact-iso/router"
-import { type ArrayRecord, type IndexState, indexStates, jobNameOf } from "../../client/arrays.ts"
+import { type ArrayRecord, type IndexState, indexStates, jobNameOf, valuesOf } from "../../client/arrays.ts"
 import { fetched } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
-import { Facts, PageTitle, Time } from "../parts/basics.tsx"
+import { Facts, PageTitle, Status, Time } from "../parts/basics.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { Workdir } from "../parts/workdir.tsx"
 import { yamlOf } from "../spec.ts"
 import { at, client, may } from "../state.ts"
 import { ArrayActions } from "./arrays.tsx"
@@ -33,7 +34,7 @@ export function ArrayPage() {
             {found.matrix !== null && (
               <section class="panel">
                 <h2>Variables</h2>
-                <Facts of={Object.entries(found.matrix).map(([name, values]) => [name, values.join(", ")])} />
+                <Facts isWide of={Object.entries(found.matrix).map(([name, values]) => [name, values.join(", ")])} />
               </section>
             )}
             <section class="panel">
@@ -49,21 +50,28 @@ export function ArrayPage() {
   )
 }
 
+/** Phases of indexes, in the order in which an index has them. */
+const PHASES = ["pending", "queued", "booting", "running", "succeeded", "failed", "cancelled"] as const
+
 function Summary({ array }: { array: ArrayRecord }) {
-  const { counts } = array
-  const shown = Object.entries(counts).filter(([, number]) => number > 0)
+  const {
+    counts,
+    job_definition: { workdir },
+  } = array
+  const shown = PHASES.filter((phase) => counts[phase] > 0).map((phase) => `${count(counts[phase])} ${phase}`)
   return (
     <section class="panel" aria-label="Summary">
       {array.message !== null && <p class="note">{array.message}</p>}
       <Facts
         of={[
-          ["Status", array.status],
-          ["Jobs", shown.map(([phase, number]) => `${count(number)} ${phase}`).join(", ")],
+          ["Status", <Status of={array.status} />],
+          ["Jobs", shown.join(", ")],
           ["At the same time", count(array.parallelism)],
           ["Failures accepted", array.max_failed === null ? "any number" : count(array.max_failed)],
           ["Cost", usd(array.cost)],
           ["Created", <Time at={array.created_at} />],
           ["Ended", array.ended_at === null ? "not yet" : <Time at={array.ended_at} />],
+          ["Working directory", workdir && <Workdir of={workdir} />],
         ]}
       />
       <p>
@@ -76,49 +84,143 @@ function Summary({ array }: { array: ArrayRecord }) {
 /** Number of indexes that the grid shows at a time. */
 const PAGE = 1000
 
+/** States of indexes, with their words. */
+const STATES: Record<IndexState, string> = {
+  succeeded: "succeeded",
+  failed: "failed",
+  cancelled: "cancelled",
+  running: "with an unfinished job",
+  pending: "without a job so far",
+}
+
 function Grid({ array }: { array: ArrayRecord }) {
   const from = useSignal(0)
+  const current = useSignal<number | undefined>(undefined)
   const states = indexStates(array)
   const shown = states.slice(from.value, from.value + PAGE)
   const last = from.value + shown.length - 1
+  const { queued, booting, running, ...others } = array.counts
+  const numbers: Record<IndexState, number> = { ...others, running: queued + booting + running }
+  const show = (page: number) => () => {
+    from.value += page * PAGE
+    current.value = undefined
+  }
+  const indexIn = ({ target }: Event): void => {
+    const { index } = (target as Element).closest<HTMLElement>("[data-index]")?.dataset ?? {}
+    if (index !== undefined) current.value = Number(index)
+  }
+  // One cell is in the order of Tab: the chosen one, or the first that has a job.
+  const first = shown.findIndex((state) => state !== "pending")
+  const reached = current.value ?? from.value + first
   return (
-    <section class="panel">
-      <h2>Indexes</h2>
-      <ol class="indexes" aria-label="Indexes">
+    <section class="panel" aria-labelledby="indexes">
+      <h2 id="indexes">Indexes</h2>
+      <ul class="legend">
+        {(Object.keys(STATES) as IndexState[])
+          .filter((state) => numbers[state] > 0)
+          .map((state) => (
+            <li key={state}>
+              <i class={`run ${state}`} aria-hidden="true" /> {count(numbers[state])} {STATES[state]}
+            </li>
+          ))}
+      </ul>
+      <ol class="indexes" aria-label="Indexes" onFocusIn={indexIn} onPointerOver={indexIn} onKeyDown={moveFocus}>
         {shown.map((state, offset) => (
-          <Cell key={from.value + offset} array={array} index={from.value + offset} state={state} />
+          <Cell
+            key={from.value + offset}
+            array={array}
+            index={from.value + offset}
+            state={state}
+            isReached={from.value + offset === reached}
+          />
         ))}
       </ol>
+      <p class="minor" aria-hidden="true">
+        {current.value === undefined
+          ? "Point at an index, or reach it with the arrow keys, to see its values."
+          : textOf(array, current.value, states)}
+      </p>
       {array.size > PAGE && (
-        <p class="actions">
-          <button type="button" disabled={from.value === 0} onClick={() => (from.value -= PAGE)}>
-            Earlier
+        <nav class="pages" aria-label="Pages of the indexes">
+          <button type="button" disabled={from.value === 0} onClick={show(-1)}>
+            Lower
           </button>
           <span>
-            {from.value} to {last} of {array.size - 1}
+            {count(from.value)}–{count(last)} of 0–{count(array.size - 1)}
           </span>
-          <button type="button" disabled={last >= array.size - 1} onClick={() => (from.value += PAGE)}>
-            Later
+          <button type="button" disabled={last >= array.size - 1} onClick={show(1)}>
+            Higher
           </button>
-        </p>
+        </nav>
       )}
     </section>
   )
 }
 
-function Cell({ array, index, state }: { array: ArrayRecord; index: number; state: IndexState }) {
+/** Returns an index in words, with the values of its variables. */
+function textOf(array: ArrayRecord, index: number, states: readonly IndexState[]): string {
+  const state = STATES[states[index] ?? "pending"]
+  const values = valuesOf(array, index).map(([name, value]) => `${name}=${value}`)
+  return [`${index}: ${state}`, ...values].join(", ")
+}
+
+/** Moves the focus among the jobs of a grid by the arrow keys, Home and End. */
+function moveFocus(event: KeyboardEvent & { currentTarget: HTMLElement }): void {
+  const cells = [...event.currentTarget.querySelectorAll("a")]
+  const present = document.activeElement?.closest("a")
+  const at = present instanceof HTMLAnchorElement ? cells.indexOf(present) : -1
+  if (present == null || at < 0) return
+  const columnOf = (cell: HTMLElement) => Math.abs(cell.offsetLeft - present.offsetLeft)
+  const nearest = (row: HTMLElement[]) => row.toSorted((a, b) => columnOf(a) - columnOf(b))[0]
+  const rowBeside = (others: HTMLElement[]) => {
+    const next = others.find(({ offsetTop }) => offsetTop !== present.offsetTop)
+    return nearest(others.filter(({ offsetTop }) => offsetTop === next?.offsetTop))
+  }
+  const moves: Record<string, () => HTMLElement | undefined> = {
+    ArrowRight: () => cells[at + 1],
+    ArrowLeft: () => cells[at - 1],
+    ArrowDown: () => rowBeside(cells.slice(at)),
+    ArrowUp: () => rowBeside(cells.slice(0, at + 1).toReversed()),
+    Home: () => cells[0],
+    End: () => cells.at(-1),
+  }
+  const move = moves[event.key]
+  if (move === undefined) return
+  event.preventDefault()
+  move()?.focus()
+}
+
+interface CellProps {
+  array: ArrayRecord
+  index: number
+  state: IndexState
+  /** True for the cell that Tab reaches. */
+  isReached: boolean
+}
+
+function Cell({ array, index, state, isReached }: CellProps) {
   const text = `${index}: ${state}`
-  return (
-    <li>
-      {state === "pending" ? (
-        <span class="run pending" title={text}>
+  if (state === "pending")
+    return (
+      <li data-index={index}>
+        <span class="run pending">
           <span class="hidden">{text}</span>
         </span>
-      ) : (
-        <a class={`run ${state}`} href={at(`/jobs/${encodeURIComponent(jobNameOf(array, index))}`)} title={text}>
-          <span class="hidden">{text}</span>
-        </a>
-      )}
+      </li>
+    )
+  const values = valuesOf(array, index).map(([name, value]) => `, ${name}=${value}`)
+  return (
+    <li data-index={index}>
+      <a
+        class={`run ${state}`}
+        href={at(`/jobs/${encodeURIComponent(jobNameOf(array, index))}`)}
+        tabIndex={isReached ? 0 : -1}
+      >
+        <span class="hidden">
+          {text}
+          {values}
+        </span>
+      </a>
     </li>
   )
 }

@@ -2,8 +2,9 @@ import { useSignal } from "@preact/signals"
 import type { ArrayRecord } from "../../client/arrays.ts"
 import { fetched } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
-import { Dialog, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
-import { Answer, Empty, Fault, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { ActionFault, useAction } from "../parts/action.tsx"
+import { Dialog, PageTitle, Status, TableFrame, Time } from "../parts/basics.tsx"
+import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { at, client } from "../state.ts"
 
 /** Arrays of the project, with their counts and costs. */
@@ -25,7 +26,7 @@ export function ArraysPage() {
             </Empty>
           ) : (
             <TableFrame label="Arrays">
-              <table>
+              <table class="cards">
                 <thead>
                   <tr>
                     <th>Array</th>
@@ -35,7 +36,7 @@ export function ArraysPage() {
                     <th class="number">Succeeded</th>
                     <th class="number">Failed</th>
                     <th class="number">Cost</th>
-                    <th>Created</th>
+                    <th class="number">Created</th>
                   </tr>
                 </thead>
                 <tbody>
@@ -55,16 +56,28 @@ export function ArraysPage() {
 function Row({ array: { name, status, size, counts, cost, created_at } }: { array: ArrayRecord }) {
   return (
     <tr>
-      <td>
+      <td class="row-name">
         <a href={at(`/arrays/${encodeURIComponent(name)}`)}>{name}</a>
       </td>
-      <td>{status}</td>
-      <td class="number">{count(size)}</td>
-      <td class="number">{count(counts.running)}</td>
-      <td class="number">{count(counts.succeeded)}</td>
-      <td class="number">{count(counts.failed)}</td>
-      <td class="number">{usd(cost)}</td>
       <td>
+        <Status of={status} />
+      </td>
+      <td class="number" data-label="Jobs">
+        {count(size)}
+      </td>
+      <td class="number" data-label="Running">
+        {count(counts.running)}
+      </td>
+      <td class="number" data-label="Succeeded">
+        {count(counts.succeeded)}
+      </td>
+      <td class="number" data-label="Failed">
+        {count(counts.failed)}
+      </td>
+      <td class="number" data-label="Cost">
+        {usd(cost)}
+      </td>
+      <td class="number" data-label="Created">
         <Time at={created_at} isRelative />
       </td>
     </tr>
@@ -73,26 +86,35 @@ function Row({ array: { name, status, size, counts, cost, created_at } }: { arra
 
 /** Buttons that run failed indexes again, and cancel an array. */
 export function ArrayActions({ array, reload }: { array: ArrayRecord; reload: () => void }) {
-  const fault = useSignal<unknown>(undefined)
+  const action = useAction()
   const isAsking = useSignal(false)
   const { id, name, size, counts, status, ended_at } = array
   const params = { path: { id } }
-  const retry = () => {
-    fault.value = undefined
-    fetched(client.value.api.POST("/arrays/{id}/retry-failed", { params })).then(reload, (error: unknown) => {
-      fault.value = error
-    })
+  const retry = async (): Promise<void> => {
+    await fetched(client.value.api.POST("/arrays/{id}/retry-failed", { params }))
+    reload()
+  }
+  const cancel = async (): Promise<void> => {
+    await fetched(client.value.api.POST("/arrays/{id}/cancel", { params }))
+    reload()
   }
   const unended = size - counts.succeeded - counts.failed - counts.cancelled
   return (
-    <div class="actions">
+    <>
+      <ActionFault of={action} />
       {counts.failed > 0 && status !== "cancelled" && (
-        <button type="button" onClick={retry}>
+        <button type="button" disabled={action.isBusy.value} onClick={() => action.run(retry)}>
           Run {count(counts.failed)} failed again
         </button>
       )}
       {ended_at === null && status !== "cancelled" && (
-        <button type="button" class="danger" onClick={() => (isAsking.value = true)}>
+        <button
+          type="button"
+          class="danger"
+          onClick={() => {
+            isAsking.value = true
+          }}
+        >
           Cancel
         </button>
       )}
@@ -101,16 +123,14 @@ export function ArrayActions({ array, reload }: { array: ArrayRecord; reload: ()
           title={`Cancel ${name}?`}
           action="Cancel the array"
           isDangerous
-          act={async () => {
-            await fetched(client.value.api.POST("/arrays/{id}/cancel", { params }))
-            reload()
+          act={cancel}
+          close={() => {
+            isAsking.value = false
           }}
-          close={() => (isAsking.value = false)}
         >
           <p>{count(unended)} of its jobs have not ended. An array that is cancelled can't run again.</p>
         </Dialog>
       )}
-      {fault.value !== undefined && <Fault error={fault.value} />}
-    </div>
+    </>
   )
 }

@@ -1,0 +1,158 @@
+import { expect } from "vitest"
+import { combinationOf, type JobArrayStatus, type StoredJobArray } from "../../src/apis/jobarray.ts"
+import { JOB_ARRAYS } from "../../src/facade/caches.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { caller, created, testFixture } from "../facade/harness.ts"
+import { ATTACK, browserNeeded, consoleSite, expectUnharmed, goTo, tabTo } from "./browser.ts"
+
+const MATRIX = { LEARNING_RATE: ["0.1", "0.01", "0.001"], SEED: ["1", "2", "3", "4"] }
+const NONE = { pending: 0, queued: 0, booting: 0, running: 0, succeeded: 0, failed: 0, cancelled: 0 }
+
+/** Status of an array of 12 that has run for a while. */
+const HALF: JobArrayStatus = {
+  phase: "running",
+  size: 12,
+  counts: { ...NONE, pending: 3, running: 2, succeeded: 5, failed: 2 },
+  activeIndexes: "6,8",
+  succeededIndexes: "0-4",
+  failedIndexes: "5,7",
+  attempts: [{ attempt: 2, indexes: "7" }],
+}
+
+browserNeeded.describe("the arrays in the console", () => {
+  const fixture = testFixture("console-arrays")
+  const site = consoleSite(fixture)
+  const call = caller(() => site.replica, fixture)
+  const arrayOf = (name: string) => fixture.client.get(JOB_ARRAYS, { namespace: fixture.namespace, name })
+
+  async function setArrayStatus(name: string, status: JobArrayStatus): Promise<void> {
+    const { generation = 1 } = (await arrayOf(name)).metadata
+    const merge = { status: { observedGeneration: generation, ...status } } as Partial<StoredJobArray>
+    await fixture.client.patchStatus(JOB_ARRAYS, { namespace: fixture.namespace, name }, { merge })
+  }
+
+  async function make(name: string, body: object, status?: JobArrayStatus): Promise<void> {
+    const definition = { image: "ghcr.io/acme/train:3" }
+    await created(await call("/1/arrays", { body: { name, job_definition: definition, ...body } }))
+    if (status !== undefined) await setArrayStatus(name, status)
+  }
+
+  browserNeeded.it("show the state and the values of each index, and lead to its job, by keyboard too", async () => {
+    await make("grid", { matrix: MATRIX }, HALF)
+    await created(await call("/1/jobs", { body: { name: "grid-7-2", image: "alpine" } }))
+    const { page, faults } = await site.signedIn("/arrays")
+    const row = page.getByRole("row").filter({ hasText: "grid" })
+    await row.waitFor()
+    expect((await row.getByRole("cell").allTextContents()).slice(1, 7)).toEqual([
+      "running",
+      "12",
+      "2",
+      "5",
+      "2",
+      "$0.00",
+    ])
+    await row.getByRole("link", { name: "grid" }).click()
+    const cells = page.getByRole("list", { name: "Indexes" }).getByRole("listitem")
+    await cells.nth(11).waitFor()
+    const states = [..."sssssfrfrppp"]
+    const words: Record<string, string> = { s: "succeeded", f: "failed", r: "running", p: "pending" }
+    expect(await cells.allTextContents()).toEqual(
+      states.map((state, index) => {
+        const { LEARNING_RATE: rate, SEED: seed } = combinationOf(MATRIX, index)
+        const values = state === "p" ? "" : `, LEARNING_RATE=${rate}, SEED=${seed}`
+        return `${index}: ${words[state]}${values}`
+      }),
+    )
+    expect(await page.locator(".legend li").allTextContents()).toEqual([
+      " 5 succeeded",
+      " 2 failed",
+      " 2 with an unfinished job",
+      " 3 without a job so far",
+    ])
+    await tabTo(page, ".indexes a")
+    await page.keyboard.press("End")
+    await page.keyboard.press("ArrowLeft")
+    await page.getByText("7: failed, LEARNING_RATE=0.01, SEED=4", { exact: true }).last().waitFor()
+    // The grid is one stop of the Tab key, wherever the reader is in it.
+    await page.keyboard.press("Tab")
+    expect(await page.evaluate("document.activeElement.closest('.indexes')")).toBeNull()
+    await page.keyboard.press("Shift+Tab")
+    await page.keyboard.press("Enter")
+    await page.getByRole("heading", { name: "grid-7-2" }).waitFor()
+    expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("run failed indexes again, and change while they are looked at", async () => {
+    await make("again", { matrix: MATRIX }, HALF)
+    const { page, faults } = await site.signedIn("/arrays/again")
+    const button = page.getByRole("button", { name: "Run 2 failed again" })
+    await button.click()
+    await eventually(async () => expect((await arrayOf("again")).spec.retry).toEqual({ number: 1, indexes: "5,7" }))
+    const counts = { ...NONE, pending: 3, running: 4, succeeded: 5 }
+    await setArrayStatus("again", { ...HALF, counts, failedIndexes: "", activeIndexes: "5-8" })
+    await page.getByRole("link", { name: /^5: running/ }).waitFor()
+    expect(await button.count()).toBe(0)
+    expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("are cancelled after a question", async () => {
+    await make("doomed", { matrix: MATRIX }, HALF)
+    const { page, faults } = await site.signedIn("/arrays/doomed")
+    await page.getByRole("button", { name: "Cancel", exact: true }).click()
+    await page.getByRole("dialog").getByText("5 of its jobs have not ended.").waitFor()
+    expect((await arrayOf("doomed")).spec.cancelled).toBe(false)
+    await page.getByRole("button", { name: "Cancel the array" }).click()
+    await eventually(async () => expect((await arrayOf("doomed")).spec.cancelled).toBe(true))
+    await page.locator(".facts .status.cancelled").waitFor()
+    expect(await page.getByRole("button", { name: /Cancel|again/ }).count()).toBe(0)
+    expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("show 1,000 indexes at a time", async () => {
+    await make("large", { size: 2400 })
+    const { page } = await site.signedIn("/arrays/large")
+    const cells = page.getByRole("list", { name: "Indexes" }).getByRole("listitem")
+    await page.getByText("0–999 of 0–2,399").waitFor()
+    for (const text of ["1,000–1,999", "2,000–2,399"]) {
+      await page.getByRole("button", { name: "Higher" }).click()
+      await page.getByText(`${text} of 0–2,399`).waitFor()
+    }
+    expect([await cells.count(), await cells.last().textContent()]).toEqual([400, "2399: pending"])
+    expect(await page.getByRole("button", { name: "Higher" }).isDisabled()).toBe(true)
+  })
+
+  browserNeeded.it("show texts of users as text, and no button to viewers", async () => {
+    const definition = {
+      image: "alpine",
+      command: [ATTACK],
+      args: [ATTACK, "javascript:window.hacked=1"],
+      env: { "<img/src/onerror>": ATTACK },
+      labels: { attack: ATTACK.slice(0, 60) },
+      tags: [ATTACK.slice(0, 40)],
+    }
+    const matrix = { A: [ATTACK, "b"] }
+    const ready = { type: "Ready", status: "False" as const, reason: "JobRefused", message: ATTACK }
+    const condition = { ...ready, lastTransitionTime: "2026-11-24T10:00:00Z", observedGeneration: 1 }
+    const counts = { ...NONE, running: 1, failed: 1 }
+    const status = { ...HALF, size: 2, counts, activeIndexes: "0", failedIndexes: "1", succeededIndexes: "" }
+    await make("attack", { matrix, job_definition: definition }, { ...status, conditions: [condition], attempts: [] })
+    const { page, faults } = await site.open("/arrays/attack")
+    await page.getByRole("textbox", { name: "API key" }).fill(fixture.keys.viewer)
+    await page.getByRole("button", { name: "Sign in" }).click()
+    await page.locator(".note").getByText(ATTACK).waitFor()
+    await page.getByRole("list", { name: "Indexes" }).getByRole("link").first().focus()
+    await page.locator("p").getByText(`A=${ATTACK}`).waitFor()
+    await expectUnharmed(page)
+    expect(await page.getByRole("button", { name: /Cancel|again/ }).count()).toBe(0)
+    for (const [path, shown] of [
+      ["/arrays", "attack"],
+      [`/jobs?array=${encodeURIComponent(ATTACK)}`, ATTACK],
+      [`/arrays/${encodeURIComponent(ATTACK)}`, ATTACK],
+    ] as const) {
+      await goTo(page, fixture, path)
+      await page.locator("main").getByText(shown).first().waitFor()
+      await expectUnharmed(page)
+    }
+    expect(faults.filter((fault) => !/status of (400|404)/.test(fault))).toEqual([])
+  })
+})
