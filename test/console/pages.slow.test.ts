@@ -5,7 +5,7 @@ import { beforeAll, expect } from "vitest"
 import type { Discoverer } from "../../src/facade/resources/schema.ts"
 import { bucket } from "../discovery/accounts.ts"
 import { caller, type Fixture, testFixture } from "../facade/harness.ts"
-import { browserNeeded, consoleSite, type Visit } from "./browser.ts"
+import { browserNeeded, consoleSite, goTo, type Visit } from "./browser.ts"
 import { people } from "./people.ts"
 import { fillProject, SHOWN_AFTER_MINUTES, spend } from "./sample.ts"
 
@@ -67,6 +67,35 @@ const STATES: readonly Scene[] = [
     },
   },
   { ...page("connection-delete", "/connections", "aws-prod"), prepare: press("Delete aws-prod") },
+  {
+    ...page("array-cancel", "/arrays/lr-sweep", "All its jobs"),
+    prepare: async (of) => {
+      await of.getByRole("link", { name: /^12: failed/ }).focus()
+      await press("Cancel")(of)
+    },
+  },
+  { ...page("new-webhook", "/webhooks", "ci-server"), prepare: press("New webhook") },
+  {
+    ...page("webhook-wrong", "/webhooks", "ci-server"),
+    prepare: async (of) => {
+      await press("New webhook")(of)
+      await of.getByLabel("Name").fill("a")
+      await of.getByLabel("Address of the receiver").fill("ci.example.com")
+      await of.getByLabel("job.* each end").uncheck()
+      await press("Add the webhook")(of)
+      await of.getByText("correct the marked fields").waitFor()
+    },
+  },
+  {
+    ...page("webhook-secret", "/webhooks", "ci-server"),
+    prepare: async (of) => {
+      await press("Rotate ci-server")(of)
+      await press("Create a new secret")(of)
+      await of.getByLabel("Signing secret", { exact: true }).waitFor()
+    },
+  },
+  { ...page("webhook-rotate", "/webhooks", "ci-server"), prepare: press("Rotate ci-server") },
+  { ...page("webhook-delete", "/webhooks", "ci-server"), prepare: press("Delete ci-server") },
   { ...page("menu", "/offers?gpu=L4", "g2-standard-4"), prepare: (of) => of.locator(".menu summary").click() },
   page("costs-by-key", "/costs?by=label%3Ateam", "An API key can't change caps."),
   page("members-by-key", "/members", "An API key belongs to a project"),
@@ -87,6 +116,8 @@ const EMPTY: readonly Scene[] = [
   page("empty-overview", "", "Nothing ran here in the last 24 hours."),
   page("empty-jobs", "/jobs", "This project has no jobs yet."),
   page("empty-cronjobs", "/cronjobs", "This project has no cronjobs."),
+  page("empty-arrays", "/arrays", "This project has no arrays."),
+  page("empty-webhooks", "/webhooks", "No webhook sends events."),
   page("empty-connections", "/connections", "No cloud account is connected."),
   page("empty-costs", "/costs", "Nothing was spent"),
   page("no-offer", "/offers?cpu=4000", "4000"),
@@ -97,6 +128,11 @@ const folder = process.env["BERTH_SCREENSHOTS"]
 /** Widths at which every state is kept, such as `360,3840`, to look at them. Default: the pages of the documentation. */
 const watched = process.env["BERTH_SCREENSHOT_WIDTHS"]?.split(",").map(Number)
 const WIDTHS = [3840, 1920, 1280, 400, 360]
+
+/** Names of the tables that are wider than their place. */
+const SIDEWAYS = `[...document.querySelectorAll(".table-frame")]
+  .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
+  .map((frame) => frame.getAttribute("aria-label"))`
 
 interface AxeResult {
   violations: { id: string; help: string; nodes: { html: string; failureSummary?: string }[] }[]
@@ -120,12 +156,6 @@ browserNeeded.describe("the pages of the console", () => {
     await team.makeOrganization("Acme", { ada: "owner", bea: "admin", cem: "member" })
   })
 
-  /** Shows another page of the console, so that the sign-in stays. */
-  async function go(of: Page, project: string, path: string): Promise<void> {
-    await of.evaluate(`history.pushState(null, "", "/console/projects/${project}${path}")`)
-    await of.evaluate(`dispatchEvent(new PopStateEvent("popstate"))`)
-  }
-
   /** Returns the violations that axe-core finds on the page as it is. */
   async function violationsOn(of: Page): Promise<string[]> {
     const { violations } = (await of.evaluate(`${axe}; axe.run({ resultTypes: ["violations"] })`)) as AxeResult
@@ -142,17 +172,18 @@ browserNeeded.describe("the pages of the console", () => {
 
   /** Expects no violation, and no sideways scrolling at any width. */
   async function check(of: Page, name: string, { colorScheme, isPage = false }: Look): Promise<void> {
-    expect(await violationsOn(of), name).toEqual([])
+    expect.soft(await violationsOn(of), name).toEqual([])
     const kept = watched ?? (isPage ? [1280] : [])
     for (const width of WIDTHS) {
       await of.setViewportSize({ width, height: 900 })
       await of.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-      expect(await of.evaluate("document.documentElement.scrollWidth"), `${name} at ${width}`).toBe(width)
+      expect.soft(await of.evaluate("document.documentElement.scrollWidth"), `${name} at ${width}`).toBe(width)
+      expect.soft(await of.evaluate(SIDEWAYS), `tables of ${name} at ${width}`).toEqual([])
       if (folder !== undefined && kept.includes(width))
         await of.screenshot({ path: `${folder}/${name}-${width}-${colorScheme}.png`, fullPage: watched !== undefined })
     }
     // Themes differ in colors only, so one of them shows what the narrow form does.
-    if (colorScheme === "light") expect(await violationsOn(of), `${name}, narrow`).toEqual([])
+    if (colorScheme === "light") expect.soft(await violationsOn(of), `${name}, narrow`).toEqual([])
     await of.setViewportSize({ width: 1280, height: 900 })
   }
 
@@ -160,9 +191,9 @@ browserNeeded.describe("the pages of the console", () => {
     await of.clock.setFixedTime(Date.now() + SHOWN_AFTER_MINUTES * 60_000)
     for (const { name, path, shown, prepare } of scenes) {
       // The states of the scene before end with its page.
-      await go(of, (look.in ?? fixture).project, "/jobs?name=none")
+      await goTo(of, look.in ?? fixture, "/jobs?name=none")
       if (name === "offline") site.network.cut()
-      await go(of, (look.in ?? fixture).project, path)
+      await goTo(of, look.in ?? fixture, path)
       await of.getByText(shown).first().waitFor()
       await prepare?.(of)
       await check(of, name, look)

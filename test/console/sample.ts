@@ -1,4 +1,4 @@
-import { randomUUID } from "node:crypto"
+import { createHash, randomUUID } from "node:crypto"
 import type { JobStatus, Placement } from "../../src/apis/job.ts"
 import type { StoredJobArray } from "../../src/apis/jobarray.ts"
 import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
@@ -108,6 +108,10 @@ export function sampleLog(epochs: number): string {
   return `${lines.join("\n")}\n`
 }
 
+/** Archive of the files of jobs. Nothing unpacks it here. */
+const WORKDIR = new Uint8Array(183_204).fill(7)
+const sha256 = createHash("sha256").update(WORKDIR).digest("hex")
+
 const TRAIN = {
   args: ["--epochs", "40", "--data", "/data"],
   resources: { cpu: 4, memory: "15Gi", gpu: { model: "L4", count: 1 } },
@@ -117,6 +121,7 @@ const TRAIN = {
   timeoutSeconds: 21_600,
   maxRetries: 1,
   env: { SEED: "7" },
+  workdir: { sha256 },
 }
 
 const CLOUDS = [
@@ -180,6 +185,8 @@ async function sweep({ call, fixture: { client, namespace } }: SampleProject): P
 /** Fills the project. */
 export async function fillProject(sample: SampleProject): Promise<void> {
   const { call } = sample
+  const upload = { method: "PUT", type: "application/gzip", body: WORKDIR }
+  await expectStatus(201, await call(`/1/uploads/${sha256}`, upload))
   for (const [index, minutes] of [1300, 1100, 900, 620, 400, 250, 130].entries()) {
     await job(sample, `nightly-${index + 1}`, TRAIN, {
       phase: index === 4 ? "failed" : "succeeded",
@@ -214,6 +221,8 @@ export async function fillProject(sample: SampleProject): Promise<void> {
   await made(call, "/1/connections", { name: "aws-prod", type: "aws", ...secrets })
   const receiver = { url: "https://ci.example.com/berth", events: ["job.*"] }
   await made(call, "/1/webhooks", { name: "ci-server", ...receiver })
+  const slack = { url: "https://hooks.slack.com/services/T0/B0/secret", format: "slack", labels: { team: "vision" } }
+  await made(call, "/1/webhooks", { name: "alarms", ...slack, events: ["job.failed", "budget.threshold"] })
   await deliveries(sample)
 }
 
@@ -222,20 +231,37 @@ async function deliveries({ fixture: { client, namespace } }: SampleProject): Pr
   const delivery = (minutes: number, job: string) => ({
     ...{ id: randomUUID(), subject: `jobs/${job}`, time: minutesAgo(minutes), attempts: 1 },
   })
-  const refused = { ...delivery(2, "fine-tune"), type: "job.failed" as const, jobUid: randomUUID() }
-  const sent = { ...delivery(50, "too-large"), type: "job.failed" as const, result: "delivered" as const }
+  const failed = { type: "job.failed" as const }
+  const sent = { type: "job.succeeded" as const, result: "delivered" as const, statusCode: 204, durationMs: 84 }
+  const missed = { ...failed, result: "missed" as const, statusCode: 500, error: "the receiver answered 500" }
+  const { generation = 1 } = (await client.get(WEBHOOKS, { namespace, name: "ci-server" })).metadata
+  const ready = { type: "Ready", status: "True" as const, reason: "Active", message: "sends job.* to ci.example.com" }
   const status: WebhookStatus = {
-    pending: [{ ...refused, error: "the receiver answered 503" }],
-    deliveries: [{ ...sent, endTime: minutesAgo(50), statusCode: 204, durationMs: 84 }],
-    ...{ pendingCount: 1, deliveredCount: 41, missedCount: 0 },
+    observedGeneration: generation,
+    conditions: [{ ...ready, lastTransitionTime: minutesAgo(600), observedGeneration: generation }],
+    pending: [
+      {
+        ...{ ...delivery(2, "nightly-5"), ...failed, attempts: 3, jobUid: randomUUID() },
+        ...{ nextAttemptTime: minutesAgo(-44), error: "the receiver answered 503" },
+      },
+    ],
+    deliveries: [
+      { ...delivery(50, "nightly-7"), ...sent, endTime: minutesAgo(50) },
+      { ...delivery(250, "nightly-6"), ...sent, attempts: 2, endTime: minutesAgo(249) },
+      { ...delivery(400, "fit-nothing"), ...missed, attempts: 9, endTime: minutesAgo(340) },
+    ],
+    ...{ pendingCount: 1, deliveredCount: 41, missedCount: 1 },
     ...{ lastSuccessTime: minutesAgo(50), failingSince: minutesAgo(2) },
   }
   await client.patchStatus(WEBHOOKS, { namespace, name: "ci-server" }, { merge: { status } })
 }
 
 async function made(call: Caller, path: string, body: object): Promise<void> {
-  const answer = await call(path, { body })
-  if (answer.status !== 201) throw new Error(`${path} answered ${answer.status}: ${await answer.text()}`)
+  await expectStatus(201, await call(path, { body }))
+}
+
+async function expectStatus(expected: number, answer: Awaited<ReturnType<Caller>>): Promise<void> {
+  if (answer.status !== expected) throw new Error(`${answer.url} answered ${answer.status}: ${await answer.text()}`)
 }
 
 async function waitingJobs(sample: SampleProject): Promise<void> {

@@ -1,8 +1,8 @@
-import { useSignal } from "@preact/signals"
 import { fetched, type JobRecord, type JobSubmission, type Schemas } from "../../client/client.ts"
 import { nextTicks } from "../cron.ts"
+import { ActionFault, useAction } from "../parts/action.tsx"
 import { PageTitle, TableFrame, Time } from "../parts/basics.tsx"
-import { Answer, Empty, Fault, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { at, client, may } from "../state.ts"
 
 type CronJob = Schemas["CronJobRecord"]
@@ -26,7 +26,7 @@ export function CronJobsPage() {
             </Empty>
           ) : (
             <TableFrame label="Cronjobs">
-              <table>
+              <table class="cards">
                 <thead>
                   <tr>
                     <th>Cronjob</th>
@@ -55,18 +55,20 @@ function Row({ cronJob, reload }: { cronJob: CronJob; reload: () => void }) {
   const [next] = nextTicks(cronJob.cron_spec, new Date(), 1)
   return (
     <tr>
-      <td>
+      <td class="row-name">
         <a href={at(`/cronjobs/${encodeURIComponent(cronJob.name)}`)}>{cronJob.name}</a>
       </td>
-      <td>
+      <td data-label="Schedule (UTC)">
         <code>{cronJob.cron_spec}</code>
       </td>
       <td>
         {cronJob.is_active ? "active" : "paused"}
         {cronJob.reason !== null && <span class="minor"> {cronJob.reason}</span>}
       </td>
-      <td>{cronJob.is_active && next !== undefined && <Time at={next.toISOString()} isRelative />}</td>
-      <td>
+      <td data-label="Next">
+        {cronJob.is_active && next !== undefined && <Time at={next.toISOString()} isRelative />}
+      </td>
+      <td data-label="Last runs">
         <Runs name={cronJob.name} most={10} />
       </td>
       {may("developer") && (
@@ -86,19 +88,8 @@ export function CronJobActions({
   cronJob: CronJob
   reload: () => void
 }) {
-  const fault = useSignal<unknown>(undefined)
-  const isBusy = useSignal(false)
-  const act = (action: () => Promise<unknown>) => () => {
-    isBusy.value = true
-    fault.value = undefined
-    action()
-      .then(reload, (error: unknown) => {
-        fault.value = error
-      })
-      .finally(() => {
-        isBusy.value = false
-      })
-  }
+  const action = useAction()
+  const act = (ask: () => Promise<unknown>) => () => action.run(() => ask().then(reload))
   const change = () =>
     fetched(client.value.api.PATCH("/cronjobs/{name}", { params: { path: { name } }, body: { is_active: !is_active } }))
   const { cloud, ...definition } = job_definition
@@ -107,14 +98,14 @@ export function CronJobActions({
   const run = () => fetched(client.value.api.POST("/jobs", { body }))
   return (
     <div class="actions">
-      <button type="button" class="small" disabled={isBusy.value} onClick={act(change)}>
+      <button type="button" class="small" disabled={action.isBusy.value} onClick={act(change)}>
         {is_active ? "Pause" : "Resume"}
         <span class="hidden"> {name}</span>
       </button>
-      <button type="button" class="small" disabled={isBusy.value} onClick={act(run)}>
+      <button type="button" class="small" disabled={action.isBusy.value} onClick={act(run)}>
         Run now<span class="hidden">: {name}</span>
       </button>
-      {fault.value !== undefined && <Fault error={fault.value} />}
+      <ActionFault of={action} />
     </div>
   )
 }

@@ -167,12 +167,7 @@ function FilterBar({ filters, change }: { filters: Filters; change: (next: Parti
           Ended since <Time at={ended_after} isRelative />
         </Removable>
       )}
-      {array !== "" && (
-        <button type="button" onClick={() => change({ array: "" })}>
-          Array {array} <span aria-hidden="true">×</span>
-          <span class="hidden">: remove this filter</span>
-        </button>
-      )}
+      {array !== "" && <Removable remove={() => change({ array: "" })}>Array {array}</Removable>}
     </form>
   )
 }
@@ -201,7 +196,7 @@ export function JobTable({ jobs, selected = new Set(), select }: TableProps) {
     select?.(new Set(isOn ? [...selected, name] : [...selected].filter((one) => one !== name)))
   return (
     <TableFrame label="Jobs">
-      <table class="jobs">
+      <table class="cards">
         <thead>
           <tr>
             {canSelect && (
@@ -246,6 +241,7 @@ interface RowProps {
 }
 
 function JobRow({ job, isSelected, toggle }: RowProps) {
+  const machine = machineOf(job)
   const note = job.status === "failed" || job.status === "queued" ? (job.reason ?? "") : ""
   return (
     <tr>
@@ -260,7 +256,7 @@ function JobRow({ job, isSelected, toggle }: RowProps) {
           />
         </td>
       )}
-      <td class="job-name">
+      <td class="row-name">
         <a href={at(`/jobs/${encodeURIComponent(job.name)}`)}>{job.name}</a>
         <span class="minor cut">{job.image}</span>
       </td>
@@ -268,9 +264,7 @@ function JobRow({ job, isSelected, toggle }: RowProps) {
         <Status of={job.status} />
         {note !== "" && <span class="minor cut">{note}</span>}
       </td>
-      <td data-label="Machine">
-        <span class="cut">{machineOf(job) ?? ""}</span>
-      </td>
+      <td class="whole-row">{machine !== undefined && <span class="cut">{machine}</span>}</td>
       <td class="number" data-label="$/h">
         {job.hourly_price_usd === null ? "" : usd(job.hourly_price_usd)}
       </td>

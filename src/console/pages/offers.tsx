@@ -72,7 +72,7 @@ function Offers({ offers, total, message }: Schemas["OfferList"]) {
     <>
       {message !== null && <p class="note">{message}</p>}
       <TableFrame label="Offers">
-        <table>
+        <table class="cards">
           <thead>
             <tr>
               <th>Machine</th>
@@ -88,17 +88,29 @@ function Offers({ offers, total, message }: Schemas["OfferList"]) {
           <tbody>
             {offers.map((offer, index) => (
               <tr key={index}>
-                <td>
+                <td class="row-name">
                   {offer.provider} {offer.instance_type}
                   {offer.provisioning === "spot" && <span class="tag">spot</span>}
                 </td>
                 <td>{offer.zone ?? offer.region}</td>
-                <td class="number">{offer.cpu}</td>
-                <td class="number">{offer.memory}</td>
-                <td>{offer.gpu === null ? "" : `${offer.gpu.count}×${offer.gpu.model} (${offer.gpu.vram})`}</td>
-                <td class="number">{usd(offer.hourly_price_usd)}</td>
-                <td class="number">{usd(offer.total_usd_per_hour)}</td>
-                <td class="number">{offer.price_date !== null && <Time at={offer.price_date} isRelative />}</td>
+                <td class="number" data-label="vCPU">
+                  {offer.cpu}
+                </td>
+                <td class="number" data-label="Memory">
+                  {offer.memory}
+                </td>
+                <td data-label="GPU">
+                  {offer.gpu === null ? "" : `${offer.gpu.count}×${offer.gpu.model} (${offer.gpu.vram})`}
+                </td>
+                <td class="number" data-label="Machine $/h">
+                  {usd(offer.hourly_price_usd)}
+                </td>
+                <td class="number" data-label="All $/h">
+                  {usd(offer.total_usd_per_hour)}
+                </td>
+                <td class="number" data-label="Priced">
+                  {offer.price_date !== null && <Time at={offer.price_date} isRelative />}
+                </td>
               </tr>
             ))}
           </tbody>

@@ -91,7 +91,7 @@ function Items({ sort, items, lacking }: Contents & { sort: Sort }) {
       )}
       {items.length > 0 && (
         <TableFrame label={sort}>
-          <table>
+          <table class="cards">
             <thead>
               <tr>
                 <th>Name</th>
@@ -102,7 +102,7 @@ function Items({ sort, items, lacking }: Contents & { sort: Sort }) {
             <tbody>
               {matching.slice(0, MOST_ROWS).map(({ id, name, platform, type, metadata }) => (
                 <tr key={id}>
-                  <td>{name}</td>
+                  <td class="row-name">{name}</td>
                   <td>
                     {platform} {type}
                   </td>

@@ -16,7 +16,7 @@ export function PlanTable({ plan: { verdict, reason, message, placements } }: { 
       )}
       {placements.length > 0 && (
         <TableFrame label="Machines, the cheapest first">
-          <table>
+          <table class="cards">
             <thead>
               <tr>
                 <th class="number">#</th>
@@ -33,16 +33,24 @@ export function PlanTable({ plan: { verdict, reason, message, placements } }: { 
               {placements.slice(0, SHOWN).map((one, index) => (
                 <tr key={`${one.provider} ${one.instance_type} ${one.region} ${one.provisioning}`} title={one.why}>
                   <td class="number">{index + 1}</td>
-                  <td>
+                  <td class="row-name">
                     {one.provider} {one.instance_type}
                     {one.provisioning === "spot" && <span class="tag">spot</span>}
                   </td>
                   <td>{one.region}</td>
-                  <td class="number">{one.cpu}</td>
-                  <td class="number">{one.memory}</td>
-                  <td>{one.gpu === null ? "" : `${one.gpu.count}×${one.gpu.model}`}</td>
-                  <td class="number">{usd(one.cost_breakdown.total_usd_per_hour)}</td>
-                  <td class="number">{usd(one.estimated_cost_usd)}</td>
+                  <td class="number" data-label="vCPU">
+                    {one.cpu}
+                  </td>
+                  <td class="number" data-label="Memory">
+                    {one.memory}
+                  </td>
+                  <td data-label="GPU">{one.gpu === null ? "" : `${one.gpu.count}×${one.gpu.model}`}</td>
+                  <td class="number" data-label="$/h">
+                    {usd(one.cost_breakdown.total_usd_per_hour)}
+                  </td>
+                  <td class="number" data-label="Expected">
+                    {usd(one.estimated_cost_usd)}
+                  </td>
                 </tr>
               ))}
             </tbody>
