@@ -4,8 +4,8 @@ import type { StoredJob } from "../../src/apis/job.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import { inParallel } from "../../src/runtime/in-parallel.ts"
-import { setStatus, testFixture } from "../facade/harness.ts"
-import { browserNeeded, consoleSite, type Visit } from "./browser.ts"
+import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
+import { browserNeeded, consoleSite, goTo, type Visit } from "./browser.ts"
 
 /** Length of the run, minutes. */
 const MINUTES = Number(process.env["BERTH_CONSOLE_MINUTES"] ?? 30)
@@ -21,7 +21,10 @@ const ROUNDS = 24
 
 /** Pages that stay open, and one reader who walks through all of them. */
 const PAGES = ["/jobs?name=live-0", "/jobs", "", "/jobs/live-0?tab=story"]
-const WALK = ["", "/jobs", "/jobs/live-1?tab=spec", "/cronjobs", "/offers?gpu=L4", "/connections", "/keys", "/new"]
+const WALK = [
+  ...["", "/jobs", "/jobs/live-1?tab=spec", "/cronjobs", "/offers?gpu=L4", "/connections", "/keys", "/new"],
+  ...["/arrays", "/arrays/live", "/webhooks", "/costs"],
+]
 
 /** Most growth between the first and the last third of the run. */
 const GROWTH = { heapKib: 512, nodes: 100, listeners: 20 }
@@ -40,6 +43,10 @@ browserNeeded.describe("the console that stays open", () => {
       return fixture.client.create(JOBS, { ...kind, metadata } as StoredJob)
     })
     await inParallel(tasks, 16)
+    const call = caller(() => site.replica, fixture)
+    await created(await call("/1/arrays", { body: { name: "live", job_definition: { image: "alpine" }, size: 500 } }))
+    const hook = { name: "live", url: "https://ci.example.com", events: ["job.*"] }
+    await created(await call("/1/webhooks", { body: hook }))
   })
 
   /** Changes some jobs, the first one to a phase that the list then shows. */
@@ -68,7 +75,8 @@ browserNeeded.describe("the console that stays open", () => {
       while (Date.now() < end || sizes.length < 4) {
         const phase = await change(round)
         await list.locator(`tbody .status.${phase}`).waitFor()
-        await goTo(walker, `/console/projects/${fixture.project}${WALK[round % WALK.length]}`)
+        await goTo(walker, fixture, WALK[round % WALK.length] ?? "")
+        await walker.locator("main h1").waitFor()
         if (++round % ROUNDS === 0) sizes.push(await Promise.all(sessions.map(sizeOf)))
       }
       console.log(`${round * CHANGES} changes in ${MINUTES} minutes, ${sizes.length} measurements`)
@@ -86,14 +94,6 @@ browserNeeded.describe("the console that stays open", () => {
     MINUTES * 120_000 + 600_000,
   )
 })
-
-/** Shows another page of the console, so that the sign-in stays. */
-async function goTo(page: Page, path: string): Promise<void> {
-  await page.evaluate(
-    `history.pushState(null, "", ${JSON.stringify(path)}); dispatchEvent(new PopStateEvent("popstate"))`,
-  )
-  await page.locator("main h1").waitFor()
-}
 
 /** Returns the size of a page after a garbage collection. */
 async function sizeOf(session: CDPSession): Promise<Size> {
