@@ -9,7 +9,7 @@ it("delivers each of 5,000 ends at least once, though the receiver fails at rand
   console.error(report)
   expect(report).toMatchObject({ ends: 5000, kills: 20, lost: 0, ambiguous: 0 })
   expect(Object.entries(report.faults).filter(([, count]) => count === 0)).toEqual([])
-  expect(report.shortestWriteSeconds).toBeGreaterThan(9)
+  expect(report.shortestWriteSeconds).toBeGreaterThanOrEqual(9)
 }, 3_600_000)
 
 it("prints how long reconciles of jobs take with webhooks, and without", async () => {

@@ -8,6 +8,6 @@ it("delivers each end of a job at least once, though the receiver fails at rando
   const report = await runWithKills(await newHarness(), { ends: 300, kills: 2 })
   expect(report).toMatchObject({ ends: 300, lost: 0, ambiguous: 0 })
   expect(Object.entries(report.faults).filter(([, count]) => count === 0)).toEqual([])
-  // A watch may show two writes somewhat closer to each other than they were.
-  expect(report.shortestWriteSeconds).toBeGreaterThan(9)
+  // The times have whole seconds.
+  expect(report.shortestWriteSeconds).toBeGreaterThanOrEqual(9)
 }, 300_000)

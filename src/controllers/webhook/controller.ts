@@ -31,7 +31,10 @@ export function createWebhookController(options: WebhookControllerOptions): Webh
     decide,
     writeStatus: async (webhook, status, context) => {
       writes.note(webhook)
-      const written = await replaceStatus(webhook, status, webhookWriter(options), context)
+      // A slow write counts from its end, so the next one comes no sooner on the server either.
+      const written = await replaceStatus(webhook, status, webhookWriter(options), context).finally(() =>
+        writes.note(webhook),
+      )
       deliveries.release(deliveries.backlogOf(webhook)?.persisted(status) ?? [])
       return written
     },
