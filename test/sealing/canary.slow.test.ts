@@ -244,7 +244,10 @@ describe("credentials with a marker", () => {
     // Messages are signed by the former secret too, so it is stored further.
     expect((await call("/webhooks/signed/rotate", { method: "POST" })).status).toBe(200)
     const { client, namespace } = berth
-    const hook = { secret: btoa(`whsec_${btoa(GITOPS_MARKER)}`), url: btoa(`https://127.0.0.1:2/${GITOPS_MARKER}`) }
+    const hook = {
+      secret: btoa(`whsec_${btoa(`${GITOPS_MARKER}-24-bytes`)}`),
+      url: btoa(`https://127.0.0.1:2/${GITOPS_MARKER}`),
+    }
     await client.create(SECRETS, { metadata: { name: "hook", namespace }, type: "berth.dev/webhook", data: hook })
     const bySecret = { events: ["job.*"], secretRef: { name: "hook" } }
     await client.create(WEBHOOKS, { metadata: { name: "by-secret", namespace }, spec: bySecret } as StoredWebhook)
