@@ -1,13 +1,14 @@
 import { expect } from "vitest"
 import { isTerminal, type StoredJob } from "../../src/apis/job.ts"
 import type { JobArraySpec, StoredJobArray } from "../../src/apis/jobarray.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { LABELS } from "../../src/apis/meta.ts"
 import { roundUsd } from "../../src/apis/money.ts"
 import { JOB_ARRAYS } from "../../src/controllers/array/options.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
-import { type ControllerHarness, JOBS, type Operator, type OperatorClients, type Work } from "./harness.ts"
+import { type ControllerHarness, JOBS, LAUNCHES, type Operator, type OperatorClients, type Work } from "./harness.ts"
 import { quiet } from "./namespace-harness.ts"
 
 /** Clients that are cut at a moment, in the middle of whatever they do: their operator has died. */
@@ -50,17 +51,21 @@ class Mortal implements OperatorClients {
   }
 }
 
-/** Jobs of an array, as a watch saw them. */
+/** Jobs and Launches of an array, as watches saw them. */
 export class Seen {
   /** Uids of the jobs of each index. */
   readonly byIndex = new Map<number, Set<string>>()
   /** Final cost of each job by uid, USD. */
   readonly costs = new Map<string, number>()
   mostUnfinished = 0
-  mostObjects = 0
+  mostJobs = 0
+  mostLaunches = 0
   readonly #unfinished = new Set<string>()
 
-  constructor(jobs: Reflector<StoredJob>) {
+  constructor(jobs: Reflector<StoredJob>, launches: Reflector<StoredLaunch>) {
+    launches.onChange(() => {
+      this.mostLaunches = Math.max(this.mostLaunches, launches.store.size)
+    })
     jobs.onChange(({ old, current }) => {
       const { uid = "", labels } = (current ?? old)?.metadata ?? {}
       const index = Number(labels?.[LABELS.arrayIndex])
@@ -70,7 +75,7 @@ export class Seen {
       if (current === undefined || isTerminal(current.status?.phase)) this.#unfinished.delete(uid)
       else this.#unfinished.add(uid)
       this.mostUnfinished = Math.max(this.mostUnfinished, this.#unfinished.size)
-      this.mostObjects = Math.max(this.mostObjects, jobs.store.size)
+      this.mostJobs = Math.max(this.mostJobs, jobs.store.size)
     })
   }
 }
@@ -96,8 +101,10 @@ export async function runWithKills(
   const ending = new AbortController()
   const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace, logger: quiet })
   const arrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: quiet })
-  const seen = new Seen(jobs)
-  const loops = [jobs.run(ending.signal), arrays.run(ending.signal), harness.agents(ending.signal, work)]
+  const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: quiet })
+  const seen = new Seen(jobs, launches)
+  const watches = [jobs, arrays, launches].map((watch) => watch.run(ending.signal))
+  const loops = [...watches, harness.agents(ending.signal, work)]
   const start = (): { mortal: Mortal; operator: Operator } => {
     const mortal = new Mortal(harness)
     const settings = { launchesPerMinute: 1_000_000 }
