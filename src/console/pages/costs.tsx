@@ -218,7 +218,7 @@ function DaysTable({ keys, days }: Stack) {
     <details class="group">
       <summary>Numbers of each day</summary>
       <TableFrame label="Costs of each day">
-        <table>
+        <table class="cards">
           <thead>
             <tr>
               <th>Day (UTC)</th>
@@ -236,10 +236,10 @@ function DaysTable({ keys, days }: Stack) {
               .filter((day) => day.usd > 0)
               .map(({ day, usd: cost, parts }) => (
                 <tr key={day}>
-                  <td>{dateText(day)}</td>
+                  <td class="row-name">{dateText(day)}</td>
                   {keys.length > 1 &&
                     parts.map((part, index) => (
-                      <td key={keys[index]} class="number">
+                      <td key={keys[index]} class="number" data-label={keys[index]}>
                         {part > 0 && usd(part)}
                       </td>
                     ))}

@@ -80,8 +80,8 @@ function Next({ schedule }: { schedule: string }) {
           <tbody>
             {ticks.map((tick) => (
               <tr key={tick.getTime()}>
-                <td>{timeText(tick.toISOString(), "utc")}</td>
-                <td>{timeText(tick.toISOString(), "local")}</td>
+                <td class="wrapping">{timeText(tick.toISOString(), "utc")}</td>
+                <td class="wrapping">{timeText(tick.toISOString(), "local")}</td>
               </tr>
             ))}
           </tbody>
