@@ -191,7 +191,7 @@ browserNeeded.describe("the console", () => {
       .locator(".field.wrong")
       .getByText(/^name must /)
       .waitFor()
-    expect(await page.getByLabel("Name").evaluate("(input) => input === document.activeElement")).toBe(true)
+    await page.locator("input[aria-invalid]:focus").waitFor()
     await page.getByLabel("Name").fill("build-machine")
     await page.getByLabel("Role").selectOption("viewer")
     await page.getByRole("button", { name: "Create the key" }).click()
