@@ -19,6 +19,12 @@ export const ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
 
 export const browserNeeded = needing(executablePath === "" ? `none of ${BROWSERS.join(", ")} is installed` : undefined)
 
+/**
+ * Chromium aborts requests when the machine gets a network interface, as with each container of another suite. The
+ * console sends such requests again.
+ */
+const INTERFACE = "net::ERR_NETWORK_CHANGED"
+
 /** A page of the console. `faults` collects errors of its console, policy reports and requests to other hosts. */
 export interface Visit {
   page: Page
@@ -128,7 +134,8 @@ export function consoleSite(fixture: Fixture, optionsOf: () => ReplicaOptions = 
     const faults: string[] = []
     page.on("console", (message) => {
       const isOfIssuer = issuer !== undefined && message.location().url.startsWith(`${issuer}/`)
-      if (["error", "warning"].includes(message.type()) && !isOfIssuer) faults.push(message.text())
+      const text = message.text()
+      if (["error", "warning"].includes(message.type()) && !isOfIssuer && !text.includes(INTERFACE)) faults.push(text)
     })
     page.on("pageerror", (error) => faults.push(error.message))
     page.on("request", (request) => {
