@@ -5,7 +5,6 @@ import type { JobArrayStatus } from "../../src/apis/jobarray.ts"
 import type { FinishReason, StoredLaunch } from "../../src/apis/launch.ts"
 import { LABELS } from "../../src/apis/meta.ts"
 import { roundUsd } from "../../src/apis/money.ts"
-import { PROJECT_FINALIZER } from "../../src/apis/project.ts"
 import { JOB_ARRAYS } from "../../src/controllers/array/options.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
@@ -175,8 +174,9 @@ describe("an array", () => {
     const { harness, work } = await start(() => undefined, { tenancy: true })
     const { client, namespace } = harness
     await confirmedProject(client, { name: namespace, organization: "sea", namespace })
-    // The project controller has a finalizer, too, until no job of the project is unfinished.
-    await client.patch(PROJECTS, { name: namespace }, { merge: { metadata: { finalizers: [PROJECT_FINALIZER] } } })
+    // A project stays until no job of it is unfinished. Project controllers of other suites must not release this one.
+    const finalizers = ["example.com/held"]
+    await client.patch(PROJECTS, { name: namespace }, { merge: { metadata: { finalizers } } })
     await harness.submitArray("sweep", { size: 5, parallelism: 2 })
     await reaches(harness, { phase: "running", activeIndexes: "0-1" })
     await eventually(async () => {

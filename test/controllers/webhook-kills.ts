@@ -174,7 +174,7 @@ async function allSettled({ client, namespace }: ControllerHarness, count: numbe
 /** Ends jobs while the receiver fails at random and the operator is killed, and reports what arrived. */
 export async function runWithKills(
   harness: ControllerHarness,
-  { ends, kills }: { ends: number; kills: number },
+  { ends, kills, writeSeconds = SETTINGS.writeSeconds }: { ends: number; kills: number; writeSeconds?: number },
 ): Promise<KillReport> {
   const { namespace } = harness
   const { receiver, authority, faults, stop } = await startUnreliable()
@@ -182,7 +182,7 @@ export async function runWithKills(
   const writes = new StatusWrites(harness)
   const startedAt = performance.now()
   const submitting = endJobs(harness, ends)
-  const options = { namespace, webhooks: SETTINGS }
+  const options = { namespace, webhooks: { ...SETTINGS, writeSeconds } }
   for (let kill = 0; kill < kills; kill++) {
     const operator = await OperatorProcess.start(options, authority)
     // The next kill comes when a part of the messages has arrived, so that each kill interrupts work.

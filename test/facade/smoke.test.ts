@@ -3,6 +3,7 @@ import type { StoredConnection } from "../../src/apis/connection.ts"
 import { CONNECTIONS } from "../../src/facade/caches.ts"
 import { requestsWithKey } from "../../src/smoke/requests.ts"
 import { runSmoke, type SmokeOptions } from "../../src/smoke/smoke.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { caller, type Replica, startReplica, testFixture } from "./harness.ts"
 
 const fixture = testFixture("facade-smoke")
@@ -78,6 +79,10 @@ it("continues after its limit, and the report says that the connection is not ch
 
 it("does not wait for a connection that is checked", async () => {
   await checked()
+  await eventually(async () => {
+    const response = await call("/1/connections/fresh", { host: `${fixture.project}.localhost` })
+    expect(await response.json()).toMatchObject({ capabilities: { vms: { status: "True" } } })
+  })
   const { progress } = await smoke({}, () => undefined)
   expect(progress[0]).toBe("connection fresh: vms True")
 })
