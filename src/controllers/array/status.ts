@@ -30,7 +30,7 @@ export interface Verdict extends Cause {
   isOver: boolean
 }
 
-/** Causes for which an array waits. Time, or somebody else, ends them. */
+/** Causes for which an array waits. Time or a user ends them. */
 const WAITS: readonly JobArrayReason[] = [
   JobArrayReason.ProjectLimit,
   JobArrayReason.ProjectDeleting,
@@ -52,7 +52,7 @@ export function runningVerdict(
   return { phase, reason: hasBegun ? JobArrayReason.Running : JobArrayReason.Queued, message, isOver: false }
 }
 
-/** Returns the verdict on an array that is over. */
+/** Returns the verdict on an array that has ended. */
 export function endVerdict({ spec }: StoredJobArray, counts: ArrayCounts): Verdict {
   const { succeeded, failed, cancelled, pending } = counts
   const parts = [`${succeeded} indexes succeeded`, `${failed} failed`, `${cancelled} were cancelled`]

@@ -83,11 +83,11 @@ export class Backlog {
   readonly #others = new Set<string>()
   /** Ids of `pending` in the status that the API server has. */
   #persisted: ReadonlySet<string>
-  /** Ids of the ends in `pending` whose hold is over. */
+  /** Ids of the ends in `pending` whose hold has expired. */
   readonly #released = new Set<string>()
   /** Number of missed ends by the uid of their job, as it was with that end, until a status says so. */
   readonly #unwritten = new Map<string, number>()
-  /** Time of the latest end that is over. The cursor need not pass it. */
+  /** Time of the latest end that is delivered or missed. The cursor need not pass it. */
   #latest: string | undefined
   #recent: RecentDelivery[]
   #deliveredCount: number
@@ -217,7 +217,7 @@ export class Backlog {
     for (const delivery of this.#deliveries.values()) this.#miss(delivery, { is: "failed", error }, now)
   }
 
-  /** Counts the ends as missed whose hold is over and for which `pending` has no room. */
+  /** Counts ends as missed if their hold has expired and `pending` is full. */
   expire(now: Date): void {
     const overdue = this.#ends()
       .slice(WEBHOOK_LISTS.pending)
@@ -271,7 +271,7 @@ export class Backlog {
     return written
   }
 
-  /** Releases the ends that `pending` of the written status has and whose hold is over. Returns their jobs' uids. */
+  /** Releases ends in `pending` of the written status whose hold has expired. Returns their jobs' uids. */
   release(now: Date): string[] {
     // Each delivery requeues the webhook, so this reads `pending` only. The backlog may have thousands of ends.
     const over = [...this.#persisted]
