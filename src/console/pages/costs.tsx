@@ -270,7 +270,9 @@ function Groups({ choice, report: { rows, total_usd } }: { choice: Choice; repor
         <tbody>
           {rows.map(({ key, cost_usd }) => (
             <tr key={key}>
-              <td class="wrapping">{key === null ? <span class="minor">{restOf(choice)}</span> : <Key of={key} choice={choice} />}</td>
+              <td class="wrapping">
+                {key === null ? <span class="minor">{restOf(choice)}</span> : <Key of={key} choice={choice} />}
+              </td>
               <td class="number">{usd(cost_usd)}</td>
               <td class="number">{percent(cost_usd, total_usd)}</td>
               <td class="share">
