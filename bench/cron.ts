@@ -11,10 +11,10 @@ import { timestamp } from "../src/apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS, type StoredCronJob } from "../src/apis/cronjob.ts"
 import type { StoredJob } from "../src/apis/job.ts"
 import { API_VERSION } from "../src/apis/meta.ts"
-import { JOBS } from "../src/controllers/created-jobs.ts"
+import { creatorIndexes, JOBS } from "../src/controllers/created-jobs.ts"
 import { createCronJobController } from "../src/controllers/cronjob/controller.ts"
 import { jobOf } from "../src/controllers/cronjob/jobs.ts"
-import { CRON_JOB_CACHE, CRON_JOBS, cronJobIndexes } from "../src/controllers/cronjob/options.ts"
+import { CRON_JOB_CACHE, CRON_JOBS } from "../src/controllers/cronjob/options.ts"
 import { SettledJobs, UNSETTLED } from "../src/controllers/settled-jobs.ts"
 import { KubeClient } from "../src/kube/client.ts"
 import { NAMESPACES } from "../src/kube/core.ts"
@@ -113,7 +113,7 @@ class CronBench {
     this.#count = count
     const base = { client, logger: this.#logger, namespace: NAMESPACE }
     this.#cronJobs = new Reflector({ ...base, ...CRON_JOB_CACHE })
-    this.#jobs = new Reflector({ ...base, resource: JOBS, ...UNSETTLED, indexes: cronJobIndexes })
+    this.#jobs = new Reflector({ ...base, resource: JOBS, ...UNSETTLED, indexes: creatorIndexes })
   }
 
   /** Creates the CronJobs and starts the controller. Resolves when the controller has processed all of them. */

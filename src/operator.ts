@@ -14,7 +14,7 @@ import { accountOpener, type Providers, registriesOf, typesWithVms } from "./clo
 import { createApiKeyController } from "./controllers/apikey/controller.ts"
 import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/options.ts"
 import { arrayEndReader, createArrayController } from "./controllers/array/controller.ts"
-import { arrayIndexes, JOB_ARRAYS } from "./controllers/array/options.ts"
+import { JOB_ARRAYS } from "./controllers/array/options.ts"
 import { CapWatcher } from "./controllers/caps/watcher.ts"
 import { PriceRefresher, type PriceRefresherOptions } from "./controllers/catalogue/refresher.ts"
 import { type CatalogueWatches, catalogueWatches } from "./controllers/catalogue/watch.ts"
@@ -24,9 +24,10 @@ import { createConnectionController } from "./controllers/connection/controller.
 import { cachedCredentials } from "./controllers/connection/credentials.ts"
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "./controllers/connection/options.ts"
 import { createRetirementController, type RetirementOptions } from "./controllers/connection/retirement.ts"
+import { creatorIndexes } from "./controllers/created-jobs.ts"
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
 import { limitsHistory } from "./controllers/cronjob/jobs.ts"
-import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/options.ts"
+import { CRON_JOB_CACHE } from "./controllers/cronjob/options.ts"
 import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { CopyGuard } from "./controllers/installation/copy-guard.ts"
 import { createJobController, type JobControl } from "./controllers/job/controller.ts"
@@ -245,7 +246,7 @@ function operatorCaches(
   base: { client: KubeClient; logger: Logger },
   { systemNamespace, watchNamespace: namespace }: Pick<KubeOptions, "systemNamespace" | "watchNamespace">,
 ) {
-  const indexes = { ...cronJobIndexes, ...arrayIndexes, ...jobIndexes }
+  const indexes = { ...creatorIndexes, ...jobIndexes }
   const jobs = { resource: resourceOf<StoredJob>(JOB), namespace, ...UNSETTLED, indexes }
   const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
   return {

@@ -1,5 +1,10 @@
+import type { Clock } from "../apis/clock.ts"
 import type { ConditionCause } from "../apis/conditions.ts"
-import { JOB, type StoredJob } from "../apis/job.ts"
+import type { StoredCronJob } from "../apis/cronjob.ts"
+import { creatorUidOf, JOB, type StoredJob } from "../apis/job.ts"
+import type { StoredJobArray } from "../apis/jobarray.ts"
+import type { Logger } from "../apis/logger.ts"
+import { keyOf, type LABELS } from "../apis/meta.ts"
 import type { StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
 import { endingIn } from "../identity/projects.ts"
@@ -13,24 +18,104 @@ import {
   isNotFound,
   type KubeError,
 } from "../kube/errors.ts"
+import type { EventRecorder } from "../kube/events.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import { type ApiObject, type Resource, resourceOf } from "../kube/resource.ts"
-import type { ReconcileContext } from "../runtime/controller.ts"
+import type { IndexFunction, Store } from "../kube/store.ts"
+import type { Quota } from "../limits/project-limits.ts"
+import type { ReconcileContext, Source } from "../runtime/controller.ts"
 import type { Fence } from "./fence.ts"
-import type { SettledJobs } from "./settled-jobs.ts"
+import { type JobSummary, type SettledJobs, UNSETTLED } from "./settled-jobs.ts"
 
-/** Actions on the Jobs that CronJobs and JobArrays create. */
+/** The Jobs that CronJobs and JobArrays create, and actions on them. */
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 
-export interface CreatorOptions {
-  client: Pick<KubeClient, "get" | "create" | "patch">
-  /** Has the selection `UNSETTLED`. */
+/** Index of Jobs by the uid of the CronJob or the array that created them. */
+const CREATOR_INDEX = "creatorUid"
+
+/** Indexes that the cache of Jobs must have. */
+export const creatorIndexes: Record<string, IndexFunction<StoredJob>> = {
+  [CREATOR_INDEX]: (job) => {
+    const uid = creatorUidOf(job)
+    return uid === undefined ? [] : [uid]
+  },
+}
+
+/** Dependencies that the controllers of CronJobs and of arrays share. */
+export interface CreatorControllerOptions {
+  client: Pick<KubeClient, "get" | "list" | "create" | "replace" | "replaceStatus" | "patch" | "patchStatus" | "delete">
+  /** Has the indexes `creatorIndexes` and the selection `UNSETTLED`. */
   jobs: Reflector<StoredJob>
-  settled: Pick<SettledJobs, "add">
+  /** Settled jobs, which the cache has not. */
+  settled: Pick<SettledJobs, "runsOf" | "onRuns" | "add" | "delete">
+  /** Limits of what projects may store, and their use. Absent: no limits. */
+  quota?: Quota
+  /** Projects and organizations, whose deletion stops what creates Jobs in them. Absent: nothing belongs to projects. */
+  tenancy?: Tenancy
   fence: Fence
+  clock: Clock
+  recorder: Pick<EventRecorder, "record">
+  logger: Logger
+}
+
+/** Dependencies of the actions on Jobs. */
+export interface CreatorOptions extends Pick<CreatorControllerOptions, "jobs" | "fence"> {
+  client: Pick<KubeClient, "get" | "create" | "patch">
+  settled: Pick<SettledJobs, "add">
   /** Owner of the fields that the controller writes. */
   fieldManager: string
+}
+
+type Creator = StoredCronJob | StoredJobArray
+
+/** Returns the Jobs in the cache that a CronJob or an array has created. */
+export function jobsOf(
+  { metadata }: Creator,
+  { jobs }: { jobs: { store: Pick<Store<StoredJob>, "byIndex"> } },
+): StoredJob[] {
+  return jobs.store.byIndex(CREATOR_INDEX, metadata.uid).filter((job) => job.metadata.namespace === metadata.namespace)
+}
+
+/** Returns the Jobs of a CronJob or an array: those in the cache, and the settled ones that are known. */
+export function knownJobsOf(
+  creator: Creator,
+  { jobs, settled }: Pick<CreatorControllerOptions, "jobs" | "settled">,
+): { jobs: StoredJob[]; settled: JobSummary[] } {
+  const cached = jobsOf(creator, { jobs })
+  // For a moment, a job may be both in the cache and settled.
+  const uids = new Set(cached.map(({ metadata }) => metadata.uid))
+  return {
+    jobs: cached,
+    settled: settled.runsOf(creator.metadata.uid).filter(({ metadata }) => !uids.has(metadata.uid)),
+  }
+}
+
+/**
+ * Lists the Jobs of a CronJob or an array that are not settled, by a live read.
+ * @param label with the creator's uid
+ */
+export async function listJobsOf(
+  { metadata: { namespace, uid } }: Creator,
+  label: typeof LABELS.cronJobUid | typeof LABELS.arrayUid,
+  { client }: { client: Pick<KubeClient, "list"> },
+): Promise<StoredJob[]> {
+  return (await client.list(JOBS, { namespace, labelSelector: `${label}=${uid}`, ...UNSETTLED })).items
+}
+
+/** Returns the source of those CronJobs or arrays whose settled Jobs change. */
+export function settledJobsOf(
+  creators: Pick<Store<ApiObject>, "getByUid">,
+  { settled }: Pick<CreatorControllerOptions, "settled">,
+): Source {
+  return {
+    subscribe: (add) =>
+      settled.onRuns((uid) => {
+        const creator = creators.getByUid(uid)
+        if (creator !== undefined) add(keyOf(creator))
+      }),
+    whenSynced: () => Promise.resolve(),
+  }
 }
 
 /** A Job that the API server rejected. `isFinal`: the Job is invalid, so a retry fails too. */

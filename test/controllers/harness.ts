@@ -8,8 +8,8 @@ import type { Offer } from "../../src/apis/offer.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import type { CloudAccount, Clouds } from "../../src/cloud/cloud.ts"
 import { arrayEndReader, createArrayController } from "../../src/controllers/array/controller.ts"
-import { arrayIndexes, JOB_ARRAYS } from "../../src/controllers/array/options.ts"
-import type { Tenancy } from "../../src/controllers/created-jobs.ts"
+import { JOB_ARRAYS } from "../../src/controllers/array/options.ts"
+import { creatorIndexes, type Tenancy } from "../../src/controllers/created-jobs.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
 import { HistoryPruner } from "../../src/controllers/job/history.ts"
@@ -117,7 +117,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet, clock })
     const jobs = new Reflector<StoredJob>({
       ...{ client, resource: JOBS, namespace, ...UNSETTLED, logger: quiet },
-      indexes: { ...jobIndexes, ...arrayIndexes },
+      indexes: { ...jobIndexes, ...creatorIndexes },
     })
     const jobArrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: quiet })
     const launches = new Reflector<StoredLaunch>({

@@ -13,13 +13,14 @@ import {
   watches,
 } from "../../runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../runtime/reconcile-object.ts"
+import { jobsOf, settledJobsOf } from "../created-jobs.ts"
 import type { EndReader } from "../job/options.ts"
 import { addFinalizer, dropFinalizer, remove, replaceStatus } from "../writes.ts"
 import { cancelJobs, createJobs, deleteJobs, type Parts } from "./actions.ts"
 import { type ArrayAction, type ArrayObservation, decide } from "./decide.ts"
 import { gather } from "./gather.ts"
 import { Memory } from "./memory.ts"
-import { type ArrayControllerOptions, arrayWriter, jobsOf } from "./options.ts"
+import { type ArrayControllerOptions, arrayWriter } from "./options.ts"
 import { awaitsEnd, type Progress, recordedProgress } from "./progress.ts"
 
 export type { ArrayControllerOptions } from "./options.ts"
@@ -57,7 +58,11 @@ export function createArrayController(options: ArrayControllerOptions): Controll
 
 function sourcesOf(options: ArrayControllerOptions): Source[] {
   const { jobArrays, jobs, tenancy } = options
-  const sources = [watches(jobArrays), watches(jobs, (change) => keysOf(change, options)), settledJobs(options)]
+  const sources = [
+    watches(jobArrays),
+    watches(jobs, (change) => keysOf(change, options)),
+    settledJobsOf(jobArrays.store, options),
+  ]
   if (tenancy === undefined) return sources
   const { projects, organizations } = tenancy
   const arraysIn = (namespaces: readonly string[]) =>
@@ -84,18 +89,6 @@ function keysOf({ old, current }: Change<StoredJob>, { jobArrays }: ArrayControl
 /** Returns the fields of a Job that an array depends on. */
 function standing({ metadata, status }: StoredJob): string {
   return JSON.stringify([status?.phase, status?.cost?.actualUsd, metadata.deletionTimestamp])
-}
-
-/** Returns the arrays whose settled Jobs change. */
-function settledJobs({ settled, jobArrays }: ArrayControllerOptions): Source {
-  return {
-    subscribe: (add) =>
-      settled.onRuns((uid) => {
-        const array = jobArrays.store.getByUid(uid)
-        if (array !== undefined) add(keyOf(array))
-      }),
-    whenSynced: () => Promise.resolve(),
-  }
 }
 
 async function act(
@@ -126,7 +119,7 @@ async function act(
 /** Caches that say which ends of jobs an array still has to see. */
 export interface EndReaderCaches {
   jobArrays: Reflector<StoredJobArray>
-  /** Has the indexes `arrayIndexes`. */
+  /** Has the indexes `creatorIndexes`. */
   jobs: Reflector<StoredJob>
 }
 

@@ -2,12 +2,11 @@ import { hasArrayEnded, type StoredJobArray } from "../../apis/jobarray.ts"
 import { LABELS } from "../../apis/meta.ts"
 import { limitForExisting, limitForJob, roomForJobs } from "../../limits/project-limits.ts"
 import { inParallel } from "../../runtime/in-parallel.ts"
-import { findJob, JOBS, projectEnding } from "../created-jobs.ts"
-import { UNSETTLED } from "../settled-jobs.ts"
+import { findJob, knownJobsOf, listJobsOf, projectEnding } from "../created-jobs.ts"
 import type { ArrayObservation } from "./decide.ts"
 import { isMadeFor, jobName } from "./jobs.ts"
 import type { Memory } from "./memory.ts"
-import { type ArrayControllerOptions, jobsOf } from "./options.ts"
+import type { ArrayControllerOptions } from "./options.ts"
 import { attemptOf, currentJobs, recordedProgress } from "./progress.ts"
 import type { Cause } from "./status.ts"
 
@@ -24,7 +23,7 @@ export async function gather(
   const { taken, rejection, writtenSeconds } = memory.of(uid)
   const base = { taken, room: roomOf(namespace, options), ...(writtenSeconds !== undefined && { writtenSeconds }) }
   if (array.metadata.deletionTimestamp !== undefined) {
-    return { ...base, jobs: await listJobs(array, options), settled: [], missing: new Set() }
+    return { ...base, jobs: await listJobsOf(array, LABELS.arrayUid, options), settled: [], missing: new Set() }
   }
   const blocked = blockedBy(array, options) ?? rejection
   return { ...base, ...(await findJobs(array, options)), ...(blocked !== undefined && { blocked }) }
@@ -48,10 +47,7 @@ function blockedBy(array: StoredJobArray, options: ArrayControllerOptions): Caus
 type Found = Pick<ArrayObservation, "jobs" | "settled" | "missing">
 
 async function findJobs(array: StoredJobArray, options: ArrayControllerOptions): Promise<Found> {
-  const cached = jobsOf(array, options)
-  // For a moment, a job may be both in the cache and settled.
-  const uids = new Set(cached.map((job) => job.metadata.uid))
-  const settled = options.settled.runsOf(array.metadata.uid).filter((job) => !uids.has(job.metadata.uid))
+  const { jobs: cached, settled } = knownJobsOf(array, options)
   const progress = recordedProgress(array)
   const known = currentJobs(array, [...settled, ...cached], progress)
   const unseen = [...progress.active].filter((index) => !known.has(index))
@@ -68,10 +64,4 @@ async function findJobs(array: StoredJobArray, options: ArrayControllerOptions):
     READS,
   )
   return { jobs, settled, missing }
-}
-
-/** Lists the Jobs of an array that are not settled. */
-async function listJobs({ metadata }: StoredJobArray, { client }: ArrayControllerOptions) {
-  const { namespace, uid } = metadata
-  return (await client.list(JOBS, { namespace, labelSelector: `${LABELS.arrayUid}=${uid}`, ...UNSETTLED })).items
 }

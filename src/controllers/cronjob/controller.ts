@@ -3,22 +3,16 @@ import { CANCEL_JOBS_FINALIZER, type CronJobStatus, type StoredCronJob } from ".
 import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import { keyOf, LABELS } from "../../apis/meta.ts"
 import type { Change } from "../../kube/store.ts"
-import {
-  Controller,
-  type ReconcileContext,
-  type ReconcileResult,
-  type Source,
-  watches,
-} from "../../runtime/controller.ts"
+import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../runtime/reconcile-object.ts"
-import { cancelJob } from "../created-jobs.ts"
+import { cancelJob, knownJobsOf, settledJobsOf } from "../created-jobs.ts"
 import { isSettledJob } from "../settled-jobs.ts"
 import { dropFinalizer, remove, replaceStatus } from "../writes.ts"
 import { createJob } from "./actions.ts"
 import { type CronJobAction, decide } from "./decide.ts"
 import { gather } from "./gather.ts"
 import { meanSeconds } from "./jobs.ts"
-import { type CronJobControllerOptions, creatorOf, jobsOf, writersOf } from "./options.ts"
+import { type CronJobControllerOptions, creatorOf, writersOf } from "./options.ts"
 import type { CronJobObservation } from "./schedule.ts"
 import { type Rejection, rejectedEvent, rejectedStatus } from "./status.ts"
 
@@ -46,7 +40,11 @@ export function createCronJobController(options: CronJobControllerOptions): Cont
   return new Controller({
     name: "cronjob",
     reconcile: (key, context) => reconcileObject(key, reconciler, context),
-    sources: [watches(cronJobs), watches(jobs, (change) => keysOf(change, options)), settledRuns(options)],
+    sources: [
+      watches(cronJobs),
+      watches(jobs, (change) => keysOf(change, options)),
+      settledJobsOf(cronJobs.store, options),
+    ],
     clock,
     logger,
     workers,
@@ -59,18 +57,6 @@ function keysOf({ old, current }: Change<StoredJob>, { cronJobs }: CronJobContro
   const isNews = old === undefined || current === undefined || hasEnded(old) !== hasEnded(current)
   const cronJob = uid === undefined || !isNews ? undefined : cronJobs.store.getByUid(uid)
   return cronJob === undefined ? [] : [keyOf(cronJob)]
-}
-
-/** Returns the CronJobs whose settled Jobs change. */
-function settledRuns({ settled, cronJobs }: CronJobControllerOptions): Source {
-  return {
-    subscribe: (add) =>
-      settled.onRuns((uid) => {
-        const cronJob = cronJobs.store.getByUid(uid)
-        if (cronJob !== undefined) add(keyOf(cronJob))
-      }),
-    whenSynced: () => Promise.resolve(),
-  }
 }
 
 function hasEnded({ status }: StoredJob): boolean {
@@ -91,8 +77,8 @@ async function act(
   const { cronJobs, jobs } = writersOf(options)
   switch (action.do) {
     case "createJob": {
-      const made = [...jobsOf(cronJob, options), ...options.settled.runsOf(cronJob.metadata.uid)]
-      const expectedSeconds = meanSeconds(made)
+      const made = knownJobsOf(cronJob, options)
+      const expectedSeconds = meanSeconds([...made.jobs, ...made.settled])
       const facts = { tick: action.run.tick, createdAt: creationTimes.next(), expectedSeconds }
       const creation = await createJob(cronJob, facts, options, context)
       // The status is written in the next reconcile, so that all due CronJobs get their Jobs first.

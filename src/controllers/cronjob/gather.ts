@@ -1,11 +1,9 @@
 import { CANCEL_JOBS_FINALIZER, CronJobReason, type StoredCronJob } from "../../apis/cronjob.ts"
-import type { StoredJob } from "../../apis/job.ts"
 import { LABELS } from "../../apis/meta.ts"
 import { limitForCronJobRun, limitForExisting } from "../../limits/project-limits.ts"
-import { findJob, JOBS, projectEnding } from "../created-jobs.ts"
-import { UNSETTLED } from "../settled-jobs.ts"
+import { findJob, knownJobsOf, listJobsOf, projectEnding } from "../created-jobs.ts"
 import { isMadeFor, jobName, tickOf } from "./jobs.ts"
-import { type CronJobControllerOptions, changeTimeOf, jobsOf } from "./options.ts"
+import { type CronJobControllerOptions, changeTimeOf } from "./options.ts"
 import type { CronJobObservation } from "./schedule.ts"
 
 /** Reads the facts about a CronJob from the caches, and live where a stale cache could do harm. */
@@ -34,24 +32,15 @@ type Found = Pick<CronJobObservation, "jobs" | "settled">
 async function findJobs(cronJob: StoredCronJob, options: CronJobControllerOptions): Promise<Found> {
   const { metadata, spec, status } = cronJob
   if (metadata.deletionTimestamp !== undefined) {
-    return { jobs: metadata.finalizers?.includes(CANCEL_JOBS_FINALIZER) ? await listJobs(cronJob, options) : [] }
+    const cancelsJobs = metadata.finalizers?.includes(CANCEL_JOBS_FINALIZER) ?? false
+    return { jobs: cancelsJobs ? await listJobsOf(cronJob, LABELS.cronJobUid, options) : [] }
   }
-  const cached = jobsOf(cronJob, options)
-  // For a moment, a job may be both in the cache and settled.
-  const uids = new Set(cached.map((job) => job.metadata.uid))
-  const settled = options.settled.runsOf(metadata.uid).filter((job) => !uids.has(job.metadata.uid))
-  const known = { jobs: cached, settled }
+  const known = knownJobsOf(cronJob, options)
   const { concurrencyPolicy = "Allow" } = spec
   if (concurrencyPolicy === "Allow" || status?.lastTriggeredTime === undefined) return known
   const last = new Date(status.lastTriggeredTime)
-  if ([...cached, ...settled].some((job) => tickOf(job)?.getTime() === last.getTime())) return known
+  if ([...known.jobs, ...known.settled].some((job) => tickOf(job)?.getTime() === last.getTime())) return known
   // The cache of a new leader may lack the last Job of the previous leader, which may still run.
   const job = await findJob(jobName(cronJob, last), metadata.namespace, options)
-  return job !== undefined && isMadeFor(job, cronJob, last) ? { ...known, jobs: [...cached, job] } : known
-}
-
-/** Lists the Jobs of a CronJob that are not settled. */
-async function listJobs({ metadata }: StoredCronJob, { client }: CronJobControllerOptions): Promise<StoredJob[]> {
-  const { namespace, uid } = metadata
-  return (await client.list(JOBS, { namespace, labelSelector: `${LABELS.cronJobUid}=${uid}`, ...UNSETTLED })).items
+  return job !== undefined && isMadeFor(job, cronJob, last) ? { ...known, jobs: [...known.jobs, job] } : known
 }

@@ -1,17 +1,9 @@
-import type { Clock } from "../../apis/clock.ts"
 import { CRON_JOB, type StoredCronJob } from "../../apis/cronjob.ts"
 import type { StoredJob } from "../../apis/job.ts"
-import type { Logger } from "../../apis/logger.ts"
-import { LABELS, type ObjectMeta } from "../../apis/meta.ts"
-import type { KubeClient } from "../../kube/client.ts"
-import type { EventRecorder } from "../../kube/events.ts"
+import type { ObjectMeta } from "../../apis/meta.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
 import { resourceOf, type ServerMeta } from "../../kube/resource.ts"
-import type { IndexFunction } from "../../kube/store.ts"
-import type { Quota } from "../../limits/project-limits.ts"
-import { type CreatorOptions, JOBS, type Tenancy } from "../created-jobs.ts"
-import type { Fence } from "../fence.ts"
-import type { SettledJobs } from "../settled-jobs.ts"
+import { type CreatorControllerOptions, type CreatorOptions, JOBS } from "../created-jobs.ts"
 import type { StatusReplacer, Writer } from "../writes.ts"
 
 export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
@@ -25,42 +17,12 @@ export const CRON_JOB_CACHE: Pick<ReflectorOptions<StoredCronJob>, "resource" | 
   transform: keepChangeTime,
 }
 
-/** Index of Jobs by the uid of the CronJob that created them. */
-const CRON_JOB_INDEX = "cronJobUid"
-
-/** Indexes that the cache of Jobs must have. */
-export const cronJobIndexes: Record<string, IndexFunction<StoredJob>> = {
-  [CRON_JOB_INDEX]: ({ metadata }) => {
-    const uid = metadata.labels?.[LABELS.cronJobUid]
-    return uid === undefined ? [] : [uid]
-  },
-}
-
 /** Dependencies of the cronjob controller. */
-export interface CronJobControllerOptions {
-  client: Pick<KubeClient, "get" | "list" | "create" | "replace" | "replaceStatus" | "patch" | "patchStatus" | "delete">
+export interface CronJobControllerOptions extends CreatorControllerOptions {
   /** Has the options CRON_JOB_CACHE. */
   cronJobs: Reflector<StoredCronJob>
-  /** Has the indexes `cronJobIndexes` and the selection `UNSETTLED`. */
-  jobs: Reflector<StoredJob>
-  /** Settled jobs, which the cache has not. */
-  settled: Pick<SettledJobs, "runsOf" | "onRuns" | "add" | "delete">
-  /** Limits of what projects may store, and their use. Absent: no limits. */
-  quota?: Quota
-  /** Projects and organizations, whose deletion stops their schedules. Absent: no CronJobs belong to projects. */
-  tenancy?: Tenancy
-  fence: Fence
-  clock: Clock
-  recorder: Pick<EventRecorder, "record">
-  logger: Logger
   /** CronJobs reconciled at the same time. Default 16: many of them are due in the same minute. */
   workers?: number
-}
-
-export function jobsOf(cronJob: StoredCronJob, { jobs }: Pick<CronJobControllerOptions, "jobs">): StoredJob[] {
-  return jobs.store
-    .byIndex(CRON_JOB_INDEX, cronJob.metadata.uid)
-    .filter(({ metadata }) => metadata.namespace === cronJob.metadata.namespace)
 }
 
 /** Returns the options of the actions on Jobs. */

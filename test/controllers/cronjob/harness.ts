@@ -2,10 +2,10 @@ import { timestamp } from "../../../src/apis/clock.ts"
 import type { CronJobSpec, StoredCronJob } from "../../../src/apis/cronjob.ts"
 import { isTerminal, type JobPhase, type JobStatus, type StoredJob } from "../../../src/apis/job.ts"
 import { API_VERSION } from "../../../src/apis/meta.ts"
-import { JOBS } from "../../../src/controllers/created-jobs.ts"
+import { creatorIndexes, JOBS } from "../../../src/controllers/created-jobs.ts"
 import { createCronJobController } from "../../../src/controllers/cronjob/controller.ts"
 import { limitsHistory } from "../../../src/controllers/cronjob/jobs.ts"
-import { CRON_JOBS, cronJobIndexes, keepChangeTime } from "../../../src/controllers/cronjob/options.ts"
+import { CRON_JOBS, keepChangeTime } from "../../../src/controllers/cronjob/options.ts"
 import { NotLeaderError } from "../../../src/controllers/fence.ts"
 import { SettledJobs, UNSETTLED } from "../../../src/controllers/settled-jobs.ts"
 import type { KubeClient } from "../../../src/kube/client.ts"
@@ -75,7 +75,7 @@ export class CronHarness extends NamespaceHarness<Operator> {
       transform: (cronJob) => keepChangeTime(this.#dated(cronJob)),
     })
     const jobs = new Reflector<StoredJob>({
-      ...{ client, resource: JOBS, namespace, ...UNSETTLED, indexes: cronJobIndexes, logger: quiet },
+      ...{ client, resource: JOBS, namespace, ...UNSETTLED, indexes: creatorIndexes, logger: quiet },
     })
     const settled = new SettledJobs({
       ...{ client, namespace, fence, clock, logger: quiet, ttlSeconds: JOB_DEFAULTS.ttlSeconds, sweepSeconds: 0.5 },
