@@ -1,12 +1,15 @@
 import { createHash } from "node:crypto"
 import { readFile } from "node:fs/promises"
 import { promisify } from "node:util"
-import { brotliCompress, gzip } from "node:zlib"
+import { brotliCompress, constants, gzip } from "node:zlib"
 import type { RequestHandler } from "express"
 import { namesTag } from "./entity-tags.ts"
 
 /** Encodings of files, the smallest first. */
 const ENCODINGS = ["br", "gzip"] as const
+
+/** The default, 11, takes 2.7 s of CPU for Swagger UI, at the first request. 6 takes 0.06 s, and has 11 % more bytes. */
+const BROTLI = { params: { [constants.BROTLI_PARAM_QUALITY]: 6 } }
 
 interface StaticFile {
   content: Buffer
@@ -44,6 +47,6 @@ export function staticFile(path: string, caching: Caching = "checked"): RequestH
 async function load(path: string): Promise<StaticFile> {
   const content = await readFile(path)
   const tag = createHash("sha256").update(content).digest("base64url")
-  const [br, zipped] = await Promise.all([promisify(brotliCompress)(content), promisify(gzip)(content)])
+  const [br, zipped] = await Promise.all([promisify(brotliCompress)(content, BROTLI), promisify(gzip)(content)])
   return { content, encoded: { br, gzip: zipped }, tag }
 }
