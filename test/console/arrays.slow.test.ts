@@ -1,9 +1,10 @@
 import { expect } from "vitest"
 import { combinationOf, type JobArrayStatus, type StoredJobArray } from "../../src/apis/jobarray.ts"
 import { JOB_ARRAYS } from "../../src/facade/caches.ts"
+import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { caller, created, testFixture } from "../facade/harness.ts"
-import { ATTACK, browserNeeded, consoleSite, expectUnharmed, goTo, tabTo } from "./browser.ts"
+import { ATTACK, consoleSite, expectUnharmed, goTo, tabTo } from "./browser.ts"
 
 const MATRIX = { LEARNING_RATE: ["0.1", "0.01", "0.001"], SEED: ["1", "2", "3", "4"] }
 const NONE = { pending: 0, queued: 0, booting: 0, running: 0, succeeded: 0, failed: 0, cancelled: 0 }

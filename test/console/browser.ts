@@ -1,29 +1,13 @@
 import { once } from "node:events"
-import { existsSync } from "node:fs"
 import { mkdtemp, rm } from "node:fs/promises"
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { type Browser, chromium, type Page } from "playwright-core"
+import type { Browser, Page } from "playwright-core"
 import { afterAll, beforeAll, expect } from "vitest"
 import { buildConsole } from "../../scripts/console.ts"
+import { collectFaults, launchBrowser } from "../browser.ts"
 import { type Fixture, type Replica, type ReplicaOptions, shippedOffers, startReplica } from "../facade/harness.ts"
-import { needing } from "../needing.ts"
-
-const BROWSERS = ["chromium", "chromium-browser", "google-chrome"].map((name) => `/usr/bin/${name}`)
-/** Empty without a browser. */
-export const executablePath = BROWSERS.find((path) => existsSync(path)) ?? ""
-
-/** Chromium's sandbox needs a user other than root. */
-export const ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
-
-export const browserNeeded = needing(executablePath === "" ? `none of ${BROWSERS.join(", ")} is installed` : undefined)
-
-/**
- * Chromium aborts requests when the machine gets a network interface, as with each container of another suite. The
- * console sends such requests again.
- */
-const INTERFACE = "net::ERR_NETWORK_CHANGED"
 
 /** A page of the console. `faults` collects errors of its console, policy reports and requests to other hosts. */
 export interface Visit {
@@ -121,7 +105,7 @@ export function consoleSite(fixture: Fixture, optionsOf: () => ReplicaOptions = 
     const market = { offers: shippedOffers(), launchAccounts: { of: () => clouds } }
     replica = await startReplica({ market, ...options, consoleFolder: folder })
     await network.listen()
-    browser = await chromium.launch({ executablePath, args: ARGUMENTS })
+    browser = await launchBrowser()
   })
   afterAll(async () => {
     await browser?.close()
@@ -131,18 +115,7 @@ export function consoleSite(fixture: Fixture, optionsOf: () => ReplicaOptions = 
   })
   const open: ConsoleSite["open"] = async (path, { of = fixture, ...pageOptions } = {}) => {
     const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, locale: "en-GB", ...pageOptions })
-    const faults: string[] = []
-    page.on("console", (message) => {
-      const isOfIssuer = issuer !== undefined && message.location().url.startsWith(`${issuer}/`)
-      const text = message.text()
-      if (["error", "warning"].includes(message.type()) && !isOfIssuer && !text.includes(INTERFACE)) faults.push(text)
-    })
-    page.on("pageerror", (error) => faults.push(error.message))
-    page.on("request", (request) => {
-      const url = request.url()
-      const hosts = [site.origin, ...(issuer === undefined ? [] : [issuer])]
-      if (!hosts.some((host) => url.startsWith(`${host}/`)) && !/^(data|blob):/.test(url)) faults.push(url)
-    })
+    const faults = collectFaults(page, site.origin, issuer)
     await page.goto(`${site.origin}/console/projects/${of.project}${path}`)
     return { page, faults }
   }

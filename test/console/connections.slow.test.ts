@@ -10,10 +10,11 @@ import { Reflector } from "../../src/kube/reflector.ts"
 import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
+import { browserNeeded } from "../browser.ts"
 import { accountWith } from "../discovery/accounts.ts"
 import { caller, PATIENCE_MS, SYSTEM_NAMESPACE, testFixture } from "../facade/harness.ts"
 import { clientOf } from "../facade/machine-users.ts"
-import { browserNeeded, consoleSite } from "./browser.ts"
+import { consoleSite } from "./browser.ts"
 
 const FORMER = { access_key_id: "AKIAFORMER", secret_access_key: "the-former-secret" }
 const NEXT = { access_key_id: "AKIANEXT", secret_access_key: "the-next-secret" }

@@ -2,9 +2,10 @@ import { expect } from "vitest"
 import { timestamp } from "../../src/apis/clock.ts"
 import { CONNECTIONS, JOBS } from "../../src/facade/caches.ts"
 import { ifFound } from "../../src/kube/errors.ts"
+import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { caller, created, makeKey, setStatus, testFixture } from "../facade/harness.ts"
-import { browserNeeded, consoleSite, goTo, tabTo } from "./browser.ts"
+import { consoleSite, goTo, tabTo } from "./browser.ts"
 import { writeLog } from "./sample.ts"
 
 /** The main flow of the console, as people and attackers use it. */

@@ -4,8 +4,9 @@ import type { StoredJob } from "../../src/apis/job.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import { inParallel } from "../../src/runtime/in-parallel.ts"
+import { browserNeeded } from "../browser.ts"
 import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
-import { browserNeeded, consoleSite, goTo, type Visit } from "./browser.ts"
+import { consoleSite, goTo, type Visit } from "./browser.ts"
 
 /** Length of the run, minutes. */
 const MINUTES = Number(process.env["BERTH_CONSOLE_MINUTES"] ?? 30)

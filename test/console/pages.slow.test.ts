@@ -3,9 +3,10 @@ import { createRequire } from "node:module"
 import type { Page } from "playwright-core"
 import { beforeAll, expect } from "vitest"
 import type { Discoverer } from "../../src/facade/resources/schema.ts"
+import { browserNeeded } from "../browser.ts"
 import { bucket } from "../discovery/accounts.ts"
 import { caller, type Fixture, testFixture } from "../facade/harness.ts"
-import { browserNeeded, consoleSite, goTo, type Visit } from "./browser.ts"
+import { consoleSite, goTo, type Visit } from "./browser.ts"
 import { people } from "./people.ts"
 import { fillProject, SHOWN_AFTER_MINUTES, spend } from "./sample.ts"
 
@@ -158,7 +159,8 @@ browserNeeded.describe("the pages of the console", () => {
 
   /** Returns the violations that axe-core finds on the page as it is. */
   async function violationsOn(of: Page): Promise<string[]> {
-    const { violations } = (await of.evaluate(`${axe}; axe.run({ resultTypes: ["violations"] })`)) as AxeResult
+    if (!(await of.evaluate("'axe' in window"))) await of.evaluate(axe)
+    const { violations } = (await of.evaluate('axe.run({ resultTypes: ["violations"] })')) as AxeResult
     return violations.flatMap(({ id, nodes }) =>
       nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
     )

@@ -1,7 +1,7 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { type Browser, chromium, type Page } from "playwright-core"
+import type { Browser, Page } from "playwright-core"
 import { afterAll, afterEach, beforeAll, expect } from "vitest"
 import { CLIENT_ID, type DevelopmentIssuer, startIssuer } from "../../dev/issuer.ts"
 import { buildConsole } from "../../scripts/console.ts"
@@ -9,8 +9,8 @@ import { systemClock } from "../../src/apis/clock.ts"
 import { CodeExchange } from "../../src/identity/code-exchange.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
+import { browserNeeded, launchBrowser } from "../browser.ts"
 import { type Replica, type ReplicaOptions, startReplica, testFixture } from "../facade/harness.ts"
-import { ARGUMENTS, browserNeeded, executablePath } from "./browser.ts"
 
 const CLIENT = { clientId: "berth-console", secret: "the-secret-of-the-console-1f0c" }
 const SCOPES = "openid email"
@@ -48,7 +48,7 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     issuer = await startIssuer({ port: 0, dataDir: folder, ...(isByFacade && confidential) })
     replica = await start(isByFacade ? CLIENT.clientId : issuer.audience)
     const ignoreDefaultArgs = ["--disable-back-forward-cache"]
-    browser = await chromium.launch({ executablePath, args: ARGUMENTS, ignoreDefaultArgs })
+    browser = await launchBrowser({ ignoreDefaultArgs })
     const members = [{ userId: `${issuer.issuer}#ada`, role: "developer" }]
     await fixture.client.patch(PROJECTS, { name: fixture.project }, { merge: { spec: { members } } })
   })

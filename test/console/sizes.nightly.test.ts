@@ -4,9 +4,10 @@ import type { StoredJob } from "../../src/apis/job.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import { inParallel } from "../../src/runtime/in-parallel.ts"
+import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
-import { browserNeeded, consoleSite } from "./browser.ts"
+import { consoleSite } from "./browser.ts"
 import { writeLog } from "./sample.ts"
 
 const JOB_COUNT = 50_000

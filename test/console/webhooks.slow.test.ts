@@ -4,10 +4,11 @@ import { afterAll, beforeAll, expect } from "vitest"
 import type { StoredWebhook, WebhookStatus } from "../../src/apis/webhook.ts"
 import { WEBHOOKS } from "../../src/facade/caches.ts"
 import { ifFound } from "../../src/kube/errors.ts"
+import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type Received, WebhookReceiver } from "../controllers/webhook-receiver.ts"
 import { caller, created, testFixture } from "../facade/harness.ts"
-import { ATTACK, browserNeeded, consoleSite, expectUnharmed, goTo, tabTo } from "./browser.ts"
+import { ATTACK, consoleSite, expectUnharmed, goTo, tabTo } from "./browser.ts"
 
 const SLACK = "https://hooks.slack.com/services/T0/B0/very-secret"
 

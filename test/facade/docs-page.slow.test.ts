@@ -1,21 +1,12 @@
-import { existsSync } from "node:fs"
-import { type Browser, chromium, type Page } from "playwright-core"
+import type { Browser, Page } from "playwright-core"
 import { afterAll, beforeAll, expect } from "vitest"
+import { browserNeeded, collectFaults, launchBrowser } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { needing } from "../needing.ts"
 import { type Replica, startReplica, testFixture } from "./harness.ts"
-
-const BROWSERS = ["chromium", "chromium-browser", "google-chrome"].map((name) => `/usr/bin/${name}`)
-const executablePath = BROWSERS.find((path) => existsSync(path))
-
-/** Chromium's sandbox needs a user other than root. */
-const BROWSER_OPTIONS = ["--no-sandbox", "--disable-gpu"]
 
 interface Document {
   paths: Record<string, Record<string, { operationId: string }>>
 }
-
-const browserNeeded = needing(executablePath === undefined ? `none of ${BROWSERS.join(", ")} is installed` : undefined)
 
 browserNeeded.describe("the page /1/docs in a browser", () => {
   const fixture = testFixture("facade-docs")
@@ -28,7 +19,7 @@ browserNeeded.describe("the page /1/docs in a browser", () => {
     // Browsers resolve hosts below localhost to this machine, and trust them without HTTPS.
     replica = await startReplica({ settings: { baseDomain: "localhost" } })
     origin = `http://${fixture.project}.localhost:${replica.port}`
-    browser = await chromium.launch({ executablePath: executablePath ?? "", args: BROWSER_OPTIONS })
+    browser = await launchBrowser()
     const { paths } = (await (await fetch(`http://127.0.0.1:${replica.port}/1/openapi.json`)).json()) as Document
     operations = Object.entries(paths).flatMap(([path, methods]) =>
       Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
@@ -42,16 +33,7 @@ browserNeeded.describe("the page /1/docs in a browser", () => {
   /** Opens the page. `faults` collects errors of its console, refused resources and requests to other hosts. */
   async function openPage(options: Parameters<Browser["newPage"]>[0] = {}): Promise<{ page: Page; faults: string[] }> {
     const page = await browser.newPage(options)
-    const faults: string[] = []
-    page.on("console", (message) => {
-      const text = message.text()
-      // Chromium aborts requests when the machine gets a network interface, as with each container of another suite.
-      if (["error", "warning"].includes(message.type()) && !text.includes("net::ERR_NETWORK_CHANGED")) faults.push(text)
-    })
-    page.on("pageerror", (error) => faults.push(error.message))
-    page.on("request", (request) => {
-      if (!request.url().startsWith(`${origin}/`) && !request.url().startsWith("data:")) faults.push(request.url())
-    })
+    const faults = collectFaults(page, origin)
     await page.goto(`${origin}/1/docs`)
     return { page, faults }
   }

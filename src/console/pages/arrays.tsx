@@ -1,9 +1,8 @@
-import { useSignal } from "@preact/signals"
 import type { ArrayRecord } from "../../client/arrays.ts"
 import { fetched } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
-import { Dialog, PageTitle, Status, TableFrame, Time } from "../parts/basics.tsx"
+import { CancelButton, PageTitle, Status, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { at, client } from "../state.ts"
 
@@ -87,7 +86,6 @@ function Row({ array: { name, status, size, counts, cost, created_at } }: { arra
 /** Buttons that run failed indexes again, and cancel an array. */
 export function ArrayActions({ array, reload }: { array: ArrayRecord; reload: () => void }) {
   const action = useAction()
-  const isAsking = useSignal(false)
   const { id, name, size, counts, status, ended_at } = array
   const params = { path: { id } }
   const retry = async (): Promise<void> => {
@@ -108,28 +106,9 @@ export function ArrayActions({ array, reload }: { array: ArrayRecord; reload: ()
         </button>
       )}
       {ended_at === null && status !== "cancelled" && (
-        <button
-          type="button"
-          class="danger"
-          onClick={() => {
-            isAsking.value = true
-          }}
-        >
-          Cancel
-        </button>
-      )}
-      {isAsking.value && (
-        <Dialog
-          title={`Cancel ${name}?`}
-          action="Cancel the array"
-          isDangerous
-          act={cancel}
-          close={() => {
-            isAsking.value = false
-          }}
-        >
+        <CancelButton of={name} action="Cancel the array" act={cancel}>
           <p>{count(unended)} of its jobs have not ended. An array that is cancelled can't run again.</p>
-        </Dialog>
+        </CancelButton>
       )}
     </>
   )

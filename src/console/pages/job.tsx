@@ -1,9 +1,18 @@
-import { useSignal } from "@preact/signals"
 import { useLocation, useRoute } from "preact-iso/router"
 import { fetched, type JobRecord } from "../../client/client.ts"
 import { isEnded, readJob } from "../../client/jobs.ts"
 import { duration, usd } from "../format.ts"
-import { costOf, Dialog, Facts, labelsText, machineOf, PageTitle, runTime, Status, Time } from "../parts/basics.tsx"
+import {
+  CancelButton,
+  costOf,
+  Facts,
+  labelsText,
+  machineOf,
+  PageTitle,
+  runTime,
+  Status,
+  Time,
+} from "../parts/basics.tsx"
 import { Answer, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { LogViewer } from "../parts/log-viewer.tsx"
 import { SpecView } from "../parts/spec-view.tsx"
@@ -68,7 +77,6 @@ function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
 }
 
 function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
-  const isAsking = useSignal(false)
   if (!may("developer")) return null
   const cancel = async (): Promise<void> => {
     await fetched(client.value.api.POST("/jobs/{id}/cancel", { params: { path: { id: job.id } } }))
@@ -80,28 +88,9 @@ function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> })
         Run again
       </a>
       {!isEnded(job) && (
-        <button
-          type="button"
-          class="danger"
-          onClick={() => {
-            isAsking.value = true
-          }}
-        >
-          Cancel
-        </button>
-      )}
-      {isAsking.value && (
-        <Dialog
-          title={`Cancel ${job.name}?`}
-          action="Cancel the job"
-          isDangerous
-          act={cancel}
-          close={() => {
-            isAsking.value = false
-          }}
-        >
+        <CancelButton of={job.name} action="Cancel the job" act={cancel}>
           <p>Its machine is deleted. Its log and its cost stay.</p>
-        </Dialog>
+        </CancelButton>
       )}
     </>
   )

@@ -81,6 +81,39 @@ export function Dialog({ title, action, isDangerous = false, act, close, childre
   )
 }
 
+/** Button that cancels something after a question. */
+export function CancelButton({
+  of,
+  action,
+  act,
+  children,
+}: {
+  /** Name of what is cancelled. */
+  of: string
+  /** Text of the button in the question. */
+  action: string
+  act: () => Promise<void>
+  /** Consequences, in sentences. */
+  children: ComponentChildren
+}) {
+  const isAsking = useSignal(false)
+  const ask = (isOpen: boolean) => (): void => {
+    isAsking.value = isOpen
+  }
+  return (
+    <>
+      <button type="button" class="danger" onClick={ask(true)}>
+        Cancel
+      </button>
+      {isAsking.value && (
+        <Dialog title={`Cancel ${of}?`} action={action} isDangerous act={act} close={ask(false)}>
+          {children}
+        </Dialog>
+      )}
+    </>
+  )
+}
+
 /** Button that copies a text, and says so. */
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
   const note = useSignal(label)

@@ -1,0 +1,45 @@
+import { existsSync } from "node:fs"
+import { type Browser, chromium, type LaunchOptions, type Page } from "playwright-core"
+import { needing } from "./needing.ts"
+
+const BROWSERS = ["chromium", "chromium-browser", "google-chrome"].map((name) => `/usr/bin/${name}`)
+const executablePath = BROWSERS.find((path) => existsSync(path))
+
+export const browserNeeded = needing(
+  executablePath === undefined ? `none of ${BROWSERS.join(", ")} is installed` : undefined,
+)
+
+/** Chromium's sandbox needs a user other than root. */
+const ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
+
+/** Starts the installed browser. Only for tests of `browserNeeded`. */
+export function launchBrowser(options: LaunchOptions = {}): Promise<Browser> {
+  return chromium.launch({ executablePath: executablePath ?? "", args: ARGUMENTS, ...options })
+}
+
+/**
+ * Chromium aborts requests when the machine gets a network interface, as with each container of another suite. The
+ * console sends such requests again.
+ */
+const INTERFACE = "net::ERR_NETWORK_CHANGED"
+
+/**
+ * Collects errors of a page's console, policy reports and requests to other hosts.
+ * @param origin of the page
+ * @param issuer origin of the sign-in, whose pages may have errors. Absent: there is none
+ */
+export function collectFaults(page: Page, origin: string, issuer?: string): string[] {
+  const faults: string[] = []
+  page.on("console", (message) => {
+    const isOfIssuer = issuer !== undefined && message.location().url.startsWith(`${issuer}/`)
+    const text = message.text()
+    if (["error", "warning"].includes(message.type()) && !isOfIssuer && !text.includes(INTERFACE)) faults.push(text)
+  })
+  page.on("pageerror", (error) => faults.push(error.message))
+  page.on("request", (request) => {
+    const url = request.url()
+    const hosts = [origin, ...(issuer === undefined ? [] : [issuer])]
+    if (!hosts.some((host) => url.startsWith(`${host}/`)) && !/^(data|blob):/.test(url)) faults.push(url)
+  })
+  return faults
+}
