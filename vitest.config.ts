@@ -27,6 +27,8 @@ const LONGER = [
   "test/agent/flood.test.ts",
   "test/agent/cloud-init.slow.test.ts",
   "test/e2e/stops.slow.test.ts",
+  "test/controllers/crash.slow.test.ts",
+  "test/install/install.slow.test.ts",
   "test/controllers/take-over.slow.test.ts",
   "test/money/strict-caps.test.ts",
 ]

@@ -22,6 +22,7 @@ import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { INSTALLATION, jobOf } from "../controllers/builders.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
+import { isNightly } from "../nightly.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "./harness.ts"
 import {
   type BootOptions,
@@ -42,8 +43,6 @@ const CONFIG: BootConfig = {
   bootstrapToken: "DvmoDwVnd9Bt6LFyj4Zphyahs_L99zXM9kYX-roiPHA",
   lifetimeSeconds: 90_000,
 }
-/** The nightly tier boots each kind of VM. Otherwise each cloud's system boots at least once. */
-const isNightly = process.env["BERTH_NIGHTLY"] === "1"
 const CLOUDS = ["aws", "gcp", "azure"]
 
 const agentImage = "registry.example/berth:0.1.0"
@@ -204,21 +203,21 @@ engines.describe("a VM that boots with it", () => {
     300_000,
   )
 
-  it.each(isNightly ? CLOUDS : ["azure"])(
-    "reports a missing GPU to its job and powers off: a GPU job on %s",
-    async (cloud) => {
-      const launch = await fixture.launch({ image: "none" }, { offer: offerOn(cloud) })
-      const vm = await bootOn(launch, { programs: { "usr/bin/nvidia-smi": "echo No devices were found" } })
-      await eventually("the VM is off", async () => !(await vm.isOn()), 120)
-      expect(jobMessage(await fixture.read(launch))).toMatchObject({
-        reason: "BootFailed",
-        message: expect.stringMatching(/\(GPUUnavailable\): .*No devices were found/),
-      })
-    },
-    300_000,
-  )
-
   if (isNightly) {
+    it.each(CLOUDS)(
+      "reports a missing GPU to its job and powers off: a GPU job on %s",
+      async (cloud) => {
+        const launch = await fixture.launch({ image: "none" }, { offer: offerOn(cloud) })
+        const vm = await bootOn(launch, { programs: { "usr/bin/nvidia-smi": "echo No devices were found" } })
+        await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+        expect(jobMessage(await fixture.read(launch))).toMatchObject({
+          reason: "BootFailed",
+          message: expect.stringMatching(/\(GPUUnavailable\): .*No devices were found/),
+        })
+      },
+      300_000,
+    )
+
     it("reports an agent image of another architecture to its job and powers off", async () => {
       const launch = await fixture.launch({ image: "none" }, { offer: withoutGpu(offerOn("aws")) })
       const vm = await bootOn(launch, { programs: { "usr/bin/docker": FOREIGN_IMAGE } })

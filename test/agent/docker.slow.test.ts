@@ -9,6 +9,7 @@ import { eventually } from "../kube/fixtures.ts"
 import { noDisk, smallDisk } from "../small-disk.ts"
 import { containersOf, docker } from "./images.ts"
 import {
+  agentLongSuite,
   agentSuite,
   containers,
   fixture,
@@ -81,7 +82,10 @@ async function engineOnFullDisk() {
   return { socket, close, pulls: () => pulls }
 }
 
-containers.describe("an agent with the docker runtime", () => agentSuite("docker"))
+containers.describe("an agent with the docker runtime", () => {
+  agentSuite("docker")
+  agentLongSuite("docker")
+})
 
 describe("an agent whose machine is at fault", () => {
   const offer: Launch["spec"]["offer"] = {

@@ -18,10 +18,11 @@ import { GATEWAY_PATH, JWS_CONTENT_TYPE, JWS_TYPES, type MessageKind } from "../
 import { timestamp } from "../../src/apis/clock.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import type { Logger } from "../../src/apis/logger.ts"
+import { isNightly } from "../nightly.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 
 /** Duration of the flood: five minutes in the nightly run, else a few seconds. */
-const SECONDS = process.env["BERTH_NIGHTLY"] ? 300 : 6
+const SECONDS = isNightly ? 300 : 6
 
 /** Requests of the flood before the first valid message: more than one Launch may send in a minute. */
 const HEAD_START = 1000
@@ -229,8 +230,7 @@ it("a flood without credentials costs no VM a heartbeat or a line of its log, ev
   await flooding
 
   const taken = answers.reduce((sum, count) => sum + count, 0)
-  if (process.env["BERTH_NIGHTLY"])
-    console.info("answers to the flood:", Object.fromEntries(flood.statuses), "and to the VMs:", taken)
+  if (isNightly) console.info("answers to the flood:", Object.fromEntries(flood.statuses), "and to the VMs:", taken)
   expect(warnings).toEqual([])
   expect(refused).toEqual([])
   expect(exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded", exitCode: 0 } })

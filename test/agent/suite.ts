@@ -158,7 +158,7 @@ export async function logShows(launch: StoredLaunch, text: string): Promise<void
   await eventually(`the log shows ${text}`, async () => (await gateway.logOf(launch)).includes(text))
 }
 
-/** Declares the tests that an agent passes with each runtime. */
+/** Declares the tests that an agent passes with each runtime, without those of `agentLongSuite`. */
 export function agentSuite(runtime: Kind): void {
   it("runs a container to its end, and reports its log and result", async () => {
     // The two pipes keep their order only if one is read before the other is written.
@@ -204,19 +204,6 @@ export function agentSuite(runtime: Kind): void {
     expect(finish?.message).toMatch(/can't be started.*no such file|ENOENT/)
   })
 
-  it("kills a container after its timeout, with SIGKILL if SIGTERM has no effect", async () => {
-    const run = shell("trap '' TERM; echo began; while true; do sleep 1; done", { timeoutSeconds: 4, maxRetries: 5 })
-    const { finish, log } = await runVm(runtime, run, { stopGraceSeconds: 1 })
-    expect(finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137 })
-    expect(log).toBe("began\n")
-  })
-
-  it("counts the timeout over all attempts", async () => {
-    const { finish, launch } = await runVm(runtime, shell("exit 1", { timeoutSeconds: 8, maxRetries: 100 }))
-    expect(finish?.reason).toBe("DeadlineExceeded")
-    expect((await fixture.agentOf(launch))?.retryCount).toBeGreaterThan(0)
-  })
-
   it("stops the container after the Launch has ended, and sends its last output", async () => {
     const launch = await fixture.launch(
       shell("trap 'echo bye; exit 0' TERM; echo began; while true; do sleep 0.1; done"),
@@ -228,33 +215,6 @@ export function agentSuite(runtime: Kind): void {
     expect((await gateway.logOf(launch)).toString()).toBe("began\nbye\n")
     expect((await fixture.agentOf(launch))?.finish?.reason).toBe("Stopped")
     expect(await containersOfIfAny(launch)).toEqual([])
-  })
-
-  it("delivers 10 MB of output to the byte", async () => {
-    const { log } = await runVm(runtime, shell("seq 1 1500000"))
-    const expected = `${Array.from({ length: 1_500_000 }, (_, index) => index + 1).join("\n")}\n`
-    expect(log.length).toBe(expected.length)
-    expect(log === expected).toBe(true)
-  })
-
-  it("sends a long log in large pieces, and in small ones to a gateway of a former version", async () => {
-    const isLong = (length: string | undefined): boolean => Number(length) > 130_000
-    let long = 0
-    let isFormer = false
-    intercept = (req, res, next) => {
-      if (!isLong(req.get("content-length"))) return next()
-      long++
-      return isFormer ? void res.status(413).end() : next()
-    }
-    try {
-      const script = shell("head -c 3000000 /dev/zero")
-      expect((await runVm(runtime, script)).log).toHaveLength(3_000_000)
-      expect(long).toBeGreaterThan(0)
-      isFormer = true
-      expect((await runVm(runtime, script)).log).toHaveLength(3_000_000)
-    } finally {
-      intercept = undefined
-    }
   })
 
   it("delivers binary output to the byte", async () => {
@@ -341,19 +301,6 @@ export function agentSuite(runtime: Kind): void {
     }
   })
 
-  it("ignores errors that a proxy sends", async () => {
-    const launch = await fixture.launch(shell("echo began; sleep 4; echo done"))
-    const { exit } = await start(launch, { runtime })
-    await logShows(launch, "began")
-    const statuses = [401, 403, 404, 409, 410, 422, 502]
-    let answered = 0
-    intercept = (_req, res) => void res.status(statuses[answered++ % statuses.length] ?? 500).send("<html>")
-    await eventually("the proxy has answered everything once", () => answered >= statuses.length)
-    intercept = undefined
-    expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
-    expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
-  })
-
   it("powers off without a container when its registration is rejected", async () => {
     const launch = await fixture.launch(shell("echo never"))
     // Replaces the whole token: a part of it may already have this character in its place.
@@ -392,48 +339,6 @@ export function agentSuite(runtime: Kind): void {
     expect((await exit).finish).toMatchObject({ reason: "Stopped", exitCode: 3, message: "the VM was shut down" })
     expect((await fixture.agentOf(launch))?.finish?.message).toBe("the VM was shut down")
     expect((await gateway.logOf(launch)).toString()).toBe("began\nbye\n")
-  })
-
-  it("reports the result of a container that ended just before the shutdown of its VM", async () => {
-    const launch = await fixture.launch(shell("echo began; sleep 1; echo done"))
-    const { exit, shutDown } = await start(launch, { runtime })
-    await logShows(launch, "began")
-    // Blocks this process, so that it doesn't notice the container's end.
-    execFileSync("sleep", ["3"])
-    shutDown()
-    expect((await exit).finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
-    expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
-  })
-
-  it("ends everything at the end of its lifetime, without a gateway", async () => {
-    const launch = await fixture.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"))
-    const { clock, expire } = lifetimeClock()
-    const { exit } = await start(launch, { runtime, clock, stopGraceSeconds: 1 })
-    await logShows(launch, "began")
-    await gateway.stop()
-    try {
-      expire()
-      expect(await exit).toMatchObject({ cause: "expired", finish: { reason: "DeadlineExceeded", exitCode: 137 } })
-      expect(await containersOfIfAny(launch)).toEqual([])
-    } finally {
-      await gateway.restart()
-    }
-  })
-
-  it("ends a VM without a control plane before the job costs more than its limit", async () => {
-    const script = "trap '' TERM; echo began; while true; do sleep 0.1; done"
-    const launch = await fixture.launch(shell(script), { budgetSeconds: 3400 })
-    const { clock, expire } = lifetimeClock()
-    const { exit } = await start(launch, { runtime, clock, stopGraceSeconds: 1 })
-    await logShows(launch, "began")
-    await gateway.stop()
-    try {
-      expire()
-      expect(await exit).toMatchObject({ cause: "budget", finish: { reason: "BudgetExceeded", exitCode: 137 } })
-      expect(await containersOfIfAny(launch)).toEqual([])
-    } finally {
-      await gateway.restart()
-    }
   })
 
   it("ends a VM that never reaches the gateway, long before the end of its lifetime", async () => {
@@ -491,5 +396,103 @@ export function agentSuite(runtime: Kind): void {
     const reports = gateway.answered.length
     expect((await (await start(launch, { runtime, dataDir })).exit).cause).toBe("finished")
     expect(gateway.answered.length).toBe(reports)
+  })
+}
+
+/** Declares the tests of `agentSuite` that take several seconds each. */
+export function agentLongSuite(runtime: Kind): void {
+  it("kills a container after its timeout, with SIGKILL if SIGTERM has no effect", async () => {
+    const run = shell("trap '' TERM; echo began; while true; do sleep 1; done", { timeoutSeconds: 4, maxRetries: 5 })
+    const { finish, log } = await runVm(runtime, run, { stopGraceSeconds: 1 })
+    expect(finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137 })
+    expect(log).toBe("began\n")
+  })
+
+  it("counts the timeout over all attempts", async () => {
+    const { finish, launch } = await runVm(runtime, shell("exit 1", { timeoutSeconds: 8, maxRetries: 100 }))
+    expect(finish?.reason).toBe("DeadlineExceeded")
+    expect((await fixture.agentOf(launch))?.retryCount).toBeGreaterThan(0)
+  })
+
+  it("delivers 10 MB of output to the byte", async () => {
+    const { log } = await runVm(runtime, shell("seq 1 1500000"))
+    const expected = `${Array.from({ length: 1_500_000 }, (_, index) => index + 1).join("\n")}\n`
+    expect(log.length).toBe(expected.length)
+    expect(log === expected).toBe(true)
+  })
+
+  it("sends a long log in large pieces, and in small ones to a gateway of a former version", async () => {
+    const isLong = (length: string | undefined): boolean => Number(length) > 130_000
+    let long = 0
+    let isFormer = false
+    intercept = (req, res, next) => {
+      if (!isLong(req.get("content-length"))) return next()
+      long++
+      return isFormer ? void res.status(413).end() : next()
+    }
+    try {
+      const script = shell("head -c 3000000 /dev/zero")
+      expect((await runVm(runtime, script)).log).toHaveLength(3_000_000)
+      expect(long).toBeGreaterThan(0)
+      isFormer = true
+      expect((await runVm(runtime, script)).log).toHaveLength(3_000_000)
+    } finally {
+      intercept = undefined
+    }
+  })
+
+  it("ignores errors that a proxy sends", async () => {
+    const launch = await fixture.launch(shell("echo began; sleep 4; echo done"))
+    const { exit } = await start(launch, { runtime })
+    await logShows(launch, "began")
+    const statuses = [401, 403, 404, 409, 410, 422, 502]
+    let answered = 0
+    intercept = (_req, res) => void res.status(statuses[answered++ % statuses.length] ?? 500).send("<html>")
+    await eventually("the proxy has answered everything once", () => answered >= statuses.length)
+    intercept = undefined
+    expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
+    expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
+  })
+
+  it("reports the result of a container that ended just before the shutdown of its VM", async () => {
+    const launch = await fixture.launch(shell("echo began; sleep 1; echo done"))
+    const { exit, shutDown } = await start(launch, { runtime })
+    await logShows(launch, "began")
+    // Blocks this process, so that it doesn't notice the container's end.
+    execFileSync("sleep", ["3"])
+    shutDown()
+    expect((await exit).finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
+    expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
+  })
+
+  it("ends everything at the end of its lifetime, without a gateway", async () => {
+    const launch = await fixture.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"))
+    const { clock, expire } = lifetimeClock()
+    const { exit } = await start(launch, { runtime, clock, stopGraceSeconds: 1 })
+    await logShows(launch, "began")
+    await gateway.stop()
+    try {
+      expire()
+      expect(await exit).toMatchObject({ cause: "expired", finish: { reason: "DeadlineExceeded", exitCode: 137 } })
+      expect(await containersOfIfAny(launch)).toEqual([])
+    } finally {
+      await gateway.restart()
+    }
+  })
+
+  it("ends a VM without a control plane before the job costs more than its limit", async () => {
+    const script = "trap '' TERM; echo began; while true; do sleep 0.1; done"
+    const launch = await fixture.launch(shell(script), { budgetSeconds: 3400 })
+    const { clock, expire } = lifetimeClock()
+    const { exit } = await start(launch, { runtime, clock, stopGraceSeconds: 1 })
+    await logShows(launch, "began")
+    await gateway.stop()
+    try {
+      expire()
+      expect(await exit).toMatchObject({ cause: "budget", finish: { reason: "BudgetExceeded", exitCode: 137 } })
+      expect(await containersOfIfAny(launch)).toEqual([])
+    } finally {
+      await gateway.restart()
+    }
   })
 }

@@ -6,6 +6,7 @@ import type { KubeClient } from "../../src/kube/client.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { inParallel } from "../../src/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { isNightly } from "../nightly.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
@@ -186,9 +187,12 @@ describe("an operator that takes over after a crash at any write", () => {
       const calls = await runWithCrash(scenario, Number.POSITIVE_INFINITY, "before")
       expect(calls).toContain("launch")
       const numbers = calls.map((_call, index) => index + 1)
+      const tried = (last: number, moment: Moment): boolean => isNightly || (last % 2 === 0) === (moment === "before")
       const moments: Moment[] = ["before", "after"]
       await inParallel(
-        numbers.flatMap((last) => moments.map((moment) => () => runWithCrash(scenario, last, moment))),
+        numbers.flatMap((last) =>
+          moments.filter((moment) => tried(last, moment)).map((moment) => () => runWithCrash(scenario, last, moment)),
+        ),
         6,
       )
     },

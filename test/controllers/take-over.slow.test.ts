@@ -3,11 +3,11 @@ import { JOB_FINALIZER } from "../../src/apis/job.ts"
 import { STATEMENTS } from "../../src/controllers/statement/options.ts"
 import { inParallel } from "../../src/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { isNightly } from "../nightly.ts"
 import { controllerHarnesses, JOBS } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
 
-const isNightly = process.env["BERTH_NIGHTLY"] !== undefined
 const COUNT = isNightly ? 10_000 : 300
 const PATIENCE_MS = isNightly ? 1_200_000 : 120_000
 

@@ -11,6 +11,7 @@ import { leases } from "../../src/kube/lease.ts"
 import { startGateway, type TestGateway, testFixture } from "../agent/harness.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
 import { eventually } from "../kube/fixtures.ts"
+import { isNightly } from "../nightly.ts"
 import { Program } from "./program.ts"
 import { processesNaming } from "./traces.ts"
 
@@ -28,7 +29,6 @@ const AGENT_SECONDS = 8
 
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 
-const isNightly = process.env["BERTH_NIGHTLY"] === "1"
 const why = isNightly ? "" : " (skipped: it takes 10 minutes; BERTH_NIGHTLY=1 runs it)"
 
 const fixture = testFixture("program-stops")

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { buildImages, docker, missingForContainers } from "../agent/images.ts"
+import { isNightly } from "../nightly.ts"
 import { type Command, freePair, measureStart, type StackUnderTest, startStack, stopAt } from "./stops.ts"
 
 const MOMENTS = 50
@@ -10,7 +11,6 @@ const MOMENTS = 50
 /** Delay of the latest SIGTERM after the program is ready, in milliseconds. */
 const LIFE_MS = 6_000
 
-const isNightly = process.env["BERTH_NIGHTLY"] === "1"
 const why = isNightly ? "" : " (skipped: it takes 20 minutes; BERTH_NIGHTLY=1 runs it)"
 
 let folder: string

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest"
 import type { SpendCaps } from "../../src/apis/caps.ts"
+import { isNightly } from "../nightly.ts"
 import { World } from "./world.ts"
 
 /** Amounts are rounded to a millionth, some hundred times. */
@@ -27,7 +28,7 @@ const sum = (bills: ReadonlyMap<string, number>) => [...bills.values()].reduce((
 const spent = ({ statements }: World, amountOf: (status: World["statements"][number]["status"]) => number) =>
   statements.reduce((total, { status }) => total + amountOf(status), 0)
 
-const SEEDS = Array.from({ length: process.env["BERTH_NIGHTLY"] ? 300 : 5 }, (_, seed) => seed)
+const SEEDS = Array.from({ length: isNightly ? 300 : 5 }, (_, seed) => seed)
 
 describe("whatever happens to placements, VMs, prices and the operator", () => {
   test.each(SEEDS)("no strict cap is exceeded by what the clouds bill: seed %i", (seed) => {

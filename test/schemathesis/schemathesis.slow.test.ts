@@ -148,10 +148,9 @@ const ELSEWHERE = ["events", "uploads"]
 const STATELESS = ["resources", "offers", "whoami", "costs"]
 
 /**
- * Groups with so many combinations that only the longer run covers them: six kinds of credentials, and again the fields of
- * a job, which the group jobs covers.
+ * Groups with so many combinations that only the longer run covers them: six kinds of credentials, and the fields of a job.
  */
-const LONG = ["connections", "cronjobs", "arrays"]
+const LONG = ["connections", "jobs", "cronjobs", "arrays"]
 
 it("has every endpoint in one of the tested groups", async () => {
   const document = (await (await fetch(`http://127.0.0.1:${replica.port}/1/openapi.json`)).json()) as OpenApi

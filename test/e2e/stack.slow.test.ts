@@ -1,0 +1,56 @@
+import { readFile, stat } from "node:fs/promises"
+import { join } from "node:path"
+import { describe, it } from "vitest"
+import { expectStopped, folder, inShell, prepareStacks, SUBMITTED_LOG, start } from "./stack.ts"
+
+prepareStacks()
+
+describe("everything on one machine", { timeout: 300_000, concurrent: true }, () => {
+  it("demo: ends by Ctrl-C while jobs run, leaves no process and prints no results", async ({ expect }) => {
+    const dataDir = join(folder, "stopped-demo")
+    const demo = start("demo", dataDir)
+    await demo.printed(/ {2}timeout running/, 120)
+    await demo.stop("SIGINT")
+    await expectStopped(demo, { code: 130, dataDir }, expect)
+    expect(demo.output).toContain("stopped before all jobs had ended; ending what runs ...")
+    expect(demo.output).not.toMatch(/as expected|npm start|JOB +PHASE/)
+  })
+
+  it("serve: works with its env file, ends by Ctrl-C, and continues after a restart", async ({ expect }) => {
+    const dataDir = join(folder, "serve")
+    const env = join(dataDir, "env")
+    const first = start("serve", dataDir, ["--port", "0"])
+    try {
+      await first.printed(/Berth is up at/, 120)
+      expect((await stat(env)).mode & 0o777).toBe(0o600)
+      expect(await inShell(env, "kubectl apply -f manifests/samples/hello.yaml")).toBe("job.berth.dev/hello created\n")
+      const planned = await inShell(env, "api POST '/1/jobs?dry_run=true' manifests/samples/rest/submit.yaml")
+      expect(planned).toMatch(/^200 .*"name":"submitted","verdict":"placeable".*"instance_type":"local-\d"/)
+      const submitted = await inShell(env, "api POST /1/jobs manifests/samples/rest/submit.yaml")
+      expect(submitted).toMatch(/^201 .*"name":"submitted"/)
+      await inShell(env, "kubectl wait --for=condition=Complete bj/hello bj/submitted --timeout=100s")
+      expect(await inShell(env, "api GET /1/jobs/submitted")).toMatch(/^200 .*"status":"succeeded"/)
+      const log = await inShell(env, "api GET /1/jobs/submitted/logs")
+      expect(log).toBe(SUBMITTED_LOG)
+      await inShell(env, "kubectl apply -f manifests/samples/cancelled.yaml")
+      await inShell(env, "kubectl wait --for=condition=Started bj/cancelled --timeout=100s")
+      expect(await inShell(env, "api POST /1/jobs/cancelled/cancel")).toMatch(/^200 .*"status":"cancelled"/)
+    } finally {
+      await first.stop("SIGINT")
+    }
+    await expectStopped(first, { code: 0, dataDir }, expect)
+
+    const [, key] = /^BERTH_API_KEY=(\S+)$/m.exec(await readFile(env, "utf8")) ?? []
+    const second = start("serve", dataDir, ["--port", "0"])
+    try {
+      await second.printed(/Berth is up at/, 120)
+      expect(await readFile(env, "utf8")).toContain(`BERTH_API_KEY=${key}\n`)
+      const kept = await inShell(env, "api GET /1/jobs")
+      for (const job of ["hello", "submitted", "cancelled"]) expect(kept).toContain(`"name":"${job}"`)
+      expect(await inShell(env, "api GET /1/jobs/submitted/logs")).toBe(SUBMITTED_LOG)
+    } finally {
+      await second.stop("SIGINT")
+    }
+    await expectStopped(second, { code: 0, dataDir }, expect)
+  })
+})

@@ -1,0 +1,5 @@
+import { addressSuite, prepareTenants, tenantSuite } from "./tenancy.ts"
+
+prepareTenants()
+addressSuite("host")
+tenantSuite()
