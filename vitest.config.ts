@@ -57,8 +57,9 @@ const common: Options = {
   pool: "forks",
   // Node.js runs TypeScript as it is: without vite between, a worker is ready in half the time.
   experimental: { viteModuleRunner: false, nodeLoader: false },
-  // Most suites wait for servers and processes most of the time: with a worker for each core, cores would be idle.
-  maxWorkers: availableParallelism() + 1,
+  // Most suites wait for servers and processes most of the time: with a worker for each core, cores would be idle. With
+  // one more of them, 15 % of two cores were.
+  maxWorkers: availableParallelism() + 2,
   // Far beyond what any takes: a test is about what happens, not how soon, and machines are slow at times.
   testTimeout: 180_000,
   hookTimeout: 300_000,
