@@ -27,6 +27,7 @@ const LONGER = [
   "test/agent/flood.test.ts",
   "test/agent/cloud-init.slow.test.ts",
   "test/e2e/stops.slow.test.ts",
+  "test/console/pages.slow.test.ts",
   "test/controllers/crash.slow.test.ts",
   "test/install/install.slow.test.ts",
   "test/controllers/take-over.slow.test.ts",

@@ -37,6 +37,13 @@ export class AccountError extends CloudError {}
 /** The request can never succeed as it is. */
 export class InvalidRequestError extends CloudError {}
 
+/** @throws InvalidRequestError if an offer is not of the region that a cloud was opened for */
+export function checkRegion(offer: { region: string }, opened: string): void {
+  if (offer.region === opened) return
+  const message = `the offer is of region ${offer.region}, but this cloud was opened for ${opened}`
+  throw new InvalidRequestError("WrongRegion", message)
+}
+
 /** The account may not use this machine. `machines`: other types and series that it may not use in the region either. */
 export class RestrictedError extends InvalidRequestError {
   readonly machines: readonly string[]

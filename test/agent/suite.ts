@@ -465,31 +465,23 @@ export function agentLongSuite(runtime: Kind): void {
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
   })
 
-  it("ends everything at the end of its lifetime, without a gateway", async () => {
-    const launch = await fixture.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"))
+  it.each([
+    ["ends everything at the end of its lifetime, without a gateway", {}, "expired", "DeadlineExceeded"],
+    [
+      "ends a VM without a control plane before the job costs more than its limit",
+      { budgetSeconds: 3400 },
+      "budget",
+      "BudgetExceeded",
+    ],
+  ])("%s", async (_title, spec, cause, reason) => {
+    const launch = await fixture.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"), spec)
     const { clock, expire } = lifetimeClock()
     const { exit } = await start(launch, { runtime, clock, stopGraceSeconds: 1 })
     await logShows(launch, "began")
     await gateway.stop()
     try {
       expire()
-      expect(await exit).toMatchObject({ cause: "expired", finish: { reason: "DeadlineExceeded", exitCode: 137 } })
-      expect(await containersOfIfAny(launch)).toEqual([])
-    } finally {
-      await gateway.restart()
-    }
-  })
-
-  it("ends a VM without a control plane before the job costs more than its limit", async () => {
-    const script = "trap '' TERM; echo began; while true; do sleep 0.1; done"
-    const launch = await fixture.launch(shell(script), { budgetSeconds: 3400 })
-    const { clock, expire } = lifetimeClock()
-    const { exit } = await start(launch, { runtime, clock, stopGraceSeconds: 1 })
-    await logShows(launch, "began")
-    await gateway.stop()
-    try {
-      expire()
-      expect(await exit).toMatchObject({ cause: "budget", finish: { reason: "BudgetExceeded", exitCode: 137 } })
+      expect(await exit).toMatchObject({ cause, finish: { reason, exitCode: 137 } })
       expect(await containersOfIfAny(launch)).toEqual([])
     } finally {
       await gateway.restart()

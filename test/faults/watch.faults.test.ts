@@ -14,7 +14,7 @@ import { SEED } from "./effort.ts"
 import { Tally } from "./tally.ts"
 import { type ClientGo, startClientGo } from "./watch-client-go.ts"
 
-/** Long form of test/kube/reflector.chaos.slow.test.ts, with client-go beside our reflector. */
+/** Long form of test/kube/reflector.chaos.nightly.test.ts, with client-go beside our reflector. */
 const FAULTS = Number(process.env["BERTH_WATCH_FAULTS"] ?? 1000)
 const EVENTS = 100 * FAULTS
 const NAMESPACE = "chaos"

@@ -6,6 +6,7 @@ import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from
 import {
   afterAcceptance,
   CloudError,
+  checkRegion,
   InvalidRequestError,
   OutcomeUnknownError,
   RegionError,
@@ -97,10 +98,7 @@ class AzureCloud implements Cloud {
   }
 
   async launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
-    if (spec.offer.region !== this.#region) {
-      const message = `the offer is of region ${spec.offer.region}, but this cloud was opened for ${this.#region}`
-      throw new InvalidRequestError("WrongRegion", message)
-    }
+    checkRegion(spec.offer, this.#region)
     const group = groupName(spec.installation, this.#region)
     const name = vmName(spec.name)
     const roleId = await this.#roleId()

@@ -7,6 +7,7 @@ import {
   afterAcceptance,
   CapacityError,
   CloudError,
+  checkRegion,
   InvalidRequestError,
   OutcomeUnknownError,
   RegionError,
@@ -93,10 +94,7 @@ class GcpCloud implements Cloud {
   }
 
   async launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
-    if (spec.offer.region !== this.#region) {
-      const message = `the offer is of region ${spec.offer.region}, but this cloud was opened for ${this.#region}`
-      throw new InvalidRequestError("WrongRegion", message)
-    }
+    checkRegion(spec.offer, this.#region)
     const name = vmName(spec)
     const zones = await this.#zonesFor(spec)
     const found = await this.#find(name, zones)

@@ -5,8 +5,8 @@ import { fetched } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
 import { Facts, PageTitle, Status, Time } from "../parts/basics.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { JobDefinition } from "../parts/spec-view.tsx"
 import { Workdir } from "../parts/workdir.tsx"
-import { yamlOf } from "../spec.ts"
 import { at, client, may } from "../state.ts"
 import { ArrayActions } from "./arrays.tsx"
 import { jobsAddress } from "./jobs.tsx"
@@ -37,12 +37,7 @@ export function ArrayPage() {
                 <Facts isWide of={Object.entries(found.matrix).map(([name, values]) => [name, values.join(", ")])} />
               </section>
             )}
-            <section class="panel">
-              <h2>Definition of its jobs</h2>
-              <pre class="code" tabIndex={0} aria-label="Definition of its jobs">
-                {yamlOf(found.job_definition)}
-              </pre>
-            </section>
+            <JobDefinition of={found.job_definition} />
           </>
         )}
       </Answer>

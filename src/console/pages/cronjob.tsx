@@ -4,8 +4,8 @@ import { nextTicks } from "../cron.ts"
 import { timeText } from "../format.ts"
 import { Facts, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { JobDefinition } from "../parts/spec-view.tsx"
 import { Workdir } from "../parts/workdir.tsx"
-import { yamlOf } from "../spec.ts"
 import { client, may } from "../state.ts"
 import { CronJobActions, Runs } from "./cronjobs.tsx"
 import { jobsAddress } from "./jobs.tsx"
@@ -48,12 +48,7 @@ export function CronJobPage() {
               </p>
             </section>
             {found.is_active && <Next schedule={found.cron_spec} />}
-            <section class="panel">
-              <h2>Definition of its jobs</h2>
-              <pre class="code" tabIndex={0} aria-label="Definition of its jobs">
-                {yamlOf(found.job_definition)}
-              </pre>
-            </section>
+            <JobDefinition of={found.job_definition} />
           </>
         )}
       </Answer>

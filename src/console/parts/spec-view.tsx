@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals"
-import type { JobRecord } from "../../client/client.ts"
+import type { JobRecord, Schemas } from "../../client/client.ts"
 import { submissionOf } from "../../client/resubmission.ts"
 import { berthRunOf, curlOf, manifestOf, yamlOf } from "../spec.ts"
 import { client } from "../state.ts"
@@ -45,6 +45,18 @@ export function SpecView({ job }: { job: JobRecord }) {
       </div>
       <pre class="code" tabIndex={0} aria-label={`Specification for ${form.value}`}>
         {text}
+      </pre>
+    </section>
+  )
+}
+
+/** Definition of the jobs of a cronjob or an array. */
+export function JobDefinition({ of }: { of: Schemas["JobDefinitionOutput"] }) {
+  return (
+    <section class="panel">
+      <h2>Definition of its jobs</h2>
+      <pre class="code" tabIndex={0} aria-label="Definition of its jobs">
+        {yamlOf(of)}
       </pre>
     </section>
   )
