@@ -1,5 +1,5 @@
 import { mkdir, mkdtemp, rm } from "node:fs/promises"
-import { tmpdir } from "node:os"
+import { tmpdir, totalmem } from "node:os"
 import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
 import { KubeConfig } from "@kubernetes/client-node"
@@ -116,6 +116,8 @@ export class BerthStack {
     const folder = await mkdtemp(join(tmpdir(), "berth-bench-"))
     const binaries = await findBinaries({ assetsDir, cacheDir: cacheDirectory(cacheHome), report })
     const dataDir = join(folder, "control-plane")
+    // With the usual limit of 4 GiB, an API server with 100,000 jobs does little except collect garbage.
+    process.env["GOMEMLIMIT"] ??= `${Math.floor(totalmem() / 2 / 2 ** 20)}MiB`
     const controlPlane = await startControlPlane({ binaries, dataDir, durable: false })
     const kubeConfig = new KubeConfig()
     kubeConfig.loadFromFile(controlPlane.kubeconfigPath)

@@ -7,6 +7,7 @@ import type { CooldownTally } from "./cooldown.ts"
 import { rankedUsd } from "./cost.ts"
 import type { Criterion } from "./fit.ts"
 import type { LostWork } from "./lost-work.ts"
+import { remembering } from "./remembered.ts"
 import type { Requirements } from "./requirements.ts"
 import type { RankedPlacement, Routing } from "./route.ts"
 import type { Alternative, Shortfall } from "./shortfall.ts"
@@ -135,8 +136,16 @@ export function explainShortfall(shortfall: Shortfall, requirements: Requirement
  * Explains that a container gets less than its machine has, if that excludes machines: `machines with 16 GiB leave 15.5
  * GiB for the container`. Undefined if it excludes none.
  */
-export function explainMemory({ memoryGib, memoryOf, clouds }: Requirements, { table }: Catalogue): string | undefined {
+export function explainMemory({ memoryGib, memoryOf, clouds }: Requirements, catalogue: Catalogue): string | undefined {
   if (memoryOf === "machine") return undefined
+  return rememberMemory(catalogue, [memoryGib, clouds], () => ({
+    text: excludedByMemory(memoryGib, clouds, catalogue),
+  })).text
+}
+
+const rememberMemory = remembering<{ text: string | undefined }>()
+
+function excludedByMemory(memoryGib: number, clouds: readonly string[], { table }: Catalogue): string | undefined {
   const excluded = table.machines.filter(
     (machine) =>
       machine.memoryGib >= memoryGib &&

@@ -2,6 +2,7 @@ import { largestDiskGib } from "../apis/disk.ts"
 import { containerMemoryGib } from "../apis/memory.ts"
 import type { Catalogue } from "./catalogue.ts"
 import { isModel, type ModelName, parseModel } from "./gpu-models.ts"
+import { remembering } from "./remembered.ts"
 import type { GpuRequirement, Requirements } from "./requirements.ts"
 import type { Machine, Region } from "./table.ts"
 
@@ -35,16 +36,12 @@ export interface Unmet {
   maxHourlyPriceUsd: number
 }
 
-export function unmetOf(requirements: Requirements, { table, modelBases }: Catalogue): Unmet {
-  const { regions, gpu, provisioning, maxHourlyPriceUsd = Number.POSITIVE_INFINITY } = requirements
-  const model = gpu?.model === undefined ? undefined : parseModel(gpu.model)
+export function unmetOf(requirements: Requirements, catalogue: Catalogue): Unmet {
+  const { table } = catalogue
+  const { regions, provisioning, maxHourlyPriceUsd = Number.POSITIVE_INFINITY } = requirements
   const isAllowed = table.regions.map((region) => isRegionAllowed(region, regions))
-  const byMachine = new Uint16Array(table.machines.length)
-  for (const [index, machine] of table.machines.entries()) {
-    byMachine[index] = unmetBySize(machine, requirements) | unmetByGpu(machine, modelBases[index], gpu, model)
-  }
   return {
-    byMachine,
+    byMachine: unmetByMachine(requirements, catalogue),
     byPlace: Uint16Array.from(table.places, ({ region }) => (isAllowed[region] ? 0 : BIT.region)),
     bySpot: Uint16Array.of(
       provisioning === "spot" ? BIT.provisioning : 0,
@@ -52,6 +49,30 @@ export function unmetOf(requirements: Requirements, { table, modelBases }: Catal
     ),
     maxHourlyPriceUsd,
   }
+}
+
+const rememberMachines = remembering<Uint16Array>()
+
+function unmetByMachine(requirements: Requirements, catalogue: Catalogue): Uint16Array {
+  const { cpu, memoryGib, memoryOf, diskGib, clouds, architectures, gpu } = requirements
+  const key = [cpu, memoryGib, memoryOf, diskGib, clouds, architectures, gpu?.model, gpu?.count, gpu?.vramGib]
+  return rememberMachines(catalogue, key, () => {
+    const model = gpu?.model === undefined ? undefined : parseModel(gpu.model)
+    return Uint16Array.from(
+      catalogue.table.machines,
+      (machine, index) =>
+        unmetBySize(machine, requirements) | unmetByGpu(machine, catalogue.modelBases[index], gpu, model),
+    )
+  })
+}
+
+const rememberClouds = remembering<Uint8Array>()
+
+/** Returns 1 for each machine of one of these clouds, else 0. */
+export function machinesOf(clouds: ReadonlySet<string>, catalogue: Catalogue): Uint8Array {
+  return rememberClouds(catalogue, [...clouds], () =>
+    Uint8Array.from(catalogue.table.machines, ({ cloud }) => (clouds.has(cloud) ? 1 : 0)),
+  )
 }
 
 /** Returns the unmet criteria of each row. */

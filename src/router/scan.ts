@@ -3,7 +3,7 @@ import type { Catalogue } from "./catalogue.ts"
 import { ceilingUsd, highestPrices } from "./ceiling.ts"
 import type { RouteContext } from "./context.ts"
 import { Costs, type CostTerms, type OfferCost, type PricedShape, rankedUsd } from "./cost.ts"
-import { unmetOf } from "./fit.ts"
+import { machinesOf, unmetOf } from "./fit.ts"
 import type { VmShape } from "./parts.ts"
 import type { Requirements } from "./requirements.ts"
 
@@ -76,20 +76,21 @@ export function mostUsd(
  */
 export function scan(requirements: Requirements, catalogue: Catalogue, terms: ScanTerms): Scanned {
   const { runs, table } = catalogue
-  const { machines, machine, place, spot, hourlyPriceUsd } = table
+  const { machine, place, spot, hourlyPriceUsd } = table
   const costs = new Costs(catalogue, terms)
   const { hours } = costs
   const { byMachine, byPlace, bySpot, maxHourlyPriceUsd } = unmetOf(requirements, catalogue)
-  const isUsable = machines.map(({ cloud }, index) => byMachine[index] === 0 && terms.clouds.has(cloud))
+  const isPaidFor = machinesOf(terms.clouds, catalogue)
   const onDemandOffers = new Cheapest(catalogue, costs, terms)
   const spotOffers = new Cheapest(catalogue, costs, terms)
   let fitting = 0
   for (let run = 0; run + 1 < runs.length; run++) {
     const first = runs[run] as number
     const end = runs[run + 1] as number
-    if (!isUsable[machine[first] as number] || bySpot[spot[first] as number] !== 0) continue
+    const type = machine[first] as number
+    if (byMachine[type] !== 0 || isPaidFor[type] === 0 || bySpot[spot[first] as number] !== 0) continue
     const cheapest = spot[first] === 1 ? spotOffers : onDemandOffers
-    const { atLeastUsd, shapes } = costs.ofMachine(machine[first] as number)
+    const { atLeastUsd, shapes } = costs.ofMachine(type)
     let { boundUsd } = cheapest
     for (let row = first; row < end; row++) {
       const at = place[row] as number

@@ -1,0 +1,23 @@
+/** Number of results that are kept for each catalogue. */
+const MOST = 100
+
+/**
+ * Returns a function that remembers results for a catalogue, by a key of everything else that a result depends on. Jobs of
+ * an array or of a cronjob have the same requirements. The machines of a catalogue are thousands of objects: a busy
+ * process has them no longer in its CPU's caches, and takes milliseconds to look at all of them.
+ */
+export function remembering<T extends object>(): (catalogue: object, key: readonly unknown[], compute: () => T) => T {
+  const all = new WeakMap<object, Map<string, T>>()
+  return (catalogue, key, compute) => {
+    const results = all.get(catalogue) ?? new Map<string, T>()
+    all.set(catalogue, results)
+    const text = JSON.stringify(key)
+    const known = results.get(text)
+    if (known !== undefined) return known
+    const result = compute()
+    results.set(text, result)
+    const [oldest] = results.keys()
+    if (results.size > MOST && oldest !== undefined) results.delete(oldest)
+    return result
+  }
+}
