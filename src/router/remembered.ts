@@ -3,8 +3,8 @@ const MOST = 100
 
 /**
  * Returns a function that remembers results for a catalogue, by a key of everything else that a result depends on. Jobs of
- * an array or of a cronjob have the same requirements. The machines of a catalogue are thousands of objects: a busy
- * process has them no longer in its CPU's caches, and takes milliseconds to look at all of them.
+ * an array or of a cronjob have the same requirements. The machines of a catalogue are thousands of objects. A busy process
+ * no longer has them in its CPU's caches, and looking at all of them takes milliseconds.
  */
 export function remembering<T extends object>(): (catalogue: object, key: readonly unknown[], compute: () => T) => T {
   const all = new WeakMap<object, Map<string, T>>()
