@@ -7,7 +7,7 @@ import type { CooldownTally } from "./cooldown.ts"
 import { rankedUsd } from "./cost.ts"
 import type { Criterion } from "./fit.ts"
 import type { LostWork } from "./lost-work.ts"
-import { remembering } from "./remembered.ts"
+import { memo } from "./memo.ts"
 import type { Requirements } from "./requirements.ts"
 import type { RankedPlacement, Routing } from "./route.ts"
 import type { Alternative, Shortfall } from "./shortfall.ts"
@@ -138,12 +138,10 @@ export function explainShortfall(shortfall: Shortfall, requirements: Requirement
  */
 export function explainMemory({ memoryGib, memoryOf, clouds }: Requirements, catalogue: Catalogue): string | undefined {
   if (memoryOf === "machine") return undefined
-  return rememberMemory(catalogue, [memoryGib, clouds], () => ({
-    text: excludedByMemory(memoryGib, clouds, catalogue),
-  })).text
+  return memoryMemo(catalogue, [memoryGib, clouds], () => excludedByMemory(memoryGib, clouds, catalogue))
 }
 
-const rememberMemory = remembering<{ text: string | undefined }>()
+const memoryMemo = memo<string | undefined>()
 
 function excludedByMemory(memoryGib: number, clouds: readonly string[], { table }: Catalogue): string | undefined {
   const excluded = table.machines.filter(

@@ -2,7 +2,7 @@ import { largestDiskGib } from "../apis/disk.ts"
 import { containerMemoryGib } from "../apis/memory.ts"
 import type { Catalogue } from "./catalogue.ts"
 import { isModel, type ModelName, parseModel } from "./gpu-models.ts"
-import { remembering } from "./remembered.ts"
+import { memo } from "./memo.ts"
 import type { GpuRequirement, Requirements } from "./requirements.ts"
 import type { Machine, Region } from "./table.ts"
 
@@ -51,12 +51,12 @@ export function unmetOf(requirements: Requirements, catalogue: Catalogue): Unmet
   }
 }
 
-const rememberMachines = remembering<Uint16Array>()
+const machineMemo = memo<Uint16Array>()
 
 function unmetByMachine(requirements: Requirements, catalogue: Catalogue): Uint16Array {
   const { cpu, memoryGib, memoryOf, diskGib, clouds, architectures, gpu } = requirements
   const key = [cpu, memoryGib, memoryOf, diskGib, clouds, architectures, gpu?.model, gpu?.count, gpu?.vramGib]
-  return rememberMachines(catalogue, key, () => {
+  return machineMemo(catalogue, key, () => {
     const model = gpu?.model === undefined ? undefined : parseModel(gpu.model)
     return Uint16Array.from(
       catalogue.table.machines,
@@ -66,11 +66,11 @@ function unmetByMachine(requirements: Requirements, catalogue: Catalogue): Uint1
   })
 }
 
-const rememberClouds = remembering<Uint8Array>()
+const cloudMemo = memo<Uint8Array>()
 
 /** Returns 1 for each machine of one of these clouds, else 0. */
 export function machinesOf(clouds: ReadonlySet<string>, catalogue: Catalogue): Uint8Array {
-  return rememberClouds(catalogue, [...clouds], () =>
+  return cloudMemo(catalogue, [...clouds], () =>
     Uint8Array.from(catalogue.table.machines, ({ cloud }) => (clouds.has(cloud) ? 1 : 0)),
   )
 }
