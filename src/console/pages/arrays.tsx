@@ -105,11 +105,14 @@ export function ArrayActions({ array, reload }: { array: ArrayRecord; reload: ()
           Run {count(counts.failed)} failed again
         </button>
       )}
-      {ended_at === null && status !== "cancelled" && (
-        <CancelButton of={name} action="Cancel the array" act={cancel}>
-          <p>{count(unended)} of its jobs have not ended. An array that is cancelled can't run again.</p>
-        </CancelButton>
-      )}
+      <CancelButton
+        of={name}
+        action="Cancel the array"
+        isShown={ended_at === null && status !== "cancelled"}
+        act={cancel}
+      >
+        <p>{count(unended)} of its jobs have not ended. An array that is cancelled can't run again.</p>
+      </CancelButton>
     </>
   )
 }

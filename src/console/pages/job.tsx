@@ -87,11 +87,9 @@ function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> })
       <a class="button" href={at(`/new?from=${encodeURIComponent(job.name)}`)}>
         Run again
       </a>
-      {!isEnded(job) && (
-        <CancelButton of={job.name} action="Cancel the job" act={cancel}>
-          <p>Its machine is deleted. Its log and its cost stay.</p>
-        </CancelButton>
-      )}
+      <CancelButton of={job.name} action="Cancel the job" isShown={!isEnded(job)} act={cancel}>
+        <p>Its machine is deleted. Its log and its cost stay.</p>
+      </CancelButton>
     </>
   )
 }

@@ -85,6 +85,7 @@ export function Dialog({ title, action, isDangerous = false, act, close, childre
 export function CancelButton({
   of,
   action,
+  isShown,
   act,
   children,
 }: {
@@ -92,6 +93,8 @@ export function CancelButton({
   of: string
   /** Text of the button in the question. */
   action: string
+  /** False once there is nothing to cancel. An open question stays, and so does its error. */
+  isShown: boolean
   act: () => Promise<void>
   /** Consequences, in sentences. */
   children: ComponentChildren
@@ -102,9 +105,11 @@ export function CancelButton({
   }
   return (
     <>
-      <button type="button" class="danger" onClick={ask(true)}>
-        Cancel
-      </button>
+      {isShown && (
+        <button type="button" class="danger" onClick={ask(true)}>
+          Cancel
+        </button>
+      )}
       {isAsking.value && (
         <Dialog title={`Cancel ${of}?`} action={action} isDangerous act={act} close={ask(false)}>
           {children}
