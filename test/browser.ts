@@ -24,11 +24,11 @@ export function launchBrowser(options: LaunchOptions = {}): Promise<Browser> {
 const INTERFACE = "net::ERR_NETWORK_CHANGED"
 
 /**
- * Collects errors of a page's console, policy reports and requests to other hosts.
- * @param origin of the page
+ * Collects errors of a page's console, policy reports and requests to other places.
+ * @param allowed beginnings of the addresses that the page may request
  * @param issuer origin of the sign-in, whose pages may have errors. Absent: there is none
  */
-export function collectFaults(page: Page, origin: string, issuer?: string): string[] {
+export function collectFaults(page: Page, allowed: readonly string[], issuer?: string): string[] {
   const faults: string[] = []
   page.on("console", (message) => {
     const isOfIssuer = issuer !== undefined && message.location().url.startsWith(`${issuer}/`)
@@ -37,9 +37,7 @@ export function collectFaults(page: Page, origin: string, issuer?: string): stri
   })
   page.on("pageerror", (error) => faults.push(error.message))
   page.on("request", (request) => {
-    const url = request.url()
-    const hosts = [origin, ...(issuer === undefined ? [] : [issuer])]
-    if (!hosts.some((host) => url.startsWith(`${host}/`)) && !/^(data|blob):/.test(url)) faults.push(url)
+    if (!allowed.some((beginning) => request.url().startsWith(beginning))) faults.push(request.url())
   })
   return faults
 }

@@ -115,7 +115,8 @@ export function consoleSite(fixture: Fixture, optionsOf: () => ReplicaOptions = 
   })
   const open: ConsoleSite["open"] = async (path, { of = fixture, ...pageOptions } = {}) => {
     const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, locale: "en-GB", ...pageOptions })
-    const faults = collectFaults(page, site.origin, issuer)
+    const hosts = [site.origin, ...(issuer === undefined ? [] : [issuer])].map((host) => `${host}/`)
+    const faults = collectFaults(page, [...hosts, "data:", "blob:"], issuer)
     await page.goto(`${site.origin}/console/projects/${of.project}${path}`)
     return { page, faults }
   }

@@ -33,7 +33,7 @@ browserNeeded.describe("the page /1/docs in a browser", () => {
   /** Opens the page. `faults` collects errors of its console, refused resources and requests to other hosts. */
   async function openPage(options: Parameters<Browser["newPage"]>[0] = {}): Promise<{ page: Page; faults: string[] }> {
     const page = await browser.newPage(options)
-    const faults = collectFaults(page, origin)
+    const faults = collectFaults(page, [`${origin}/`, "data:"])
     await page.goto(`${origin}/1/docs`)
     return { page, faults }
   }
