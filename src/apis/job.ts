@@ -3,7 +3,7 @@ import { DiskSize } from "./disk.ts"
 import { IMAGE_PATTERN } from "./image.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
-import { type KubeObject, LABELS, type ObjectMeta, type Stored } from "./meta.ts"
+import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
 import { CostPartsSchema, HourlyPricesSchema } from "./price.ts"
 import {
@@ -37,11 +37,6 @@ export const TERMINAL_JOB_PHASES: readonly JobPhase[] = ["succeeded", "failed", 
 /** Returns true if the phase is terminal. */
 export function isTerminal(phase: JobPhase | undefined): boolean {
   return phase !== undefined && TERMINAL_JOB_PHASES.includes(phase)
-}
-
-/** Returns the uid of the CronJob or the array that created a job; undefined if none did. */
-export function creatorUidOf({ metadata }: { metadata: ObjectMeta }): string | undefined {
-  return metadata.labels?.[LABELS.cronJobUid] ?? metadata.labels?.[LABELS.arrayUid]
 }
 
 /** States of `vm_status` in the contract. */

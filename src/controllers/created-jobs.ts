@@ -1,10 +1,10 @@
 import type { Clock } from "../apis/clock.ts"
 import type { ConditionCause } from "../apis/conditions.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
-import { creatorUidOf, JOB, type StoredJob } from "../apis/job.ts"
+import { JOB, type StoredJob } from "../apis/job.ts"
 import type { StoredJobArray } from "../apis/jobarray.ts"
 import type { Logger } from "../apis/logger.ts"
-import { keyOf, type LABELS } from "../apis/meta.ts"
+import { keyOf, LABELS } from "../apis/meta.ts"
 import type { StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
 import { endingIn } from "../identity/projects.ts"
@@ -36,10 +36,9 @@ const CREATOR_INDEX = "creatorUid"
 
 /** Indexes that the cache of Jobs must have. */
 export const creatorIndexes: Record<string, IndexFunction<StoredJob>> = {
-  [CREATOR_INDEX]: (job) => {
-    const uid = creatorUidOf(job)
-    return uid === undefined ? [] : [uid]
-  },
+  // People can set labels: a job with both stays one of its array.
+  [CREATOR_INDEX]: ({ metadata }) =>
+    [LABELS.cronJobUid, LABELS.arrayUid].flatMap((label) => metadata.labels?.[label] ?? []),
 }
 
 /** Dependencies that the controllers of CronJobs and of arrays share. */

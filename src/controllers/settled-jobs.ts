@@ -1,8 +1,8 @@
 import { type Clock, secondsBetween } from "../apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS } from "../apis/cronjob.ts"
-import { creatorUidOf, JOB, JOB_FINALIZER, type JobPhase, type StoredJob } from "../apis/job.ts"
+import { JOB, JOB_FINALIZER, type JobPhase, type StoredJob } from "../apis/job.ts"
 import type { Logger } from "../apis/logger.ts"
-import { ANNOTATIONS, LABELS } from "../apis/meta.ts"
+import { ANNOTATIONS, LABELS, type ObjectMeta } from "../apis/meta.ts"
 import { GREATEST_AGE_SECONDS } from "../apis/origin.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound, isConflict, isInvalid, isNotFound } from "../kube/errors.ts"
@@ -212,13 +212,13 @@ export class SettledJobs {
     }
     this.#remember(this.#known, job)
     this.#options.usage?.addEnded(namespace, job.bytes)
-    this.#notify(creatorUidOf(job))
+    this.#notify(creatorOf(job))
   }
 
   #remember(known: Known, job: SettledJob): void {
     const { clock, limitsHistory } = this.#options
     const now = clock.now()
-    const creator = creatorUidOf(job)
+    const creator = creatorOf(job)
     known.add(job, {
       // A job that is being deleted only waits for someone's finalizer.
       isDue: job.metadata.deletionTimestamp === undefined && job.expiresAt <= now.getTime() + HORIZON_SECONDS * 1000,
@@ -314,6 +314,11 @@ function isStuck({ metadata }: StoredJob): boolean {
   return metadata.deletionTimestamp !== undefined && (metadata.finalizers?.includes(JOB_FINALIZER) ?? false)
 }
 
+/** Returns the uid of the CronJob or the array that created a job. */
+function creatorOf({ metadata }: { metadata: ObjectMeta }): string | undefined {
+  return metadata.labels?.[LABELS.cronJobUid] ?? metadata.labels?.[LABELS.arrayUid]
+}
+
 /** Sums of the settled jobs, and those of them that are needed one by one. */
 class Known {
   readonly bytes = new Map<string, number>()
@@ -329,7 +334,7 @@ class Known {
     const { uid, annotations } = job.metadata
     this.#count(job, 1)
     if (isDue) this.due.set(uid, job)
-    const creator = creatorUidOf(job)
+    const creator = creatorOf(job)
     if (creator !== undefined) this.runs.set(creator, latest(this.runs.get(creator), job, mostRuns))
     const submission = annotations?.[ANNOTATIONS.submission]
     if (isYoung && submission !== undefined) {
@@ -343,12 +348,12 @@ class Known {
     const { uid } = job.metadata
     this.#count(job, -1)
     this.due.delete(uid)
-    this.runs.get(creatorUidOf(job) ?? "")?.delete(uid)
+    this.runs.get(creatorOf(job) ?? "")?.delete(uid)
   }
 
   holds(job: SettledJob): boolean {
     const { uid } = job.metadata
-    return this.due.has(uid) || (this.runs.get(creatorUidOf(job) ?? "")?.has(uid) ?? false)
+    return this.due.has(uid) || (this.runs.get(creatorOf(job) ?? "")?.has(uid) ?? false)
   }
 
   #count({ metadata: { namespace = "" }, status, bytes }: SettledJob, sign: 1 | -1): void {
