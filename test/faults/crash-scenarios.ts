@@ -204,8 +204,9 @@ function arrayScenario(
     },
     isOver: async (fixture) => {
       const array = await read(fixture)
-      // It has a second end if its users act after the first.
-      if (array !== undefined && (!hasArrayEnded(array) || then?.when(array) === true)) return false
+      // It has a second end if its users act after the first. Until the operator has seen that, the status has the first.
+      const isSeen = array?.status?.observedGeneration === array?.metadata.generation
+      if (array !== undefined && (!isSeen || !hasArrayEnded(array) || then?.when(array) === true)) return false
       const { items } = await fixture.client.list(JOBS, { namespace: fixture.namespace })
       if (!items.every(({ status }) => status?.settled === true)) return false
       const isReleased = (launch: StoredLaunch) => isOver(launch) && !launch.metadata.finalizers?.length
