@@ -17,7 +17,7 @@ import { type Answer, type Caller, type CallOptions, installRelease, REGIONS, ty
 const PROJECT = "acme"
 /** Timeout of each wait in seconds, far above the time that it takes. */
 const PATIENCE = 240
-const MANY = isNightly ? 100 : 30
+const MANY = isNightly ? 100 : 15
 
 /** Users that get rights from the chart. */
 const USERS = ["berth:berth-operator", "berth:berth-facade", "berth-identities:berth-accounts"].map(
@@ -261,7 +261,8 @@ async function useConnections(): Promise<void> {
   await kubectl("wait", "--for=condition=Ready", "connection/spare", "-n", PROJECT, "--timeout=120s")
   expect((await call("/resources/storages?connection_id=spare")).status).toBe(200)
   expect((await call("/connections/unknown")).status).toBe(404)
-  await send("/webhooks", { name: "build-bot", url: "https://ci.example.com/berth", events: ["job.*"] })
+  // Of successes it hears nothing: no receiver is there, and an end that waits for one holds its job beyond the TTL.
+  await send("/webhooks", { name: "build-bot", url: "https://ci.example.com/berth", events: ["job.failed"] })
   await kubectl("wait", "--for=condition=Ready", "webhook/build-bot", "-n", PROJECT, "--timeout=120s")
   expect((await call("/webhooks/unknown")).status).toBe(404)
   const textOf = (object: string, field: string) =>
