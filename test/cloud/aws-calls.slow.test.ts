@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect } from "vitest"
+import { afterAll, beforeAll, beforeEach, expect, vi } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { openAws } from "../../src/cloud/aws/aws.ts"
@@ -40,12 +40,13 @@ let proxy: Ec2Proxy
 beforeAll(async () => {
   moto = await startMoto()
   proxy = await Ec2Proxy.start(moto)
-  process.env["AWS_ENDPOINT_URL"] = proxy.url
+  vi.stubEnv("AWS_ENDPOINT_URL", proxy.url)
 })
 beforeEach(() => {
   proxy.requests.length = 0
 })
 afterAll(async () => {
+  vi.unstubAllEnvs()
   await proxy.stop()
   await moto.stop()
 })

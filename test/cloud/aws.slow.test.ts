@@ -16,7 +16,7 @@ import {
   StopInstancesCommand,
   TerminateInstancesCommand,
 } from "@aws-sdk/client-ec2"
-import { afterAll, afterEach, beforeAll, beforeEach, expect } from "vitest"
+import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, vi } from "vitest"
 import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { type AwsOptions, openAws } from "../../src/cloud/aws/aws.ts"
@@ -69,13 +69,14 @@ let direct: EC2Client
 beforeAll(async () => {
   moto = await startMoto()
   proxy = await Ec2Proxy.start(moto)
-  process.env["AWS_ENDPOINT_URL"] = proxy.url
+  vi.stubEnv("AWS_ENDPOINT_URL", proxy.url)
   const credentials = { accessKeyId: "direct", secretAccessKey: "direct" }
   direct = new EC2Client({ region: REGION, endpoint: moto.url, credentials })
 })
 afterEach(() => expect(proxy.breaches).toEqual([]))
 afterAll(async () => {
   direct.destroy()
+  vi.unstubAllEnvs()
   await proxy.stop()
   await moto.stop()
 })
@@ -588,12 +589,9 @@ describe("aws", () => {
     )
 
     it("classifies unreachable networks as transient, even for a launch", async () => {
-      process.env["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
-      try {
-        await expect(open().launch(spec())).rejects.toBeInstanceOf(TransientError)
-      } finally {
-        process.env["AWS_ENDPOINT_URL"] = proxy.url
-      }
+      vi.stubEnv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+      onTestFinished(() => void vi.stubEnv("AWS_ENDPOINT_URL", proxy.url))
+      await expect(open().launch(spec())).rejects.toBeInstanceOf(TransientError)
     })
 
     it("limits an authentication error to the region that rejects the key", async () => {

@@ -1,5 +1,5 @@
 import { join } from "node:path"
-import { afterAll, afterEach, beforeAll, expect } from "vitest"
+import { afterAll, afterEach, beforeAll, expect, vi } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { CONNECTION, type ConnectionType, type StoredConnection } from "../../src/apis/connection.ts"
 import type { CredentialFields } from "../../src/apis/credentials.ts"
@@ -59,15 +59,13 @@ let aws: Ec2Proxy
 let berth: Installation
 let machines: CloudMachines
 let ended: Promise<void> = Promise.resolve()
-let endpointBefore: string | undefined
 
 beforeAll(async () => {
   const runtime = await containerRuntime()
   ;[moto] = await Promise.all([startMoto(), gce.start(), arm.start()])
   aws = await Ec2Proxy.start(moto)
   // AWS' SDK reads this variable in this process, which runs the operator.
-  endpointBefore = process.env["AWS_ENDPOINT_URL"]
-  process.env["AWS_ENDPOINT_URL"] = aws.url
+  vi.stubEnv("AWS_ENDPOINT_URL", aws.url)
   berth = await Installation.create({ name: "clouds", kubeconfig: kubeconfigPath(), runtime })
   machines = new CloudMachines(join(berth.folder, "machines"), runtime)
   gce.machines.onBoot = machines.boot
@@ -112,8 +110,7 @@ afterAll(async () => {
   await ended
   await machines?.close()
   await berth?.close()
-  if (endpointBefore === undefined) delete process.env["AWS_ENDPOINT_URL"]
-  else process.env["AWS_ENDPOINT_URL"] = endpointBefore
+  vi.unstubAllEnvs()
   await Promise.all([gce.close(), arm.close(), aws?.stop()])
   await moto?.stop()
 })

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
-import { afterAll, beforeAll, expect } from "vitest"
+import { afterAll, beforeAll, expect, vi } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
@@ -67,14 +67,12 @@ let moto: Moto
 let proxy: Ec2Proxy
 let client: KubeClient
 let operator: Running
-let endpointBefore: string | undefined
 
 beforeAll(async () => {
   ;[moto] = await Promise.all([startMoto(), gce.start(), arm.start()])
   proxy = await Ec2Proxy.start(moto)
   // AWS' SDK reads this variable in this process, which runs the operator.
-  endpointBefore = process.env["AWS_ENDPOINT_URL"]
-  process.env["AWS_ENDPOINT_URL"] = proxy.url
+  vi.stubEnv("AWS_ENDPOINT_URL", proxy.url)
   await installBase(admin, AbortSignal.timeout(120_000))
   for (const name of [systemNamespace, namespace]) await admin.apply(NAMESPACES, { metadata: { name } })
   await makeSystemNamespace(admin, systemNamespace)
@@ -120,8 +118,7 @@ afterAll(async () => {
   await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
   stop.abort()
   await operator?.ended
-  if (endpointBefore === undefined) delete process.env["AWS_ENDPOINT_URL"]
-  else process.env["AWS_ENDPOINT_URL"] = endpointBefore
+  vi.unstubAllEnvs()
   await Promise.all([client?.close(), admin.close(), gce.close(), arm.close(), proxy?.stop()])
   await moto?.stop()
 })
