@@ -17,6 +17,7 @@ const KINDS = [
   ["operators and façades", /e2e\/processes\/|berth\.mjs |src\/main\.ts /],
   ["Go builds", /(^|\/)go (build|install|list|mod)|\/pkg\/tool\/\S+\/(compile|link|asm|cgo) /],
   ["Python", /(^|\/)python[0-9.]* |schemathesis/],
+  ["browsers", /(^|\/)(chrome|chromium)/],
   ["Docker engine", /(^|\/)(dockerd|containerd|containerd-shim-runc-v2|runc|docker-proxy|docker) /],
   ["types and lint", /(^|\/)tsc |biome/],
   ["npm", /(^|\/)npm /],
@@ -30,10 +31,15 @@ else report()
 function sample() {
   const began = { wall: Date.now(), busy: busySeconds() }
   /** Last known CPU seconds of each process, by pid and start time; what ran before counts from now on. */
-  const processes = new Map(processTable().map(({ id, kind, seconds }) => [id, { kind, from: seconds, seconds }]))
+  const processes = new Map(
+    processTable().map(({ id, kind = "others", seconds }) => [id, { kind, from: seconds, seconds }]),
+  )
   const look = () => {
-    for (const { id, kind, seconds } of processTable())
-      processes.set(id, { kind, from: processes.get(id)?.from ?? 0, seconds })
+    for (const { id, kind, seconds } of processTable()) {
+      const before = processes.get(id)
+      // A process that has ended, and is not waited for yet, has no command line any more.
+      processes.set(id, { kind: kind ?? before?.kind ?? "others", from: before?.from ?? 0, seconds })
+    }
   }
   const timer = setInterval(look, INTERVAL_MS)
   process.once("SIGTERM", () => {
@@ -62,7 +68,7 @@ function processTable() {
         const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
         const [user, system, start] = [fields[11], fields[12], fields[19]]
         const line = readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ")
-        const kind = KINDS.find(([, pattern]) => pattern.test(line))?.[0] ?? "others"
+        const kind = line === "" ? undefined : (KINDS.find(([, pattern]) => pattern.test(line))?.[0] ?? "others")
         return [{ id: `${pid} ${start}`, kind, seconds: (Number(user) + Number(system)) / TICKS_PER_SECOND }]
       } catch {
         // It has ended since the folder was read.
