@@ -100,31 +100,6 @@ describe("the package", () => {
     })
     expect(stdout.trim()).toBe(manifest.version)
   })
-
-  it("every command has a help with examples", async () => {
-    const names = (text: string) => [...text.matchAll(/^ {2}([a-z]+) .*$/gm)].map(([, name = ""]) => name)
-    const commandsIn = (help: string) =>
-      names(help.split("Commands:\n")[1]?.split("\n\n")[0] ?? "").filter((name) => name !== "help")
-    /** Returns the flags that examples use and the command lacks. */
-    const flagsOfExamples = (help: string) => {
-      const [options = "", examples = ""] = help.split("Examples:\n")
-      const own = [...examples.matchAll(/^ {2}(.*?) {2}/gm)].map(([, line = ""]) => line.split(" -- ")[0] ?? "")
-      expect(own.length).toBeGreaterThan(0)
-      return own.flatMap((line) => line.match(/ --?[a-z][-a-z]*/g) ?? []).filter((flag) => !options.includes(flag))
-    }
-    const look = async (path: string): Promise<string[]> => {
-      const { code, out } = await shell(`berth ${path} --help`)
-      expect(code, path).toBe(0)
-      const inner = commandsIn(out)
-      if (inner.length === 0) expect(flagsOfExamples(out), path).toEqual([])
-      return (await Promise.all(inner.map((name) => look(`${path} ${name}`)))).flat().concat(inner)
-    }
-    const { out } = await shell("berth --help")
-    const found = (await Promise.all(commandsIn(out).map(look))).flat().concat(commandsIn(out))
-    expect(found).toEqual(
-      expect.arrayContaining(["run", "plan", "apply", "ps", "offers", "check", "pause", "rotate", "use"]),
-    )
-  })
 })
 
 oldestNeeded.describe("the package on the oldest Node.js that it names", () => {
