@@ -25,7 +25,9 @@ const PURE = [
 /** Suites of other tiers that have a form of some minutes, too. */
 const LONGER = [
   "test/agent/flood.test.ts",
+  "test/cloud/aws-faults.slow.test.ts",
   "test/agent/cloud-init.slow.test.ts",
+  "test/e2e/refusing-accounts.slow.test.ts",
   "test/e2e/stops.slow.test.ts",
   "test/console/pages.slow.test.ts",
   "test/controllers/crash.slow.test.ts",
@@ -45,7 +47,7 @@ const tiers: readonly Options[] = [
     globalSetup,
     isolate: false,
   },
-  { name: "slow", include: [SLOW], globalSetup },
+  { name: "slow", include: [SLOW], globalSetup, isolate: false },
   // In the suites that have a longer form, BERTH_NIGHTLY selects it.
   { name: "nightly", include: [NIGHTLY, ...LONGER], env: { BERTH_NIGHTLY: "1" }, globalSetup },
   { name: "faults", include: ["test/faults/*.test.ts"], globalSetup },

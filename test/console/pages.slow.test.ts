@@ -174,8 +174,16 @@ browserNeeded.describe("the pages of the console", () => {
   }
 
   /** Expects no violation, and no sideways scrolling at any width. */
-  async function check(of: Page, name: string, { colorScheme, isPage = false }: Look): Promise<void> {
+  async function check(of: Page, name: string, look: Look): Promise<void> {
     expect.soft(await violationsOn(of), name).toEqual([])
+    // Themes differ in colors only, so one of them shows how a page fits, and what its narrow form does.
+    if (look.colorScheme === "light" || folder !== undefined) await checkWidths(of, name, look)
+    if (look.colorScheme === "light" && (look.isPage || isNightly))
+      expect.soft(await violationsOn(of), `${name}, narrow`).toEqual([])
+    await of.setViewportSize({ width: 1280, height: 900 })
+  }
+
+  async function checkWidths(of: Page, name: string, { colorScheme, isPage = false }: Look): Promise<void> {
     const kept = watched ?? (isPage ? [1280] : [])
     for (const width of WIDTHS) {
       await of.setViewportSize({ width, height: 900 })
@@ -185,9 +193,6 @@ browserNeeded.describe("the pages of the console", () => {
       if (folder !== undefined && kept.includes(width))
         await of.screenshot({ path: `${folder}/${name}-${width}-${colorScheme}.png`, fullPage: watched !== undefined })
     }
-    // Themes differ in colors only, so one of them shows what the narrow form does.
-    if (colorScheme === "light") expect.soft(await violationsOn(of), `${name}, narrow`).toEqual([])
-    await of.setViewportSize({ width: 1280, height: 900 })
   }
 
   async function checkAll({ page: of }: Visit, scenes: readonly Scene[], look: Look & { in?: Fixture }): Promise<void> {

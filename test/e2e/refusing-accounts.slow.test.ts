@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto"
-import { afterAll, afterEach, beforeAll, expect } from "vitest"
+import { afterAll, afterEach, beforeAll, expect, vi } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
@@ -39,6 +39,7 @@ import { JOBS, LAUNCHES } from "../controllers/harness.ts"
 import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
+import { isNightly } from "../nightly.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 
@@ -57,14 +58,12 @@ const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, s
 let moto: Moto
 let proxy: Ec2Proxy
 let client: KubeClient
-let endpointBefore: string | undefined
 
 beforeAll(async () => {
   ;[moto] = await Promise.all([startMoto(), gce.start(), arm.start()])
   proxy = await Ec2Proxy.start(moto)
   // AWS' SDK reads this variable in this process, which runs the operator.
-  endpointBefore = process.env["AWS_ENDPOINT_URL"]
-  process.env["AWS_ENDPOINT_URL"] = proxy.url
+  vi.stubEnv("AWS_ENDPOINT_URL", proxy.url)
   await installBase(admin, AbortSignal.timeout(120_000))
   await makeSystemNamespace(admin, systemNamespace)
   await ensureInstallation(admin, systemNamespace)
@@ -77,8 +76,7 @@ afterEach(() => {
 })
 afterAll(async () => {
   await Promise.all(Tenant.all.map((tenant) => tenant.stop()))
-  if (endpointBefore === undefined) delete process.env["AWS_ENDPOINT_URL"]
-  else process.env["AWS_ENDPOINT_URL"] = endpointBefore
+  vi.unstubAllEnvs()
   await Promise.all([client?.close(), admin.close(), gce.close(), arm.close(), proxy?.stop()])
   await moto?.stop()
 })
@@ -220,6 +218,140 @@ const MOST_LAUNCHES = 40
 const T4 = { resources: { gpu: { vram: "16Gi" } } }
 const FREE_TYPES = ["t3.micro", "t3.small", "t4g.micro", "t4g.small", "c7i-flex.large", "m7i-flex.large"]
 
+/** Needs whole operators, some seconds each, so the slow tier has one case of each kind. */
+if (isNightly) {
+  describe("a project whose account rejects VMs for a further reason", { timeout: 280_000 }, () => {
+    it("by an AWS policy that lacks one action since its check", async () => {
+      const tenant = await Tenant.create("awsrole", "aws", key("AKIAROLE"))
+      proxy.policies.set(
+        "AKIAROLE",
+        documentedActions().filter((action) => action !== "ec2:CreateTags"),
+      )
+      await tenant.submit({ cloud: ["aws"] })
+      expect(await tenant.waits()).toMatch(
+        /connection main: .*UnauthorizedOperation: .*not authorized to perform: ec2:CreateTags.*; add the action/,
+      )
+      expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
+      await tenant.end()
+    })
+
+    it("for want of AWS' quotas for GPUs, on demand and spot", async () => {
+      for (const quota of ["G and VT", "P"])
+        for (const market of ["onDemand", "spot"]) proxy.vcpuQuotas.set(`${market} ${quota}`, 0)
+      const tenant = await Tenant.create("awsquota", "aws", key("AKIAQUOTA"))
+      await tenant.submit({ cloud: ["aws"], provisioning: "spotFirst", ...T4 })
+      expect(await tenant.waits()).toMatch(
+        /for a quota: .*(VcpuLimitExceeded|MaxSpotInstanceCountExceeded).*; request a higher quota/,
+      )
+      expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
+      proxy.vcpuQuotas.clear()
+      await tenant.end()
+    })
+
+    it("by a role that lacks one permission", async () => {
+      const missing = "compute.subnetworks.useExternalIp"
+      gce.permissions = { has: (permission: string) => permission !== missing } as ReadonlySet<string>
+      const tenant = await Tenant.create("role", "gcp", gcpKey())
+      await tenant.submit({ cloud: ["gcp"] })
+      expect(await tenant.waits()).toMatch(
+        /connection main: .*compute\.subnetworks\.useExternalIp.*; add the permission/,
+      )
+      expect(await tenant.launches()).toHaveLength(1)
+      gce.permissions = undefined
+      await tenant.end()
+    })
+
+    it("by Google's organization policies on images: GPUs have another image than the rest", async () => {
+      gce.constraints.add("compute.requireShieldedVm")
+      const tenant = await Tenant.create("shielded", "gcp", gcpKey())
+      await tenant.submit({ cloud: ["gcp"], ...T4 })
+      expect(await tenant.waits()).toMatch(
+        /constraints\/compute\.requireShieldedVm.*; have the organization's policy allow/,
+      )
+      expect(await tenant.launches()).toHaveLength(1)
+      await admin.create(JOBS, {
+        metadata: { name: "small", namespace: tenant.namespace },
+        spec: { image: "busybox", cloud: ["gcp"] },
+      } as StoredJob)
+      expect((await tenant.hasVm()).spec.job.name).toBe("small")
+      gce.constraints.clear()
+      await admin.delete(JOBS, { namespace: tenant.namespace, name: "small" })
+      await tenant.end()
+    })
+
+    it("by a policy on regions, until one of those that it allows", async () => {
+      gce.constraints.add("gcp.resourceLocations")
+      gce.allowedRegions.add("europe-west4")
+      const tenant = await Tenant.create("regions", "gcp", gcpKey())
+      await tenant.submit({ cloud: ["gcp"], region: ["us-central1", "us-east1", "europe-west4"] })
+      expect((await tenant.hasVm()).spec.offer.region).toBe("europe-west4")
+      expect((await tenant.launches()).length).toBeLessThanOrEqual(3)
+      gce.constraints.clear()
+      await tenant.end()
+    })
+
+    it("for want of a regional quota of one card", async () => {
+      gce.regionalQuotas.set("NVIDIA_T4_GPUS", 0)
+      const tenant = await Tenant.create("cards", "gcp", gcpKey())
+      await tenant.submit({ cloud: ["gcp"], resources: { gpu: { model: "T4", count: 1 } } })
+      expect(await tenant.waits()).toMatch(/for a quota: .*NVIDIA_T4_GPUS.*; request a higher quota/)
+      expect(await tenant.launches()).toHaveLength(3)
+      gce.regionalQuotas.clear()
+      await tenant.end()
+    })
+
+    it("by an Azure role that lacks one action", async () => {
+      const tenant = await Tenant.create("azurerole", "azure", arm.credentials)
+      const { actions } = arm
+      const missing = "Microsoft.Network/virtualNetworks/subnets/join/action"
+      arm.actions = actions.filter((action) => action !== missing)
+      await tenant.submit({ cloud: ["azure"] })
+      expect(await tenant.waits()).toMatch(
+        /connection main: AuthorizationFailed: .*subnets\/join\/action.*; add the action/,
+      )
+      expect(await tenant.launches()).toHaveLength(1)
+      arm.actions = actions
+      await tenant.end()
+    })
+
+    it("for want of Azure's cores, which rests all regions after three", async () => {
+      arm.regionalCores = 0
+      const tenant = await Tenant.create("azurequota", "azure", arm.credentials)
+      await tenant.submit({ cloud: ["azure"] })
+      expect(await tenant.waits()).toMatch(/for a quota: .*Total Regional Cores quota.*; request a higher quota/)
+      expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
+      arm.regionalCores = Number.POSITIVE_INFINITY
+      await tenant.end()
+    })
+
+    it("for most sizes of an Azure subscription, after one rejected launch in a region", async () => {
+      const types = catalogue.machines.filter(({ cloud }) => cloud === "azure").map(({ instanceType }) => instanceType)
+      const allowed = (name: string) => seriesOf("azure", name) === seriesOf("azure", "Standard_E2s_v5")
+      arm.skus.push(...types.map((name) => ({ name, isRestricted: !allowed(name) })))
+      arm.restricts = (size) => !allowed(size)
+      const tenant = await Tenant.create("azureskus", "azure", arm.credentials)
+      await tenant.submit({ cloud: ["azure"], region: ["westeurope"] })
+      const { spec } = await tenant.hasVm()
+      expect(allowed(spec.offer.instanceType)).toBe(true)
+      expect(await tenant.launches()).toHaveLength(2)
+      arm.restricts = undefined
+      arm.skus.length = 0
+      await tenant.end()
+    })
+
+    it("for want of the cores of one Azure family, which leaves other families", async () => {
+      arm.familyCores.set("standardNCAS_T4_V3Family", 0)
+      const tenant = await Tenant.create("azurefamily", "azure", arm.credentials)
+      await tenant.submit({ cloud: ["azure"], ...T4 })
+      const { spec } = await tenant.hasVm()
+      expect(spec.offer.gpu?.model).not.toBe("T4")
+      expect((await tenant.launches()).length).toBeLessThanOrEqual(4)
+      arm.familyCores.clear()
+      await tenant.end()
+    })
+  })
+}
+
 describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
   it("on AWS' Free plan gets a VM of a type that the plan has, and learns the cause otherwise", async () => {
     const isPaid = ({ accessKeyId, parameters }: AwsRequest) =>
@@ -248,20 +380,6 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
-  it("by an AWS policy that lacks one action since its check", async () => {
-    const tenant = await Tenant.create("awsrole", "aws", key("AKIAROLE"))
-    proxy.policies.set(
-      "AKIAROLE",
-      documentedActions().filter((action) => action !== "ec2:CreateTags"),
-    )
-    await tenant.submit({ cloud: ["aws"] })
-    expect(await tenant.waits()).toMatch(
-      /connection main: .*UnauthorizedOperation: .*not authorized to perform: ec2:CreateTags.*; add the action/,
-    )
-    expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
-    await tenant.end()
-  })
-
   it("for spot on AWS by a policy that can't create spot's role, and gets a VM on demand", async () => {
     const allowed = documentedActions().filter((action) => action !== "iam:CreateServiceLinkedRole")
     proxy.policies.set("AKIANOSPOT", allowed)
@@ -272,19 +390,6 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     expect((await tenant.condition("CoolingDown"))?.message).toMatch(
       /ServiceLinkedRoleCreationNotPermitted.*; Berth launches no VM on spot with this connection until .*create-service-linked-role/,
     )
-    await tenant.end()
-  })
-
-  it("for want of AWS' quotas for GPUs, on demand and spot", async () => {
-    for (const quota of ["G and VT", "P"])
-      for (const market of ["onDemand", "spot"]) proxy.vcpuQuotas.set(`${market} ${quota}`, 0)
-    const tenant = await Tenant.create("awsquota", "aws", key("AKIAQUOTA"))
-    await tenant.submit({ cloud: ["aws"], provisioning: "spotFirst", ...T4 })
-    expect(await tenant.waits()).toMatch(
-      /for a quota: .*(VcpuLimitExceeded|MaxSpotInstanceCountExceeded).*; request a higher quota/,
-    )
-    expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
-    proxy.vcpuQuotas.clear()
     await tenant.end()
   })
 
@@ -303,17 +408,6 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
-  it("by a role that lacks one permission", async () => {
-    const missing = "compute.subnetworks.useExternalIp"
-    gce.permissions = { has: (permission: string) => permission !== missing } as ReadonlySet<string>
-    const tenant = await Tenant.create("role", "gcp", gcpKey())
-    await tenant.submit({ cloud: ["gcp"] })
-    expect(await tenant.waits()).toMatch(/connection main: .*compute\.subnetworks\.useExternalIp.*; add the permission/)
-    expect(await tenant.launches()).toHaveLength(1)
-    gce.permissions = undefined
-    await tenant.end()
-  })
-
   it("for want of a quota for GPUs, which leaves machines without GPUs", async () => {
     gce.gpuQuota = 0
     const tenant = await Tenant.create("quota", "gcp", gcpKey())
@@ -328,45 +422,6 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     expect((await tenant.hasVm()).spec.job.name).toBe("small")
     gce.gpuQuota = Number.POSITIVE_INFINITY
     await admin.delete(JOBS, { namespace: tenant.namespace, name: "small" })
-    await tenant.end()
-  })
-
-  it("by Google's organization policies on images: GPUs have another image than the rest", async () => {
-    gce.constraints.add("compute.requireShieldedVm")
-    const tenant = await Tenant.create("shielded", "gcp", gcpKey())
-    await tenant.submit({ cloud: ["gcp"], ...T4 })
-    expect(await tenant.waits()).toMatch(
-      /constraints\/compute\.requireShieldedVm.*; have the organization's policy allow/,
-    )
-    expect(await tenant.launches()).toHaveLength(1)
-    await admin.create(JOBS, {
-      metadata: { name: "small", namespace: tenant.namespace },
-      spec: { image: "busybox", cloud: ["gcp"] },
-    } as StoredJob)
-    expect((await tenant.hasVm()).spec.job.name).toBe("small")
-    gce.constraints.clear()
-    await admin.delete(JOBS, { namespace: tenant.namespace, name: "small" })
-    await tenant.end()
-  })
-
-  it("by a policy on regions, until one of those that it allows", async () => {
-    gce.constraints.add("gcp.resourceLocations")
-    gce.allowedRegions.add("europe-west4")
-    const tenant = await Tenant.create("regions", "gcp", gcpKey())
-    await tenant.submit({ cloud: ["gcp"], region: ["us-central1", "us-east1", "europe-west4"] })
-    expect((await tenant.hasVm()).spec.offer.region).toBe("europe-west4")
-    expect((await tenant.launches()).length).toBeLessThanOrEqual(3)
-    gce.constraints.clear()
-    await tenant.end()
-  })
-
-  it("for want of a regional quota of one card", async () => {
-    gce.regionalQuotas.set("NVIDIA_T4_GPUS", 0)
-    const tenant = await Tenant.create("cards", "gcp", gcpKey())
-    await tenant.submit({ cloud: ["gcp"], resources: { gpu: { model: "T4", count: 1 } } })
-    expect(await tenant.waits()).toMatch(/for a quota: .*NVIDIA_T4_GPUS.*; request a higher quota/)
-    expect(await tenant.launches()).toHaveLength(3)
-    gce.regionalQuotas.clear()
     await tenant.end()
   })
 
@@ -405,30 +460,6 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
-  it("by an Azure role that lacks one action", async () => {
-    const tenant = await Tenant.create("azurerole", "azure", arm.credentials)
-    const { actions } = arm
-    const missing = "Microsoft.Network/virtualNetworks/subnets/join/action"
-    arm.actions = actions.filter((action) => action !== missing)
-    await tenant.submit({ cloud: ["azure"] })
-    expect(await tenant.waits()).toMatch(
-      /connection main: AuthorizationFailed: .*subnets\/join\/action.*; add the action/,
-    )
-    expect(await tenant.launches()).toHaveLength(1)
-    arm.actions = actions
-    await tenant.end()
-  })
-
-  it("for want of Azure's cores, which rests all regions after three", async () => {
-    arm.regionalCores = 0
-    const tenant = await Tenant.create("azurequota", "azure", arm.credentials)
-    await tenant.submit({ cloud: ["azure"] })
-    expect(await tenant.waits()).toMatch(/for a quota: .*Total Regional Cores quota.*; request a higher quota/)
-    expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
-    arm.regionalCores = Number.POSITIVE_INFINITY
-    await tenant.end()
-  })
-
   it("for spot by an Azure subscription that may not use it, and gets a VM on demand", async () => {
     arm.restricts = (_, isSpot) => isSpot
     const tenant = await Tenant.create("azuretrial", "azure", arm.credentials)
@@ -436,32 +467,6 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     expect((await tenant.hasVm()).spec.offer.provisioning).toBe("onDemand")
     expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
     arm.restricts = undefined
-    await tenant.end()
-  })
-
-  it("for most sizes of an Azure subscription, after one rejected launch in a region", async () => {
-    const types = catalogue.machines.filter(({ cloud }) => cloud === "azure").map(({ instanceType }) => instanceType)
-    const allowed = (name: string) => seriesOf("azure", name) === seriesOf("azure", "Standard_E2s_v5")
-    arm.skus.push(...types.map((name) => ({ name, isRestricted: !allowed(name) })))
-    arm.restricts = (size) => !allowed(size)
-    const tenant = await Tenant.create("azureskus", "azure", arm.credentials)
-    await tenant.submit({ cloud: ["azure"], region: ["westeurope"] })
-    const { spec } = await tenant.hasVm()
-    expect(allowed(spec.offer.instanceType)).toBe(true)
-    expect(await tenant.launches()).toHaveLength(2)
-    arm.restricts = undefined
-    arm.skus.length = 0
-    await tenant.end()
-  })
-
-  it("for want of the cores of one Azure family, which leaves other families", async () => {
-    arm.familyCores.set("standardNCAS_T4_V3Family", 0)
-    const tenant = await Tenant.create("azurefamily", "azure", arm.credentials)
-    await tenant.submit({ cloud: ["azure"], ...T4 })
-    const { spec } = await tenant.hasVm()
-    expect(spec.offer.gpu?.model).not.toBe("T4")
-    expect((await tenant.launches()).length).toBeLessThanOrEqual(4)
-    arm.familyCores.clear()
     await tenant.end()
   })
 

@@ -31,7 +31,7 @@ interface Faults {
   most: number
 }
 
-const DEATHS: Faults = { at: deathsAt, sampled: { success: 5, cancel: 2, delete: 2, "cron tick": 2 }, most: 1 }
+const DEATHS: Faults = { at: deathsAt, sampled: { success: 4, cancel: 2, delete: 2 }, most: 1 }
 const PAUSES: Faults = { at: pausesAt, sampled: { success: 2 }, most: 1 }
 
 /** Returns true for a write by which a cost comes into a Statement. All of them are tried at the end of a month. */

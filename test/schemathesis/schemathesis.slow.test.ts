@@ -148,9 +148,10 @@ const ELSEWHERE = ["events", "uploads"]
 const STATELESS = ["resources", "offers", "whoami", "costs"]
 
 /**
- * Groups with so many combinations that only the longer run covers them: six kinds of credentials, and the fields of a job.
+ * Groups with so many combinations that only the longer run covers them: six kinds of credentials, the fields of a job,
+ * and the kinds of events.
  */
-const LONG = ["connections", "jobs", "cronjobs", "arrays"]
+const LONG = ["connections", "jobs", "cronjobs", "arrays", "webhooks"]
 
 it("has every endpoint in one of the tested groups", async () => {
   const document = (await (await fetch(`http://127.0.0.1:${replica.port}/1/openapi.json`)).json()) as OpenApi
