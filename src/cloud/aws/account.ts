@@ -1,4 +1,3 @@
-import { DescribeRegionsCommand, EC2Client } from "@aws-sdk/client-ec2"
 import { ECRClient, paginateDescribeRepositories, type Repository } from "@aws-sdk/client-ecr"
 import { S3Client } from "@aws-sdk/client-s3"
 import { GetCallerIdentityCommand, STSClient } from "@aws-sdk/client-sts"
@@ -20,7 +19,7 @@ import { awsCapabilities } from "./capabilities.ts"
 import { cloudErrorOf } from "./errors.ts"
 import type { NetworkSettings } from "./network.ts"
 import { bucketPages, reachedBucket } from "./s3.ts"
-import { type SdkConfig, sdkConfig } from "./sdk.ts"
+import { ec2Client, type SdkConfig, sdkConfig } from "./sdk.ts"
 import { AssumedRoles, hasRole, keyOf } from "./temporary-keys.ts"
 
 /** Region for calls about the account. STS, S3 and EC2 answer there for all regions of the partition. */
@@ -151,9 +150,9 @@ class AwsAccount implements ExternalAccount {
   }
 
   async #regions(signal: AbortSignal): Promise<string[]> {
-    const client = new EC2Client(this.#config(HOME_REGION))
+    const ec2 = await ec2Client(this.#config(HOME_REGION))
     try {
-      const { Regions = [] } = await client.send(new DescribeRegionsCommand(), { abortSignal: signal })
+      const { Regions = [] } = await ec2.describeRegions({}, { abortSignal: signal })
       return Regions.map(({ RegionName }) => RegionName).filter((name) => name !== undefined)
     } catch (error) {
       const explained = readError(error, { action: "DescribeRegions", region: HOME_REGION, signal })
@@ -161,7 +160,7 @@ class AwsAccount implements ExternalAccount {
       if (explained instanceof CredentialsError) return DEFAULT_REGIONS
       throw explained
     } finally {
-      client.destroy()
+      ec2.destroy()
     }
   }
 

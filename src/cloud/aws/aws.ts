@@ -1,12 +1,5 @@
 import { createHash } from "node:crypto"
-import {
-  DescribeInstancesCommand,
-  type DescribeInstancesCommandInput,
-  GetConsoleOutputCommand,
-  type Instance,
-  RunInstancesCommand,
-  TerminateInstancesCommand,
-} from "@aws-sdk/client-ec2"
+import type { DescribeInstancesCommandInput, Instance } from "@aws-sdk/client-ec2"
 import { SSMClient } from "@aws-sdk/client-ssm"
 import type { Clock } from "../../apis/clock.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
@@ -158,8 +151,8 @@ class AwsRegion implements Cloud {
       const { fields, hasOtherSubnets } = await this.#network.choose(spec, fence)
       const request = runInstancesInput(spec, fields)
       try {
-        const { Instances = [] } = await this.#calls.change("RunInstances", fence, (client, options) =>
-          client.send(new RunInstancesCommand(request), options),
+        const { Instances = [] } = await this.#calls.change("RunInstances", fence, (ec2, options) =>
+          ec2.runInstances(request, options),
         )
         return this.#made(spec, Instances)
       } catch (error) {
@@ -236,12 +229,10 @@ class AwsRegion implements Cloud {
   async *#pages(filter: DescribeInstancesCommandInput): AsyncGenerator<Instance[]> {
     let NextToken: string | undefined
     do {
-      const command = new DescribeInstancesCommand({
-        ...filter,
-        MaxResults: PAGE_SIZE,
-        ...(NextToken && { NextToken }),
-      })
-      const page = await this.#calls.send("DescribeInstances", (client, options) => client.send(command, options))
+      const request = { ...filter, MaxResults: PAGE_SIZE, ...(NextToken && { NextToken }) }
+      const page = await this.#calls.send("DescribeInstances", (ec2, options) =>
+        ec2.describeInstances(request, options),
+      )
       yield (page.Reservations ?? []).flatMap(({ Instances = [] }) => Instances)
       NextToken = page.NextToken
     } while (NextToken)
@@ -278,8 +269,8 @@ class AwsRegion implements Cloud {
   }
 
   async #terminateInstances(ids: readonly string[], fence: () => void): Promise<void> {
-    const command = new TerminateInstancesCommand({ InstanceIds: [...ids] })
-    await this.#calls.change("TerminateInstances", fence, (client, options) => client.send(command, options))
+    const request = { InstanceIds: [...ids] }
+    await this.#calls.change("TerminateInstances", fence, (ec2, options) => ec2.terminateInstances(request, options))
   }
 
   /** Interprets an unknown id: the VM is deleted, unless it was created recently. */
@@ -304,9 +295,10 @@ class AwsRegion implements Cloud {
   }
 
   async #consoleOutput(InstanceId: string, Latest: boolean): Promise<string> {
-    const command = new GetConsoleOutputCommand({ InstanceId, Latest })
-    const send = this.#calls.send("GetConsoleOutput", (client, options) => client.send(command, options))
-    return Buffer.from((await send).Output ?? "", "base64").toString()
+    const { Output = "" } = await this.#calls.send("GetConsoleOutput", (ec2, options) =>
+      ec2.getConsoleOutput({ InstanceId, Latest }, options),
+    )
+    return Buffer.from(Output, "base64").toString()
   }
 
   #remember(id: string): void {

@@ -1,8 +1,8 @@
-import { EC2Client } from "@aws-sdk/client-ec2"
+import type { EC2 } from "@aws-sdk/client-ec2"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { cloudErrorOf, isThrottled } from "./errors.ts"
 import type { Pacer } from "./pacing.ts"
-import { sdkConfig } from "./sdk.ts"
+import { ec2Client, type SdkConfig, sdkConfig } from "./sdk.ts"
 import type { AssumedRoles } from "./temporary-keys.ts"
 
 /** Options of each SDK call. The signal aborts it. */
@@ -25,7 +25,8 @@ export interface Ec2CallsOptions {
  */
 export class Ec2Calls {
   readonly region: string
-  readonly #client: EC2Client
+  readonly #config: SdkConfig
+  #ec2: Promise<EC2> | undefined
   readonly #pacer: Pacer
   readonly #answerMs: number
 
@@ -33,39 +34,36 @@ export class Ec2Calls {
     this.region = region
     this.#answerMs = answerSeconds * 1000
     this.#pacer = pacer
-    this.#client = new EC2Client(sdkConfig(credentials, { region, roles, maxAttempts: 1 }))
+    this.#config = sdkConfig(credentials, { region, roles, maxAttempts: 1 })
   }
 
   /** Makes a call that reads. */
-  send<T>(action: string, call: (client: EC2Client, options: CallOptions) => Promise<T>): Promise<T> {
+  send<T>(action: string, call: (ec2: EC2, options: CallOptions) => Promise<T>): Promise<T> {
     return this.#paced({ action, changes: false }, () => undefined, call)
   }
 
   /** Makes a call that changes something, unless the fence throws. */
-  change<T>(
-    action: string,
-    fence: () => void,
-    call: (client: EC2Client, options: CallOptions) => Promise<T>,
-  ): Promise<T> {
+  change<T>(action: string, fence: () => void, call: (ec2: EC2, options: CallOptions) => Promise<T>): Promise<T> {
     return this.#paced({ action, changes: true }, fence, call)
   }
 
   async #paced<T>(
     { action, changes }: { action: string; changes: boolean },
     fence: () => void,
-    call: (client: EC2Client, options: CallOptions) => Promise<T>,
+    call: (ec2: EC2, options: CallOptions) => Promise<T>,
   ): Promise<T> {
     const bucket = this.#pacer.of(action)
-    await bucket.take()
+    this.#ec2 ??= ec2Client(this.#config)
+    const [ec2] = await Promise.all([this.#ec2, bucket.take()])
     try {
       // A role's key may need a call of its own, which must not come between the fence and the request.
-      await this.#client.config.credentials()
+      await ec2.config.credentials()
     } catch (cause) {
       throw cloudErrorOf(cause, { action, region: this.region, changes: false })
     }
     fence()
     try {
-      return await call(this.#client, { abortSignal: AbortSignal.timeout(this.#answerMs) })
+      return await call(ec2, { abortSignal: AbortSignal.timeout(this.#answerMs) })
     } catch (cause) {
       const error = cloudErrorOf(cause, { action, region: this.region, changes })
       if (isThrottled(error)) bucket.empty()

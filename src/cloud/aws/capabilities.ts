@@ -1,14 +1,4 @@
-import {
-  CreateSecurityGroupCommand,
-  DescribeInstancesCommand,
-  DescribeSecurityGroupsCommand,
-  DescribeSpotPriceHistoryCommand,
-  DescribeSubnetsCommand,
-  DescribeVpcsCommand,
-  EC2Client,
-  GetConsoleOutputCommand,
-  RunInstancesCommand,
-} from "@aws-sdk/client-ec2"
+import type { CreateSecurityGroupCommandInput, EC2 } from "@aws-sdk/client-ec2"
 import { DescribeRepositoriesCommand, ECRClient } from "@aws-sdk/client-ecr"
 import { SSMClient } from "@aws-sdk/client-ssm"
 import type { Offer } from "../../apis/offer.ts"
@@ -27,10 +17,10 @@ import {
 import { type CloudError, CredentialsError, RegionError } from "../errors.ts"
 import { cloudErrorOf } from "./errors.ts"
 import { imageOf, imageParameter } from "./images.ts"
-import { type NetworkChoice, type NetworkSettings, strayFault, withAddress } from "./network.ts"
+import { DEFAULT_VPC, type NetworkChoice, type NetworkSettings, strayFault, withAddress } from "./network.ts"
 import { zeroQuotas } from "./quotas.ts"
 import { runInstancesInput } from "./request.ts"
-import type { SdkConfig } from "./sdk.ts"
+import { ec2Client, type SdkConfig } from "./sdk.ts"
 import { TAGS, tagList } from "./tags.ts"
 
 export interface AwsChecks {
@@ -138,17 +128,14 @@ async function checkRegion(
 ): Promise<RegionResult> {
   const result: RegionResult = { region, obstacles: [], doubts: [], notes: [] }
   const config = checks.config(region)
-  const ec2 = new EC2Client(config)
+  const ec2 = await ec2Client(config)
   const ssm = new SSMClient(config)
   // They are read meanwhile. An account without this permission can still start VMs.
   const quotas = zeroQuotas(config, signal).catch((): string[] => [])
   try {
     const probe = new Probe(ec2, region, signal)
-    const ownVms = new DescribeInstancesCommand({
-      MaxResults: 5,
-      Filters: [{ Name: "tag-key", Values: [TAGS.installation] }],
-    })
-    const vms = await probe.reads("DescribeInstances", () => ec2.send(ownVms, { abortSignal: signal }))
+    const ownVms = { MaxResults: 5, Filters: [{ Name: "tag-key", Values: [TAGS.installation] }] }
+    const vms = await probe.reads("DescribeInstances", () => ec2.describeInstances(ownVms, probe.abort))
     const network = await networkOf(probe, checks.networks[region] ?? {}, own)
     const image = await probe.reads("GetParameter", () =>
       imageOf(ssm, imageParameter(sampleOffer(region, "t3.micro", "onDemand")), signal),
@@ -191,8 +178,8 @@ interface VmPlace {
 
 async function namedPlace(probe: Probe, ids: readonly string[], network?: string): Promise<VmPlace | undefined> {
   const { ec2, abort } = probe
-  const command = new DescribeSubnetsCommand({ SubnetIds: [...ids] })
-  const { Subnets = [] } = (await probe.reads("DescribeSubnets", () => ec2.send(command, abort))) ?? {}
+  const answer = await probe.reads("DescribeSubnets", () => ec2.describeSubnets({ SubnetIds: [...ids] }, abort))
+  const { Subnets = [] } = answer ?? {}
   const stray = strayFault(Subnets, network)
   if (stray !== undefined) probe.found("NetworkMissing", stray)
   const [{ SubnetId: subnet, VpcId: vpc = "" } = {}] = Subnets
@@ -201,8 +188,7 @@ async function namedPlace(probe: Probe, ids: readonly string[], network?: string
 
 async function defaultPlace(probe: Probe): Promise<VmPlace | undefined> {
   const { ec2, region, abort } = probe
-  const command = new DescribeVpcsCommand({ Filters: [{ Name: "is-default", Values: ["true"] }] })
-  const answer = await probe.reads("DescribeVpcs", () => ec2.send(command, abort))
+  const answer = await probe.reads("DescribeVpcs", () => ec2.describeVpcs(DEFAULT_VPC, abort))
   if (answer === undefined) return undefined
   const vpc = answer.Vpcs?.[0]?.VpcId
   if (vpc !== undefined) return { vpc }
@@ -218,18 +204,17 @@ async function checkSecurityGroup(probe: Probe, vpc: string): Promise<void> {
     { Name: "vpc-id", Values: [vpc] },
     { Name: "tag-key", Values: [TAGS.installation] },
   ]
-  const command = new DescribeSecurityGroupsCommand({ Filters })
-  const answer = await probe.reads("DescribeSecurityGroups", () => ec2.send(command, abort))
+  const answer = await probe.reads("DescribeSecurityGroups", () => ec2.describeSecurityGroups({ Filters }, abort))
   if (answer === undefined || (answer.SecurityGroups ?? []).length > 0) return
   const Tags = tagList({ [TAGS.installation]: CHECK })
-  const creation = new CreateSecurityGroupCommand({
+  const creation: CreateSecurityGroupCommandInput = {
     DryRun: true,
     GroupName: `berth-${CHECK}`,
     Description: "VMs of Berth: no inbound rule",
     VpcId: vpc,
     TagSpecifications: [{ ResourceType: "security-group", Tags }],
-  })
-  await probe.dryRun("CreateSecurityGroup", () => ec2.send(creation, abort))
+  }
+  await probe.dryRun("CreateSecurityGroup", () => ec2.createSecurityGroup(creation, abort))
 }
 
 /** Value of the installation's tag in requests that are only checked. */
@@ -238,11 +223,11 @@ const CHECK = "check"
 /** Makes the calls of one region, and records what stands in the way of VMs. */
 class Probe {
   readonly result = { obstacles: [] as Obstacle[], doubts: [] as string[], notes: [] as string[] }
-  readonly ec2: EC2Client
+  readonly ec2: EC2
   readonly region: string
   readonly abort: { abortSignal: AbortSignal }
 
-  constructor(ec2: EC2Client, region: string, signal: AbortSignal) {
+  constructor(ec2: EC2, region: string, signal: AbortSignal) {
     this.ec2 = ec2
     this.region = region
     this.abort = { abortSignal: signal }
@@ -274,7 +259,7 @@ class Probe {
       this.#dryRunError("RunInstances", () => {
         const input = runInstancesInput(sampleSpec(sampleOffer(region, type, provisioning), image), network)
         const { ClientToken: _, ...request } = input
-        return this.ec2.send(new RunInstancesCommand({ ...request, DryRun: true }), this.abort)
+        return this.ec2.runInstances({ ...request, DryRun: true }, this.abort)
       })
     let error: CloudError | undefined
     for (const type of SAMPLE_TYPES) {
@@ -291,8 +276,8 @@ class Probe {
   /** Notes the missing right to read a VM's console. The policy allows it for tagged VMs, so it can be checked only on one. */
   async readsConsole(InstanceId: string | undefined): Promise<void> {
     if (InstanceId === undefined) return
-    const command = new GetConsoleOutputCommand({ DryRun: true, InstanceId })
-    const error = await this.#dryRunError("GetConsoleOutput", () => this.ec2.send(command, this.abort))
+    const request = { DryRun: true, InstanceId }
+    const error = await this.#dryRunError("GetConsoleOutput", () => this.ec2.getConsoleOutput(request, this.abort))
     if (error !== undefined && isUnauthorized(error)) this.result.notes.push(unreadConsole("ec2:GetConsoleOutput"))
   }
 
@@ -359,13 +344,13 @@ async function pricesOf(checks: AwsChecks, signal: AbortSignal): Promise<Capabil
     findings.obstacles.push({ reason: "PermissionsMissing", message: `AWS denies ${action}: ${advice}` })
   }
   const config = checks.config(checks.homeRegion)
-  const ec2 = new EC2Client(config)
-  const { Pricing } = await import("@aws-sdk/client-pricing")
-  const pricing = new Pricing(config)
+  const ec2 = await ec2Client(config)
+  const { default: sdk } = await import("@aws-sdk/client-pricing")
+  const pricing = new sdk.Pricing(config)
   const call = (action: string) => ({ action, region: checks.homeRegion, changes: false })
   try {
-    const spot = new DescribeSpotPriceHistoryCommand({ DryRun: true, MaxResults: 1 })
-    await ec2.send(spot, { abortSignal: signal }).catch((error: unknown) => {
+    const spot = { DryRun: true, MaxResults: 1 }
+    await ec2.describeSpotPriceHistory(spot, { abortSignal: signal }).catch((error: unknown) => {
       const explained = cloudErrorOf(error, call("DescribeSpotPriceHistory"))
       if (explained.code !== WOULD_SUCCEED) missing("ec2:DescribeSpotPriceHistory", explained)
     })

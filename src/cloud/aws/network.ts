@@ -1,16 +1,12 @@
 import { createHash } from "node:crypto"
-import {
-  CreateSecurityGroupCommand,
-  DescribeSecurityGroupsCommand,
-  DescribeSubnetsCommand,
-  DescribeVpcsCommand,
-  type RunInstancesCommandInput,
-  type Subnet,
-} from "@aws-sdk/client-ec2"
+import type { CreateSecurityGroupCommandInput, RunInstancesCommandInput, Subnet } from "@aws-sdk/client-ec2"
 import type { LaunchSpec } from "../cloud.ts"
 import { AccountError, CapacityError, InvalidRequestError, RegionError } from "../errors.ts"
 import type { Ec2Calls } from "./calls.ts"
 import { TAGS, tagList } from "./tags.ts"
+
+/** Request for the default VPC of a region. */
+export const DEFAULT_VPC = { Filters: [{ Name: "is-default", Values: ["true"] }] }
 
 /** Configured network of a region's VMs. */
 export interface NetworkSettings {
@@ -124,9 +120,8 @@ export class Network {
   }
 
   async #describeSubnets(ids: readonly string[]): Promise<readonly Subnet[]> {
-    const command = new DescribeSubnetsCommand({ SubnetIds: [...ids] })
-    const { Subnets = [] } = await this.#calls.send("DescribeSubnets", (client, options) =>
-      client.send(command, options),
+    const { Subnets = [] } = await this.#calls.send("DescribeSubnets", (ec2, options) =>
+      ec2.describeSubnets({ SubnetIds: [...ids] }, options),
     )
     return [...Subnets].sort((a, b) => ((a.SubnetId ?? "") < (b.SubnetId ?? "") ? -1 : 1))
   }
@@ -139,8 +134,9 @@ export class Network {
   }
 
   async #findDefaultVpc(): Promise<string> {
-    const command = new DescribeVpcsCommand({ Filters: [{ Name: "is-default", Values: ["true"] }] })
-    const { Vpcs = [] } = await this.#calls.send("DescribeVpcs", (client, options) => client.send(command, options))
+    const { Vpcs = [] } = await this.#calls.send("DescribeVpcs", (ec2, options) =>
+      ec2.describeVpcs(DEFAULT_VPC, options),
+    )
     const id = Vpcs[0]?.VpcId
     if (id !== undefined) return id
     const message = `the account has no default VPC in ${this.#calls.region}: create one, or configure subnets in the connection`
@@ -161,16 +157,16 @@ export class Network {
     const found = await this.#findGroup(vpc, installation)
     if (found !== undefined) return found
     const tags = tagList({ [TAGS.installation]: installation })
-    const command = new CreateSecurityGroupCommand({
+    const request: CreateSecurityGroupCommandInput = {
       GroupName: groupName(installation),
       // A new group allows all outbound traffic and no inbound traffic.
       Description: "VMs of Berth: no inbound rule",
       VpcId: vpc,
       TagSpecifications: [{ ResourceType: "security-group", Tags: tags }],
-    })
+    }
     try {
-      const { GroupId } = await this.#calls.change("CreateSecurityGroup", fence, (client, options) =>
-        client.send(command, options),
+      const { GroupId } = await this.#calls.change("CreateSecurityGroup", fence, (ec2, options) =>
+        ec2.createSecurityGroup(request, options),
       )
       if (GroupId !== undefined) return GroupId
     } catch (error) {
@@ -184,15 +180,15 @@ export class Network {
   }
 
   async #findGroup(vpc: string, installation: string): Promise<string | undefined> {
-    const command = new DescribeSecurityGroupsCommand({
+    const request = {
       Filters: [
         { Name: "vpc-id", Values: [vpc] },
         { Name: "group-name", Values: [groupName(installation)] },
         { Name: `tag:${TAGS.installation}`, Values: [installation] },
       ],
-    })
-    const { SecurityGroups = [] } = await this.#calls.send("DescribeSecurityGroups", (client, options) =>
-      client.send(command, options),
+    }
+    const { SecurityGroups = [] } = await this.#calls.send("DescribeSecurityGroups", (ec2, options) =>
+      ec2.describeSecurityGroups(request, options),
     )
     return SecurityGroups[0]?.GroupId
   }

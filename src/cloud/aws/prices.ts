@@ -1,4 +1,4 @@
-import { DescribeSpotPriceHistoryCommand, type SpotPrice } from "@aws-sdk/client-ec2"
+import type { SpotPrice } from "@aws-sdk/client-ec2"
 import type { Pricing } from "@aws-sdk/client-pricing"
 import type { Clock } from "../../apis/clock.ts"
 import { CredentialsError } from "../errors.ts"
@@ -53,8 +53,8 @@ async function* listPrices(
   bucket: TokenBucket,
   roles: AssumedRoles,
 ): AsyncGenerator<QuotedPrices> {
-  const { Pricing } = await import("@aws-sdk/client-pricing")
-  const client = new Pricing(sdkConfig(question.credentials, { region: PRICE_LIST_REGION, roles }))
+  const { default: sdk } = await import("@aws-sdk/client-pricing")
+  const client = new sdk.Pricing(sdkConfig(question.credentials, { region: PRICE_LIST_REGION, roles }))
   try {
     const regions = question.regions.map((region) => ({
       place: region,
@@ -153,16 +153,16 @@ async function spotPricesOf(
   do {
     if (signal.aborted) throw abortedRead()
     onCall()
-    const command = new DescribeSpotPriceHistoryCommand({
+    const request = {
       // From now on: only current prices, no earlier ones.
       StartTime: now,
       EndTime: now,
       ProductDescriptions: ["Linux/UNIX"],
       MaxResults: SPOT_PRICES_A_PAGE,
       ...(NextToken && { NextToken }),
-    })
-    const page = await calls.send("DescribeSpotPriceHistory", (client, options) =>
-      client.send(command, { abortSignal: AbortSignal.any([options.abortSignal, signal]) }),
+    }
+    const page = await calls.send("DescribeSpotPriceHistory", (ec2, options) =>
+      ec2.describeSpotPriceHistory(request, { abortSignal: AbortSignal.any([options.abortSignal, signal]) }),
     )
     for (const price of page.SpotPriceHistory ?? []) addLatest(latest, price)
     NextToken = page.NextToken

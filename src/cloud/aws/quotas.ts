@@ -18,7 +18,8 @@ export async function zeroQuotas(
   config: SdkConfig & { endpoint?: string },
   abortSignal: AbortSignal,
 ): Promise<string[]> {
-  const { GetServiceQuotaCommand, ServiceQuotasClient } = await import("@aws-sdk/client-service-quotas")
+  const { default: sdk } = await import("@aws-sdk/client-service-quotas")
+  const { GetServiceQuotaCommand, ServiceQuotasClient } = sdk
   const client = new ServiceQuotasClient(config)
   try {
     const notes = QUOTAS.map(async ([QuotaCode, what]) => {

@@ -103,12 +103,12 @@ class GcpAccount implements ExternalAccount {
   }
 
   async *#repositories(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
-    const [{ ArtifactRegistryClient }, authClient] = await Promise.all([
+    const [{ default: sdk }, authClient] = await Promise.all([
       import("@google-cloud/artifact-registry"),
       this.#google(signal),
     ])
     const options = { ...REST, authClient, projectId: this.#project } as unknown as RegistryClientOptions
-    const client = new ArtifactRegistryClient(options)
+    const client = new sdk.ArtifactRegistryClient(options)
     const parent = `projects/${this.#project}`
     const locations: string[] = []
     const list = (page: Page) => client.locationsClient.listLocations({ name: parent, ...page }, CALL)
@@ -122,13 +122,13 @@ class GcpAccount implements ExternalAccount {
 
   /** Yields the projects that the key can see: those in which it has a role that shows them. */
   async *#projects(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
-    const [{ ProjectsClient }, authClient] = await Promise.all([
+    const [{ default: sdk }, authClient] = await Promise.all([
       import("@google-cloud/resource-manager"),
       this.#google(signal),
     ])
     // The sign-in library has another version there, with the same interface.
     const options = { ...REST, authClient, projectId: this.#project } as unknown as ProjectsClientOptions
-    const client = new ProjectsClient(options)
+    const client = new sdk.ProjectsClient(options)
     const request = { query: "state:ACTIVE", pageSize: PROJECTS_A_PAGE }
     for await (const projects of pagesOf((page) => client.searchProjects({ ...request, ...page }, CALL))) {
       yield projects.map(({ name, projectId, displayName, createTime }) => ({

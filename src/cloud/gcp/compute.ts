@@ -113,12 +113,12 @@ async function load(
   const auth = await authClient(credentials, { scopes: [SCOPE], tokens, fetchImplementation })
   const options = { fallback: true, projectId, authClient: auth } as const
   const clients: Clients = {
-    instances: new instances.InstancesClient(options, gax),
-    zoneOperations: new zoneOperations.ZoneOperationsClient(options, gax),
-    globalOperations: new globalOperations.GlobalOperationsClient(options, gax),
-    regions: new regions.RegionsClient(options, gax),
-    firewalls: new firewalls.FirewallsClient(options, gax),
-    projects: new projects.ProjectsClient(options, gax),
+    instances: new instances.default.InstancesClient(options, gax),
+    zoneOperations: new zoneOperations.default.ZoneOperationsClient(options, gax),
+    globalOperations: new globalOperations.default.GlobalOperationsClient(options, gax),
+    regions: new regions.default.RegionsClient(options, gax),
+    firewalls: new firewalls.default.FirewallsClient(options, gax),
+    projects: new projects.default.ProjectsClient(options, gax),
   }
   return { clients, auth }
 }

@@ -46,7 +46,8 @@ export interface AuthOptions {
 
 /** Returns a client that gets tokens of the service account, by its key or by identity tokens of Berth. */
 export async function authClient(credentials: CredentialFields, options: AuthOptions): Promise<OAuth2Client> {
-  const { JWT, OAuth2Client } = await import("google-auth-library")
+  const { default: library } = await import("google-auth-library")
+  const { JWT, OAuth2Client } = library
   const { scopes, fetchImplementation } = options
   const transporterOptions = { fetchImplementation }
   if (credentials["workload_identity_provider"] === undefined) {
