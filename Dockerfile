@@ -13,7 +13,7 @@ COPY package.json package-lock.json ./
 RUN [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund
 COPY . .
 # The source maps are three quarters of the programs' size again; they are published with the release.
-RUN node scripts/bundle.ts --out /program && rm /program/*.map
+RUN node scripts/bundle.ts --out /program && rm /program/*.map /program/parts/*.map
 
 # What a VM's agent needs beside the program: docs/vms.md.
 FROM ${TOOLS_IMAGE} AS tools

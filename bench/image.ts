@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises"
 import { basename, join } from "node:path"
 import { build } from "esbuild"
-import { ONE_FILE } from "../scripts/bundle.ts"
+import { IN_PARTS } from "../scripts/bundle.ts"
 
 const ROOT = join(import.meta.dirname, "..")
 
@@ -22,8 +22,10 @@ export interface ImageProgram {
  * some 50 MiB more for a program that is not bundled, and seconds of CPU more for its start.
  */
 export async function asInImage(script: string): Promise<ImageProgram> {
-  const outfile = join(FOLDER, `${basename(script, ".ts")}.mjs`)
-  const bundle = bundles.get(script) ?? build({ ...ONE_FILE, entryPoints: [script], outfile }).then(() => outfile)
+  const name = basename(script, ".ts")
+  const outdir = join(FOLDER, name)
+  const file = join(outdir, `${name}.mjs`)
+  const bundle = bundles.get(script) ?? build({ ...IN_PARTS, entryPoints: [script], outdir }).then(() => file)
   bundles.set(script, bundle)
   return { script: await bundle, nodeOptions: await nodeOptions() }
 }

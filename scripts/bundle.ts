@@ -1,12 +1,12 @@
 import { execFile } from "node:child_process"
 import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises"
-import { dirname, join } from "node:path"
+import { basename, dirname, join } from "node:path"
 import { parseArgs, promisify } from "node:util"
 import { type BuildOptions, build, type Metafile, type Plugin } from "esbuild"
 import { buildConsole } from "./console.ts"
 
 /**
- * Builds `dist/`: the program as one file that needs nothing of node_modules, and the agent as another file. Next to
+ * Builds `dist/`: the program, which needs nothing of node_modules, and the agent as one file. Next to
  * them are the files that they read, at the same paths as in the repository (`src/package.ts`). Run it by `npm run
  * build`, or `scripts/bundle.ts --out FOLDER`. `--cli FOLDER` also writes the package of the command for people. `--sbom FILE` also writes the list of the bundled packages (SPDX, JSON),
  * which no scanner can read from a single file.
@@ -14,6 +14,8 @@ import { buildConsole } from "./console.ts"
 
 const ROOT = dirname(import.meta.dirname)
 const PROGRAM = "berth.mjs"
+/** Folder beside the program with what is loaded only when it is needed. */
+const PARTS = "parts"
 const AGENT = "agent.mjs"
 const LICENCES = "THIRD-PARTY-LICENCES.txt"
 
@@ -38,7 +40,7 @@ const ALLOWED = ["Apache-2.0", "MIT", "ISC", "BSD-2-Clause", "BSD-3-Clause", "0B
 
 /**
  * Modules that only commands other than `agent` load. Without them the agent's file is a tenth of the program. The
- * smallest VMs have half a gigabyte, and a process holds its program's whole text in memory.
+ * smallest VMs have half a gigabyte, and a process holds its file's whole text in memory.
  */
 const NOT_THE_AGENTS = [
   ...["./operator.ts", "./api-server.ts", "./providers.ts", "./connect.ts"],
@@ -65,20 +67,22 @@ interface Manifest {
 
 /**
  * Escapes the characters of a bundle that are not ASCII. esbuild leaves them in regular expressions. With a single one,
- * V8 holds the whole text with two bytes for each character: 25 MiB more in each process.
+ * V8 holds the whole text of a file with two bytes for each character.
  */
 const ASCII_ONLY: Plugin = {
   name: "ascii-only",
-  setup({ initialOptions: { outfile = "" }, onEnd }) {
-    onEnd(async () => {
-      const text = await readFile(outfile, "utf8")
-      const escaped = text.replace(
-        /[\u0080-\uffff]/g,
-        (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
-      )
-      await writeFile(outfile, escaped)
+  setup({ onEnd }) {
+    onEnd(async ({ metafile }) => {
+      const files = Object.keys(metafile?.outputs ?? {}).filter((path) => path.endsWith(".mjs"))
+      await Promise.all(files.map((path) => makeAscii(join(ROOT, path))))
     })
   },
+}
+
+async function makeAscii(file: string): Promise<void> {
+  const text = await readFile(file, "utf8")
+  const unicode = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`
+  await writeFile(file, text.replace(/[\u0080-\uffff]/g, unicode))
 }
 
 /** Options that bundle a program into one file. */
@@ -98,6 +102,39 @@ export const ONE_FILE = {
   keepNames: true,
   legalComments: "none",
   logLevel: "warning",
+  // The plugin reads it.
+  metafile: true,
+} as const satisfies BuildOptions
+
+/**
+ * Keeps a CommonJS package that another imports dynamically out of the parts, because a part of it would export only
+ * `default` (`checkParts`). Google's library needs this one behind a proxy.
+ */
+const NO_PART: Plugin = {
+  name: "no-part",
+  setup({ onLoad }) {
+    onLoad({ filter: /\/gaxios\.js$/ }, async ({ path }) => {
+      const text = await readFile(path, "utf8")
+      const contents = text.replace(/import\(('https-proxy-agent')\)/, "Promise.resolve(require($1))")
+      return { contents }
+    })
+  },
+}
+
+/**
+ * Options that bundle a program into one file and a folder of parts, one for each group of modules that are imported
+ * dynamically. A process holds the text of what it has loaded: the SDKs of three clouds are most of it, and few
+ * installations use all.
+ *
+ * A part that is a CommonJS package exports only `default`. Node.js gives such a package both, so sources take its names
+ * from there: `const { default: sdk } = await import("@aws-sdk/client-ec2")`.
+ */
+export const IN_PARTS = {
+  ...ONE_FILE,
+  plugins: [ASCII_ONLY, NO_PART],
+  splitting: true,
+  chunkNames: `${PARTS}/[name]-[hash]`,
+  outExtension: { ".js": ".mjs" },
 } as const satisfies BuildOptions
 
 export interface Bundled {
@@ -114,10 +151,15 @@ export interface Bundled {
 export async function bundle(folder: string): Promise<Bundled> {
   await rm(folder, { recursive: true, force: true })
   await mkdir(folder, { recursive: true })
-  const mapped = { ...ONE_FILE, entryPoints: ["src/main.ts"], sourcemap: true, sourcesContent: false }
-  const { metafile } = await build({ ...mapped, outfile: join(folder, PROGRAM), metafile: true })
+  const mapped = { sourcemap: true, sourcesContent: false }
+  const { metafile } = await build({
+    ...{ ...IN_PARTS, ...mapped },
+    entryPoints: [{ in: "src/main.ts", out: basename(PROGRAM, ".mjs") }],
+    outdir: folder,
+  })
+  checkParts(metafile)
   const external = [...ONE_FILE.external, ...NOT_THE_AGENTS]
-  await build({ ...mapped, outfile: join(folder, AGENT), external })
+  await build({ ...ONE_FILE, ...mapped, entryPoints: ["src/main.ts"], outfile: join(folder, AGENT), external })
   for (const file of [...READ_FILES, ...SENT_FILES]) await cp(join(ROOT, file), join(folder, file), { recursive: true })
   const { name, version, description, license, engines } = await manifestOf(ROOT)
   const manifest = { name, version, description, license, type: "module", bin: { berth: PROGRAM }, engines }
@@ -128,6 +170,16 @@ export async function bundle(folder: string): Promise<Bundled> {
   await writeFile(join(folder, LICENCES), await licencesOf(folders))
   const packages = await Promise.all(folders.map((path) => manifestOf(join(ROOT, path))))
   return { inputs, packages: new Set(packages.map(packageId)) }
+}
+
+/** @throws Error if a package imports a CommonJS package dynamically: it would find none of its names */
+function checkParts({ inputs }: Metafile): void {
+  for (const [importer, { imports }] of Object.entries(inputs)) {
+    if (!importer.includes("node_modules")) continue
+    const found = imports.find(({ kind, path }) => kind === "dynamic-import" && inputs[path]?.format === "cjs")
+    if (found !== undefined)
+      throw new Error(`${importer} imports the CommonJS package ${found.path} dynamically: add it to NO_PART`)
+  }
 }
 
 /**
@@ -142,7 +194,6 @@ export async function bundleCli(folder: string): Promise<void> {
     entryPoints: ["src/cli/main.ts"],
     target: `node${CLI.node}`,
     outfile: join(folder, CLI.file),
-    metafile: true,
   })
   const { version, license, repository } = await manifestOf(ROOT)
   const manifest = {
