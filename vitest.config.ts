@@ -27,6 +27,7 @@ const LONGER = [
   "test/agent/flood.test.ts",
   "test/cloud/aws-faults.slow.test.ts",
   "test/agent/cloud-init.slow.test.ts",
+  "test/e2e/array-workdir.slow.test.ts",
   "test/e2e/refusing-accounts.slow.test.ts",
   "test/e2e/stops.slow.test.ts",
   "test/console/pages.slow.test.ts",

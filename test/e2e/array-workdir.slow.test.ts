@@ -8,6 +8,7 @@ import { isTerminal } from "../../src/apis/job.ts"
 import { BUSYBOX, buildImage, docker, missingForContainers } from "../agent/images.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { needing } from "../needing.ts"
+import { isNightly } from "../nightly.ts"
 import { containerRuntime } from "./container-runtime.ts"
 import { Installation } from "./installation.ts"
 
@@ -78,28 +79,30 @@ it("runs local code once for each combination of an array, in the user's folder"
   expect(again).toMatchObject({ code: 0, out: logOf(4) })
 }, 600_000)
 
-containers.it(
-  "runs 80 MB of local code in an image without a shell, and uploads it once",
-  async () => {
-    const image = `berth-test/hasher:${randomBytes(4).toString("hex")}`
-    const dockerfile = ["FROM scratch", "COPY busybox /sha256sum", 'ENTRYPOINT ["/sha256sum"]'].join("\n")
-    await buildImage(image, { Dockerfile: dockerfile, busybox: await readFile(BUSYBOX) })
-    const folder = await mkdtemp(join(tmpdir(), "berth-code-"))
-    try {
-      const model = randomBytes(80 * 1024 * 1024)
-      await writeFile(join(folder, "model.bin"), model)
-      const run = () => berthIn(folder, "run", "--image", image, "--workdir", ".", "--yes", "--", "model.bin")
-      const out = `${createHash("sha256").update(model).digest("hex")}  model.bin\n`
-      expect(await run()).toMatchObject({
-        code: 0,
-        out,
-        err: expect.stringMatching(/Uploaded the workdir \(1 files, 80\.\d MiB\)/),
-      })
-      expect(await run()).toMatchObject({ code: 0, out, err: expect.stringContaining("nothing was uploaded") })
-    } finally {
-      await rm(folder, { recursive: true })
-      await docker.getImage(image).remove({ force: true, noprune: true })
-    }
-  },
-  600_000,
-)
+if (isNightly) {
+  containers.it(
+    "runs 80 MB of local code in an image without a shell, and uploads it once",
+    async () => {
+      const image = `berth-test/hasher:${randomBytes(4).toString("hex")}`
+      const dockerfile = ["FROM scratch", "COPY busybox /sha256sum", 'ENTRYPOINT ["/sha256sum"]'].join("\n")
+      await buildImage(image, { Dockerfile: dockerfile, busybox: await readFile(BUSYBOX) })
+      const folder = await mkdtemp(join(tmpdir(), "berth-code-"))
+      try {
+        const model = randomBytes(80 * 1024 * 1024)
+        await writeFile(join(folder, "model.bin"), model)
+        const run = () => berthIn(folder, "run", "--image", image, "--workdir", ".", "--yes", "--", "model.bin")
+        const out = `${createHash("sha256").update(model).digest("hex")}  model.bin\n`
+        expect(await run()).toMatchObject({
+          code: 0,
+          out,
+          err: expect.stringMatching(/Uploaded the workdir \(1 files, 80\.\d MiB\)/),
+        })
+        expect(await run()).toMatchObject({ code: 0, out, err: expect.stringContaining("nothing was uploaded") })
+      } finally {
+        await rm(folder, { recursive: true })
+        await docker.getImage(image).remove({ force: true, noprune: true })
+      }
+    },
+    600_000,
+  )
+}

@@ -23,16 +23,20 @@ const client = new KubeClient(kubeConfig())
 beforeAll(() => installBase(client, AbortSignal.timeout(60_000)))
 afterAll(() => client.close())
 
-/** Faults of a scenario, and the size of the sample for `npm test`. */
+/** Faults of a scenario, and the size of the sample for the slow tier. */
 interface Faults {
   at: (point: Point) => Fault[]
   sampled: Readonly<Record<string, number>>
-  /** Sample size for scenarios that `sampled` doesn't name. */
+  /** Sample size for scenarios that `sampled` doesn't name. With 0, only the long run tries them. */
   most: number
 }
 
 const DEATHS: Faults = { at: deathsAt, sampled: { success: 4, cancel: 2, delete: 2 }, most: 1 }
-const PAUSES: Faults = { at: pausesAt, sampled: { success: 2 }, most: 1 }
+const PAUSES: Faults = {
+  at: pausesAt,
+  sampled: { success: 2, cancel: 1, failover: 1, array: 1, [MONTH_END]: 1 },
+  most: 0,
+}
 
 /** Returns true for a write by which a cost comes into a Statement. All of them are tried at the end of a month. */
 function isOfStatements({ point }: InjectedFault): boolean {
@@ -77,10 +81,11 @@ function declareScenarios(cloud: string, open: OpenCloudFixture, scenarios: Read
       baseline = await runBaseline(scenarioRun)
     }, 900_000)
 
-    test.each([
+    const kinds: [string, Faults][] = [
       ["dies or hears no answer", DEATHS],
       ["stands still while another leads", PAUSES],
-    ])(
+    ]
+    test.each(kinds.filter(([, { sampled, most }]) => EVERYTHING || (sampled[name] ?? most) > 0))(
       "the operator %s at a call: each scenario ends as without the fault",
       async (_, { at, sampled, most }) => {
         // Calls of every operator's start are tried in one scenario of each cloud.

@@ -149,9 +149,9 @@ const STATELESS = ["resources", "offers", "whoami", "costs"]
 
 /**
  * Groups with so many combinations that only the longer run covers them: six kinds of credentials, the fields of a job,
- * and the kinds of events.
+ * the kinds of events, and the roles of keys.
  */
-const LONG = ["connections", "jobs", "cronjobs", "arrays", "webhooks"]
+const LONG = ["connections", "jobs", "cronjobs", "arrays", "webhooks", "keys"]
 
 it("has every endpoint in one of the tested groups", async () => {
   const document = (await (await fetch(`http://127.0.0.1:${replica.port}/1/openapi.json`)).json()) as OpenApi
