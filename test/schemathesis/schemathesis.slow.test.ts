@@ -153,6 +153,16 @@ const STATELESS = ["resources", "offers", "whoami", "costs"]
  */
 const LONG = ["connections", "jobs", "cronjobs", "arrays", "webhooks", "keys"]
 
+/**
+ * Warnings that fail the short run: all but `missing_test_data`. Ids differ from run to run, and with few examples
+ * chance decides if a request follows a link to an object that exists. The longer run shows that warning, too.
+ */
+const WARNINGS = [
+  ...["missing_auth", "base_url_mismatch", "validation_mismatch", "missing_deserializer", "unused_openapi_auth"],
+  ...["unsupported_regex", "method_not_allowed", "constants_extraction", "unmatched_filter"],
+  ...["unresolvable_reference", "low_valid_rate"],
+]
+
 it("has every endpoint in one of the tested groups", async () => {
   const document = (await (await fetch(`http://127.0.0.1:${replica.port}/1/openapi.json`)).json()) as OpenApi
   const operations = Object.values(document.paths).flatMap((methods) => Object.values(methods))
@@ -166,7 +176,8 @@ interface OpenApi {
 it.each(TAGS)("matches the OpenAPI document in the group %s", { timeout: DEADLINE }, async (tag) => {
   const address = `http://127.0.0.1:${replica.port}/1`
   const budget = ["--max-examples", EXAMPLES, ...(SEED === "" ? [] : ["--seed", SEED])]
-  const isCovered = process.env["SCHEMATHESIS_EXAMPLES"] !== undefined || !LONG.includes(tag)
+  const isLong = process.env["SCHEMATHESIS_EXAMPLES"] !== undefined
+  const isCovered = isLong || !LONG.includes(tag)
   const phases = [
     ...["examples", "fuzzing"],
     ...(isCovered ? ["coverage"] : []),
@@ -175,6 +186,7 @@ it.each(TAGS)("matches the OpenAPI document in the group %s", { timeout: DEADLIN
   const { code, said } = await schemathesis([
     ...["--config-file", join(import.meta.dirname, "schemathesis.toml"), "run", `${address}/openapi.json`],
     ...["--url", address, "--include-tag", tag, "--phases", phases.join(","), ...budget, "--no-color"],
+    ...(isLong ? [] : ["--warnings", WARNINGS.join(",")]),
   ])
   expect(code, said).toBe(0)
   expect(said).toMatch(/No issues found/)
