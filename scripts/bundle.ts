@@ -172,7 +172,7 @@ export async function bundle(folder: string): Promise<Bundled> {
   return { inputs, packages: new Set(packages.map(packageId)) }
 }
 
-/** @throws Error if a package imports a CommonJS package dynamically: it would find none of its names */
+/** Checks that each package finds what it imports. @throws Error if one imports a CommonJS package dynamically */
 function checkParts({ inputs }: Metafile): void {
   for (const [importer, { imports }] of Object.entries(inputs)) {
     if (!importer.includes("node_modules")) continue

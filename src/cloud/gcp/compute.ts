@@ -97,7 +97,15 @@ async function load(
   credentials: CredentialFields,
   { send, tokens }: ComputeOptions,
 ): Promise<{ clients: Clients; auth: OAuth2Client }> {
-  const [gax, instances, zoneOperations, globalOperations, regions, firewalls, projects] = await Promise.all([
+  const [
+    gax,
+    { default: instances },
+    { default: zoneOperations },
+    { default: globalOperations },
+    { default: regions },
+    { default: firewalls },
+    { default: projects },
+  ] = await Promise.all([
     restTransport(),
     import("@google-cloud/compute/build/src/v1/instances_client.js"),
     import("@google-cloud/compute/build/src/v1/zone_operations_client.js"),
@@ -113,12 +121,12 @@ async function load(
   const auth = await authClient(credentials, { scopes: [SCOPE], tokens, fetchImplementation })
   const options = { fallback: true, projectId, authClient: auth } as const
   const clients: Clients = {
-    instances: new instances.default.InstancesClient(options, gax),
-    zoneOperations: new zoneOperations.default.ZoneOperationsClient(options, gax),
-    globalOperations: new globalOperations.default.GlobalOperationsClient(options, gax),
-    regions: new regions.default.RegionsClient(options, gax),
-    firewalls: new firewalls.default.FirewallsClient(options, gax),
-    projects: new projects.default.ProjectsClient(options, gax),
+    instances: new instances.InstancesClient(options, gax),
+    zoneOperations: new zoneOperations.ZoneOperationsClient(options, gax),
+    globalOperations: new globalOperations.GlobalOperationsClient(options, gax),
+    regions: new regions.RegionsClient(options, gax),
+    firewalls: new firewalls.FirewallsClient(options, gax),
+    projects: new projects.ProjectsClient(options, gax),
   }
   return { clients, auth }
 }
