@@ -157,7 +157,7 @@ export async function bundle(folder: string): Promise<Bundled> {
     entryPoints: [{ in: "src/main.ts", out: basename(PROGRAM, ".mjs") }],
     outdir: folder,
   })
-  checkParts(metafile)
+  await checkParts(metafile)
   const external = [...ONE_FILE.external, ...NOT_THE_AGENTS]
   await build({ ...ONE_FILE, ...mapped, entryPoints: ["src/main.ts"], outfile: join(folder, AGENT), external })
   for (const file of [...READ_FILES, ...SENT_FILES]) await cp(join(ROOT, file), join(folder, file), { recursive: true })
@@ -172,14 +172,28 @@ export async function bundle(folder: string): Promise<Bundled> {
   return { inputs, packages: new Set(packages.map(packageId)) }
 }
 
-/** Checks that each package finds what it imports. @throws Error if one imports a CommonJS package dynamically */
-function checkParts({ inputs }: Metafile): void {
+/**
+ * Checks that each module finds what it imports dynamically from CommonJS packages: they export only `default` in a part.
+ * @throws Error if a package imports one, or if a source takes a name
+ */
+async function checkParts({ inputs }: Metafile): Promise<void> {
   for (const [importer, { imports }] of Object.entries(inputs)) {
-    if (!importer.includes("node_modules")) continue
     const found = imports.find(({ kind, path }) => kind === "dynamic-import" && inputs[path]?.format === "cjs")
-    if (found !== undefined)
+    if (found === undefined) continue
+    if (importer.includes("node_modules"))
       throw new Error(`${importer} imports the CommonJS package ${found.path} dynamically: add it to NO_PART`)
+    const [named] = namedImports(await readFile(join(ROOT, importer), "utf8"))
+    if (named !== undefined)
+      throw new Error(`${importer} imports ${found.path} dynamically by a name: take \`default\` instead of ${named}`)
   }
+}
+
+/** Returns the names, other than `default`, that a source takes from modules that it imports dynamically. Pure. */
+export function namedImports(source: string): string[] {
+  const declarations = source.matchAll(/const ([{[][^=]+) = await (?:import\(|Promise\.all\(\[[^;]*?import\()/g)
+  const patterns = [...declarations].flatMap(([, names = ""]) => [...names.matchAll(/\{([^}]*)\}/g)])
+  const names = patterns.flatMap(([, inner = ""]) => inner.split(",").map((name) => name.trim()))
+  return names.filter((name) => name !== "" && !/^default\b/.test(name))
 }
 
 /**

@@ -49,7 +49,6 @@ import type { KubeClient } from "./kube/client.ts"
 import { HEARTBEATS_CACHE, SharedHeartbeats } from "./kube/heartbeats.ts"
 import { Reflector } from "./kube/reflector.ts"
 import { FileLogStore } from "./logs/file-store.ts"
-import { S3LogStore, s3Client } from "./logs/s3-store.ts"
 import type { JobRef, LogStore } from "./logs/store.ts"
 import type { FacadeOptions, KubeOptions } from "./options.ts"
 import { packageFile, packageVersion } from "./package.ts"
@@ -66,7 +65,6 @@ import { measureCaches, measureClient } from "./telemetry/kube.ts"
 import type { Logger } from "./telemetry/logger.ts"
 import { createMetrics, type Registry } from "./telemetry/metrics.ts"
 import { FileUploadStore } from "./uploads/file-store.ts"
-import { S3UploadStore } from "./uploads/s3-store.ts"
 import { UPLOADS_FOLDER, type UploadStore } from "./uploads/store.ts"
 import type { SendOptions } from "./webhooks/send.ts"
 
@@ -112,7 +110,7 @@ export async function startFacade(
   const ending = new AbortController()
   const { launches, statements, heartbeats, ...caches } = facadeCaches({ client, logger }, options)
   const heartbeatTimes = new SharedHeartbeats(heartbeats, systemClock)
-  const kept = storesOf(options, logger)
+  const kept = await storesOf(options, logger)
   const sealer = storedKeysSealer(client, systemNamespace)
   const identityIssuer = parts.identity?.issuer
   const credentialsOf = liveCredentials(client, { projects: caches.projects, sealer, identityIssuer })
@@ -296,7 +294,7 @@ function facadeCaches(
 }
 
 /** Returns the stores of logs and uploads. @throws Error when the options name no place for them */
-function storesOf(options: Options, logger: Logger): { logStore: LogStore; uploadStore: UploadStore } {
+async function storesOf(options: Options, logger: Logger): Promise<{ logStore: LogStore; uploadStore: UploadStore }> {
   const { logsDir, logsBucket: bucket, logsPrefix, logsEndpoint: endpoint, logsRegion: region } = options
   const cap = options.logCapMib === undefined ? {} : { capBytes: options.logCapMib * 1024 * 1024 }
   if (logsDir !== undefined) {
@@ -314,6 +312,8 @@ function storesOf(options: Options, logger: Logger): { logStore: LogStore; uploa
   if (bucket === undefined) {
     throw new Error("no place for logs: give --logs-dir (one replica) or --logs-bucket (any number of replicas)")
   }
+  const { S3LogStore, s3Client } = await import("./logs/s3-store.ts")
+  const { S3UploadStore } = await import("./uploads/s3-store.ts")
   const client = s3Client({ ...(endpoint !== undefined && { endpoint }), ...(region !== undefined && { region }) })
   const prefix = logsPrefix === undefined ? "" : `${logsPrefix.replace(/\/+$/, "")}/`
   return {

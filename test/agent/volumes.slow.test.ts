@@ -3,13 +3,7 @@ import { mkdir, readFile, rm, writeFile } from "node:fs/promises"
 import { createServer, request } from "node:http"
 import type { AddressInfo } from "node:net"
 import { dirname } from "node:path"
-import {
-  CreateBucketCommand,
-  GetObjectCommand,
-  ListObjectsV2Command,
-  PutObjectCommand,
-  S3Client,
-} from "@aws-sdk/client-s3"
+import { CreateBucketCommand, GetObjectCommand, ListObjectsV2Command, PutObjectCommand, S3 } from "@aws-sdk/client-s3"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import type { AgentOptions } from "../../src/agent/main.ts"
 import type { BucketAccess } from "../../src/agent/protocol.ts"
@@ -34,7 +28,7 @@ volumes.describe("volumes", () => {
   let moto: Moto
   let gateway: TestGateway
   let vms: VolumeVms
-  let s3: S3Client
+  let s3: S3
   /** Changes the access that the gateway returns for a volume; by default it is what AWS returns. */
   let change: (access: BucketAccess) => BucketAccess = (access) => access
 
@@ -42,7 +36,7 @@ volumes.describe("volumes", () => {
     moto = await startMoto()
     vms = await volumeVms(fixture)
     const credentials = { accessKeyId: "key", secretAccessKey: "secret" }
-    s3 = new S3Client({ endpoint: moto.url, region: "us-east-1", forcePathStyle: true, credentials })
+    s3 = new S3({ endpoint: moto.url, region: "us-east-1", forcePathStyle: true, credentials })
     gateway = await startGateway(fixture, { parts: { buckets: bucketsOfMoto() } })
   }, VOLUMES_WAIT_MS)
   afterAll(async () => {

@@ -8,7 +8,7 @@ import { build } from "esbuild"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest"
 import { installKinds } from "../../dev/install.ts"
-import { type Bundled, bundle, IN_PARTS, sbomOf } from "../../scripts/bundle.ts"
+import { type Bundled, bundle, IN_PARTS, namedImports, sbomOf } from "../../scripts/bundle.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import type { openAws } from "../../src/cloud/aws/aws.ts"
@@ -64,6 +64,16 @@ describe("the bundle", () => {
     for (const file of files.map((name) => join(dist, name))) {
       expect(/[\u0080-\uffff]/.exec(await readFile(file, "utf8"))?.[0], file).toBeUndefined()
     }
+  })
+
+  it.each([
+    ['const { default: sdk } = await import("a")', []],
+    ['const { default: sdk, S3 } = await import("a")', ["S3"]],
+    ['const { S3: Client } = await import("a")', ["S3: Client"]],
+    ['const [{ default: a }, { Vms }] = await Promise.all([\n  import("a"),\n  import("b"),\n])', ["Vms"]],
+    ["const { answers } = await Promise.all([asked()])", []],
+  ])("finds the names that are missing in a CommonJS part: %s", (source, names) => {
+    expect(namedImports(source)).toEqual(names)
   })
 
   it("makes an installation key", async () => {

@@ -1,6 +1,5 @@
-import { ECRClient, paginateDescribeRepositories, type Repository } from "@aws-sdk/client-ecr"
-import { S3Client } from "@aws-sdk/client-s3"
-import { GetCallerIdentityCommand, STSClient } from "@aws-sdk/client-sts"
+import type { Repository } from "@aws-sdk/client-ecr"
+import type { S3 } from "@aws-sdk/client-s3"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import {
   type AccountOpener,
@@ -97,7 +96,7 @@ class AwsAccount implements ExternalAccount {
   }
 
   async *storages(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
-    const client = this.#s3()
+    const client = await this.#s3()
     try {
       for await (const buckets of bucketPages(client, signal)) {
         yield buckets.map(({ name, region, created }) => ({
@@ -126,7 +125,7 @@ class AwsAccount implements ExternalAccount {
   }
 
   async bucket(name: string, signal: AbortSignal): Promise<ReachedBucket | undefined> {
-    const client = this.#s3()
+    const client = await this.#s3()
     try {
       return await reachedBucket(client, name, signal)
     } catch (error) {
@@ -137,9 +136,10 @@ class AwsAccount implements ExternalAccount {
   }
 
   async #accountId(signal: AbortSignal): Promise<string> {
-    const client = new STSClient(this.#config(HOME_REGION))
+    const { default: sdk } = await import("@aws-sdk/client-sts")
+    const client = new sdk.STS(this.#config(HOME_REGION))
     try {
-      const { Account } = await client.send(new GetCallerIdentityCommand(), { abortSignal: signal })
+      const { Account } = await client.getCallerIdentity({}, { abortSignal: signal })
       if (Account !== undefined) return Account
       throw new CredentialsError("NoAccount", "AWS returned no account for this access key")
     } catch (error) {
@@ -165,10 +165,11 @@ class AwsAccount implements ExternalAccount {
   }
 
   async *#repositoriesOf(region: string, signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
-    const client = new ECRClient(this.#config(region))
+    const { default: sdk } = await import("@aws-sdk/client-ecr")
+    const client = new sdk.ECRClient(this.#config(region))
     try {
       const paging = { client, pageSize: REPOSITORIES_A_PAGE }
-      for await (const { repositories = [] } of paginateDescribeRepositories(paging, {}, { abortSignal: signal })) {
+      for await (const { repositories = [] } of sdk.paginateDescribeRepositories(paging, {}, { abortSignal: signal })) {
         yield repositories.map((repository) => resourceOf(repository, region))
       }
     } catch (error) {
@@ -178,8 +179,9 @@ class AwsAccount implements ExternalAccount {
     }
   }
 
-  #s3(): S3Client {
-    return new S3Client({ ...this.#config(HOME_REGION), followRegionRedirects: true, ...pathStyle(this.#endpoint) })
+  async #s3(): Promise<S3> {
+    const { default: sdk } = await import("@aws-sdk/client-s3")
+    return new sdk.S3({ ...this.#config(HOME_REGION), followRegionRedirects: true, ...pathStyle(this.#endpoint) })
   }
 
   #config(region: string): SdkConfig & { endpoint?: string } {

@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto"
 import type { DescribeInstancesCommandInput, Instance } from "@aws-sdk/client-ec2"
-import { SSMClient } from "@aws-sdk/client-ssm"
 import type { Clock } from "../../apis/clock.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import type { Offer } from "../../apis/offer.ts"
@@ -24,7 +23,7 @@ import { imageOf, imageParameter } from "./images.ts"
 import { Network, type NetworkSettings } from "./network.ts"
 import { type Allowance, Pacer } from "./pacing.ts"
 import { runInstancesInput } from "./request.ts"
-import { sdkConfig } from "./sdk.ts"
+import { sdkConfig, ssmClient } from "./sdk.ts"
 import { TAGS, tagOf } from "./tags.ts"
 import { AssumedRoles } from "./temporary-keys.ts"
 import { vmOf } from "./vm.ts"
@@ -87,7 +86,7 @@ class AwsRegion implements Cloud {
   readonly #calls: Ec2Calls
   readonly #network: Network
   readonly #isNetworkNamed: boolean
-  readonly #ssm: SSMClient
+  readonly #roles: AssumedRoles
   readonly #looks: Batch<string, readonly Instance[]>
   readonly #endings: Batch<Ending, undefined>
   readonly #images = new Map<string, { image: Promise<string>; until: number }>()
@@ -115,7 +114,7 @@ class AwsRegion implements Cloud {
     this.#calls = new Ec2Calls({ credentials, region, answerSeconds, pacer: new Pacer(clock, allowances), roles })
     this.#network = new Network(this.#calls, network)
     this.#isNetworkNamed = (network.subnetIds ?? network.securityGroupIds) !== undefined
-    this.#ssm = new SSMClient(sdkConfig(credentials, { region, roles }))
+    this.#roles = roles
     const gathered = { most: MOST_VALUES, gatherSeconds: GATHER_SECONDS, clock }
     this.#looks = new Batch<string, readonly Instance[]>({ ...gathered, call: (names) => this.#look(names) })
     this.#endings = new Batch({ ...gathered, call: (endings) => this.#end(endings) })
@@ -137,10 +136,14 @@ class AwsRegion implements Cloud {
 
   /** SSM's own SDK retries a failed call: it only reads. */
   async #recommended(parameter: string): Promise<string> {
+    const region = this.#region
+    const ssm = await ssmClient(sdkConfig(this.#credentials, { region, roles: this.#roles }))
     try {
-      return await imageOf(this.#ssm, parameter, AbortSignal.timeout(this.#answerMs))
+      return await imageOf(ssm, parameter, AbortSignal.timeout(this.#answerMs))
     } catch (error) {
-      throw cloudErrorOf(error, { action: "GetParameter", region: this.#region, changes: false })
+      throw cloudErrorOf(error, { action: "GetParameter", region, changes: false })
+    } finally {
+      ssm.destroy()
     }
   }
 

@@ -1,6 +1,4 @@
 import type { CreateSecurityGroupCommandInput, EC2 } from "@aws-sdk/client-ec2"
-import { DescribeRepositoriesCommand, ECRClient } from "@aws-sdk/client-ecr"
-import { SSMClient } from "@aws-sdk/client-ssm"
 import type { Offer } from "../../apis/offer.ts"
 import { frozenSettings, type VmNetwork } from "../../apis/vm-settings.ts"
 import type { Capabilities, Capability, CapabilityQuestion, DenialReason, DiscoveredResource } from "../account.ts"
@@ -20,7 +18,7 @@ import { imageOf, imageParameter } from "./images.ts"
 import { DEFAULT_VPC, type NetworkChoice, type NetworkSettings, strayFault, withAddress } from "./network.ts"
 import { zeroQuotas } from "./quotas.ts"
 import { runInstancesInput } from "./request.ts"
-import { ec2Client, type SdkConfig } from "./sdk.ts"
+import { ec2Client, type SdkConfig, ssmClient } from "./sdk.ts"
 import { TAGS, tagList } from "./tags.ts"
 
 export interface AwsChecks {
@@ -129,7 +127,7 @@ async function checkRegion(
   const result: RegionResult = { region, obstacles: [], doubts: [], notes: [] }
   const config = checks.config(region)
   const ec2 = await ec2Client(config)
-  const ssm = new SSMClient(config)
+  const ssm = await ssmClient(config)
   // They are read meanwhile. An account without this permission can still start VMs.
   const quotas = zeroQuotas(config, signal).catch((): string[] => [])
   try {
@@ -321,10 +319,11 @@ function sampleSpec(offer: Offer, imageId: string) {
 }
 
 async function repositoriesOf(checks: AwsChecks, signal: AbortSignal): Promise<Capability> {
-  const client = new ECRClient(checks.config(checks.homeRegion))
+  const { default: sdk } = await import("@aws-sdk/client-ecr")
+  const client = new sdk.ECR(checks.config(checks.homeRegion))
   const call = { action: "DescribeRepositories", region: checks.homeRegion, changes: false }
   try {
-    await client.send(new DescribeRepositoriesCommand({ maxResults: 1 }), { abortSignal: signal })
+    await client.describeRepositories({ maxResults: 1 }, { abortSignal: signal })
     return { is: "granted", message: "the credentials can list image repositories" }
   } catch (error) {
     const explained = cloudErrorOf(error, call)

@@ -1,4 +1,4 @@
-import { type AuthorizationData, ECRClient, GetAuthorizationTokenCommand } from "@aws-sdk/client-ecr"
+import type { AuthorizationData } from "@aws-sdk/client-ecr"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { CredentialsError } from "../errors.ts"
 import type { PullScope, RegistryLogin, RegistryOpener } from "../registry-access.ts"
@@ -42,9 +42,10 @@ async function login(
   const request = { region, launch: scope.launch, seconds: KEY_SECONDS, policy: pullPolicy(scope), endpoint }
   const { expiration: _, ...key } = await scopedKey(credentials, request, { roles, signal })
   const config = { ...sdkConfig(credentials, { region, roles }), credentials: key }
-  const client = new ECRClient({ ...config, ...(endpoint !== undefined && { endpoint }) })
+  const { default: sdk } = await import("@aws-sdk/client-ecr")
+  const client = new sdk.ECR({ ...config, ...(endpoint !== undefined && { endpoint }) })
   try {
-    const answer = await client.send(new GetAuthorizationTokenCommand(), { abortSignal: signal })
+    const answer = await client.getAuthorizationToken({}, { abortSignal: signal })
     return loginIn(answer.authorizationData?.[0])
   } catch (error) {
     if (error instanceof CredentialsError) throw error

@@ -1,4 +1,4 @@
-import { GetParameterCommand, type SSMClient } from "@aws-sdk/client-ssm"
+import type { SSM } from "@aws-sdk/client-ssm"
 import { nvidiaGpusOf, type Offer } from "../../apis/offer.ts"
 import { AWS, type AwsImage } from "../../machines/aws.ts"
 import { familyOf } from "../../machines/machines.ts"
@@ -27,8 +27,8 @@ export function imageKindOf(offer: Offer): AwsImage {
 /**
  * Returns the image that the parameter currently names. @throws InvalidRequestError if it names none; the SDK's errors
  */
-export async function imageOf(client: SSMClient, parameter: string, signal: AbortSignal): Promise<string> {
-  const { Parameter } = await client.send(new GetParameterCommand({ Name: parameter }), { abortSignal: signal })
+export async function imageOf(client: SSM, parameter: string, signal: AbortSignal): Promise<string> {
+  const { Parameter } = await client.getParameter({ Name: parameter }, { abortSignal: signal })
   const [image] = /ami-[0-9a-f]+/.exec(imageField(Parameter?.Value ?? "")) ?? []
   if (image !== undefined) return image
   throw new InvalidRequestError("NoImage", `the parameter ${parameter} names no machine image`)

@@ -1,4 +1,4 @@
-import { HeadBucketCommand, paginateListBuckets, type S3Client } from "@aws-sdk/client-s3"
+import type { S3 } from "@aws-sdk/client-s3"
 import type { ReachedBucket } from "../account.ts"
 
 /** A bucket as S3 lists it. */
@@ -14,9 +14,10 @@ export interface ListedBucket {
 const BUCKETS_A_PAGE = 1000
 
 /** Yields all buckets of an account, page by page. Throws the SDK's errors. */
-export async function* bucketPages(client: S3Client, signal: AbortSignal): AsyncGenerator<ListedBucket[]> {
+export async function* bucketPages(client: S3, signal: AbortSignal): AsyncGenerator<ListedBucket[]> {
+  const { default: sdk } = await import("@aws-sdk/client-s3")
   const paging = { client, pageSize: BUCKETS_A_PAGE }
-  for await (const { Buckets = [] } of paginateListBuckets(paging, {}, { abortSignal: signal })) {
+  for await (const { Buckets = [] } of sdk.paginateListBuckets(paging, {}, { abortSignal: signal })) {
     yield Buckets.map(({ Name: name = "", BucketRegion: region, CreationDate }) => ({
       name,
       region,
@@ -29,15 +30,11 @@ export async function* bucketPages(client: S3Client, signal: AbortSignal): Async
 const NOT_REACHED = [400, 403, 404]
 
 /** Finds a bucket in any region and of any owner, if it can be listed. Throws the SDK's errors. */
-export async function reachedBucket(
-  client: S3Client,
-  name: string,
-  signal: AbortSignal,
-): Promise<ReachedBucket | undefined> {
+export async function reachedBucket(client: S3, name: string, signal: AbortSignal): Promise<ReachedBucket | undefined> {
   // The SDK also accepts an ARN as the bucket, and would call the host that the ARN names.
   if (!/^[A-Za-z0-9._-]{3,255}$/.test(name)) return undefined
   try {
-    const { BucketRegion: region } = await client.send(new HeadBucketCommand({ Bucket: name }), { abortSignal: signal })
+    const { BucketRegion: region } = await client.headBucket({ Bucket: name }, { abortSignal: signal })
     return region === undefined ? {} : { region }
   } catch (error) {
     const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode

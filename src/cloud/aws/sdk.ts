@@ -1,4 +1,5 @@
 import type { EC2 } from "@aws-sdk/client-ec2"
+import type { SSM } from "@aws-sdk/client-ssm"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { type AccessKey, type AssumedRoles, hasRole, keyOf } from "./temporary-keys.ts"
 
@@ -31,4 +32,10 @@ export function sdkConfig(
 export async function ec2Client(config: SdkConfig & { endpoint?: string }): Promise<EC2> {
   const { default: sdk } = await import("@aws-sdk/client-ec2")
   return new sdk.EC2(config)
+}
+
+/** Returns a client of SSM, which is loaded at the first call. */
+export async function ssmClient(config: SdkConfig & { endpoint?: string }): Promise<SSM> {
+  const { default: sdk } = await import("@aws-sdk/client-ssm")
+  return new sdk.SSM(config)
 }

@@ -1,10 +1,4 @@
-import {
-  AssumeRoleCommand,
-  AssumeRoleWithWebIdentityCommand,
-  type Credentials,
-  GetFederationTokenCommand,
-  STSClient,
-} from "@aws-sdk/client-sts"
+import type { AssumeRoleCommandOutput, Credentials, STS } from "@aws-sdk/client-sts"
 import { audienceOf, type CredentialFields } from "../../apis/credentials.ts"
 import { ByCredentials } from "../by-credentials.ts"
 import { CredentialsError } from "../errors.ts"
@@ -95,12 +89,14 @@ export class AssumedRoles {
       ...(policy !== undefined && { Policy: JSON.stringify(policy) }),
     }
     if (credentials["access_key_id"] !== undefined) {
-      const command = new AssumeRoleCommand({ ...request, ...(ExternalId !== undefined && { ExternalId }) })
-      return await sent(credentials, { action: "AssumeRole", region, endpoint, command }, signal)
+      const known = { ...request, ...(ExternalId !== undefined && { ExternalId }) }
+      const call: StsCall["call"] = (sts, options) => sts.assumeRole(known, options)
+      return await sent(credentials, { action: "AssumeRole", region, endpoint, call }, signal)
     }
     const WebIdentityToken = await identityToken(this.#options.tokens, "aws", credentials)
-    const command = new AssumeRoleWithWebIdentityCommand({ ...request, WebIdentityToken })
-    return await sent(credentials, { action: "AssumeRoleWithWebIdentity", region, endpoint, command }, signal)
+    const call: StsCall["call"] = (sts, options) =>
+      sts.assumeRoleWithWebIdentity({ ...request, WebIdentityToken }, options)
+    return await sent(credentials, { action: "AssumeRoleWithWebIdentity", region, endpoint, call }, signal)
   }
 }
 
@@ -123,26 +119,27 @@ export async function scopedKey(
 ): Promise<AccessKey> {
   if (hasRole(credentials)) return roles.assume(credentials, { region, session: launch, policy, endpoint }, signal)
   const request = { Name: sessionName(`berth-${launch}`, 32), DurationSeconds: seconds, Policy: JSON.stringify(policy) }
-  const command = new GetFederationTokenCommand(request)
-  return await sent(credentials, { action: "GetFederationToken", region, endpoint, command }, signal)
+  const call: StsCall["call"] = (sts, options) => sts.getFederationToken(request, options)
+  return await sent(credentials, { action: "GetFederationToken", region, endpoint, call }, signal)
 }
 
 interface StsCall {
   action: string
   region: string
   endpoint?: string | undefined
-  command: AssumeRoleCommand | AssumeRoleWithWebIdentityCommand | GetFederationTokenCommand
+  call: (sts: STS, options: { abortSignal: AbortSignal }) => Promise<Pick<AssumeRoleCommandOutput, "Credentials">>
 }
 
 async function sent(
   credentials: CredentialFields,
-  { action, region, endpoint, command }: StsCall,
+  { action, region, endpoint, call }: StsCall,
   signal: AbortSignal,
 ): Promise<AccessKey> {
+  const { default: sdk } = await import("@aws-sdk/client-sts")
   const config = { region, credentials: keyOf(credentials), ...(endpoint !== undefined && { endpoint }) }
-  const client = new STSClient({ ...config, maxAttempts: 3 })
+  const client = new sdk.STS({ ...config, maxAttempts: 3 })
   try {
-    const { Credentials: key } = await client.send(command as GetFederationTokenCommand, { abortSignal: signal })
+    const { Credentials: key } = await call(client, { abortSignal: signal })
     return accessKeyOf(key)
   } catch (error) {
     if (error instanceof CredentialsError) throw error

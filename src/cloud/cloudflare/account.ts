@@ -1,4 +1,4 @@
-import { HeadBucketCommand, paginateListBuckets, S3Client } from "@aws-sdk/client-s3"
+import type { S3 } from "@aws-sdk/client-s3"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import {
   type AccountOpener,
@@ -83,9 +83,9 @@ class CloudflareAccount implements ExternalAccount {
 
   async bucket(name: string, signal: AbortSignal): Promise<{ region: string } | undefined> {
     if (!/^[a-z0-9][a-z0-9-]{1,62}$/.test(name)) return undefined
-    const client = this.#client()
+    const client = await this.#client()
     try {
-      await client.send(new HeadBucketCommand({ Bucket: name }), { abortSignal: signal })
+      await client.headBucket({ Bucket: name }, { abortSignal: signal })
       return { region: REGION }
     } catch (error) {
       const status = statusOf(error)
@@ -97,20 +97,22 @@ class CloudflareAccount implements ExternalAccount {
   }
 
   async *#pages(signal: AbortSignal) {
-    const client = this.#client()
+    const { default: sdk } = await import("@aws-sdk/client-s3")
+    const client = await this.#client()
     try {
-      yield* paginateListBuckets({ client, pageSize: BUCKETS_A_PAGE }, {}, { abortSignal: signal })
+      yield* sdk.paginateListBuckets({ client, pageSize: BUCKETS_A_PAGE }, {}, { abortSignal: signal })
     } finally {
       client.destroy()
     }
   }
 
   /** Always sets explicit credentials: without them the SDK would find the operator's own. */
-  #client(): S3Client {
+  async #client(): Promise<S3> {
     const { access_key_id: accessKeyId = "", secret_access_key: secretAccessKey = "" } = this.#credentials
     if (accessKeyId === "" || secretAccessKey === "")
       throw new CredentialsError("NoCredentials", "access_key_id and secret_access_key are required")
-    return new S3Client({
+    const { default: sdk } = await import("@aws-sdk/client-s3")
+    return new sdk.S3({
       endpoint: this.#endpoint,
       region: REGION,
       credentials: { accessKeyId, secretAccessKey },
