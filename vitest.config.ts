@@ -35,6 +35,7 @@ const LONGER = [
   "test/install/install.slow.test.ts",
   "test/controllers/take-over.slow.test.ts",
   "test/money/strict-caps.test.ts",
+  "test/router/oracle.test.ts",
 ]
 
 /** The tiers; CONTRIBUTING.md says which npm script runs which. */

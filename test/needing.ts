@@ -32,10 +32,13 @@ function skipping<Declare extends typeof describe | typeof it>(declare: Declare,
       declarer(`${String(name)}${suffix}`, ...rest)
   return new Proxy(declare, {
     apply: (_target, _this, [name, ...rest]: [unknown, ...unknown[]]) => named(skip)(name, ...rest),
-    get: (target, key) =>
-      key === "each" || key === "for"
-        ? (...table: unknown[]) => named((skip as unknown as Record<typeof key, Tabular>)[key](...table))
-        : Reflect.get(target, key),
+    get: (target, key) => {
+      if (key === "each" || key === "for")
+        return (...table: unknown[]) => named((skip as unknown as Record<typeof key, Tabular>)[key](...table))
+      // Whatever the condition, what these tests need is not there.
+      if (key === "skipIf" || key === "runIf") return () => skipping(declare, suffix)
+      return Reflect.get(target, key)
+    },
   })
 }
 

@@ -7,11 +7,12 @@ import { readPriceList } from "../../src/catalogue/shipped.ts"
 import { Catalogue } from "../../src/router/catalogue.ts"
 import type { Requirements } from "../../src/router/requirements.ts"
 import { rankPlacements } from "../../src/router/route.ts"
+import { isNightly } from "../nightly.ts"
 import { Oracle, type Question } from "./oracle.ts"
 import { priceOfParts } from "./oracle-parts.ts"
 
-/** Number of questions. The brute force is slow: set BERTH_ORACLE_QUESTIONS=100000 for a longer run. */
-const QUESTIONS = Number(process.env["BERTH_ORACLE_QUESTIONS"] ?? "2000")
+/** Number of questions. The brute force takes some 2 ms for each. */
+const QUESTIONS = isNightly ? 50_000 : 500
 const SEED = 20_261_121
 
 /** Prices an hour are rounded to a millionth of a dollar, and so are the costs of three parts. */
