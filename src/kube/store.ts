@@ -3,6 +3,7 @@ import { PackedTexts } from "./packed-texts.ts"
 import { firstIndex, PageIndex, type PageIndexDefinition, type PageOf, type PageQuery } from "./page-index.ts"
 import type { ApiObject, ObjectRef } from "./resource.ts"
 import { compareResourceVersions } from "./resource-version.ts"
+import { withSharedStrings } from "./shared-strings.ts"
 
 /** Change of an object. `old` is absent for an added object, `current` for a deleted one. */
 export interface Change<T extends ApiObject> {
@@ -200,7 +201,8 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
     if (old !== undefined && old.metadata.resourceVersion === object.metadata.resourceVersion) return []
     if (old !== undefined) this.#unindexObject(key, old)
     const packing = this.#packing
-    this.#objects.set(key, packing?.isPacked(object) ? this.#texts.pack(packing.textOf(object)) : object)
+    const isPacked = packing?.isPacked(object) === true
+    this.#objects.set(key, isPacked ? this.#texts.pack(packing.textOf(object)) : withSharedStrings(object))
     this.#indexObject(key, object)
     const added = { key, current: object }
     if (old === undefined) return [added]
