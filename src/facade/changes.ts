@@ -2,13 +2,13 @@ import { setTimeout as delay } from "node:timers/promises"
 import { unavailable } from "../http/problem.ts"
 import { KeyedMutex } from "./idempotency.ts"
 
-/** Attempts to change an object that other replicas and controllers change at the same time. */
-const ATTEMPTS = 8
+/** Longest delay before the second attempt, milliseconds. It doubles with each conflict. */
+const FIRST_DELAY_MS = 20
 
-/** Longest delay before the second attempt, milliseconds. Later attempts wait longer. */
-const SPREAD_MS = 20
+/** Longest delay before any attempt, milliseconds. */
+const LONGEST_DELAY_MS = 1000
 
-/** Longest time that a change waits for others of the same object, milliseconds. */
+/** Longest time for the attempts of a change, and for its wait for others of the same object, milliseconds. */
 const PATIENCE_MS = 10_000
 
 /**
@@ -28,11 +28,12 @@ export class Changes {
   ): Promise<Result> {
     const patience = AbortSignal.timeout(PATIENCE_MS)
     return this.#mutex.runExclusive(key, async () => {
-      for (let conflicts = 0; conflicts < ATTEMPTS && !patience.aborted; conflicts++) {
-        // The delay is random, so that two replicas don't conflict again.
-        if (conflicts > 0) await delay(Math.random() * SPREAD_MS * conflicts)
+      for (let longest = FIRST_DELAY_MS; !patience.aborted; longest = Math.min(2 * longest, LONGEST_DELAY_MS)) {
         const result = await attempt()
         if (result !== undefined) return result
+        // The delay is random, so that two replicas don't conflict again. A replica with many changes waiting makes the
+        // next one at once: beside it, short delays on a slow server lose each time.
+        await delay(Math.random() * longest)
       }
       throw unavailable(`The ${noun} is changed by many requests at once: try again.`)
     })
