@@ -1,12 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises"
+import { backoffSeconds } from "../apis/backoff.ts"
 import { unavailable } from "../http/problem.ts"
 import { KeyedMutex } from "./idempotency.ts"
 
-/** Longest delay before the second attempt, milliseconds. It doubles with each conflict. */
-const FIRST_DELAY_MS = 20
-
-/** Longest delay before any attempt, milliseconds. */
-const LONGEST_DELAY_MS = 1000
+/** Delays between attempts. They are random, so that two replicas don't conflict again. */
+const RETRY = { baseSeconds: 0.02, capSeconds: 1 }
 
 /** Longest time for the attempts of a change, and for its wait for others of the same object, milliseconds. */
 const PATIENCE_MS = 10_000
@@ -28,12 +26,11 @@ export class Changes {
   ): Promise<Result> {
     const patience = AbortSignal.timeout(PATIENCE_MS)
     return this.#mutex.runExclusive(key, async () => {
-      for (let longest = FIRST_DELAY_MS; !patience.aborted; longest = Math.min(2 * longest, LONGEST_DELAY_MS)) {
+      for (let conflicts = 1; !patience.aborted; conflicts++) {
         const result = await attempt()
         if (result !== undefined) return result
-        // The delay is random, so that two replicas don't conflict again. A replica with many changes waiting makes the
-        // next one at once: beside it, short delays on a slow server lose each time.
-        await delay(Math.random() * longest)
+        // A replica with many changes waiting makes the next one at once: beside it, a few short delays lose each time.
+        await delay(backoffSeconds(conflicts, RETRY) * 1000)
       }
       throw unavailable(`The ${noun} is changed by many requests at once: try again.`)
     })

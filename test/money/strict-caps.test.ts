@@ -72,7 +72,7 @@ describe("whatever happens to placements, VMs, prices and the operator", () => {
 })
 
 describe("an expected cap that cancels", () => {
-  test.each(SEEDS.slice(0, 2))("is exceeded only while the operator is down: seed %i", (seed) => {
+  test.each(SEEDS.slice(0, isNightly ? 4 : 2))("is exceeded only while the operator is down: seed %i", (seed) => {
     const caps = { maxMonthlyUsd: 3, onExceeded: "cancel" as const }
     const world = worldOf(seed, { installation: caps })
     const without = worldOf(seed, {})

@@ -184,7 +184,7 @@ class AwsAccount implements ExternalAccount {
     return new sdk.S3({ ...this.#config(HOME_REGION), followRegionRedirects: true, ...pathStyle(this.#endpoint) })
   }
 
-  #config(region: string): SdkConfig & { endpoint?: string } {
+  #config(region: string): SdkConfig {
     const config = sdkConfig(this.#credentials, { region, roles: this.#roles })
     const { accessKeyId, secretAccessKey } = keyOf(this.#credentials)
     if (hasRole(this.#credentials) || (accessKeyId !== "" && secretAccessKey !== ""))

@@ -23,7 +23,7 @@ import { imageOf, imageParameter } from "./images.ts"
 import { Network, type NetworkSettings } from "./network.ts"
 import { type Allowance, Pacer } from "./pacing.ts"
 import { runInstancesInput } from "./request.ts"
-import { sdkConfig, ssmClient } from "./sdk.ts"
+import { type SdkConfig, sdkConfig, ssmClient } from "./sdk.ts"
 import { TAGS, tagOf } from "./tags.ts"
 import { AssumedRoles } from "./temporary-keys.ts"
 import { vmOf } from "./vm.ts"
@@ -86,7 +86,7 @@ class AwsRegion implements Cloud {
   readonly #calls: Ec2Calls
   readonly #network: Network
   readonly #isNetworkNamed: boolean
-  readonly #roles: AssumedRoles
+  readonly #sdkConfig: SdkConfig
   readonly #looks: Batch<string, readonly Instance[]>
   readonly #endings: Batch<Ending, undefined>
   readonly #images = new Map<string, { image: Promise<string>; until: number }>()
@@ -114,7 +114,7 @@ class AwsRegion implements Cloud {
     this.#calls = new Ec2Calls({ credentials, region, answerSeconds, pacer: new Pacer(clock, allowances), roles })
     this.#network = new Network(this.#calls, network)
     this.#isNetworkNamed = (network.subnetIds ?? network.securityGroupIds) !== undefined
-    this.#roles = roles
+    this.#sdkConfig = sdkConfig(credentials, { region, roles })
     const gathered = { most: MOST_VALUES, gatherSeconds: GATHER_SECONDS, clock }
     this.#looks = new Batch<string, readonly Instance[]>({ ...gathered, call: (names) => this.#look(names) })
     this.#endings = new Batch({ ...gathered, call: (endings) => this.#end(endings) })
@@ -136,12 +136,11 @@ class AwsRegion implements Cloud {
 
   /** SSM's own SDK retries a failed call: it only reads. */
   async #recommended(parameter: string): Promise<string> {
-    const region = this.#region
-    const ssm = await ssmClient(sdkConfig(this.#credentials, { region, roles: this.#roles }))
+    const ssm = await ssmClient(this.#sdkConfig)
     try {
       return await imageOf(ssm, parameter, AbortSignal.timeout(this.#answerMs))
     } catch (error) {
-      throw cloudErrorOf(error, { action: "GetParameter", region, changes: false })
+      throw cloudErrorOf(error, { action: "GetParameter", region: this.#region, changes: false })
     } finally {
       ssm.destroy()
     }

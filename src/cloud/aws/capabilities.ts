@@ -22,7 +22,7 @@ import { ec2Client, type SdkConfig, ssmClient } from "./sdk.ts"
 import { TAGS, tagList } from "./tags.ts"
 
 export interface AwsChecks {
-  config: (region: string) => SdkConfig & { endpoint?: string }
+  config: (region: string) => SdkConfig
   networks: Readonly<Record<string, NetworkSettings>>
   /** Region for calls that are not about one region. */
   homeRegion: string

@@ -14,10 +14,7 @@ const QUOTAS: readonly [code: string, what: string][] = [
  * Returns notes on the account's quotas of zero in a region. A quota that can't be read counts as unknown: the policy may
  * lack the permission.
  */
-export async function zeroQuotas(
-  config: SdkConfig & { endpoint?: string },
-  abortSignal: AbortSignal,
-): Promise<string[]> {
+export async function zeroQuotas(config: SdkConfig, abortSignal: AbortSignal): Promise<string[]> {
   const { default: sdk } = await import("@aws-sdk/client-service-quotas")
   const { GetServiceQuotaCommand, ServiceQuotasClient } = sdk
   const client = new ServiceQuotasClient(config)

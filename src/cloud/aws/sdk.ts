@@ -10,6 +10,8 @@ export interface SdkConfig {
   credentials: AccessKey | (() => Promise<AccessKey>)
   /** Attempts of one call, including the first. */
   maxAttempts: number
+  /** Endpoint of an emulator, instead of AWS' own. */
+  endpoint?: string
 }
 
 /**
@@ -29,13 +31,13 @@ export function sdkConfig(
  * Returns a client of EC2. Loads the package first: 40 MiB and a third of a second, which only an installation with a
  * connection to AWS needs.
  */
-export async function ec2Client(config: SdkConfig & { endpoint?: string }): Promise<EC2> {
+export async function ec2Client(config: SdkConfig): Promise<EC2> {
   const { default: sdk } = await import("@aws-sdk/client-ec2")
   return new sdk.EC2(config)
 }
 
 /** Returns a client of SSM, which is loaded at the first call. */
-export async function ssmClient(config: SdkConfig & { endpoint?: string }): Promise<SSM> {
+export async function ssmClient(config: SdkConfig): Promise<SSM> {
   const { default: sdk } = await import("@aws-sdk/client-ssm")
   return new sdk.SSM(config)
 }
