@@ -21,6 +21,7 @@ import { AwaitedGateway } from "../../src/gateway/awaited.ts"
 import { kubeLaunches } from "../../src/gateway/launches.ts"
 import { kubeSecretEnv } from "../../src/gateway/secrets.ts"
 import { SECRETS } from "../../src/kube/core.ts"
+import { compareResourceVersions } from "../../src/kube/resource-version.ts"
 import { kubeConfig } from "../control-plane.ts"
 import { BOOTSTRAP_KEY, LAUNCHES, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 
@@ -240,6 +241,43 @@ describe("gateway: register", () => {
       expect((await deleted.agent.register(undefined, cached)).status).toBe(404)
     } finally {
       await cached.close()
+    }
+  })
+
+  it("knows its own writes before its cache does, and then follows the cache again", async () => {
+    const launch = await fixture.launch({})
+    let [known, version, reads] = [launch, launch.metadata.resourceVersion, 0]
+    const writes: string[] = []
+    const behind = await startGateway(fixture, {
+      cache: { get: () => known, reached: (wanted) => compareResourceVersions(version, wanted) >= 0 },
+      launches: (all) => ({
+        ...all,
+        read: (name) => {
+          reads++
+          return all.read(name)
+        },
+        patchAgentStatus: async (from, agent) => {
+          writes.push(from.metadata.resourceVersion)
+          const written = await all.patchAgentStatus(from, agent)
+          writes.push(written.metadata.resourceVersion)
+          return written
+        },
+      }),
+    })
+    try {
+      const agent = await agentFor(launch)
+      expect((await agent.register(undefined, behind)).status).toBe(200)
+      expect((await agent.report({ sequence: 1, startTime: "2026-01-01T00:00:00Z" }, behind)).status).toBe(200)
+      const [first, registered, second, started] = writes
+      expect([first, second, writes.length, reads]).toEqual([launch.metadata.resourceVersion, registered, 4, 0])
+      await fixture.end(launch)
+      known = await fixture.client.get(LAUNCHES, launch.metadata)
+      version = known.metadata.resourceVersion
+      expect(compareResourceVersions(version, started ?? "")).toBeGreaterThan(0)
+      expect((await agent.report({ sequence: 2 }, behind)).body).toMatchObject({ desired: "stop" })
+      expect(reads).toBe(0)
+    } finally {
+      await behind.close()
     }
   })
 
@@ -684,7 +722,7 @@ describe("a façade that has just started", () => {
       readInstallation: async () => ({ id: "installation", bootstrapKey: BOOTSTRAP_KEY }),
       isSynced: () => isSynced,
       readLeader: async () => "",
-      launches: kubeLaunches(fixture.client, { get: () => undefined }, fixture.namespace),
+      launches: kubeLaunches(fixture.client, { get: () => undefined, reached: () => true }, fixture.namespace),
       ...{
         secretEnv: kubeSecretEnv(fixture.client),
         logs: gateway.logs,

@@ -16,7 +16,7 @@ import type { Run } from "../../src/apis/job.ts"
 import { type AgentStatus, LAUNCH, type Launch, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import { Gateway, type GatewayOptions } from "../../src/gateway/gateway.ts"
-import { kubeLaunches, type Launches } from "../../src/gateway/launches.ts"
+import { type CachedLaunches, kubeLaunches, type Launches } from "../../src/gateway/launches.ts"
 import { withReports } from "../../src/gateway/reports.ts"
 import { gatewayRouter } from "../../src/gateway/router.ts"
 import { kubeSecretEnv } from "../../src/gateway/secrets.ts"
@@ -124,6 +124,8 @@ export interface TestGatewayOptions {
   /** Kubeconfig of its API server. Default: a direct connection. */
   kubeConfig?: KubeConfig
   parts?: Partial<GatewayOptions>
+  /** Cache of Launches. Default: one that a watch keeps current. */
+  cache?: CachedLaunches
   /** Wraps the Launches that the gateway sees. */
   launches?: (all: Launches) => Launches
   /** Middleware before the gateway. */
@@ -147,7 +149,9 @@ export async function startGateway(fixture: Fixture, options: TestGatewayOptions
   app.use(requestLog(logger))
   if (options.before !== undefined) app.use(options.before)
   const parts = {
-    launches: (options.launches ?? ((all) => all))(kubeLaunches(client, reflector.store, fixture.namespace)),
+    launches: (options.launches ?? ((all) => all))(
+      kubeLaunches(client, options.cache ?? reflector.store, fixture.namespace),
+    ),
     secretEnv: kubeSecretEnv(client),
     logs,
     uploads,

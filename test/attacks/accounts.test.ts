@@ -115,7 +115,11 @@ describe("the façade's account", () => {
   })
 
   it("can write what an agent reports", async () => {
-    const { read, patchAgentStatus, patchBootFailure } = kubeLaunches(facade, { get: () => undefined }, system)
+    const { read, patchAgentStatus, patchBootFailure } = kubeLaunches(
+      facade,
+      { get: () => undefined, reached: () => true },
+      system,
+    )
     const current = async (): Promise<StoredLaunch> => (await read(launch.metadata.name)) ?? launch
     const heard = { ...agent(), sequence: 7, startTime: "2026-05-01T12:00:00Z", lastExitCode: 3 }
     await patchAgentStatus(await current(), heard)
