@@ -32,7 +32,13 @@ const RESOURCES: readonly ResourceType[] = [
 /** Installs or upgrades the objects of `kubectl apply -k manifests/base`. Throws KubeError, and the signal's reason. */
 export async function installBase(client: KubeClient, signal: AbortSignal): Promise<void> {
   await installKinds(client, signal)
-  for (const object of await baseObjects()) await client.apply(resourceOfObject(object), object, INSTALLER)
+  const { labels, resources } = await kustomization()
+  for (const file of resources.filter((resource) => resource.endsWith(".yaml"))) await install(client, file, labels)
+}
+
+/** Installs or upgrades the policy that makes specs immutable. The API server uses it a moment later. */
+export async function installSpecLimits(client: KubeClient): Promise<void> {
+  await install(client, "spec-limits.yaml", (await kustomization()).labels)
 }
 
 interface Kustomization {
@@ -40,17 +46,21 @@ interface Kustomization {
   resources: string[]
 }
 
-/** Returns the objects of the folder's kustomization, in its order, without the kinds. */
-async function baseObjects(): Promise<ApiObject[]> {
-  const text = (file: string): Promise<string> => readFile(join(BASE_FOLDER, file), "utf8")
-  const { labels, resources } = load(await text("kustomization.yaml")) as Kustomization
+async function kustomization(): Promise<Kustomization> {
+  return load(await baseFile("kustomization.yaml")) as Kustomization
+}
+
+/** Applies a file's objects, with the kustomization's labels. */
+async function install(client: KubeClient, file: string, labels: Kustomization["labels"]): Promise<void> {
   const pairs = Object.assign({}, ...labels.map((label) => label.pairs)) as Record<string, string>
-  const files = resources.filter((resource) => resource.endsWith(".yaml"))
-  const objects = (await Promise.all(files.map(text))).flatMap((yaml) => loadAll(yaml) as ApiObject[])
-  return objects.map((object) => ({
-    ...object,
-    metadata: { ...object.metadata, labels: { ...object.metadata.labels, ...pairs } },
-  }))
+  for (const { metadata, ...object } of loadAll(await baseFile(file)) as ApiObject[]) {
+    const labelled = { ...object, metadata: { ...metadata, labels: { ...metadata.labels, ...pairs } } }
+    await client.apply(resourceOfObject(labelled), labelled, INSTALLER)
+  }
+}
+
+function baseFile(file: string): Promise<string> {
+  return readFile(join(BASE_FOLDER, file), "utf8")
 }
 
 function resourceOfObject({ apiVersion, kind, metadata }: ApiObject): ResourceType {

@@ -14,7 +14,6 @@ import {
   DISJOINT_KEYS,
   DISTINCT_PATHS,
   Int,
-  immutable,
   MapOf,
   ObservedGeneration,
   PATTERN_AS_RULE,
@@ -505,12 +504,6 @@ const describingFields = describingFieldsOf({
   tags: "User-defined tags.",
 })
 
-const IMMUTABLE_FIELDS = [
-  ...Object.keys(newContainerFields),
-  ...Object.keys(placementFields),
-  ...Object.keys(describingFields),
-] as const
-
 /** Rules on several fields of a Job's spec, a CronJob's definition and the bodies of the REST API. */
 export const JOB_FIELDS_TOGETHER = { [DISJOINT_KEYS]: ["env", "secretEnv"] }
 
@@ -532,14 +525,6 @@ export const JobSpecSchema = Type.Object(
   {
     description: "Container to run, and requirements for its VM.",
     ...JOB_FIELDS_TOGETHER,
-    "x-kubernetes-validations": [
-      immutable(IMMUTABLE_FIELDS),
-      {
-        rule: "!(has(oldSelf.cancelled) && oldSelf.cancelled) || (has(self.cancelled) && self.cancelled)",
-        message: "cancelled cannot be set back to false: create a new job",
-        fieldPath: ".cancelled",
-      },
-    ],
   },
 )
 export type JobSpec = Static<typeof JobSpecSchema>

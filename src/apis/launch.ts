@@ -7,7 +7,7 @@ import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
 import { CostPartsSchema, type HourlyPrices, HourlyPricesSchema } from "./price.ts"
-import { ConditionList, Int, immutable, ObservedGeneration, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
+import { ConditionList, Int, ObservedGeneration, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
 import { VmNetworkSchema } from "./vm-settings.ts"
 
 /** Phases of one VM, in order. `refused`: the cloud rejected the request and no VM existed. */
@@ -170,39 +170,6 @@ export const LaunchSpecSchema = Type.Object(
   {
     description:
       "Specification of one VM, immutable. It is complete, so the VM can be terminated after its Job, Connection and namespace are deleted.",
-    "x-kubernetes-validations": [
-      immutable([
-        "job",
-        "number",
-        "installation",
-        "offer",
-        "hourlyPrices",
-        "ceilingUsd",
-        "reservedUsd",
-        "organization",
-        "cronJob",
-        "project",
-        "connection",
-        "account",
-        "sealedCredentials",
-        "labels",
-        "imageId",
-        "network",
-        "disk",
-        "run",
-        "gatewayUrl",
-        "gatewayCa",
-        "agentImage",
-        "bootDeadlineSeconds",
-        "lifetimeSeconds",
-        "budgetSeconds",
-      ]),
-      {
-        rule: "!(has(oldSelf.ended) && oldSelf.ended) || (has(self.ended) && self.ended)",
-        message: "ended cannot be set back to false",
-        fieldPath: ".ended",
-      },
-    ],
   },
 )
 export type LaunchSpec = Static<typeof LaunchSpecSchema>

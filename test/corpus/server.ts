@@ -1,11 +1,14 @@
-import { beforeAll } from "vitest"
+import { beforeAll, expect } from "vitest"
+import { installSpecLimits as applySpecLimits } from "../../dev/base.ts"
 import { installKinds } from "../../dev/install.ts"
+import { JOB } from "../../src/apis/job.ts"
 import type { KindDefinition } from "../../src/apis/kind.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import { errorsOfObject } from "../../src/apis/validate.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { KubeError } from "../../src/kube/errors.ts"
 import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 
 export interface AnyObject extends ApiObject {
@@ -65,6 +68,17 @@ export function validators(prefix: string): Validators {
       return faults.length === 0 ? undefined : faults.map((fault) => fault.detail).join("; ")
     },
   }
+}
+
+/** Installs the policy that makes specs immutable, and waits until the API server uses it. */
+export async function installSpecLimits(client: KubeClient, namespace: string): Promise<void> {
+  await applySpecLimits(client)
+  const jobs = resourceOf<AnyObject>(JOB)
+  const ref = { namespace, name: "spec-limits" }
+  await client.create(jobs, { apiVersion: API_VERSION, kind: JOB.kind, metadata: ref, spec: { image: "a" } })
+  const change = () => client.patch(jobs, ref, { merge: { spec: { image: "b" } } }, { dryRun: true })
+  await eventually(async () => expect(await refusalOf(change())).toContain("image is immutable"))
+  await client.delete(jobs, ref)
 }
 
 const REFUSALS = [400, 422]

@@ -13,7 +13,7 @@ import { type ApiObject, resourceOf, type ServerMeta } from "../../src/kube/reso
 import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { LAUNCHES } from "./launch.ts"
-import { type AnyObject, refusalOf } from "./server.ts"
+import { type AnyObject, installSpecLimits, refusalOf } from "./server.ts"
 
 /**
  * Objects that the previous version stored and the present rules reject. The API server must still accept changes from
@@ -50,6 +50,7 @@ beforeAll(async () => {
   await writeTogether(client, 1)
   await installKinds(client, AbortSignal.timeout(60_000))
   await installed(presentKinds)
+  await installSpecLimits(client, namespace)
 })
 afterAll(async () => {
   await client?.close()
