@@ -35,4 +35,4 @@ ENV NODE_ENV=production
 # By number, so that Kubernetes can see that it isn't root.
 USER 65532:65532
 # By default V8 grows its space for young objects until operator and façade hold some 100 MiB more.
-ENTRYPOINT ["/nodejs/bin/node", "--max-semi-space-size=16", "/berth/berth.mjs"]
+ENTRYPOINT ["/nodejs/bin/node", "--max-semi-space-size=8", "/berth/berth.mjs"]

@@ -235,15 +235,16 @@ async function measureRunning(stack: BerthStack, running: Running): Promise<Meas
   const startedAt = performance.now()
   const samples = await sample(programs, seconds * (1 - WARM_UP_PART))
   const delays = await Promise.all(PROGRAMS.map((program) => stack.metric(program, DELAY_METRIC)))
-  const others = sumOf(writesBetween(before, await stack.api.writes(WRITTEN_GROUPS)))
+  const others = writesBetween(before, await stack.api.writes(WRITTEN_GROUPS))
   const minutes = (performance.now() - startedAt) / 60_000
-  const writes = others + (await heartbeats.stop())
+  const writes = sumOf(others) + (await heartbeats.stop())
   const heard = { sent: stack.cloud.counts.sent - sent, answered: stack.cloud.counts.answered - answered }
   await assertAllRun(stack, count)
   const about = `${count.toLocaleString("en")} running jobs`
   context.report(
     `${about}: ${(writes / minutes).toFixed(0)} API writes a minute, ${(heard.sent / minutes / 60).toFixed(0)} reports a second`,
   )
+  for (const [kind, made] of others) context.report(`${kind}: ${(made / minutes).toFixed(0)} a minute`)
   const rows = await Promise.all(
     PROGRAMS.map(async (program, index) => {
       const of = samples[program]

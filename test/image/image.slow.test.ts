@@ -75,7 +75,7 @@ image.describe("Berth's image", () => {
       version: string
     }
     const { Config } = await docker.getImage(image).inspect()
-    const Entrypoint = ["/nodejs/bin/node", "--max-semi-space-size=16", "/berth/berth.mjs"]
+    const Entrypoint = ["/nodejs/bin/node", "--max-semi-space-size=8", "/berth/berth.mjs"]
     expect(Config).toMatchObject({ User: "65532:65532", Entrypoint })
     expect((await run(...RESTRICTED, image, "--version")).trim()).toBe(version)
     expect(await run(...RESTRICTED, image, "operator", "--help")).toContain("--agent-image")
