@@ -1,6 +1,6 @@
 import { Command } from "commander"
 import { type Credential, fetched } from "../client/client.ts"
-import { Commands, globalOptions, type Process } from "./command.ts"
+import { type Call, Commands, globalOptions, type Process } from "./command.ts"
 import { addAccountCommands } from "./commands/accounts.ts"
 import { addApplyCommand } from "./commands/apply.ts"
 import { addArrayCommands } from "./commands/array.ts"
@@ -144,16 +144,26 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
     summary: "Print the version of this command, and of the Berth that it uses.",
     examples: [["berth version --json", "for programs"]],
     run: async (call) => {
-      const api = await fetched(call.client().api.GET("/whoami")).then(
-        (caller) => caller.version,
-        () => null,
-      )
+      const { api, reason } = await apiVersion(call)
       if (call.isForProgram) await call.printValue({ client: version, api })
       else await call.terminal.line(`berth ${version}${api === null ? "" : `, API ${api}`}`)
+      if (reason !== undefined)
+        call.terminal.warn(call.terminal.noted("dim", `The API's version is unknown. ${reason}`))
       return 0
     },
   })
   return program
+}
+
+/** Returns the version of the API, or null and the reason why it is unknown. The command's own version needs no API. */
+async function apiVersion(call: Call<unknown>): Promise<{ api: string | null; reason?: string }> {
+  try {
+    const { version } = await fetched(call.client().api.GET("/whoami"))
+    return { api: version }
+  } catch (error) {
+    call.signal.throwIfAborted()
+    return { api: null, reason: failureOf(error).message }
+  }
 }
 
 const FIRST_COMMANDS = `

@@ -710,6 +710,24 @@ describe("failures of the API", () => {
     expect((await run(["ps"], {})).code).toBe(2)
   })
 
+  it("version prints the command's own without an API, and says why the API's is unknown", async () => {
+    expect(await berth("version")).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/^berth 0\.0\.0, API \S+\n$/),
+      err: "",
+    })
+    expect(await run(["version"], {})).toMatchObject({
+      code: 0,
+      out: "berth 0.0.0\n",
+      err: expect.stringContaining("The API's version is unknown. There is no context."),
+    })
+    expect(await run(["version", "--json"], environment("wrong"))).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('"api": null'),
+      err: expect.stringContaining("The API's version is unknown. "),
+    })
+  })
+
   it("no command prints the key", async () => {
     const { developer } = fixture.keys
     const ended = await Promise.all([
