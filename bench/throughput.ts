@@ -141,8 +141,8 @@ async function written({ client }: BerthStack) {
   return { job, launch, event }
 }
 
-function onlyOf(writes: Writes, kinds: readonly WriteKind[]): Writes {
-  return new Map([...writes].filter(([kind]) => kinds.includes(kind)))
+function withoutDeletion(writes: Writes): Writes {
+  return new Map([...writes].filter(([kind]) => !OF_DELETION.includes(kind)))
 }
 
 function lineOf({ jobsPerSecond, writesPerSecond, writes, jobs, cpu }: Turn): string {
@@ -156,7 +156,7 @@ async function told(stack: BerthStack, turns: readonly Turn[], ceilings: number[
   const [operatorUsage, facadeUsage] = [await usageOf(operator.pid), await usageOf(facade.pid)]
   const writesPerSecond = turns.map((turn) => turn.writesPerSecond)
   const writesPerJob = turns.map(({ writes, jobs }) => sumOf(writes) / jobs)
-  const writesOfLife = turns.map(({ writes, jobs }) => (sumOf(writes) - sumOf(onlyOf(writes, OF_DELETION))) / jobs)
+  const writesOfLife = turns.map(({ writes, jobs }) => sumOf(withoutDeletion(writes)) / jobs)
   const serverCpu = turns.map(({ cpu }) => cpu.server)
   const jobsPerSecond = turns.map((turn) => turn.jobsPerSecond)
   const all = turns.reduce((sum, { jobs }) => sum + jobs, 0).toLocaleString("en")

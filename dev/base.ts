@@ -37,7 +37,7 @@ export async function installBase(client: KubeClient, signal: AbortSignal): Prom
 }
 
 /** Installs or upgrades the policy that makes specs immutable. The API server uses it a moment later. */
-export async function installSpecLimits(client: KubeClient): Promise<void> {
+export async function applySpecLimits(client: KubeClient): Promise<void> {
   await install(client, "spec-limits.yaml", (await kustomization()).labels)
 }
 

@@ -5,13 +5,14 @@ import type { StoredApiKey } from "../../src/apis/apikey.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredCronJob } from "../../src/apis/cronjob.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION, LABELS, type ObjectMeta } from "../../src/apis/meta.ts"
 import type { StoredOrganization } from "../../src/apis/organization.ts"
 import type { StoredProject } from "../../src/apis/project.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { NETWORK_POLICIES, RESOURCE_QUOTAS } from "../../src/controllers/project/options.ts"
-import { CONNECTIONS, CRON_JOBS } from "../../src/facade/caches.ts"
+import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
 import { kubeLaunches } from "../../src/gateway/launches.ts"
 import { registered } from "../../src/gateway/report.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
@@ -57,8 +58,12 @@ afterAll(async () => {
 })
 
 /** Passes once the API server refuses with these words: it takes up roles and policies in its own time. */
-async function refused(attack: (options: { dryRun: true }) => Promise<unknown>, words: string): Promise<void> {
-  const refusal = { reason: "Forbidden", message: expect.stringContaining(words) }
+async function refused(
+  attack: (options: { dryRun: true }) => Promise<unknown>,
+  words: string,
+  reason = "Forbidden",
+): Promise<void> {
+  const refusal = { reason, message: expect.stringContaining(words) }
   await eventually(() => expect(attack({ dryRun: true })).rejects.toMatchObject(refusal))
 }
 
@@ -210,6 +215,15 @@ describe("the operator's account", () => {
       operator.create(resource, { ...named("another", name), ...object } as ApiObject, options)
     await refused(create(RESOURCE_QUOTAS, quota), "named berth-default")
     await refused(create(NETWORK_POLICIES, isolation), "named berth-default")
+  })
+
+  it("cannot change the spec of a Job, nor undo its cancellation", async () => {
+    const ref = { namespace: tenant, name: `${SUITE}-job` }
+    await admin.create(JOBS, { metadata: ref, spec: { image: "theirs", cancelled: true } } as StoredJob)
+    const patch = (spec: object) => (options: object) => operator.patch(JOBS, ref, { merge: { spec } }, options)
+    await refused(patch({ image: "eve" }), "spec.image is immutable", "Invalid")
+    await refused(patch({ cancelled: false }), "spec.cancelled cannot be set back to false", "Invalid")
+    await admin.delete(JOBS, ref)
   })
 
   it("cannot get a token of the façade or of another ServiceAccount", async () => {

@@ -231,6 +231,8 @@ describe("settings of a connection", () => {
     expect(next.spec).not.toHaveProperty("network")
     expect(next.spec).not.toHaveProperty("disk")
     expect((await admin.get(LAUNCHES, launch.metadata)).spec).toMatchObject(frozen)
+    const change = admin.patch(LAUNCHES, launch.metadata, { merge: { spec: { network: { publicAddress: true } } } })
+    await expect(change).rejects.toThrow(/network is immutable/)
     await cancel("job-9")
     await cancel("job-10")
     await ended(key, launch)

@@ -1,5 +1,5 @@
 import { beforeAll, expect } from "vitest"
-import { installSpecLimits as applySpecLimits } from "../../dev/base.ts"
+import { applySpecLimits } from "../../dev/base.ts"
 import { installKinds } from "../../dev/install.ts"
 import { JOB } from "../../src/apis/job.ts"
 import type { KindDefinition } from "../../src/apis/kind.ts"
