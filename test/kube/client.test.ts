@@ -138,7 +138,7 @@ describe("against a real API server", () => {
     const ended = new AbortController()
     const huge = "x".repeat(900_000)
     const names: string[] = []
-    const watching = (async () => {
+    const watch = async () => {
       // The namespace's own ConfigMaps may arrive at any time.
       const fieldSelector = "metadata.name=huge"
       const options = { namespace, fieldSelector, resourceVersion: metadata.resourceVersion, signal: ended.signal }
@@ -146,10 +146,12 @@ describe("against a real API server", () => {
         names.push(`${type} ${object.metadata.name} ${object.data?.["huge"]?.length}`)
         if (type === "DELETED") ended.abort(new Error("seen enough"))
       }
-    })()
+    }
+    // Awaited from the start, because the watch may end before the answer to the deletion.
+    const watched = expect(watch()).rejects.toThrow("seen enough")
     await client().create(CONFIG_MAPS, named("huge", { huge }))
     await client().delete(CONFIG_MAPS, { namespace, name: "huge" })
-    await expect(watching).rejects.toThrow("seen enough")
+    await watched
     expect(names).toEqual(["ADDED huge 900000", "DELETED huge 900000"])
   })
 

@@ -119,9 +119,9 @@ export function eventsOf(job: StoredJob, next: JobStatus): EventNote[] {
   const before = job.status ?? {}
   return [
     ...refusals(before, next),
-    ...waiting(before, next),
     ...fellBack(before, next),
     ...placed(before, next),
+    ...waiting(before, next),
     ...restarts(before, next),
     ...ended(before, next),
   ]
@@ -170,8 +170,8 @@ function fellBack(before: JobStatus, next: JobStatus): EventNote[] {
   return [warning(type, fallback.message)]
 }
 
-function placed(before: JobStatus, { phase, vm, placement, launches }: JobStatus): EventNote[] {
-  if (vm?.id === undefined || vm.id === before.vm?.id || isTerminal(phase)) return []
+function placed(before: JobStatus, { vm, placement, launches }: JobStatus): EventNote[] {
+  if (vm?.id === undefined || vm.id === before.vm?.id || isTerminal(before.phase)) return []
   return [normal(JobReason.Placed, `VM ${vm.id}, launch ${launches?.count}: ${placement?.reason ?? ""}`)]
 }
 

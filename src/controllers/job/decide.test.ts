@@ -269,6 +269,14 @@ describe("booting", () => {
     expect(events.map(({ reason }) => reason)).toEqual(["Placed"])
   })
 
+  test("the container has ended before a status was written: both events are emitted, the VM's first", () => {
+    const finish = { reason: "Succeeded" as const, exitCode: 0, time: time(34) }
+    const agent = agentOf({ startTime: time(30), finish })
+    const { status, events } = decideAt(35, jobOf(), [launchOf(job, 1, { status: vmStatus({ agent }) })])
+    expect(status).toMatchObject({ phase: "succeeded", startTime: time(30), vm: { id: "vm-1" } })
+    expect(events.map(({ reason }) => reason)).toEqual(["Placed", "Succeeded"])
+  })
+
   test("the boot deadline ends the Launch; the next one waits until its VM is deleted", () => {
     const launch = launchOf(job, 1, { status: vmStatus() })
     expect(decideAt(904, job, [launch])).toMatchObject({ status: { phase: "booting" }, requeueAfter: 2 })
