@@ -366,7 +366,7 @@ function costParts(
   return {
     sourcesOf: (namespace) => ({
       statements: statements.byIndex("project", namespace),
-      launches: launches.byIndex("namespace", namespace),
+      launches: launches.byIndex("unmarked", namespace),
     }),
     levelsOf: spending,
     jobsIn: (namespace) => caches.jobs.store.byIndex(NAMESPACE_INDEX, namespace),

@@ -114,7 +114,10 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   }
 
   getByKey(key: string): T | undefined {
-    const found = this.#objects.get(key)
+    return this.#unpacked(this.#objects.get(key))
+  }
+
+  #unpacked(found: T | string | undefined): T | undefined {
     return typeof found === "string" ? this.#packing?.objectOf(this.#texts.unpack(found)) : found
   }
 
@@ -124,7 +127,12 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   }
 
   list(): T[] {
-    return this.#read(this.#objects.keys())
+    const objects: T[] = []
+    for (const found of this.#objects.values()) {
+      const object = this.#unpacked(found)
+      if (object !== undefined) objects.push(object)
+    }
+    return objects
   }
 
   byIndex(index: string, value: string): T[] {

@@ -1,5 +1,6 @@
 import { bootFailureOf, isOver, type StoredLaunch } from "../apis/launch.ts"
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
+import type { LaunchHistory } from "./ledger.ts"
 import { bootDeadline, outcomeOf } from "./outcome.ts"
 
 /** Conditions under which launching pauses. */
@@ -51,13 +52,14 @@ export function neverRegistered(launch: StoredLaunch): boolean {
 export function pausedAccounts(
   launchAccounts: readonly LaunchAccount[],
   namespace: string,
-  launches: readonly StoredLaunch[],
+  history: LaunchHistory,
   terms: BreakerTerms,
 ): Cooldown[] {
   const { now, settings } = terms
-  const dead = launches.filter(neverRegistered)
+  const dead = history.failed().filter(neverRegistered)
   // The rest is expensive and rarely needed. It would run for each placement over thousands of Launches.
   if (dead.length < settings.breakerBoots) return []
+  const launches = history.all()
   const everybody = pausedUntil(launches, dead, { now, settings, isRow: (row) => isOfSeveral(row, launches, terms) })
   return launchAccounts.flatMap((launchAccount) => {
     const key = accountKey({ ...launchAccount, namespace })

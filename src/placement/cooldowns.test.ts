@@ -7,6 +7,7 @@ import type { VmSettings } from "../apis/vm-settings.ts"
 import { seriesOf } from "../machines/machines.ts"
 import { blocks, type Cooldown, type LaunchAccount } from "../router/cooldown.ts"
 import { CONNECTION_OFFERS, cooldownsOf, FAMILY_OFFERS, QUOTA_REGIONS, REGION_FAMILIES } from "./cooldowns.ts"
+import { historyOf } from "./ledger.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
 type RefusalClass = (typeof REFUSALS)[number]
@@ -39,7 +40,7 @@ const OTHER_PROJECT = { job: { namespace: "elsewhere", name: "train", uid: "u" }
 const team = { namespace: "team", launchAccounts: [{ cloud: "sim", ...OWN, credentials: "v2" }] }
 
 function cooldownsAt(launches: readonly StoredLaunch[], seconds: number, viewer = team): Cooldown[] {
-  return cooldownsOf(launches, viewer, at(seconds), JOB_DEFAULTS)
+  return cooldownsOf(historyOf(launches), viewer, at(seconds), JOB_DEFAULTS)
 }
 
 /** Returns the cooldowns without their causes. */

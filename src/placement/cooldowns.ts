@@ -7,6 +7,7 @@ import { frozenSettings } from "../apis/vm-settings.ts"
 import { seriesOf } from "../machines/machines.ts"
 import { blocks, type Cooldown, isWhole, type LaunchAccount, type Scope } from "../router/cooldown.ts"
 import { neverRegistered } from "./breaker.ts"
+import type { LaunchHistory } from "./ledger.ts"
 import { outcomeOf } from "./outcome.ts"
 import { accountScope, isAboutSizes, likeText, quotaScope, remedyOf, requestScope, saidOf } from "./refusals.ts"
 
@@ -75,18 +76,19 @@ interface Row {
 
 /** Returns the current cooldowns of a project. Pure. */
 export function cooldownsOf(
-  launches: readonly StoredLaunch[],
+  launches: LaunchHistory,
   viewer: Viewer,
   now: Date,
   settings: CooldownSettings,
 ): Cooldown[] {
   const claims = launches
+    .failed()
     .flatMap((launch) => claimsOf(launch, viewer))
     // A wrong clock wrote a time in the future. Ignoring it bounds each cooldown by now and its maximum.
     .filter(({ time }) => time <= now.getTime() && time > now.getTime() - HORIZON_MS)
     .sort((a, b) => a.time - b.time)
   if (claims.length === 0) return []
-  const model = new Model(claims, launches, viewer, settings)
+  const model = new Model(claims, launches.all(), viewer, settings)
   return withCauses(model.rows().filter(({ until }) => until > now.getTime()))
 }
 

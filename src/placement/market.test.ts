@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest"
 import { at, jobOf, launchOf, time } from "../../test/controllers/builders.ts"
 import { CRON_JOB_ANNOTATIONS } from "../apis/cronjob.ts"
 import { catalogueOf } from "../router/catalogue.ts"
+import { historyOf } from "./ledger.ts"
 import { appraise, expectedSecondsOf } from "./market.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
@@ -12,7 +13,7 @@ describe("a market has", () => {
       namespace: "team",
       offers: catalogueOf([]),
       launchAccounts: [],
-      launches,
+      launches: historyOf(launches),
     }
     const wait = (perMinute: number) =>
       appraise(facts, at(50), { ...JOB_DEFAULTS, launchesPerMinute: perMinute }).rateWaitSeconds
@@ -33,7 +34,7 @@ describe("a market has", () => {
       launchAccounts: [],
     }
     const wait = (namespace: string, seen = launches) =>
-      appraise({ ...base, launches: seen, namespace }, at(50), { ...JOB_DEFAULTS, launchesPerMinute: 5 })
+      appraise({ ...base, launches: historyOf(seen), namespace }, at(50), { ...JOB_DEFAULTS, launchesPerMinute: 5 })
         .rateWaitSeconds
     expect(wait("team")).toBe(0)
     expect(wait("newcomer")).toBe(0)

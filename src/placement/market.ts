@@ -1,9 +1,8 @@
 import type { Clock } from "../apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS } from "../apis/cronjob.ts"
 import type { StoredJob } from "../apis/job.ts"
-import type { Launch, StoredLaunch } from "../apis/launch.ts"
+import type { StoredLaunch } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
-import { keyOf } from "../apis/meta.ts"
 import { monthOf, type StoredStatement } from "../apis/statement.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
@@ -15,7 +14,8 @@ import type { Budget } from "./budget.ts"
 import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, type Recorded, recordedIn, spendingOf } from "./caps.ts"
 import { cooldownsOf } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
-import { PreemptionHistory } from "./preemptions.ts"
+import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
+import type { PreemptionHistory } from "./preemptions.ts"
 import type { JobSettings } from "./settings.ts"
 import { earlierItems, hasBegun } from "./statements.ts"
 
@@ -68,7 +68,7 @@ export interface MarketFacts {
   launchAccounts: readonly LaunchAccount[]
   deniedAccounts?: readonly DeniedAccount[]
   agentImage?: ImageState | undefined
-  launches: readonly StoredLaunch[]
+  launches: LaunchHistory
   /** Levels of the project with caps, and the spending under them. */
   levels?: readonly CappedLevel[]
   tenants?: Tenants | undefined
@@ -84,7 +84,7 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
     launchAccounts,
     ...(facts.deniedAccounts && { deniedAccounts: facts.deniedAccounts }),
     ...(facts.agentImage && { agentImage: facts.agentImage }),
-    ...(preemptions && { preemptionRates: () => preemptions.rates(launches, now) }),
+    ...(preemptions && { preemptionRates: () => preemptions.rates(launches.all(), now) }),
     cooldowns: cooldownsOf(launches, { namespace, launchAccounts }, now, settings),
     paused: pausedAccounts(launchAccounts, namespace, launches, { now, settings, tenants: facts.tenants }),
     levels: facts.levels ?? [],
@@ -96,9 +96,10 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
  * Returns the seconds until another launch is allowed. The installation may create `perMinute` Launches in a minute.
  * Each project that created any is guaranteed an equal share, so no project can block the others.
  */
-function rateWait(launches: readonly StoredLaunch[], namespace: string, now: Date, perMinute: number): number {
+function rateWait(launches: LaunchHistory, namespace: string, now: Date, perMinute: number): number {
   const minuteAgo = now.getTime() - 60_000
-  const recent = launches.filter(({ metadata }) => Date.parse(metadata.creationTimestamp) > minuteAgo)
+  if (launches.mostCreatedAfter(new Date(minuteAgo), now) < perMinute) return 0
+  const recent = launches.createdAfter(new Date(minuteAgo), now)
   if (recent.length < perMinute) return 0
   const projects = new Set(recent.map(({ spec }) => spec.job.namespace))
   const own = recent.filter(({ spec }) => spec.job.namespace === namespace)
@@ -108,13 +109,6 @@ function rateWait(launches: readonly StoredLaunch[], namespace: string, now: Dat
     return oldest === undefined ? 0 : Math.max(1, (oldest - minuteAgo) / 1000)
   }
   return Math.min(until(recent, perMinute), until(own, Math.max(1, Math.floor(perMinute / projects.size))))
-}
-
-/** Read access to a cache of objects. `Store` in kube/ implements it. */
-export interface CachedObjects<T> {
-  list(): T[]
-  getByKey(key: string): T | undefined
-  byIndex(index: string, value: string): T[]
 }
 
 /** Sources of a market in any process: caches and earlier answers. */
@@ -149,7 +143,7 @@ export function marketOf(
     launchAccounts: sources.launchAccounts.of(namespace),
     deniedAccounts: sources.launchAccounts.refused?.(namespace) ?? [],
     agentImage: sources.agentImage?.(),
-    launches: ledger.all(),
+    launches: ledger,
     levels: cappedLevels(namespace, sources, ledger, settings),
     tenants: sources.tenants,
     preemptions: ledger.preemptions,
@@ -158,8 +152,8 @@ export function marketOf(
 }
 
 function launchesOf(level: LevelCaps, namespace: string, ledger: LaunchLedger): readonly StoredLaunch[] {
-  if (level.level === "project") return ledger.ofNamespace(namespace)
-  return ledger.all().filter(({ spec }) => level.owns(spec.job.namespace, spec.organization))
+  if (level.level === "project") return ledger.unmarked(namespace)
+  return ledger.unmarked(ALL_NAMESPACES).filter(({ spec }) => level.owns(spec.job.namespace, spec.organization))
 }
 
 /** Returns the levels of a namespace's project that have caps, with the spending under them. */
@@ -215,59 +209,4 @@ export function expectedSecondsOf(
   // Users can write annotations, so the value is checked.
   if (!/^[1-9]\d{0,9}$/.test(earlier)) return settings.expectedSeconds
   return Math.min(Number(earlier), LIMITS.timeoutSeconds)
-}
-
-/** Seconds for which a Launch counts that was written but never appears in the cache. Its write may have failed. */
-const PATIENCE_SECONDS = 60
-
-/**
- * Cache of all Launches, plus Launches that this process is creating. Caps and the breaker must count both. Otherwise
- * several jobs placed at once would each take the last free place.
- */
-export class LaunchLedger {
-  readonly #store: CachedObjects<StoredLaunch>
-  readonly #clock: Clock
-  readonly #pending = new Map<string, { launch: StoredLaunch; since: number }>()
-  /** Preemptions that this process has seen. */
-  readonly preemptions = new PreemptionHistory()
-
-  constructor(store: CachedObjects<StoredLaunch>, clock: Clock) {
-    this.#store = store
-    this.#clock = clock
-  }
-
-  /** Counts a Launch from now on. Call it before the first await after the decision to create it. */
-  assume(launch: Launch): void {
-    // The API server sets these fields. Only readers of this ledger see the placeholder.
-    const metadata = {
-      ...launch.metadata,
-      uid: "",
-      resourceVersion: "",
-      generation: 1,
-      creationTimestamp: this.#clock.now().toISOString(),
-    }
-    this.#pending.set(keyOf(launch), { launch: { ...launch, metadata }, since: this.#clock.monotonic() })
-  }
-
-  /** Stops counting a Launch that was not created. */
-  forget(launch: Launch): void {
-    this.#pending.delete(keyOf(launch))
-  }
-
-  all(): StoredLaunch[] {
-    return [...this.#store.list(), ...this.#unseen()]
-  }
-
-  ofNamespace(namespace: string): StoredLaunch[] {
-    const unseen = this.#unseen().filter((launch) => launch.spec.job.namespace === namespace)
-    return [...this.#store.byIndex("namespace", namespace), ...unseen]
-  }
-
-  #unseen(): StoredLaunch[] {
-    const patience = this.#clock.monotonic() - PATIENCE_SECONDS
-    for (const [key, { since }] of this.#pending) {
-      if (since < patience || this.#store.getByKey(key) !== undefined) this.#pending.delete(key)
-    }
-    return [...this.#pending.values()].map(({ launch }) => launch)
-  }
 }

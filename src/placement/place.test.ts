@@ -2,12 +2,13 @@ import { describe, expect, test } from "vitest"
 import { at, levelOf, OFFERS, offerOf } from "../../test/controllers/builders.ts"
 import type { JobSpec } from "../apis/job.ts"
 import { catalogueOf } from "../router/catalogue.ts"
+import { historyOf } from "./ledger.ts"
 import { appraise, type Market } from "./market.ts"
 import { place, placeAmong, planJob } from "./place.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
 const offers = catalogueOf([...OFFERS, offerOf({ cloud: "other", instanceType: "odd", hourlyPriceUsd: 0.9 })])
-const facts = { namespace: "team", launches: [] }
+const facts = { namespace: "team", launches: historyOf([]) }
 const launchAccounts = [{ cloud: "sim", connection: "main" }]
 
 function marketOf(changes: Partial<Market> = {}): Market {

@@ -21,7 +21,8 @@ import type { Shortfall } from "../router/shortfall.ts"
 import { budgetOf, lifetimeOf, longestBilledSeconds } from "./budget.ts"
 import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
 import { type Buckets, type Images, platformOf, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
-import { expectedSecondsOf, LaunchLedger, type Market, type MarketSources, marketOf } from "./market.ts"
+import { LaunchLedger } from "./ledger.ts"
+import { expectedSecondsOf, type Market, type MarketSources, marketOf } from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** Result of the search for a place. */

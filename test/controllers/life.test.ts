@@ -7,6 +7,7 @@ import { decide as decideJob, type JobAction } from "../../src/controllers/job/d
 import { createdStatus } from "../../src/controllers/launch/create.ts"
 import { type ConsoleReading, decide as decideLaunch, type OwnStatus } from "../../src/controllers/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
+import { historyOf } from "../../src/placement/ledger.ts"
 import { appraise } from "../../src/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { agentOf, at, CATALOGUE, INSTALLATION, jobOf, time } from "./builders.ts"
@@ -68,7 +69,7 @@ class Fixture {
     const now = at(this.seconds)
     const market = () => {
       const own = [...known.values()]
-      const facts = { offers: CATALOGUE, launchAccounts: [{ cloud: "sim" }], launches: own }
+      const facts = { offers: CATALOGUE, launchAccounts: [{ cloud: "sim" }], launches: historyOf(own) }
       return appraise({ ...facts, namespace: "team" }, now, JOB_DEFAULTS)
     }
     const decision = decideJob(

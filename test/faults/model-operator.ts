@@ -13,6 +13,7 @@ import {
 } from "../../src/controllers/launch/decide.ts"
 import { isWokenBy, jobStateOf } from "../../src/controllers/launch/gather.ts"
 import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
+import { historyOf } from "../../src/placement/ledger.ts"
 import { appraise } from "../../src/placement/market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../src/placement/settings.ts"
 import { costsOf } from "../../src/placement/statements.ts"
@@ -159,7 +160,7 @@ function decisionOnJob(version: number, job: StoredJob, world: World): number {
     offers: CATALOGUE,
     launchAccounts: [{ cloud: "sim" }],
   }
-  const market = () => appraise({ ...facts, launches }, now, SETTINGS)
+  const market = () => appraise({ ...facts, launches: historyOf(launches) }, now, SETTINGS)
   const decision = JOB_DECISIONS.of(decideJob(job, { launches, market, installation: INSTALLATION }, now, SETTINGS))
   JOB_MEMO.set(key, decision)
   return decision

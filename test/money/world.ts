@@ -11,6 +11,7 @@ import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
 import { decide as decideStatements } from "../../src/controllers/statement/decide.ts"
 import { STATEMENT_DEFAULTS } from "../../src/controllers/statement/options.ts"
 import { cancelState, type LevelCaps, recordedIn, spendingOf } from "../../src/placement/caps.ts"
+import { historyOf } from "../../src/placement/ledger.ts"
 import { appraise, type Market } from "../../src/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { isCounted } from "../../src/placement/statements.ts"
@@ -335,7 +336,7 @@ export class World {
       namespace,
       offers: CATALOGUE,
       launchAccounts: CLOUDS.map((cloud) => ({ cloud, connection: cloud })),
-      launches: [],
+      launches: historyOf([]),
       levels: this.#levelsOf(namespace),
     }
     return appraise(facts, this.#date(), JOB_DEFAULTS)

@@ -7,6 +7,7 @@ import { decide } from "../../src/controllers/job/decide.ts"
 import { decide as decideLaunch } from "../../src/controllers/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
 import { costFields } from "../../src/facade/jobs/cost.ts"
+import { historyOf } from "../../src/placement/ledger.ts"
 import { appraise } from "../../src/placement/market.ts"
 import { planJob } from "../../src/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
@@ -20,7 +21,7 @@ const facts = {
   namespace: "team",
   offers,
   launchAccounts: [{ cloud: "aws", connection: "main", settings }],
-  launches: [],
+  launches: historyOf([]),
 }
 const market = appraise(facts, at(0), JOB_DEFAULTS)
 

@@ -8,6 +8,7 @@ import { cloudErrorOf } from "../../src/cloud/aws/errors.ts"
 import { callError as azureError } from "../../src/cloud/azure/errors.ts"
 import { AccountError, type CloudError } from "../../src/cloud/errors.ts"
 import { callError as gcpError, operationError } from "../../src/cloud/gcp/errors.ts"
+import { historyOf } from "../../src/placement/ledger.ts"
 import { appraise } from "../../src/placement/market.ts"
 import { place } from "../../src/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
@@ -337,7 +338,7 @@ function outcome(cloud: string, spec: Partial<JobSpec>, account: Account) {
   const job = jobOf({ spec: { cloud: [cloud as "aws"], ...spec } })
   const launches: StoredLaunch[] = []
   for (let seconds = 0; launches.length <= 2 * MOST; seconds += 2) {
-    const facts = { namespace: "team", offers, launchAccounts: launchAccounts(cloud), launches }
+    const facts = { namespace: "team", offers, launchAccounts: launchAccounts(cloud), launches: historyOf(launches) }
     const market = appraise(facts, at(seconds), JOB_DEFAULTS)
     const verdict = place(job, market, at(seconds), JOB_DEFAULTS)
     if (verdict.kind !== "placed") return { launches, message: verdict.message, offer: undefined }

@@ -5,6 +5,7 @@ import type { StoredLaunch } from "../../apis/launch.ts"
 import type { Condition } from "../../apis/schema.ts"
 import { vmSettingsOf } from "../../apis/vm-settings.ts"
 import { cooldownsOf, widestCooldown } from "../../placement/cooldowns.ts"
+import { historyOf } from "../../placement/ledger.ts"
 import { JOB_DEFAULTS } from "../../placement/settings.ts"
 import type { Cooldown } from "../../router/cooldown.ts"
 
@@ -28,7 +29,7 @@ export function cooldownOf(
     ...(credentials !== undefined && { credentials }),
     settings: vmSettingsOf(spec),
   }
-  return widestCooldown(cooldownsOf(launches, { namespace, launchAccounts: [own] }, now, JOB_DEFAULTS))
+  return widestCooldown(cooldownsOf(historyOf(launches), { namespace, launchAccounts: [own] }, now, JOB_DEFAULTS))
 }
 
 /** Returns the condition of a cooldown, once there was one. */

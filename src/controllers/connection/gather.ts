@@ -109,9 +109,9 @@ async function wrongTypeOr(
 }
 
 function launchesOf({ metadata, spec }: StoredConnection, { launches }: ConnectionControllerOptions): StoredLaunch[] {
-  return launches.store
-    .byIndex("namespace", metadata.namespace ?? "")
-    .filter((launch) => launch.spec.connection === metadata.name && launch.spec.offer.cloud === spec.type)
+  const isOwn = ({ connection, job, offer }: StoredLaunch["spec"]) =>
+    connection === metadata.name && job.namespace === metadata.namespace && offer.cloud === spec.type
+  return launches.store.list().filter((launch) => isOwn(launch.spec))
 }
 
 function lastRefusal(launches: readonly StoredLaunch[]): string | undefined {

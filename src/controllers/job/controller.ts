@@ -5,7 +5,7 @@ import type { StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import { endedBy } from "../../identity/projects.ts"
 import type { Change } from "../../kube/store.ts"
-import { LaunchLedger } from "../../placement/market.ts"
+import { LaunchLedger } from "../../placement/ledger.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../placement/settings.ts"
 import {
   Controller,

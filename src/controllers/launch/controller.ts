@@ -4,6 +4,7 @@ import { keyOf } from "../../apis/meta.ts"
 import { submissionsOf } from "../../apis/origin.ts"
 import type { StoredStatement } from "../../apis/statement.ts"
 import type { Change, IndexFunction } from "../../kube/store.ts"
+import { ledgerIndexes } from "../../placement/ledger.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
 import { addFinalizer, remove } from "../writes.ts"
@@ -23,10 +24,13 @@ import {
 import { deleteRecords } from "./records.ts"
 
 /** Indexes that the reflector of Launches must have. */
-export const launchIndexes: Record<"jobUid" | "namespace" | "submission", IndexFunction<StoredLaunch>> = {
+export const launchIndexes: Record<
+  "jobUid" | "submission" | keyof typeof ledgerIndexes,
+  IndexFunction<StoredLaunch>
+> = {
   jobUid: (launch) => [launch.spec.job.uid],
-  namespace: (launch) => [launch.spec.job.namespace],
   submission: submissionsOf,
+  ...ledgerIndexes,
 }
 
 /** Everything that a manager runs for Launches. */

@@ -15,7 +15,7 @@ import type { StatementSettings } from "./options.ts"
 export interface StatementObservation {
   /** Statements of the project, by month. */
   statements: ReadonlyMap<string, StoredStatement>
-  /** All Launches of the project. */
+  /** Launches of the project, at least those that are not marked as counted. */
   launches: readonly StoredLaunch[]
   /** Returns the costs in a month of jobs that ended before the project had Statements. */
   earlier: (month: string) => readonly Item[]
