@@ -84,7 +84,7 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
     launchAccounts,
     ...(facts.deniedAccounts && { deniedAccounts: facts.deniedAccounts }),
     ...(facts.agentImage && { agentImage: facts.agentImage }),
-    ...(preemptions && { preemptionRates: () => preemptions.rates(launches.all(), now) }),
+    ...(preemptions && { preemptionRates: () => preemptions.rates(() => launches.all(), now) }),
     cooldowns: cooldownsOf(launches, { namespace, launchAccounts }, now, settings),
     paused: pausedAccounts(launchAccounts, namespace, launches, { now, settings, tenants: facts.tenants }),
     levels: facts.levels ?? [],

@@ -16,6 +16,11 @@ export const MOST_POOLS = 1000
 /** Time after which what was seen counts half, hours. */
 const HALF_LIFE_HOURS = 7 * 24
 
+/** Time for which rates are used again, seconds. Each placement on spot asks for them, and so short a time says little. */
+const RATES_SECONDS = 10
+
+type Rates = (offer: Offer) => PreemptionRate
+
 /** Ended VMs of one pool. They count as of `time`. */
 interface Pool extends Exposure {
   /** Milliseconds. */
@@ -30,22 +35,35 @@ export class PreemptionHistory {
   readonly #pools = new Map<string, Pool>()
   /** Names of ended Launches that are in the sums and still recorded. */
   #counted: ReadonlySet<string> = new Set()
+  #latest: { at: Date; rates: Rates } | undefined
 
-  /** Counts the Launches, and returns the rates. @param launches all that are recorded now */
-  rates(launches: readonly StoredLaunch[], now: Date): (offer: Offer) => PreemptionRate {
+  /**
+   * Returns the rates, at most `RATES_SECONDS` old.
+   * @param launches returns all that are recorded now
+   */
+  rates(launches: () => readonly StoredLaunch[], now: Date): Rates {
+    const known = this.#latest
+    // The clock may be set back.
+    if (known !== undefined && Math.abs(secondsBetween(known.at, now)) < RATES_SECONDS) return known.rates
+    const rates = this.#count(launches(), now)
+    this.#latest = { at: now, rates }
+    return rates
+  }
+
+  #count(launches: readonly StoredLaunch[], now: Date): Rates {
     const spot = launches.filter(({ spec, status }) => spec.offer.provisioning === "spot" && status?.vm !== undefined)
     const ended = spot.filter(isOver)
     for (const launch of ended) if (!this.#counted.has(launch.metadata.name)) this.#add(launch)
     this.#counted = new Set(ended.map(({ metadata }) => metadata.name))
-    const running = Map.groupBy(
-      spot.filter((launch) => !isOver(launch)),
-      ({ spec }) => poolOf(spec.offer),
-    )
+    const running = new Map<string, number>()
+    for (const launch of spot) {
+      const key = poolOf(launch.spec.offer)
+      if (!isOver(launch)) running.set(key, (running.get(key) ?? 0) + hoursOf(launch, now))
+    }
     return (offer) => {
       const key = poolOf(offer)
       const past = faded(this.#pools.get(key), now.getTime())
-      const hours = (running.get(key) ?? []).reduce((total, launch) => total + hoursOf(launch, now), past.hours)
-      return rateOf({ hours, preemptions: past.preemptions })
+      return rateOf({ hours: past.hours + (running.get(key) ?? 0), preemptions: past.preemptions })
     }
   }
 
