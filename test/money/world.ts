@@ -294,7 +294,7 @@ export class World {
       const statements = this.statements.filter(({ spec }) => spec.namespace === namespace)
       const observed = {
         statements: new Map(statements.map((each) => [each.spec.month, each])),
-        launches: own,
+        launches: () => own,
         earlier: () => [],
       }
       for (const action of decideStatements(observed, this.#date(), STATEMENT_DEFAULTS).actions) {

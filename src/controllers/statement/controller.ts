@@ -70,7 +70,7 @@ class StatementReconciler {
     const launchesOf = ({ metadata }: { metadata: { uid: string } }) => launches.store.byIndex("jobUid", metadata.uid)
     const observed = {
       statements: new Map(statements.store.byIndex("project", namespace).map((each) => [each.spec.month, each])),
-      launches: launches.store.byIndex("unmarked", namespace),
+      launches: () => launches.store.byIndex("unmarked", namespace),
       earlier: (month: string) => {
         const own = jobs.store.list().filter(({ metadata }) => metadata.namespace === namespace)
         return earlierItems(own, launchesOf, month)

@@ -32,8 +32,10 @@ function endedOf(costUsd: number, from = "2026-11-10T00:00:00Z", to = "2026-11-1
   return launchOf(jobOf(), 1, { status: { phase: "terminated", vm, costUsd } })
 }
 
-function decideFor(changes: Partial<StatementObservation>, now = NOW) {
-  const observed = { statements: new Map(), launches: [], earlier: () => [], ...changes }
+type Observed = Partial<Omit<StatementObservation, "launches">> & { launches?: readonly StoredLaunch[] }
+
+function decideFor({ launches = [], ...changes }: Observed, now = NOW) {
+  const observed = { statements: new Map(), launches: () => launches, earlier: () => [], ...changes }
   return decide(observed, now, STATEMENT_DEFAULTS)
 }
 

@@ -15,8 +15,8 @@ import type { StatementSettings } from "./options.ts"
 export interface StatementObservation {
   /** Statements of the project, by month. */
   statements: ReadonlyMap<string, StoredStatement>
-  /** Launches of the project, at least those that are not marked as counted. */
-  launches: readonly StoredLaunch[]
+  /** Returns the Launches of the project, at least those that are not marked as counted. */
+  launches: () => readonly StoredLaunch[]
   /** Returns the costs in a month of jobs that ended before the project had Statements. */
   earlier: (month: string) => readonly Item[]
   /** Seconds since the last write for this project by this process. Absent: there was none. */
@@ -47,13 +47,14 @@ interface OpenCost extends MonthlyCost {
  */
 export function decide(observed: StatementObservation, now: Date, settings: StatementSettings): StatementDecision {
   const { statements, launches, writtenSecondsAgo = Number.POSITIVE_INFINITY } = observed
-  const open = launches
+  const left = settings.collectSeconds - writtenSecondsAgo
+  // Each VM that ends asks. Only the first one after the delay is worth reading all of them.
+  if (left > 0) return { actions: [], requeueAfter: left }
+  const open = launches()
     .filter((launch) => !isMarked(launch))
     .flatMap((launch) => costsOf(launch).map((cost): OpenCost => ({ ...cost, launch })))
   const months = new Set([...open.map(({ month }) => month), ...statements.keys(), monthOf(now)])
   const actions = [...months].sort().flatMap((month) => decideMonth(month, open, observed, { now, settings }))
-  const left = settings.collectSeconds - writtenSecondsAgo
-  if (actions.length > 0 && left > 0) return { actions: [], requeueAfter: left }
   return { actions, ...(statements.size > 0 && { requeueAfter: DAY_SECONDS }) }
 }
 
