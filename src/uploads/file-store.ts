@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto"
-import { createReadStream, createWriteStream } from "node:fs"
-import { mkdir, readdir, rename, rm, stat, utimes } from "node:fs/promises"
+import { createReadStream } from "node:fs"
+import { mkdir, open, readdir, rename, rm, stat, utimes } from "node:fs/promises"
 import { join } from "node:path"
 import { pipeline } from "node:stream/promises"
 import {
@@ -29,8 +29,10 @@ export class FileUploadStore implements UploadStore {
     const path = this.#pathOf(ref)
     await mkdir(this.#folder, { recursive: true, mode: 0o700 })
     const draft = `${path}.${randomUUID()}${UNFINISHED}`
+    // Opened first: a stream that opens it would create it after the removal, if the upload breaks early.
+    const file = await open(draft, "wx", 0o600)
     try {
-      await pipeline(verified(ref, content), createWriteStream(draft, { flags: "wx", mode: 0o600, flush: true }))
+      await pipeline(verified(ref, content), file.createWriteStream({ flush: true }))
       await rename(draft, path)
     } finally {
       await rm(draft, { force: true })
