@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto"
 import { hostname } from "node:os"
 import { userDataOf } from "./agent/cloud-init.ts"
 import { type Clock, systemClock } from "./apis/clock.ts"
-import { JOB, type StoredJob } from "./apis/job.ts"
+import type { StoredJob } from "./apis/job.ts"
 import { type HeartbeatTimes, isOver, type StoredLaunch } from "./apis/launch.ts"
 import { ANNOTATIONS } from "./apis/meta.ts"
 import type { Architecture } from "./apis/offer.ts"
@@ -31,6 +31,7 @@ import { CRON_JOB_CACHE } from "./controllers/cronjob/options.ts"
 import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { CopyGuard } from "./controllers/installation/copy-guard.ts"
 import { createJobController, type JobControl } from "./controllers/job/controller.ts"
+import { JOB_CACHE } from "./controllers/job/field-owners.ts"
 import { HistoryPruner } from "./controllers/job/history.ts"
 import { jobIndexes } from "./controllers/job/options.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
@@ -38,7 +39,7 @@ import { LAUNCHES } from "./controllers/launch/options.ts"
 import { createOrganizationController } from "./controllers/organization/controller.ts"
 import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/options.ts"
-import { checkSelection, SettledJobs, UNSETTLED } from "./controllers/settled-jobs.ts"
+import { checkSelection, SettledJobs } from "./controllers/settled-jobs.ts"
 import { createStatementController } from "./controllers/statement/controller.ts"
 import { STATEMENT_INDEXES, STATEMENTS } from "./controllers/statement/options.ts"
 import { VmImages } from "./controllers/vm-images.ts"
@@ -60,7 +61,6 @@ import { EventRecorder } from "./kube/events.ts"
 import { HEARTBEATS_CACHE, SharedHeartbeats } from "./kube/heartbeats.ts"
 import { LeaderElector, type LeaderElectorOptions } from "./kube/lease.ts"
 import { Reflector } from "./kube/reflector.ts"
-import { resourceOf } from "./kube/resource.ts"
 import { PROJECT_LIMITS, type Quota } from "./limits/project-limits.ts"
 import { Usage } from "./limits/usage.ts"
 import type { KubeOptions, OperatorOptions } from "./options.ts"
@@ -247,7 +247,7 @@ function operatorCaches(
   { systemNamespace, watchNamespace: namespace }: Pick<KubeOptions, "systemNamespace" | "watchNamespace">,
 ) {
   const indexes = { ...creatorIndexes, ...jobIndexes }
-  const jobs = { resource: resourceOf<StoredJob>(JOB), namespace, ...UNSETTLED, indexes }
+  const jobs = { ...JOB_CACHE, namespace, indexes }
   const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
   return {
     jobs: new Reflector<StoredJob>({ ...base, ...jobs }),

@@ -70,6 +70,8 @@ export const ANNOTATIONS = {
   submission: `${GROUP}/submission`,
   /** Creation time, RFC 3339 with microseconds. The REST API writes it because creationTimestamp has only seconds. */
   createdAt: `${GROUP}/created-at`,
+  /** Time of the last write before `managedFields`, which had it, was cleared. RFC 3339, whole seconds. */
+  updatedAt: `${GROUP}/updated-at`,
   /** Id of the user who created an Organization over REST. */
   createdBy: `${GROUP}/created-by`,
   /** Idempotency-Key of the request that created the object, and a hash of the request's body. */
@@ -92,6 +94,11 @@ export const ANNOTATIONS = {
   /** Holder of the operators' Lease that reads these Leases. Absent, or another than the holder: it reads Launches only. */
   readsHeartbeats: `${GROUP}/reads-heartbeats`,
 } as const
+
+/** Returns true for the field managers of Berth's programs: `berth` over REST, and `berth-…` of controllers. */
+export function isOwnFieldManager(manager: string): boolean {
+  return /^berth(-|$)/.test(manager)
+}
 
 /** Field manager of the gateway's writes. A heartbeat does not count as an update by a user. */
 export const GATEWAY_FIELD_MANAGER = "berth-gateway"

@@ -1,8 +1,8 @@
 import { creationTimeOf } from "../apis/creation-times.ts"
-import { GATEWAY_FIELD_MANAGER, type KubeObject, type ObjectMeta, type Stored } from "../apis/meta.ts"
-import type { ManagedFields, ServerMeta } from "../kube/resource.ts"
+import { ANNOTATIONS, GATEWAY_FIELD_MANAGER, type KubeObject, type ObjectMeta, type Stored } from "../apis/meta.ts"
+import type { ServerMeta } from "../kube/resource.ts"
 
-const UPDATED_AT = Symbol("newest time of an object's managedFields")
+const UPDATED_AT = Symbol("time of an object's last update")
 
 interface Remembering {
   [UPDATED_AT]?: string | undefined
@@ -13,8 +13,7 @@ interface Remembering {
  * symbol, so that the time is in no JSON of the object.
  */
 export function keepUpdateTime<T extends { metadata: ObjectMeta }>(object: T): T {
-  const time = newestUpdate((object.metadata as ServerMeta).managedFields)
-  return Object.assign(object, { [UPDATED_AT]: time })
+  return Object.assign(object, { [UPDATED_AT]: newestUpdate(object.metadata) })
 }
 
 /** Returns the text of an object, with the time of its last update, for `withUpdateTime`. */
@@ -37,15 +36,18 @@ export function lastUpdateOf(object: Pick<Stored<KubeObject>, "metadata">): stri
 
 /** Returns the time of the last change by a client other than an agent, RFC 3339. Undefined if it is unknown. */
 export function updateTimeOf(object: { metadata: ObjectMeta }): string | undefined {
-  const { managedFields } = object.metadata as ServerMeta
-  return managedFields === undefined ? (object as Remembering)[UPDATED_AT] : newestUpdate(managedFields)
+  return UPDATED_AT in object ? (object as Remembering)[UPDATED_AT] : newestUpdate(object.metadata)
 }
 
-/** Compares times as text, because the API server writes them all in one format. */
-function newestUpdate(managedFields: readonly ManagedFields[] | undefined): string | undefined {
-  return managedFields
-    ?.filter(({ manager }) => manager !== GATEWAY_FIELD_MANAGER)
-    .flatMap(({ time }) => time ?? [])
+/** Times of the API server and of Berth's annotation. A person may write another text there. */
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/
+
+/** Compares times as text, because all have one format. */
+function newestUpdate(metadata: ObjectMeta): string | undefined {
+  const { managedFields = [], annotations } = metadata as ServerMeta
+  const written = managedFields.filter(({ manager }) => manager !== GATEWAY_FIELD_MANAGER).map(({ time }) => time)
+  return [...written, annotations?.[ANNOTATIONS.updatedAt]]
+    .filter((time) => time !== undefined && TIME.test(time))
     .toSorted()
     .at(-1)
 }

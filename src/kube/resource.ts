@@ -26,6 +26,9 @@ export interface ManagedFields {
   fieldsV1?: unknown
 }
 
+/** Value with which a write clears `managedFields`; an empty list would keep it. Source: kubernetes.io, "Server-Side Apply". */
+export const CLEARED_MANAGED_FIELDS: readonly ManagedFields[] = [{}]
+
 /** Fields that every Kubernetes object has. */
 export interface ApiObject {
   apiVersion?: string

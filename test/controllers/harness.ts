@@ -12,11 +12,12 @@ import { JOB_ARRAYS } from "../../src/controllers/array/options.ts"
 import { creatorIndexes, type Tenancy } from "../../src/controllers/created-jobs.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
+import { JOB_CACHE } from "../../src/controllers/job/field-owners.ts"
 import { HistoryPruner } from "../../src/controllers/job/history.ts"
 import { type JobControllerOptions, jobIndexes } from "../../src/controllers/job/options.ts"
 import type { TakeOverSettings } from "../../src/controllers/job/take-over.ts"
 import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
-import { SettledJobs, UNSETTLED } from "../../src/controllers/settled-jobs.ts"
+import { SettledJobs } from "../../src/controllers/settled-jobs.ts"
 import { createStatementController } from "../../src/controllers/statement/controller.ts"
 import { STATEMENT_INDEXES, STATEMENTS } from "../../src/controllers/statement/options.ts"
 import { ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS } from "../../src/identity/projects.ts"
@@ -116,7 +117,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const { namespace, clock } = this
     const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet, clock })
     const jobs = new Reflector<StoredJob>({
-      ...{ client, resource: JOBS, namespace, ...UNSETTLED, logger: quiet },
+      ...{ client, ...JOB_CACHE, namespace, logger: quiet },
       indexes: { ...jobIndexes, ...creatorIndexes },
     })
     const jobArrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: quiet })

@@ -371,7 +371,7 @@ describe("a job's life", () => {
     const launch = await started(harness)
     await harness.submit("copy", {}, metadata)
     await harness.finish(launch, "Succeeded")
-    expect((await settled(harness, "original", "succeeded")).metadata.annotations).toEqual(annotations)
+    expect((await settled(harness, "original", "succeeded")).metadata.annotations).toMatchObject(annotations)
     await harness.delete("original")
     await eventually(async () => expect(await isGone(() => harness.job("original"))).toBe(true))
     await harness.submit("restored", {}, metadata)

@@ -8,6 +8,7 @@ import type { JobControllerOptions } from "../../src/controllers/job/options.ts"
 import { checkSelection } from "../../src/controllers/settled-jobs.ts"
 import { SECRETS } from "../../src/kube/core.ts"
 import { ifFound } from "../../src/kube/errors.ts"
+import type { ServerMeta } from "../../src/kube/resource.ts"
 import type { ReconcileContext } from "../../src/runtime/controller.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { launchOf } from "./builders.ts"
@@ -53,6 +54,7 @@ test("a job keeps its finalizer if it has a Launch that the cache does not show"
     jobs: {},
     launches: {},
     installation: { systemNamespace: namespace },
+    clock: harness.clock,
     fence: () => undefined,
   }
   const releaseAt = (next: number) =>
@@ -66,6 +68,33 @@ test("a job keeps its finalizer if it has a Launch that the cache does not show"
   expect(seen).toEqual([launchName(job.metadata.uid, 1)])
   expect((await harness.job("job")).metadata.finalizers).toEqual([JOB_FINALIZER])
   expect((await releaseAt(2))?.metadata.finalizers ?? []).toEqual([])
+})
+
+test("a settled job and its Launch have no managedFields, unless a tool owns fields of the job", async () => {
+  const harness = await newHarness()
+  const { client, namespace } = harness
+  const operator = harness.operator()
+  for (const name of ["own", "labelled", "applied"]) await harness.submit(name)
+  const label = { merge: { metadata: { labels: { seen: "yes" } } } }
+  await client.patch(JOBS, { namespace, name: "labelled" }, label, { fieldManager: "kubectl-label" })
+  const applied = { metadata: { namespace, name: "applied", labels: { team: "a" } } }
+  await client.apply(JOBS, applied, { fieldManager: "flux" })
+  await eventually(async () => {
+    await harness.agentsStep()
+    for (const name of ["own", "labelled", "applied"]) expect((await harness.job(name)).status?.settled).toBe(true)
+    for (const { metadata } of await harness.launches()) expect(metadata).not.toHaveProperty("managedFields")
+  })
+  await operator.stop()
+  const ownersOf = async (name: string) => {
+    const { managedFields = [], annotations } = (await harness.job(name)).metadata as ServerMeta
+    return [[...new Set(managedFields.map(({ manager }) => manager))], annotations?.[ANNOTATIONS.updatedAt]]
+  }
+  expect(await ownersOf("own")).toEqual([[], expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/)])
+  expect(await ownersOf("labelled")).toEqual([expect.arrayContaining(["berth", "kubectl-label"]), undefined])
+  expect(await ownersOf("applied")).toEqual([expect.arrayContaining(["berth", "flux"]), undefined])
+  // The tool still owns its label: when it applies the job without the label, it removes the label.
+  await client.apply(JOBS, { metadata: { namespace, name: "applied" } }, { fieldManager: "flux" })
+  expect((await harness.job("applied")).metadata.labels ?? {}).not.toHaveProperty("team")
 })
 
 /** Creates jobs that ended in a former version: with a finalizer, and not settled. */

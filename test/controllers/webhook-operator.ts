@@ -4,18 +4,18 @@ import { KubeConfig } from "@kubernetes/client-node"
  * prints the durations of all reconciles of jobs, in seconds.
  */
 import { systemClock } from "../../src/apis/clock.ts"
-import { JOB, type StoredJob } from "../../src/apis/job.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
+import { JOB_CACHE } from "../../src/controllers/job/field-owners.ts"
 import { jobIndexes } from "../../src/controllers/job/options.ts"
 import { launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
-import { SettledJobs, UNSETTLED } from "../../src/controllers/settled-jobs.ts"
+import { SettledJobs } from "../../src/controllers/settled-jobs.ts"
 import { STATEMENT_INDEXES, STATEMENTS } from "../../src/controllers/statement/options.ts"
 import type { WebhookSettings } from "../../src/controllers/webhook/options.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
-import { resourceOf } from "../../src/kube/resource.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { Manager } from "../../src/runtime/manager.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
@@ -37,8 +37,7 @@ async function main({ kubeconfig, namespace, webhooks }: WebhookOperatorOptions)
   const base = { client, namespace, logger }
   const jobs = new Reflector<StoredJob>({
     ...base,
-    resource: resourceOf<StoredJob>(JOB),
-    ...UNSETTLED,
+    ...JOB_CACHE,
     indexes: jobIndexes,
   })
   const launches = new Reflector({ ...base, resource: LAUNCHES, indexes: launchIndexes })

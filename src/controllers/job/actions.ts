@@ -1,12 +1,15 @@
+import { timestamp } from "../../apis/clock.ts"
 import { JOB_FINALIZER, type StoredJob } from "../../apis/job.ts"
 import { type Launch, launchName, pricesOf, type StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { roundUsd } from "../../apis/money.ts"
 import { sumOfParts } from "../../apis/price.ts"
 import { ifFound, isAlreadyExists, isNotFound, KubeError } from "../../kube/errors.ts"
+import { CLEARED_MANAGED_FIELDS } from "../../kube/resource.ts"
 import type { LaunchLedger } from "../../placement/ledger.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
 import type { JobAction } from "./decide.ts"
+import { isWrittenByBerth } from "./field-owners.ts"
 import { FIELD_MANAGER, JOBS, type JobControllerOptions, LAUNCHES } from "./options.ts"
 
 /** Writes the finalizer, the uid that it stands for, and the mirrored labels. @throws KubeError Conflict */
@@ -42,7 +45,7 @@ function otherFinalizers({ metadata }: StoredJob): string[] {
 export async function release(
   job: StoredJob,
   { next, labels }: JobAction & { do: "release" },
-  { client, jobs, launches, installation, fence }: JobControllerOptions,
+  { client, jobs, launches, installation, clock, fence }: JobControllerOptions,
   context: ReconcileContext,
 ): Promise<StoredJob | undefined> {
   const { namespace, name, uid, resourceVersion } = job.metadata
@@ -53,11 +56,22 @@ export async function release(
     return undefined
   }
   const finalizers = otherFinalizers(job)
-  const merge = { metadata: { resourceVersion, finalizers, ...(labels && recordOf(job, labels)) } }
+  const merge = { metadata: { resourceVersion, finalizers, ...marksOf(job, labels, clock.now()) } }
   fence()
   const written = await client.patch(JOBS, { namespace, name }, { merge }, { fieldManager: FIELD_MANAGER })
   context.wrote(jobs.store, written)
   return written
+}
+
+/**
+ * Returns what the removal of the finalizer also writes. It clears `managedFields`, two fifths of an ended Job, unless a
+ * tool owns fields there. Their newest time moves to an annotation.
+ */
+function marksOf(job: StoredJob, labels: Record<string, string> | undefined, now: Date) {
+  const record = labels && recordOf(job, labels)
+  if (!isWrittenByBerth(job)) return record
+  const annotations = { ...record?.annotations, [ANNOTATIONS.updatedAt]: timestamp(now) }
+  return { ...record, annotations, managedFields: CLEARED_MANAGED_FIELDS }
 }
 
 /**

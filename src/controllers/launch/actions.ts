@@ -5,6 +5,7 @@ import { ANNOTATIONS, LABELS } from "../../apis/meta.ts"
 import type { VmRef } from "../../cloud/cloud.ts"
 import { CloudError, CredentialsError } from "../../cloud/errors.ts"
 import { isNotFound } from "../../kube/errors.ts"
+import { CLEARED_MANAGED_FIELDS } from "../../kube/resource.ts"
 import { costsOf } from "../../placement/statements.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
 import { writeStatus } from "../writes.ts"
@@ -85,7 +86,7 @@ export function writeOwnStatus(
   return writeStatus(launch, own as StoredLaunch["status"], launchWriter(options), context)
 }
 
-/** Marks the cost of a Launch as counted and removes its finalizer, in one write. @throws KubeError Conflict */
+/** Marks the cost of a Launch as counted, and removes its finalizer and `managedFields`, in one write. @throws KubeError Conflict */
 export async function release(
   launch: StoredLaunch,
   { needed }: { needed: boolean },
@@ -98,7 +99,8 @@ export async function release(
   const annotations = { [ANNOTATIONS.counted]: months.join(",") }
   const labels = { [LABELS.released]: minuteOf(clock.now()) }
   const marks = { ...(months.length > 0 && { annotations }), ...(!needed && { labels }) }
-  const merge = { metadata: { resourceVersion, finalizers, ...marks } }
+  // Only Berth writes Launches, so no one needs the record of their owners any more. The write itself gets cheaper too.
+  const merge = { metadata: { resourceVersion, finalizers, ...marks, managedFields: CLEARED_MANAGED_FIELDS } }
   fence()
   try {
     const written = await client.patch(LAUNCHES, { namespace, name }, { merge }, { fieldManager: FIELD_MANAGER })

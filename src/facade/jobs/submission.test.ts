@@ -2,7 +2,7 @@ import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { SAMPLE_CATALOGUE } from "../../../test/facade/sample-catalogue.ts"
 import { JOB, type JobStatus, type StoredJob } from "../../apis/job.ts"
-import { ANNOTATIONS, GATEWAY_FIELD_MANAGER, LABELS } from "../../apis/meta.ts"
+import { ANNOTATIONS, GATEWAY_FIELD_MANAGER, LABELS, type ObjectMeta } from "../../apis/meta.ts"
 import { UUID } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
 import { errorsOf, errorsOfObject } from "../../apis/validate.ts"
@@ -378,6 +378,17 @@ describe("the time of the last update", () => {
     delete (kept.metadata as { managedFields?: unknown }).managedFields
     expect(updateTimeOf(kept)).toBe("2026-01-01T00:00:03Z")
     expect(JSON.stringify(kept)).toBe('{"metadata":{"name":"x"}}')
+  })
+
+  it("is that of Berth's annotation once managedFields is cleared, unless a tool has written since", () => {
+    const annotations = { [ANNOTATIONS.updatedAt]: "2026-01-01T00:00:02Z" }
+    const cleared = keepUpdateTime({ metadata: { name: "x", annotations } })
+    expect(updateTimeOf(cleared)).toBe("2026-01-01T00:00:02Z")
+    expect(updateTimeOf({ metadata: { name: "x", annotations, managedFields } as ObjectMeta })).toBe(
+      "2026-01-01T00:00:03Z",
+    )
+    const changed = { [ANNOTATIONS.updatedAt]: "yesterday" }
+    expect(updateTimeOf({ metadata: { name: "x", annotations: changed } })).toBeUndefined()
   })
 
   it("is unknown without managedFields", () => {
