@@ -1,3 +1,4 @@
+import { setImmediate as turn } from "node:timers/promises"
 import { expect, it } from "vitest"
 import type { Logger } from "../apis/logger.ts"
 import { Reflector, type ReflectorOptions } from "./reflector.ts"
@@ -26,19 +27,36 @@ function clientOf(lists: (ApiObject[] | Error)[][]): ReflectorOptions<ApiObject>
   }
 }
 
+const packing = {
+  isPacked: () => true,
+  textOf: (packed: ApiObject) => JSON.stringify(packed),
+  objectOf: (text: string) => JSON.parse(text) as ApiObject,
+}
+const resource = { group: "", version: "v1", kind: "Thing", plural: "things", namespaced: true }
+
+it("lets the event loop turn while it packs a page", async () => {
+  const page = Array.from({ length: 500 }, (_, index) => object(`thing-${index}`))
+  const reflector = new Reflector<ApiObject>({ client: clientOf([[page]]), resource, logger: SILENT, packing })
+  const sizes = new Set<number>()
+  const ending = new AbortController()
+  const running = reflector.run(ending.signal)
+  while (!reflector.synced) {
+    sizes.add(reflector.store.list().length)
+    await turn()
+  }
+  expect(sizes.size).toBeGreaterThanOrEqual(5)
+  ending.abort()
+  await running
+})
+
 it("stores a first list of packed objects page by page, and reports what a list that failed had stored in vain", async () => {
   const lists = [
     [[object("deleted"), object("kept")], new Error("the connection broke")],
     [[object("kept")], [object("added")]],
   ]
-  const packing = {
-    isPacked: () => true,
-    textOf: (packed: ApiObject) => JSON.stringify(packed),
-    objectOf: (text: string) => JSON.parse(text) as ApiObject,
-  }
   const reflector = new Reflector<ApiObject>({
     client: clientOf(lists),
-    resource: { group: "", version: "v1", kind: "Thing", plural: "things", namespaced: true },
+    resource,
     logger: SILENT,
     backoff: { baseSeconds: 0.001, capSeconds: 0.001 },
     packing,

@@ -1,3 +1,4 @@
+import { setImmediate as turn } from "node:timers/promises"
 import { type BackoffLimits, backoffSeconds, pause } from "../apis/backoff.ts"
 import { type Clock, systemClock } from "../apis/clock.ts"
 import type { Logger } from "../apis/logger.ts"
@@ -41,6 +42,12 @@ export interface ReflectorOptions<T extends ApiObject> extends Selection {
   /** See WatchOptions. */
   idleTimeoutSeconds?: number
 }
+
+/**
+ * Number of objects that are packed in one turn of the event loop. In each turn the connection is read, so that the API
+ * server can send the next page meanwhile. Without it, a list of many objects takes half as long again.
+ */
+const OBJECTS_A_TURN = 50
 
 /** Counters of a reflector since its start. */
 export interface ReflectorCounts {
@@ -133,9 +140,10 @@ export class Reflector<T extends ApiObject = ApiObject> {
     const isByPage = packing !== undefined && !this.synced
     let resourceVersion = ""
     for await (const page of client.pages(resource, { ...selection, limit: pageSize ?? 500, signal })) {
-      for (const item of page.items) {
+      for (const [index, item] of page.items.entries()) {
         if (isByPage) stored.add(this.#add(item))
         else objects.set(keyOf(item), this.#trim(item))
+        if (isByPage && (index + 1) % OBJECTS_A_TURN === 0) await turn()
       }
       resourceVersion = page.metadata.resourceVersion
     }
