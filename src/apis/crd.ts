@@ -90,7 +90,9 @@ function versionOf(kind: KindDefinition): CustomResourceVersion {
 
 function partOf(kind: KindDefinition, part: "spec" | "status"): StructuralSchema {
   const schema = structuralSchema(kind[part], `${kind.kind}.${part}`)
-  return kind.owned?.includes(part) ? withAtomicFields(schema) : schema
+  if (!kind.owned?.includes(part)) return schema
+  // Conditions of a status are no one's alone.
+  return part === "spec" ? { ...schema, "x-kubernetes-map-type": "atomic" } : withAtomicFields(schema)
 }
 
 /** Makes the objects and maps in the fields of an object atomic. Lists are atomic, unless they have keys. */

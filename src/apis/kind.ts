@@ -19,8 +19,8 @@ export interface KindDefinition<Spec extends TObject = TObject, Status extends T
   spec: Spec
   status: Status
   /**
-   * Parts that only Berth writes. Each of their fields has one owner, so managedFields names the field and not
-   * everything in it, which makes each write cheaper.
+   * Parts that only Berth writes. Such a spec has one owner, and so has each field of such a status. So managedFields names
+   * fewer fields, which makes each write cheaper.
    */
   owned?: readonly ("spec" | "status")[]
   /** Rules on the whole object; they see `self.metadata.name`, `self.spec` and `self.status`. */

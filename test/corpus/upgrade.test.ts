@@ -161,6 +161,18 @@ describe("an object that several write", () => {
     expect([fields?.["f:placement"], fields?.["f:vm"]]).toEqual([{}, {}])
     expect(Object.keys(fields?.["f:conditions"] ?? {})).toContain('k:{"type":"Placed"}')
   })
+
+  it("names the spec of a Launch once in managedFields, and ends a stored Launch of a former kind", async () => {
+    const fieldManager = "berth-job-controller"
+    const spec = { ...LAUNCHES.base, ended: false }
+    const created = await client.create(RESOURCES.launch, object("launch", "named", spec), { fieldManager })
+    const [entry] = (created.metadata as ServerMeta).managedFields ?? []
+    expect(entry?.fieldsV1).toEqual({ "f:spec": {} })
+    const { spec: stored } = await client.get(RESOURCES.launch, OWNED)
+    const ended = { merge: { spec: { ended: true } } }
+    const written = await client.patch(RESOURCES.launch, OWNED, ended, { fieldManager })
+    expect(written.spec).toEqual({ ...stored, ended: true })
+  })
 })
 
 describe("a stored object that the present rules refuse", () => {
