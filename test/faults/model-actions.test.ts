@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest"
 import { JOB_FINALIZER, type StoredJob } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
-import type { KubeObject } from "../../src/apis/meta.ts"
+import { ANNOTATIONS, type KubeObject } from "../../src/apis/meta.ts"
 import { adopt, createLaunch, deleteJob, endLaunch, release } from "../../src/controllers/job/actions.ts"
 import type { JobAction } from "../../src/controllers/job/decide.ts"
 import { type JobControllerOptions, jobWriter } from "../../src/controllers/job/options.ts"
@@ -61,7 +61,9 @@ function options() {
 /** Returns the parts of an object that the model has. The model leaves out a Launch's conditions, for people. */
 function partsOf(object: KubeObject<object, object> | undefined) {
   if (object === undefined) return undefined
-  const { labels = {}, annotations = {}, finalizers = [], generation, deletionTimestamp } = object.metadata
+  const { labels = {}, finalizers = [], generation, deletionTimestamp } = object.metadata
+  // No decision reads the time of the last update, so the model has none.
+  const { [ANNOTATIONS.updatedAt]: _time, ...annotations } = object.metadata.annotations ?? {}
   const { conditions: _, ...status } = (object.status ?? {}) as Record<string, unknown>
   const isDeleting = deletionTimestamp !== undefined
   return { labels, annotations, finalizers, generation, isDeleting, spec: object.spec, status }
