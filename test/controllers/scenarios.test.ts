@@ -371,7 +371,8 @@ describe("a job's life", () => {
     const launch = await started(harness)
     await harness.submit("copy", {}, metadata)
     await harness.finish(launch, "Succeeded")
-    expect((await settled(harness, "original", "succeeded")).metadata.annotations).toMatchObject(annotations)
+    const ended = { ...annotations, "berth.dev/updated-at": expect.any(String) }
+    expect((await settled(harness, "original", "succeeded")).metadata.annotations).toEqual(ended)
     await harness.delete("original")
     await eventually(async () => expect(await isGone(() => harness.job("original"))).toBe(true))
     await harness.submit("restored", {}, metadata)
