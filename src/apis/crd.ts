@@ -91,7 +91,7 @@ function versionOf(kind: KindDefinition): CustomResourceVersion {
 function partOf(kind: KindDefinition, part: "spec" | "status"): StructuralSchema {
   const schema = structuralSchema(kind[part], `${kind.kind}.${part}`)
   if (!kind.owned?.includes(part)) return schema
-  // Conditions of a status are no one's alone.
+  // Other tools may add conditions to a status, so it is not atomic as a whole.
   return part === "spec" ? { ...schema, "x-kubernetes-map-type": "atomic" } : withAtomicFields(schema)
 }
 

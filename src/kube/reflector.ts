@@ -140,11 +140,8 @@ export class Reflector<T extends ApiObject = ApiObject> {
     const isByPage = packing !== undefined && !this.synced
     let resourceVersion = ""
     for await (const page of client.pages(resource, { ...selection, limit: pageSize ?? 500, signal })) {
-      for (const [index, item] of page.items.entries()) {
-        if (isByPage) stored.add(this.#add(item))
-        else objects.set(keyOf(item), this.#trim(item))
-        if (isByPage && (index + 1) % OBJECTS_A_TURN === 0) await turn()
-      }
+      if (isByPage) await this.#add(page.items, stored)
+      else for (const item of page.items) objects.set(keyOf(item), this.#trim(item))
       resourceVersion = page.metadata.resourceVersion
     }
     const changes = isByPage ? this.#store.retain(stored) : this.#store.replace(objects)
@@ -152,10 +149,13 @@ export class Reflector<T extends ApiObject = ApiObject> {
     for (const change of changes) this.#notify(this.#handlers, change)
   }
 
-  /** Stores an object of the first list, and returns its key. */
-  #add(item: T): string {
-    for (const change of this.#store.put(this.#trim(item))) this.#notify(this.#handlers, change)
-    return keyOf(item)
+  /** Stores a page of the first list, and adds its keys to `stored`. */
+  async #add(items: readonly T[], stored: Set<string>): Promise<void> {
+    for (const [index, item] of items.entries()) {
+      for (const change of this.#store.put(this.#trim(item))) this.#notify(this.#handlers, change)
+      stored.add(keyOf(item))
+      if ((index + 1) % OBJECTS_A_TURN === 0) await turn()
+    }
   }
 
   /** Watches again and again. Returns when the server can't resume. Throws errors that need a new list or a caller. */

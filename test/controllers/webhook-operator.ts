@@ -4,11 +4,9 @@ import { KubeConfig } from "@kubernetes/client-node"
  * prints the durations of all reconciles of jobs, in seconds.
  */
 import { systemClock } from "../../src/apis/clock.ts"
-import type { StoredJob } from "../../src/apis/job.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
-import { JOB_CACHE } from "../../src/controllers/job/field-owners.ts"
-import { jobIndexes } from "../../src/controllers/job/options.ts"
+import { JOB_CACHE, jobIndexes } from "../../src/controllers/job/options.ts"
 import { launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { SettledJobs } from "../../src/controllers/settled-jobs.ts"
@@ -35,11 +33,7 @@ async function main({ kubeconfig, namespace, webhooks }: WebhookOperatorOptions)
   const client = new KubeClient(config)
   const logger = createLogger({ level: "error", name: "operator" })
   const base = { client, namespace, logger }
-  const jobs = new Reflector<StoredJob>({
-    ...base,
-    ...JOB_CACHE,
-    indexes: jobIndexes,
-  })
+  const jobs = new Reflector({ ...base, ...JOB_CACHE, indexes: jobIndexes })
   const launches = new Reflector({ ...base, resource: LAUNCHES, indexes: launchIndexes })
   const statements = new Reflector({ ...base, resource: STATEMENTS, indexes: STATEMENT_INDEXES })
   const clock = systemClock

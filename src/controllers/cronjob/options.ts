@@ -1,6 +1,6 @@
 import { CRON_JOB, type StoredCronJob } from "../../apis/cronjob.ts"
 import type { StoredJob } from "../../apis/job.ts"
-import type { ObjectMeta } from "../../apis/meta.ts"
+import { keptFact } from "../../kube/kept-fact.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
 import { resourceOf, type ServerMeta } from "../../kube/resource.ts"
 import { type CreatorControllerOptions, type CreatorOptions, JOBS } from "../created-jobs.ts"
@@ -10,6 +10,12 @@ export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
 
 /** Owner of the fields that the cronjob controller writes. */
 export const FIELD_MANAGER = "berth-cronjob-controller"
+
+/**
+ * Time of the last change of the spec. The time is later if an owner of spec fields has written other fields since.
+ * Undefined if it is unknown.
+ */
+export const { keep: keepChangeTime, of: changeTimeOf } = keptFact("time of the last change of a spec", changeTime)
 
 /** Options that the reflector of CronJobs must have. */
 export const CRON_JOB_CACHE: Pick<ReflectorOptions<StoredCronJob>, "resource" | "transform"> = {
@@ -39,28 +45,6 @@ export function writersOf({ client, cronJobs, jobs }: CronJobControllerOptions):
     cronJobs: { ...shared, resource: CRON_JOBS, store: cronJobs.store },
     jobs: { ...shared, resource: JOBS, store: jobs.store },
   }
-}
-
-const CHANGED_AT = Symbol("time of the last change of an object's spec")
-
-interface WithChangeTime {
-  [CHANGED_AT]?: Date | undefined
-}
-
-/**
- * Keeps the time of the last change of the spec, before the reflector strips managedFields. The time is under a symbol,
- * which no serialized copy of the object has.
- */
-export function keepChangeTime<T extends { metadata: ObjectMeta }>(object: T): T {
-  return Object.assign(object, { [CHANGED_AT]: changeTime(object.metadata as ServerMeta) })
-}
-
-/**
- * Returns the time of the last change of the spec. The time is later if an owner of spec fields has written other
- * fields since. Undefined for an object that did not pass through `keepChangeTime`.
- */
-export function changeTimeOf(object: { metadata: ObjectMeta }): Date | undefined {
-  return (object as WithChangeTime)[CHANGED_AT]
 }
 
 /** managedFields has the fields of each writer and the time of that writer's last write, to the second. */

@@ -9,8 +9,7 @@ import { CLEARED_MANAGED_FIELDS } from "../../kube/resource.ts"
 import type { LaunchLedger } from "../../placement/ledger.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
 import type { JobAction } from "./decide.ts"
-import { isWrittenByBerth } from "./field-owners.ts"
-import { FIELD_MANAGER, JOBS, type JobControllerOptions, LAUNCHES } from "./options.ts"
+import { FIELD_MANAGER, isWrittenByBerth, JOBS, type JobControllerOptions, LAUNCHES } from "./options.ts"
 
 /** Writes the finalizer, the uid that it stands for, and the mirrored labels. @throws KubeError Conflict */
 export async function adopt(
@@ -65,7 +64,7 @@ export async function release(
 
 /**
  * Returns what the removal of the finalizer also writes. It clears `managedFields`, two fifths of an ended Job, unless a
- * tool owns fields there. Their newest time moves to an annotation.
+ * tool owns fields there. An annotation gets the time of this write, which `managedFields` no longer has.
  */
 function marksOf(job: StoredJob, labels: Record<string, string> | undefined, now: Date) {
   const record = labels && recordOf(job, labels)

@@ -3,6 +3,7 @@ import type { StoredConnection } from "../../apis/connection.ts"
 import { JOB, type StoredJob } from "../../apis/job.ts"
 import { type HeartbeatTimes, LAUNCH, type Launch, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
+import { isOwnFieldManager } from "../../apis/meta.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
 import { submissionsOf } from "../../apis/origin.ts"
 import type { StoredProject } from "../../apis/project.ts"
@@ -11,8 +12,9 @@ import type { FrozenSettings } from "../../apis/vm-settings.ts"
 import type { Offers } from "../../catalogue/offers.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { EventRecorder } from "../../kube/events.ts"
-import type { Reflector } from "../../kube/reflector.ts"
-import { resourceOf } from "../../kube/resource.ts"
+import { keptFact } from "../../kube/kept-fact.ts"
+import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
+import { type ManagedFields, resourceOf, type ServerMeta } from "../../kube/resource.ts"
 import type { IndexFunction } from "../../kube/store.ts"
 import type { Quota } from "../../limits/project-limits.ts"
 import type { Tenants } from "../../placement/breaker.ts"
@@ -22,12 +24,33 @@ import type { LaunchAccounts } from "../../placement/market.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { Source } from "../../runtime/controller.ts"
 import type { Fence } from "../fence.ts"
-import type { SettledJobs } from "../settled-jobs.ts"
+import { type SettledJobs, UNSETTLED } from "../settled-jobs.ts"
 import type { Patcher, StatusReplacer } from "../writes.ts"
 
 /** Kinds of Jobs and Launches for the client. */
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+
+/**
+ * True if no one but Berth has written fields of the Job: no `kubectl`, Helm or GitOps tool owns any. False if
+ * `managedFields` was removed before this was asked.
+ */
+export const { keep: keepOwner, of: isWrittenByBerth } = keptFact(
+  "true if only Berth has written an object",
+  hasOwnWriters,
+)
+
+function hasOwnWriters({ managedFields }: ServerMeta): boolean {
+  const isOwn = ({ manager = "", operation }: ManagedFields) => operation === "Update" && isOwnFieldManager(manager)
+  return managedFields?.every(isOwn) ?? false
+}
+
+/** Options that the reflector of Jobs must have: it has those that are not settled. */
+export const JOB_CACHE: Required<Pick<ReflectorOptions<StoredJob>, "resource" | "fieldSelector" | "transform">> = {
+  resource: JOBS,
+  ...UNSETTLED,
+  transform: keepOwner,
+}
 
 /** Indexes that the cache of Jobs must have. */
 export const jobIndexes: Record<"submission", IndexFunction<StoredJob>> = { submission: submissionsOf }
@@ -79,8 +102,8 @@ export interface EndReader {
 export interface JobControllerOptions {
   client: Pick<KubeClient, "get" | "list" | "create" | "patch" | "replaceStatus" | "delete">
   /**
-   * Caches with the indexes `jobIndexes`, and `launchIndexes` of the launch controller. That of Jobs has the selection
-   * `UNSETTLED`.
+   * Caches with the indexes `jobIndexes`, and `launchIndexes` of the launch controller. That of Jobs has the options
+   * `JOB_CACHE`.
    */
   jobs: Reflector<StoredJob>
   /** Settled jobs, which the cache has not. */
