@@ -4,13 +4,15 @@ import { count, usd } from "../format.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
 import { CancelButton, PageTitle, Status, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { PAGE_SIZE, Pages, usePlace } from "../parts/pages.tsx"
 import { at, client } from "../state.ts"
 
 /** Arrays of the project, with their counts and costs. */
 export function ArraysPage() {
-  const arrays = useLoad("arrays", (signal) =>
-    fetched(client.value.api.GET("/arrays", { params: { query: { limit: 100 } }, signal })),
-  )
+  const place = usePlace("/arrays")
+  const query = { limit: PAGE_SIZE, offset: place.offset }
+  const read = (signal: AbortSignal) => fetched(client.value.api.GET("/arrays", { params: { query }, signal }))
+  const arrays = useLoad(`arrays ${place.offset}`, read, "arrays")
   useReloadOnChange(({ event }) => event === "array", arrays.reload)
   return (
     <>
@@ -24,27 +26,30 @@ export function ArraysPage() {
               </p>
             </Empty>
           ) : (
-            <TableFrame label="Arrays">
-              <table class="cards">
-                <thead>
-                  <tr>
-                    <th>Array</th>
-                    <th>Status</th>
-                    <th class="number">Jobs</th>
-                    <th class="number">Running</th>
-                    <th class="number">Succeeded</th>
-                    <th class="number">Failed</th>
-                    <th class="number">Cost</th>
-                    <th class="number">Created</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  {found.map((array) => (
-                    <Row key={array.id} array={array} />
-                  ))}
-                </tbody>
-              </table>
-            </TableFrame>
+            <>
+              <TableFrame label="Arrays">
+                <table class="cards">
+                  <thead>
+                    <tr>
+                      <th>Array</th>
+                      <th>Status</th>
+                      <th class="number">Jobs</th>
+                      <th class="number">Running</th>
+                      <th class="number">Succeeded</th>
+                      <th class="number">Failed</th>
+                      <th class="number">Cost</th>
+                      <th class="number">Created</th>
+                    </tr>
+                  </thead>
+                  <tbody>
+                    {found.map((array) => (
+                      <Row key={array.id} array={array} />
+                    ))}
+                  </tbody>
+                </table>
+              </TableFrame>
+              <Pages {...place} shown={found.length} total={total} />
+            </>
           )
         }
       </Answer>

@@ -3,15 +3,17 @@ import { nextTicks } from "../cron.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
 import { PageTitle, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { PAGE_SIZE, Pages, usePlace } from "../parts/pages.tsx"
 import { at, client, may } from "../state.ts"
 
 type CronJob = Schemas["CronJobRecord"]
 
 /** Cronjobs of the project, with their next ticks and last runs. */
 export function CronJobsPage() {
-  const cronJobs = useLoad("cronjobs", (signal) =>
-    fetched(client.value.api.GET("/cronjobs", { params: { query: { limit: 100 } }, signal })),
-  )
+  const place = usePlace("/cronjobs")
+  const query = { limit: PAGE_SIZE, offset: place.offset }
+  const read = (signal: AbortSignal) => fetched(client.value.api.GET("/cronjobs", { params: { query }, signal }))
+  const cronJobs = useLoad(`cronjobs ${place.offset}`, read, "cronjobs")
   useReloadOnChange(({ event }) => event === "cronjob", cronJobs.reload)
   return (
     <>
@@ -25,25 +27,28 @@ export function CronJobsPage() {
               </p>
             </Empty>
           ) : (
-            <TableFrame label="Cronjobs">
-              <table class="cards">
-                <thead>
-                  <tr>
-                    <th>Cronjob</th>
-                    <th>Schedule (UTC)</th>
-                    <th>State</th>
-                    <th>Next</th>
-                    <th>Last runs</th>
-                    {may("developer") && <th>Actions</th>}
-                  </tr>
-                </thead>
-                <tbody>
-                  {cronjobs.map((cronJob) => (
-                    <Row key={cronJob.id} cronJob={cronJob} reload={cronJobs.reload} />
-                  ))}
-                </tbody>
-              </table>
-            </TableFrame>
+            <>
+              <TableFrame label="Cronjobs">
+                <table class="cards">
+                  <thead>
+                    <tr>
+                      <th>Cronjob</th>
+                      <th>Schedule (UTC)</th>
+                      <th>State</th>
+                      <th>Next</th>
+                      <th>Last runs</th>
+                      {may("developer") && <th>Actions</th>}
+                    </tr>
+                  </thead>
+                  <tbody>
+                    {cronjobs.map((cronJob) => (
+                      <Row key={cronJob.id} cronJob={cronJob} reload={cronJobs.reload} />
+                    ))}
+                  </tbody>
+                </table>
+              </TableFrame>
+              <Pages {...place} shown={cronjobs.length} total={total} />
+            </>
           )
         }
       </Answer>

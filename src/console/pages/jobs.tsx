@@ -17,11 +17,11 @@ import {
   typed,
 } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { offsetIn, PAGE_SIZE, Pages } from "../parts/pages.tsx"
 import { at, client, may } from "../state.ts"
 
 type JobCancellation = Schemas["JobCancellation"]
 
-const PAGE_SIZE = 50
 const STATUSES = ["queued", "booting", "running", "succeeded", "failed", "cancelled"] as const
 
 /** Filters of the list, as its address has them. */
@@ -49,7 +49,7 @@ function filtersIn(url: string): Filters {
     cronjob: query.get("cronjob") ?? "",
     ended_after: Number.isNaN(Date.parse(endedAfter)) ? "" : endedAfter,
     array: query.get("array") ?? "",
-    offset: Math.max(0, Number(query.get("offset")) || 0),
+    offset: offsetIn(query),
   }
 }
 
@@ -113,6 +113,7 @@ export function JobsPage() {
                 }}
               />
             )}
+            {found.length === total && <p class="minor">{count(total)} in all</p>}
             <Pages offset={filters.offset} shown={found.length} total={total} go={(offset) => change({ offset })} />
           </>
         )}
@@ -278,30 +279,6 @@ function JobRow({ job, isSelected, toggle }: RowProps) {
         <Time at={job.created_at} isRelative />
       </td>
     </tr>
-  )
-}
-
-interface PagesProps {
-  offset: number
-  shown: number
-  total: number
-  go: (offset: number) => void
-}
-
-function Pages({ offset, shown, total, go }: PagesProps) {
-  if (total <= PAGE_SIZE && offset === 0) return <p class="minor">{count(total)} in all</p>
-  return (
-    <nav class="pages" aria-label="Pages of the list">
-      <button type="button" disabled={offset === 0} onClick={() => go(Math.max(0, offset - PAGE_SIZE))}>
-        Newer
-      </button>
-      <span>
-        {shown === 0 ? "none" : `${count(offset + 1)}–${count(offset + shown)}`} of {count(total)}
-      </span>
-      <button type="button" disabled={offset + shown >= total} onClick={() => go(offset + PAGE_SIZE)}>
-        Older
-      </button>
-    </nav>
   )
 }
 

@@ -4,29 +4,31 @@ import { PanelForm } from "../parts/action.tsx"
 import { Field, TableFrame, Time, typed } from "../parts/basics.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Empty, useLoad } from "../parts/load.tsx"
+import { type Listed, PAGE_SIZE, usePlace } from "../parts/pages.tsx"
 import { SecretOnce } from "../parts/secret-once.tsx"
 import { client, may, me } from "../state.ts"
 
 type Key = Schemas["KeyRecord"]
 
 /** Reads the keys. The list has only their names, so each is read. */
-async function readKeys(signal: AbortSignal): Promise<Key[]> {
+async function readKeys(offset: number, signal: AbortSignal): Promise<Listed<Key>> {
   const { api } = client.value
-  const { keys } = await fetched(api.GET("/keys", { params: { query: { limit: 100 } }, signal }))
-  return Promise.all(
-    keys.map(({ id }) => fetched(api.GET("/keys/{key_id}", { params: { path: { key_id: id } }, signal }))),
-  )
+  const { keys, total } = await fetched(api.GET("/keys", { params: { query: { limit: PAGE_SIZE, offset } }, signal }))
+  const read = (key_id: string) => fetched(api.GET("/keys/{key_id}", { params: { path: { key_id } }, signal }))
+  return { items: await Promise.all(keys.map(({ id }) => read(id))), total }
 }
 
 /** API keys of the project. */
 export function KeysPage() {
-  const keys = useLoad("keys", readKeys)
+  const place = usePlace("/keys")
+  const keys = useLoad(`keys ${place.offset}`, (signal) => readKeys(place.offset, signal), "keys")
   const revoke = (id: string) => client.value.api.DELETE("/keys/{key_id}", { params: { path: { key_id: id } } })
   return (
     <EditableList
       title="Keys"
       noun="key"
       of={keys}
+      place={place}
       form={(done) => <NewKey done={done} />}
       empty={<Empty title="This project has no keys." />}
       removal={({ id, name }) => ({

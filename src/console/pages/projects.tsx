@@ -1,4 +1,4 @@
-import { fetched } from "../../client/client.ts"
+import { type OrganizationRecord, organizationsOf, projectsIn } from "../../client/accounts.ts"
 import { PageTitle } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad } from "../parts/load.tsx"
 import { accounts, BASE, credential, me, signOut } from "../state.ts"
@@ -37,15 +37,12 @@ function OfKey() {
 }
 
 async function readGroups(): Promise<Group[]> {
-  const { organizations } = await fetched(accounts.api.GET("/organizations"))
-  return Promise.all(
-    organizations.map(async ({ id, displayName }) => {
-      const { projects } = await fetched(
-        accounts.api.GET("/organizations/{org_id}/projects", { params: { path: { org_id: id } } }),
-      )
-      return { organization: displayName, projects }
-    }),
-  )
+  const organizations = await organizationsOf(accounts)
+  const groupOf = async ({ id, displayName }: OrganizationRecord): Promise<Group> => ({
+    organization: displayName,
+    projects: await projectsIn(accounts, id),
+  })
+  return Promise.all(organizations.map(groupOf))
 }
 
 function OfPerson() {

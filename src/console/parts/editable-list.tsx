@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact"
 import { may } from "../state.ts"
 import { Dialog, PageTitle } from "./basics.tsx"
 import { Answer, type Loaded } from "./load.tsx"
+import { type Listed, Pages, type Place } from "./pages.tsx"
 
 /** Question before an item is deleted. */
 export interface Removal {
@@ -18,7 +19,8 @@ interface EditableListProps<Item> {
   title: string
   /** Word for one item, such as `key`. */
   noun: string
-  of: Loaded<Item[]>
+  of: Loaded<Listed<Item>>
+  place: Place
   /** Returns the form of a new item. */
   form: (done: () => void) => ComponentChildren
   /** Text for a list without items. */
@@ -29,7 +31,8 @@ interface EditableListProps<Item> {
 }
 
 /** Page of a list, to which admins add items and from which they delete some. */
-export function EditableList<Item>({ title, noun, of, form, empty, removal, children }: EditableListProps<Item>) {
+export function EditableList<Item>(props: EditableListProps<Item>) {
+  const { title, noun, of, place, form, empty, removal, children } = props
   const isAdding = useSignal(false)
   const doomed = useSignal<Item | undefined>(undefined)
   const asked = doomed.value === undefined ? undefined : removal(doomed.value)
@@ -54,12 +57,17 @@ export function EditableList<Item>({ title, noun, of, form, empty, removal, chil
           of.reload()
         })}
       <Answer of={of}>
-        {(items) =>
-          items.length === 0
-            ? empty
-            : children(items, (item) => {
+        {({ items, total }) =>
+          total === 0 ? (
+            empty
+          ) : (
+            <>
+              {children(items, (item) => {
                 doomed.value = item
-              })
+              })}
+              <Pages {...place} shown={items.length} total={total} />
+            </>
+          )
         }
       </Answer>
       {asked !== undefined && (
