@@ -3,16 +3,15 @@ import { fetched } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
 import { CancelButton, PageTitle, Status, TableFrame, Time } from "../parts/basics.tsx"
-import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
-import { PAGE_SIZE, Pages, usePlace } from "../parts/pages.tsx"
+import { Answer, Empty, useReloadOnChange } from "../parts/load.tsx"
+import { Pages, usePages } from "../parts/pages.tsx"
 import { at, client } from "../state.ts"
 
 /** Arrays of the project, with their counts and costs. */
 export function ArraysPage() {
-  const place = usePlace("/arrays")
-  const query = { limit: PAGE_SIZE, offset: place.offset }
-  const read = (signal: AbortSignal) => fetched(client.value.api.GET("/arrays", { params: { query }, signal }))
-  const arrays = useLoad(`arrays ${place.offset}`, read, "arrays")
+  const arrays = usePages("/arrays", (query, signal) =>
+    fetched(client.value.api.GET("/arrays", { params: { query }, signal })),
+  )
   useReloadOnChange(({ event }) => event === "array", arrays.reload)
   return (
     <>
@@ -48,7 +47,7 @@ export function ArraysPage() {
                   </tbody>
                 </table>
               </TableFrame>
-              <Pages {...place} shown={found.length} total={total} />
+              <Pages of={arrays} shown={found.length} total={total} />
             </>
           )
         }

@@ -5,23 +5,20 @@ import { PanelForm } from "../parts/action.tsx"
 import { Facts, Field, Time, typed } from "../parts/basics.tsx"
 import { type Credential, CredentialInput, TYPES } from "../parts/credentials.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
-import { Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
-import { type Listed, PAGE_SIZE, usePlace } from "../parts/pages.tsx"
+import { Empty, useReloadOnChange } from "../parts/load.tsx"
+import { type Listed, type PageQuery, usePages } from "../parts/pages.tsx"
 import { client, may } from "../state.ts"
 
 type Connection = Schemas["ConnectionRecord"]
 
-async function readConnections(offset: number, signal: AbortSignal): Promise<Listed<Connection>> {
-  const query = { limit: PAGE_SIZE, offset }
+async function readConnections(query: PageQuery, signal: AbortSignal): Promise<Listed<Connection>> {
   const answer = await fetched(client.value.api.GET("/connections", { params: { query }, signal }))
   return "connections" in answer ? { items: answer.connections, total: answer.total } : { items: [], total: 0 }
 }
 
 /** Accounts that pay for the machines, hold the buckets and serve the images. */
 export function ConnectionsPage() {
-  const place = usePlace("/connections")
-  const read = (signal: AbortSignal) => readConnections(place.offset, signal)
-  const connections = useLoad(`connections ${place.offset}`, read, "connections")
+  const connections = usePages("/connections", readConnections)
   useReloadOnChange(({ event }) => event === "connection", connections.reload)
   const remove = (name: string) => client.value.api.DELETE("/connections/{name}", { params: { path: { name } } })
   return (
@@ -29,7 +26,6 @@ export function ConnectionsPage() {
       title="Connections"
       noun="connection"
       of={connections}
-      place={place}
       form={(done) => <NewConnection done={done} />}
       empty={
         <Empty title="No cloud account is connected.">

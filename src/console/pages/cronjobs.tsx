@@ -3,17 +3,16 @@ import { nextTicks } from "../cron.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
 import { PageTitle, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
-import { PAGE_SIZE, Pages, usePlace } from "../parts/pages.tsx"
+import { Pages, usePages } from "../parts/pages.tsx"
 import { at, client, may } from "../state.ts"
 
 type CronJob = Schemas["CronJobRecord"]
 
 /** Cronjobs of the project, with their next ticks and last runs. */
 export function CronJobsPage() {
-  const place = usePlace("/cronjobs")
-  const query = { limit: PAGE_SIZE, offset: place.offset }
-  const read = (signal: AbortSignal) => fetched(client.value.api.GET("/cronjobs", { params: { query }, signal }))
-  const cronJobs = useLoad(`cronjobs ${place.offset}`, read, "cronjobs")
+  const cronJobs = usePages("/cronjobs", (query, signal) =>
+    fetched(client.value.api.GET("/cronjobs", { params: { query }, signal })),
+  )
   useReloadOnChange(({ event }) => event === "cronjob", cronJobs.reload)
   return (
     <>
@@ -47,7 +46,7 @@ export function CronJobsPage() {
                   </tbody>
                 </table>
               </TableFrame>
-              <Pages {...place} shown={cronjobs.length} total={total} />
+              <Pages of={cronJobs} shown={cronjobs.length} total={total} />
             </>
           )
         }

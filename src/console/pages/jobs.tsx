@@ -114,7 +114,11 @@ export function JobsPage() {
               />
             )}
             {found.length === total && <p class="minor">{count(total)} in all</p>}
-            <Pages offset={filters.offset} shown={found.length} total={total} go={(offset) => change({ offset })} />
+            <Pages
+              of={{ offset: filters.offset, go: (offset) => change({ offset }) }}
+              shown={found.length}
+              total={total}
+            />
           </>
         )}
       </Answer>

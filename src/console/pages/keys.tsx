@@ -3,32 +3,30 @@ import { fetched, type Schemas } from "../../client/client.ts"
 import { PanelForm } from "../parts/action.tsx"
 import { Field, TableFrame, Time, typed } from "../parts/basics.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
-import { Empty, useLoad } from "../parts/load.tsx"
-import { type Listed, PAGE_SIZE, usePlace } from "../parts/pages.tsx"
+import { Empty } from "../parts/load.tsx"
+import { type Listed, type PageQuery, usePages } from "../parts/pages.tsx"
 import { SecretOnce } from "../parts/secret-once.tsx"
 import { client, may, me } from "../state.ts"
 
 type Key = Schemas["KeyRecord"]
 
 /** Reads the keys. The list has only their names, so each is read. */
-async function readKeys(offset: number, signal: AbortSignal): Promise<Listed<Key>> {
+async function readKeys(query: PageQuery, signal: AbortSignal): Promise<Listed<Key>> {
   const { api } = client.value
-  const { keys, total } = await fetched(api.GET("/keys", { params: { query: { limit: PAGE_SIZE, offset } }, signal }))
+  const { keys, total } = await fetched(api.GET("/keys", { params: { query }, signal }))
   const read = (key_id: string) => fetched(api.GET("/keys/{key_id}", { params: { path: { key_id } }, signal }))
   return { items: await Promise.all(keys.map(({ id }) => read(id))), total }
 }
 
 /** API keys of the project. */
 export function KeysPage() {
-  const place = usePlace("/keys")
-  const keys = useLoad(`keys ${place.offset}`, (signal) => readKeys(place.offset, signal), "keys")
+  const keys = usePages("/keys", readKeys)
   const revoke = (id: string) => client.value.api.DELETE("/keys/{key_id}", { params: { path: { key_id: id } } })
   return (
     <EditableList
       title="Keys"
       noun="key"
       of={keys}
-      place={place}
       form={(done) => <NewKey done={done} />}
       empty={<Empty title="This project has no keys." />}
       removal={({ id, name }) => ({

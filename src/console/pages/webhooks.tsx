@@ -5,7 +5,7 @@ import { ActionFault, GroupError, PanelForm, useAction } from "../parts/action.t
 import { Dialog, Facts, Field, labelsText, TableFrame, Time, typed } from "../parts/basics.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Answer, Empty, useLoad, useReloadEvery } from "../parts/load.tsx"
-import { type Listed, PAGE_SIZE, usePlace } from "../parts/pages.tsx"
+import { type Listed, type PageQuery, usePages } from "../parts/pages.tsx"
 import { SecretOnce } from "../parts/secret-once.tsx"
 import { client, may } from "../state.ts"
 
@@ -15,16 +15,14 @@ type Format = Webhook["format"]
 /** Berth writes the numbers of a webhook at most once in this time, milliseconds. */
 const NUMBERS_MS = 10_000
 
-async function readWebhooks(offset: number, signal: AbortSignal): Promise<Listed<Webhook>> {
-  const query = { limit: PAGE_SIZE, offset }
+async function readWebhooks(query: PageQuery, signal: AbortSignal): Promise<Listed<Webhook>> {
   const { webhooks, total } = await fetched(client.value.api.GET("/webhooks", { params: { query }, signal }))
   return { items: webhooks, total }
 }
 
 /** Receivers of the project's events, with what was sent to each. */
 export function WebhooksPage() {
-  const place = usePlace("/webhooks")
-  const webhooks = useLoad(`webhooks ${place.offset}`, (signal) => readWebhooks(place.offset, signal), "webhooks")
+  const webhooks = usePages("/webhooks", readWebhooks)
   useReloadEvery(NUMBERS_MS, webhooks.reload)
   const remove = (name: string) => client.value.api.DELETE("/webhooks/{name}", { params: { path: { name } } })
   return (
@@ -32,7 +30,6 @@ export function WebhooksPage() {
       title="Webhooks"
       noun="webhook"
       of={webhooks}
-      place={place}
       form={(done) => <NewWebhook done={done} />}
       empty={
         <Empty title="No webhook sends events.">

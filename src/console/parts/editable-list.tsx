@@ -2,8 +2,8 @@ import { useSignal } from "@preact/signals"
 import type { ComponentChildren } from "preact"
 import { may } from "../state.ts"
 import { Dialog, PageTitle } from "./basics.tsx"
-import { Answer, type Loaded } from "./load.tsx"
-import { type Listed, Pages, type Place } from "./pages.tsx"
+import { Answer } from "./load.tsx"
+import { type Listed, type Paged, Pages } from "./pages.tsx"
 
 /** Question before an item is deleted. */
 export interface Removal {
@@ -19,8 +19,7 @@ interface EditableListProps<Item> {
   title: string
   /** Word for one item, such as `key`. */
   noun: string
-  of: Loaded<Listed<Item>>
-  place: Place
+  of: Paged<Listed<Item>>
   /** Returns the form of a new item. */
   form: (done: () => void) => ComponentChildren
   /** Text for a list without items. */
@@ -31,8 +30,7 @@ interface EditableListProps<Item> {
 }
 
 /** Page of a list, to which admins add items and from which they delete some. */
-export function EditableList<Item>(props: EditableListProps<Item>) {
-  const { title, noun, of, place, form, empty, removal, children } = props
+export function EditableList<Item>({ title, noun, of, form, empty, removal, children }: EditableListProps<Item>) {
   const isAdding = useSignal(false)
   const doomed = useSignal<Item | undefined>(undefined)
   const asked = doomed.value === undefined ? undefined : removal(doomed.value)
@@ -65,7 +63,7 @@ export function EditableList<Item>(props: EditableListProps<Item>) {
               {children(items, (item) => {
                 doomed.value = item
               })}
-              <Pages {...place} shown={items.length} total={total} />
+              <Pages of={of} shown={items.length} total={total} />
             </>
           )
         }

@@ -1,6 +1,7 @@
 import { useLocation } from "preact-iso/router"
 import { count } from "../format.ts"
 import { at } from "../state.ts"
+import { type Loaded, useLoad } from "./load.tsx"
 
 /** Items of a page. */
 export const PAGE_SIZE = 50
@@ -11,6 +12,12 @@ export interface Listed<Item> {
   total: number
 }
 
+/** Part of a list that the API is asked for. */
+export interface PageQuery {
+  limit: number
+  offset: number
+}
+
 /** Place of a page in its list. */
 export interface Place {
   /** Number of the items before the page. */
@@ -19,23 +26,31 @@ export interface Place {
   go: (offset: number) => void
 }
 
+/** Answer of the API for one page of a list, and the page's place. */
+export type Paged<Data> = Loaded<Data> & Place
+
 /** Returns the offset that an address has; 0 if it has none. */
 export function offsetIn(query: URLSearchParams): number {
   return Math.max(0, Number(query.get("offset")) || 0)
 }
 
-/** Returns the place that the address has in a list. @param path address of the list's first page in the project */
-export function usePlace(path: string): Place {
+/** Asks the API for the page that the address names. @param path address of the list's first page in the project */
+export function usePages<Data>(
+  path: string,
+  load: (query: PageQuery, signal: AbortSignal) => Promise<Data>,
+): Paged<Data> {
   const { url, route } = useLocation()
-  const go = (offset: number): void => route(at(offset === 0 ? path : `${path}?offset=${offset}`), true)
-  return { offset: offsetIn(new URL(url, location.origin).searchParams), go }
+  const offset = offsetIn(new URL(url, location.origin).searchParams)
+  const loaded = useLoad(`${path} ${offset}`, (signal) => load({ limit: PAGE_SIZE, offset }, signal), path)
+  const go = (next: number): void => route(at(next === 0 ? path : `${path}?offset=${next}`), true)
+  return { ...loaded, offset, go }
 }
 
 /**
  * Buttons that show other pages of a list, newest first. A list of one page has none.
  * @param shown number of the page's items: less than PAGE_SIZE at the end, and where the API has cut a page by its bytes
  */
-export function Pages({ offset, shown, total, go }: Place & { shown: number; total: number }) {
+export function Pages({ of: { offset, go }, shown, total }: { of: Place; shown: number; total: number }) {
   if (offset === 0 && shown === total) return null
   return (
     <nav class="pages" aria-label="Pages of the list">
