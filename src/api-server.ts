@@ -35,7 +35,7 @@ import { kubeLaunches } from "./gateway/launches.ts"
 import { leaderReader, leaderReadsHeartbeats } from "./gateway/owner.ts"
 import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
 import { REPORT_ROUTE, withReports } from "./gateway/reports.ts"
-import { kubeSecretEnv } from "./gateway/secrets.ts"
+import { kubeSecretEnv, secretChecker } from "./gateway/secrets.ts"
 import { createHttpServer } from "./http/server.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { CodeExchange } from "./identity/code-exchange.ts"
@@ -371,7 +371,7 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
 /** Constructs the planner of dry runs, which places jobs as the operator would. */
 function planner(
   { agentImage }: Options,
-  { offers, providers, ownAccounts, architectures, askRegistries: send, logger }: FacadeParts,
+  { client, offers, providers, ownAccounts, architectures, askRegistries: send, logger }: FacadeParts,
   { jobs, launches, statements, connections, projects, credentialsOf, caps }: PlannerSources,
 ): Planner {
   const { store } = connections
@@ -394,6 +394,7 @@ function planner(
       tenants: tenantsIn(projects.store),
       clock: systemClock,
       buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
+      whySecretMissing: secretChecker(client),
       ...(images && { images }),
       ...agentImagePlatforms({ agentImage, readImage, assumed: architectures, clock: systemClock, logger }),
     },

@@ -32,7 +32,7 @@ import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { CopyGuard } from "./controllers/installation/copy-guard.ts"
 import { createJobController, type JobControl } from "./controllers/job/controller.ts"
 import { HistoryPruner } from "./controllers/job/history.ts"
-import { JOB_CACHE, jobIndexes } from "./controllers/job/options.ts"
+import { ENV_SECRET_CACHE, JOB_CACHE, jobIndexes } from "./controllers/job/options.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
 import { LAUNCHES } from "./controllers/launch/options.ts"
 import { createOrganizationController } from "./controllers/organization/controller.ts"
@@ -265,6 +265,7 @@ function operatorCaches(
     memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
     connections: new Reflector({ ...base, ...CONNECTION_CACHE, namespace }),
     secrets: new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace }),
+    envSecrets: new Reflector({ ...base, ...ENV_SECRET_CACHE, namespace }),
     webhooks: new Reflector({ ...base, ...WEBHOOK_CACHE, namespace }),
     webhookSecrets: new Reflector({ ...base, ...WEBHOOK_SECRET_CACHE, namespace }),
     sealingKeys: new Reflector({ ...base, ...SEALING_KEYS_CACHE, namespace: systemNamespace }),
@@ -344,6 +345,7 @@ function jobController(
     launches: caches.launches,
     statements: caches.statements,
     connections: caches.connections,
+    envSecrets: caches.envSecrets,
     caps: capsIn({
       projects: caches.projects.store,
       organizations: caches.organizations.store,

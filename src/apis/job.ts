@@ -78,6 +78,8 @@ export const JobReason = {
   BucketNotReached: "BucketNotReached",
   /** No CPU architecture is supported by both the job's image and the agent's image. */
   AgentImageMismatch: "AgentImageMismatch",
+  /** The agent image's registry says that it does not exist. */
+  AgentImageMissing: "AgentImageMissing",
   NoCapacity: "NoCapacity",
   CapReached: "CapReached",
   LaunchesPaused: "LaunchesPaused",

@@ -13,17 +13,26 @@ import { type Lookup, Lookups } from "./lookups.ts"
 import { within } from "./time-limit.ts"
 
 /** State of the lookup of an image's architectures. */
-export type ImageState = ({ state: "known" } & ImageFacts) | { state: "looking" } | { state: "unknown"; why: string }
+export type ImageState =
+  | ({ state: "known" } & ImageFacts)
+  | { state: "looking" }
+  /** The registry says that there is no such image. */
+  | { state: "missing"; why: string }
+  | { state: "unknown"; why: string }
+
+/** Registry's answer that it has no such image, in its own words. */
+export interface NoImage {
+  missing: string
+}
 
 /**
- * Reads the manifest of an image, with a login or anonymously. Undefined if the image does not exist, or the login
- * has no access to it. Throws the errors of cloud/errors.ts.
+ * Reads the manifest of an image, with a login or anonymously. Undefined if the login has no access to it. Throws the errors of cloud/errors.ts.
  */
 export type ReadImage = (
   image: ImageName,
   login: RegistryLogin | undefined,
   signal: AbortSignal,
-) => Promise<ImageFacts | undefined>
+) => Promise<ImageFacts | NoImage | undefined>
 
 export interface ImageFinderOptions {
   /** Returns the connections of a namespace. */
@@ -44,6 +53,8 @@ export interface ImageSettings {
   /** Time for which an answer is cached: a tag may move to another image at any time. */
   knownSeconds: number
   unknownSeconds: number
+  /** Short: such an answer ends a job, and its image may be pushed at any time. */
+  missingSeconds: number
   /**
    * Time for which a stale answer is used while a new one is read. Otherwise a waiting job would often show the lookup.
    */
@@ -56,11 +67,18 @@ export const IMAGE_DEFAULTS: ImageSettings = {
   limitSeconds: 10,
   knownSeconds: 300,
   unknownSeconds: 60,
+  missingSeconds: 5,
   staleSeconds: 600,
   atOnce: 16,
 }
 
 type Answer = Exclude<ImageState, { state: "looking" }>
+
+/** Why one login can't read an image: the registry has none, gives it no access, or did not answer. */
+interface Refusal {
+  is: "missing" | "denied" | "failed"
+  why: string
+}
 
 /** Finds the architectures of images, by the project's connections to their registry, or else anonymously. */
 export class ImageFinder {
@@ -72,9 +90,19 @@ export class ImageFinder {
     const { clock, settings } = options
     this.#options = options
     this.#settings = { ...IMAGE_DEFAULTS, ...settings }
-    const { atOnce, knownSeconds, unknownSeconds, staleSeconds } = this.#settings
-    const secondsOf = ({ state }: Answer) => (state === "known" ? knownSeconds : unknownSeconds)
-    this.#lookups = new Lookups({ clock, atOnce, secondsOf, staleSeconds })
+    const {
+      atOnce,
+      knownSeconds: known,
+      unknownSeconds: unknown,
+      missingSeconds: missing,
+      staleSeconds,
+    } = this.#settings
+    const seconds = { known, unknown, missing }
+    const secondsOf = ({ state }: Answer) => seconds[state]
+    this.#lookups = new Lookups({
+      ...{ clock, atOnce, secondsOf, staleSeconds },
+      mayBeStale: ({ state }) => state !== "missing",
+    })
   }
 
   /** Returns the cached state, and starts the lookup if there is none. Never waits. */
@@ -117,20 +145,23 @@ export class ImageFinder {
 
   /** Reads the image with each candidate until one succeeds. Never rejects. */
   async #ask(name: ImageName, candidates: readonly StoredConnection[]): Promise<Answer> {
-    const refusals: string[] = []
+    const refusals: Refusal[] = []
     for (const connection of [...candidates, undefined]) {
       const found = await this.#read(name, connection)
-      if (typeof found !== "string") return { state: "known", ...found }
+      if ("architectures" in found) return { state: "known", ...found }
       refusals.push(found)
     }
-    return { state: "unknown", why: `registry ${name.registry}: ${refusals.join("; ")}` }
+    const why = `registry ${name.registry}: ${refusals.map(({ why }) => why).join("; ")}`
+    // A login that could not ask may see the image.
+    const isMissing = refusals.some(({ is }) => is === "missing") && refusals.every(({ is }) => is !== "failed")
+    return { state: isMissing ? "missing" : "unknown", why }
   }
 
   /**
    * Returns the facts, or the reason why this connection can't read them. Without a connection it reads
    * anonymously.
    */
-  async #read(name: ImageName, connection: StoredConnection | undefined): Promise<ImageFacts | string> {
+  async #read(name: ImageName, connection: StoredConnection | undefined): Promise<ImageFacts | Refusal> {
     const { clock, readImage } = this.#options
     const who = connection === undefined ? "" : `connection ${fromMetadataName(connection.metadata.name)}: `
     let credentials: CredentialFields = {}
@@ -140,13 +171,14 @@ export class ImageFinder {
         const login = connection && (await race(this.#signIn(name, connection, { credentials, signal })))
         return await race(readImage(name, login, signal))
       })
-      return found ?? `${who}no such image, or no access to it`
+      if (found === undefined) return { is: "denied", why: `${who}no such image, or no access to it` }
+      return "missing" in found ? { is: "missing", why: who + found.missing } : found
     } catch (error) {
       const { logger } = this.#options
       const why = explained(error, credentials, (message) =>
         logger.error({ error: message }, "internal error while reading the architectures of an image"),
       )
-      return who + why
+      return { is: "failed", why: who + why }
     }
   }
 

@@ -25,6 +25,8 @@ export interface LookupsOptions<Answer> {
   secondsOf: (answer: Answer) => number
   /** Time after that for which it is still returned while a new one is read, seconds. Default 0. */
   staleSeconds?: number
+  /** Returns false for an answer that is never returned once it is not current. Default: none. */
+  mayBeStale?: (answer: Answer) => boolean
 }
 
 /** Share of the calls at the same time that one project may have: slow registries of one leave room for others. */
@@ -58,8 +60,11 @@ export class Lookups<Answer> {
    */
   get(namespace: string, key: string, ask: () => Promise<Answer>): Lookup<Answer> {
     this.#forgetOld()
-    const now = this.#options.clock.monotonic()
-    const entry = this.#entries.get(key) ?? { since: now, until: now, answered: Promise.resolve() }
+    const { clock, mayBeStale } = this.#options
+    const now = clock.monotonic()
+    const known = this.#entries.get(key)
+    const isDropped = known?.answer !== undefined && known.until <= now && mayBeStale?.(known.answer) === false
+    const entry = known === undefined || isDropped ? { since: now, until: now, answered: Promise.resolve() } : known
     this.#entries.set(key, entry)
     if (entry.until <= now) this.#ask(namespace, entry, ask)
     return entry

@@ -128,6 +128,8 @@ export type ImageState =
   | ({ state: "known" } & ImageFacts)
   /** The registry is being asked. Check again shortly. */
   | { state: "looking" }
+  /** The registry says that there is no such image: a pull by any VM fails. */
+  | { state: "missing"; why: string }
   | { state: "unknown"; why: string }
 
 /** Returns the CPU architectures of images. `operator.ts` and `api-server.ts` construct it. */

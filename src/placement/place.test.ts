@@ -86,6 +86,15 @@ describe("place", () => {
       { reason: "Queued", message: "resolving the CPU architectures of Berth's agent image", seconds: 1 },
     ],
     [
+      "an agent's image that exists",
+      { agentImage: { state: "missing", why: "registry r: HTTP 404" } },
+      {
+        reason: "AgentImageMissing",
+        message: "no VM could pull Berth's agent image: registry r: HTTP 404; correct the operator's --agent-image",
+        seconds: 60,
+      },
+    ],
+    [
       "an agent's image that runs where the job's does",
       {
         image: { state: "known", architectures: ["amd64"] },

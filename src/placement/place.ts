@@ -3,6 +3,7 @@ import { cutTo } from "../apis/conditions.ts"
 import { JobReason, type JobSpec, type StoredJob } from "../apis/job.ts"
 import { LIMITS } from "../apis/limits.ts"
 import { sumOfParts } from "../apis/price.ts"
+import type { SecretRefs } from "../apis/secret-env.ts"
 import type { CooldownTally, LaunchAccount } from "../router/cooldown.ts"
 import {
   describeOffer,
@@ -31,6 +32,8 @@ export type PlaceVerdict =
   | { kind: "wait"; reason: JobReason; message: string; seconds: number }
   /** No offer of any cloud can ever match. */
   | { kind: "noOffer"; message: string }
+  /** The registry says that there is no such image. */
+  | { kind: "noImage"; message: string }
   /** Too little is left of the job's maxCostUsd for a VM. */
   | { kind: "overBudget"; message: string }
 
@@ -66,6 +69,14 @@ export function placeAmong(
   const judged = (verdict: PlaceVerdict) => ({ verdict, placements })
   if (market.agentImage?.state === "looking") {
     return judged(wait(JobReason.Queued, "resolving the CPU architectures of Berth's agent image", LOOK_AGAIN_SECONDS))
+  }
+  if (market.agentImage?.state === "missing") {
+    const message = `no VM could pull Berth's agent image: ${market.agentImage.why}; correct the operator's --agent-image`
+    return judged(wait(JobReason.AgentImageMissing, message, settings.agentImageRetrySeconds))
+  }
+  if (market.image?.state === "missing") {
+    const message = `image ${job.spec.image} can't be pulled: ${market.image.why}; correct the image in a new job`
+    return judged({ kind: "noImage", message })
   }
   if (conflict !== undefined)
     return judged(wait(JobReason.AgentImageMismatch, conflict, settings.agentImageRetrySeconds))
@@ -268,6 +279,8 @@ function outlineOf(found: PlaceVerdict): Outline {
       return { verdict: "waits", reason: found.reason, message: found.message }
     case "noOffer":
       return { verdict: "noOffer", reason: JobReason.NoOffer, message: found.message }
+    case "noImage":
+      return { verdict: "noOffer", reason: JobReason.ImagePullFailed, message: found.message }
     case "overBudget":
       return { verdict: "noOffer", reason: JobReason.BudgetExceeded, message: found.message }
   }
@@ -277,25 +290,33 @@ function planOf({ message, ...outline }: Outline, placements: RankedPlacement<La
   return { ...outline, message: cutTo(message, LIMITS.message), placements, ranking: explainRanking({ placements }) }
 }
 
+/** Reads why a run's secretEnv can't be resolved now, for people; undefined: it can. */
+export type WhySecretMissing = (namespace: string, refs: SecretRefs) => Promise<string | undefined>
+
 /**
  * Returns a planner that works from a process's caches. It writes nothing. It asks only the image's registry and the
  * accounts of the volumes' connections.
  */
 export function jobPlanner(
-  sources: MarketSources & { images?: Images; buckets?: Buckets },
+  sources: MarketSources & { images?: Images; buckets?: Buckets; whySecretMissing?: WhySecretMissing },
   settings: Partial<JobSettings> = {},
 ): Planner {
   const effective = { ...JOB_DEFAULTS, ...settings }
   // A plan reserves nothing in it.
   const ledger = new LaunchLedger(sources.launches.store, sources.clock)
   return async (namespace, spec) => {
-    const [image, volumes] = await Promise.all([
+    const [secretMissing, image, volumes] = await Promise.all([
+      spec.secretEnv && sources.whySecretMissing?.(namespace, spec.secretEnv),
       sources.images?.whenFound(namespace, spec.image),
       sources.buckets && whenVolumesFound(namespace, spec, sources.buckets),
     ])
     const now = sources.clock.now()
     const known = { ...(image && { image }), budget: budgetOf({ spec }, []) }
     const market = { ...marketOf(namespace, sources, ledger, effective), ...known }
+    if (secretMissing !== undefined) {
+      const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
+      return planOf(outline, laterPlacements({ spec }, market, now, effective))
+    }
     if (volumes !== undefined && volumes.kind !== "found") {
       const outline = { verdict: "waits", reason: reasonToWait(volumes), message: volumes.message } as const
       return planOf(outline, laterPlacements({ spec }, market, now, effective))

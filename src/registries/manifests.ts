@@ -33,16 +33,17 @@ interface Platform {
 const MOST_KNOWN = 10_000
 
 /**
- * Returns a reader of images' architectures and sizes. It returns undefined if the image does not exist, or the login has no
- * access to it. The content of a digest never changes, so its manifest is read once.
+ * Returns a reader of images' architectures and sizes. It returns the registry's words if there is no such image, and
+ * undefined if the login has no access to it. The content of a digest never changes, so its manifest is read once.
  */
 export function imageReader(options: Omit<CallOptions, "signal">) {
   const known = new Map<string, ImageFacts>()
   return async (image: ImageName, login: RegistryLogin | undefined, signal: AbortSignal) => {
     const call = { ...options, signal }
     const proof = await signIn(image, login, call)
-    const digest = await digestOf(image, proof, call)
-    if (digest === undefined) return undefined
+    const found = await digestOf(image, proof, call)
+    if (found === undefined || "missing" in found) return found
+    const { digest } = found
     const facts = known.get(digest) ?? (await factsOf(image, digest, { ...call, proof }))
     const [oldest] = known.keys()
     if (oldest !== undefined && known.size >= MOST_KNOWN) known.delete(oldest)

@@ -24,7 +24,8 @@ export async function pullAccess(
 ): Promise<PullAccess | undefined> {
   const login = await opener.login(credentials, scope, options.signal)
   const proof = await signIn(scope, login, options)
-  if ((await digestOf(scope, proof, options)) === undefined) return undefined
+  const found = await digestOf(scope, proof, options)
+  if (found === undefined || "missing" in found) return undefined
   const { by, ...access } = proof
   return access
 }

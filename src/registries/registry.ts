@@ -1,4 +1,5 @@
 import { type Clock, timestamp } from "../apis/clock.ts"
+import { cutTo } from "../apis/conditions.ts"
 import { DOCKER_HUB, type ImageName } from "../apis/image.ts"
 import { CredentialsError, InvalidRequestError } from "../cloud/errors.ts"
 import { type Fetch, guardedFetch } from "../cloud/guarded-fetch.ts"
@@ -67,27 +68,37 @@ export async function signIn(
 }
 
 /**
- * Returns the current digest of an image's name. Undefined if the image does not exist, or the login has no access to
- * it. @throws CloudError
+ * Returns the current digest of an image's name, or the registry's words if it says that there is no such image.
+ * Undefined if the login has no access to it. @throws CloudError
  */
 export async function digestOf(
   image: ImageName,
   proof: PullProof,
   { signal, send }: Omit<CallOptions, "clock">,
-): Promise<string | undefined> {
+): Promise<{ digest: string } | { missing: string } | undefined> {
   const host = apiHost(image.registry)
   const fetch = guardedFetch({ isOwn: (other) => other === host, signal, send })
   const url = `https://${host}/v2/${image.repository}/manifests/${image.reference}`
+  const headers = { ...proofHeaders(proof), accept: MANIFEST_TYPES.join(", ") }
   return await answered(signal, async () => {
-    const response = await fetch(url, {
-      method: "HEAD",
-      headers: { ...proofHeaders(proof), accept: MANIFEST_TYPES.join(", ") },
-    })
+    const response = await fetch(url, { method: "HEAD", headers })
     await response.body?.cancel()
-    if ([400, 401, 403, 404].includes(response.status)) return undefined
+    // An answer to HEAD has no words.
+    if (response.status === 404) return { missing: `HTTP 404${await wordsIn(await fetch(url, { headers }))}` }
+    if ([400, 401, 403].includes(response.status)) return undefined
     if (!response.ok) throw refusal(response, undefined, host)
-    return response.headers.get("docker-content-digest") ?? image.reference
+    return { digest: response.headers.get("docker-content-digest") ?? image.reference }
   })
+}
+
+/**
+ * Returns the message of the first error, after a colon; empty without one
+ * (https://distribution.github.io/distribution/spec/api/#errors).
+ */
+async function wordsIn(response: Response): Promise<string> {
+  const { errors } = ((await response.json().catch(() => undefined)) ?? {}) as { errors?: unknown }
+  const message = Array.isArray(errors) ? textIn(errors[0], "message") : undefined
+  return message === undefined ? "" : `: ${cutTo(message, 200)}`
 }
 
 /** Patterns that keep anything but names out of URLs (https://github.com/distribution/reference). */

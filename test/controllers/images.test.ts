@@ -10,6 +10,7 @@ import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
+import { SECRETS, type Secret } from "../../src/kube/core.ts"
 import { startOperator } from "../../src/operator.ts"
 import type { Running } from "../../src/program.ts"
 import { sealCredentials } from "../../src/sealing/credentials.ts"
@@ -26,7 +27,10 @@ import { offerOf } from "./builders.ts"
 import { JOBS, LAUNCHES } from "./harness.ts"
 import { SimProvider } from "./sim-provider.ts"
 
-/** Jobs get machines with an architecture of their image: the operator reads manifests in a real registry. */
+/**
+ * What is known before a VM is bought: the architectures of the job's image, in a real registry, that there is such an
+ * image, and the job's Secrets.
+ */
 
 const registry = needing(missingForRegistry())
 
@@ -152,15 +156,53 @@ registry.describe("a job", () => {
     ["both", "graviton", /graviton/],
     ["intel", "xeon", /the image is for amd64 only/],
     ["arm", "graviton", /the image is for arm64 only/],
-    ["nothing", "xeon", /the image is assumed to be for amd64 .*no such image, or no access to it/],
+    ["theirs", "xeon", /the image is assumed to be for amd64 .*no such image, or no access to it/],
   ])("gives a job with the image %s a %s machine, and shows the reason", async (image, instanceType, why) => {
-    const spec = { image: `${registry.host}/team/${image}:1` }
+    const spec = { image: `${registry.host}/${image === "theirs" ? "others" : "team"}/${image}:1` }
     await admin.create(JOBS, { metadata: { name: image, namespace }, spec } as StoredJob)
     await eventually(async () => {
       const { status } = await admin.get(JOBS, { namespace, name: image })
       expect(status).toMatchObject({ phase: "booting", placement: { offer: { instanceType } } })
       expect(status?.placement?.reason).toMatch(why)
     })
+  })
+
+  it("fails a job whose image the registry does not have, and buys no VM", async () => {
+    const spec = { image: `${registry.host}/team/nothing:1` }
+    await admin.create(JOBS, { metadata: { name: "nothing", namespace }, spec } as StoredJob)
+    await eventually(async () => {
+      const { status } = await admin.get(JOBS, { namespace, name: "nothing" })
+      expect(status).toMatchObject({ phase: "failed", reason: "ImagePullFailed" })
+      expect(status?.message).toMatch(/^image .*nothing:1 can't be pulled: registry .*HTTP 404: manifest unknown/)
+    })
+    const { items } = await admin.list(LAUNCHES, { namespace: systemNamespace })
+    expect(items.filter(({ spec: { job } }) => job.namespace === namespace && job.name === "nothing")).toEqual([])
+  })
+
+  it("buys no VM for a job until all values of its secretEnv are there", async () => {
+    const secretEnv = { TOKEN: { secret: "late", key: "token" } }
+    const spec = { image: `${registry.host}/team/intel:1`, secretEnv }
+    await admin.create(JOBS, { metadata: { name: "secretive", namespace }, spec } as unknown as StoredJob)
+    const waits = (message: RegExp) =>
+      eventually(async () => {
+        const { status } = await admin.get(JOBS, { namespace, name: "secretive" })
+        expect(status).toMatchObject({ phase: "queued", reason: "SecretMissing" })
+        expect(status?.message).toMatch(message)
+      })
+    const put = (type: string, data: Record<string, string>) =>
+      admin.create(SECRETS, { metadata: { name: "late", namespace }, type, data } as Secret)
+    await waits(/^secretEnv TOKEN: Secret late of type berth.dev\/env is not in the job's namespace; create it$/)
+    await put("berth.dev/env", { other: btoa("x") })
+    await waits(/Secret late has no key token; add it/)
+    await admin.patch(SECRETS, { namespace, name: "late" }, { merge: { data: { token: btoa("a\0b") } } }, {})
+    await waits(/the value of key token can't be a variable/)
+    const launches = async () =>
+      (await admin.list(LAUNCHES, { namespace: systemNamespace })).items.filter(
+        ({ spec: { job } }) => job.name === "secretive",
+      )
+    expect(await launches()).toEqual([])
+    await admin.patch(SECRETS, { namespace, name: "late" }, { merge: { data: { token: btoa("s3cret") } } }, {})
+    await eventually(async () => expect(await launches()).toHaveLength(1))
   })
 
   it("gives a job's VM a disk of three times the image's size, in whole GiB", async () => {

@@ -93,9 +93,31 @@ registry.describe("the architectures of an image", () => {
     expect(await finder.whenFound("another-project", image)).toMatchObject({ state: "unknown" })
   })
 
-  it("reports unknown architectures, with a reason, for a missing image and for one of other machines", async () => {
+  it("knows that an image is missing by the registry's own words, and only while they are new", async () => {
+    const { clock, finder, found } = harness([], options())
+    const image = `${registry.host}/public/late:1`
+    expect(await found(image)).toEqual({
+      state: "missing",
+      why: `registry ${registry.host}: HTTP 404: manifest unknown`,
+    })
+    expect(finder.find("yard", image)).toMatchObject({ state: "missing" })
+    clock.advance(6)
+    // A job would fail by an old answer, although its image was pushed meanwhile.
+    expect(finder.find("yard", image)).toEqual({ state: "looking" })
+    await putImage(registry, { repository: "public/late", tag: "1", platforms: ["linux/arm64"], user: PUSHER })
+    clock.advance(6)
+    expect(await found(image)).toEqual({ state: "known", architectures: ["arm64"] })
+  })
+
+  it("does not call an image missing if a connection could not ask", async () => {
+    const image = `${registry.host}/public/nothing:1`
+    expect(await harness(["team"], options(), "dckr_pat_wrong").found(image)).toMatchObject({ state: "unknown" })
+    expect(await harness(["team"], options()).found(image)).toMatchObject({ state: "missing" })
+  })
+
+  it("reports unknown architectures, with a reason, without access and for an image of other machines", async () => {
     const { found } = harness([], options())
-    expect(await found(`${registry.host}/public/nothing:1`)).toEqual({
+    expect(await found(`${registry.host}/team/app:1`)).toEqual({
       state: "unknown",
       why: `registry ${registry.host}: no such image, or no access to it`,
     })

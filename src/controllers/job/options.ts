@@ -7,14 +7,16 @@ import { isOwnFieldManager } from "../../apis/meta.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
 import { submissionsOf } from "../../apis/origin.ts"
 import type { StoredProject } from "../../apis/project.ts"
+import { ENV_SECRET_TYPE, type SecretKeys, secretKeys } from "../../apis/secret-env.ts"
 import type { StoredStatement } from "../../apis/statement.ts"
 import type { FrozenSettings } from "../../apis/vm-settings.ts"
 import type { Offers } from "../../catalogue/offers.ts"
 import type { KubeClient } from "../../kube/client.ts"
+import { SECRETS, type Secret } from "../../kube/core.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import { keptFact } from "../../kube/kept-fact.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
-import { type ManagedFields, resourceOf, type ServerMeta } from "../../kube/resource.ts"
+import { type ApiObject, type ManagedFields, resourceOf, type ServerMeta } from "../../kube/resource.ts"
 import type { IndexFunction } from "../../kube/store.ts"
 import type { Quota } from "../../limits/project-limits.ts"
 import type { Tenants } from "../../placement/breaker.ts"
@@ -54,6 +56,27 @@ export const JOB_CACHE: Required<Pick<ReflectorOptions<StoredJob>, "resource" | 
 
 /** Indexes that the cache of Jobs must have. */
 export const jobIndexes: Record<"submission", IndexFunction<StoredJob>> = { submission: submissionsOf }
+
+/** Secret of type `berth.dev/env`, without its values. */
+export interface EnvSecret extends ApiObject {
+  keys: SecretKeys
+}
+
+/** Options that the reflector of these Secrets must have. No value of a Secret stays in this process's memory. */
+export const ENV_SECRET_CACHE: Required<Pick<ReflectorOptions<EnvSecret>, "resource" | "fieldSelector" | "transform">> =
+  {
+    resource: resourceOf<EnvSecret>(SECRETS),
+    fieldSelector: `type=${ENV_SECRET_TYPE}`,
+    transform: withoutValues,
+  }
+
+/** Annotations go too: `kubectl apply` stores the values in one. */
+function withoutValues({
+  metadata: { annotations: _, ...metadata },
+  data,
+}: ApiObject & Pick<Secret, "data">): EnvSecret {
+  return { metadata, keys: secretKeys(data) }
+}
 
 /** Field manager of the job controller. */
 export const FIELD_MANAGER = "berth-job-controller"
@@ -123,6 +146,8 @@ export interface JobControllerOptions {
   vmImage?: (launch: Launch) => string | undefined
   /** Search for buckets. Present with connections; without it volumes stay unchanged. */
   buckets?: Buckets
+  /** Secrets that jobs may name, with the options `ENV_SECRET_CACHE`. Absent: only the gateway looks for them. */
+  envSecrets?: Reflector<EnvSecret>
   /** Lookup of images. Absent if registries are not read: then the settings decide. */
   images?: Images
   /** Returns the known architectures of the agent's image. Absent if VMs need none, or no registry is read. */
