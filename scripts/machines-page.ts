@@ -238,6 +238,17 @@ function othersOf({ diskController, security, pinned, architecture, gpu: cards }
     .join(", ")
 }
 
+function bootTable(): string {
+  const kinds = { cpu: "no GPU", gpu: "1 to 7 GPUs", eightGpus: "8 GPUs or more" } as const
+  const rows = CLOUDS.flatMap((cloud) =>
+    Object.entries(MACHINES[cloud]?.bootDeadlines ?? {}).map(
+      ([kind, { seconds, source }]) =>
+        `| ${cloud} | ${kinds[kind as keyof typeof kinds]} | ${seconds / 60} minutes | [page](${source}) |`,
+    ),
+  )
+  return ["| cloud | machine | time to boot | source |", "|---|---|---|---|", ...rows].join("\n")
+}
+
 function imagesTable(): string {
   const rows = CLOUDS.flatMap((cloud) =>
     Object.entries(MACHINES[cloud]?.images ?? {}).map(
@@ -283,6 +294,14 @@ need a driver that no image of Berth has, so Berth never uses them. Whole A10 ca
 - **Driver.** The image has it. A VM that finds no GPU reports that and powers off. Berth then tries the next machine.
   The same holds if the engine can't give the GPU to the container.
 - **Other accelerators.** Machines with accelerators of other makers run jobs that ask for no GPU.
+
+## Time to boot
+
+A VM has this time from its creation until its agent registers. Then it is ended, and the job gets the next machine. The
+times are several times what others measured. No VM of ours has run in these clouds.
+After that the container has 30 minutes to start. A pull without any progress for five minutes ends earlier.
+
+${bootTable()}
 
 ## Images
 

@@ -89,6 +89,7 @@ describe("user data", () => {
       run: { image: "busybox" },
       gatewayUrl: "https://berth.example",
       bootDeadlineSeconds: 600,
+      startDeadlineSeconds: 600,
       lifetimeSeconds: 3600,
     },
   }

@@ -151,7 +151,11 @@ export const LaunchSpecSchema = Type.Object(
     ),
     bootDeadlineSeconds: Int({
       minimum: 1,
-      description: "Maximum seconds from the VM's creation to the container's start.",
+      description: "Maximum seconds from the VM's creation until its agent registers.",
+    }),
+    startDeadlineSeconds: Int({
+      minimum: 1,
+      description: "Maximum seconds from the agent's registration to the container's start.",
     }),
     lifetimeSeconds: Int({
       minimum: 1,

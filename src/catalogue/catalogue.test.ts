@@ -112,11 +112,9 @@ describe("machines that can't be launched", () => {
   test.each([
     ["aws", "p3.2xlarge", "us-east-1", "onDemand", /withdrawn/],
     ["aws", "p3dn.24xlarge", "us-east-1", "onDemand", undefined],
-    ["aws", "i3.metal", "us-east-1", "spot", /withdrawn/],
+    ["aws", "i3.metal", "us-east-1", "spot", /bare metal/],
     ["aws", "i3.large", "us-east-1", "spot", undefined],
-    ["aws", "c8i.metal-48xl", "us-east-1", "onDemand", /Dedicated/],
-    ["aws", "c7i.metal-48xl", "us-east-1", "onDemand", undefined],
-    ["aws", "c7i.metal-48xl", "us-gov-west-1", "onDemand", /Dedicated/],
+    ["aws", "c7i.metal-48xl", "us-east-1", "onDemand", /20 minutes/],
     ["gcp", "a3-highgpu-1g", "us-central1", "onDemand", /Spot/],
     ["gcp", "a3-highgpu-1g", "us-central1", "spot", undefined],
     ["gcp", "a3-highgpu-8g", "us-central1", "onDemand", undefined],

@@ -4,7 +4,12 @@ const ECS = "/aws/service/ecs/optimized-ami/amazon-linux-2023"
 const ECS_IMAGES = "https://docs.aws.amazon.com/AmazonECS/latest/developerguide/retrieve-ecs-optimized_AMI.html"
 const TYPES = "https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-types.html"
 const PREVIOUS = "https://aws.amazon.com/ec2/previous-generation/"
-const PRICES = "https://aws.amazon.com/ec2/pricing/dedicated-instances/"
+/** 39 seconds from the request of a c5.xlarge to a node that has registered. After five minutes none comes any more. */
+const BOOT = "https://github.com/awslabs/amazon-eks-ami/issues/1099"
+/** Up to ten minutes for nodes with GPUs, with the pull of their image. */
+const GPU_BOOT = "https://github.com/apple/axlearn/pull/362"
+/** The driver attaches eight cards one after the other, each in three to four seconds. */
+const EIGHT_GPU_BOOT = "https://github.com/tinfoilsh/cvmimage/pull/363"
 /** At boot the image loads the open, the proprietary or the GRID module, by the PCI id of the card. */
 const KMOD = "https://github.com/aws/amazon-ecs-ami/blob/main/scripts/al2023/gpu/nvidia-kmod-load.sh"
 
@@ -76,7 +81,7 @@ export const AWS = {
   ],
   exclusions: [
     {
-      types: /^(cc2|cr1|dl1|f1|g2|g3|g3s|g4ad|hs1|p2|p3|u-(9|12|18|24)tb1)\.|^i3\.metal$/,
+      types: /^(cc2|cr1|dl1|f1|g2|g3|g3s|g4ad|hs1|p2|p3|u-(9|12|18|24)tb1)\./,
       reason: "withdrawn: EC2 no longer describes the type (its own API, October 2026)",
       source: PREVIOUS,
     },
@@ -96,19 +101,17 @@ export const AWS = {
       source: ECS_IMAGES,
     },
     {
-      types:
-        /^(c8a|c8gb|c8gn|c8i|c8ib|c8id|c8in|c9g|c9gd|i7i|i8g|i8ge|m8a|m8azn|m8gb|m8gn|m8i|m8ib|m8id|m8idb|m8idn|m8in|m9g|m9gd|r8a|r8gb|r8gn|r8i|r8ib|r8id|r8idb|r8idn|r8in|x8i)\.metal/,
-      regions: /^us-east-1$/,
-      reason: "only the price of Dedicated tenancy is known, which is another product",
-      source: PRICES,
-    },
-    {
       types: /\.metal/,
-      regions: /^us-gov-/,
-      reason: "part of these prices are those of Dedicated tenancy, and no source shows which",
-      source: PRICES,
+      reason:
+        "bare metal: the firmware checks the whole server first, so it may take over 20 minutes until the system boots",
+      source: "https://github.com/canonical/pycloudlib/pull/192",
     },
   ],
+  bootDeadlines: {
+    cpu: { seconds: 300, source: BOOT },
+    gpu: { seconds: 600, source: GPU_BOOT },
+    eightGpus: { seconds: 900, source: EIGHT_GPU_BOOT },
+  },
   diskGib: { cpu: 50, gpu: 100 },
   seriesOf,
   quotaOf,

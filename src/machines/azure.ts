@@ -7,6 +7,12 @@ const HPC = "https://github.com/Azure/azhpc-images/blob/master/README.md"
 const RETIRED = "https://learn.microsoft.com/azure/virtual-machines/sizes/retirement/retired-sizes-list"
 const CONFIDENTIAL = "https://learn.microsoft.com/azure/confidential-computing/virtual-machine-options"
 const UBUNTU = "https://documentation.ubuntu.com/azure/azure-how-to/instances/find-ubuntu-images/"
+/** 68 seconds to allocate and start; then the user data installs an engine, for up to two minutes. */
+const BOOT = "https://github.com/Azure/az-hop/issues/1217"
+/** 324 seconds until a machine with a GPU runs. */
+const GPU_BOOT = "https://github.com/Azure/AgentBaker/pull/8797"
+/** The driver attaches eight cards one after the other, each in three to four seconds. */
+const EIGHT_GPU_BOOT = "https://github.com/tinfoilsh/cvmimage/pull/363"
 
 /** Standard SSDs work with every size; only sizes with an `s` take premium ones. */
 const cpu = { diskType: "StandardSSD_LRS", source: SIZES } as const
@@ -133,6 +139,11 @@ export const AZURE = {
       source: SIZES,
     },
   ],
+  bootDeadlines: {
+    cpu: { seconds: 480, source: BOOT },
+    gpu: { seconds: 720, source: GPU_BOOT },
+    eightGpus: { seconds: 900, source: EIGHT_GPU_BOOT },
+  },
   // The HPC image fills 57 of its 64 GiB: https://github.com/Azure/azhpc-images, `os_disk_size_gb`.
   diskGib: { cpu: 64, gpu: 200 },
   seriesOf,

@@ -58,11 +58,20 @@ export interface Exclusion {
   source: string
 }
 
+/** Time that a VM may take from its creation until its agent registers: several times what is usual. */
+export interface BootDeadline {
+  seconds: number
+  /** Address of a page with times that were measured. */
+  source: string
+}
+
 /** Facts about the machines of one cloud. */
 export interface CloudMachines<ImageKey extends string = string> {
   images: Readonly<Record<ImageKey, Image>>
   families: readonly (Family & { image: ImageKey })[]
   exclusions: readonly Exclusion[]
+  /** Without GPUs, with up to seven, and with eight or more. */
+  bootDeadlines: { cpu: BootDeadline; gpu: BootDeadline; eightGpus: BootDeadline }
   /** Least size of the boot disk, GiB, without and with GPUs. */
   diskGib: { cpu: number; gpu: number }
   /** Returns the series of a machine type by its name, such as m7g. Attached cards are a series of their own. */

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest"
 import { orderedDisk } from "../apis/disk.ts"
 import { bootDiskOf } from "./disk.ts"
 import type { CloudMachines } from "./family.ts"
-import { exclusionOf, familyOf, MACHINES, quotaOf } from "./machines.ts"
+import { bootDeadlineOf, exclusionOf, familyOf, LONGEST_BOOT_SECONDS, MACHINES, quotaOf } from "./machines.ts"
 
 const clouds: [string, CloudMachines][] = Object.entries(MACHINES)
 
@@ -15,6 +15,10 @@ describe("the tables of machines", () => {
     }
     for (const { source } of [...families, ...exclusions, ...Object.values(images)])
       expect(source).toMatch(/^https:\/\//)
+    for (const { seconds, source } of Object.values(table.bootDeadlines)) {
+      expect(source).toMatch(/^https:\/\//)
+      expect(seconds).toBeLessThanOrEqual(LONGEST_BOOT_SECONDS)
+    }
     for (const { leastDiskGib } of Object.values(images)) expect(leastDiskGib).toBeLessThanOrEqual(table.diskGib.gpu)
   })
 
@@ -93,6 +97,19 @@ describe("the boot disk", () => {
   test("of a local VM is the host's", () => {
     expect(bootDiskOf({ cloud: "local", instanceType: "local-2", architecture: "amd64" })).toBeUndefined()
   })
+})
+
+test.each([
+  ["aws", undefined, 300],
+  ["azure", undefined, 480],
+  ["aws", { model: "L4", count: 0.25 }, 600],
+  ["gcp", { model: "A100", count: 4 }, 600],
+  ["gcp", { model: "H100", count: 8 }, 900],
+  // Accelerators of other makers have no driver to wait for.
+  ["azure", { model: "AMD:MI300X", count: 8 }, 480],
+  ["local", undefined, undefined],
+])("a VM of %s with the GPUs %o may boot for %s s", (cloud, gpu, seconds) => {
+  expect(bootDeadlineOf({ cloud, ...(gpu && { gpu: { ...gpu, vramGib: 24 } }) })?.seconds).toBe(seconds)
 })
 
 test.each([

@@ -1,7 +1,7 @@
 import { nvidiaGpusOf, type Offer } from "../apis/offer.ts"
 import { AWS } from "./aws.ts"
 import { AZURE } from "./azure.ts"
-import type { CloudMachines, Exclusion, Family } from "./family.ts"
+import type { BootDeadline, CloudMachines, Exclusion, Family } from "./family.ts"
 import { GCP } from "./gcp.ts"
 
 /** Facts about machines, by cloud. The local cloud needs none. */
@@ -32,6 +32,17 @@ export function exclusionOf(
       (rule.provisioning ?? provisioning) === provisioning,
   )
 }
+
+/** Returns how long a VM of this offer may boot until its agent registers; undefined on clouds without a table. */
+export function bootDeadlineOf(offer: Pick<Offer, "cloud" | "gpu">): BootDeadline | undefined {
+  const count = nvidiaGpusOf(offer)?.count ?? 0
+  return MACHINES[offer.cloud]?.bootDeadlines[count === 0 ? "cpu" : count < 8 ? "gpu" : "eightGpus"]
+}
+
+/** Longest of all these times, seconds. */
+export const LONGEST_BOOT_SECONDS = Math.max(
+  ...Object.values(MACHINES).flatMap(({ bootDeadlines }) => Object.values(bootDeadlines).map(({ seconds }) => seconds)),
+)
 
 /** Returns the series of a machine type, by its cloud's naming. A name of no known form is a series of its own. */
 export function seriesOf(cloud: string, instanceType: string): string {

@@ -4,13 +4,14 @@ import { jobOf, launchOf } from "../../test/controllers/builders.ts"
 import { costOf, sumOfParts } from "../apis/price.ts"
 import { BOOT_RESERVE_SECONDS, budgetOf, END_RESERVE_SECONDS, withinBudget } from "./budget.ts"
 
-const DEADLINES = { bootDeadlineSeconds: 900, lifetimeSeconds: 30 * 24 * 3600 }
+const DEADLINES = { bootDeadlineSeconds: 900, startDeadlineSeconds: 1800, lifetimeSeconds: 30 * 24 * 3600 }
 const prices = { machineUsd: 0.36, diskUsd: 0.036, addressUsd: 0.004 }
 
 describe("the deadlines of a VM within a budget", () => {
   test("leave time to boot and to end", () => {
     expect(withinBudget(DEADLINES, { leftUsd: 0.4 }, prices)).toEqual({
       bootDeadlineSeconds: 900,
+      startDeadlineSeconds: 1800,
       lifetimeSeconds: 3240 + 90,
       budgetSeconds: 3240,
     })

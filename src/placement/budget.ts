@@ -2,6 +2,7 @@ import type { StoredJob } from "../apis/job.ts"
 import type { StoredLaunch } from "../apis/launch.ts"
 import { roundUsd } from "../apis/money.ts"
 import { type HourlyPrices, sumOfParts } from "../apis/price.ts"
+import { LONGEST_BOOT_SECONDS } from "../machines/machines.ts"
 import type { JobSettings } from "./settings.ts"
 import { costsOf } from "./statements.ts"
 
@@ -20,7 +21,7 @@ const LEAVE_SECONDS = 90
 /** Shortest time for a container that is worth a VM, seconds. */
 const SHORTEST_RUN_SECONDS = 60
 
-/** Time that a VM gets beyond its timeout, for each retry and for its end (pulls, flushes), seconds. */
+/** Time that a VM gets beyond its timeout, for each retry and for its end (flushes), seconds. */
 const END_SLACK_SECONDS = 600
 const RETRY_SLACK_SECONDS = 30
 
@@ -28,11 +29,12 @@ const RETRY_SLACK_SECONDS = 30
 export function lifetimeOf(
   { spec }: Pick<StoredJob, "spec">,
   timeoutSeconds: number,
-  { bootDeadlineSeconds }: Pick<JobSettings, "bootDeadlineSeconds">,
+  { bootDeadlineSeconds, startDeadlineSeconds }: Pick<JobSettings, "bootDeadlineSeconds" | "startDeadlineSeconds">,
 ): number {
   const { maxRetries = 0, terminationGraceSeconds = 0 } = spec
   const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * maxRetries + terminationGraceSeconds
-  return bootDeadlineSeconds + timeoutSeconds + slack
+  // One number for all machines: the router asks before it has chosen one.
+  return Math.max(bootDeadlineSeconds, LONGEST_BOOT_SECONDS) + startDeadlineSeconds + timeoutSeconds + slack
 }
 
 /** Returns the longest time for which a cloud bills a VM that ends itself after its lifetime, seconds. */
@@ -73,6 +75,7 @@ function highestCostOf(launch: StoredLaunch): number {
 /** Deadlines of a VM. */
 export interface Deadlines {
   bootDeadlineSeconds: number
+  startDeadlineSeconds: number
   lifetimeSeconds: number
   /** Seconds after boot at which the agent ends the container. Absent: the budget lasts longer than the VM may live. */
   budgetSeconds?: number
@@ -89,6 +92,7 @@ export function withinBudget(
   const budgetSeconds = billedSeconds - BOOT_RESERVE_SECONDS - END_RESERVE_SECONDS
   if (budgetSeconds >= deadlines.lifetimeSeconds) return deadlines
   return {
+    ...deadlines,
     bootDeadlineSeconds: Math.min(deadlines.bootDeadlineSeconds, Math.max(1, billedSeconds - END_RESERVE_SECONDS)),
     lifetimeSeconds: Math.min(deadlines.lifetimeSeconds, budgetSeconds + LEAVE_SECONDS),
     budgetSeconds,

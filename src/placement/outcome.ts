@@ -81,11 +81,21 @@ function reportedFailure({ reason, message, time }: MachineFailure): Outcome {
 
 function bootFailed(launch: StoredLaunch): Outcome {
   const { terminationTime } = launch.status?.vm ?? {}
-  const deadline = bootDeadline(launch) ?? new Date(launch.metadata.creationTimestamp)
+  const deadline = deadlineOf(bootStage(launch)) ?? new Date(launch.metadata.creationTimestamp)
   // A VM that was discovered after its Launch ended did not have its full boot time.
   const isEarlier = terminationTime !== undefined && new Date(terminationTime) < deadline
-  const message = `the container did not start within ${launch.spec.bootDeadlineSeconds} s: ${bootProgress(launch)}`
+  const message = bootOverrun(launch)
   return { kind: "bootFailed", message, time: timestamp(isEarlier ? new Date(terminationTime) : deadline) }
+}
+
+/** Returns which deadline a VM missed that did not start its container, and how far it came. */
+export function bootOverrun(launch: StoredLaunch): string {
+  const { spec, status } = launch
+  const missed =
+    status?.agent === undefined
+      ? `its agent did not register within ${spec.bootDeadlineSeconds} s`
+      : `the container did not start within ${spec.startDeadlineSeconds} s after the agent registered`
+  return `${missed}: ${bootProgress(launch)}`
 }
 
 /**
@@ -93,7 +103,7 @@ function bootFailed(launch: StoredLaunch): Outcome {
  * cause, so the message names what to check.
  */
 export function bootProgress({ spec, status }: StoredLaunch): string {
-  if (status?.agent !== undefined) return "its agent was still preparing the container, for example pulling its image"
+  if (status?.agent !== undefined) return "it was still preparing the container, for example pulling its image"
   if (spec.network?.publicAddress === false) {
     const advice = "give the subnet a NAT gateway or another way out, or set `publicAddress: true` in the connection"
     return `its VM has no public address, because the connection says so, and never reached ${spec.gatewayUrl}: ${advice}`
@@ -102,13 +112,37 @@ export function bootProgress({ spec, status }: StoredLaunch): string {
   return `its VM never reached ${spec.gatewayUrl}. Check ${checks}`
 }
 
+/** Part of a boot that has a deadline of its own. */
+export interface BootStage {
+  /** RFC 3339. */
+  since: string
+  /** Time that it may take, seconds. */
+  seconds: number
+}
+
 /**
- * Returns the time by which the container must have started, or the cloud must have answered. Undefined if neither has
- * begun: the Launch is still queued.
+ * Returns the present part of a boot: until the agent registers, or then until the container starts. Undefined if
+ * neither has begun: the Launch is still queued.
+ */
+export function bootStage(launch: StoredLaunch): BootStage | undefined {
+  const { spec, status } = launch
+  const registered = status?.agent?.registrationTime
+  if (registered !== undefined) return { since: registered, seconds: spec.startDeadlineSeconds }
+  const since = bootSince(launch)
+  return since === undefined ? undefined : { since, seconds: spec.bootDeadlineSeconds }
+}
+
+/**
+ * Returns the time by which the agent must have registered, or the cloud must have answered. Undefined if neither has
+ * begun.
  */
 export function bootDeadline(launch: StoredLaunch): Date | undefined {
   const since = bootSince(launch)
-  return since === undefined ? undefined : new Date(Date.parse(since) + launch.spec.bootDeadlineSeconds * 1000)
+  return deadlineOf(since === undefined ? undefined : { since, seconds: launch.spec.bootDeadlineSeconds })
+}
+
+function deadlineOf(stage: BootStage | undefined): Date | undefined {
+  return stage && new Date(Date.parse(stage.since) + stage.seconds * 1000)
 }
 
 /** Returns the time from which the boot deadline counts; undefined if it does not count yet. */

@@ -3,8 +3,16 @@ import type { Architecture } from "../apis/offer.ts"
 
 /** Settings of the job controller. All durations are in seconds. */
 export interface JobSettings {
-  /** Maximum time from a VM's creation to its container's start, and maximum time without an answer of the cloud. */
+  /**
+   * Maximum time from a VM's creation until its agent registers, and maximum time without an answer of the cloud, on a
+   * cloud without data of its own (`machines`).
+   */
   bootDeadlineSeconds: number
+  /**
+   * Maximum time from an agent's registration to its container's start. An agent whose pull makes no progress gives up
+   * long before.
+   */
+  startDeadlineSeconds: number
   /** Default timeout of a job. */
   timeoutSeconds: number
   /** Delay after the timeout before the controller enforces it. The agent enforces it first. */
@@ -40,7 +48,8 @@ export interface JobSettings {
 }
 
 export const JOB_DEFAULTS: JobSettings = {
-  bootDeadlineSeconds: 900,
+  bootDeadlineSeconds: 300,
+  startDeadlineSeconds: 1800,
   timeoutSeconds: LIMITS.timeoutSeconds,
   timeoutGraceSeconds: 120,
   expectedSeconds: 3600,

@@ -98,6 +98,7 @@ function launchObject(of: {
       run: { image: "none", ...run },
       gatewayUrl: "http://127.0.0.1:1",
       bootDeadlineSeconds: 600,
+      startDeadlineSeconds: 600,
       lifetimeSeconds: 3600,
       ...spec,
     },

@@ -121,6 +121,7 @@ export function launchOf(
       run: { image: "busybox", timeoutSeconds: 3600 },
       gatewayUrl: INSTALLATION.gatewayUrl,
       bootDeadlineSeconds: 900,
+      startDeadlineSeconds: 900,
       lifetimeSeconds: 5400,
       ...changes.spec,
     },

@@ -34,6 +34,7 @@ export const LAUNCHES: Corpus = {
     run: { image: "alpine" },
     gatewayUrl: "https://gateway.example.com",
     bootDeadlineSeconds: 600,
+    startDeadlineSeconds: 600,
     lifetimeSeconds: 86_400,
   },
   good: {

@@ -79,6 +79,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       gatewayUrl: "https://other.example.com",
       gatewayCa: "other",
       bootDeadlineSeconds: 1,
+      startDeadlineSeconds: 1,
       lifetimeSeconds: 1,
       budgetSeconds: 1,
     },

@@ -1,6 +1,6 @@
 import { findCondition } from "../../apis/conditions.ts"
 import type { StoredConnection } from "../../apis/connection.ts"
-import { isTerminal, JOB_FINALIZER, type StoredJob } from "../../apis/job.ts"
+import { isTerminal, JOB_FINALIZER, JobReason, type StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import { endedBy } from "../../identity/projects.ts"
@@ -59,13 +59,18 @@ function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControl
   return launches.store.countByIndex("jobUid", metadata.uid) > 0
 }
 
-function sourcesOf({ jobs, launches, endReaders = [], connections, tenancy }: JobControllerOptions): Source[] {
+function sourcesOf(options: JobControllerOptions): Source[] {
+  const { jobs, launches, endReaders = [], connections, envSecrets, tenancy } = options
   const sources = [watches(jobs), watches(launches, jobOf), ...endReaders.map(({ source }) => source)]
   const waiting = (namespace: string | undefined) =>
     jobs.store
       .list()
       .filter((job) => job.metadata.namespace === namespace && job.status?.phase === "queued")
       .map(keyOf)
+  if (envSecrets !== undefined) {
+    const lacksSecret = (key: string) => jobs.store.getByKey(key)?.status?.reason === JobReason.SecretMissing
+    sources.push(watches(envSecrets, ({ current }) => waiting(current?.metadata.namespace).filter(lacksSecret)))
+  }
   if (tenancy !== undefined) {
     const { projects, organizations } = tenancy
     sources.push(watches(projects, (change) => endedBy(change, projects.store).flatMap(waiting)))
@@ -96,6 +101,7 @@ class JobReconciler {
   readonly #ledger: LaunchLedger
   readonly #runTimes: ElapsedTimes
   readonly #bootTimes: ElapsedTimes
+  readonly #startTimes: ElapsedTimes
   readonly #cancels = new CancelStates()
 
   constructor(options: JobControllerOptions) {
@@ -104,6 +110,7 @@ class JobReconciler {
     this.#ledger = new LaunchLedger(options.launches.store, options.clock)
     this.#runTimes = new ElapsedTimes(options.clock)
     this.#bootTimes = new ElapsedTimes(options.clock)
+    this.#startTimes = new ElapsedTimes(options.clock)
   }
 
   async reconcile(key: string, context: ReconcileContext): Promise<ReconcileResult> {
@@ -111,9 +118,10 @@ class JobReconciler {
     if (job === undefined || isTerminal(job.status?.phase)) {
       this.#runTimes.forget(key)
       this.#bootTimes.forget(key)
+      this.#startTimes.forget(key)
     }
     if (job === undefined) return {}
-    const times = { runTimes: this.#runTimes, bootTimes: this.#bootTimes }
+    const times = { runTimes: this.#runTimes, bootTimes: this.#bootTimes, startTimes: this.#startTimes }
     const parts = { settings: this.#settings, ...times, cancels: this.#cancels }
     const observed = await gather(job, this.#options, this.#ledger, parts)
     const decision = decide(job, observed, this.#options.clock.now(), this.#settings)

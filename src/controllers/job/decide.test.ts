@@ -277,6 +277,30 @@ describe("booting", () => {
     expect(events.map(({ reason }) => reason)).toEqual(["Placed", "Succeeded"])
   })
 
+  test("a registered agent has a deadline of its own to start the container", () => {
+    const spec = { bootDeadlineSeconds: 300, startDeadlineSeconds: 1800 }
+    const registered = launchOf(job, 1, { spec, status: vmStatus({ agent: agentOf({ registrationTime: time(290) }) }) })
+    // A large image that is pulled for twelve minutes starts.
+    expect(decideAt(290 + 720, job, [registered]).status.phase).toBe("booting")
+    expect(decideAt(290 + 1799, job, [registered])).toMatchObject({ status: { phase: "booting" }, requeueAfter: 2 })
+    const late = decideAt(290 + 1800, job, [registered])
+    expect(acts(late)).toEqual(["endLaunch", "writeStatus"])
+    expect(late.status).toMatchObject({
+      phase: "queued",
+      reason: "BootDeadlineExceeded",
+      message: expect.stringContaining("did not start within 1800 s after the agent registered"),
+    })
+  })
+
+  test("a job whose limit is spent before its container starts fails, and its VM ends", () => {
+    const spec = { budgetSeconds: 60, startDeadlineSeconds: 1800 }
+    const limited = jobOf({ ...job, spec: { maxCostUsd: 0.1 } })
+    const agent = agentOf({ registrationTime: time(30) })
+    const decision = decideAt(5 + 240, limited, [launchOf(limited, 1, { spec, status: vmStatus({ agent }) })])
+    expect(acts(decision)).toContain("endLaunch")
+    expect(decision.status).toMatchObject({ phase: "failed", reason: "BudgetExceeded" })
+  })
+
   test("the boot deadline ends the Launch; the next one waits until its VM is deleted", () => {
     const launch = launchOf(job, 1, { status: vmStatus() })
     expect(decideAt(904, job, [launch])).toMatchObject({ status: { phase: "booting" }, requeueAfter: 2 })
@@ -286,8 +310,6 @@ describe("booting", () => {
     expect(decision.status.message).toContain(
       `its VM never reached ${launch.spec.gatewayUrl}. Check the subnet's route`,
     )
-    const registered = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ registrationTime: time(20) }) }) })
-    expect(decideAt(905, job, [registered]).status.message).toContain("its agent was still preparing the container")
 
     const ended = launchOf(job, 1, { spec: { ended: true }, status: vmStatus() })
     const waiting = decideAt(910, jobOf({ ...job, status: decision.status }), [ended])
@@ -761,7 +783,7 @@ describe("a VM's container", () => {
     expect(decideAt(519, job, running).status.phase).toBe("running")
     expect(decideAt(521, job, running).status.reason).toBe("DeadlineExceeded")
     const { launch } = decideAt(0, job).actions.find((action) => action.do === "createLaunch") ?? {}
-    expect(launch?.spec.lifetimeSeconds).toBe(900 + 100 + 600 + 300)
+    expect(launch?.spec.lifetimeSeconds).toBe(900 + 1800 + 100 + 600 + 300)
   })
 })
 
@@ -857,7 +879,7 @@ describe("a job with maxCostUsd", () => {
   test("gets a VM that ends itself before it costs more", () => {
     const decision = decideAt(0, jobOf({ spec: { maxCostUsd: 0.6 } }))
     const { launch } = decision.actions.find((action) => action.do === "createLaunch") ?? {}
-    expect(launch?.spec).toMatchObject({ bootDeadlineSeconds: 900, budgetSeconds: 3240, lifetimeSeconds: 3330 })
+    expect(launch?.spec).toMatchObject({ bootDeadlineSeconds: 300, budgetSeconds: 3240, lifetimeSeconds: 3330 })
   })
 
   test("gives the next VM what is left", () => {

@@ -11,7 +11,7 @@ import type { ImageState } from "../../placement/inputs.ts"
 import { reasonToWait, type VolumesVerdict } from "../../placement/inputs.ts"
 import { fallbackOf, lossesOf } from "../../placement/losses.ts"
 import type { Market } from "../../placement/market.ts"
-import { bootProgress, bootSince, machineFailureOf, outcomeOf } from "../../placement/outcome.ts"
+import { bootOverrun, bootStage, machineFailureOf, outcomeOf } from "../../placement/outcome.ts"
 import { type PlaceVerdict, place } from "../../placement/place.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import { eventsOf } from "./conditions.ts"
@@ -40,11 +40,15 @@ export interface JobObservation {
   ending?: string
   /** Limit of the project that keeps the job waiting. Absent: none does. */
   overLimit?: string
+  /** Why the job has not all values of its secretEnv, for people. Absent: it has, or is not waiting for a place. */
+  secretMissing?: string
   /** True while a reader waits for the job's end, false when all have seen it. Absent: there is no reader. */
   endAwaited?: boolean
   /** Seconds since the container's first start, on any VM. Absent: they are counted by the calendar. */
   runSeconds?: number
-  /** Seconds for which the newest Launch boots. Absent: they are counted by the calendar. */
+  /**
+   * Seconds for which the newest Launch is in its present part of the boot. Absent: they are counted by the calendar.
+   */
   bootSeconds?: number
 }
 
@@ -190,7 +194,7 @@ function decideLive(
     return { verdict: { phase: "cancelled", reason: JobReason.CapReached, message: cancel.message }, end: [launch] }
   }
   const startTime = launch.status?.agent?.startTime
-  if (startTime === undefined) return decideBooting(launch, bootSeconds, now)
+  if (startTime === undefined) return decideBooting(job, launch, bootSeconds, now)
   const { timeoutSeconds = settings.timeoutSeconds, terminationGraceSeconds = 0 } = job.spec
   const limit = timeoutSeconds + terminationGraceSeconds + settings.timeoutGraceSeconds
   const timeLeft = limit - (runSeconds ?? secondsBetween(job.status?.startTime ?? startTime, now))
@@ -220,11 +224,13 @@ function budgetExceeded({ spec }: StoredJob): Verdict {
   return { phase: "failed", reason: JobReason.BudgetExceeded, message }
 }
 
-function decideBooting(launch: StoredLaunch, bootSeconds: number | undefined, now: Date): Step {
+function decideBooting(job: StoredJob, launch: StoredLaunch, bootSeconds: number | undefined, now: Date): Step {
   const { number, bootDeadlineSeconds } = launch.spec
   const unanswered = launch.status?.vm === undefined ? launch.status?.unanswered : undefined
-  const since = bootSince(launch)
-  const left = since === undefined ? undefined : bootDeadlineSeconds - (bootSeconds ?? secondsBetween(since, now))
+  const budgetLeft = budgetSecondsLeft(launch, now)
+  if (budgetLeft <= 0) return { verdict: budgetExceeded(job), end: [launch] }
+  const stage = bootStage(launch)
+  const left = stage && Math.min(budgetLeft, stage.seconds - (bootSeconds ?? secondsBetween(stage.since, now)))
   if (left === undefined || left > 0) {
     const why = unanswered === undefined ? reasonOf(launch) : `no VM yet: ${unanswered.message}`
     const verdict = { phase: "booting", reason: JobReason.Booting, message: `launch ${number}: ${why}` } as const
@@ -232,7 +238,7 @@ function decideBooting(launch: StoredLaunch, bootSeconds: number | undefined, no
   }
   const message =
     unanswered === undefined
-      ? `launch ${number} did not start the container within ${bootDeadlineSeconds} s: ${bootProgress(launch)}; Berth terminates its VM`
+      ? `launch ${number}: ${bootOverrun(launch)}; Berth terminates its VM`
       : `launch ${number} got no VM within ${bootDeadlineSeconds} s: ${unanswered.message}`
   return { verdict: { phase: "queued", reason: JobReason.BootDeadlineExceeded, message }, end: [launch] }
 }
@@ -332,13 +338,17 @@ function lostCount(job: StoredJob, launches: readonly StoredLaunch[]): number {
 
 function placed(
   job: StoredJob,
-  { launches, market, installation, organization, volumes, image, overLimit }: JobObservation,
+  { launches, market, installation, organization, volumes, image, overLimit, secretMissing }: JobObservation,
   { now, settings, timeoutSeconds }: { now: Date; settings: JobSettings; timeoutSeconds: number },
 ): Step {
   const lost = lostCount(job, launches)
   if (overLimit !== undefined) {
     const verdict = { phase: "queued", reason: JobReason.ProjectLimit, message: overLimit, lost } as const
     return { verdict, requeueAfter: settings.limitRetrySeconds }
+  }
+  if (secretMissing !== undefined) {
+    // A new Secret requeues the job.
+    return { verdict: { phase: "queued", reason: JobReason.SecretMissing, message: secretMissing, lost } }
   }
   if (volumes !== undefined && volumes.kind !== "found") return withoutBuckets(volumes, lost, settings)
   if (image?.state === "looking") return withoutImage(job, lost)
@@ -348,6 +358,9 @@ function placed(
   const found = placeFor(job, launches, { ...present, ...known }, { now, settings })
   if (found.kind === "noOffer") {
     return { verdict: { phase: "failed", reason: JobReason.NoOffer, message: found.message, lost } }
+  }
+  if (found.kind === "noImage") {
+    return { verdict: { phase: "failed", reason: JobReason.ImagePullFailed, message: found.message, lost } }
   }
   if (found.kind === "overBudget") {
     return { verdict: { phase: "failed", reason: JobReason.BudgetExceeded, message: found.message, lost } }

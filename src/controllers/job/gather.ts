@@ -3,6 +3,7 @@ import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import { isOver, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
 import { ANNOTATIONS, keyOf, LABELS } from "../../apis/meta.ts"
 import { copyOf, type Origin, originOf } from "../../apis/origin.ts"
+import { whySecretMissing } from "../../apis/secret-env.ts"
 import { endingIn } from "../../identity/projects.ts"
 import { isNotFound } from "../../kube/errors.ts"
 import { limitForPlacement } from "../../limits/project-limits.ts"
@@ -22,8 +23,9 @@ export interface GatherParts {
   settings: JobSettings
   /** Times since the first start of each job's container. */
   runTimes: ElapsedTimes
-  /** Times since the boot of each job's newest Launch. */
+  /** Times since the boot of each job's newest Launch, and since its agent registered. */
   bootTimes: ElapsedTimes
+  startTimes: ElapsedTimes
   /** States of the caps that cancel running jobs, by namespace. */
   cancels: CancelStates
 }
@@ -58,7 +60,7 @@ export async function gather(
   job: StoredJob,
   options: JobControllerOptions,
   ledger: LaunchLedger,
-  { settings, runTimes, bootTimes, cancels }: GatherParts,
+  { settings, runTimes, bootTimes, startTimes, cancels }: GatherParts,
 ): Promise<JobObservation> {
   const { namespace = "" } = job.metadata
   const overLimit = options.quota && limitForPlacement(options.quota, job)
@@ -74,7 +76,7 @@ export async function gather(
     ...(organization !== undefined && { organization }),
     ...(ending !== undefined && { ending }),
     ...endAwaited(job, options),
-    ...timesOf(job, launches, { runTimes, bootTimes }),
+    ...timesOf(job, launches, { runTimes, bootTimes, startTimes }),
     launches,
     installation: options.installation,
     market: () => marketOf(namespace, options, ledger, settings),
@@ -83,11 +85,26 @@ export async function gather(
   if (overLimit !== undefined) return { ...base, overLimit: overLimit.message }
   const volumes = options.buckets && findVolumes(job, options.buckets)
   const image = options.images && findImage(job, options.images)
+  const secretMissing = whyWithoutSecrets(job, options)
   return {
+    ...(secretMissing !== undefined && { secretMissing }),
     ...(volumes !== undefined && { volumes }),
     ...(image !== undefined && { image }),
     ...base,
   }
+}
+
+/** Returns why a job that waits for a place has not all values of its secretEnv. A job with a VM has asked for them. */
+function whyWithoutSecrets(
+  { metadata, spec, status }: StoredJob,
+  { envSecrets }: Pick<JobControllerOptions, "envSecrets">,
+): string | undefined {
+  const isWaiting = status?.phase === undefined || status.phase === "queued"
+  if (!isWaiting || envSecrets === undefined || spec.secretEnv === undefined) return undefined
+  return whySecretMissing(
+    spec.secretEnv,
+    (name) => envSecrets.store.getByKey(`${metadata.namespace ?? ""}/${name}`)?.keys,
+  )
 }
 
 /** Returns if a reader still waits for the job's end. Without a reader that wants it, the observation has no such field. */
@@ -128,7 +145,7 @@ function originAmong(job: StoredJob, { jobs, settled, launches, installation }: 
 function timesOf(
   job: StoredJob,
   launches: readonly StoredLaunch[],
-  { runTimes, bootTimes }: Pick<GatherParts, "runTimes" | "bootTimes">,
+  { runTimes, bootTimes, startTimes }: Pick<GatherParts, "runTimes" | "bootTimes" | "startTimes">,
 ): Pick<JobObservation, "runSeconds" | "bootSeconds"> {
   if (isTerminal(job.status?.phase)) return {}
   const key = keyOf(job)
@@ -141,7 +158,11 @@ function timesOf(
   const runSeconds = runTimes.seconds(key, { id: job.metadata.uid, since, reported })
   // While the cloud does not answer, the calendar counts.
   const boot = launch?.status?.vm && bootSince(launch)
-  const bootSeconds = launch && bootTimes.seconds(key, { id: launch.metadata.name, since: boot })
+  const id = launch?.metadata.name
+  const booted = id === undefined ? undefined : bootTimes.seconds(key, { id, since: boot })
+  // Both are measured from the beginning. The agent's part counts once it has registered.
+  const bootSeconds =
+    (id === undefined ? undefined : startTimes.seconds(key, { id, since: agent?.registrationTime })) ?? booted
   return { ...(runSeconds !== undefined && { runSeconds }), ...(bootSeconds !== undefined && { bootSeconds }) }
 }
 

@@ -5,6 +5,7 @@ import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../apis/meta.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../apis/price.ts"
 import { gibOf } from "../../apis/quantity.ts"
+import { bootDeadlineOf } from "../../machines/machines.ts"
 import { type Budget, lifetimeOf, longestBilledSeconds, withinBudget } from "../../placement/budget.ts"
 import { expectedSecondsOf } from "../../placement/market.ts"
 import { machineFailureOf, type Outcome, outcomeOf } from "../../placement/outcome.ts"
@@ -44,8 +45,13 @@ export function launchObject(
   const { namespace = "", name, uid } = job.metadata
   const { connection, account } = placement.launchAccount
   const submission = job.metadata.annotations?.[ANNOTATIONS.submission]
-  const { bootDeadlineSeconds } = settings
-  const longest = { bootDeadlineSeconds, lifetimeSeconds: lifetimeOf(job, timeoutSeconds, settings) }
+  const { startDeadlineSeconds } = settings
+  const bootDeadlineSeconds = bootDeadlineOf(placement.offer)?.seconds ?? settings.bootDeadlineSeconds
+  const longest = {
+    bootDeadlineSeconds,
+    startDeadlineSeconds,
+    lifetimeSeconds: lifetimeOf(job, timeoutSeconds, settings),
+  }
   const deadlines = budget === undefined ? longest : withinBudget(longest, budget, highestPricesIn(placement))
   const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
   return {
