@@ -34,12 +34,25 @@ export function arrayShapeOf(text: string): ArrayShape {
   return { matrix: Object.fromEntries(matrix) }
 }
 
-/** Returns the values of one item: `1..50` is a range of whole numbers, anything else is itself. */
+/**
+ * Returns the values of one item: `1..50` is a range of whole numbers, `01..50` one of two digits each, as in a shell.
+ * Anything else without `..` is itself.
+ */
 function valuesOf(item: string): string[] {
+  if (!item.includes("..")) return [item]
   const [, first, last] = /^(-?\d+)\.\.(-?\d+)$/.exec(item) ?? []
-  if (first === undefined || last === undefined) return [item]
+  if (first === undefined || last === undefined)
+    throw usageError(`--array: ${item} is no range of whole numbers such as 1..50. Write the values, with commas.`)
   const length = Number(last) - Number(first) + 1
   if (length < 1) throw usageError(`--array: the range ${item} is empty. Write the lower number first.`)
   if (length > LONGEST_RANGE) throw usageError(`--array: the range ${item} has more than ${LONGEST_RANGE} values.`)
-  return Array.from({ length }, (_, index) => String(Number(first) + index))
+  const isPadded = [first, last].some((end) => /^-?0\d/.test(end))
+  const width = isPadded ? Math.max(first.length, last.length) : 0
+  return Array.from({ length }, (_, index) => padded(Number(first) + index, width))
+}
+
+/** Returns the number with zeros in front, in at least `width` characters. */
+function padded(number: number, width: number): string {
+  const sign = number < 0 ? "-" : ""
+  return sign + String(Math.abs(number)).padStart(width - sign.length, "0")
 }

@@ -69,10 +69,20 @@ test("a flag replaces the field of a file, and keeps the others", () => {
   expect(jobOf({ prefix: "sweep" }, [], base)).not.toHaveProperty("name")
 })
 
+test.each([
+  ["24Gi", "24Gi"],
+  ["L4", { model: "L4", count: 1 }],
+  ["L4:2", { model: "L4", count: 2 }],
+  ["A100:80Gi", { model: "A100", vram: "80Gi" }],
+])("--gpu %s is %j", (gpu, expected) => {
+  expect(jobOf({ image: "a", gpu }).resources?.gpu).toEqual(expected)
+})
+
 test.each<[JobFlags, string]>([
   [{}, "A job needs an image"],
   [{ image: "a", gpu: "2" }, "--gpu 2 is no GPU"],
   [{ image: "a", gpu: "L4:0" }, "--gpu L4:0 is no GPU"],
+  [{ image: "a", gpu: "L4:" }, "--gpu L4: is no GPU"],
   [{ image: "a", env: ["MISSING"] }, "--env MISSING has no value"],
   [{ image: "a", label: ["TOKEN"] }, "--label TOKEN has no value"],
   [{ image: "a", timeout: "2" }, "--timeout 2 is no duration"],

@@ -40,18 +40,18 @@ export interface JobInput {
   args: readonly string[]
   /** Job that the flags change, from `-f`. */
   base?: JobSubmission | undefined
-  /** Lines of the files of `--env-file`. */
-  environmentLines?: readonly string[]
+  /** Variables of the files of `--env-file`. */
+  fileEnvironment?: Readonly<Record<string, string>>
   environment: Environment
 }
 
 /** Returns the body of POST /jobs. Each flag replaces the field of the file. @throws Failure that names the flag */
-export function submissionOf({ flags, args, base, environmentLines = [], environment }: JobInput): JobSubmission {
+export function submissionOf({ flags, args, base, fileEnvironment, environment }: JobInput): JobSubmission {
   const image = flags.image ?? base?.image
   if (image === undefined) throw usageError(`A job needs an image: give --image ${args[0] ?? "IMAGE"}, or -f FILE.`)
   const env = {
     ...base?.env,
-    ...pairs(environmentLines, environment, "--env-file"),
+    ...fileEnvironment,
     ...pairs(flags.env, environment, "--env"),
   }
   const secretEnv = { ...base?.secretEnv, ...mapped(flags.secret, secretOf) }
@@ -92,13 +92,17 @@ function resourcesOf({ cpu, memory, disk, gpu }: JobFlags): NonNullable<JobSubmi
 
 type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>
 
-/** Returns the GPU of `24Gi` (memory in total), `L4` or `L4:2` (model and number of cards). */
+const SIZE = /^[0-9.]+([KMGT]i|[kMGT])$/
+
+/** Returns the GPU of `24Gi` (memory in total), `L4`, `L4:2` (model and number of cards) or `A100:80Gi` (model and memory). */
 export function gpuOf(text: string): Gpu {
-  if (/^[0-9.]+([KMGT]i|[kMGT])$/.test(text)) return text
-  const [, model = "", count = "1"] = /^([A-Za-z][^:]*)(?::([1-9][0-9]*))?$/.exec(text) ?? []
-  if (model === "")
-    throw usageError(`--gpu ${text} is no GPU: write a model (L4), model and number (L4:2) or memory (24Gi).`)
-  return { model, count: Number(count) } as Gpu
+  if (SIZE.test(text)) return text
+  const [, model = "", amount = "1"] = /^([A-Za-z][^:]*)(?::([^:]+))?$/.exec(text) ?? []
+  if (model !== "" && SIZE.test(amount)) return { model, vram: amount } as Gpu
+  if (model !== "" && /^[1-9][0-9]*$/.test(amount)) return { model, count: Number(amount) } as Gpu
+  throw usageError(
+    `--gpu ${text} is no GPU: write a model (L4), model and number (L4:2), model and memory (A100:80Gi) or memory (24Gi).`,
+  )
 }
 
 function provisioningOf({ spot, spotFirst }: JobFlags): Pick<JobSubmission, "provisioning"> {
@@ -116,11 +120,6 @@ function pairs(texts: readonly string[] = [], environment: Environment, flag: st
     if (value === undefined) throw usageError(`${flag} ${text} has no value: write NAME=VALUE.`)
     return [text, value]
   })
-}
-
-/** Returns the lines of an env file without comments and empty lines. */
-export function linesOfEnvironment(text: string): string[] {
-  return text.split(/\r?\n/).filter((line) => line.trim() !== "" && !line.startsWith("#"))
 }
 
 function secretOf(text: string): [string, { secret: string; key: string }] {

@@ -28,7 +28,7 @@ export function addOffersCommand(commands: Commands, program: Command): void {
       ["berth offers --cpu 16 --memory 64Gi --spot", "spot machines"],
     ],
     options: [
-      new Option("--gpu <gpu>", "model (L4), model and number (L4:2), or GPU memory (24Gi)"),
+      new Option("--gpu <gpu>", "model (L4), model and number (L4:2) or memory (A100:80Gi), or GPU memory (24Gi)"),
       new Option("--cpu <number>", "minimum number of vCPUs; default: 1"),
       new Option("--memory <size>", "minimum memory, such as 16Gi"),
       new Option("--disk <size>", "minimum disk, such as 100Gi"),

@@ -6,10 +6,11 @@ import { isEnded, readJob, watchJobs } from "../../client/jobs.ts"
 import { logOf } from "../../client/logs.ts"
 import { type Call, type Commands, repeated } from "../command.ts"
 import { documentsOf, sourcesAt } from "../documents.ts"
+import { envFileOf } from "../env-file.ts"
 import { EXIT, exitOfJob, Failure, failureOf, usageError } from "../exit.ts"
 import { type ArrayShape, arrayShapeOf } from "../matrix.ts"
 import { exitOfPlan, planText } from "../plan.ts"
-import { type JobFlags, linesOfEnvironment, submissionLike, submissionOf, withSetting } from "../submission.ts"
+import { type JobFlags, submissionLike, submissionOf, withSetting } from "../submission.ts"
 import { durationText, usdText } from "../table.ts"
 import { shown } from "../terminal.ts"
 import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
@@ -159,7 +160,7 @@ function jobOptions(): Option[] {
     new Option("--cpu <number>", "minimum number of vCPUs; default: 1"),
     new Option("--memory <size>", "minimum memory of the container, such as 16Gi"),
     new Option("--disk <size>", "minimum disk of the machine, such as 100Gi"),
-    new Option("--gpu <gpu>", "model (L4), model and number (L4:2), or GPU memory (24Gi)"),
+    new Option("--gpu <gpu>", "model (L4), model and number (L4:2) or memory (A100:80Gi), or GPU memory (24Gi)"),
     many("--region <region>", "region, or us, eu, asia …"),
     many("--cloud <cloud>", "aws, gcp or azure"),
     new Option("--spot", "only spot machines"),
@@ -197,21 +198,24 @@ interface PreparedJob {
 /** Returns the job that the flags and the file describe. */
 async function jobFrom(call: Call<FileFlags>): Promise<PreparedJob> {
   const { file, envFile = [], ...flags } = call.options
-  const environmentLines = envFile.flatMap((path) => {
-    try {
-      return linesOfEnvironment(readFileSync(path, "utf8"))
-    } catch (error) {
-      throw usageError(`--env-file ${path} can't be read: ${(error as Error).message}`)
-    }
-  })
+  const read = envFile.map((path) => envFileOf(path, bytesOf(path), call.environment))
+  const fileEnvironment = Object.fromEntries(read.flatMap(Object.entries<string>))
   const base = file === undefined ? undefined : await jobInFile(call, file)
   // Wrong flags are found before a folder is packed.
-  const job = submissionOf({ flags, args: call.args, base, environmentLines, environment: call.environment })
+  const job = submissionOf({ flags, args: call.args, base, fileEnvironment, environment: call.environment })
   if (flags.workdir === undefined) return { job }
   const { folder, path } = workdirFlag(flags.workdir)
   const packed = await packFolder(folder, { bytes: await uploadLimit(call.client()) })
   const workdir = { ...job.workdir, sha256: packed.sha256, ...(path !== undefined && { path }) }
   return { job: { ...job, workdir }, packed }
+}
+
+function bytesOf(path: string): Uint8Array {
+  try {
+    return readFileSync(path)
+  } catch (error) {
+    throw usageError(`--env-file ${path} can't be read: ${(error as Error).message}`)
+  }
 }
 
 async function jobInFile(call: Call<unknown>, file: string): Promise<JobSubmission> {
