@@ -1,5 +1,5 @@
 import type { JobRecord } from "../client/client.ts"
-import { ApiError, Unreachable } from "../client/errors.ts"
+import { ApiError, NoApi, Unreachable } from "../client/errors.ts"
 
 /** Exit codes of the command. docs/cli.md describes them. */
 export const EXIT = {
@@ -41,6 +41,8 @@ export function failureOf(error: unknown): Failure {
   if (error instanceof ApiError) return failureOfApi(error)
   if (error instanceof Unreachable)
     return new Failure(EXIT.tryAgain, `${error.message}. \`berth check\` finds the cause.`)
+  if (error instanceof NoApi)
+    return new Failure(EXIT.usage, `${error.message}. Use Berth's own address, without a path such as /console.`)
   return new Failure(EXIT.failed, error instanceof Error ? error.message : String(error))
 }
 

@@ -1,6 +1,6 @@
 import createFetchClient, { type Client } from "openapi-fetch"
 import { delay } from "./delay.ts"
-import { ApiError, causeOf, errorOf, Unreachable } from "./errors.ts"
+import { ApiError, causeOf, errorOf, NoApi, Unreachable } from "./errors.ts"
 import { type Attempt, retryDelay } from "./retry.ts"
 import type { components, paths } from "./schema.d.ts"
 
@@ -64,7 +64,7 @@ export class BerthClient {
     const begun = performance.now()
     for (let count = 1; ; count++) {
       const outcome = await this.#attempt(request)
-      if (outcome instanceof Response && outcome.ok) return outcome
+      if (outcome instanceof Response && outcome.ok) return ofApi(outcome, this.baseUrl)
       const spentSeconds = (performance.now() - begun) / 1000
       const seconds = delayAfter(outcome, request, { count, spentSeconds })
       if (seconds === undefined)
@@ -121,6 +121,12 @@ function delayAfter(
     ...spent,
   }
   return retryDelay(attempt, new Date(), Math.random())
+}
+
+/** Returns the response. @throws NoApi for a page: no operation answers with one */
+function ofApi(response: Response, baseUrl: string): Response {
+  if (!response.headers.get("content-type")?.startsWith("text/html")) return response
+  throw new NoApi(`${baseUrl} answered with a page for browsers, and is no API of Berth`)
 }
 
 function unreachable(request: Request, error: unknown): Unreachable {

@@ -24,6 +24,11 @@ export class ApiError extends Error {
   }
 }
 
+/** Page in place of a response of the API: the URL is that of the console, or of another program. */
+export class NoApi extends Error {
+  override readonly name = "NoApi"
+}
+
 /** Failure to get any response. */
 export class Unreachable extends Error {
   override readonly name = "Unreachable"
@@ -50,5 +55,11 @@ export function causeOf(error: unknown): string {
   if (error instanceof AggregateError && error.errors.length > 0) return causeOf(error.errors[0])
   if (error.cause !== undefined) return causeOf(error.cause)
   const code = "code" in error && typeof error.code === "string" ? error.code : undefined
-  return error.message || code || error.name
+  if (code !== undefined && NO_TLS.includes(code))
+    return "it does not answer by TLS; write http:// in the URL if it has none"
+  const [line = ""] = error.message.split("\n")
+  return line || code || error.name
 }
+
+/** Codes with which OpenSSL reports that the other side speaks something else, such as plain HTTP. */
+const NO_TLS: readonly string[] = ["ERR_SSL_WRONG_VERSION_NUMBER", "ERR_SSL_PACKET_LENGTH_TOO_LONG"]
