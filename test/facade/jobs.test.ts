@@ -634,7 +634,8 @@ describe("POST /1/jobs/{id|name}/cancel", () => {
       const { job_id, name } = await created(await call("/1/jobs", { body: { image: "i" } }))
       await setStatus(fixture, name, { phase })
       const record = await recordIn(await cancel(phase === "queued" ? name : job_id))
-      expect(record).toMatchObject({ id: job_id, status: "cancelled" })
+      const why = { reason: "Cancelled", message: "cancelled on request" }
+      expect(record).toMatchObject({ id: job_id, status: "cancelled", ...why })
       expect(await names("?status=cancelled")).toEqual([name])
       expect(await names(`?status=${phase}`)).toEqual([])
       expect((await recordIn(await call(`/1/jobs/${name}`))).status).toBe("cancelled")

@@ -1,5 +1,5 @@
 import { secondsBetween } from "../../apis/clock.ts"
-import { isTerminal, JOB_FINALIZER, JobReason, type JobStatus, type StoredJob } from "../../apis/job.ts"
+import { CANCELLED, isTerminal, JOB_FINALIZER, JobReason, type JobStatus, type StoredJob } from "../../apis/job.ts"
 import { mirroredLabels } from "../../apis/labels.ts"
 import { type Finish, isOver, type Launch, type StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
@@ -143,10 +143,7 @@ function endAll(launches: readonly StoredLaunch[]): JobAction[] {
 
 function decideStep(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): Step {
   if (job.spec.cancelled === true) {
-    return {
-      verdict: { phase: "cancelled", reason: JobReason.Cancelled, message: "cancelled on request" },
-      end: observed.launches,
-    }
+    return { verdict: CANCELLED, end: observed.launches }
   }
   const origin = originIn(job, observed)
   if (origin.is === "copy") return held(origin)

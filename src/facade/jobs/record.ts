@@ -1,11 +1,13 @@
 import Type, { type Static } from "typebox"
 import { creationTimeOf } from "../../apis/creation-times.ts"
 import {
+  CANCELLED,
   CREDENTIALS_STATES,
   DEFAULT_WORKDIR_PATH,
   isTerminal,
   JOB_PHASES,
   type JobPhase,
+  type JobStatus,
   PROVISIONINGS,
   type StoredJob,
   StoredSecretKeySchema,
@@ -212,10 +214,14 @@ export type JobPlanRecord = Static<typeof JobPlanSchema>
 /** Statuses of jobs that have not ended. */
 export const UNFINISHED = ["queued", "booting", "running"] as const
 
-/** Returns the status of the contract: a cancel shows at once, before the controller acts on it. */
-export function statusOf({ spec, status }: StoredJob): JobPhase {
-  const phase = status?.phase ?? "queued"
-  return spec.cancelled && !isTerminal(phase) ? "cancelled" : phase
+/** Returns the status of the contract. */
+export function statusOf(job: StoredJob): JobPhase {
+  return standingOf(job).phase ?? "queued"
+}
+
+/** Returns the phase with its reason. A cancel shows at once, before the controller acts on it. */
+function standingOf({ spec, status = {} }: StoredJob): Pick<JobStatus, "phase" | "reason" | "message"> {
+  return spec.cancelled && !isTerminal(status.phase) ? CANCELLED : status
 }
 
 /**
@@ -308,6 +314,7 @@ function gpuOf(gpu: NonNullable<StoredJob["spec"]["resources"]>["gpu"]): JobReco
 
 function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
   const { status } = job
+  const { reason, message } = standingOf(job)
   return {
     status: statusOf(job),
     credentials_status: status?.credentials ?? "empty",
@@ -318,8 +325,8 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     started_at: inUtc(status?.startTime),
     ended_at: inUtc(status?.completionTime),
     error_message: status?.phase === "failed" ? (status.message ?? null) : null,
-    reason: status?.reason ?? null,
-    message: status?.message ?? null,
+    reason: reason ?? null,
+    message: message ?? null,
     exit_code: status?.exitCode ?? null,
   } satisfies Partial<JobRecord>
 }
