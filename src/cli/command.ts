@@ -23,7 +23,7 @@ export interface Process {
   environment: Environment
   config: ConfigFile
   terminal: Terminal
-  /** Aborts at Ctrl-C. */
+  /** Aborts at Ctrl-C, and at a signal that ends the command. The reason is the exit code. */
   signal: AbortSignal
   version: string
   /** Returns the credential of a context, with a renewed token if the present one has ended. */

@@ -15,7 +15,10 @@ export const EXIT = {
   timeout: 124,
   /** No container ended: Docker's code for its own faults. */
   berth: 125,
+  /** SIGHUP, SIGINT and SIGTERM. */
+  hungUp: 129,
   interrupted: 130,
+  terminated: 143,
   /** The reader of the output has closed it, as with SIGPIPE. */
   brokenPipe: 141,
 } as const

@@ -1,4 +1,5 @@
 import { EXIT } from "./exit.ts"
+import { CANCEL_SECONDS } from "./leave.ts"
 import { runCommand } from "./program.ts"
 import { version } from "./version.ts"
 
@@ -15,13 +16,22 @@ if (major < OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor < OLDEST_NODE[1
 
 const stop = new AbortController()
 
+/** Signals that end a command, with its exit code. A command says what goes on without it. A second one ends it at once. */
+const SIGNALS = { SIGHUP: EXIT.hungUp, SIGINT: EXIT.interrupted, SIGTERM: EXIT.terminated } as const
+
+/** Time after which a command that does not end by itself is ended, seconds. */
+const END_SECONDS = CANCEL_SECONDS + 5
+
 // A reader such as head may stop to read. What a person wants then is silence.
 for (const stream of [process.stdout, process.stderr])
   stream.on("error", (error: NodeJS.ErrnoException) =>
     process.exit(error.code === "EPIPE" ? EXIT.brokenPipe : EXIT.failed),
   )
-process.once("SIGINT", () => stop.abort())
-process.once("SIGTERM", () => process.exit(128 + 15))
+for (const [name, code] of Object.entries(SIGNALS))
+  process.once(name, () => {
+    setTimeout(() => process.exit(code), END_SECONDS * 1000).unref()
+    stop.abort(code)
+  })
 
 runCommand({
   argv: process.argv.slice(2),

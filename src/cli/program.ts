@@ -52,7 +52,7 @@ export async function runCommand({ argv, environment, streams, signal, version }
     await programOf(commands, version, streams, terminal).parseAsync(argv, { from: "user" })
     return commands.exitCode
   } catch (error) {
-    if (signal.aborted) return EXIT.interrupted
+    if (signal.aborted) return typeof signal.reason === "number" ? signal.reason : EXIT.interrupted
     const failure = failureOf(error)
     if (failure.message !== "") terminal.warn(`${terminal.noted("red", "berth:")} ${failure.message}`)
     return failure.code

@@ -9,7 +9,7 @@ export interface LogOptions {
   /** Number of last lines; undefined: all. */
   tail?: number | undefined
   signal?: AbortSignal
-  /** Called when a stream was cut and is opened again. */
+  /** Called when a stream was cut and is opened again, but not after silence. */
   onReconnect?: () => void
 }
 
@@ -36,35 +36,37 @@ export async function* logOf(
     if (!isFirst) position ??= await positionAfter(client, id, last, signal)
     const from = position
     let isFruitful = false
-    const isWhole = yield* followed(
-      client,
-      id,
-      { ...options, tail: isFirst ? tail : undefined },
-      from ?? 0,
-      (piece) => {
-        if (position !== undefined) position += piece.length
-        last = lastBytes(last, piece)
-        isFruitful = true
-      },
-    )
+    const end = yield* followed(client, id, { ...options, tail: isFirst ? tail : undefined }, from ?? 0, (piece) => {
+      if (position !== undefined) position += piece.length
+      last = lastBytes(last, piece)
+      isFruitful = true
+    })
     signal?.throwIfAborted()
     // A follow also ends when the API stops. Then the job runs on.
-    if (isWhole && isEnded(await readJob(client, id, signal))) return
-    onReconnect?.()
+    if (end === "whole" && isEnded(await readJob(client, id, signal))) return
+    report(end, onReconnect)
     if (!isFruitful) await delay(RECONNECT_SECONDS * 1000, signal)
   }
 }
 
+/** A stream that was opened again after silence is no news. */
+function report(end: StreamEnd, onReconnect: LogOptions["onReconnect"]): void {
+  if (end !== "silent") onReconnect?.()
+}
+
 type ReadOptions = Pick<LogOptions, "follow" | "tail" | "signal">
 
-/** Yields the bytes after `skip`. Returns true if the stream ended by itself, false if it was cut. */
+/** End of a stream: by itself, by a cut, or by fetch, which gives up a stream that is silent for five minutes. */
+type StreamEnd = "whole" | "cut" | "silent"
+
+/** Yields the bytes after `skip`. */
 async function* followed(
   client: BerthClient,
   id: string,
   options: ReadOptions,
   skip: number,
   note: (piece: Uint8Array) => void,
-): AsyncGenerator<Uint8Array, boolean, void> {
+): AsyncGenerator<Uint8Array, StreamEnd, void> {
   const body = await open(client, id, options)
   let rest = skip
   try {
@@ -75,11 +77,12 @@ async function* followed(
       note(fresh)
       yield fresh
     }
-    return true
-  } catch {
+    return "whole"
+  } catch (error) {
     // fetch gives no reason for a cut. Its repetition shows if the API still answers.
     options.signal?.throwIfAborted()
-    return false
+    const { code } = (error as { cause?: { code?: unknown } }).cause ?? {}
+    return code === "UND_ERR_BODY_TIMEOUT" ? "silent" : "cut"
   }
 }
 
@@ -102,7 +105,7 @@ async function positionAfter(client: BerthClient, id: string, last: Uint8Array, 
   const pieces: Uint8Array[] = []
   const note = (piece: Uint8Array) => void pieces.push(piece)
   let whole = followed(client, id, { follow: false, ...(signal && { signal }) }, 0, note)
-  for (let next = await whole.next(); !(next.done && next.value); next = await whole.next()) {
+  for (let next = await whole.next(); !(next.done && next.value === "whole"); next = await whole.next()) {
     if (!next.done) continue
     pieces.length = 0
     whole = followed(client, id, { follow: false, ...(signal && { signal }) }, 0, note)

@@ -1,6 +1,9 @@
+import { spawn } from "node:child_process"
+import { once } from "node:events"
 import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { text } from "node:stream/consumers"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobStatus } from "../../src/apis/job.ts"
 import type { StoredJobArray } from "../../src/apis/jobarray.ts"
@@ -199,6 +202,32 @@ describe("run and plan", () => {
     const { code, err } = await attached.ended
     expect([code, err]).toEqual([130, expect.stringContaining(`Detached: ${name} runs on.`)])
     expect((await jobsOf(fixture)).find(({ metadata }) => metadata.name === name)?.spec.cancelled).not.toBe(true)
+  })
+
+  it("with --cancel-on-exit, a signal that ends the command cancels the job", async () => {
+    const { id, name } = await makeJob()
+    await writeLog(id, "first\n")
+    const attached = start(["attach", name, "--cancel-on-exit"], environment())
+    await attached.printed("first\n")
+    attached.interrupt()
+    const { code, err } = await attached.ended
+    expect([code, err]).toEqual([130, expect.stringContaining(`Cancelled ${name}, as --cancel-on-exit says.`)])
+    expect((await jobsOf(fixture)).find(({ metadata }) => metadata.name === name)?.spec.cancelled).toBe(true)
+  })
+
+  it.each([
+    ["SIGTERM", 143],
+    ["SIGHUP", 129],
+  ] as const)("%s says that the job runs on: code %d", async (signal, code) => {
+    const { id, name } = await makeJob()
+    await writeLog(id, "first\n")
+    const main = join(import.meta.dirname, "..", "..", "src", "cli", "main.ts")
+    const child = spawn(process.execPath, [main, "attach", name], { env: { ...process.env, ...environment() } })
+    const err = text(child.stderr)
+    await once(child.stdout, "data")
+    child.kill(signal)
+    const [ended] = (await once(child, "close")) as [number]
+    expect([ended, await err]).toEqual([code, expect.stringContaining(`Detached: ${name} runs on.`)])
   })
 
   it("attached commands end with 125 for faults of their own", async () => {

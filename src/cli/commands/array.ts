@@ -3,6 +3,7 @@ import { type ArrayRecord, readArray, watchArray } from "../../client/arrays.ts"
 import { allItems, type BerthClient, fetched, type JobSubmission } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
+import { type LeaveFlags, leave } from "../leave.ts"
 import type { ArrayShape } from "../matrix.ts"
 import { ageOf, usdText } from "../table.ts"
 import { shown } from "../terminal.ts"
@@ -178,7 +179,7 @@ function countsText(counts: ArrayRecord["counts"]): string {
 
 /** Creates an array of a job, and follows it unless it is detached. */
 export async function submitArray(
-  call: Call<{ detach?: boolean }>,
+  call: Call<LeaveFlags & { detach?: boolean }>,
   client: BerthClient,
   job: JobSubmission,
   settings: ArrayShape & { name: string; parallelism?: number; max_failed?: number },
@@ -194,7 +195,7 @@ export async function submitArray(
 }
 
 /** Reports each new state of an array until it has ended. Ends with 0 if all indexes succeeded. */
-async function followArray(call: Call<unknown>, client: BerthClient, id: string): Promise<number> {
+async function followArray(call: Call<LeaveFlags>, client: BerthClient, id: string): Promise<number> {
   const { terminal, signal } = call
   let last: ArrayRecord | undefined
   let said = ""
@@ -207,11 +208,11 @@ async function followArray(call: Call<unknown>, client: BerthClient, id: string)
       terminal.progress(terminal.noted("dim", text))
     }
   } catch (error) {
-    if (signal.aborted && last !== undefined) {
-      const { name } = last
-      terminal.warn(
-        `\nDetached: ${name} runs on. berth array wait ${name} follows it; berth array cancel ${name} ends it.`,
-      )
+    if (signal.aborted) {
+      const name = last?.name ?? id
+      const cancel = (fresh: BerthClient, within: AbortSignal) =>
+        fetched(fresh.api.POST("/arrays/{id}/cancel", { params: { path: { id } }, signal: within }))
+      await leave(call, { name, follow: `berth array wait ${name}`, end: `berth array cancel ${name}`, cancel })
     }
     throw error
   }

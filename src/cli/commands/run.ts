@@ -8,6 +8,7 @@ import { type Call, type Commands, repeated } from "../command.ts"
 import { documentsOf, sourcesAt } from "../documents.ts"
 import { envFileOf } from "../env-file.ts"
 import { EXIT, exitOfJob, Failure, failureOf, usageError } from "../exit.ts"
+import { type LeaveFlags, leave } from "../leave.ts"
 import { type ArrayShape, arrayShapeOf } from "../matrix.ts"
 import { exitOfPlan, planText } from "../plan.ts"
 import { type JobFlags, submissionLike, submissionOf, withSetting } from "../submission.ts"
@@ -21,7 +22,7 @@ interface FileFlags extends JobFlags {
   envFile?: string[]
 }
 
-interface RunFlags extends FileFlags {
+interface RunFlags extends FileFlags, LeaveFlags {
   array?: string
   parallelism?: string
   maxFailed?: string
@@ -53,12 +54,13 @@ export function addRunCommands(commands: Commands, program: Command): void {
       return exitOfPlan(plan)
     },
   })
-  commands.add(program, {
+  commands.add<LeaveFlags>(program, {
     usage: "attach <job>",
     summary: "Follow a job's log, and end with its exit code.",
     more: "Ctrl-C detaches: the job runs on.",
     usageExit: EXIT.berth,
     examples: [["berth attach train", "the log from its beginning, then the container's exit code"]],
+    options: [cancelOption()],
     run: (call) => attachedTo(call, () => attach(call, call.client(), call.args[0] ?? "")),
   })
   addRerun(commands, program)
@@ -88,6 +90,7 @@ function addRun(commands: Commands, program: Command): void {
       ...jobOptions(),
       new Option("-d, --detach", "only submit the job, and print its name"),
       yesOption(),
+      cancelOption(),
       new Option("--dry-run", "only show the plan, as berth plan does"),
       ...arrayOptions(),
     ],
@@ -97,7 +100,7 @@ function addRun(commands: Commands, program: Command): void {
 }
 
 function addRerun(commands: Commands, program: Command): void {
-  commands.add<{ set?: string[]; name?: string; yes?: boolean; detach?: boolean }>(program, {
+  commands.add<LeaveFlags & { set?: string[]; name?: string; yes?: boolean; detach?: boolean }>(program, {
     usage: "rerun <job>",
     summary: "Submit a new job like an earlier one.",
     usageExit: EXIT.berth,
@@ -110,6 +113,7 @@ function addRerun(commands: Commands, program: Command): void {
       new Option("--name <name>", "name of the new job; default: generated from the earlier one"),
       new Option("-d, --detach", "only submit the job, and print its name"),
       yesOption(),
+      cancelOption(),
     ],
     run: (call) => {
       const again = async () => {
@@ -135,6 +139,10 @@ function arrayOptions(): Option[] {
     new Option("--parallelism <number>", "maximum number of unfinished jobs of the array; default: 10"),
     new Option("--max-failed <number>", "failed jobs after which the array creates no more; default: no limit"),
   ].map((option) => option.helpGroup(group))
+}
+
+function cancelOption(): Option {
+  return new Option("--cancel-on-exit", "cancel the job if Ctrl-C or a signal ends this command")
 }
 
 function yesOption(): Option {
@@ -266,7 +274,7 @@ function jobsIn(array: ArrayShape): number {
 
 /** Shows the plan, asks, submits, and follows the job or the array unless it is detached. */
 async function submitAndAttach(
-  call: Call<{ yes?: boolean; detach?: boolean }>,
+  call: Call<LeaveFlags & { yes?: boolean; detach?: boolean }>,
   client: BerthClient,
   { job, packed, array }: PreparedJob & { array?: ArraySettings | undefined },
 ): Promise<number> {
@@ -315,7 +323,7 @@ async function attachedTo(call: Call<unknown>, attached: () => Promise<number>):
 }
 
 /** Follows a job to its end. Its log is the output; with --json the record is, and the log is on standard error. */
-async function attach(call: Call<unknown>, client: BerthClient, id: string): Promise<number> {
+async function attach(call: Call<LeaveFlags>, client: BerthClient, id: string): Promise<number> {
   const { terminal, signal } = call
   const job = await readJob(client, id)
   const progress = reportProgress(call, client, job)
@@ -331,13 +339,16 @@ async function attach(call: Call<unknown>, client: BerthClient, id: string): Pro
     return exitOfJob(ended)
   } catch (error) {
     await progress.catch(() => undefined)
-    if (signal.aborted)
-      terminal.warn(
-        `\nDetached: ${job.name} runs on. berth attach ${job.name} follows it; berth cancel ${job.name} ends it.`,
-      )
+    if (signal.aborted) await leave(call, followed(job))
     else if (!isEnded(job)) terminal.warn(`${job.name} was submitted and may still run: berth show ${job.name}`)
     throw error
   }
+}
+
+function followed({ id, name }: JobRecord) {
+  const cancel = (client: BerthClient, signal: AbortSignal) =>
+    fetched(client.api.POST("/jobs/{id}/cancel", { params: { path: { id } }, signal }))
+  return { name, follow: `berth attach ${name}`, end: `berth cancel ${name}`, cancel }
 }
 
 /** Reports each new status until the job has ended, and returns its record. */
