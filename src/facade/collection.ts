@@ -1,5 +1,6 @@
+import { newestFirst } from "../apis/creation-times.ts"
 import { escapePointer, quoted } from "../apis/field-error.ts"
-import { type KubeObject, keyOf, type Stored } from "../apis/meta.ts"
+import { ANNOTATIONS, type KubeObject, keyOf, type Stored } from "../apis/meta.ts"
 import { isUuid, toMetadataName } from "../apis/names.ts"
 import type { FieldError } from "../apis/validate.ts"
 import { notAtVersion, type Precondition, requireVersion } from "../http/entity-tags.ts"
@@ -150,14 +151,14 @@ export class Collection<T extends Stored<KubeObject>> {
    */
   async madeBy(key: string): Promise<T | undefined> {
     const { reader, resource, store, namespace } = this.#options
-    const cached = (): T | undefined => store.byIndex(IDEMPOTENCY_KEY_INDEX, inNamespace(namespace, key))[0]
+    const cached = (): T | undefined => originalOf(store.byIndex(IDEMPOTENCY_KEY_INDEX, inNamespace(namespace, key)))
     const found = cached()
     if (found !== undefined) return found
     const caughtUp = this.#findOrCatchUp(cached)
     // The rejection is thrown below, if the list finds nothing.
     caughtUp.catch(() => undefined)
     const { items } = await reader.list(resource, { namespace, labelSelector: idempotencySelector(key) })
-    return items.find((item) => usedKey(item) === key) ?? caughtUp
+    return originalOf(items.filter((item) => usedKey(item) === key)) ?? caughtUp
   }
 
   async #create(object: T, name: string, replay?: Replay<T>): Promise<T> {
@@ -273,6 +274,15 @@ export class Collection<T extends Stored<KubeObject>> {
     )
     return object
   }
+}
+
+/**
+ * Returns the object that a request created, of those with its Idempotency-Key. An export and a backup keep the key, so a
+ * copy has it too: it is younger, and has the original's uid once that is recorded.
+ */
+function originalOf<T extends Stored<KubeObject>>(objects: readonly T[]): T | undefined {
+  const isCopy = ({ metadata: { uid, annotations } }: T) => (annotations?.[ANNOTATIONS.recordedUid] ?? uid) !== uid
+  return objects.filter((object) => !isCopy(object)).sort(newestFirst).at(-1)
 }
 
 /**

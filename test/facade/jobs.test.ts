@@ -323,6 +323,34 @@ describe("Idempotency-Key (design, section 8)", () => {
     expect((await call("/1/jobs", { body: { ...body, tags: [""] }, headers })).status).toBe(400)
   })
 
+  it("returns the job of the request, not one of its copies by kubectl, on every replica", async () => {
+    const headers = { "Idempotency-Key": randomUUID() }
+    const { job_id, name } = await created(await call("/1/jobs", { body, headers }))
+    const { metadata, spec } = await fixture.client.get(JOBS, { namespace: fixture.namespace, name })
+    const { annotations, labels } = metadata
+    const recorded = { ...annotations, [ANNOTATIONS.recordedUid]: job_id }
+    for (const [index, kept] of [annotations, annotations, recorded, recorded].entries())
+      await fixture.client.create(JOBS, {
+        metadata: { name: `a-copy-${index}`, namespace: fixture.namespace, annotations: kept, labels },
+        spec,
+      } as never)
+    const other = await startReplica()
+    try {
+      for (const on of [call, caller(() => other, fixture)])
+        expect((await created(await on("/1/jobs", { body, headers }))).job_id).toBe(job_id)
+      // Once the original is gone, the copies that Berth holds answer for nothing.
+      for (const gone of [name, "a-copy-0", "a-copy-1"]) {
+        const ref = { namespace: fixture.namespace, name: gone }
+        await fixture.client.patch(JOBS, ref, { merge: { metadata: { finalizers: null } } }, {})
+        await fixture.client.delete(JOBS, ref)
+      }
+      await eventually(async () => expect((await jobsOf(fixture)).map((job) => job.metadata.name)).not.toContain(name))
+      expect((await created(await call("/1/jobs", { body, headers }))).job_id).not.toBe(job_id)
+    } finally {
+      await other.close()
+    }
+  })
+
   it("returns 422 for an Idempotency-Key with another body, even if that body has another name", async () => {
     const headers = { "Idempotency-Key": randomUUID() }
     await created(await call("/1/jobs", { body: { ...body, name: "one" }, headers }))
