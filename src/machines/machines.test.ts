@@ -8,12 +8,13 @@ const clouds: [string, CloudMachines][] = Object.entries(MACHINES)
 
 describe("the tables of machines", () => {
   test.each(clouds)("of %s name an image for each family, and a source for each fact", (_, table) => {
-    const { images, families, exclusions } = table
+    const { images, families, exclusions, burstable, diskPerformance } = table
     for (const { name, image, gpu } of families) {
       expect(images[image], name).toBeDefined()
       expect(images[image]?.driver === undefined, name).toBe(gpu === undefined)
     }
-    for (const { source } of [...families, ...exclusions, ...Object.values(images)])
+    const performances = Object.values(diskPerformance)
+    for (const { source } of [...families, ...exclusions, ...burstable, ...performances, ...Object.values(images)])
       expect(source).toMatch(/^https:\/\//)
     for (const { leastDiskGib } of Object.values(images)) expect(leastDiskGib).toBeLessThanOrEqual(table.diskGib.gpu)
   })
@@ -54,6 +55,8 @@ describe("exclusions", () => {
     ["gcp", "g4-standard-48", undefined],
     ["aws", "g6f.large", undefined],
     ["aws", "inf2.xlarge", undefined],
+    ["aws", "t4g.nano", /launch credits/],
+    ["aws", "t2.nano", undefined],
     ["aws", "p3dn.24xlarge", undefined],
   ])("%s %s", (cloud, instanceType, reason) => {
     const why = exclusionOf(cloud, instanceType, here)?.reason
@@ -63,11 +66,11 @@ describe("exclusions", () => {
 })
 
 describe("the boot disk", () => {
-  const cpu = { leastGib: 50, imageGib: 30 }
-  const gpu = { leastGib: 200, imageGib: 64 }
+  const cpu = { leastGib: 50, imageGib: 30, performance: {} }
+  const gpu = { leastGib: 200, imageGib: 64, performance: {} }
   test.each([
     ["the default of the machine", gpu, {}, 200],
-    ["the image's size, if it is larger", { leastGib: 50, imageGib: 64 }, {}, 64],
+    ["the image's size, if it is larger", { ...cpu, imageGib: 64 }, {}, 64],
     ["the size of the connection, also below the default", gpu, { sizeGib: 100 }, 100],
     ["never less than the image", gpu, { sizeGib: 20 }, 64],
     ["at least the size that the job requires", cpu, { sizeGib: 40, requiredGib: 300 }, 300],

@@ -1,7 +1,7 @@
 import { nvidiaGpusOf, type Offer } from "../apis/offer.ts"
 import { AWS } from "./aws.ts"
 import { AZURE } from "./azure.ts"
-import type { CloudMachines, Exclusion, Family } from "./family.ts"
+import type { Burstable, CloudMachines, Exclusion, Family } from "./family.ts"
 import { GCP } from "./gcp.ts"
 
 /** Facts about machines, by cloud. The local cloud needs none. */
@@ -17,6 +17,11 @@ export function familyOf<Images extends string>(
   const hasGpus = nvidiaGpusOf(offer) !== undefined
   const agrees = family?.architecture === offer.architecture && (family.gpu !== undefined) === hasGpus
   return agrees ? family : undefined
+}
+
+/** Returns how a machine type shares its cores; undefined if it has them for itself. */
+export function burstableOf(cloud: string, instanceType: string): Burstable | undefined {
+  return MACHINES[cloud]?.burstable.find(({ types }) => types.test(instanceType))
 }
 
 /** Returns the rule by which a machine type can't be launched in a region with this provisioning. */
