@@ -38,6 +38,11 @@ export function partPrices({
       if (own !== undefined) return (own.rule.gibMonthUsd * billedGib(price, disk)) / HOURS_A_MONTH
       return price === undefined ? 0 : listPriceUsd(price, region, { disk, isStrict }) / HOURS_A_MONTH
     },
+    isDiskPriceKnown: (region, type) => {
+      const price = DISK_PRICES[region.cloud]?.[type]
+      if (price === undefined || isPublished(price, region)) return true
+      return diskRules.some(({ matches, isType }) => matches(region) && isType(type))
+    },
     addressUsd: (region, provisioning) =>
       addressRules.find(({ matches, rule }) => matches(region) && (rule.provisioning ?? provisioning) === provisioning)
         ?.rule.hourlyPriceUsd ??
@@ -62,10 +67,9 @@ function listPriceUsd(
   region: Region,
   { disk, isStrict }: { disk: OrderedDisk; isStrict: boolean },
 ): number {
-  const { sizes, elsewhere, published, mostTimes = 1 } = price
-  const [ownUsd, ownRegions] = price.byPrice.find(([, regions]) => isIn(regions, region)) ?? []
-  const isPublished = isIn(published ?? ownRegions ?? "", region)
-  const times = isStrict && !isPublished ? mostTimes : 1
+  const { sizes, elsewhere, mostTimes = 1 } = price
+  const [ownUsd] = price.byPrice.find(([, regions]) => isIn(regions, region)) ?? []
+  const times = isStrict && !isPublished(price, region) ? mostTimes : 1
   if (elsewhere === undefined) {
     const [, usd] = sizes?.find(([gib]) => gib >= disk.sizeGib) ?? sizes?.at(-1) ?? []
     return (usd ?? 0) * times
@@ -73,6 +77,10 @@ function listPriceUsd(
   const highestUsd = Math.max(...Object.values(elsewhere))
   const nearUsd = elsewhere[region.groups[0] ?? ""] ?? highestUsd
   return (ownUsd ?? (isStrict ? highestUsd : nearUsd)) * times * billedGib(price, disk)
+}
+
+function isPublished({ byPrice, published }: DiskPrice, region: Region): boolean {
+  return published === undefined ? byPrice.some(([, regions]) => isIn(regions, region)) : isIn(published, region)
 }
 
 function isIn(regions: string, { name }: Region): boolean {

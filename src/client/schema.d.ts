@@ -888,7 +888,7 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number | null;
-            /** @description Maximum price of the machine, USD per hour. */
+            /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number | null;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
             maxCostUsd?: number | null;
@@ -1366,7 +1366,7 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number | null;
-            /** @description Maximum price of the machine, USD per hour. */
+            /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number | null;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
             maxCostUsd?: number | null;
@@ -1520,7 +1520,7 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number;
-            /** @description Maximum price of the machine, USD per hour. */
+            /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
             maxCostUsd?: number;

@@ -120,9 +120,8 @@ export class Catalogue {
   /** Returns the prices of a VM on an offer, which may be of an earlier catalogue. */
   pricesOf(offer: Offer, { disk, publicAddress, isStrict = false }: PricedVm): HourlyPrices {
     const parts = this.#parts
-    const { cloud, region: name, provisioning, hourlyPriceUsd: machineUsd } = offer
-    const known = this.table.regions.find((region) => region.cloud === cloud && region.name === name)
-    const region = known ?? { cloud, name, groups: [] }
+    const { provisioning, hourlyPriceUsd: machineUsd } = offer
+    const region = this.#regionOf(offer)
     const boot = parts?.bootDiskOf(machineOf(offer))
     return {
       machineUsd,
@@ -132,6 +131,18 @@ export class Catalogue {
           : 0,
       addressUsd: parts !== undefined && publicAddress ? roundUsd(parts.addressUsd(region, provisioning)) : 0,
     }
+  }
+
+  /** Returns true if the price of a VM's disk is that of near regions, because none is known in its own. */
+  isDiskPriceEstimated(offer: Offer, disk?: VmDisk): boolean {
+    const boot = this.#parts?.bootDiskOf(machineOf(offer))
+    if (this.#parts === undefined || boot === undefined) return false
+    return !this.#parts.isDiskPriceKnown(this.#regionOf(offer), orderedDisk(boot, disk).type)
+  }
+
+  #regionOf({ cloud, region: name }: Offer): Region {
+    const known = this.table.regions.find((region) => region.cloud === cloud && region.name === name)
+    return known ?? { cloud, name, groups: [] }
   }
 
   /** Returns the on-demand price of a row's machine in its place, USD per hour; undefined if it is unknown. */

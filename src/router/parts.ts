@@ -13,6 +13,8 @@ export interface PartPrices {
    * limits then count the most that it can be.
    */
   diskUsd(region: Region, disk: OrderedDisk, isStrict: boolean): number
+  /** Returns true if the price of a disk is known in this region, published or as an own price. */
+  isDiskPriceKnown(region: Region, type: string): boolean
   /** Returns the price of a VM's public IPv4 address, USD per hour. */
   addressUsd(region: Region, provisioning: Offer["provisioning"]): number
 }
