@@ -1,6 +1,6 @@
 /**
- * What the clouds charge for a VM whose vCPUs are all busy, by the request that creates it. It is written from the clouds'
- * public pages, and imports nothing of Berth. The price of the machine itself is given.
+ * Prices of a VM whose vCPUs are all busy, by the request that creates it. They are written from the clouds' public pages, and
+ * this file imports nothing of Berth. The price of the machine itself is given.
  *
  * - credits: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/burstable-performance-instances-unlimited-mode-concepts.html,
  *   https://aws.amazon.com/ec2/pricing/on-demand/#T2.2FT3.2FT4g_Unlimited_Mode_Pricing
