@@ -962,7 +962,7 @@ export interface components {
                 /** @description Rough cost of reading the job's buckets once, USD. */
                 traffic_usd: number;
             };
-            /** @description Number of vCPUs. */
+            /** @description Number of vCPUs. Of a burstable machine: the vCPUs that it sustains. */
             cpu: number;
             /** @description Memory of the machine, such as 16Gi. */
             memory: string;
@@ -3103,7 +3103,7 @@ export interface components {
             hourly_price_usd: number;
             /** @description Date of the price (YYYY-MM-DD). Null: the installation sets the price. */
             price_date: string | null;
-            /** @description Number of vCPUs. */
+            /** @description Number of vCPUs. Of a burstable machine: the vCPUs that it sustains. */
             cpu: number;
             /** @description Memory of the machine, such as 16Gi. */
             memory: string;
