@@ -188,10 +188,15 @@ function launchFor(catalogue: Catalogue, { spec, capUsd, settings, settingsOf }:
   const market = appraise(facts, at(0), JOB_DEFAULTS)
   const observed = { launches: [], market: () => market, installation: INSTALLATION }
   const { actions } = decide(jobOf({ spec }), observed, at(0), JOB_DEFAULTS)
-  const [launch] = actions.flatMap((action) => (action.do === "createLaunch" ? [action.launch] : []))
+  const [action] = actions.filter((each) => each.do === "createLaunch")
+  const { launch, isStrict = false } = action ?? {}
   const own = launchAccounts.find(({ cloud }) => cloud === launch?.spec.offer.cloud)?.settings
   if (launch === undefined || own === undefined) return undefined
-  return { ...launch, spec: { ...launch.spec, ...frozenSettings(own, launch.spec.offer, launch.spec.disk) } }
+  const frozen = { ...launch.spec, ...frozenSettings(own, launch.spec.offer, launch.spec.disk) }
+  // The controller calculates the prices again, with the settings that the Launch keeps.
+  const vm = { disk: frozen.disk, publicAddress: frozen.network?.publicAddress ?? true, isStrict }
+  expect(catalogue.pricesOf(frozen.offer, vm)).toEqual(frozen.hourlyPrices)
+  return { ...launch, spec: frozen }
 }
 
 /** Returns the limits that the bill of a VM breaks if the VM lives for as long as it can, at its highest price. */
