@@ -14,6 +14,7 @@ const PURE = [
   "test/prose.test.ts",
   "test/router/*.test.ts",
   "test/money/strict-caps.test.ts",
+  "test/money/full-cpu-bills.test.ts",
   "test/console/parts.test.ts",
   "test/cloud/requests.test.ts",
   "test/cloud/unchanged-requests.test.ts",
@@ -35,6 +36,7 @@ const LONGER = [
   "test/install/install.slow.test.ts",
   "test/controllers/take-over.slow.test.ts",
   "test/money/strict-caps.test.ts",
+  "test/money/full-cpu-bills.test.ts",
   "test/router/oracle.test.ts",
 ]
 

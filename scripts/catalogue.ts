@@ -9,6 +9,7 @@ import { encode, offersOf, type PriceList, type PriceSource } from "../src/catal
 import { readPriceList, SHIPPED_FILE } from "../src/catalogue/shipped.ts"
 import { suspectsOf } from "../src/catalogue/suspects.ts"
 import { whyUnlaunchable } from "../src/catalogue/unlaunchable.ts"
+import { burstableOf } from "../src/machines/machines.ts"
 import type { Machine, Region } from "../src/router/table.ts"
 
 const CLOUDS = ["aws", "gcp", "azure"] as const
@@ -87,7 +88,7 @@ function rowOf(cells: readonly string[], regionNumbers: ReadonlyMap<string, numb
     cloud,
     instanceType,
     architecture: arch,
-    cpu: decimal(cpu),
+    cpu: burstableOf(cloud, instanceType)?.cpu ?? decimal(cpu),
     memoryGib: decimal(memory),
     ...(gpu !== undefined && { gpu }),
   }

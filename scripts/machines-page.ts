@@ -2,6 +2,7 @@
 // families. Run `scripts/machines-page.ts`. test/cloud/requests.test.ts checks that the page is current.
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
+import { orderedDisk } from "../src/apis/disk.ts"
 import type { JobSpec } from "../src/apis/job.ts"
 import { type Architecture, nvidiaGpusOf, type Offer } from "../src/apis/offer.ts"
 import { offersOf } from "../src/catalogue/file.ts"
@@ -10,8 +11,9 @@ import { runInstancesInput } from "../src/cloud/aws/request.ts"
 import { machineOf } from "../src/cloud/azure/machine.ts"
 import type { LaunchSpec } from "../src/cloud/cloud.ts"
 import { instanceOf } from "../src/cloud/gcp/machine.ts"
-import type { CloudMachines, Exclusion, Family } from "../src/machines/family.ts"
-import { familyOf, MACHINES } from "../src/machines/machines.ts"
+import { bootDiskOf } from "../src/machines/disk.ts"
+import { type CloudMachines, type Exclusion, FAST_DISK_HOURLY_USD, type Family } from "../src/machines/family.ts"
+import { burstableOf, familyOf, MACHINES } from "../src/machines/machines.ts"
 import { Catalogue } from "../src/router/catalogue.ts"
 import { requirementsOf } from "../src/router/requirements.ts"
 import { rankPlacements } from "../src/router/route.ts"
@@ -89,11 +91,13 @@ function imageOf(offer: Offer): string {
   return table.images[familyOf(table, offer)?.image ?? ""]?.name ?? ""
 }
 
-/** Returns the golden file of an offer: by family, or by cloud for spot VMs. Spot requests of a cloud's families differ in the same fields. */
+/** Returns the golden file of an offer: by family, for credits, or by cloud for spot VMs. Spot requests of a cloud's families differ in the same fields. */
 function goldenKey(offer: Offer): string | undefined {
   const table = MACHINES[offer.cloud]
   const family = table && familyOf(table, offer)
   if (family === undefined) return undefined
+  const isBurstable = burstableOf(offer.cloud, offer.instanceType) !== undefined
+  if (offer.cloud === "aws" && isBurstable) return offer.provisioning === "onDemand" ? "aws/burstable" : undefined
   if (offer.provisioning === "onDemand") return `${offer.cloud}/${slug(family.name)}`
   return `${offer.cloud}/${offer.gpu === undefined ? "spot" : "spot-gpu"}`
 }
@@ -171,7 +175,7 @@ function pickRow(cloud: CloudName, column: Column): string {
     cloud,
     `\`${offer.instanceType}\` in ${offer.region}`,
     `[\`${shortName(image?.name ?? "")}\`](${image?.source})`,
-    `${diskOf(offer)} GiB \`${family.diskType}\``,
+    diskOf(offer),
     image?.driver ?? "",
     `[${key}](../test/cloud/golden/${key}.json)`,
     CHECKS[cloud],
@@ -186,10 +190,13 @@ function whyNone(cloud: CloudName, { name, fraction }: Column): string {
   return rule?.reason ?? "the cloud sells no such machine"
 }
 
-/** Returns the size of the boot disk in the request, GiB. */
-function diskOf(offer: Offer): number {
-  const [, size] = /"(?:VolumeSize|diskSizeGb|diskSizeGB)":"?(\d+)/.exec(JSON.stringify(requestFor(offer))) ?? []
-  return Number(size)
+/** Returns the boot disk in the request. */
+function diskOf(offer: Offer): string {
+  const boot = bootDiskOf(offer)
+  if (boot === undefined) return ""
+  const { type, sizeGib, performance } = orderedDisk(boot)
+  const speed = performance === undefined ? "" : `, ${performance.mibps} MiB/s`
+  return `${sizeGib} GiB \`${type}\`${speed}`
 }
 
 function shortName(image: string): string {
@@ -259,6 +266,24 @@ function imagesTable(): string {
   return ["| cloud | key | image | its own disk | driver | source |", "|---|---|---|---|---|---|", ...rows].join("\n")
 }
 
+/** Returns the machines that share their cores, those with the same numbers in one row. */
+function burstableTable(): string {
+  const all = CLOUDS.flatMap((cloud) => (MACHINES[cloud]?.burstable ?? []).map((one) => ({ cloud, ...one })))
+  const rows = all.map(
+    ({ cloud, types, cpu, source }) => `| ${cloud} | ${code(types.source)} | ${cpu} | [page](${source}) |`,
+  )
+  return ["| cloud | machine types | counted vCPUs | source |", "|---|---|---|---|", ...rows].join("\n")
+}
+
+/** Returns the machines with a faster boot disk. */
+function fastDisksTable(): string {
+  const rows = CLOUDS.flatMap((cloud) => {
+    const { types, mibps, type } = (MACHINES[cloud] as CloudMachines).fastDisk
+    return [`| ${cloud} | ${code(types.source)} | ${type === undefined ? `${mibps} MiB/s` : code(type)} |`]
+  })
+  return ["| cloud | machine types | boot disk |", "|---|---|---|", ...rows].join("\n")
+}
+
 function code(text: string): string {
   return `\`${text.replaceAll("|", "\\|")}\``
 }
@@ -288,6 +313,10 @@ need a driver that no image of Berth has, so Berth never uses them. Whole A10 ca
 
 - **Disk.** ${CLOUDS.map((cloud) => `${cloud}: ${MACHINES[cloud]?.diskGib.cpu} GiB, and ${MACHINES[cloud]?.diskGib.gpu} GiB with GPUs`).join("; ")}.
   A disk is never smaller than its machine image, nor than three times the compressed size of the job's image. If the disk is full, the Job's message says so.
+- **Speed of the disk.** gp3 and Hyperdisk Balanced are ordered with 3,000 operations a second, and with the throughput that
+  their price includes: 125 and 140 MiB/s. Other disks have the speed of their size. Machines with GPUs that cost at least
+  $${FAST_DISK_HOURLY_USD} an hour get a faster disk. Its price is part of the VM's price ([table](#faster-boot-disks)).
+- **Local disks.** Local NVMe disks stay unused, also where a machine has them.
 - **Memory.** The container gets the memory that the cloud sells without 512 MiB for system, engine and agent. On small
   machines the reserve is an eighth. An offer fits if the container's part is enough
   ([routing.md](routing.md#how-it-decides)).
@@ -298,10 +327,27 @@ need a driver that no image of Berth has, so Berth never uses them. Whole A10 ca
 ## Time to boot
 
 A VM has this time from its creation until its agent registers. Then it is ended, and the job gets the next machine. The
-times are several times what others measured. No VM of ours has run in these clouds.
+times are several times what others measured. No VM of ours has run in these clouds. A machine with less than one vCPU has
+the time divided by its part of a vCPU, at most 15 minutes.
+
 After that the container has 30 minutes to start. A pull without any progress for five minutes ends earlier.
 
 ${bootTable()}
+
+## Machines that share their cores
+
+Berth counts the vCPUs that such a machine sustains for any time. Jobs get it by this number, and REST shows it. A machine
+without credits runs at this baseline. Nothing is charged for more: on AWS the request asks for the credit mode \`standard\`,
+and Azure and Google Cloud have no other. AWS' flex types (\`m7i-flex\`, \`c7i-flex\` and others) have all their vCPUs in 95 %
+of a day, at the same price. They count in full.
+
+${burstableTable()}
+
+## Faster boot disks
+
+A job's image of 25 GiB is unpacked in 50 s at 500 MiB/s, and in 200 s at 125 MiB/s.
+
+${fastDisksTable()}
 
 ## Images
 

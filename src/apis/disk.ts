@@ -54,6 +54,14 @@ export const VmDiskSchema = Type.Object(
 )
 export type VmDisk = Static<typeof VmDiskSchema>
 
+/** Performance of a disk that is ordered, and billed, apart from its size. */
+export interface OrderedPerformance {
+  /** Input and output operations per second. */
+  iops: number
+  /** Throughput, MiB/s. */
+  mibps: number
+}
+
 /** Disk from which the VMs of a machine type boot, whatever the connection sets. */
 export interface BootDisk {
   /** Default size, GiB. */
@@ -62,12 +70,15 @@ export interface BootDisk {
   imageGib: number
   /** Types of disks from which it boots, in the cloud's names. The first is the default. */
   types: readonly [string, ...string[]]
+  /** Performance by type. Absent types have the performance of their size. */
+  performance: Readonly<Record<string, OrderedPerformance>>
 }
 
 /** Disk that a cloud is asked for. */
 export interface OrderedDisk {
   type: string
   sizeGib: number
+  performance?: OrderedPerformance
 }
 
 /**
@@ -75,7 +86,13 @@ export interface OrderedDisk {
  * requires, or than the machine image: the clouds reject that. A type from which the machine can't boot is replaced by
  * the default. Pure.
  */
-export function orderedDisk({ leastGib, imageGib, types }: BootDisk, disk: VmDisk = {}): OrderedDisk {
-  const { sizeGib = leastGib, requiredGib = 0, type = types[0] } = disk
-  return { type: types.includes(type) ? type : types[0], sizeGib: Math.max(sizeGib, requiredGib, imageGib) }
+export function orderedDisk({ leastGib, imageGib, types, performance }: BootDisk, disk: VmDisk = {}): OrderedDisk {
+  const { sizeGib = leastGib, requiredGib = 0, type: wanted = types[0] } = disk
+  const type = types.includes(wanted) ? wanted : types[0]
+  const ordered = performance[type]
+  return {
+    type,
+    sizeGib: Math.max(sizeGib, requiredGib, imageGib),
+    ...(ordered !== undefined && { performance: ordered }),
+  }
 }

@@ -464,7 +464,8 @@ const placementFields = {
     Type.Number({
       minimum: 0,
       maximum: LIMITS.maxHourlyPriceUsd,
-      description: "Maximum price of the machine, USD per hour.",
+      description:
+        "Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it.",
     }),
   ),
   maxCostUsd: Type.Optional(

@@ -28,7 +28,10 @@ export const OfferSchema = Type.Object(
     instanceType: Text(128, "Name of the machine type in the cloud."),
     architecture: StringEnum(ARCHITECTURES, { description: "Architecture of the CPUs." }),
     provisioning: StringEnum(OFFER_PROVISIONINGS, { description: "Purchase option." }),
-    cpu: Type.Number({ minimum: 0, description: "Number of vCPUs." }),
+    cpu: Type.Number({
+      minimum: 0,
+      description: "Number of vCPUs. Of a burstable machine: the vCPUs that it sustains.",
+    }),
     memoryGib: Type.Number({ minimum: 0, description: "Memory, GiB." }),
     gpu: Type.Optional(OfferGpuSchema),
     hourlyPriceUsd: Type.Number({ minimum: 0, description: "Price of the whole machine, USD per hour." }),

@@ -3,15 +3,32 @@
  * them, and no request to a cloud refreshes them.
  */
 
+/** Prices of a GiB, USD a month, each with its regions, separated by spaces. */
+type GibPrices = readonly (readonly [gibUsd: number, regions: string])[]
+
 /** Price of a disk type, USD a month. */
 export interface DiskPrice {
-  /** Prices of a GiB, each with its regions, separated by spaces. */
-  byPrice: readonly (readonly [gibUsd: number, regions: string])[]
-  /** Price of a GiB in every other region: the highest known one. Absent: `sizes` has the prices of other regions. */
-  otherUsd?: number
+  byPrice: GibPrices
+  /**
+   * Prices of a GiB in other regions, by macro-region: the highest known one there. A macro-region without one has the
+   * highest of all. Absent: `sizes` has the prices.
+   */
+  elsewhere?: Readonly<Record<string, number>>
   /** Disks are billed as the next larger of these sizes, GiB, at this price each. Absent: each GiB is billed. */
   sizes?: readonly (readonly [gib: number, usd: number])[]
+  /** Regions whose price is published, separated by spaces. Absent: those of `byPrice`. */
+  published?: string
+  /** Factor between a price that is not published and the most that strict limits count for it. Default 1. */
+  mostTimes?: number
+  /** Throughput that the price of the capacity includes, MiB/s. Absent: throughput has no price of its own. */
+  includedMibps?: number
 }
+
+/**
+ * A MiB/s above the included throughput costs as much as this part of a GiB: $0.04 and $0.08 for gp3 in us-east-1 and for
+ * Hyperdisk Balanced in us-central1, $0.048 and $0.096 for gp3 in ap-northeast-1, $0.0476 and $0.0952 in eu-central-1.
+ */
+export const MIBPS_AS_GIB = 0.5
 
 /**
  * EBS, by the price list and by public copies of it (July 2018 to September 2026). Where only the price of gp2 is
@@ -25,25 +42,42 @@ const AWS = {
       [0.088, "ca-central-1 eu-west-1"],
       [0.0912, "ap-northeast-2 ap-south-1"],
       [0.0924, "eu-south-1"],
-      [0.0928, "eu-west-2"],
+      [0.0928, "eu-west-2 eu-west-3"],
       [0.0952, "eu-central-1"],
-      [0.096, "ap-northeast-1 ap-southeast-1 ap-southeast-2 us-west-1"],
+      [0.096, "ap-northeast-1 ap-northeast-3 ap-southeast-1 ap-southeast-2 us-west-1"],
+      [0.0968, "me-south-1"],
       [0.1047, "af-south-1"],
+      [0.1056, "ap-east-1"],
       [0.152, "sa-east-1"],
     ],
-    otherUsd: 0.152,
+    elsewhere: {
+      us: 0.096,
+      ca: 0.088,
+      sa: 0.152,
+      eu: 0.0952,
+      asia: 0.1056,
+      oceania: 0.096,
+      me: 0.0968,
+      af: 0.1047,
+    },
+    includedMibps: 125,
   },
   gp2: {
     byPrice: [
       [0.1, "us-east-1 us-east-2 us-west-2"],
+      [0.1045, "eu-north-1"],
       [0.11, "ca-central-1 eu-west-1"],
       [0.114, "ap-northeast-2 ap-south-1"],
-      [0.116, "eu-west-2"],
+      [0.1155, "eu-south-1"],
+      [0.116, "eu-west-2 eu-west-3"],
       [0.119, "eu-central-1"],
-      [0.12, "ap-northeast-1 ap-southeast-1 ap-southeast-2 us-west-1"],
+      [0.12, "ap-northeast-1 ap-northeast-3 ap-southeast-1 ap-southeast-2 us-west-1"],
+      [0.121, "me-south-1"],
+      [0.1309, "af-south-1"],
+      [0.132, "ap-east-1"],
       [0.19, "sa-east-1"],
     ],
-    otherUsd: 0.19,
+    elsewhere: { us: 0.12, ca: 0.11, sa: 0.19, eu: 0.119, asia: 0.132, oceania: 0.12, me: 0.121, af: 0.1309 },
   },
 } as const
 
@@ -71,8 +105,25 @@ const BALANCED = {
     [0.154, "europe-west10"],
     [0.16, "me-central2"],
   ],
-  otherUsd: 0.16,
+  elsewhere: {
+    us: 0.12,
+    ca: 0.11,
+    sa: 0.15,
+    eu: 0.154,
+    asia: 0.13,
+    oceania: 0.135,
+    me: 0.16,
+    af: 0.109788,
+  },
 } as const
+
+/**
+ * Part of the price of a balanced disk that the capacity of Hyperdisk Balanced costs: $0.08 and $0.10 in us-central1
+ * (https://cloud.google.com/compute/disks-image-pricing). No public copy of the list has its other regions.
+ */
+const HYPERDISK = 0.8
+
+const hyperdiskUsd = (usd: number) => Math.round(usd * HYPERDISK * 1e6) / 1e6
 
 const GCP = {
   "pd-balanced": BALANCED,
@@ -97,19 +148,36 @@ const GCP = {
       [0.2618, "europe-west10"],
       [0.272, "me-central2"],
     ],
-    otherUsd: 0.272,
+    elsewhere: {
+      us: 0.204,
+      ca: 0.187,
+      sa: 0.255,
+      eu: 0.2618,
+      asia: 0.221,
+      oceania: 0.23,
+      me: 0.272,
+      af: 0.1866395,
+    },
   },
-  // The source has no prices of Hyperdisk Balanced. It is sold by size, operations and throughput together.
-  "hyperdisk-balanced": BALANCED,
+  "hyperdisk-balanced": {
+    byPrice: BALANCED.byPrice.map(([usd, regions]) => [hyperdiskUsd(usd), regions] as const),
+    elsewhere: Object.fromEntries(Object.entries(BALANCED.elsewhere).map(([of, usd]) => [of, hyperdiskUsd(usd)])),
+    published: "us-central1",
+    mostTimes: 1 / HYPERDISK,
+    includedMibps: 140,
+  },
 } as const
 
 /**
  * Managed disks of East US, by the retail price API. They stand for all regions, because no public copy of the list has
- * the others. Operations on standard disks are billed besides, and are not known beforehand.
+ * the others. Of those that are known, Brazil South costs most: $17.92 for an E10 instead of $9.60. Operations on standard
+ * disks are billed besides, and are not known beforehand.
  */
+const EAST_US = { byPrice: [], published: "eastus", mostTimes: 17.92 / 9.6 } as const
+
 const AZURE = {
   StandardSSD_LRS: {
-    byPrice: [],
+    ...EAST_US,
     sizes: [
       [4, 0.3],
       [8, 0.6],
@@ -125,7 +193,7 @@ const AZURE = {
     ],
   },
   Standard_LRS: {
-    byPrice: [],
+    ...EAST_US,
     sizes: [
       [32, 1.54],
       [64, 3.01],
@@ -138,7 +206,7 @@ const AZURE = {
     ],
   },
   Premium_LRS: {
-    byPrice: [],
+    ...EAST_US,
     sizes: [
       [4, 0.77],
       [8, 1.54],
@@ -163,7 +231,12 @@ export const DISK_PRICES: Readonly<Record<string, Readonly<Record<string, DiskPr
 }
 
 /**
- * Public IPv4 address in use, USD per hour, in every region (https://aws.amazon.com/vpc/pricing/,
- * https://cloud.google.com/vpc/network-pricing, https://azure.microsoft.com/pricing/details/ip-addresses/).
+ * Public IPv4 address in use by a VM, USD per hour, in every region (https://aws.amazon.com/vpc/pricing/,
+ * https://cloud.google.com/vpc/network-pricing#ipaddress: half for Spot VMs,
+ * https://azure.microsoft.com/pricing/details/ip-addresses/).
  */
-export const ADDRESS_USD: Readonly<Record<string, number>> = { aws: 0.005, gcp: 0.005, azure: 0.005 }
+export const ADDRESS_USD: Readonly<Record<string, { onDemand: number; spot: number }>> = {
+  aws: { onDemand: 0.005, spot: 0.005 },
+  gcp: { onDemand: 0.005, spot: 0.0025 },
+  azure: { onDemand: 0.005, spot: 0.005 },
+}

@@ -1,6 +1,8 @@
 import { describe, expect, test } from "vitest"
 import { nvidiaGpusOf } from "../apis/offer.ts"
-import { bootDeadlineOf, familyOf, MACHINES } from "../machines/machines.ts"
+import { bootDiskOf } from "../machines/disk.ts"
+import { type CloudMachines, FAST_DISK_HOURLY_USD } from "../machines/family.ts"
+import { bootDeadlineOf, burstableOf, familyOf, MACHINES } from "../machines/machines.ts"
 import type { Machine } from "../router/table.ts"
 import { readPriceList } from "./shipped.ts"
 import { whyUnlaunchable } from "./unlaunchable.ts"
@@ -40,6 +42,38 @@ describe("each offer of the shipped list", () => {
 
   test("has a time to boot", () => {
     expect(list.machines.filter((machine) => bootDeadlineOf(machine) === undefined)).toEqual([])
+  })
+
+  test("counts the vCPUs that a machine with shared cores sustains", () => {
+    const shared = list.machines.filter(({ cloud, instanceType }) => burstableOf(cloud, instanceType) !== undefined)
+    const wrong = shared.filter(({ cloud, instanceType, cpu }) => burstableOf(cloud, instanceType)?.cpu !== cpu)
+    expect(wrong).toEqual([])
+    expect([...new Set(shared.map(({ cloud }) => cloud))].sort()).toEqual(["aws", "azure", "gcp"])
+    // By the clouds' names of their series: T, and B, and machines with shared cores.
+    const named = list.machines.filter(({ instanceType }) =>
+      /^t\d|^Standard_B|^(f1|g1)-|^e2-(micro|small|medium)$/.test(instanceType.replace(/^t2[ad]-/, "")),
+    )
+    expect(new Set(named)).toEqual(new Set(shared))
+    const cpuOf = (type: string) => list.machines.find(({ instanceType }) => instanceType === type)?.cpu
+    expect(
+      ["t4g.medium", "t3.2xlarge", "t2.nano", "Standard_B2pls_v2", "Standard_B16as_v2", "e2-micro"].map(cpuOf),
+    ).toEqual([0.4, 3.2, 0.05, 0.6, 6.4, 0.25])
+  })
+
+  test("has a faster boot disk exactly if it has GPUs and costs enough for it", () => {
+    const least = new Map<Machine, number>()
+    for (const [row, number] of list.machine.entries()) {
+      const [machine, price] = [list.machines[number] as Machine, list.onDemand[row] as number]
+      if (price > 0) least.set(machine, Math.min(least.get(machine) ?? Number.POSITIVE_INFINITY, price / 1e6))
+    }
+    for (const [machine, usd] of least) {
+      const { instanceType } = machine
+      const [table, boot] = [MACHINES[machine.cloud] as CloudMachines, bootDiskOf(machine)]
+      // Persistent disks have the throughput of their size.
+      const isSized = boot?.types[0].startsWith("pd-") === true
+      const isExpensive = nvidiaGpusOf(machine) !== undefined && usd >= FAST_DISK_HOURLY_USD
+      expect([instanceType, table.fastDisk.types.test(instanceType)]).toEqual([instanceType, isExpensive && !isSized])
+    }
   })
 
   test("has the GPUs of its family", () => {

@@ -42,7 +42,7 @@ const OwnOfferSchema = Type.Object({
   minimumBilledSeconds: Type.Optional(Int({ description: "Shortest billed time, seconds; default 60." })),
 })
 
-const { cloud: ofCloud, region: inRegion } = SELECTOR
+const { cloud: ofCloud, region: inRegion, provisioning: ofProvisioning } = SELECTOR
 const DiskRuleSchema = Type.Object({
   cloud: ofCloud,
   region: inRegion,
@@ -52,6 +52,7 @@ const DiskRuleSchema = Type.Object({
 const AddressRuleSchema = Type.Object({
   cloud: ofCloud,
   region: inRegion,
+  provisioning: ofProvisioning,
   hourlyPriceUsd: Type.Number({ minimum: 0, description: "Price of a public IPv4 address, USD per hour." }),
 })
 

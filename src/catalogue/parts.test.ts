@@ -2,9 +2,11 @@ import { describe, expect, test } from "vitest"
 import type { Offer } from "../apis/offer.ts"
 import { costOf, sumOfParts } from "../apis/price.ts"
 import { catalogueOf } from "../router/catalogue.ts"
+import { DISK_PRICES, type DiskPrice } from "./disk-prices.ts"
 import { LiveCatalogue } from "./live.ts"
 import { parseOverlay } from "./overlay.ts"
 import { partPrices } from "./parts.ts"
+import { readPriceList } from "./shipped.ts"
 
 const MACHINE = { architecture: "amd64", cpu: 2, memoryGib: 8, minimumBilledSeconds: 60 } as const
 const PUBLIC = { publicAddress: true }
@@ -12,6 +14,9 @@ const PUBLIC = { publicAddress: true }
 function offer(cloud: string, region: string, instanceType: string, changes: Partial<Offer> = {}): Offer {
   return { ...MACHINE, provisioning: "onDemand", cloud, region, instanceType, hourlyPriceUsd: 0.1, ...changes }
 }
+
+const H100 = { gpu: { model: "H100", count: 8, vramGib: 80 } }
+const RTX = { gpu: { model: "RTX-PRO-6000", count: 8, vramGib: 96 } }
 
 const pricesOf = (of: Offer, vm = {}, overlay = {}) =>
   catalogueOf([of], undefined, partPrices(overlay)).pricesOf(of, { ...PUBLIC, ...vm })
@@ -56,12 +61,7 @@ describe("the price of a disk", () => {
       { disk: { requiredGib: 200 } },
       200 * 0.08,
     ],
-    [
-      "in a region without a known price is the highest known one",
-      offer("aws", "mx-central-1", "m5.large"),
-      {},
-      50 * 0.152,
-    ],
+    ["in Paris is that of Paris", offer("aws", "eu-west-3", "m5.large"), {}, 50 * 0.0928],
     [
       "on Azure is that of the next larger size",
       offer("azure", "eastus", "Standard_D4s_v3"),
@@ -75,13 +75,89 @@ describe("the price of a disk", () => {
       4.8,
     ],
     [
-      "of Hyperdisk is that of a balanced disk",
+      "of Hyperdisk is that of its capacity, as operations and throughput are included",
+      offer("gcp", "us-central1", "n4-standard-2"),
+      { disk: { type: "pd-ssd", sizeGib: 1000 } },
+      1000 * 0.08,
+    ],
+    [
+      "of Hyperdisk elsewhere is 20 % below a balanced disk",
       offer("gcp", "europe-west4", "n4-standard-2"),
-      { disk: { type: "pd-ssd" } },
-      50 * 0.11,
+      {},
+      50 * 0.088,
+    ],
+    [
+      "of an expensive machine on AWS has 375 MiB/s at $0.04",
+      offer("aws", "us-east-1", "p5.48xlarge", H100),
+      {},
+      8 + 15,
+    ],
+    [
+      "of an expensive machine on Google Cloud has 360 MiB/s at $0.04",
+      offer("gcp", "us-central1", "g4-standard-384", RTX),
+      {},
+      200 * 0.08 + 14.4,
+    ],
+    [
+      "of an expensive machine on Azure is a P15",
+      offer("azure", "eastus", "Standard_ND96isr_H100_v5", H100),
+      {},
+      38.02,
     ],
   ])("%s", (_, of, vm, monthlyUsd) => {
     expect(pricesOf(of, vm).diskUsd).toBeCloseTo(monthlyUsd / 730, 6)
+  })
+})
+
+describe("a disk without a published price", () => {
+  const groupsOf = () => ["eu"]
+  const priceOf = (of: Offer, isStrict: boolean) =>
+    catalogueOf([of], groupsOf, partPrices()).pricesOf(of, { ...PUBLIC, isStrict }).diskUsd * 730
+
+  test.each<[string, Offer, number, number]>([
+    ["AWS", offer("aws", "eu-central-2", "m5.large"), 50 * 0.0952, 50 * 0.152],
+    ["Google Cloud", offer("gcp", "europe-west99", "n2-standard-2"), 50 * 0.154, 50 * 0.16],
+    ["Google Cloud's Hyperdisk", offer("gcp", "europe-west4", "n4-standard-2"), 50 * 0.088, 50 * 0.11],
+    ["Azure", offer("azure", "westeurope", "Standard_D4s_v3"), 4.8, 4.8 * (17.92 / 9.6)],
+  ])("costs what near regions cost, and most under a strict limit: %s", (_, of, near, most) => {
+    expect([priceOf(of, false), priceOf(of, true)]).toEqual([expect.closeTo(near, 2), expect.closeTo(most, 2)])
+  })
+
+  test("costs the same under a strict limit where it is published", () => {
+    for (const each of [offer("aws", "eu-west-3", "m5.large"), offer("azure", "eastus", "Standard_D4s_v3")]) {
+      expect(priceOf(each, true)).toBe(priceOf(each, false))
+    }
+  })
+
+  const types = Object.entries(DISK_PRICES).flatMap(([cloud, byType]) =>
+    Object.entries(byType).map(([type, price]): [string, string, DiskPrice] => [cloud, type, price]),
+  )
+  test.each(types)("has the highest price of its macro-region: %s %s", (cloud, _, { byPrice, elsewhere = {} }) => {
+    const highest: Record<string, number> = {}
+    for (const { cloud: of, name, groups } of readPriceList().regions) {
+      const listed = byPrice.find(([, names]) => of === cloud && names.split(" ").includes(name))
+      const group = groups[0] ?? ""
+      if (listed !== undefined) highest[group] = Math.max(highest[group] ?? 0, listed[0])
+    }
+    expect(elsewhere).toEqual(highest)
+  })
+})
+
+describe("a public address", () => {
+  const spot = { provisioning: "spot" } as const
+  test.each<[string, Offer, number]>([
+    ["AWS", offer("aws", "us-east-1", "m5.large", spot), 0.005],
+    ["Azure", offer("azure", "eastus", "Standard_D4s_v3", spot), 0.005],
+    ["Google Cloud", offer("gcp", "us-central1", "n2-standard-4"), 0.005],
+    ["Google Cloud, of a spot VM", offer("gcp", "us-central1", "n2-standard-4", spot), 0.0025],
+  ])("costs %s", (_, of, usd) => {
+    expect(pricesOf(of).addressUsd).toBe(usd)
+  })
+
+  test("has an own price for one provisioning", () => {
+    const { overlay } = parseOverlay({ addresses: "- {cloud: gcp, provisioning: spot, hourlyPriceUsd: 0.001}\n" })
+    const [onDemand, cheaper] = [{}, spot].map((bought) => offer("gcp", "us-central1", "n2-standard-4", bought))
+    expect([onDemand, cheaper].map((of) => pricesOf(of as Offer, {}, overlay).addressUsd)).toEqual([0.005, 0.001])
   })
 })
 

@@ -1,8 +1,8 @@
-import type { BootDisk } from "../apis/disk.ts"
+import type { BootDisk, OrderedDisk } from "../apis/disk.ts"
 import { bootDiskOf } from "../machines/disk.ts"
 import type { PartPrices } from "../router/parts.ts"
 import type { Machine, Region } from "../router/table.ts"
-import { ADDRESS_USD, DISK_PRICES, type DiskPrice } from "./disk-prices.ts"
+import { ADDRESS_USD, DISK_PRICES, type DiskPrice, MIBPS_AS_GIB } from "./disk-prices.ts"
 import { globOf } from "./glob.ts"
 import type { AddressRule, DiskRule, Overlay } from "./overlay.ts"
 
@@ -32,17 +32,22 @@ export function partPrices({
       if (found !== undefined) BOOT_DISKS.set(machine, found)
       return found
     },
-    diskUsd: (region, { type, sizeGib }) => {
-      const price = DISK_PRICES[region.cloud]?.[type]
-      const own = diskRules.find(({ matches, isType }) => matches(region) && isType(type))
-      const monthlyUsd =
-        own === undefined
-          ? price && listPriceUsd(price, region, sizeGib)
-          : own.rule.gibMonthUsd * billedGib(price?.sizes, sizeGib)
-      return (monthlyUsd ?? 0) / HOURS_A_MONTH
+    diskUsd: (region, disk, isStrict) => {
+      const price = DISK_PRICES[region.cloud]?.[disk.type]
+      const own = diskRules.find(({ matches, isType }) => matches(region) && isType(disk.type))
+      if (own !== undefined) return (own.rule.gibMonthUsd * billedGib(price, disk)) / HOURS_A_MONTH
+      return price === undefined ? 0 : listPriceUsd(price, region, { disk, isStrict }) / HOURS_A_MONTH
     },
-    addressUsd: (region) =>
-      addressRules.find(({ matches }) => matches(region))?.rule.hourlyPriceUsd ?? ADDRESS_USD[region.cloud] ?? 0,
+    isDiskPriceKnown: (region, type) => {
+      const price = DISK_PRICES[region.cloud]?.[type]
+      if (price === undefined || isPublished(price, region)) return true
+      return diskRules.some(({ matches, isType }) => matches(region) && isType(type))
+    },
+    addressUsd: (region, provisioning) =>
+      addressRules.find(({ matches, rule }) => matches(region) && (rule.provisioning ?? provisioning) === provisioning)
+        ?.rule.hourlyPriceUsd ??
+      ADDRESS_USD[region.cloud]?.[provisioning] ??
+      0,
   }
 }
 
@@ -57,17 +62,36 @@ export function idlePartRules(
 }
 
 /** Returns the price of a disk, USD a month. */
-function listPriceUsd({ byPrice, otherUsd, sizes }: DiskPrice, { name }: Region, sizeGib: number): number {
-  const [ownUsd] = byPrice.find(([, regions]) => regions.split(" ").includes(name)) ?? []
-  const gibUsd = ownUsd ?? otherUsd
-  if (gibUsd !== undefined) return gibUsd * billedGib(sizes, sizeGib)
-  const [, usd] = sizes?.find(([gib]) => gib >= sizeGib) ?? sizes?.at(-1) ?? []
-  return usd ?? 0
+function listPriceUsd(
+  price: DiskPrice,
+  region: Region,
+  { disk, isStrict }: { disk: OrderedDisk; isStrict: boolean },
+): number {
+  const { sizes, elsewhere, mostTimes = 1 } = price
+  const [ownUsd] = price.byPrice.find(([, regions]) => isIn(regions, region)) ?? []
+  const times = isStrict && !isPublished(price, region) ? mostTimes : 1
+  if (elsewhere === undefined) {
+    const [, usd] = sizes?.find(([gib]) => gib >= disk.sizeGib) ?? sizes?.at(-1) ?? []
+    return (usd ?? 0) * times
+  }
+  const highestUsd = Math.max(...Object.values(elsewhere))
+  const nearUsd = elsewhere[region.groups[0] ?? ""] ?? highestUsd
+  return (ownUsd ?? (isStrict ? highestUsd : nearUsd)) * times * billedGib(price, disk)
 }
 
-/** Returns the size that the cloud bills, GiB. */
-function billedGib(sizes: DiskPrice["sizes"], sizeGib: number): number {
-  return sizes?.find(([gib]) => gib >= sizeGib)?.[0] ?? sizeGib
+function isPublished({ byPrice, published }: DiskPrice, region: Region): boolean {
+  return published === undefined ? byPrice.some(([, regions]) => isIn(regions, region)) : isIn(published, region)
+}
+
+function isIn(regions: string, { name }: Region): boolean {
+  return regions.split(" ").includes(name)
+}
+
+/** Returns the size that the cloud bills, GiB, with its throughput at the price of this many GiB. */
+function billedGib(price: DiskPrice | undefined, { sizeGib, performance }: OrderedDisk): number {
+  const { sizes, includedMibps = Number.POSITIVE_INFINITY } = price ?? {}
+  const capacity = sizes?.find(([gib]) => gib >= sizeGib)?.[0] ?? sizeGib
+  return capacity + Math.max(0, (performance?.mibps ?? 0) - includedMibps) * MIBPS_AS_GIB
 }
 
 function regionMatcher({ cloud, region }: DiskRule | AddressRule): (region: Region) => boolean {

@@ -888,7 +888,7 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number | null;
-            /** @description Maximum price of the machine, USD per hour. */
+            /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number | null;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
             maxCostUsd?: number | null;
@@ -962,7 +962,7 @@ export interface components {
                 /** @description Rough cost of reading the job's buckets once, USD. */
                 traffic_usd: number;
             };
-            /** @description Number of vCPUs. */
+            /** @description Number of vCPUs. Of a burstable machine: the vCPUs that it sustains. */
             cpu: number;
             /** @description Memory of the machine, such as 16Gi. */
             memory: string;
@@ -1366,7 +1366,7 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number | null;
-            /** @description Maximum price of the machine, USD per hour. */
+            /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number | null;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
             maxCostUsd?: number | null;
@@ -1520,7 +1520,7 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number;
-            /** @description Maximum price of the machine, USD per hour. */
+            /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
             maxCostUsd?: number;
@@ -3103,7 +3103,7 @@ export interface components {
             hourly_price_usd: number;
             /** @description Date of the price (YYYY-MM-DD). Null: the installation sets the price. */
             price_date: string | null;
-            /** @description Number of vCPUs. */
+            /** @description Number of vCPUs. Of a burstable machine: the vCPUs that it sustains. */
             cpu: number;
             /** @description Memory of the machine, such as 16Gi. */
             memory: string;

@@ -1,4 +1,4 @@
-import type { CloudMachines } from "./family.ts"
+import { type Burstable, type CloudMachines, cpuOfCredits } from "./family.ts"
 
 const ECS = "/aws/service/ecs/optimized-ami/amazon-linux-2023"
 const ECS_IMAGES = "https://docs.aws.amazon.com/AmazonECS/latest/developerguide/retrieve-ecs-optimized_AMI.html"
@@ -13,8 +13,20 @@ const EIGHT_GPU_BOOT = "https://github.com/tinfoilsh/cvmimage/pull/363"
 /** At boot the image loads the open, the proprietary or the GRID module, by the PCI id of the card. */
 const KMOD = "https://github.com/aws/amazon-ecs-ami/blob/main/scripts/al2023/gpu/nvidia-kmod-load.sh"
 
+const CREDITS = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/burstable-credits-baseline-concepts.html"
+const EBS = "https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html"
+
 const x86 = { architecture: "amd64", image: "gpu", diskType: "gp3", source: KMOD } as const
 const open = (...models: string[]) => ({ models, module: "open" }) as const
+
+/** Returns the machine types of a family by size, with the CPU credits that each earns in an hour. */
+function burstable(family: string, creditsPerHour: Readonly<Record<string, number>>): Burstable[] {
+  return Object.entries(creditsPerHour).map(([size, credits]) => ({
+    types: new RegExp(`^${family}\\.${size}$`),
+    cpu: cpuOfCredits(credits),
+    source: CREDITS,
+  }))
+}
 
 /** Machines of EC2, as of November 2026. */
 export const AWS = {
@@ -106,11 +118,29 @@ export const AWS = {
         "bare metal: the firmware checks the whole server first, so it may take over 20 minutes until the system boots",
       source: "https://github.com/canonical/pycloudlib/pull/192",
     },
+    {
+      types: /^t(3a?|4g)\.nano$/,
+      reason: "a tenth of a vCPU, and no launch credits in standard mode: too little to boot in time",
+      source: CREDITS,
+    },
   ],
   bootDeadlines: {
     cpu: { seconds: 300, source: BOOT },
     gpu: { seconds: 600, source: GPU_BOOT },
     eightGpus: { seconds: 900, source: EIGHT_GPU_BOOT },
+  },
+  // The request asks for standard mode: a machine without credits runs at its baseline, and nothing is charged for more.
+  // The flex types (c7i-flex and others) have all their vCPUs in 95 % of the time and are never charged more.
+  burstable: [
+    ...burstable("t2", { nano: 3, micro: 6, small: 12, medium: 24, large: 36, xlarge: 54, "2xlarge": 81.6 }),
+    ...burstable("t(3a?|4g)", { nano: 6, micro: 12, small: 24, medium: 24, large: 36, xlarge: 96, "2xlarge": 192 }),
+  ],
+  diskPerformance: { gp3: { iops: 3000, mibps: 125, source: EBS } },
+  fastDisk: {
+    types:
+      /^(p3dn|p4de?)\.24xlarge$|^(p5(en?)?|p6-b[23]00|g5|g6e?|g7e?)\.48xlarge$|^(g6e|g7e?)\.24xlarge$|^g6e\.12xlarge$/,
+    // Each of the 3,000 operations allows a quarter of a MiB/s, which is 750 in all.
+    mibps: 500,
   },
   diskGib: { cpu: 50, gpu: 100 },
   seriesOf,

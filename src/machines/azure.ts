@@ -1,4 +1,4 @@
-import type { CloudMachines } from "./family.ts"
+import { type Burstable, type CloudMachines, cpuOfCredits } from "./family.ts"
 
 const SIZES = "https://learn.microsoft.com/azure/virtual-machines/sizes/overview"
 const NVME = "https://learn.microsoft.com/azure/virtual-machines/nvme-overview#vm-sizes"
@@ -14,6 +14,8 @@ const GPU_BOOT = "https://github.com/Azure/AgentBaker/pull/8797"
 /** The driver attaches eight cards one after the other, each in three to four seconds. */
 const EIGHT_GPU_BOOT = "https://github.com/tinfoilsh/cvmimage/pull/363"
 
+const GENERAL = "https://learn.microsoft.com/azure/virtual-machines/sizes/general-purpose"
+
 /** Standard SSDs work with every size; only sizes with an `s` take premium ones. */
 const cpu = { diskType: "StandardSSD_LRS", source: SIZES } as const
 const amd64 = { ...cpu, architecture: "amd64", image: "amd64" } as const
@@ -23,6 +25,15 @@ const amd64 = { ...cpu, architecture: "amd64", image: "amd64" } as const
  */
 const gpu = { ...cpu, architecture: "amd64", image: "gpu", security: "unsigned", source: HPC } as const
 const open = (...models: string[]) => ({ models, module: "open" }) as const
+
+/** Returns sizes of a series by name, with the credits that each banks in an hour. A VM starts with 30 for each vCPU. */
+function burstable(series: string, creditsPerHour: Readonly<Record<string, number>>): Burstable[] {
+  return Object.entries(creditsPerHour).map(([size, credits]) => ({
+    types: new RegExp(`^Standard_${size}$`),
+    cpu: cpuOfCredits(credits),
+    source: `${GENERAL}/${series}-series`,
+  }))
+}
 
 /** Machines of Azure, as of November 2026. */
 export const AZURE = {
@@ -143,6 +154,21 @@ export const AZURE = {
     cpu: { seconds: 480, source: BOOT },
     gpu: { seconds: 720, source: GPU_BOOT },
     eightGpus: { seconds: 900, source: EIGHT_GPU_BOOT },
+  },
+  // A size without credits runs at its baseline, and nothing is charged for more.
+  burstable: [
+    ...burstable("bv1", { B1ls: 3, B1s: 6, B1ms: 12, B2s: 24, B2ms: 36, B4ms: 54, B8ms: 81 }),
+    ...burstable("bv1", { B12ms: 121, B16ms: 162, B20ms: 202 }),
+    // A `p` is Arm (bpsv2) and an `a` AMD (basv2), with the same credits.
+    ...burstable("bsv2", { "B2[ap]?ts_v2": 24, "B2[ap]?ls_v2": 36, "B2[ap]?s_v2": 48 }),
+    ...burstable("bsv2", { "B4[ap]?ls_v2": 72, "B4[ap]?s_v2": 96, "B8[ap]?ls_v2": 144, "B8[ap]?s_v2": 192 }),
+    ...burstable("bsv2", { "B16[ap]?ls_v2": 288, "B16[ap]?s_v2": 384, "B32[ap]?ls_v2": 576, "B32[ap]?s_v2": 768 }),
+  ],
+  // Premium and standard SSDs have the performance of their size. No other type can be an OS disk.
+  diskPerformance: {},
+  fastDisk: {
+    types: /^Standard_(NC96ads_A100_v4|NC80adis_H100_v5|ND40rs_v2|ND96(asr|amsr_A100)_v4|ND96isr?_H[12]00_v5)$/,
+    type: "Premium_LRS",
   },
   // The HPC image fills 57 of its 64 GiB: https://github.com/Azure/azhpc-images, `os_disk_size_gb`.
   diskGib: { cpu: 64, gpu: 200 },

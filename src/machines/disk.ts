@@ -1,7 +1,8 @@
-import type { BootDisk } from "../apis/disk.ts"
+import type { BootDisk, OrderedPerformance } from "../apis/disk.ts"
 import { nvidiaGpusOf, type Offer } from "../apis/offer.ts"
 import { AWS } from "./aws.ts"
 import { AZURE } from "./azure.ts"
+import type { CloudMachines } from "./family.ts"
 import { GCP } from "./gcp.ts"
 import { familyOf } from "./machines.ts"
 
@@ -22,7 +23,20 @@ export function awsBootDisk(machine: SoldMachine): BootDisk {
     leastGib: hasGpus ? AWS.diskGib.gpu : AWS.diskGib.cpu,
     imageGib: AWS.images[image].leastDiskGib,
     types: ["gp3", "gp2"],
+    performance: performanceOf(AWS, machine),
   }
+}
+
+function performanceOf(
+  { diskPerformance, fastDisk }: CloudMachines,
+  { instanceType }: SoldMachine,
+): BootDisk["performance"] {
+  const fastMibps = fastDisk.types.test(instanceType) ? fastDisk.mibps : undefined
+  const ordered = Object.entries(diskPerformance).map(([type, { iops, mibps }]): [string, OrderedPerformance] => [
+    type,
+    { iops, mibps: fastMibps ?? mibps },
+  ])
+  return Object.fromEntries(ordered)
 }
 
 /** Machine series with Persistent Disk, but without `pd-ssd` (Compute Engine's page on machine families). */
@@ -37,6 +51,7 @@ export function gcpBootDisk(machine: SoldMachine): BootDisk {
     leastGib: image === "gpu" ? GCP.diskGib.gpu : GCP.diskGib.cpu,
     imageGib: GCP.images[image].leastDiskGib,
     types: isFixed ? [type] : [type, "pd-ssd"],
+    performance: type === "hyperdisk-balanced" ? performanceOf(GCP, machine) : {},
   }
 }
 
@@ -55,8 +70,13 @@ export function azureBootDisk(machine: SoldMachine): BootDisk {
   return {
     leastGib: isGpuImage ? AZURE.diskGib.gpu : AZURE.diskGib.cpu,
     imageGib: AZURE.images[image].leastDiskGib,
-    types: PREMIUM.test(machine.instanceType)
-      ? ["StandardSSD_LRS", "Standard_LRS", "Premium_LRS"]
-      : ["StandardSSD_LRS", "Standard_LRS"],
+    types: azureTypes(machine),
+    performance: {},
   }
+}
+
+function azureTypes({ instanceType }: SoldMachine): BootDisk["types"] {
+  if (!PREMIUM.test(instanceType)) return ["StandardSSD_LRS", "Standard_LRS"]
+  if (AZURE.fastDisk.types.test(instanceType)) return [AZURE.fastDisk.type, "StandardSSD_LRS", "Standard_LRS"]
+  return ["StandardSSD_LRS", "Standard_LRS", "Premium_LRS"]
 }

@@ -65,6 +65,44 @@ export interface BootDeadline {
   source: string
 }
 
+/** Machine types whose vCPUs can't run at 100 % for any time. */
+export interface Burstable {
+  types: RegExp
+  /** vCPUs that such a machine sustains for any time, all its vCPUs together. Jobs get it by this number. */
+  cpu: number
+  source: string
+}
+
+/** Returns the vCPUs that credits sustain. A credit is one vCPU at 100 % for one minute, on AWS as on Azure. */
+export function cpuOfCredits(creditsPerHour: number): number {
+  return Math.round((creditsPerHour / 60) * 1000) / 1000
+}
+
+/** Performance that a type of boot disk is ordered with. */
+export interface DiskPerformance {
+  /** Input and output operations per second. */
+  iops: number
+  /** Throughput, MiB/s. */
+  mibps: number
+  source: string
+}
+
+/**
+ * Price of a GPU machine from which it gets a faster boot disk, USD per hour on demand. A GPU job's image of 25 GiB is
+ * unpacked in 50 s at 500 MiB/s, and in 200 s at 125. On such a machine the 150 s cost more than 20 hours of the throughput,
+ * which is $0.02 an hour.
+ */
+export const FAST_DISK_HOURLY_USD = 10
+
+/** Faster boot disk of expensive machines. */
+export interface FastDisk {
+  types: RegExp
+  /** Throughput of disks whose type has a `DiskPerformance`, MiB/s. */
+  mibps?: number
+  /** Default type of the disk. */
+  type?: string
+}
+
 /** Facts about the machines of one cloud. */
 export interface CloudMachines<ImageKey extends string = string> {
   images: Readonly<Record<ImageKey, Image>>
@@ -72,6 +110,11 @@ export interface CloudMachines<ImageKey extends string = string> {
   exclusions: readonly Exclusion[]
   /** Without GPUs, with up to seven, and with eight or more. */
   bootDeadlines: { cpu: BootDeadline; gpu: BootDeadline; eightGpus: BootDeadline }
+  /** Machines that share their cores. The first match holds. */
+  burstable: readonly Burstable[]
+  /** Performance of boot disks, by type. Absent types have the performance of their size. */
+  diskPerformance: Readonly<Record<string, DiskPerformance>>
+  fastDisk: FastDisk
   /** Least size of the boot disk, GiB, without and with GPUs. */
   diskGib: { cpu: number; gpu: number }
   /** Returns the series of a machine type by its name, such as m7g. Attached cards are a series of their own. */

@@ -8,6 +8,8 @@ const MEMORY = "https://cloud.google.com/compute/docs/memory-optimized-machines"
 const STORAGE = "https://cloud.google.com/compute/docs/storage-optimized-machines"
 const GPUS = "https://cloud.google.com/compute/docs/accelerator-optimized-machines"
 const N1_GPUS = "https://cloud.google.com/compute/docs/gpus#n1-gpus"
+const SHARED_CORES = "https://cloud.google.com/compute/docs/general-purpose-machines#sharedcore"
+const BALANCED = "https://cloud.google.com/compute/docs/disks/hd-types/hyperdisk-balanced"
 const NVIDIA_MODULES = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html"
 /** Under a minute for 96 vCPUs, in a row of 5,000 VMs. */
 const BOOT = "https://robaboukhalil.medium.com/move-fast-and-break-the-cloud-b55b899e3683"
@@ -105,6 +107,17 @@ export const GCP = {
     gpu: { seconds: 600, source: GPU_BOOT },
     eightGpus: { seconds: 900, source: EIGHT_GPU_BOOT },
   },
+  // Bursts above this are free, and end when Compute Engine says so.
+  burstable: [
+    { types: /^f1-micro$/, cpu: 0.2, source: SHARED_CORES },
+    { types: /^e2-micro$/, cpu: 0.25, source: SHARED_CORES },
+    { types: /^(e2|g1)-small$/, cpu: 0.5, source: SHARED_CORES },
+    { types: /^e2-medium$/, cpu: 1, source: SHARED_CORES },
+  ],
+  // The price of the capacity includes both. Without these numbers, Compute Engine provisions more for larger disks.
+  diskPerformance: { "hyperdisk-balanced": { iops: 3000, mibps: 140, source: BALANCED } },
+  // Persistent disks have the throughput of their size: 200 GiB of a balanced one have 196 MiB/s.
+  fastDisk: { types: /^g4-standard-(192|384)$|^a3-ultragpu-|^a4-/, mibps: 500 },
   // A registry's layers, their unpacked files and the job's own must fit beside a machine image of 50 GiB.
   diskGib: { cpu: 50, gpu: 200 },
   seriesOf,

@@ -8,12 +8,13 @@ const clouds: [string, CloudMachines][] = Object.entries(MACHINES)
 
 describe("the tables of machines", () => {
   test.each(clouds)("of %s name an image for each family, and a source for each fact", (_, table) => {
-    const { images, families, exclusions } = table
+    const { images, families, exclusions, burstable, diskPerformance } = table
     for (const { name, image, gpu } of families) {
       expect(images[image], name).toBeDefined()
       expect(images[image]?.driver === undefined, name).toBe(gpu === undefined)
     }
-    for (const { source } of [...families, ...exclusions, ...Object.values(images)])
+    const performances = Object.values(diskPerformance)
+    for (const { source } of [...families, ...exclusions, ...burstable, ...performances, ...Object.values(images)])
       expect(source).toMatch(/^https:\/\//)
     for (const { seconds, source } of Object.values(table.bootDeadlines)) {
       expect(source).toMatch(/^https:\/\//)
@@ -58,6 +59,8 @@ describe("exclusions", () => {
     ["gcp", "g4-standard-48", undefined],
     ["aws", "g6f.large", undefined],
     ["aws", "inf2.xlarge", undefined],
+    ["aws", "t4g.nano", /launch credits/],
+    ["aws", "t2.nano", undefined],
     ["aws", "p3dn.24xlarge", undefined],
   ])("%s %s", (cloud, instanceType, reason) => {
     const why = exclusionOf(cloud, instanceType, here)?.reason
@@ -67,11 +70,11 @@ describe("exclusions", () => {
 })
 
 describe("the boot disk", () => {
-  const cpu = { leastGib: 50, imageGib: 30 }
-  const gpu = { leastGib: 200, imageGib: 64 }
+  const cpu = { leastGib: 50, imageGib: 30, performance: {} }
+  const gpu = { leastGib: 200, imageGib: 64, performance: {} }
   test.each([
     ["the default of the machine", gpu, {}, 200],
-    ["the image's size, if it is larger", { leastGib: 50, imageGib: 64 }, {}, 64],
+    ["the image's size, if it is larger", { ...cpu, imageGib: 64 }, {}, 64],
     ["the size of the connection, also below the default", gpu, { sizeGib: 100 }, 100],
     ["never less than the image", gpu, { sizeGib: 20 }, 64],
     ["at least the size that the job requires", cpu, { sizeGib: 40, requiredGib: 300 }, 300],
@@ -99,6 +102,11 @@ describe("the boot disk", () => {
   })
 })
 
+test("a machine with less than a vCPU may boot longer", () => {
+  expect(bootDeadlineOf({ cloud: "aws", cpu: 0.4 })?.seconds).toBe(750)
+  expect(bootDeadlineOf({ cloud: "aws", cpu: 0.05 })?.seconds).toBe(LONGEST_BOOT_SECONDS)
+})
+
 test.each([
   ["aws", undefined, 300],
   ["azure", undefined, 480],
@@ -109,7 +117,7 @@ test.each([
   ["azure", { model: "AMD:MI300X", count: 8 }, 480],
   ["local", undefined, undefined],
 ])("a VM of %s with the GPUs %o may boot for %s s", (cloud, gpu, seconds) => {
-  expect(bootDeadlineOf({ cloud, ...(gpu && { gpu: { ...gpu, vramGib: 24 } }) })?.seconds).toBe(seconds)
+  expect(bootDeadlineOf({ cloud, cpu: 4, ...(gpu && { gpu: { ...gpu, vramGib: 24 } }) })?.seconds).toBe(seconds)
 })
 
 test.each([

@@ -1,7 +1,7 @@
 import { nvidiaGpusOf, type Offer } from "../apis/offer.ts"
 import { AWS } from "./aws.ts"
 import { AZURE } from "./azure.ts"
-import type { BootDeadline, CloudMachines, Exclusion, Family } from "./family.ts"
+import type { BootDeadline, Burstable, CloudMachines, Exclusion, Family } from "./family.ts"
 import { GCP } from "./gcp.ts"
 
 /** Facts about machines, by cloud. The local cloud needs none. */
@@ -19,6 +19,11 @@ export function familyOf<Images extends string>(
   return agrees ? family : undefined
 }
 
+/** Returns how a machine type shares its cores; undefined if it has them for itself. */
+export function burstableOf(cloud: string, instanceType: string): Burstable | undefined {
+  return MACHINES[cloud]?.burstable.find(({ types }) => types.test(instanceType))
+}
+
 /** Returns the rule by which a machine type can't be launched in a region with this provisioning. */
 export function exclusionOf(
   cloud: string,
@@ -33,16 +38,21 @@ export function exclusionOf(
   )
 }
 
-/** Returns how long a VM of this offer may boot until its agent registers; undefined on clouds without a table. */
-export function bootDeadlineOf(offer: Pick<Offer, "cloud" | "gpu">): BootDeadline | undefined {
-  const count = nvidiaGpusOf(offer)?.count ?? 0
-  return MACHINES[offer.cloud]?.bootDeadlines[count === 0 ? "cpu" : count < 8 ? "gpu" : "eightGpus"]
-}
-
-/** Longest of all these times, seconds. */
+/** Longest time that a VM may boot, seconds. */
 export const LONGEST_BOOT_SECONDS = Math.max(
   ...Object.values(MACHINES).flatMap(({ bootDeadlines }) => Object.values(bootDeadlines).map(({ seconds }) => seconds)),
 )
+
+/**
+ * Returns how long a VM of this offer may boot until its agent registers; undefined on clouds without a table. A machine
+ * with less than a vCPU has longer: its system boots more slowly.
+ */
+export function bootDeadlineOf(offer: Pick<Offer, "cloud" | "cpu" | "gpu">): BootDeadline | undefined {
+  const count = nvidiaGpusOf(offer)?.count ?? 0
+  const found = MACHINES[offer.cloud]?.bootDeadlines[count === 0 ? "cpu" : count < 8 ? "gpu" : "eightGpus"]
+  if (found === undefined || offer.cpu >= 1) return found
+  return { ...found, seconds: Math.min(LONGEST_BOOT_SECONDS, Math.ceil(found.seconds / offer.cpu)) }
+}
 
 /** Returns the series of a machine type, by its cloud's naming. A name of no known form is a series of its own. */
 export function seriesOf(cloud: string, instanceType: string): string {

@@ -93,15 +93,19 @@ export function placeAmong(
   if (blocked !== undefined) return judged(blocked)
   const [best] = open
   if (best === undefined) return judged(noCapacity(shortfall?.cooldowns, now))
-  const cost = `${withParts(best)}; expected to cost ${usd(best.totalUsd)}${explainLostWork(best, context.lostWork)}`
+  const cost = `${withParts(best, market.offers)}; expected to cost ${usd(best.totalUsd)}${explainLostWork(best, context.lostWork)}`
   const why = `${explainChoice({ ...routing, ...unpaused }, clouds)}${cost}`
   return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
 }
 
 /** Returns the price with disk and address, for people; empty if they cost nothing. */
-function withParts({ prices }: RankedPlacement<LaunchAccount>): string {
+function withParts({ offer, prices, launchAccount }: RankedPlacement<LaunchAccount>, offers: Market["offers"]): string {
   const hourlyUsd = sumOfParts(prices)
-  return hourlyUsd === prices.machineUsd ? "" : `; with disk and address ${usd(hourlyUsd)}/h`
+  if (hourlyUsd === prices.machineUsd) return ""
+  const { type } = launchAccount.settings?.disk ?? {}
+  const isEstimated = offers.isDiskPriceEstimated(offer, type === undefined ? {} : { type })
+  const mark = isEstimated ? ` (the disk's price in ${offer.region} is not published: estimated)` : ""
+  return `; with disk and address ${usd(hourlyUsd)}/h${mark}`
 }
 
 /** Returns the clouds that the project can use and the job allows, sorted. */

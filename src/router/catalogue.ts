@@ -37,7 +37,7 @@ export class Catalogue {
   readonly #diskUsd = new Map<string, Float64Array>()
   /** Prices on demand by machine and place. */
   #onDemandUsd: ReadonlyMap<number, number> | undefined
-  readonly #addressUsd: Float64Array
+  readonly #addressUsd: Readonly<Record<Offer["provisioning"], Float64Array>>
   /** By machine and by place: the position in the order by size, then by name. */
   readonly #machineRanks: Uint32Array
   readonly #placeRanks: Uint32Array
@@ -56,7 +56,9 @@ export class Catalogue {
     this.diskClasses = classes.items
     this.diskClass = classes.byMachine
     this.#parts = parts
-    this.#addressUsd = this.#byPlace((region) => parts?.addressUsd(region) ?? 0)
+    const addressUsd = (provisioning: Offer["provisioning"]) =>
+      this.#byPlace((region) => parts?.addressUsd(region, provisioning) ?? 0)
+    this.#addressUsd = { onDemand: addressUsd("onDemand"), spot: addressUsd("spot") }
     this.#machineRanks = ranksOf(machines, compareMachines)
     this.#placeRanks = ranksOf(places, (a, b) => comparePlaces(a, b, regions))
   }
@@ -93,35 +95,54 @@ export class Catalogue {
     }
   }
 
-  /** Returns the prices of a disk by place, USD per hour. Places of other clouds have 0. */
-  diskUsdByPlace(cloud: string, disk: OrderedDisk): Float64Array {
-    const key = `${cloud} ${disk.type} ${disk.sizeGib}`
+  /**
+   * Returns the prices of a disk by place, USD per hour. Places of other clouds have 0.
+   * @param isStrict true for the most that a price can be if it is not published
+   */
+  diskUsdByPlace(cloud: string, disk: OrderedDisk, isStrict: boolean): Float64Array {
+    const key = JSON.stringify([cloud, disk, isStrict])
     const known = this.#diskUsd.get(key)
     if (known !== undefined) return known
-    const prices = this.#byPlace((region) => (region.cloud === cloud ? (this.#parts?.diskUsd(region, disk) ?? 0) : 0))
+    const prices = this.#byPlace((region) =>
+      region.cloud === cloud ? (this.#parts?.diskUsd(region, disk, isStrict) ?? 0) : 0,
+    )
     // Jobs choose sizes, so there may be many.
     if (this.#diskUsd.size >= MOST_DISKS) this.#diskUsd.clear()
     this.#diskUsd.set(key, prices)
     return prices
   }
 
-  /** Prices of a public IPv4 address by place, USD per hour. */
-  get addressUsdByPlace(): Float64Array {
-    return this.#addressUsd
+  /** Returns the prices of a VM's public IPv4 address by place, USD per hour. */
+  addressUsdByPlace(provisioning: Offer["provisioning"]): Float64Array {
+    return this.#addressUsd[provisioning]
   }
 
   /** Returns the prices of a VM on an offer, which may be of an earlier catalogue. */
-  pricesOf(offer: Offer, { disk, publicAddress }: { disk?: VmDisk | undefined; publicAddress: boolean }): HourlyPrices {
+  pricesOf(offer: Offer, { disk, publicAddress, isStrict = false }: PricedVm): HourlyPrices {
     const parts = this.#parts
-    const { cloud, region: name, hourlyPriceUsd: machineUsd } = offer
-    const known = this.table.regions.find((region) => region.cloud === cloud && region.name === name)
-    const region = known ?? { cloud, name, groups: [] }
+    const { provisioning, hourlyPriceUsd: machineUsd } = offer
+    const region = this.#regionOf(offer)
     const boot = parts?.bootDiskOf(machineOf(offer))
     return {
       machineUsd,
-      diskUsd: parts !== undefined && boot !== undefined ? roundUsd(parts.diskUsd(region, orderedDisk(boot, disk))) : 0,
-      addressUsd: parts !== undefined && publicAddress ? roundUsd(parts.addressUsd(region)) : 0,
+      diskUsd:
+        parts !== undefined && boot !== undefined
+          ? roundUsd(parts.diskUsd(region, orderedDisk(boot, disk), isStrict))
+          : 0,
+      addressUsd: parts !== undefined && publicAddress ? roundUsd(parts.addressUsd(region, provisioning)) : 0,
     }
+  }
+
+  /** Returns true if the price of a VM's disk is that of near regions, because none is known in its own. */
+  isDiskPriceEstimated(offer: Offer, disk?: VmDisk): boolean {
+    const boot = this.#parts?.bootDiskOf(machineOf(offer))
+    if (this.#parts === undefined || boot === undefined) return false
+    return !this.#parts.isDiskPriceKnown(this.#regionOf(offer), orderedDisk(boot, disk).type)
+  }
+
+  #regionOf({ cloud, region: name }: Offer): Region {
+    const known = this.table.regions.find((region) => region.cloud === cloud && region.name === name)
+    return known ?? { cloud, name, groups: [] }
   }
 
   /** Returns the on-demand price of a row's machine in its place, USD per hour; undefined if it is unknown. */
@@ -162,6 +183,14 @@ export class Catalogue {
       a - b
     )
   }
+}
+
+/** VM whose parts are priced. */
+export interface PricedVm {
+  disk?: VmDisk | undefined
+  publicAddress: boolean
+  /** True if a limit holds in any case: see `PartPrices.diskUsd`. */
+  isStrict?: boolean
 }
 
 /** Boot disk of some machines of a cloud. */

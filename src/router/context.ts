@@ -17,11 +17,6 @@ export interface RouteContext<P extends LaunchAccount = LaunchAccount> extends C
   room: Room
   /** Limit of the job's own cost. An offer fits if `leastSeconds` on it cost no more. */
   budget?: { leftUsd: number; leastSeconds: number } | undefined
-  /**
-   * Set if a limit holds in any case. Offers then count at their ceiling price, for the longest time for which a VM of the
-   * job can be billed.
-   */
-  strict?: { longestSeconds: number } | undefined
   now: Date
   /** Number of placements to return; default 5. */
   count?: number

@@ -1,5 +1,6 @@
 import { orderedDisk } from "../apis/disk.ts"
 import { roundUsd } from "../apis/money.ts"
+import type { Offer } from "../apis/offer.ts"
 import { type CostParts, costOf, type HourlyPrices, sumOfParts } from "../apis/price.ts"
 import type { Catalogue, DiskClass } from "./catalogue.ts"
 import type { LaunchAccount } from "./cooldown.ts"
@@ -19,6 +20,11 @@ export interface CostTerms {
   requiredGib?: (cloud: string) => number | undefined
   /** Absent: preemptions of spot VMs do not count. */
   lostWork?: LostWork
+  /**
+   * Set if a limit holds in any case. Offers then count at their ceiling price, for the longest time for which a VM of the
+   * job can be billed.
+   */
+  strict?: { longestSeconds: number } | undefined
 }
 
 /** Expected cost of one job on one offer. */
@@ -31,7 +37,7 @@ export interface OfferCost {
   totalUsd: number
   /** Expected cost of the work that preemptions undo, US dollars. It counts for the order only. Absent: nothing. */
   lostWorkUsd?: number
-  /** Highest price of a spot machine that a strict limit counts, US dollars an hour. */
+  /** Highest price of a spot machine by a strict limit or the job's `maxHourlyPriceUsd`, US dollars an hour. */
   ceilingUsd?: number
 }
 
@@ -69,6 +75,8 @@ export class Costs {
   readonly #shapes: ReadonlyMap<string, readonly VmShape[]>
   /** By place, US dollars: reading the buckets once. */
   readonly #trafficUsd: Float64Array
+  /** By place, US dollars an hour. */
+  readonly #addressUsd: Readonly<Record<Offer["provisioning"], Float64Array>>
   /** By disk class, once it is needed. */
   readonly #classes: (ClassCosts | undefined)[] = []
 
@@ -79,6 +87,10 @@ export class Costs {
     this.#terms = terms
     this.#shapes = shapesOf(launchAccounts)
     this.#trafficUsd = egressByPlace(catalogue, buckets)
+    this.#addressUsd = {
+      onDemand: catalogue.addressUsdByPlace("onDemand"),
+      spot: catalogue.addressUsdByPlace("spot"),
+    }
   }
 
   /** Returns the costs that depend on the disk of a machine. */
@@ -93,12 +105,13 @@ export class Costs {
 
   /** Returns the cost of a row's offer with such a VM. */
   of(row: number, { shape, diskUsd }: PricedShape): OfferCost {
-    const { hourlyPriceUsd, minimumBilledSeconds, place } = this.#catalogue.table
+    const { hourlyPriceUsd, minimumBilledSeconds, place, spot } = this.#catalogue.table
     const at = place[row] as number
+    const addressUsd = spot[row] === 1 ? this.#addressUsd.spot : this.#addressUsd.onDemand
     const prices = {
       machineUsd: hourlyPriceUsd[row] as number,
       diskUsd: diskUsd[at] as number,
-      addressUsd: shape.publicAddress ? (this.#catalogue.addressUsdByPlace[at] as number) : 0,
+      addressUsd: shape.publicAddress ? (addressUsd[at] as number) : 0,
     }
     const billed = {
       seconds: this.#terms.expectedSeconds,
@@ -125,7 +138,7 @@ export class Costs {
     }))
     const atLeastUsd = this.#trafficUsd.slice()
     for (let place = 0; place < atLeastUsd.length; place++) {
-      const addressUsd = this.#catalogue.addressUsdByPlace[place] as number
+      const addressUsd = Math.min(this.#addressUsd.onDemand[place] as number, this.#addressUsd.spot[place] as number)
       let least = Number.POSITIVE_INFINITY
       for (const { shape, diskUsd } of shapes) {
         least = Math.min(least, (diskUsd[place] as number) + (shape.publicAddress ? addressUsd : 0))
@@ -144,7 +157,7 @@ export class Costs {
       ...(sizeGib !== undefined && { sizeGib }),
       ...(type !== undefined && { type }),
     })
-    return this.#catalogue.diskUsdByPlace(cloud, disk)
+    return this.#catalogue.diskUsdByPlace(cloud, disk, this.#terms.strict !== undefined)
   }
 }
 

@@ -1,4 +1,5 @@
 import type { BootDisk, OrderedDisk } from "../apis/disk.ts"
+import type { Offer } from "../apis/offer.ts"
 import { gibOf } from "../apis/quantity.ts"
 import type { VmSettings } from "../apis/vm-settings.ts"
 import type { Machine, Region } from "./table.ts"
@@ -7,10 +8,15 @@ import type { Machine, Region } from "./table.ts"
 export interface PartPrices {
   /** Returns the boot disk of a machine; undefined if the cloud's VMs have none. */
   bootDiskOf(machine: Machine): BootDisk | undefined
-  /** Returns the price of a disk, USD per hour. */
-  diskUsd(region: Region, disk: OrderedDisk): number
-  /** Returns the price of a public IPv4 address, USD per hour. */
-  addressUsd(region: Region): number
+  /**
+   * Returns the price of a disk, USD per hour. Where none is published, the price of near regions stands for it. Strict
+   * limits then count the most that it can be.
+   */
+  diskUsd(region: Region, disk: OrderedDisk, isStrict: boolean): number
+  /** Returns true if the price of a disk is known in this region, published or as an own price. */
+  isDiskPriceKnown(region: Region, type: string): boolean
+  /** Returns the price of a VM's public IPv4 address, USD per hour. */
+  addressUsd(region: Region, provisioning: Offer["provisioning"]): number
 }
 
 /** Settings of a connection that the price of its VMs depends on. */

@@ -23,7 +23,6 @@ export interface ScanTerms extends CostTerms {
   maxTotalUsd: number
   /** For the most that the VM can cost, US dollars. */
   maxMostUsd: number
-  strict?: RouteContext["strict"]
   budget?: Budget | undefined
   /** Number of offers to return. */
   count: number
@@ -81,8 +80,9 @@ export function scan(requirements: Requirements, catalogue: Catalogue, terms: Sc
   const { hours } = costs
   const { byMachine, byPlace, bySpot, maxHourlyPriceUsd } = unmetOf(requirements, catalogue)
   const isPaidFor = machinesOf(terms.clouds, catalogue)
-  const onDemandOffers = new Cheapest(catalogue, costs, terms)
-  const spotOffers = new Cheapest(catalogue, costs, terms)
+  const limits = { ...terms, maxHourlyPriceUsd: requirements.maxHourlyPriceUsd }
+  const onDemandOffers = new Cheapest(catalogue, costs, limits)
+  const spotOffers = new Cheapest(catalogue, costs, limits)
   let fitting = 0
   for (let run = 0; run + 1 < runs.length; run++) {
     const first = runs[run] as number
@@ -113,6 +113,9 @@ function passedOverBy(spot: Cheapest, onDemand: Cheapest): number[] {
 /** Rounding makes a total less than its summands by less than this, US dollars. */
 const ROUNDING_USD = 4e-6
 
+/** Terms of the scan, and the limit of the job on the machine's price, US dollars an hour. */
+type Limits = ScanTerms & { maxHourlyPriceUsd: number | undefined }
+
 /** The cheapest offers so far that are available and under the cap, sorted. `Catalogue.compare` decides ties. */
 class Cheapest {
   readonly found: Found[] = []
@@ -121,9 +124,9 @@ class Cheapest {
   boundUsd: number
   readonly #catalogue: Catalogue
   readonly #costs: Costs
-  readonly #terms: ScanTerms
+  readonly #terms: Limits
 
-  constructor(catalogue: Catalogue, costs: Costs, terms: ScanTerms) {
+  constructor(catalogue: Catalogue, costs: Costs, terms: Limits) {
     this.boundUsd = terms.maxTotalUsd + ROUNDING_USD
     this.#catalogue = catalogue
     this.#costs = costs
@@ -156,19 +159,19 @@ class Cheapest {
   }
 
   #isUnderStrictLimits(row: number, prices: HourlyPrices): boolean {
-    const { budget, strict, maxMostUsd } = this.#terms
+    const { budget, strict, maxMostUsd, maxHourlyPriceUsd } = this.#terms
     if (budget === undefined && strict === undefined) return true
-    const highest = strict === undefined ? prices : highestPrices(this.#catalogue, row, prices)
+    const highest = strict === undefined ? prices : highestPrices(this.#catalogue, row, { prices, maxHourlyPriceUsd })
     if (budget !== undefined && leastUsd(this.#catalogue, row, { prices: highest, budget }) > budget.leftUsd)
       return false
     if (strict === undefined || maxMostUsd === Number.POSITIVE_INFINITY) return true
     return mostUsd(this.#catalogue, row, { prices: highest, budget, ...strict }) <= maxMostUsd
   }
 
-  /** Returns the ceiling of a spot machine, if a strict limit counts it. */
   #ceiling(row: number): Pick<OfferCost, "ceilingUsd"> {
-    const isCounted = this.#terms.strict !== undefined && this.#catalogue.table.spot[row] === 1
-    return isCounted ? { ceilingUsd: ceilingUsd(this.#catalogue, row) } : {}
+    const { strict, maxHourlyPriceUsd } = this.#terms
+    const usd = ceilingUsd(this.#catalogue, row, { isStrict: strict !== undefined, maxHourlyPriceUsd })
+    return usd === undefined ? {} : { ceilingUsd: usd }
   }
 
   /** Returns the unavailable rows that precede all that were found. */

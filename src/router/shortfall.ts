@@ -64,7 +64,7 @@ export function surveyShortfall(requirements: Requirements, catalogue: Catalogue
     excluded: excludedBy(tally),
     alternatives,
     ...(miss !== undefined && { nearestMiss: miss }),
-    ...obstaclesOf(catalogue, unmet, context),
+    ...obstaclesOf(catalogue, unmet, { context, maxHourlyPriceUsd: requirements.maxHourlyPriceUsd }),
   }
 }
 
@@ -176,11 +176,15 @@ function criteriaIn(mask: number): Criterion[] {
 }
 
 /** Counts what keeps the offers that fit from being taken. */
-function obstaclesOf(catalogue: Catalogue, unmet: Uint16Array, context: RouteContext) {
+function obstaclesOf(
+  catalogue: Catalogue,
+  unmet: Uint16Array,
+  { context, maxHourlyPriceUsd }: { context: RouteContext; maxHourlyPriceUsd: number | undefined },
+) {
   const { machines, machine } = catalogue.table
   const unconnected = new Set<string>()
   const cooldowns = new CooldownCounter()
-  const limits = new OverLimits(catalogue, context)
+  const limits = new OverLimits(catalogue, context, maxHourlyPriceUsd)
   const active = new ActiveCooldowns(context.cooldowns, context.now)
   const launchAccountsOf = machines.map((sold) => context.launchAccounts.filter(({ cloud }) => cloud === sold.cloud))
   const check = (row: number, launchAccounts: readonly LaunchAccount[]): void => {
@@ -212,8 +216,11 @@ class OverLimits {
   readonly #context: RouteContext
   readonly #costs: Costs
 
-  constructor(catalogue: Catalogue, context: RouteContext) {
+  readonly #maxHourlyPriceUsd: number | undefined
+
+  constructor(catalogue: Catalogue, context: RouteContext, maxHourlyPriceUsd: number | undefined) {
     this.#catalogue = catalogue
+    this.#maxHourlyPriceUsd = maxHourlyPriceUsd
     this.#context = context
     this.#costs = new Costs(catalogue, context)
   }
@@ -226,7 +233,9 @@ class OverLimits {
     const costs = shapes.map((shape) => this.#costs.of(row, shape))
     const least = (usdOf: (cost: OfferCost) => number) => Math.min(...costs.map(usdOf))
     const highest = ({ prices }: OfferCost) =>
-      strict === undefined ? prices : highestPrices(this.#catalogue, row, prices)
+      strict === undefined
+        ? prices
+        : highestPrices(this.#catalogue, row, { prices, maxHourlyPriceUsd: this.#maxHourlyPriceUsd })
     const usd =
       budget === undefined ? 0 : least((cost) => leastUsd(this.#catalogue, row, { prices: highest(cost), budget }))
     if (usd > (budget?.leftUsd ?? 0)) {

@@ -48,12 +48,28 @@ describe("the request of a launch without settings of its connection", () => {
       azure: hash(machineOf(AZURE, PLACE, {})),
       digest: specDigest(AWS).slice(0, 16),
     }).toEqual({
-      aws: "bde508de3e459b8f",
+      aws: "df3c100b30dbbe84",
       gcp: "fa4dc79a3cd4ae8c",
       gcpByDefault: "05feea161462ab29",
       azure: "8a596d004ffda4bb",
       digest: "7e4c9293da6923b1",
     })
+  })
+})
+
+describe("the request of a machine that shares its cores", () => {
+  it.each([
+    ["t4g.medium", "onDemand"],
+    ["t4g.medium", "spot"],
+    ["t2.micro", "onDemand"],
+    ["t3a.2xlarge", "onDemand"],
+  ] as const)("asks for no charged credits: %s, %s", (instanceType, provisioning) => {
+    const spec = specFor({ instanceType, provisioning }, { imageId: "ami-0123456789abcdef0" })
+    expect(runInstancesInput(spec, {}).CreditSpecification).toEqual({ CpuCredits: "standard" })
+  })
+
+  it("of another type has no such field, which EC2 rejects there", () => {
+    expect(runInstancesInput(AWS, {})).not.toHaveProperty("CreditSpecification")
   })
 })
 
@@ -66,7 +82,7 @@ describe("the request of a spot VM", () => {
   const aws = (spec: LaunchSpec) => runInstancesInput(spec, { SubnetId: "subnet-1", SecurityGroupIds: ["sg-1"] })
   const azure = (spec: LaunchSpec) => machineOf(spec, PLACE, {})
 
-  it("has a price ceiling only under a strict limit", () => {
+  it("has a price ceiling only under a limit", () => {
     const limits = (spec: LaunchSpec) => aws(spec).InstanceMarketOptions?.SpotOptions?.MaxPrice
     expect([limits(spot(AWS)), limits(spot(AWS, 0.00551))]).toEqual([undefined, "0.00551"])
     expect(azure(spot(AZURE)).billingProfile).toEqual({ maxPrice: -1 })

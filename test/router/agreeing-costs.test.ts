@@ -9,7 +9,7 @@ import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
 import { costFields } from "../../src/facade/jobs/cost.ts"
 import { historyOf } from "../../src/placement/ledger.ts"
 import { appraise } from "../../src/placement/market.ts"
-import { planJob } from "../../src/placement/place.ts"
+import { place, planJob } from "../../src/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { catalogueOf } from "../../src/router/catalogue.ts"
 import { at, INSTALLATION, jobOf, launchOf, offerOf, time, vmStatus } from "../controllers/builders.ts"
@@ -71,4 +71,13 @@ test("the plan, the estimate, the Launch, the accrued and the actual cost of a j
     accrued_cost: 0.125548,
     cost_breakdown: { machine_usd: 0.1, disk_usd: 0.020548, address_usd: 0.005, total_usd: 0.125548 },
   })
+})
+
+test.each([
+  ["where none is published", "eu-central-2", " (the disk's price in eu-central-2 is not published: estimated)"],
+  ["where one is published", "eu-west-3", ""],
+])("the reason of a placement marks a disk's price %s", (_, region, mark) => {
+  const list = catalogueOf([{ ...offer, region }], () => ["eu"], partPrices())
+  const verdict = place(jobOf(), appraise({ ...facts, offers: list }, at(0), JOB_DEFAULTS), at(0), JOB_DEFAULTS)
+  expect(verdict).toMatchObject({ why: expect.stringContaining(`/h${mark}; expected to cost`) })
 })

@@ -1,6 +1,7 @@
 import type { Offer } from "../../src/apis/offer.ts"
 import type { VmSettings } from "../../src/apis/vm-settings.ts"
 import { ADDRESS_USD, DISK_PRICES } from "../../src/catalogue/disk-prices.ts"
+import { readPriceList } from "../../src/catalogue/shipped.ts"
 import { runInstancesInput } from "../../src/cloud/aws/request.ts"
 import { machineOf } from "../../src/cloud/azure/machine.ts"
 import type { LaunchSpec } from "../../src/cloud/cloud.ts"
@@ -12,21 +13,27 @@ import type { PriceOfParts } from "./oracle.ts"
  * disk is the one in the request that creates the VM.
  */
 export function priceOfParts(settings: Readonly<Record<string, readonly VmSettings[]>>): PriceOfParts {
-  const known = new Map<string, { type: string; gib: number }[]>()
+  const known = new Map<string, Ordered[]>()
   return (offer, diskGib) => {
     const all = [{}, ...(settings[offer.cloud] ?? [])]
     const key = `${offer.cloud}/${offer.instanceType}/${diskGib}`
     const disks = known.get(key) ?? all.map((each) => orderedFor(offer, each, diskGib))
     known.set(key, disks)
-    const prices = disks.map(({ type, gib }, index) => {
-      const address = all[index]?.publicAddress === false ? 0 : (ADDRESS_USD[offer.cloud] ?? 0)
-      return monthlyUsd(offer, type, gib) / 730 + address
+    const prices = disks.map((disk, index) => {
+      const address = all[index]?.publicAddress === false ? 0 : (ADDRESS_USD[offer.cloud]?.[offer.provisioning] ?? 0)
+      return monthlyUsd(offer, disk) / 730 + address
     })
     return Math.min(...prices)
   }
 }
 
-function orderedFor(offer: Offer, { disk }: VmSettings, requiredGib: number): { type: string; gib: number } {
+interface Ordered {
+  type: string
+  gib: number
+  mibps: number
+}
+
+function orderedFor(offer: Offer, { disk }: VmSettings, requiredGib: number): Ordered {
   const sizes: Readonly<Record<string, number>> = { "20Gi": 20, "30Gi": 30, "100Gi": 100, "2Ti": 2048 }
   const spec: LaunchSpec = {
     name: "9a1b-1",
@@ -43,20 +50,27 @@ function orderedFor(offer: Offer, { disk }: VmSettings, requiredGib: number): { 
   }
   if (offer.cloud === "aws") {
     const [mapping] = runInstancesInput({ ...spec, imageId: "ami-1" }, {}).BlockDeviceMappings ?? []
-    return { type: mapping?.Ebs?.VolumeType ?? "", gib: mapping?.Ebs?.VolumeSize ?? 0 }
+    const { VolumeType: type = "", VolumeSize: gib = 0, Throughput: mibps = 0 } = mapping?.Ebs ?? {}
+    return { type, gib, mibps }
   }
   if (offer.cloud === "gcp") {
-    const { diskType, diskSizeGb } = instanceOf(spec, `${offer.region}-a`, {}).disks?.[0]?.initializeParams ?? {}
-    return { type: diskType?.split("/").at(-1) ?? "", gib: Number(diskSizeGb) }
+    const [disk] = instanceOf(spec, `${offer.region}-a`, {}).disks ?? []
+    const { diskType, diskSizeGb, provisionedThroughput } = disk?.initializeParams ?? {}
+    const type = diskType?.split("/").at(-1) ?? ""
+    return { type, gib: Number(diskSizeGb), mibps: Number(provisionedThroughput ?? 0) }
   }
   const { osDisk } = machineOf(spec, { subnetId: "s", securityGroupId: "g" }, {}).storageProfile ?? {}
-  return { type: osDisk?.managedDisk?.storageAccountType ?? "", gib: osDisk?.diskSizeGB ?? 0 }
+  return { type: osDisk?.managedDisk?.storageAccountType ?? "", gib: osDisk?.diskSizeGB ?? 0, mibps: 0 }
 }
 
-function monthlyUsd({ cloud, region }: Offer, type: string, gib: number): number {
+const MACRO_REGIONS = new Map(readPriceList().regions.map(({ cloud, name, groups }) => [`${cloud}/${name}`, groups[0]]))
+
+function monthlyUsd({ cloud, region }: Offer, { type, gib, mibps }: Ordered): number {
   const price = DISK_PRICES[cloud]?.[type]
   if (price === undefined) throw new Error(`no price of ${cloud} ${type}`)
   if (price.sizes !== undefined) return price.sizes.filter(([size]) => size >= gib)[0]?.[1] ?? Number.NaN
-  const [gibUsd] = price.byPrice.filter(([, regions]) => ` ${regions} `.includes(` ${region} `))[0] ?? []
-  return gib * (gibUsd ?? price.otherUsd ?? Number.NaN)
+  const [listed] = price.byPrice.filter(([, regions]) => ` ${regions} `.includes(` ${region} `))[0] ?? []
+  const gibUsd = listed ?? price.elsewhere?.[MACRO_REGIONS.get(`${cloud}/${region}`) ?? ""] ?? Number.NaN
+  const extra = Math.max(0, mibps - (price.includedMibps ?? mibps))
+  return gib * gibUsd + (extra * gibUsd) / 2
 }

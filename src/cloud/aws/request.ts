@@ -2,6 +2,7 @@ import { createHash } from "node:crypto"
 import type { RunInstancesCommandInput, VolumeType } from "@aws-sdk/client-ec2"
 import { orderedDisk } from "../../apis/disk.ts"
 import { awsBootDisk } from "../../machines/disk.ts"
+import { burstableOf } from "../../machines/machines.ts"
 import type { LaunchSpec } from "../cloud.ts"
 import { InvalidRequestError } from "../errors.ts"
 import { specDigest } from "../spec-digest.ts"
@@ -41,6 +42,8 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
     MaxCount: 1,
     InstanceType: offer.instanceType as NonNullable<RunInstancesCommandInput["InstanceType"]>,
     ImageId: imageId,
+    // Whatever the account's default is: in unlimited mode, CPU above the baseline is charged and no price has it.
+    ...(burstableOf("aws", offer.instanceType) !== undefined && { CreditSpecification: { CpuCredits: "standard" } }),
     UserData: Buffer.from(userData).toString("base64"),
     ...network,
     InstanceInitiatedShutdownBehavior: "terminate",
@@ -51,6 +54,10 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
         Ebs: {
           VolumeType: disk.type as VolumeType,
           VolumeSize: disk.sizeGib,
+          ...(disk.performance !== undefined && {
+            Iops: disk.performance.iops,
+            Throughput: disk.performance.mibps,
+          }),
           DeleteOnTermination: true,
           Encrypted: true,
         },

@@ -134,6 +134,10 @@ export function instanceOf(spec: LaunchSpec, zone: string, settings: GcpSettings
           sourceImage: imageOf(spec, family, settings),
           diskType: `zones/${zone}/diskTypes/${disk.type}`,
           diskSizeGb: String(disk.sizeGib),
+          ...(disk.performance !== undefined && {
+            provisionedIops: String(disk.performance.iops),
+            provisionedThroughput: String(disk.performance.mibps),
+          }),
         },
       },
     ],

@@ -134,7 +134,7 @@ async function withCredentials(
   const annotations = { ...launch.metadata.annotations, [ANNOTATIONS.credentials]: version }
   const spec = { ...launch.spec, ...sealed }
   // The connection or the image's size may have changed since the decision.
-  const vm = { disk: spec.disk, publicAddress: spec.network?.publicAddress ?? true }
+  const vm = { disk: spec.disk, publicAddress: spec.network?.publicAddress ?? true, isStrict }
   const hourlyPrices = offers.current().pricesOf(spec.offer, vm)
   // A strict limit holds for the prices of the decision. With a higher price it is decided again.
   const [before, after] = [sumOfParts(pricesOf(launch)), sumOfParts(hourlyPrices)]

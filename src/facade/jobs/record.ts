@@ -180,7 +180,7 @@ export const PlannedPlacementSchema = Type.Object(
     price_date: nullable<string>("string", "Date of the price (YYYY-MM-DD). Null: the installation sets the price."),
     estimated_cost_usd: Type.Number({ description: "Total cost for the job's expected run time." }),
     cost_breakdown: PlannedCostSchema,
-    cpu: Type.Number({ description: "Number of vCPUs." }),
+    cpu: Type.Number({ description: "Number of vCPUs. Of a burstable machine: the vCPUs that it sustains." }),
     memory: Type.String({ description: "Memory of the machine, such as 16Gi." }),
     architecture: StringEnum(ARCHITECTURES),
     gpu: OfferGpuSchema,
