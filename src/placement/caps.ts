@@ -214,7 +214,7 @@ function monthlyText(level: CappedLevel, left: number): string {
   const { caps, spending } = level
   return (
     `${nameOf(level)}'s cap of ${usd(caps.maxMonthlyUsd ?? 0)} a month leaves ${usd(left)}: ` +
-    `${usd(spentUsd(spending))} is spent and ${usd(reservedUsd(level))} is reserved for ${spending.vms} VMs`
+    `${usd(spentUsd(spending))} is spent and ${usd(reservedUsd(level))} is reserved for ${spending.vms} ${spending.vms === 1 ? "VM" : "VMs"}`
   )
 }
 

@@ -80,10 +80,12 @@ function regionError(
   suggests: boolean,
 ): FieldError {
   const owners = catalogue.table.regions.filter(({ name }) => name === value).map(({ cloud }) => cloud)
-  const allowed =
+  const named =
     regions.length <= MOST_REGIONS_SHOWN
-      ? `${groups.join(", ")} and the regions ${regions.join(", ")}`
-      : `${groups.join(", ")} and any region of ${clouds.join(", ")} by its own name`
+      ? `the regions ${regions.join(", ")}`
+      : `any region of ${clouds.join(", ")} by its own name`
+  // The local cloud's region is in no group.
+  const allowed = groups.length === 0 ? named : `${groups.join(", ")} and ${named}`
   const what =
     owners.length > 0
       ? `region ${quoted(value)} is in ${owners.join(" and ")}, which the job's cloud excludes`
@@ -106,9 +108,19 @@ function modelError(model: string, catalogue: Catalogue): FieldError[] {
   const maker = makers.find(([, name]) => name !== undefined && parseModel(name).base === wanted.base)?.[0]
   const what =
     maker === undefined
-      ? `resources.gpu.model ${quoted(model)} is unknown${meant(model, names)}`
+      ? `resources.gpu.model ${quoted(model)} is unknown${meant(model, cheapestFirst(names, catalogue))}`
       : `resources.gpu.model ${quoted(model)} is made by ${maker}, but only NVIDIA GPUs are supported`
   return [{ pointer: "/resources/gpu/model", detail: `${what}; ${known}` }]
+}
+
+/** Returns models by their lowest price: of two names that are as near, the cheaper card is meant more often. */
+function cheapestFirst(names: readonly string[], { table }: Catalogue): string[] {
+  const least = new Map<string, number>()
+  for (const [row, usd] of table.hourlyPriceUsd.entries()) {
+    const model = table.machines[table.machine[row] as number]?.gpu?.model
+    if (model !== undefined) least.set(model, Math.min(usd, least.get(model) ?? Number.POSITIVE_INFINITY))
+  }
+  return names.toSorted((a, b) => (least.get(a) ?? 0) - (least.get(b) ?? 0))
 }
 
 function groupsOf({ groups, table }: Catalogue, clouds: readonly string[]): string[] {

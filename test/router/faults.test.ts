@@ -3,8 +3,9 @@ import { JOB } from "../../src/apis/job.ts"
 import { errorsOf } from "../../src/apis/validate.ts"
 import { offersOf } from "../../src/catalogue/file.ts"
 import { readPriceList } from "../../src/catalogue/shipped.ts"
-import { Catalogue } from "../../src/router/catalogue.ts"
+import { Catalogue, catalogueOf } from "../../src/router/catalogue.ts"
 import { catalogueErrors, modelNames, regionNames } from "../../src/router/catalogue-errors.ts"
+import { offerOf } from "../controllers/builders.ts"
 
 const catalogue = new Catalogue(offersOf(readPriceList()))
 
@@ -34,6 +35,12 @@ describe("faults of a request name the field, the value and the allowed values",
       { resources: { gpu: { model: "H1000" } } },
       "/resources/gpu/model",
       [/"H1000"/, /did you mean H\w+\?/, /A100, A100-80GB, A10G/],
+    ],
+    [
+      "a model with two neighbours, of which the cheaper is suggested",
+      { resources: { gpu: { model: "A10" } } },
+      "/resources/gpu/model",
+      [/"A10" is unknown \(did you mean A10G\?\)/],
     ],
     [
       "a GPU model in a size that doesn't exist",
@@ -70,6 +77,12 @@ describe("faults of a request name the field, the value and the allowed values",
     expect(found).toHaveLength(1)
     expect(found[0]?.split(": ")[0]).toBe(pointer)
     for (const text of texts) expect(found[0]).toMatch(text)
+  })
+
+  test("a region where no group is allowed lists the regions only", () => {
+    const local = catalogueOf([offerOf({ cloud: "local", region: "local" })])
+    const [error] = catalogueErrors({ cloud: ["local"], region: ["eu"] }, local, ["local"])
+    expect(error?.detail).toBe('region "eu" is unknown; allowed: the regions local')
   })
 
   test.each([
