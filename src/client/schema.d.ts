@@ -1798,6 +1798,11 @@ export interface components {
             /** @description Ignored. */
             updated_at?: string | null;
         };
+        /** @description Part of an array that runs again. */
+        ArrayRetry: {
+            /** @description Indexes that run again, as a list or as text such as 0-41,44. Each must have failed or been cancelled. Default: all failed. */
+            indexes?: string | number[] | null;
+        };
         KeySubmission: {
             /** @description Unique in the project. */
             name: string;
@@ -4182,6 +4187,8 @@ export interface operations {
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
             412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
@@ -4728,7 +4735,7 @@ export interface operations {
     retryArray: {
         parameters: {
             query?: {
-                /** @description Indexes such as 0-41,44, of which those run again that failed or were cancelled. Empty: all failed. */
+                /** @description Same as the field indexes of the body, as text such as 0-41,44. Empty: all failed. */
                 indexes?: string;
             };
             header?: {
@@ -4744,7 +4751,21 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        /** @description Indexes that run again. Without a body, all failed ones do. */
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "indexes": [
+                 *         3,
+                 *         7
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["ArrayRetry"];
+                "application/yaml": components["schemas"]["ArrayRetry"];
+            };
+        };
         responses: {
             /** @description The array. The indexes run again when the VMs of their former jobs are deleted. */
             200: {
@@ -5040,6 +5061,8 @@ export interface operations {
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
             412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
@@ -5293,6 +5316,8 @@ export interface operations {
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
             412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
@@ -5576,6 +5601,8 @@ export interface operations {
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
             412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];

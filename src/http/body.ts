@@ -88,6 +88,11 @@ function tooLarge(): Problem {
   return new Problem({ type: "too-large", status: 413, detail })
 }
 
+/** Returns true if the request's body, which `bodyReader` must have read, is not empty. */
+export function hasContent(req: Request): boolean {
+  return (req.body as Buffer).length > 0
+}
+
 /**
  * Parses the request's body, which `bodyReader` must have read.
  * @throws Problem 415 for another media type, 400 for a body that can't be parsed

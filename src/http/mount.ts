@@ -92,9 +92,12 @@ function put<Caller, Services>(
   })
 }
 
-/** True for the methods whose requests have a body. */
+/**
+ * True for the methods whose body is read. An operation that takes none rejects it. That of a GET can't change its
+ * meaning (RFC 9110, section 9.3.1), so it is ignored.
+ */
 export function readsBody(method: Method): boolean {
-  return method !== "GET" && method !== "DELETE"
+  return method !== "GET"
 }
 
 /** Handles all other methods of a path: OPTIONS returns the allowed ones, the rest are a 405 that names them. */

@@ -60,10 +60,10 @@ function operationOf({ method, path, operation }: Described): Json {
   }
 }
 
-function requestBodyOf({ content, description }: NonNullable<Operation["body"]>): Json {
+function requestBodyOf({ content, description, isOptional = false }: NonNullable<Operation["body"]>): Json {
   const schema = referenceTo(content)
   return {
-    required: true,
+    required: !isOptional,
     ...(description !== undefined && { description }),
     content: { "application/json": { schema, example: content.example }, "application/yaml": { schema } },
   }

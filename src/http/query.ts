@@ -177,7 +177,8 @@ export class Query {
     const values = Object.entries(parameters).map(([name, { read }]) => [name, read(this, name)])
     const known = Object.keys(parameters)
     for (const name of new Set(this.#parameters.keys())) {
-      if (!known.includes(name)) this.error(name, `is unknown; known parameters: ${known.join(", ")}`)
+      if (known.includes(name)) continue
+      this.error(name, known.length > 0 ? `is unknown; known parameters: ${known.join(", ")}` : "is unknown: send none")
     }
     if (this.#errors.length > 0) throw invalidRequest(this.#errors, "The query")
     return Object.fromEntries(values) as QueryValues<Q>

@@ -1,9 +1,9 @@
 import type { Request, Response } from "express"
-import type { Static, TSchema } from "typebox"
+import Type, { type Static, type TSchema } from "typebox"
 import type { Role } from "../apis/apikey.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
 import { errorsOf } from "../apis/validate.ts"
-import { parseBody } from "./body.ts"
+import { hasContent, parseBody } from "./body.ts"
 import { type Checked, checked, type Rule } from "./checked.ts"
 import { namesTag, type Precondition, preconditionOf } from "./entity-tags.ts"
 import { bodySchema, type DocumentSchema, type Json } from "./json-schema.ts"
@@ -138,6 +138,8 @@ export interface BodyDeclaration<Body, Caller = unknown, Services = unknown> {
   /** Words for the body in the message of a 400, such as "The key". */
   what: string
   description?: string
+  /** True if a request may come without content, which counts as an empty object. */
+  isOptional?: boolean
   check: (value: unknown, context: { principal: Caller; services: Services }) => Checked<Body>
 }
 
@@ -145,6 +147,7 @@ interface BodyOptions {
   what: string
   example: unknown
   description?: string
+  isOptional?: boolean
   rules?: readonly Rule<never>[]
 }
 
@@ -168,6 +171,18 @@ export function checkedBody<Body, Caller, Services>(
   return { content: { name, json: bodySchema(schema, keywords), example }, ...rest }
 }
 
+const NOTHING = Type.Object({})
+
+/** Body of a route that declares none: no content, or an empty object. Other content would be dropped, so it is rejected. */
+const NO_BODY: Pick<BodyDeclaration<undefined>, "what" | "isOptional" | "check"> = {
+  what: "The body, which this operation does not take,",
+  isOptional: true,
+  check: (value) => {
+    const nothing = checked(value, { schema: NOTHING, rules: [], context: undefined })
+    return "errors" in nothing ? { errors: nothing.errors } : { body: undefined }
+  },
+}
+
 /** Body that the handler reads as a stream of bytes. */
 export interface StreamDeclaration {
   mediaType: string
@@ -188,7 +203,7 @@ export interface Operation {
   role?: Role | undefined
   path?: Readonly<Record<string, PathParameter>> | undefined
   query?: QueryParameters | undefined
-  body?: Pick<BodyDeclaration<unknown>, "content" | "description"> | undefined
+  body?: Pick<BodyDeclaration<unknown>, "content" | "description" | "isOptional"> | undefined
   /** Body in place of `body`. It is not read into memory, and may be larger than any other. */
   stream?: StreamDeclaration | undefined
   /** True if the operation accepts an Idempotency-Key. */
@@ -261,7 +276,8 @@ async function run<Caller, Services, Path extends string, Q extends QueryParamet
   services: Services,
 ): Promise<void> {
   const { req, principal } = request
-  const { body: taken, idempotent = false, ifMatch = false } = declaration
+  const { idempotent = false, ifMatch = false } = declaration
+  const taken = bodyTakenBy(declaration, req)
   const call = {
     ...request,
     query: new Query(req).values(declaration.query ?? ({} as Q)),
@@ -269,7 +285,7 @@ async function run<Caller, Services, Path extends string, Q extends QueryParamet
     idempotencyKey: idempotent ? idempotencyKeyOf(req) : undefined,
     precondition: ifMatch ? preconditionOf(req) : undefined,
   }
-  const body = taken === undefined ? { body: undefined as Body } : taken.check(parseBody(req), { principal, services })
+  const body = taken?.check(contentOf(req, taken.isOptional), { principal, services }) ?? { body: undefined as Body }
   if (!("errors" in body)) {
     send(request, (await declaration.handle({ ...call, ...body }, services)) || undefined, declaration.responses)
     return
@@ -279,6 +295,20 @@ async function run<Caller, Services, Path extends string, Q extends QueryParamet
   const answer = isRepeated ? await declaration.replay?.({ ...call, body: once }, services) : undefined
   if (!answer) throw invalidRequest(errors, taken?.what)
   send(request, answer, declaration.responses)
+}
+
+/** Returns the body that a route takes. Undefined: the handler reads it, or `mount` reads none for this method. */
+function bodyTakenBy<Body, Caller, Services>(
+  { body, stream }: { body?: BodyDeclaration<Body, Caller, Services>; stream?: StreamDeclaration | undefined },
+  { body: read }: Request,
+) {
+  if (stream !== undefined || read === undefined) return undefined
+  return body ?? (NO_BODY as Omit<BodyDeclaration<Body, Caller, Services>, "content">)
+}
+
+/** @throws Problem 400, 415 */
+function contentOf(req: Request, isOptional = false): unknown {
+  return isOptional && !hasContent(req) ? {} : parseBody(req)
 }
 
 /** @throws Problem 400 */

@@ -150,16 +150,38 @@ describe("an array", () => {
     await report({ phase: "running", failedIndexes: "1-3,7", size: 10 })
     await record("/1/arrays/sweep/retry-failed", { method: "POST" })
     expect((await stored())[0]?.spec.retry).toEqual({ number: 1, indexes: "1-3,7" })
+    await report({ phase: "running", failedIndexes: "1-3,7", cancelledIndexes: "5", size: 10 })
     await record("/1/arrays/sweep/retry-failed?indexes=5", { method: "POST" })
     expect((await stored())[0]?.spec.retry).toEqual({ number: 2, indexes: "1-3,5,7" })
     await report({ phase: "running", failedIndexes: "7", size: 10, retried: 2 })
     await record("/1/arrays/sweep/retry-failed?indexes=7", { method: "POST" })
     expect((await stored())[0]?.spec.retry).toEqual({ number: 3, indexes: "7" })
-    for (const [indexes, detail] of [
-      ["10", "indexes has the index 10; the indexes of the array are 0 to 9."],
-      ["all", "indexes must be indexes and ranges such as 0-41,44."],
-    ])
-      expect(await said(`/1/arrays/sweep/retry-failed?indexes=${indexes}`, { method: "POST" }, 400)).toBe(detail)
+  })
+
+  it("runs the failed indexes again that a body names, and no others", async () => {
+    await create({ ...LEAST, size: 10 })
+    await report({ phase: "running", failedIndexes: "1-3,7", cancelledIndexes: "9", size: 10 })
+    const retry = (body: unknown, query = "") => [`/1/arrays/sweep/retry-failed${query}`, { body }] as const
+    const refusals: [unknown, number, string, string?][] = [
+      [{ indexes: [10] }, 400, "indexes has the index 10; the indexes of the array are 0 to 9."],
+      [{ indexes: "all" }, 400, "indexes must be indexes and ranges such as 0-41,44."],
+      [{ indexes: [1.5] }, 400, "/indexes/0"],
+      [{ indexes: [] }, 400, "/indexes"],
+      [{ index: 3 }, 400, "/index"],
+      [{ indexes: [3] }, 400, "indexes is in the query and in the body: send it once.", "?indexes=7"],
+      [{ indexes: [3, 4, 5, 8] }, 409, "have not failed or been cancelled: 4-5,8. Nothing runs again."],
+    ]
+    for (const [body, status, detail, query] of refusals)
+      expect(await said(...retry(body, query), status), JSON.stringify(body)).toContain(detail)
+    expect((await stored())[0]?.spec.retry).toBeUndefined()
+    await record(...retry({ indexes: [7, 3, 2] }))
+    expect((await stored())[0]?.spec.retry).toEqual({ number: 1, indexes: "2-3,7" })
+    await report({ phase: "running", failedIndexes: "1", cancelledIndexes: "9", size: 10, retried: 1 })
+    await record(...retry({ indexes: "9" }))
+    expect((await stored())[0]?.spec.retry).toEqual({ number: 2, indexes: "9" })
+    await report({ phase: "running", failedIndexes: "1", size: 10, retried: 2 })
+    await record(...retry({}))
+    expect((await stored())[0]?.spec.retry).toEqual({ number: 3, indexes: "1" })
   })
 
   it("shows the progress that its controller writes", async () => {

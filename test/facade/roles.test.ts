@@ -287,6 +287,25 @@ describe.each(ROWS)("$endpoint, addressed by $form", ({ endpoint, statuses, requ
   )
 })
 
+/** Endpoints that read JSON. A GET's body can't change its meaning (RFC 9110, section 9.3.1), so Berth ignores it. */
+const WRITING = Object.entries(TABLE).filter(([endpoint]) => !/^GET |^PUT .uploads/.test(endpoint))
+
+describe.each(WRITING)("%s", (endpoint, { statuses, request }) => {
+  const [method = ""] = endpoint.split(" ")
+
+  it("rejects a body that it doesn't understand, and changes nothing", async () => {
+    const { path, type = "application/json", body: valid } = await request()
+    const send = (body: string, mediaType = type) => call(`/1${path}`, { method, body, type: mediaType })
+    const unknown = await problemIn(await send('{"x-unknown":1}'))
+    expect(unknown.status).toBe(400)
+    expect(unknown.errors.map(({ pointer }) => pointer)).toContain("/x-unknown")
+    expect((await problemIn(await send("x=1", "application/x-www-form-urlencoded"))).status).toBe(415)
+    if (valid !== undefined) return
+    expect((await problemIn(await send("[]"))).errors[0]?.detail).toContain("must be an object")
+    expect((await send("{}")).status).toBe(statuses[2])
+  })
+})
+
 it("returns the same 401 for a key of another project, whether this project exists or not", async () => {
   const said = async (host: string) => {
     const { instance: _, ...problem } = await problemIn(await call("/1/jobs", { key: bad.otherProjects, host }))

@@ -98,7 +98,7 @@ function addRetry(commands: Commands, group: Command): void {
     summary: "Run the failed indexes of an array again.",
     examples: [
       ["berth array retry sweep", "all that failed"],
-      ["berth array retry sweep --indexes 3,7-9", "those of them that failed or were cancelled"],
+      ["berth array retry sweep --indexes 3,7-9", "these, which failed or were cancelled"],
     ],
     options: [new Option("--indexes <indexes>", "indexes such as 3,7-9; default: all that failed")],
     run: async (call) => {

@@ -1,11 +1,12 @@
 import type { CreationTimes } from "../../apis/creation-times.ts"
 import { quoted } from "../../apis/field-error.ts"
+import { indexText } from "../../apis/indexes.ts"
 import type { StoredJobArray } from "../../apis/jobarray.ts"
 import { hasArrayEnded } from "../../apis/jobarray.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
 import { badRequest, notFound, Problem } from "../../http/problem.ts"
 import { filter, paging, withinBytes } from "../../http/query.ts"
-import { type Answer, checkedBody, created, json, record, routesOf } from "../../http/route.ts"
+import { type Answer, bodyOf, checkedBody, created, json, record, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { Collection, Replay } from "../collection.ts"
 import { replayed, requestHash } from "../idempotency.ts"
@@ -20,6 +21,8 @@ import {
   ArrayCreationSchema,
   type ArrayRecord,
   ArrayRecordSchema,
+  type ArrayRetry,
+  ArrayRetrySchema,
 } from "./schema.ts"
 import {
   arrayOf,
@@ -27,6 +30,7 @@ import {
   arrayRules,
   checkChange,
   checkCreation,
+  notRetriable,
   retryError,
   statusOf,
   withCancel,
@@ -129,6 +133,13 @@ const createArray = (clouds: readonly string[]) =>
     },
   })
 
+const RETRY = bodyOf("ArrayRetry", ArrayRetrySchema, {
+  what: "The retry",
+  isOptional: true,
+  description: "Indexes that run again. Without a body, all failed ones do.",
+  example: { indexes: [3, 7] },
+})
+
 const OTHERS = [
   route("GET /arrays", {
     id: "listArrays",
@@ -190,21 +201,19 @@ const OTHERS = [
     summary: "Run failed indexes of an array again, as new jobs.",
     role: "developer",
     query: {
-      indexes: filter(
-        "Indexes such as 0-41,44, of which those run again that failed or were cancelled. Empty: all failed.",
-      ),
+      indexes: filter("Same as the field indexes of the body, as text such as 0-41,44. Empty: all failed."),
     },
+    body: RETRY,
     ifMatch: true,
     responses: {
       200: record(ARRAY, "The array. The indexes run again when the VMs of their former jobs are deleted."),
     },
     problems: [409],
-    handle: async ({ path, query, precondition, principal }, { arraysOf }) => {
-      const { indexes } = query
+    handle: async ({ path, query, body, precondition, principal }, { arraysOf }) => {
+      const indexes = namedIndexes(query.indexes, body)
       const retried = (present: StoredJobArray) => {
         requireUncancelled(there(present, path.id))
-        const error = retryError(present, indexes)
-        if (error !== undefined) throw badRequest(`${error}.`)
+        if (indexes !== undefined) requireRetriable(present, indexes)
         return withRetry(present, indexes)
       }
       return answerOf(await arraysOf(principal).change(path.id, retried, precondition), principal)
@@ -223,6 +232,25 @@ function requireUnended(array: StoredJobArray): void {
   if (!hasArrayEnded(array) || status === "cancelled") return
   const detail = `The array ${array.metadata.name} has already ended (${status}): it cannot be cancelled.`
   throw new Problem({ type: "already-ended", status: 409, detail })
+}
+
+/** Returns the indexes that a retry names, as text. @throws Problem 400 if query and body both name some */
+function namedIndexes(inQuery: string | undefined, { indexes }: ArrayRetry): string | undefined {
+  if (indexes === undefined) return inQuery
+  if (inQuery !== undefined) throw badRequest("indexes is in the query and in the body: send it once.")
+  return typeof indexes === "string" ? indexes : indexText(new Set(indexes))
+}
+
+/** @throws Problem 400 if the array has no such index, 409 if one has not failed */
+function requireRetriable(array: StoredJobArray, indexes: string): void {
+  const error = retryError(array, indexes)
+  if (error !== undefined) throw badRequest(`${error}.`)
+  const others = notRetriable(array, indexes)
+  if (others === "") return
+  const detail =
+    `These indexes of the array ${array.metadata.name} have not failed or been cancelled: ${others}. ` +
+    "Nothing runs again. Name only indexes of failed_indexes and cancelled_indexes."
+  throw new Problem({ type: "not-failed", status: 409, detail })
 }
 
 /** @throws Problem 409 */

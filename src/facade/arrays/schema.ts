@@ -69,6 +69,24 @@ export const ArrayChangeSchema = Type.Object(
 )
 export type ArrayChange = Static<typeof ArrayChangeSchema>
 
+/** Body of POST /arrays/{id}/retry-failed. */
+export const ArrayRetrySchema = Type.Object(
+  {
+    indexes: Type.Optional(
+      Type.Unsafe<string | number[]>({
+        type: ["string", "array"],
+        items: { type: "integer", minimum: 0, maximum: LIMITS.arraySize - 1 },
+        minItems: 1,
+        description:
+          "Indexes that run again, as a list or as text such as 0-41,44. Each must have failed or been cancelled. " +
+          "Default: all failed.",
+      }),
+    ),
+  },
+  { description: "Part of an array that runs again." },
+)
+export type ArrayRetry = Static<typeof ArrayRetrySchema>
+
 const indexes = (what: string) => Type.String({ description: `Indexes ${what}, such as 0-41,44. Empty: none.` })
 
 /** Record of an array. */

@@ -156,6 +156,14 @@ export function retryError(array: StoredJobArray, indexes: string | undefined): 
   return error && `indexes ${error}`
 }
 
+/** Returns the named indexes that have neither failed nor been cancelled. Those of an open retry may be named again. */
+export function notRetriable({ spec, status = {} }: StoredJobArray, indexes: string): string {
+  const isOpen = (spec.retry?.number ?? 0) > (status.retried ?? 0)
+  const texts = [status.failedIndexes, status.cancelledIndexes, isOpen ? spec.retry?.indexes : ""]
+  const allowed = new Set(texts.flatMap((text) => [...indexesIn(text, LIMITS.arraySize)]))
+  return indexText([...indexesIn(indexes, LIMITS.arraySize)].filter((index) => !allowed.has(index)))
+}
+
 /**
  * Returns the array with a request to run indexes again, or undefined if there is nothing to run again. A request that was
  * not carried out yet is part of the new one. @param indexes default: all that have failed
