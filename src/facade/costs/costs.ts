@@ -1,7 +1,7 @@
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import { roundUsd } from "../../apis/money.ts"
 import { type CostParts, sumOfParts } from "../../apis/price.ts"
-import { monthOf, type StoredStatement } from "../../apis/statement.ts"
+import { dayOf, type StoredStatement } from "../../apis/statement.ts"
 import { costsOf, costsSoFar, hasBegun, isMarked, type MonthlyCost } from "../../placement/statements.ts"
 
 /** Days of a report (UTC): from the first, until before the second. */
@@ -88,7 +88,7 @@ function recordedCells({ spec: { month }, status }: StoredStatement): Cell[] {
   const withoutDay = Object.entries(byCloud).flatMap(([cloud, usd]): Cell[] => {
     const known = cells.filter((cell) => cell.cloud === cloud).reduce((total, cell) => total + sumOfParts(cell), 0)
     const machineUsd = roundUsd(usd - known)
-    if (machineUsd <= 1e-6) return []
+    if (machineUsd <= 0) return []
     return [{ day: month, cloud, provisioning: "unknown", vmSeconds: 0, machineUsd, diskUsd: 0, addressUsd: 0 }]
   })
   return [...cells, ...withoutDay]
@@ -167,14 +167,14 @@ export function groupedByMonths(
   return sums
 }
 
-/** Returns true if a period has whole months only, until now or longer. */
+/** Returns true if a period has all costs of its months: it ends with a month, or after today. */
 export function isOfMonths({ from, to }: Period, now: Date): boolean {
-  return from.endsWith("-01") && (to.endsWith("-01") || to.slice(0, 7) >= monthOf(now))
+  return from.endsWith("-01") && (to.endsWith("-01") || to > dayOf(now))
 }
 
-/** Adds what is missing to a total, so that the groups add up to it. */
+/** Adds the difference to a total, so that the groups add up to it. It is negative if they have more. */
 export function withRest(groups: Grouped, totalUsd: number): Grouped {
   const known = [...groups.values()].reduce((total, usd) => total + usd, 0)
   const rest = roundUsd(totalUsd - known)
-  return rest > 0 ? new Map([...groups, [null, rest]]) : groups
+  return rest === 0 ? groups : new Map([...groups, [null, rest]])
 }

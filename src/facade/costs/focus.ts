@@ -1,4 +1,3 @@
-import { roundUsd } from "../../apis/money.ts"
 import type { Cell } from "./costs.ts"
 
 /** Facts about the project that pays. */
@@ -137,7 +136,8 @@ function rowsOf(cell: Cell, { projectId, organizationId }: Payer): FocusRow[] {
   }
   return PARTS.filter(({ part }) => cell[part] > 0).map(({ part, service, category, subcategory, meter }) => {
     const usd = cell[part]
-    const unitPrice = roundUsd(usd / hours)
+    // Not rounded: times the quantity, it "MUST produce the ListCost" (FOCUS 1.2, List Cost).
+    const unitPrice = usd / hours
     return {
       ...shared,
       BilledCost: usd,
@@ -176,7 +176,13 @@ function nextMonth(month: string): string {
 /** Returns a field of RFC 4180. Spreadsheets evaluate a text that begins like a formula, so it gets a quote. */
 function csvField(value: string | number | undefined): string {
   if (value === undefined) return ""
-  if (typeof value === "number") return String(value)
+  if (typeof value === "number") return decimal(value)
   const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+}
+
+/** Returns an amount below 1e21 without an exponent, which FOCUS forbids (FOCUS 1.2, Numeric Format). */
+function decimal(value: number): string {
+  const [digits = "", exponent] = String(value).split("e-")
+  return exponent === undefined ? digits : `0.${"0".repeat(Number(exponent) - 1)}${digits.replace(".", "")}`
 }

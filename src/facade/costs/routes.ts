@@ -1,7 +1,6 @@
 import type { StoredCronJob } from "../../apis/cronjob.ts"
 import { quoted } from "../../apis/field-error.ts"
-import { isTerminal, type StoredJob } from "../../apis/job.ts"
-import { roundUsd } from "../../apis/money.ts"
+import type { StoredJob } from "../../apis/job.ts"
 import { dayOf, monthOf } from "../../apis/statement.ts"
 import { named } from "../../http/json-schema.ts"
 import { invalidRequest } from "../../http/problem.ts"
@@ -9,22 +8,10 @@ import { choice, type QueryParameter } from "../../http/query.ts"
 import { json, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { CappedLevel } from "../../placement/caps.ts"
-import {
-  BY_CRON_JOB,
-  byLabel,
-  type CostSources,
-  cellsOf,
-  type Grouped,
-  groupedBy,
-  groupedByMonths,
-  isOfMonths,
-  type Period,
-  partsOfDays,
-  totalOf,
-  withRest,
-} from "./costs.ts"
+import { type CostSources, cellsOf, type Period } from "./costs.ts"
 import { focusCsv } from "./focus.ts"
-import { budgetRecordOf, type CostReport, CostReportSchema } from "./schema.ts"
+import { type CostFacts, GROUPS, type Group, reportOf } from "./report.ts"
+import { type CostReport, CostReportSchema } from "./schema.ts"
 
 export interface CostServices {
   sourcesOf: (namespace: string) => CostSources
@@ -36,9 +23,6 @@ export interface CostServices {
   costOfJob: (job: StoredJob) => number
   now: () => Date
 }
-
-/** Largest number of rows. The rest is one row. */
-const MOST_ROWS = 1000
 
 const DAY = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$/
 
@@ -58,11 +42,7 @@ function day(description: string): QueryParameter<string | undefined> {
   }
 }
 
-const GROUPS = ["day", "cloud", "provisioning", "job", "cronjob"] as const
 const GROUP_PATTERN = `^((${GROUPS.join("|")})|label:.{1,317})$`
-
-/** Property by which costs are grouped. */
-type Group = { by: (typeof GROUPS)[number] } | { by: "label"; key: string }
 
 const BY: QueryParameter<Group> = {
   schema: { type: "string", pattern: GROUP_PATTERN, default: "day" },
@@ -124,8 +104,8 @@ export const costRoutes = [
     handle: ({ query, principal, req, res }, services) => {
       const now = services.now()
       const period = periodOf(query, now)
-      if (query.format === "json") return { body: reportOf(query.by, period, principal, { services, now }) }
       const { id: projectId, organizationId, namespace } = principal.project
+      if (query.format === "json") return { body: reportOf(query.by, period, factsOf(namespace, services), now) }
       const cells = cellsOf(services.sourcesOf(namespace), period, now)
       res.type("text/csv; charset=utf-8")
       res.end(req.method === "HEAD" ? undefined : focusCsv(cells, { projectId, organizationId }))
@@ -148,66 +128,12 @@ function nextMonthOf(now: Date): number {
   return Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 1)
 }
 
-function reportOf(
-  group: Group,
-  period: Period,
-  { project: { namespace } }: Principal,
-  { services, now }: { services: CostServices; now: Date },
-): CostReport {
-  const sources = services.sourcesOf(namespace)
-  const cells = cellsOf(sources, period, now)
-  const totalUsd = totalOf(cells)
-  const groupOf = (): Grouped => {
-    if (group.by === "day" || group.by === "cloud" || group.by === "provisioning") return groupedBy(cells, group.by)
-    if (group.by === "job")
-      return groupedByJob(services.jobsIn(namespace), period, { costOfJob: services.costOfJob, now })
-    requireMonths(group, period, now)
-    if (group.by === "label") return groupedByMonths(sources, period, byLabel(group.key), now)
-    const names = new Map(services.cronJobsIn(namespace).map(({ metadata }) => [metadata.uid, metadata.name]))
-    return new Map(
-      [...groupedByMonths(sources, period, BY_CRON_JOB, now)].map(([uid, usd]) => [names.get(uid ?? "") ?? uid, usd]),
-    )
-  }
-  const days = group.by === "day" ? partsOfDays(cells) : undefined
-  const rows = [...withRest(largest(groupOf()), totalUsd)].map(([key, cost_usd]) => {
-    const parts = days?.get(key ?? "")
-    return { key, cost_usd, ...(parts && { by_cloud: parts.byCloud, by_provisioning: parts.byProvisioning }) }
-  })
+function factsOf(namespace: string, services: CostServices): CostFacts {
   return {
-    ...period,
-    by: group.by === "label" ? `label:${group.key}` : group.by,
-    total_usd: totalUsd,
-    rows: group.by === "day" ? rows.sort((a, b) => ((a.key ?? "") < (b.key ?? "") ? -1 : 1)) : rows,
-    budgets: services.levelsOf(namespace).map(budgetRecordOf),
+    sources: services.sourcesOf(namespace),
+    levels: services.levelsOf(namespace),
+    jobs: services.jobsIn(namespace),
+    cronJobs: services.cronJobsIn(namespace),
+    costOfJob: services.costOfJob,
   }
-}
-
-/** Returns the largest groups, largest first. */
-function largest(groups: Grouped): Grouped {
-  return new Map([...groups].sort(([, a], [, b]) => b - a).slice(0, MOST_ROWS))
-}
-
-/** Statements keep labels and cronjobs by month. @throws Problem 400 */
-function requireMonths(group: Group, period: Period, now: Date): void {
-  if (isOfMonths(period, now)) return
-  const example = `from=${period.from.slice(0, 7)}-01`
-  const detail = `by=${group.by} needs whole months: from and to must be first days of months, such as ${example}`
-  throw invalidRequest([{ pointer: "", detail }], "The query")
-}
-
-/** Returns the costs of jobs that ended in the period, and of those that have not ended so far, if it reaches until now. */
-function groupedByJob(
-  jobs: readonly StoredJob[],
-  { from, to }: Period,
-  { costOfJob, now }: Pick<CostServices, "costOfJob"> & { now: Date },
-): Grouped {
-  const sums: Grouped = new Map()
-  for (const job of jobs) {
-    const { phase, completionTime = "" } = job.status ?? {}
-    const until = isTerminal(phase) ? completionTime : now.toISOString()
-    const isOf = until >= from && until < to
-    const usd = isOf ? costOfJob(job) : 0
-    if (usd > 0) sums.set(job.metadata.name, roundUsd(usd))
-  }
-  return sums
 }

@@ -51,7 +51,10 @@ const amounts = (description: string) =>
 
 const CostRowSchema = Type.Object(
   {
-    key: nullable<string>("string", "Day, cloud, purchase option, job, cronjob or value of the label. Null: the rest."),
+    key: nullable<string>(
+      "string",
+      "Day, cloud, purchase option, job, cronjob or value of the label. Null: the rest, so that the rows add up to total_usd. Negative with by=job: the jobs cost more, outside of the period.",
+    ),
     cost_usd: usd("Cost"),
     by_cloud: Type.Optional(amounts("Cost of the day by cloud")),
     by_provisioning: Type.Optional(amounts("Cost of the day by purchase option")),
