@@ -17,7 +17,7 @@ export interface LocalOptions {
   /** Folder of all its data. */
   dataDir: string
   runtime: RuntimeChoice
-  /** Path of the Docker engine's socket. Default: Docker's own. */
+  /** Path of the Docker engine's socket, if it was named. Default: Docker's own. */
   dockerSocket?: string
   /** A folder with kube-apiserver, kube-controller-manager and etcd. */
   assetsDir?: string

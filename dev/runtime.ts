@@ -12,21 +12,26 @@ const AS_YOU = "jobs run as your user on this machine, without their images, and
 
 /**
  * Chooses Docker if an engine answers and has, pulls or builds these images. Otherwise the jobs' commands run on this
- * host without their images. Reports the choice and its reason. Throws if a requested engine does not answer.
+ * host without their images. Reports the choice and its reason. Throws if a requested engine does not answer: the runtime
+ * or the socket was named.
  */
 export async function chooseRuntime(
-  { runtime, dockerSocket = DEFAULT_DOCKER_SOCKET }: Pick<LocalOptions, "runtime" | "dockerSocket">,
+  { runtime, dockerSocket: named }: Pick<LocalOptions, "runtime" | "dockerSocket">,
   images: readonly string[],
   report: Report,
+  defaultSocket = DEFAULT_DOCKER_SOCKET,
 ): Promise<ChosenRuntime> {
+  const dockerSocket = named ?? defaultSocket
   if (runtime === "process") {
     report(`runtime "process" was chosen: ${AS_YOU}`)
     return { runtime }
   }
   if (!(await engineAnswers(dockerSocket))) {
     const why = `no Docker engine answers at ${dockerSocket}`
-    if (runtime === "docker") throw new Error(`${why}: start one, or choose --runtime process`)
-    report(`${why}: ${AS_YOU}`)
+    const other = `${named === undefined ? "name its" : "name another"} socket by --docker-socket or DOCKER_HOST`
+    if (runtime === "docker" || named !== undefined)
+      throw new Error(`${why}: start one, ${other}, or choose --runtime process`)
+    report(`${why}; ${other}; ${AS_YOU}`)
     return { runtime: "process" }
   }
   const obtained = await Promise.all(images.map((image) => obtainImage(dockerSocket, image)))

@@ -300,8 +300,9 @@ function localCloud(dataDir: string, runtime: ChosenRuntime, logger: Logger): Lo
   })
 }
 
-/** Returns the command that runs an agent from this repository. */
-function agentCommand({ runtime }: ChosenRuntime): string[] {
-  const main = packageFile("src", "main.ts")
-  return [process.execPath, main, "agent", "--runtime", runtime, "--shutdown-seconds", String(AGENT_SHUTDOWN_SECONDS)]
+/** Returns the command that runs an agent from this repository. It has no DOCKER_HOST, so it gets the chosen socket. */
+function agentCommand(chosen: ChosenRuntime): string[] {
+  const agent = [process.execPath, packageFile("src", "main.ts"), "agent", "--runtime", chosen.runtime]
+  const engine = chosen.runtime === "docker" ? ["--docker-socket", chosen.dockerSocket] : []
+  return [...agent, ...engine, "--shutdown-seconds", String(AGENT_SHUTDOWN_SECONDS)]
 }

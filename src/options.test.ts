@@ -1,4 +1,4 @@
-import { describe, expect, it, vi } from "vitest"
+import { afterEach, describe, expect, it, vi } from "vitest"
 import { readInvocation } from "./options.ts"
 
 const OPERATOR = ["node", "berth", "operator", "--gateway-url", "https://gateway.test", "--agent-image", "berth:1"]
@@ -34,6 +34,30 @@ describe("networks by region", () => {
   ])("%s %s is refused, with the reason", async (flag, text, reason) => {
     expect(await complaintOf(flag, text)).toMatch(reason)
   })
+})
+
+describe("the socket of the Docker engine", () => {
+  const AGENT = ["node", "berth", "agent", "--data-dir", "/var/lib/berth"]
+  afterEach(() => vi.unstubAllEnvs())
+
+  it.each([
+    ["unix:///run/user/1000/docker.sock", "/run/user/1000/docker.sock"],
+    ["/home/me/.colima/docker.sock", "/home/me/.colima/docker.sock"],
+  ])("is that of DOCKER_HOST=%s", async (text, dockerSocket) => {
+    vi.stubEnv("DOCKER_HOST", text)
+    const { options } = await readInvocation(AGENT, "1.0.0")
+    expect(options).toMatchObject({ dockerSocket })
+  })
+
+  it.each(["", "tcp://127.0.0.1:2375", "ssh://me@host", "docker.sock"])(
+    "is not %s, with what is allowed",
+    async (text) => {
+      vi.stubEnv("DOCKER_HOST", text)
+      const said = await complaintAbout(AGENT)
+      expect(said).toContain(`"${text}" is not a socket of this machine: give an absolute path`)
+      expect(said).toContain("DOCKER_HOST")
+    },
+  )
 })
 
 describe("the console's client", () => {

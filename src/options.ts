@@ -616,7 +616,9 @@ export function runtimeOption(): Option {
 }
 
 export function dockerSocketOption(): Option {
-  return new Option("--docker-socket <path>", "socket of the Docker engine").env("DOCKER_HOST").argParser(socketPath)
+  return new Option("--docker-socket <path>", "socket of the Docker engine, a path or unix://<path>")
+    .env("DOCKER_HOST")
+    .argParser(socketPath)
 }
 
 export function logLevelOption(): Option {
@@ -703,7 +705,10 @@ function mebibytes(text: string): number {
 function socketPath(text: string): string {
   const path = text.replace(/^unix:\/\//, "")
   if (path.startsWith("/")) return path
-  throw new InvalidArgumentError(`"${text}" is not a local socket: give its path, such as /var/run/docker.sock.`)
+  throw new InvalidArgumentError(
+    `"${text}" is not a socket of this machine: give an absolute path, such as /var/run/docker.sock, ` +
+      "or unix:///var/run/docker.sock. Engines at tcp:// and ssh:// addresses can't be used.",
+  )
 }
 
 /** Parses scopes of RFC 6749, separated by spaces. */

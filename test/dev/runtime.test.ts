@@ -60,12 +60,18 @@ describe("selection of the container runtime on one machine", () => {
     expect(lines.join("\n")).toContain(`the samples fail: the engine can't pull ${image} (`)
   })
 
-  it("uses the host if no engine answers, and throws if an engine was requested", async () => {
-    const nowhere = { dockerSocket: "/nonexistent/docker.sock" }
-    expect(await chooseRuntime({ runtime: "auto", ...nowhere }, [], report)).toEqual({ runtime: "process" })
-    expect(lines).toEqual([expect.stringMatching(/^no Docker engine answers at \/nonexistent.*: jobs run as you/)])
-    const asked = chooseRuntime({ runtime: "docker", ...nowhere }, [], report)
-    await expect(asked).rejects.toThrow("no Docker engine answers at /nonexistent/docker.sock: start one")
+  it("uses the host if no engine answers, and throws if an engine or its socket was named", async () => {
+    const nowhere = "/nonexistent/docker.sock"
+    const byDefault = await chooseRuntime({ runtime: "auto" }, [], report, nowhere)
+    expect(byDefault).toEqual({ runtime: "process" })
+    expect(lines).toEqual([
+      expect.stringMatching(
+        /^no Docker engine answers at \/nonexistent\S*; name its socket by --docker-socket or DOCKER_HOST; jobs run as you/,
+      ),
+    ])
+    const why = "no Docker engine answers at /nonexistent/docker.sock: start one, name"
+    await expect(chooseRuntime({ runtime: "docker" }, [], report, nowhere)).rejects.toThrow(why)
+    await expect(chooseRuntime({ runtime: "auto", dockerSocket: nowhere }, [], report)).rejects.toThrow(why)
   })
 })
 

@@ -1,9 +1,38 @@
+import { once } from "node:events"
 import { readFile, stat } from "node:fs/promises"
+import { connect, createServer, type Socket } from "node:net"
 import { join } from "node:path"
 import { describe, it } from "vitest"
+import { DEFAULT_DOCKER_SOCKET } from "../../src/agent/runtimes/docker.ts"
+import { missingForContainers } from "../agent/images.ts"
+import { needing } from "../needing.ts"
 import { expectStopped, folder, inShell, prepareStacks, SUBMITTED_LOG, start } from "./stack.ts"
 
 prepareStacks()
+const containers = needing(await missingForContainers())
+
+/** Starts another socket of the real engine, and counts the containers that are created through it. */
+async function otherSocket(path: string) {
+  const open = new Set<Socket>()
+  let created = 0
+  const server = createServer((near) => {
+    const far = connect(DEFAULT_DOCKER_SOCKET)
+    for (const end of [near, far]) {
+      open.add(end)
+      end.on("error", () => end.destroy()).on("close", () => open.delete(end))
+    }
+    near.on("data", (bytes) => {
+      if (/^POST \S*\/containers\/create/m.test(bytes.toString("latin1"))) created++
+    })
+    near.pipe(far).pipe(near)
+  }).listen(path)
+  await once(server, "listening")
+  const close = (): void => {
+    server.close()
+    for (const end of open) end.destroy()
+  }
+  return { close, created: () => created }
+}
 
 describe("everything on one machine", { timeout: 300_000, concurrent: true }, () => {
   it("demo: ends by Ctrl-C while jobs run, leaves no process and prints no results", async ({ expect }) => {
@@ -52,5 +81,33 @@ describe("everything on one machine", { timeout: 300_000, concurrent: true }, ()
       await second.stop("SIGINT")
     }
     await expectStopped(second, { code: 0, dataDir }, expect)
+  })
+
+  containers.it("serve: runs containers through the engine's socket in DOCKER_HOST", async ({ expect }) => {
+    const dataDir = join(folder, "engine")
+    const env = join(dataDir, "env")
+    const socket = join(folder, "engine.sock")
+    const engine = await otherSocket(socket)
+    const runtime = ["--port", "0", "--runtime", "docker"]
+    const stack = start("serve", dataDir, runtime, { DOCKER_HOST: `unix://${socket}` })
+    try {
+      await stack.printed(/Berth is up at/, 120)
+      // The images of the samples may need containers, too.
+      const before = engine.created()
+      await inShell(env, "kubectl apply -f manifests/samples/hello.yaml")
+      await inShell(env, "kubectl wait --for=condition=Complete bj/hello --timeout=100s")
+      expect(engine.created()).toBeGreaterThan(before)
+    } finally {
+      await stack.stop("SIGINT")
+      engine.close()
+    }
+  })
+
+  it("serve: says at once that no engine answers at the named socket", async ({ expect }) => {
+    const socket = join(folder, "none.sock")
+    const stack = start("serve", join(folder, "no-engine"), ["--runtime", "auto", "--docker-socket", socket])
+    expect(await stack.ended).toEqual({ code: 1, signal: null })
+    expect(stack.output).toContain(`no Docker engine answers at ${socket}: start one, name another`)
+    expect(stack.output).not.toContain("starting the Kubernetes API server")
   })
 })

@@ -26,10 +26,18 @@ export function prepareStacks(): void {
 }
 
 /** Starts a command of berth as a user would, with another place for programs and data. */
-export function start(command: "demo" | "serve", dataDir: string, more: string[] = []): Program {
+export function start(
+  command: "demo" | "serve",
+  dataDir: string,
+  more: string[] = [],
+  env: NodeJS.ProcessEnv = {},
+): Program {
   const assetsDir = dirname(inject("controlPlaneBinaries").etcd)
   const options = ["--data-dir", dataDir, "--runtime", "process", "--assets-dir", assetsDir, ...more]
-  const program = new Program(command, [join(ROOT, "dev", "main.ts"), command, ...options])
+  const program = new Program(command, [join(ROOT, "dev", "main.ts"), command, ...options], {
+    ...process.env,
+    ...env,
+  })
   programs.push(program)
   return program
 }
