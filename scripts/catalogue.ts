@@ -5,7 +5,7 @@ import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
 import { brotliCompressSync, constants } from "node:zlib"
-import { encode, offersOf, type PriceList, type PriceSource } from "../src/catalogue/file.ts"
+import { type Coverage, encode, offersOf, type PriceList, type PriceSource } from "../src/catalogue/file.ts"
 import { readPriceList, SHIPPED_FILE } from "../src/catalogue/shipped.ts"
 import { suspectsOf } from "../src/catalogue/suspects.ts"
 import { whyUnlaunchable } from "../src/catalogue/unlaunchable.ts"
@@ -20,17 +20,46 @@ const REGION_COLUMNS = "provider,region,macro_region,location"
 /** Amazon: at least a minute, Linux by the second. Google: at least a minute. Azure: whole minutes. */
 const MINIMUM_BILLED_SECONDS = { aws: 60, gcp: 60, azure: 60 }
 
-const AS_OF = "2026-08-24"
+/** GPU and other accelerated types of the source of January 2026. */
+const ACCELERATED = "^(g[0-9]|gr[0-9]|p[0-9]|inf[0-9]|trn1|dl2q)"
+
+/** Sizes that the newer source of Azure may list with the price for Windows. The older source counts for all of them. */
+const AZURE_BY_OLDER = "^Standard_([DE][0-9]+(-[0-9]+)?ad?s_v5$|B.*_v2$|NCC)"
+
+/** Regions that only the older source of Azure has. */
+const AZURE_REGIONS_BY_OLDER = "^(belgiumcentral|denmarkeast)$"
+
+/** Sources of the prices and of the machines. The order counts: see PriceSource. */
 const SOURCES: readonly PriceSource[] = [
-  source("aws", "on-demand, most regions; spot", "ec2-instances-info (Vantage)", "2025-04-24", "MIT"),
-  source("aws", "on-demand of accelerated types", "tsaol/aws-gpu (Vantage)", "2026-01-21", "MIT"),
-  source("aws", "on-demand in us-east-1", "karpenter-provider-aws 1.15.1", "2026-07-20", "Apache-2.0"),
-  source("aws", "on-demand in GovCloud", "karpenter-provider-aws 1.15.1", "2026-08-24", "Apache-2.0"),
+  source("aws", "on-demand, most regions; spot", "ec2-instances-info (Vantage)", "2025-04-24", "MIT", [{}]),
+  source("aws", "on-demand of accelerated types", "tsaol/aws-gpu (Vantage)", "2026-01-21", "MIT", [
+    { provisioning: "onDemand", instanceTypes: ACCELERATED },
+  ]),
+  source("aws", "on-demand in us-east-1", "karpenter-provider-aws 1.15.1", "2026-07-20", "Apache-2.0", [
+    { provisioning: "onDemand", regions: "^us-east-1$" },
+  ]),
+  source("aws", "on-demand in GovCloud", "karpenter-provider-aws 1.15.1", "2026-08-24", "Apache-2.0", [
+    { provisioning: "onDemand", regions: "^us-gov-" },
+  ]),
   source("aws", "sizes, architectures, accelerators", "moto 5.2.5 (DescribeInstanceTypes)", "2026-10-27", "Apache-2.0"),
-  source("gcp", "on-demand, spot, sizes", "google-cloud-pricing-cost-calculator", "2026-07-30", "Apache-2.0"),
-  source("gcp", "GPUs of N1 machines", "anycloud-sh/catalog", "2026-05-20", "none stated"),
-  source("azure", "on-demand", "karpenter-provider-azure (retail price API)", "2026-06-18", "Apache-2.0"),
-  source("azure", "spot, sizes, some on-demand", "anycloud-sh/catalog (retail price API)", "2026-05-20", "none stated"),
+  source("gcp", "on-demand, spot, sizes", "google-cloud-pricing-cost-calculator", "2026-07-30", "Apache-2.0", [{}]),
+  // The price of such a machine is a sum. The older part counts.
+  source("gcp", "GPUs of N1 machines", "anycloud-sh/catalog", "2026-05-20", "none stated", [{ instanceTypes: "_" }]),
+  source("azure", "on-demand", "karpenter-provider-azure (retail price API)", "2026-06-18", "Apache-2.0", [
+    { provisioning: "onDemand" },
+  ]),
+  source(
+    "azure",
+    "spot, sizes, some on-demand",
+    "anycloud-sh/catalog (retail price API)",
+    "2026-05-20",
+    "none stated",
+    [
+      { provisioning: "spot" },
+      { provisioning: "onDemand", instanceTypes: AZURE_BY_OLDER },
+      { provisioning: "onDemand", regions: AZURE_REGIONS_BY_OLDER },
+    ],
+  ),
   source("azure", "fractions of GPUs", "MicrosoftDocs/azure-compute-docs", "2025-12-31", "CC BY 4.0"),
 ]
 
@@ -39,8 +68,17 @@ const UK = ["eu-west-2", "europe-west2", "uksouth", "ukwest"]
 const SWITZERLAND = ["eu-central-2", "europe-west6", "switzerlandnorth", "switzerlandwest"]
 const NEW_ZEALAND = ["newzealandnorth"]
 
-function source(cloud: string, what: string, name: string, date: string, licence: string): PriceSource {
-  return { cloud, what, name, date, licence }
+function source(
+  ...[cloud, what, name, date, licence, covers]: [
+    cloud: string,
+    what: string,
+    name: string,
+    date: string,
+    licence: string,
+    covers?: readonly Coverage[],
+  ]
+): PriceSource {
+  return { cloud, what, name, date, licence, ...(covers !== undefined && { covers }) }
 }
 
 /** Reads the folder. @throws Error that names the file and line of an unexpected value */
@@ -57,7 +95,6 @@ export function priceListOf(folder: string): PriceList {
     .map((row) => ({ ...row, number: numbers.get(JSON.stringify(row.machine)) as number }))
     .sort((a, b) => a.number - b.number || a.region - b.region)
   const list = {
-    asOf: AS_OF,
     sources: SOURCES,
     minimumBilledSeconds: MINIMUM_BILLED_SECONDS,
     machines,

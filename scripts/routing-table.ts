@@ -34,6 +34,8 @@ const JOBS: readonly [name: string, spec: Omit<JobSpec, "image">][] = [
 export function generatedParts(): Record<string, string> {
   const list = readPriceList()
   const catalogue = new Catalogue(offersOf(list), partPrices())
+  const days = list.sources.flatMap(({ date, covers }) => (covers === undefined ? [] : date)).toSorted()
+  const [first, last] = [days[0], days.at(-1)]
   return {
     jobs: jobsTable(catalogue),
     sources: [
@@ -53,7 +55,7 @@ export function generatedParts(): Record<string, string> {
         }),
       ),
     ].join("\n"),
-    counts: `${number(catalogue.size)} offers of ${number(list.machines.length)} machine types in ${list.regions.length} regions, as of ${list.asOf}; ${list.suspects.length} prices are flagged as suspect.`,
+    counts: `${number(catalogue.size)} offers of ${number(list.machines.length)} machine types in ${list.regions.length} regions, with prices of ${first} to ${last}; ${list.suspects.length} prices are flagged as suspect.`,
   }
 }
 

@@ -21,10 +21,18 @@ const MACHINES = [
   { cloud: "aws", instanceType: "c7g.xlarge", architecture: "arm64" as const, cpu: 4, memoryGib: 8 },
 ]
 
+const SOURCES = [
+  { cloud: "aws", what: "all", name: "one", date: "2026-01-01", licence: "MIT", covers: [{}] },
+  { cloud: "aws", what: "sizes", name: "two", date: "2026-02-20", licence: "MIT" },
+  {
+    ...{ cloud: "aws", what: "some", name: "three", date: "2026-01-15", licence: "MIT" },
+    covers: [{ provisioning: "onDemand" as const, regions: "^us-", instanceTypes: "^c7g" }],
+  },
+]
+
 function priceList(onDemand: number[], spot: number[]): Omit<PriceList, "suspects"> {
   return {
-    asOf: "2026-01-01",
-    sources: [],
+    sources: SOURCES,
     minimumBilledSeconds: { aws: 60 },
     machines: MACHINES,
     regions: REGIONS,
@@ -76,8 +84,8 @@ describe("the file of a price list", () => {
     expect(() => decode(bytes.subarray(0, bytes.length - 1))).toThrow("truncated")
     expect(() => decode(new Uint8Array())).toThrow("empty")
     const other = Buffer.from(bytes)
-    other.write('"format":2', other.indexOf('"format":1'))
-    expect(() => decode(other)).toThrow("format 2")
+    other.write('"format":3', other.indexOf('"format":2'))
+    expect(() => decode(other)).toThrow("format 3")
   })
 
   test("offers each machine on demand and as spot where it has that price", () => {
@@ -86,6 +94,43 @@ describe("the file of a price list", () => {
     const spot = { region: "us-east-1", provisioning: "spot", hourlyPriceUsd: 0.04, priceDate: "2026-01-01" } as const
     expect(offers).toContainEqual(offer(spot))
     expect(offers.filter((o) => o.region === "us-west-2" && o.instanceType === "c7g.xlarge")).toHaveLength(1)
+  })
+})
+
+describe("the date of a price", () => {
+  test("is that of the last source that covers it", () => {
+    const offers = [...new Catalogue(offersOf({ ...LIST, suspects: [] })).offers()]
+    const later = offers.filter(({ priceDate }) => priceDate === "2026-01-15")
+    expect(later.map(({ region, instanceType, provisioning }) => [region, instanceType, provisioning])).toEqual([
+      ["us-east-1", "c7g.xlarge", "onDemand"],
+    ])
+    expect(new Set(offers.map(({ priceDate }) => priceDate))).toEqual(new Set(["2026-01-01", "2026-01-15"]))
+  })
+
+  test("must have a source", () => {
+    const sources = [{ ...SOURCES[0], covers: [{ provisioning: "spot" as const }] }] as PriceList["sources"]
+    expect(() => offersOf({ ...LIST, sources, suspects: [] })).toThrow(
+      "no source of the price list covers the onDemand price of aws m7i.large in eu-west-1",
+    )
+  })
+
+  test("of the shipped list is one of its cloud's sources, and each source of prices has some", () => {
+    const list = readPriceList()
+    const offers = [...new Catalogue(offersOf(list)).offers()]
+    const dates = (cloud: string, has: (offer: Offer) => boolean = () => true) =>
+      [
+        ...new Set(offers.filter((one) => one.cloud === cloud && has(one)).map(({ priceDate = "" }) => priceDate)),
+      ].sort()
+    for (const cloud of ["aws", "gcp", "azure"]) {
+      const sources = list.sources.filter((one) => one.cloud === cloud && one.covers !== undefined)
+      expect(dates(cloud), cloud).toEqual([...new Set(sources.map(({ date }) => date))].sort())
+    }
+    const spot = ({ provisioning }: Offer) => provisioning === "spot"
+    expect(dates("aws", spot)).toEqual(["2025-04-24"])
+    expect(dates("azure", spot)).toEqual(["2026-05-20"])
+    expect(dates("gcp", ({ instanceType }) => !instanceType.includes("_"))).toEqual(["2026-07-30"])
+    expect(dates("aws", ({ region }) => region.startsWith("us-gov-"))).toEqual(["2026-08-24"])
+    expect(dates("aws", (one) => !spot(one) && one.region === "us-east-1")).toEqual(["2026-07-20"])
   })
 })
 
@@ -277,7 +322,7 @@ describe("refreshed prices", () => {
     expect(offersFor(live, "c7g.xlarge")).toEqual([
       "eu-west-1 onDemand: 0.15 of 2026-01-01",
       "eu-west-1 spot: 0.065 of 2026-03-01",
-      "us-east-1 onDemand: 0.14 of 2026-01-01",
+      "us-east-1 onDemand: 0.14 of 2026-01-15",
       "us-east-1 spot: 0.07 of 2026-01-01",
       "us-west-2 onDemand: 0.13 of 2026-03-01",
       "us-west-2 spot: 0.06 of 2026-01-01",

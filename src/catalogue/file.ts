@@ -7,9 +7,20 @@ export interface PriceSource {
   /** Data that was taken from it. */
   what: string
   name: string
-  /** Time at which it was read, or until which its prices were valid (ISO 8601). */
+  /** Day on which it was read, or until which its prices were valid (ISO 8601). */
   date: string
   licence: string
+  /** Prices of the list that are from it. Absent: none. If several sources cover a price, the last one counts. */
+  covers?: readonly Coverage[]
+}
+
+/** Part of a cloud's prices. An absent field means all. */
+export interface Coverage {
+  provisioning?: "onDemand" | "spot"
+  /** Regular expression of regions. */
+  regions?: string
+  /** Regular expression of machine types. */
+  instanceTypes?: string
 }
 
 /** Offer with an implausible price: kept for people to see, never chosen. */
@@ -24,8 +35,6 @@ export interface Suspect {
 
 /** Price list: the price of each machine in each region that sells it. */
 export interface PriceList {
-  /** Day of its newest prices (ISO 8601). */
-  asOf: string
   sources: readonly PriceSource[]
   suspects: readonly Suspect[]
   /** Shortest billed time by cloud, seconds. */
@@ -41,11 +50,12 @@ export interface PriceList {
 }
 
 /** Part of the file before the columns. */
-interface Header
-  extends Pick<PriceList, "asOf" | "sources" | "suspects" | "minimumBilledSeconds" | "machines" | "regions"> {
-  format: 1
+interface Header extends Pick<PriceList, "sources" | "suspects" | "minimumBilledSeconds" | "machines" | "regions"> {
+  format: typeof FORMAT
   rows: number
 }
+
+const FORMAT = 2
 
 const COLUMNS = ["machine", "region", "onDemand", "spot"] as const
 const LENGTH_BYTES = 4
@@ -55,9 +65,9 @@ const LENGTH_BYTES = 4
  * bytes of all its numbers, then has their second bytes, and so on. This compresses best.
  */
 export function encode(list: PriceList): Uint8Array {
-  const { asOf, sources, suspects, minimumBilledSeconds, machines, regions } = list
+  const { sources, suspects, minimumBilledSeconds, machines, regions } = list
   const rows = list.machine.length
-  const header: Header = { format: 1, rows, asOf, sources, suspects, minimumBilledSeconds, machines, regions }
+  const header: Header = { format: FORMAT, rows, sources, suspects, minimumBilledSeconds, machines, regions }
   const text = new TextEncoder().encode(JSON.stringify(header))
   const bytes = new Uint8Array(LENGTH_BYTES + text.length + COLUMNS.length * rows * 4)
   new DataView(bytes.buffer).setUint32(0, text.length, true)
@@ -80,7 +90,9 @@ export function decode(bytes: Uint8Array): PriceList {
   const { format, rows, ...header } = JSON.parse(
     new TextDecoder().decode(bytes.subarray(LENGTH_BYTES, start)),
   ) as Header
-  if (format !== 1) throw new RangeError(`the price list has format ${format}: this program reads format 1`)
+  if (format !== FORMAT) {
+    throw new RangeError(`the price list has format ${format}: this program reads format ${FORMAT}`)
+  }
   if (bytes.length !== start + COLUMNS.length * rows * 4) throw new RangeError("the price list is truncated")
   const columns = COLUMNS.map((_, index) => column(bytes.subarray(start + index * rows * 4), rows))
   const [machine, region, onDemand, spot] = columns as [Uint32Array, Uint32Array, Uint32Array, Uint32Array]
@@ -109,22 +121,58 @@ function sums(values: Uint32Array): Uint32Array {
   return values
 }
 
+/** Dates of a list's prices: the distinct ones, and the index of each row's among them. */
+interface PriceDates {
+  dates: readonly string[]
+  /** Index of the date of each row, on demand and as spot. */
+  indexes: readonly [Uint16Array, Uint16Array]
+}
+
+/** Returns the date of each price, which is that of its source. @throws RangeError if a price has no source */
+function datesOf({ sources, machines, regions, machine, region, onDemand, spot }: PriceList): PriceDates {
+  const dates = ["", ...new Set(sources.flatMap(({ date, covers }) => (covers === undefined ? [] : date)))]
+  const parts = sources.flatMap(({ cloud, date, covers = [] }) =>
+    covers.map(({ provisioning, regions: where = "", instanceTypes = "" }) => {
+      const [isRegion, isType] = [new RegExp(where), new RegExp(instanceTypes)]
+      return {
+        provisioning,
+        index: dates.indexOf(date),
+        machines: machines.map((one) => one.cloud === cloud && isType.test(one.instanceType)),
+        regions: regions.map((one) => one.cloud === cloud && isRegion.test(one.name)),
+      }
+    }),
+  )
+  const indexesOf = (provisioning: "onDemand" | "spot", prices: Uint32Array): Uint16Array => {
+    const own = parts.filter((part) => (part.provisioning ?? provisioning) === provisioning)
+    return Uint16Array.from(prices, (price, row) => {
+      if (price === 0) return 0
+      const [type = 0, place = 0] = [machine[row], region[row]]
+      const part = own.findLast((each) => each.machines[type] && each.regions[place])
+      if (part !== undefined) return part.index
+      const what = `${machines[type]?.cloud} ${machines[type]?.instanceType} in ${regions[place]?.name}`
+      throw new RangeError(`no source of the price list covers the ${provisioning} price of ${what}`)
+    })
+  }
+  return { dates, indexes: [indexesOf("onDemand", onDemand), indexesOf("spot", spot)] }
+}
+
 /**
- * Returns the plausible offers of a price list. All on-demand offers come first, then all spot offers, each in the
+ * Returns the plausible offers of a price list, each with the date of its source. All on-demand offers come first, then all spot offers, each in the
  * order of the list. Routing requires that offers of one machine with the same provisioning are adjacent.
+ * @throws RangeError if a price has no source
  */
 export function offersOf(list: PriceList): OfferTable {
   const { machines, regions, machine, region, minimumBilledSeconds } = list
   const suspects = suspectRows(list)
+  const { dates, indexes } = datesOf(list)
   const minimum = Uint32Array.from(machines, ({ cloud }) => minimumBilledSeconds[cloud] ?? 0)
   const places = regions.map((_, index) => ({ region: index }))
   const table = emptyTable(soldIn(list.onDemand) + soldIn(list.spot) - list.suspects.length, {
     machines,
     regions,
     places,
-    priceDates: ["", list.asOf],
+    priceDates: dates,
   })
-  table.priceDate.fill(1)
   let at = 0
   for (const [spot, prices] of [list.onDemand, list.spot].entries()) {
     for (let row = 0; row < machine.length; row++) {
@@ -135,6 +183,7 @@ export function offersOf(list: PriceList): OfferTable {
       table.spot[at] = spot
       table.hourlyPriceUsd[at] = price / 1e6
       table.minimumBilledSeconds[at] = minimum[machine[row] as number] as number
+      table.priceDate[at] = indexes[spot]?.[row] as number
       at++
     }
   }

@@ -3118,11 +3118,22 @@ export interface components {
             /** @description Price of a VM with its machine, the default disk and a public IPv4 address, USD per hour. */
             total_usd_per_hour: number;
         };
+        PriceDates: {
+            cloud: string;
+            /** @enum {string} */
+            provisioning: "onDemand" | "spot";
+            /** @description Date (YYYY-MM-DD) of nine tenths of the prices, or an earlier one. */
+            date: string;
+            /** @description Date of the oldest price. */
+            oldest: string;
+        };
         OfferList: {
             offers: components["schemas"]["Offer"][];
             /** @description Number of offers that match. */
             total: number;
             limit: number;
+            /** @description Ages of all prices of the clouds asked for. Prices of the installation itself have no date. */
+            price_dates: components["schemas"]["PriceDates"][];
             /** @description Explanation if no offer matches, with the nearest one. */
             message: string | null;
         };
@@ -6052,6 +6063,20 @@ export interface operations {
                      *       ],
                      *       "total": 12,
                      *       "limit": 20,
+                     *       "price_dates": [
+                     *         {
+                     *           "cloud": "gcp",
+                     *           "provisioning": "onDemand",
+                     *           "date": "2026-10-01",
+                     *           "oldest": "2026-05-20"
+                     *         },
+                     *         {
+                     *           "cloud": "gcp",
+                     *           "provisioning": "spot",
+                     *           "date": "2026-10-01",
+                     *           "oldest": "2026-05-20"
+                     *         }
+                     *       ],
                      *       "message": null
                      *     }
                      */

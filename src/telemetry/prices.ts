@@ -11,7 +11,7 @@ export interface MeasuredPrices {
 export function measurePrices(registry: Registry, { ages, isLeading }: MeasuredPrices): void {
   new Gauge({
     name: "berth_catalogue_prices_age_seconds",
-    help: "Time since a cloud's prices were last read, or the age of the shipped price list.",
+    help: "Time since a connected cloud's prices were last read, or the age of its prices in the shipped list.",
     labelNames: ["cloud", "prices"],
     registers: [registry],
     collect() {

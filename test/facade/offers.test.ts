@@ -54,6 +54,15 @@ describe("GET /1/offers", () => {
     expect(prices[0]).toBe(Math.min(...all.map(({ hourlyPriceUsd }) => hourlyPriceUsd)))
   })
 
+  it("has the ages of the prices of the clouds asked for", async () => {
+    expect((await offers("cloud=aws&limit=1")).price_dates).toEqual([
+      { cloud: "aws", provisioning: "onDemand", date: "2025-04-24", oldest: "2025-04-24" },
+      { cloud: "aws", provisioning: "spot", date: "2025-04-24", oldest: "2025-04-24" },
+    ])
+    const all = await offers("limit=1")
+    expect(new Set(all.price_dates.map(({ cloud }) => cloud))).toEqual(new Set(["aws", "gcp", "azure"]))
+  })
+
   it.each<[string, (list: OfferList) => void]>([
     ["gpu=L4:4", ({ offers: [first] }) => expect(first?.gpu).toMatchObject({ model: "L4", count: 4 })],
     ["gpu=A100:160Gi", ({ offers: [first] }) => expect(gibOf(first?.gpu?.vram ?? "0Gi")).toBeGreaterThanOrEqual(160)],

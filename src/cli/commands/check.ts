@@ -80,8 +80,10 @@ async function* findingsOf(call: Call<unknown>): AsyncGenerator<Finding> {
   }
   const connections = await connectionsOf(call)
   yield* connectionFindings(connections)
-  for (const cloud of CLOUDS.filter((one) => connections.some(({ type }) => type === one)))
-    yield await priceFinding(call, cloud)
+  yield* priceFindings(
+    call,
+    CLOUDS.filter((cloud) => connections.some(({ type }) => type === cloud)),
+  )
   yield* jobFindings(call)
 }
 
@@ -132,16 +134,27 @@ function* connectionFindings(connections: Awaited<ReturnType<typeof connectionsO
   }
 }
 
-/** Returns the age of a cloud's prices. */
-async function priceFinding(call: Call<unknown>, cloud: (typeof CLOUDS)[number]): Promise<Finding> {
+/** Yields the age of the prices of each connected cloud. */
+async function* priceFindings(
+  call: Call<unknown>,
+  clouds: readonly (typeof CLOUDS)[number][],
+): AsyncGenerator<Finding> {
   const check = "prices"
-  const query = { cloud: [cloud], limit: 1 }
-  const { offers } = await fetched(call.client().api.GET("/offers", { params: { query } }))
-  const date = offers[0]?.price_date ?? undefined
-  if (date === undefined) return { check, state: "good", text: `The prices of ${cloud} are this installation's own.` }
-  const seconds = (Date.now() - Date.parse(date)) / 1000
-  const state = seconds > OLD_PRICES_SECONDS ? "warning" : "good"
-  return { check, state, text: `The prices of ${cloud} are of ${date}, ${durationText(seconds)} old.` }
+  if (clouds.length === 0) return
+  const query = { cloud: [...clouds], limit: 1 }
+  const { price_dates } = await fetched(call.client().api.GET("/offers", { params: { query } }))
+  for (const cloud of clouds) {
+    const own = price_dates.filter((dates) => dates.cloud === cloud).toSorted((a, b) => (a.date < b.date ? -1 : 1))
+    const [oldest] = own
+    if (oldest === undefined) {
+      yield { check, state: "good", text: `The prices of ${cloud} are this installation's own.` }
+      continue
+    }
+    const seconds = (Date.now() - Date.parse(oldest.date)) / 1000
+    const dates = own.map(({ provisioning, date }) => `${provisioning === "spot" ? "spot" : "on demand"} of ${date}`)
+    const state = seconds > OLD_PRICES_SECONDS ? "warning" : "good"
+    yield { check, state, text: `The prices of ${cloud} are ${dates.join(", ")}: up to ${durationText(seconds)} old.` }
+  }
 }
 
 /** Yields the state of the newest jobs that wait or have failed, and the last rejection of a cloud. */

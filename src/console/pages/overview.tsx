@@ -64,13 +64,23 @@ function dayAgo(): string {
   return new Date(Date.now() - DAY_MS).toISOString()
 }
 
+/** Returns the dates of the prices of the clouds that the project has connections to. */
+async function readPriceDates(signal: AbortSignal): Promise<string[]> {
+  const { api } = client.value
+  const [answer, { price_dates }] = await Promise.all([
+    fetched(api.GET("/connections", { params: { query: { limit: 200 } }, signal })),
+    fetched(api.GET("/offers", { params: { query: { limit: 1 } }, signal })),
+  ])
+  const connections = "connections" in answer ? answer.connections : []
+  const own = price_dates.filter(({ cloud }) => connections.some(({ type }) => type === cloud))
+  return (own.length > 0 ? own : price_dates).map(({ date }) => date)
+}
+
 /** Present state of the project. */
 export function OverviewPage() {
   const overview = useLoad("overview", readOverview)
   useReloadOnChange(({ event }) => event === "job", overview.reload, RELOAD_MS)
-  const prices = useLoad("prices", (signal) =>
-    fetched(client.value.api.GET("/offers", { params: { query: { limit: 100 } }, signal })),
-  )
+  const prices = useLoad("prices", readPriceDates)
   return (
     <>
       <PageTitle title="Overview">
@@ -85,7 +95,7 @@ export function OverviewPage() {
   )
 }
 
-type Prices = Loaded<{ offers: { price_date: string | null }[] }>
+type Prices = Loaded<string[]>
 
 function Content({ running, booting, queued, failed, ended, month, prices }: Overview & { prices: Prices }) {
   const paid = [...running.jobs, ...booting.jobs]
@@ -155,15 +165,14 @@ function MonthTile({ month: { total_usd, budgets } }: { month: CostReport }) {
 }
 
 function PriceTile({ prices }: { prices: Prices }) {
-  const dates = (prices.data.value?.offers ?? []).flatMap(({ price_date }) => price_date ?? []).sort()
-  const newest = dates.at(-1)
-  if (newest === undefined) return null
+  const [oldest] = (prices.data.value ?? []).toSorted()
+  if (oldest === undefined) return null
   return (
     <li>
       <div class="tile">
-        <span class="tile-title">Prices from</span>
+        <span class="tile-title">Oldest prices</span>
         <span class="tile-value">
-          <Time at={newest} isRelative />
+          <Time at={oldest} isRelative />
         </span>
       </div>
     </li>

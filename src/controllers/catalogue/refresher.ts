@@ -12,6 +12,7 @@ import { CONFIG_MAPS, type ConfigMap } from "../../kube/core.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector } from "../../kube/reflector.ts"
 import type { Store } from "../../kube/store.ts"
+import { priceDatesOf } from "../../router/price-dates.ts"
 import type { OfferTable } from "../../router/table.ts"
 import { scrubbedError } from "../../sealing/scrub.ts"
 import { cachedCredentials, isVerified } from "../connection/credentials.ts"
@@ -120,14 +121,27 @@ export class PriceRefresher {
     }
   }
 
-  /** Returns the age of the prices that routing uses. Prices that were never refreshed are as old as the price list. */
+  /**
+   * Returns the age of the prices that routing uses, of clouds with a connection. Prices that were never refreshed are as
+   * old as those of the shipped list.
+   */
   ages(): PriceAge[] {
-    const listed = this.#options.list.priceDates.toSorted().at(-1) ?? ""
+    const { connections, clock } = this.#options
+    const connected = new Set<string>(connections.list().map(({ spec }) => spec.type))
     return this.#feeds.flatMap((feed) => {
-      const time = this.#timeOf(feed) ?? listed
-      const seconds = secondsBetween(time, this.#options.clock.now())
-      return Number.isNaN(seconds) ? [] : [{ cloud: feed.cloud, prices: feed.prices, seconds }]
+      const time = this.#timeOf(feed) ?? this.#listedOf(feed)
+      if (time === undefined || !connected.has(feed.cloud)) return []
+      return [{ cloud: feed.cloud, prices: feed.prices, seconds: secondsBetween(time, clock.now()) }]
     })
+  }
+
+  /** Returns the day of the shipped prices that a feed refreshes; undefined if there are none. */
+  #listedOf({ cloud, prices }: Feed): string | undefined {
+    const hasMarket = this.#feeds.some((feed) => feed.cloud === cloud && feed.prices === "market")
+    const isOf = (provisioning: string) => !hasMarket || (provisioning === "spot") === (prices === "market")
+    return priceDatesOf(this.#options.list)
+      .flatMap((dates) => (dates.cloud === cloud && isOf(dates.provisioning) ? dates.date : []))
+      .toSorted()[0]
   }
 
   #planOf(feed: Feed): Plan {

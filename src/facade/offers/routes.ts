@@ -11,6 +11,7 @@ import { json, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import { matchingOffers } from "../../placement/offers.ts"
 import type { Catalogue } from "../../router/catalogue.ts"
+import { priceDatesOf } from "../../router/price-dates.ts"
 import { machineOf } from "../jobs/record.ts"
 import { checkSubmission, jobSpecOf, type SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
@@ -98,7 +99,11 @@ export function offerRoutes(clouds: readonly string[]) {
           ...machineOf(offer),
           total_usd_per_hour: sumOfParts(prices),
         }))
-        return { body: { offers: records, total: matching, limit, message } }
+        const { cloud } = query
+        const price_dates = priceDatesOf(services.catalogue().table).filter(
+          (dates) => cloud.length === 0 || cloud.includes(dates.cloud),
+        )
+        return { body: { offers: records, total: matching, limit, price_dates, message } }
       },
     }),
   ]
@@ -155,5 +160,9 @@ const LIST = named("OfferList", OfferListSchema, {
   ],
   total: 12,
   limit: 20,
+  price_dates: [
+    { cloud: "gcp", provisioning: "onDemand", date: "2026-10-01", oldest: "2026-05-20" },
+    { cloud: "gcp", provisioning: "spot", date: "2026-10-01", oldest: "2026-05-20" },
+  ],
   message: null,
 } satisfies OfferList)

@@ -1,5 +1,6 @@
 import Type, { type Static } from "typebox"
-import { COMPONENT } from "../../apis/schema.ts"
+import { OFFER_PROVISIONINGS } from "../../apis/offer.ts"
+import { COMPONENT, StringEnum } from "../../apis/schema.ts"
 import { nullable, PlannedPlacementSchema } from "../jobs/record.ts"
 
 const { connection, estimated_cost_usd, cost_breakdown, why, ...machineFields } = PlannedPlacementSchema.properties
@@ -16,11 +17,24 @@ export const OfferRecordSchema = Type.Object(
 )
 export type OfferRecord = Static<typeof OfferRecordSchema>
 
+const PriceDatesSchema = Type.Object(
+  {
+    cloud: Type.String(),
+    provisioning: StringEnum(OFFER_PROVISIONINGS),
+    date: Type.String({ description: "Date (YYYY-MM-DD) of nine tenths of the prices, or an earlier one." }),
+    oldest: Type.String({ description: "Date of the oldest price." }),
+  },
+  { [COMPONENT]: "PriceDates" },
+)
+
 /** Response of GET /offers. */
 export const OfferListSchema = Type.Object({
   offers: Type.Array(OfferRecordSchema),
   total: Type.Integer({ description: "Number of offers that match." }),
   limit: Type.Integer(),
+  price_dates: Type.Array(PriceDatesSchema, {
+    description: "Ages of all prices of the clouds asked for. Prices of the installation itself have no date.",
+  }),
   message: nullable<string>("string", "Explanation if no offer matches, with the nearest one."),
 })
 export type OfferList = Static<typeof OfferListSchema>
