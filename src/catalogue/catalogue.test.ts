@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest"
 import type { Offer } from "../apis/offer.ts"
 import { Catalogue } from "../router/catalogue.ts"
+import { priceDatesOf } from "../router/price-dates.ts"
 import { requirementsOf } from "../router/requirements.ts"
 import { route } from "../router/route.ts"
 import { tableOf } from "../router/table.ts"
@@ -131,6 +132,17 @@ describe("the date of a price", () => {
     expect(dates("gcp", ({ instanceType }) => !instanceType.includes("_"))).toEqual(["2026-07-30"])
     expect(dates("aws", ({ region }) => region.startsWith("us-gov-"))).toEqual(["2026-08-24"])
     expect(dates("aws", (one) => !spot(one) && one.region === "us-east-1")).toEqual(["2026-07-20"])
+  })
+
+  test("of the shipped list is as old as most of its prices, by cloud and provisioning", () => {
+    expect(priceDatesOf(offersOf(readPriceList()))).toEqual([
+      { cloud: "aws", provisioning: "onDemand", date: "2025-04-24", oldest: "2025-04-24" },
+      { cloud: "aws", provisioning: "spot", date: "2025-04-24", oldest: "2025-04-24" },
+      { cloud: "azure", provisioning: "onDemand", date: "2026-05-20", oldest: "2026-05-20" },
+      { cloud: "azure", provisioning: "spot", date: "2026-05-20", oldest: "2026-05-20" },
+      { cloud: "gcp", provisioning: "onDemand", date: "2026-07-30", oldest: "2026-05-20" },
+      { cloud: "gcp", provisioning: "spot", date: "2026-07-30", oldest: "2026-05-20" },
+    ])
   })
 })
 

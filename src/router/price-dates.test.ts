@@ -1,7 +1,5 @@
 import { expect, it } from "vitest"
 import { offerOf } from "../../test/controllers/builders.ts"
-import { offersOf } from "../catalogue/file.ts"
-import { readPriceList } from "../catalogue/shipped.ts"
 import { priceDatesOf } from "./price-dates.ts"
 import { joined, tableOf } from "./table.ts"
 
@@ -28,16 +26,5 @@ it("leaves out restricted regions, whose prices nothing refreshes", () => {
   const restricted = table.regions.map((region) => ({ ...region, restricted: true }))
   expect(priceDatesOf(joined({ ...table, regions: restricted }, tableOf(offers(1, "2026-11-27"))))).toEqual([
     { cloud: "aws", provisioning: "onDemand", date: "2026-11-27", oldest: "2026-11-27" },
-  ])
-})
-
-it("shows the shipped list as old as it is", () => {
-  expect(priceDatesOf(offersOf(readPriceList()))).toEqual([
-    { cloud: "aws", provisioning: "onDemand", date: "2025-04-24", oldest: "2025-04-24" },
-    { cloud: "aws", provisioning: "spot", date: "2025-04-24", oldest: "2025-04-24" },
-    { cloud: "azure", provisioning: "onDemand", date: "2026-05-20", oldest: "2026-05-20" },
-    { cloud: "azure", provisioning: "spot", date: "2026-05-20", oldest: "2026-05-20" },
-    { cloud: "gcp", provisioning: "onDemand", date: "2026-07-30", oldest: "2026-05-20" },
-    { cloud: "gcp", provisioning: "spot", date: "2026-07-30", oldest: "2026-05-20" },
   ])
 })

@@ -6,6 +6,7 @@ import { join } from "node:path"
 import { text } from "node:stream/consumers"
 import { promisify } from "node:util"
 import { gunzip } from "node:zlib"
+import { documentedActions } from "../cloud/aws-policy.ts"
 import { Ec2Schema } from "../cloud/ec2-schema.ts"
 import { motoEnvironment } from "../moto.ts"
 
@@ -45,8 +46,8 @@ export class AwsPricesFront {
   spot: ZonePrice[] | undefined
   /** Maximum number of items on a page, for any request. */
   pageSize = 2
-  /** Actions that the account's policy allows; other calls are rejected. */
-  allowed: readonly string[] = ["pricing:GetProducts", "ec2:DescribeSpotPriceHistory"]
+  /** Actions that the account's policy allows; other calls are rejected. Default: those of docs/roles/aws.json. */
+  allowed: readonly string[] = documentedActions()
   /** Regions that the account has not enabled. */
   readonly disabled = new Set<string>()
   /** All calls, in the words of IAM, with their regions. */

@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, vi } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { awsPrices } from "../../src/cloud/aws/prices.ts"
 import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
+import { documentedActions } from "../cloud/aws-policy.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
@@ -95,7 +96,7 @@ it("reports a missing right in the account's policy", async () => {
       expect(error).toBeInstanceOf(CredentialsError)
     }
   } finally {
-    front.allowed = ["pricing:GetProducts", "ec2:DescribeSpotPriceHistory"]
+    front.allowed = documentedActions()
   }
 })
 
