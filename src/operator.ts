@@ -166,7 +166,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
       cronJobController(reporting),
       arrayController(installed),
       ...tenancyControllers(installed),
-      ...connectionControllers(reporting),
+      ...connectionControllers(reporting, refresher),
       webhooks.controller,
     ],
     leaderTasks: [
@@ -452,19 +452,14 @@ function tenancyControllers({ options, caches: all, base, quota }: Installed): C
 }
 
 /** Constructs the controllers of connections and of the sealing keys that their credentials are sealed under. */
-function connectionControllers({
-  options,
-  parts,
-  caches,
-  base,
-  sealer,
-  identityIssuer,
-  quota,
-}: Installed): Controller[] {
+function connectionControllers(
+  { options, parts, caches, base, sealer, identityIssuer, quota }: Installed,
+  prices: PriceRefresher | undefined,
+): Controller[] {
   const { connections, secrets, projects, launches, sealingKeys } = caches
   const sealed = { ...base, secrets, projects, sealer, identityIssuer, sealingKeys }
   const openAccount = accountOpener(parts.providers)
-  const connection = createConnectionController({ ...sealed, connections, launches, openAccount, quota })
+  const connection = createConnectionController({ ...sealed, connections, launches, openAccount, prices, quota })
   // An operator of one namespace can't see what other namespaces have sealed under a key.
   if (options.watchNamespace !== undefined) return [connection]
   const { systemNamespace } = options

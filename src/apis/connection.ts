@@ -18,6 +18,8 @@ export const ConnectionCondition = {
   LaunchPermitted: "LaunchPermitted",
   /** True: the account rejected launches, so Berth launches no VM with it for some time, or fewer. */
   CoolingDown: "CoolingDown",
+  /** True: Berth reads the current prices of the connection's cloud, by this connection or another one. */
+  Prices: "Prices",
 } as const
 
 /** Reasons of its conditions and events. */
@@ -50,6 +52,14 @@ export const ConnectionReason = {
   PermissionsUnknown: "PermissionsUnknown",
   /** The account rejected launches. */
   LaunchesRejected: "LaunchesRejected",
+  /** The cloud has answered with its prices. */
+  Read: "Read",
+  /** The cloud refused to show its prices. */
+  Forbidden: "Forbidden",
+  /** The cloud gave no answer about its prices. */
+  Unreachable: "Unreachable",
+  /** Prices were not read yet. */
+  NotRead: "NotRead",
   /** The cooldown has ended. */
   NoCooldown: "NoCooldown",
   /** The account has no network for VMs in any region that was checked. */

@@ -2304,6 +2304,18 @@ export interface components {
         };
         /** @description New connection, with all fields of its type. */
         ConnectionCreation: components["schemas"]["AwsConnectionCreation"] | components["schemas"]["GcpConnectionCreation"] | components["schemas"]["AzureConnectionCreation"] | components["schemas"]["CloudflareConnectionCreation"] | components["schemas"]["DockerhubConnectionCreation"] | components["schemas"]["GithubConnectionCreation"];
+        ConnectionCondition: {
+            /** @description Condition, such as Ready or Prices. */
+            type: string;
+            /** @enum {string} */
+            status: "True" | "False" | "Unknown";
+            /** @description Cause of the status, one CamelCase word. */
+            reason: string;
+            /** @description Only for admins, because it may name parts of the account. */
+            message?: string;
+            /** @description Time of the last change of the status. */
+            last_transition_time: string;
+        };
         ConnectionRecord: {
             /** @description UUID. */
             id: string;
@@ -2377,6 +2389,8 @@ export interface components {
                     message?: string;
                 };
             };
+            /** @description State of the connection, as kubectl shows it. */
+            conditions?: components["schemas"]["ConnectionCondition"][];
             /** @description What the cloud must trust, for connections without a secret or with a role. Only for admins. */
             identity?: {
                 /** @description Issuer of the identity tokens. */
@@ -2432,6 +2446,8 @@ export interface components {
             created_at?: string | null;
             /** @description Ignored. */
             capabilities?: Record<string, never> | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
             /** @description Ignored. */
             identity?: Record<string, never> | null;
             /** @enum {string|null} */
@@ -2503,6 +2519,8 @@ export interface components {
             created_at?: string | null;
             /** @description Ignored. */
             capabilities?: Record<string, never> | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
             /** @description Ignored. */
             identity?: Record<string, never> | null;
             /** @enum {string|null} */
@@ -2578,6 +2596,8 @@ export interface components {
             /** @description Ignored. */
             capabilities?: Record<string, never> | null;
             /** @description Ignored. */
+            conditions?: unknown[] | null;
+            /** @description Ignored. */
             identity?: Record<string, never> | null;
             /** @enum {string|null} */
             type?: "azure" | null;
@@ -2649,6 +2669,8 @@ export interface components {
             /** @description Ignored. */
             capabilities?: Record<string, never> | null;
             /** @description Ignored. */
+            conditions?: unknown[] | null;
+            /** @description Ignored. */
             identity?: Record<string, never> | null;
             /** @enum {string|null} */
             type?: "cloudflare" | null;
@@ -2710,6 +2732,8 @@ export interface components {
             /** @description Ignored. */
             capabilities?: Record<string, never> | null;
             /** @description Ignored. */
+            conditions?: unknown[] | null;
+            /** @description Ignored. */
             identity?: Record<string, never> | null;
             /** @enum {string|null} */
             type?: "dockerhub" | null;
@@ -2770,6 +2794,8 @@ export interface components {
             created_at?: string | null;
             /** @description Ignored. */
             capabilities?: Record<string, never> | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
             /** @description Ignored. */
             identity?: Record<string, never> | null;
             /** @enum {string|null} */

@@ -5,10 +5,12 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { text } from "node:stream/consumers"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { timestamp } from "../../src/apis/clock.ts"
 import type { JobStatus } from "../../src/apis/job.ts"
 import type { StoredJobArray } from "../../src/apis/jobarray.ts"
 import { LABELS } from "../../src/apis/meta.ts"
 import type { WebhookStatus } from "../../src/apis/webhook.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { JOB_ARRAYS, JOBS, WEBHOOKS } from "../../src/facade/caches.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -467,7 +469,11 @@ describe("arrays", () => {
   it("retry, scale and cancel change it", async () => {
     await berth("run", "--image", "a", "--name", "steps", "--array", "5", "-d", "-y")
     expect((await berth("array", "retry", "steps")).err).toContain("No index of steps has failed.")
-    expect((await berth("array", "retry", "steps", "--indexes", "1-2")).code).toBe(0)
+    const early = await berth("array", "retry", "steps", "--indexes", "1-2")
+    expect([early.code, early.err]).toEqual([5, expect.stringContaining("have not failed or been cancelled: 1-2")])
+    const failed = { ...(await stored("steps")), status: { phase: "running" as const, failedIndexes: "1-3" } }
+    await fixture.client.replaceStatus(JOB_ARRAYS, failed)
+    await eventually(async () => expect((await berth("array", "retry", "steps", "--indexes", "1-2")).code).toBe(0))
     expect((await berth("array", "retry", "steps", "--indexes", "7")).code).toBe(2)
     expect((await berth("array", "scale", "steps", "3")).code).toBe(0)
     expect((await berth("array", "cancel", "steps")).code).toBe(2)
@@ -697,6 +703,26 @@ describe("what no command may do", () => {
     expect(outputs.map(({ code }) => code)).toEqual([0, 0, 0])
     for (const { out, err } of outputs) expect(out + err).not.toContain(secret)
     expect(proxy.requests.join()).not.toContain(secret)
+  })
+
+  it("show the prices of a connection in other words than its condition", async () => {
+    const add = ["connection", "add", "aws", "priced", "--access-key-id", "AKIA0", "--from-file", "-"]
+    expect((await run(add, environment(fixture.keys.admin), "hunter2hunter2")).code).toBe(0)
+    const message = "AWS denies pricing:GetProducts; Berth uses the shipped spot prices of 2025-04-24"
+    const { client, namespace } = fixture
+    const stored = await client.get(CONNECTIONS, { namespace, name: "priced" })
+    const condition = { type: "Prices", status: "False", reason: "Forbidden", message } as const
+    const conditions = [{ ...condition, observedGeneration: 1, lastTransitionTime: timestamp(new Date()) }]
+    await client.replaceStatus(CONNECTIONS, { ...stored, status: { conditions } })
+    const shown = (...argv: string[]) => run(argv, environment(fixture.keys.admin))
+    await eventually(async () => {
+      const records = JSON.parse((await shown("connection", "ls", "--json")).out) as { name: string }[]
+      expect(records.find(({ name }) => name === "priced")).toMatchObject({ conditions: [condition] })
+    })
+    expect((await shown("connection", "ls")).out).toMatch(/^priced +aws .* Forbidden /m)
+    const { out, err } = await shown("check")
+    expect(out + err).toContain(`priced (aws): ${message}`)
+    expect(out + err).toMatch(/The prices of aws are .*on demand of 2025-04-24.*spot of 2025-04-24/)
   })
 
   it("print a time without its zone", async () => {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
+import { systemClock, timestamp } from "../../src/apis/clock.ts"
 import { CredentialsError } from "../../src/cloud/errors.ts"
 import { liveCredentials } from "../../src/controllers/connection/credentials.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
@@ -80,6 +80,18 @@ browserNeeded.describe("the connections in the console", () => {
     expect(await secret.inputValue()).toBe("")
     const everything = [await page.content(), ...(await Promise.all(received))].join("\n")
     for (const { secret_access_key } of [FORMER, NEXT]) expect(everything).not.toContain(secret_access_key)
+    expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("show the condition of the prices in its own words", async () => {
+    const { client, namespace } = fixture
+    const stored = await client.get(CONNECTIONS, { namespace, name: "main" })
+    const message = "AWS denies pricing:GetProducts; Berth uses the shipped spot prices of 2025-04-24"
+    const condition = { type: "Prices", status: "False", reason: "Forbidden", message } as const
+    const conditions = [{ ...condition, observedGeneration: 1, lastTransitionTime: timestamp(new Date()) }]
+    await client.replaceStatus(CONNECTIONS, { ...stored, status: { ...stored.status, conditions } })
+    const { page, faults } = await site.signedIn("/connections")
+    await page.getByText(message, { exact: true }).waitFor()
     expect(faults).toEqual([])
   })
 

@@ -155,6 +155,17 @@ it("moves a job to another machine after a price change, and shows the price's d
   expect(status?.placement?.reason).toContain(`; price of ${today}`)
 })
 
+it("says on the connection that its cloud's prices are read, and of which day", async () => {
+  await eventually(async () => {
+    const { status } = await admin.get(CONNECTIONS, { namespace, name: "aws" })
+    const condition = status?.conditions?.find(({ type }) => type === "Prices")
+    expect(condition).toMatchObject({ status: "True", reason: "Read" })
+    expect(condition?.message).toMatch(
+      /^Berth reads the prices of aws: on-demand of \d{4}-\d\d-\d\d, spot of \d{4}-\d\d-\d\d$/,
+    )
+  })
+})
+
 it("rejects and reports an impossible price, and asks each cloud once", async () => {
   await eventually(async () => {
     const { items } = await admin.list(events, { namespace: systemNamespace })

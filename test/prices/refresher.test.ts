@@ -23,7 +23,9 @@ import { offerOf } from "../controllers/builders.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 
 /** One ConfigMap for each test: a cache may still show the one that the previous test has just deleted. */
-const namespaces = ["one", "two", "three", "four", "five", "six"].map((name) => testNamespace(`refresher-${name}`))
+const namespaces = ["one", "two", "three", "four", "five", "six", "seven"].map((name) =>
+  testNamespace(`refresher-${name}`),
+)
 const client = new KubeClient(kubeConfig())
 const logger = createLogger({ level: "silent", name: "test" })
 const HOUR = 3600
@@ -110,6 +112,11 @@ class Fixture {
   async round(): Promise<void> {
     await this.#stored.whenSynced(AbortSignal.timeout(120_000))
     await this.refresher.round(this.#stop.signal)
+  }
+
+  /** Returns what the condition Prices of a connection says. */
+  states(key: string) {
+    return this.refresher.statesFor(this.#connections.get({ namespace: "n", name: key }) as StoredConnection)
   }
 
   /** Returns the stored prices when the refresher has them. */
@@ -203,6 +210,42 @@ it("keeps the former prices if a cloud fails, reports it, and retries soon, then
   await its.round()
   expect(its.asked).toHaveLength(3)
   expect(its.refresher.ages()[0]?.seconds).toBeGreaterThan(14 * HOUR)
+})
+
+it("knows for each connection how current the prices are, and why they are not", async () => {
+  const shipped = { what: "on-demand and spot", date: "2026-01-01", isShipped: true, isCurrent: false }
+  const changes: unknown[] = []
+  const end = its.refresher.onChange((cloud) => changes.push(cloud))
+  its.connect("a")
+  its.connect("b")
+  expect(its.states("a")).toEqual([shipped])
+  its.answer = (question) => {
+    if (question.credentials["access_key_id"]?.startsWith("A"))
+      throw new CredentialsError("AccessDenied", "secret-of-a00000 may not")
+    throw new TransientError("NoAnswer", "no answer")
+  }
+  await its.round()
+  const message = expect.stringMatching(/AccessDenied.*may not/)
+  expect(its.states("a")).toEqual([{ ...shipped, failure: { isForbidden: true, message } }])
+  expect(JSON.stringify(its.states("a"))).not.toContain("secret-of-a")
+  expect(its.states("b")).toEqual([{ ...shipped, failure: { isForbidden: false, message: "NoAnswer: no answer" } }])
+  its.connect("c")
+  expect(its.states("c")).toEqual([{ ...shipped, failure: { isForbidden: false } }])
+  expect(changes).toContain("aws")
+
+  its.answer = async function* () {
+    yield quoted("us-east-1", 0.11)
+  }
+  its.clock.advance(HOUR)
+  await its.round()
+  await its.written()
+  const today = its.clock.now().toISOString().slice(0, 10)
+  const current = { ...shipped, date: today, isShipped: false, isCurrent: true }
+  for (const key of ["a", "b", "c"]) expect(its.states(key)).toEqual([current])
+  expect(changes).toContain(undefined)
+  its.clock.advance(25 * HOUR)
+  expect(its.states("a")).toEqual([{ ...current, isCurrent: false }])
+  end()
 })
 
 it("keeps the former prices of regions that don't answer", async () => {

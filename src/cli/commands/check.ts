@@ -5,7 +5,7 @@ import { EXIT, failureOf } from "../exit.ts"
 import { greetingOf } from "../installation.ts"
 import { durationText } from "../table.ts"
 import { shown } from "../terminal.ts"
-import { connectionsOf } from "./connection.ts"
+import { connectionsOf, pricesOf } from "./connection.ts"
 
 /** Result of one check. `bad` makes the command fail. */
 interface Finding {
@@ -125,12 +125,18 @@ function* connectionFindings(connections: Awaited<ReturnType<typeof connectionsO
   const check = "connections"
   if (connections.length === 0)
     yield { check, state: "warning", text: "There is none: jobs for a cloud wait. berth connection add" }
-  for (const { name, type, capabilities } of connections) {
+  for (const connection of connections) {
+    const { name, type, capabilities } = connection
+    const prices = pricesOf(connection)
     const vms = capabilities?.vms
     if (vms === undefined || vms.status === "Unknown")
       yield { check, state: "warning", text: `${name} (${type}) is not checked for VMs.` }
     else if (vms.status === "True") yield { check, state: "good", text: `${name} (${type}) can start VMs.` }
     else yield { check, state: "bad", text: `${name} (${type}) can't start VMs: ${vms.message ?? vms.reason}` }
+    if (prices !== undefined) {
+      const state = prices.status === "True" ? "good" : "warning"
+      yield { check: "prices", state, text: `${name} (${type}): ${prices.message ?? prices.reason}` }
+    }
   }
 }
 

@@ -110,6 +110,7 @@ function addList(commands: Commands, group: Command): void {
           { title: "VMS", cell: ({ capabilities }) => stateOf(capabilities?.vms) },
           { title: "BUCKETS", cell: ({ capabilities }) => stateOf(capabilities?.buckets) },
           { title: "IMAGES", cell: ({ capabilities }) => stateOf(capabilities?.repositories) },
+          { title: "PRICES", cell: (connection) => stateOf(pricesOf(connection)) },
           { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
         ],
         ({ name }) => name,
@@ -129,10 +130,15 @@ export async function connectionsOf(call: Call<unknown>): Promise<Connection[]> 
   return allItems(read, (page) => page.connections)
 }
 
+/** Returns the condition that says if Berth reads the current prices of the connection's cloud. */
+export function pricesOf({ conditions = [] }: Connection) {
+  return conditions.find(({ type }) => type === "Prices")
+}
+
 type Capability = NonNullable<NonNullable<Connection["capabilities"]>["vms"]>
 
 /** Returns a capability in one word; the reason if there is a problem. */
-export function stateOf(capability: Capability | undefined): string {
+export function stateOf(capability: Pick<Capability, "status" | "reason"> | undefined): string {
   if (capability === undefined) return ""
   return capability.status === "True" ? "yes" : capability.reason
 }

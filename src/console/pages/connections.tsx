@@ -48,11 +48,12 @@ export function ConnectionsPage() {
   )
 }
 
-const ABILITIES = ["vms", "buckets", "repositories", "prices"] as const
-const ABILITY_NAMES = { vms: "machines", buckets: "buckets", repositories: "images", prices: "prices" }
+const ABILITIES = ["vms", "buckets", "repositories"] as const
+const ABILITY_NAMES = { vms: "machines", buckets: "buckets", repositories: "images" }
 
 function ConnectionPanel({ connection, remove }: { connection: Connection; remove: () => void }) {
-  const { name, type, capabilities = {}, created_at } = connection
+  const { name, type, capabilities = {}, conditions = [], created_at } = connection
+  const prices = conditions.find((condition) => condition.type === "Prices")
   const isChanging = useSignal(false)
   const change = (isOpen: boolean) => () => {
     isChanging.value = isOpen
@@ -92,6 +93,11 @@ function ConnectionPanel({ connection, remove }: { connection: Connection; remov
             </li>
           )
         })}
+        {prices !== undefined && (
+          <li class={`ability ${prices.status}`}>
+            prices: <span class="minor">{prices.message ?? prices.reason}</span>
+          </li>
+        )}
         {Object.keys(capabilities).length === 0 && <li class="minor">Berth has not checked it yet.</li>}
       </ul>
       <Facts

@@ -3,7 +3,9 @@ import { type Clock, secondsBetween, timestamp } from "../../apis/clock.ts"
 import type { ConnectionType, StoredConnection } from "../../apis/connection.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import type { Logger } from "../../apis/logger.ts"
+import { keyOf } from "../../apis/meta.ts"
 import { decodePrices, encodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "../../catalogue/refreshed.ts"
+import { describe } from "../../cloud/capabilities.ts"
 import { CredentialsError } from "../../cloud/errors.ts"
 import type { PriceReader, QuotedPrices } from "../../cloud/prices.ts"
 import type { Providers } from "../../cloud/provider.ts"
@@ -17,6 +19,7 @@ import type { OfferTable } from "../../router/table.ts"
 import { scrubbedError } from "../../sealing/scrub.ts"
 import { cachedCredentials, isVerified } from "../connection/credentials.ts"
 import type { CredentialSources } from "../connection/options.ts"
+import type { PriceState, PriceStates } from "../connection/prices.ts"
 import type { Fence } from "../fence.ts"
 
 export interface PriceRefresherOptions {
@@ -27,7 +30,7 @@ export interface PriceRefresherOptions {
   connections: Store<StoredConnection>
   sources: CredentialSources
   /** The ConfigMap with the refreshed prices. */
-  stored: Pick<Reflector<ConfigMap>, "store" | "whenSynced">
+  stored: Pick<Reflector<ConfigMap>, "store" | "whenSynced" | "onChange">
   /** Price list, whose machines and regions are refreshed. */
   list: OfferTable
   /** Intervals between two refreshes, hours; 0: never. */
@@ -83,6 +86,8 @@ const RETRY = { baseSeconds: 600, capSeconds: 6 * 3600 }
 const READ_SECONDS = 1800
 /** Maximum number of connections to try in one refresh. */
 const MOST_CONNECTIONS = 3
+/** Number of its intervals for which the prices of a feed are current. */
+const CURRENT_INTERVALS = 2
 /** Random part of an interval, in each direction, so that installations don't read prices at the same time. */
 const JITTER = 0.1
 
@@ -90,10 +95,13 @@ const JITTER = 0.1
  * Reads prices from clouds, by connections to them. Stores them in a ConfigMap that the operator and the façade read.
  * Prices that can't be read stay unchanged.
  */
-export class PriceRefresher {
+export class PriceRefresher implements PriceStates {
   readonly #options: PriceRefresherOptions
   readonly #feeds: readonly Feed[]
   readonly #plans = new Map<string, Plan>()
+  /** Errors of the last refresh of each feed, by connection. */
+  readonly #failures = new Map<string, ReadonlyMap<string, unknown>>()
+  readonly #listeners = new Set<(cloud?: string) => void>()
 
   constructor(options: PriceRefresherOptions) {
     this.#options = options
@@ -135,6 +143,44 @@ export class PriceRefresher {
     })
   }
 
+  statesFor(connection: StoredConnection): PriceState[] {
+    return this.#feeds.flatMap((feed) => {
+      const time = this.#timeOf(feed)
+      const date = (time ?? this.#listedOf(feed))?.slice(0, "YYYY-MM-DD".length)
+      if (feed.cloud !== connection.spec.type || date === undefined) return []
+      const age = time === undefined ? Number.POSITIVE_INFINITY : secondsBetween(time, this.#options.clock.now())
+      const failure = this.#failureFor(feed, connection)
+      const isCurrent = age <= CURRENT_INTERVALS * feed.seconds
+      return [{ what: this.#whatOf(feed), date, isShipped: time === undefined, isCurrent, ...(failure && { failure }) }]
+    })
+  }
+
+  onChange(listener: (cloud?: string) => void): () => void {
+    this.#listeners.add(listener)
+    const unsubscribe = this.#options.stored.onChange(() => listener())
+    return () => {
+      this.#listeners.delete(listener)
+      unsubscribe()
+    }
+  }
+
+  /** Returns the failure that a connection met, or that of others without its words. */
+  #failureFor({ key }: Feed, connection: StoredConnection): PriceState["failure"] {
+    const failures = this.#failures.get(key)
+    const own = failures?.get(keyOf(connection))
+    if (own !== undefined) {
+      return { isForbidden: own instanceof CredentialsError, message: describe(own) }
+    }
+    if (failures === undefined || failures.size === 0) return undefined
+    return { isForbidden: [...failures.values()].every((error) => error instanceof CredentialsError) }
+  }
+
+  #whatOf({ cloud, prices }: Feed): string {
+    if (prices === "market") return "spot"
+    const hasMarket = this.#feeds.some((feed) => feed.cloud === cloud && feed.prices === "market")
+    return hasMarket ? "on-demand" : "on-demand and spot"
+  }
+
   /** Returns the day of the shipped prices that a feed refreshes; undefined if there are none. */
   #listedOf({ cloud, prices }: Feed): string | undefined {
     const hasMarket = this.#feeds.some((feed) => feed.cloud === cloud && feed.prices === "market")
@@ -164,8 +210,11 @@ export class PriceRefresher {
     const tried = Array.from({ length: Math.min(all.length, MOST_CONNECTIONS) }, (_, index) => {
       return all[(failures * MOST_CONNECTIONS + index) % all.length] as StoredConnection
     })
-    const error = await this.#refreshBy(tried, feed, signal)
+    const failed = new Map<string, unknown>()
+    const error = await this.#refreshBy(tried, { feed, failed }, signal)
     if (signal.aborted) return
+    this.#failures.set(feed.key, failed)
+    for (const listener of this.#listeners) listener(feed.cloud)
     if (error !== undefined) this.#report(feed, error)
     const seconds = feed.seconds * (1 - JITTER + 2 * JITTER * Math.random())
     const retry = backoffSeconds(failures + 1, { ...RETRY, capSeconds: Math.min(RETRY.capSeconds, feed.seconds) })
@@ -176,8 +225,12 @@ export class PriceRefresher {
     })
   }
 
-  /** Reads by one connection, or by the next one if the cloud rejects the credentials. Returns the error. */
-  async #refreshBy(connections: readonly StoredConnection[], feed: Feed, signal: AbortSignal): Promise<unknown> {
+  /** Reads by one connection, or by the next one if the cloud rejects the credentials. Returns the error. @param failed gets the errors of the connections */
+  async #refreshBy(
+    connections: readonly StoredConnection[],
+    { feed, failed }: { feed: Feed; failed: Map<string, unknown> },
+    signal: AbortSignal,
+  ): Promise<unknown> {
     let last: unknown
     for (const connection of connections) {
       const { quoted, calls, error } = await this.#read(feed, connection, signal)
@@ -189,6 +242,7 @@ export class PriceRefresher {
         }
       }
       last = error
+      if (error !== undefined) failed.set(keyOf(connection), error)
       if (quoted.length > 0 || !(error instanceof CredentialsError)) break
     }
     return last

@@ -19,6 +19,7 @@ import { changesCooldown } from "./cooldown.ts"
 import { type ConnectionAction, decide } from "./decide.ts"
 import { type Attempt, type ConnectionObservation, gather } from "./gather.ts"
 import { CONNECTION_DEFAULTS, type ConnectionControllerOptions, SECRET_INDEX } from "./options.ts"
+import type { PriceStates } from "./prices.ts"
 
 /**
  * Creates the controller that verifies the credentials of each Connection with its provider periodically. It also keeps
@@ -52,7 +53,8 @@ export function createConnectionController(options: ConnectionControllerOptions)
   })
 }
 
-function sourcesOf({ connections, secrets, sealingKeys, projects, launches }: ConnectionControllerOptions): Source[] {
+function sourcesOf(options: ConnectionControllerOptions): Source[] {
+  const { connections, secrets, sealingKeys, projects, launches, prices } = options
   const { store } = connections
   const keysIn = (namespace: string): string[] => store.byIndex(NAMESPACE_INDEX, namespace).map(keyOf)
   return [
@@ -61,7 +63,20 @@ function sourcesOf({ connections, secrets, sealingKeys, projects, launches }: Co
     watches(sealingKeys, () => store.list().map(keyOf)),
     watches(projects, (change) => changedNamespaces(change).flatMap(keysIn)),
     watches(launches, (change) => keysOfLaunch(change, store)),
+    ...(prices === undefined ? [] : [changesOfPrices(prices, store)]),
   ]
+}
+
+/** Returns the source of the Connections whose condition `Prices` may have changed. */
+function changesOfPrices(prices: PriceStates, store: Store<StoredConnection>): Source {
+  return {
+    subscribe: (add) =>
+      prices.onChange((cloud) => {
+        for (const one of store.list()) if (cloud === undefined || one.spec.type === cloud) add(keyOf(one))
+      }),
+    // Prices may come later than everything else: no connection waits for them.
+    whenSynced: () => Promise.resolve(),
+  }
 }
 
 function changedNamespaces({ old, current }: Change<StoredProject>): string[] {

@@ -71,6 +71,30 @@ describe("a cooldown of the connection", () => {
   })
 })
 
+describe("the prices of the connection's cloud", () => {
+  const shipped = { what: "spot", date: "2025-04-24", isShipped: true, isCurrent: false }
+
+  test("are a condition and an event when their state changes, and no write otherwise", () => {
+    const denied = { ...shipped, failure: { isForbidden: true, message: "AccessDenied: no" } }
+    const began = decide(connectionOf(verified()), { ...nothing, prices: [denied] }, at(10), SETTINGS)
+    const message = "AccessDenied: no; Berth uses the shipped spot prices of 2025-04-24"
+    expect(began.status?.conditions?.at(-1)).toMatchObject({
+      type: "Prices",
+      status: "False",
+      reason: "Forbidden",
+      message,
+    })
+    expect(began.events).toEqual([{ type: "Warning", reason: "Forbidden", message }])
+    const again = decide(connectionOf(began.status), { ...nothing, prices: [denied] }, at(20), SETTINGS)
+    expect(again).not.toHaveProperty("status")
+    const afterRestart = decide(connectionOf(began.status), { ...nothing, prices: [shipped] }, at(30), SETTINGS)
+    expect(afterRestart).not.toHaveProperty("status")
+    const current = { ...shipped, date: "2026-05-01", isShipped: false, isCurrent: true }
+    const read = decide(connectionOf(began.status), { ...nothing, prices: [current] }, at(40), SETTINGS)
+    expect(read.events).toMatchObject([{ type: "Normal", reason: "Read" }])
+  })
+})
+
 describe("verification", () => {
   test("of new credentials starts at once, with condition Reconciling", () => {
     const decision = decide(connectionOf(), nothing, at(0), SETTINGS)

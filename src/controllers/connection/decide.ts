@@ -135,10 +135,10 @@ function shareOf(uid: string): number {
 function changed(
   connection: StoredConnection,
   situation: Situation,
-  { regions, cooldown, credentials }: ConnectionObservation,
+  { regions, cooldown, credentials, prices }: ConnectionObservation,
   now: Date,
 ): Pick<Decision<ConnectionStatus, ConnectionAction>, "status" | "events"> {
   const identity = credentials instanceof CredentialsUnusable ? undefined : credentials.identity
-  const status = statusOf(connection, situation, { regions, cooldown, identity, now })
+  const status = statusOf(connection, situation, { regions, cooldown, prices, identity, now })
   return isDeepStrictEqual(status, connection.status) ? {} : { status, events: eventsOf(connection.status, status) }
 }

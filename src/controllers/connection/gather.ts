@@ -10,6 +10,7 @@ import type { Cooldown } from "../../router/cooldown.ts"
 import { cooldownOf } from "./cooldown.ts"
 import { CredentialsUnusable, credentialsOf, type FoundCredentials } from "./credentials.ts"
 import { type ConnectionControllerOptions, CREDENTIALS_SECRET_TYPE } from "./options.ts"
+import type { PriceState } from "./prices.ts"
 
 /** Outcome of a verification. No message contains a part of the credentials. */
 export type Outcome =
@@ -46,6 +47,8 @@ export interface ConnectionObservation {
   regions: readonly string[]
   /** The widest cooldown of the connection; absent if there is none. */
   cooldown?: Cooldown
+  /** States of the prices of its cloud. Absent if Berth reads none. */
+  prices?: readonly PriceState[]
 }
 
 /** Reads all facts that a decision on this Connection needs. @throws KubeError; SealingKeysMissing */
@@ -69,6 +72,7 @@ export async function gather(
     ...(isOfThese && { attempt: lastAttempt }),
     ...(refusedTime !== undefined && { refusedTime }),
     ...(cooldown !== undefined && { cooldown }),
+    ...(options.prices && { prices: options.prices.statesFor(connection) }),
     regions: [...new Set(launches.map(({ spec }) => spec.offer.region))],
   }
 }

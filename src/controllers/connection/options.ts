@@ -14,6 +14,7 @@ import type { Store } from "../../kube/store.ts"
 import type { Quota } from "../../limits/project-limits.ts"
 import type { Sealer } from "../../sealing/envelope.ts"
 import type { Writer } from "../writes.ts"
+import type { PriceStates } from "./prices.ts"
 
 /** API resource of Connections. */
 export const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
@@ -96,6 +97,8 @@ export interface ConnectionControllerOptions extends CredentialSources {
   /** The Secret of the sealing keys. Its change requeues all Connections: they may have to be sealed again. */
   sealingKeys: Reflector<Secret>
   openAccount: OpenAccount
+  /** Absent: Berth reads no prices. */
+  prices?: PriceStates | undefined
   clock: Clock
   recorder: Pick<EventRecorder, "record">
   logger: Logger

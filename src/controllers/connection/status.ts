@@ -14,6 +14,7 @@ import type { Cooldown } from "../../router/cooldown.ts"
 import { capabilitiesAfter } from "./capabilities.ts"
 import { cooldownCondition } from "./cooldown.ts"
 import type { CredentialsUnusable } from "./credentials.ts"
+import { type PriceState, pricesCondition } from "./prices.ts"
 
 /** State of a connection. `version` is that of the credentials. */
 export type Situation =
@@ -39,6 +40,7 @@ function isStalledBy(situation: Situation): boolean {
 export interface StatusFacts {
   regions: readonly string[]
   cooldown?: Cooldown | undefined
+  prices?: readonly PriceState[] | undefined
   identity?: CloudIdentity | undefined
   now: Date
 }
@@ -50,7 +52,7 @@ export interface StatusFacts {
 export function statusOf(
   connection: StoredConnection,
   situation: Situation,
-  { regions, cooldown, identity, now }: StatusFacts,
+  { regions, cooldown, prices, identity, now }: StatusFacts,
 ): ConnectionStatus {
   const { status = {}, metadata } = connection
   const before = status.conditions ?? []
@@ -59,7 +61,12 @@ export function statusOf(
     isSame: isOfSameCredentials(status, situation),
     capabilities: found,
   })
-  const updates = [...updatesOf(connection, situation, capabilities), ...cooldownCondition(cooldown, before)]
+  const verdicts = capabilities === undefined ? status : { ...status, capabilities }
+  const updates = [
+    ...updatesOf(connection, situation, capabilities),
+    ...cooldownCondition(cooldown, before),
+    ...pricesCondition({ ...connection, status: verdicts }, prices),
+  ]
   const conditions = updates.reduce<Condition[]>(
     (all, update) => setCondition(all, update, metadata.generation, now),
     [...before],
@@ -161,14 +168,16 @@ function condition(type: string, isTrue: boolean, why: Why): ConditionUpdate {
   return { type, status: isTrue ? "True" : "False", ...why }
 }
 
-/** Returns an event for each condition whose reason has changed. The start of a verification emits none. Pure. */
+/** Reasons that announce a step of Berth. They emit no event. */
+const QUIET: readonly string[] = [ConnectionReason.Verifying, ConnectionReason.NotRead]
+
+/** Returns an event for each condition whose reason has changed. Pure. */
 export function eventsOf(before: ConnectionStatus | undefined, after: ConnectionStatus): EventNote[] {
-  const { Ready, LaunchPermitted, CoolingDown } = ConnectionCondition
-  return [Ready, LaunchPermitted, CoolingDown].flatMap((type) => {
+  const { Ready, LaunchPermitted, CoolingDown, Prices } = ConnectionCondition
+  return [Ready, LaunchPermitted, CoolingDown, Prices].flatMap((type) => {
     const old = findCondition(before?.conditions, type)
     const current = findCondition(after.conditions, type)
-    if (current === undefined || current.reason === old?.reason || current.reason === ConnectionReason.Verifying)
-      return []
+    if (current === undefined || current.reason === old?.reason || QUIET.includes(current.reason)) return []
     const { status, reason, message } = current
     const isGood = (status === "True") !== (type === CoolingDown)
     return [{ type: isGood ? ("Normal" as const) : ("Warning" as const), reason, message }]

@@ -1,7 +1,7 @@
 import Type, { type Static, type TSchema } from "typebox"
 import { CAPABILITIES, type CapabilityName, CONNECTION_TYPES, type ConnectionType } from "../../apis/connection.ts"
 import { credentialSchemasOf, formsOf, SECRET_FIELDS } from "../../apis/credentials.ts"
-import { StringEnum } from "../../apis/schema.ts"
+import { COMPONENT, StringEnum } from "../../apis/schema.ts"
 import { vmSettingFields, vmSettingFieldsOf } from "../../apis/vm-settings.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
@@ -37,6 +37,10 @@ function IgnoredObject() {
   return Type.Optional(Type.Unsafe<unknown>({ type: ["object", "null"], description: "Ignored." }))
 }
 
+function IgnoredList() {
+  return Type.Optional(Type.Unsafe<unknown>({ type: ["array", "null"], items: {}, description: "Ignored." }))
+}
+
 /**
  * Body of PATCH /connections/{name}: credential fields and settings of VMs. The body may repeat the record's other
  * fields unchanged, and have null for redacted fields. Null removes a setting.
@@ -49,6 +53,7 @@ export const ConnectionChangeSchema = Type.Object({
   ),
   created_at: Type.Optional(Type.String({ description: "Read-only: send the same value, or leave it out." })),
   capabilities: IgnoredObject(),
+  conditions: IgnoredList(),
   identity: IgnoredObject(),
   ...anyCredentials,
   ...vmSettingFields,
@@ -105,6 +110,18 @@ const CapabilityRecordsSchema = Type.Object(
 )
 export type CapabilityRecords = Partial<Record<CapabilityName, Static<typeof CapabilityRecordSchema>>>
 
+const ConditionRecordSchema = Type.Object(
+  {
+    type: Type.String({ description: "Condition, such as Ready or Prices." }),
+    status: StringEnum(["True", "False", "Unknown"]),
+    reason: Type.String({ description: "Cause of the status, one CamelCase word." }),
+    message: Type.Optional(Type.String({ description: "Only for admins, because it may name parts of the account." })),
+    last_transition_time: Type.String({ description: "Time of the last change of the status." }),
+  },
+  { [COMPONENT]: "ConnectionCondition" },
+)
+export type ConditionRecord = Static<typeof ConditionRecordSchema>
+
 const IdentityRecordSchema = Type.Object(
   {
     issuer: Type.Optional(Type.String({ description: "Issuer of the identity tokens." })),
@@ -121,11 +138,15 @@ export const ConnectionRecordSchema = Type.Object({
   ...ConnectionSummarySchema.properties,
   ...CREDENTIAL_RECORDS,
   capabilities: Type.Optional(CapabilityRecordsSchema),
+  conditions: Type.Optional(
+    Type.Array(ConditionRecordSchema, { description: "State of the connection, as kubectl shows it." }),
+  ),
   identity: Type.Optional(IdentityRecordSchema),
   ...vmSettingFields,
 })
 export type ConnectionRecord = ConnectionSummary & {
   capabilities?: CapabilityRecords
+  conditions?: ConditionRecord[]
   identity?: IdentityRecord
 } & Record<string, unknown>
 
@@ -174,8 +195,8 @@ export function creationSchemaOf(type: ConnectionType): TSchema {
 export function changeSchemaOf(type: ConnectionType): TSchema {
   const own = Object.entries(credentialSchemasOf(type)).map(([field, schema]) => [field, Type.Optional(schema)])
   const settings = vmSettingFieldsOf(type)
-  const { id, name, created_at, capabilities, identity } = ConnectionChangeSchema.properties
-  const repeated = { id, name, created_at, capabilities, identity, type: Type.Optional(StringEnum([type])) }
+  const { id, name, created_at, capabilities, conditions, identity } = ConnectionChangeSchema.properties
+  const repeated = { id, name, created_at, capabilities, conditions, identity, type: Type.Optional(StringEnum([type])) }
   return Type.Object(
     { ...repeated, ...Object.fromEntries(own), ...settings, ...othersFields(type), project_id, organization_id },
     { description: `Change of a connection of type ${type}.` },

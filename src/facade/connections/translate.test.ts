@@ -113,10 +113,20 @@ describe("a connection", () => {
 
   it("has its capabilities in its record, without facts about the account for others than admins", () => {
     const vms = { status: "False", reason: "NetworkMissing", message: "no network default in project yard-1" } as const
-    const connection = { ...stored("gcp", "main"), status: { capabilities: { vms } } }
+    const lastTransitionTime = "2026-11-27T02:00:00Z"
+    const condition = { type: "Prices", status: "False", reason: "Forbidden", message: "yard-1 denies" } as const
+    const connection = {
+      ...stored("gcp", "main"),
+      status: { capabilities: { vms }, conditions: [{ ...condition, observedGeneration: 1, lastTransitionTime }] },
+    }
     const record = connectionRecordOf(connection)
-    expect(record).toMatchObject({ capabilities: { vms } })
+    expect(record).toMatchObject({
+      capabilities: { vms },
+      conditions: [{ ...condition, last_transition_time: lastTransitionTime }],
+    })
     const restricted = restrictedRecordOf(connection)
+    expect(JSON.stringify(restricted)).not.toContain("yard-1")
+    expect(restricted.conditions).toMatchObject([{ type: "Prices", status: "False", reason: "Forbidden" }])
     expect(restricted.capabilities).toEqual({ vms: { status: "False", reason: "NetworkMissing" } })
     for (const each of [record, restricted]) {
       expect(errorsOf(ConnectionRecordSchema, each)).toEqual([])

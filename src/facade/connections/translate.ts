@@ -17,6 +17,7 @@ import {
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
+import type { Condition } from "../../apis/schema.ts"
 import { errorsOf, type FieldError } from "../../apis/validate.ts"
 import { VM_SETTING_FIELDS, type VmSettings, vmSettingErrors } from "../../apis/vm-settings.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
@@ -24,6 +25,7 @@ import { OWNER, type Owner } from "../owner.ts"
 import { repetitionErrors } from "../repetition.ts"
 import {
   CONTRACT_CREDENTIALS,
+  type ConditionRecord,
   ConnectionChangeSchema,
   ConnectionCreationSchema,
   type ConnectionRecord,
@@ -57,6 +59,7 @@ const NOT_CREDENTIALS = [
   "type",
   "created_at",
   "capabilities",
+  "conditions",
   "identity",
   "project_id",
   "organization_id",
@@ -212,14 +215,19 @@ export function connectionRecordOf(connection: StoredConnection, visible: Creden
   // The other forms' fields are an extension: a record of the contract's form is as the contract has it.
   const fields = [...new Set([...CONTRACT_CREDENTIALS, ...Object.keys(CREDENTIALS[type].properties), ...others])]
   const credentials = Object.fromEntries(fields.map((field) => [field, visible[field] ?? null]))
-  const { capabilities, identity } = connection.status ?? {}
+  const { capabilities, conditions, identity } = connection.status ?? {}
   return {
     ...connectionSummaryOf(connection),
     ...credentials,
     ...settingsIn(connection.spec),
     ...(capabilities && { capabilities }),
+    ...(conditions && { conditions: conditions.map(conditionRecordOf) }),
     ...(identity && { identity: identityRecordOf(identity) }),
   }
+}
+
+function conditionRecordOf({ type, status, reason, message, lastTransitionTime }: Condition): ConditionRecord {
+  return { type, status, reason, message, last_transition_time: lastTransitionTime }
 }
 
 function identityRecordOf({ externalId: external_id, ...identity }: CloudIdentity): IdentityRecord {
@@ -228,12 +236,15 @@ function identityRecordOf({ externalId: external_id, ...identity }: CloudIdentit
 
 /** Returns the record of a Connection for others than admins, without any fact about the account. */
 export function restrictedRecordOf(connection: StoredConnection): ConnectionRecord {
-  const { capabilities, identity: _, ...shown } = connectionRecordOf(connection)
+  const { capabilities = {}, conditions, identity: _, ...shown } = connectionRecordOf(connection)
   const settings: readonly string[] = VM_SETTING_FIELDS
   const record = Object.fromEntries(Object.entries(shown).filter(([field]) => !settings.includes(field)))
-  if (capabilities === undefined) return record as ConnectionRecord
   const entries = Object.entries(capabilities).map(([name, { status, reason }]) => [name, { status, reason }])
-  return { ...record, capabilities: Object.fromEntries(entries) } as ConnectionRecord
+  return {
+    ...record,
+    ...(entries.length > 0 && { capabilities: Object.fromEntries(entries) }),
+    ...(conditions && { conditions: conditions.map(({ message: _message, ...rest }) => rest) }),
+  } as ConnectionRecord
 }
 
 /** Removes the fields that give access to the account. */
