@@ -121,3 +121,14 @@ it("follows no link to another host", async () => {
   expect(error).toBeInstanceOf(InvalidRequestError)
   expect(server.requests.filter(({ host }) => host !== "prices.azure.com")).toEqual([])
 })
+
+it("needs no right: it sends no credentials", async () => {
+  server.requests.length = 0
+  const credentials = { tenant_id: "t", client_id: "c", client_secret: "a-secret-of-a-test", subscription_id: "s" }
+  await read(readers().list, { ...question(["eastus"]), credentials })
+  expect(server.requests.length).toBeGreaterThan(0)
+  for (const { headers, path, body } of server.requests) {
+    expect(headers).not.toHaveProperty("authorization")
+    expect(`${path} ${body}`).not.toContain("a-secret-of-a-test")
+  }
+})

@@ -1,4 +1,6 @@
 import { generateKeyPairSync, verify } from "node:crypto"
+import { readFile } from "node:fs/promises"
+import { join } from "node:path"
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest"
 import { readPriceList } from "../../src/catalogue/shipped.ts"
 import { CredentialsError } from "../../src/cloud/errors.ts"
@@ -145,6 +147,18 @@ it("adds a machine's price up from its parts' prices, equal to the shipped list"
   for (const [type, usd] of Object.entries(shipped("spot", /^n2-/)))
     expect([type, spot[type]]).toEqual([type, expect.closeTo(usd, 5)])
   expect(calls).toBe(Math.ceil(SKUS.length / PAGE))
+})
+
+it("calls only APIs that docs/first-job.md enables", async () => {
+  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "first-job.md"), "utf8")
+  const [, enabled = ""] = /gcloud services enable (.*) --project/.exec(page) ?? []
+  server.requests.length = 0
+  await read(gcpPrices({ send: server.send }).list, question)
+  const hosts = new Set(server.requests.map(({ host }) => host))
+  // Tokens need no API of the project.
+  hosts.delete("oauth2.googleapis.com")
+  expect(hosts.size).toBeGreaterThan(0)
+  for (const host of hosts) expect(enabled.split(" ")).toContain(host)
 })
 
 it("reports a rejected key", async () => {
