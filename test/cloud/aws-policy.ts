@@ -7,12 +7,16 @@ interface Statement {
   Action: string | string[]
 }
 
+/** Returns the statements of the policy in docs/roles/aws.json. */
+export function roleStatements(): Statement[] {
+  const path = join(import.meta.dirname, "..", "..", "docs", "roles", "aws.json")
+  return (JSON.parse(readFileSync(path, "utf8")) as { Statement: Statement[] }).Statement
+}
+
 /**
  * Returns the actions of the policy that users create by docs/first-job.md. docs/aws.md shows the same (documents.test.ts),
  * and further statements that are optional.
  */
 export function documentedActions(): string[] {
-  const path = join(import.meta.dirname, "..", "..", "docs", "roles", "aws.json")
-  const { Statement: statements } = JSON.parse(readFileSync(path, "utf8")) as { Statement: Statement[] }
-  return statements.flatMap(({ Action }) => Action)
+  return roleStatements().flatMap(({ Action }) => Action)
 }

@@ -1,10 +1,8 @@
-import { readFile } from "node:fs/promises"
-import { join } from "node:path"
 import { afterAll, afterEach, beforeAll, beforeEach, expect, vi } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { awsPrices } from "../../src/cloud/aws/prices.ts"
 import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
-import { documentedActions } from "../cloud/aws-policy.ts"
+import { documentedActions, roleStatements } from "../cloud/aws-policy.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
@@ -111,12 +109,12 @@ it("stops reading prices when it is aborted, without further requests", async ()
   }
 })
 
-it("calls only actions of the policy for prices in docs/aws.md", async () => {
-  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "aws.md"), "utf8")
-  const [, statement = "{}"] = /```json\n(\{[^`]*"Sid": "Prices"[^`]*\})\n```/.exec(page) ?? []
-  const { Action } = JSON.parse(statement) as { Action: string[] }
+it("calls exactly the actions of the statement for prices in docs/roles/aws.json", async () => {
+  const allowed = roleStatements().filter(({ Sid }) => Sid === "Prices")
   front.spot = []
   await read(list, ask("us-east-1"))
   await read(market, ask("us-east-1"))
-  expect([...new Set(front.calls.map(({ action }) => action))].sort()).toEqual([...Action].sort())
+  expect([...new Set(front.calls.map(({ action }) => action))].sort()).toEqual(
+    allowed.flatMap(({ Action }) => Action).sort(),
+  )
 })
