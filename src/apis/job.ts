@@ -118,7 +118,7 @@ export const JobReason = {
 } as const
 export type JobReason = (typeof JobReason)[keyof typeof JobReason]
 
-/** Why a job has the phase cancelled after `spec.cancelled`. The REST API says it before the controller has written it. */
+/** Reason why a job has the phase cancelled after `spec.cancelled`. The REST API says it before the controller has written it. */
 export const CANCELLED = { phase: "cancelled", reason: JobReason.Cancelled, message: "cancelled on request" } as const
 
 /** Name of an environment variable: everything that POSIX and Docker accept, except `=` and NUL. */

@@ -16,7 +16,7 @@ if (major < OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor < OLDEST_NODE[1
 
 const stop = new AbortController()
 
-/** Signals that end a command, with its exit code. A command says what goes on without it. A second one ends it at once. */
+/** Signals that end a command, with its exit code. A command says what runs on without it. A second one ends it at once. */
 const SIGNALS = { SIGHUP: EXIT.hungUp, SIGINT: EXIT.interrupted, SIGTERM: EXIT.terminated } as const
 
 /** Time after which a command that does not end by itself is ended, seconds. */

@@ -43,12 +43,12 @@ async function read(client: BerthClient): Promise<{ log: string; reconnects: num
   return { log, reconnects }
 }
 
-test("a log that was cut goes on, and says so", async () => {
+test("a log that was cut continues, and says so", async () => {
   const client = await serveLog((socket) => setTimeout(() => socket.destroy(), 50))
   expect(await read(client)).toEqual({ log: "ab", reconnects: 1 })
 })
 
-test("a log that was silent for long goes on without a word", async () => {
+test("a log that was silent for long continues without a word", async () => {
   const client = await serveLog(() => undefined)
   // Node.js' fetch gives up a body without bytes for 300 s. Here it does after a moment.
   const dispatcher = new Agent({ bodyTimeout: 100 })

@@ -74,7 +74,7 @@ export const IMAGE_DEFAULTS: ImageSettings = {
 
 type Answer = Exclude<ImageState, { state: "looking" }>
 
-/** Why one login can't read an image: the registry has none, gives it no access, or did not answer. */
+/** Reason why one login can't read an image: the registry has none, gives it no access, or did not answer. */
 interface Refusal {
   is: "missing" | "denied" | "failed"
   why: string

@@ -282,7 +282,10 @@ export class Collection<T extends Stored<KubeObject>> {
  */
 function originalOf<T extends Stored<KubeObject>>(objects: readonly T[]): T | undefined {
   const isCopy = ({ metadata: { uid, annotations } }: T) => (annotations?.[ANNOTATIONS.recordedUid] ?? uid) !== uid
-  return objects.filter((object) => !isCopy(object)).sort(newestFirst).at(-1)
+  return objects
+    .filter((object) => !isCopy(object))
+    .sort(newestFirst)
+    .at(-1)
 }
 
 /**

@@ -28,7 +28,7 @@ import { JOBS, LAUNCHES } from "./harness.ts"
 import { SimProvider } from "./sim-provider.ts"
 
 /**
- * What is known before a VM is bought: the architectures of the job's image, in a real registry, that there is such an
+ * Facts that are known before a VM is bought: the architectures of the job's image, in a real registry, that there is such an
  * image, and the job's Secrets.
  */
 

@@ -338,7 +338,7 @@ describe("Idempotency-Key (design, section 8)", () => {
     try {
       for (const on of [call, caller(() => other, fixture)])
         expect((await created(await on("/1/jobs", { body, headers }))).job_id).toBe(job_id)
-      // Once the original is gone, the copies that Berth holds answer for nothing.
+      // Once the original is deleted, the copies that Berth holds answer for nothing.
       for (const gone of [name, "a-copy-0", "a-copy-1"]) {
         const ref = { namespace: fixture.namespace, name: gone }
         await fixture.client.patch(JOBS, ref, { merge: { metadata: { finalizers: null } } }, {})

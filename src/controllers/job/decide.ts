@@ -40,7 +40,7 @@ export interface JobObservation {
   ending?: string
   /** Limit of the project that keeps the job waiting. Absent: none does. */
   overLimit?: string
-  /** Why the job has not all values of its secretEnv, for people. Absent: it has, or is not waiting for a place. */
+  /** Reason why the job has not all values of its secretEnv, for people. Absent: it has, or is not waiting for a place. */
   secretMissing?: string
   /** True while a reader waits for the job's end, false when all have seen it. Absent: there is no reader. */
   endAwaited?: boolean
