@@ -31,6 +31,9 @@ afterAll(async () => {
   await admin.close()
 })
 
+/** Number of objects that other operators may release first, all of them. */
+const MOST_RACES = 20
+
 const WRITES = ["create", "replace", "patch", "patchStatus", "delete"]
 
 /** Returns the client, which records the names of the objects that it writes. */
@@ -75,12 +78,15 @@ it("an operator of one namespace handles its project and that project's organiza
 })
 
 it("an operator of one namespace lets deleted objects go that a former version handled", async () => {
-  await make(FORMER, [PROJECT_FINALIZER])
-  await admin.delete(PROJECTS, { name: FORMER })
-  await eventually(() => expect(admin.get(PROJECTS, { name: FORMER })).rejects.toMatchObject({ code: 404 }))
+  // Operators of other suites at this API server release such objects, too. One that this operator has released counts.
+  for (let tries = 1; tries <= MOST_RACES && !written.has(FORMER); tries++) {
+    await make(FORMER, [PROJECT_FINALIZER])
+    await admin.delete(PROJECTS, { name: FORMER })
+    await eventually(() => expect(admin.get(PROJECTS, { name: FORMER })).rejects.toMatchObject({ code: 404 }))
+    await admin.delete(ORGANIZATIONS, { name: `org-of-${FORMER}` })
+    await eventually(() =>
+      expect(admin.get(ORGANIZATIONS, { name: `org-of-${FORMER}` })).rejects.toMatchObject({ code: 404 }),
+    )
+  }
   expect(written).toContain(FORMER)
-  await admin.delete(ORGANIZATIONS, { name: `org-of-${FORMER}` })
-  await eventually(() =>
-    expect(admin.get(ORGANIZATIONS, { name: `org-of-${FORMER}` })).rejects.toMatchObject({ code: 404 }),
-  )
 })
