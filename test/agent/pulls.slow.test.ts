@@ -25,7 +25,7 @@ function isEngine(req: IncomingMessage): boolean {
 containers.describe("a pull", () => {
   let registry: OpenRegistry
   let image = ""
-  /** Answers a request before the registry does; returns false for those that the registry shall answer. */
+  /** Answers a request before the registry does; returns false for those for the registry. */
   let gate: (req: IncomingMessage, res: ServerResponse) => boolean | Promise<boolean> = () => false
 
   beforeAll(async () => {

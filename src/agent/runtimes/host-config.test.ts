@@ -6,7 +6,7 @@ const GIB = 1024 ** 3
 it("sets each limit of a process that Docker can set", () => {
   // https://github.com/docker/go-units/blob/master/ulimit.go
   const names = "core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack"
-  expect(ulimits().Ulimits?.map(({ Name }: { Name: string }) => Name)).toEqual(names.split(" "))
+  expect(ulimits().Ulimits?.map(({ Name }) => Name)).toEqual(names.split(" "))
 })
 
 it("gives a shared host's container half its memory as /dev/shm, and no new rights", () => {

@@ -30,7 +30,7 @@ const ULIMITS: Record<string, readonly [soft: number, hard: number]> = {
   rtprio: [0, 0],
   rttime: [NONE, NONE],
   sigpending: [131_072, 131_072],
-  // https://docs.nvidia.com/deeplearning/frameworks/user-guide/index.html#setincshmem
+  // https://docs.nvidia.com/deeplearning/frameworks/user-guide/index.html
   stack: [64 * MIB, NONE],
 }
 
