@@ -4,8 +4,13 @@ import type { IncomingMessage, ServerResponse } from "node:http"
 import { buffer } from "node:stream/consumers"
 import { setTimeout as sleep } from "node:timers/promises"
 import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
+import { messageOf } from "../../src/agent/runtimes/engine.ts"
+import { pullImage } from "../../src/agent/runtimes/pull.ts"
+import type { RunError } from "../../src/agent/runtimes/runtime.ts"
+import { systemClock } from "../../src/apis/clock.ts"
 import { needing } from "../needing.ts"
 import { missingForRegistry, type OpenRegistry, startOpenRegistry } from "../registry.ts"
+import { testLogger } from "./harness.ts"
 import { BUSYBOX, buildImage, docker, followProgress, missingForContainers } from "./images.ts"
 import { prepareAgents, runVm } from "./suite.ts"
 
@@ -93,6 +98,36 @@ containers.describe("a pull", () => {
     expect(busy.finish?.reason).toBe("RegistryUnavailable")
     expect(busy.finish?.message).toMatch(/; no progress for 0 s in 1 tries; the registry asks to wait 3600 s$/)
   })
+
+  it.each([
+    [503, "RegistryUnavailable", false],
+    [429, "RegistryUnavailable", true],
+    [404, "ImagePullFailed", true],
+    [403, "ImagePullFailed", true],
+    [401, "ImagePullFailed", true],
+  ])(
+    "after HTTP %i is %s, and says why there are no credentials if these could help: %j",
+    async (status, reason, says) => {
+      gate = (_req, res) => answer(res, status)
+      const why = "no connection of the project is for it"
+      const pulled = pullImage(
+        image,
+        { registry: registry.host, why },
+        {
+          ...{ docker, clock: systemClock, logger: testLogger(), patienceSeconds: 0.1 },
+          explain: (error) => Promise.resolve(messageOf(error)),
+          signal: new AbortController().signal,
+          reorder: () => Promise.reject(new Error("unexpected")),
+        },
+      )
+      const error = await pulled.then(
+        () => undefined,
+        (failure: unknown) => failure as RunError,
+      )
+      expect(error).toMatchObject({ reason })
+      expect(error?.message.includes(`(${why})`)).toBe(says)
+    },
+  )
 
   it("replaces a connection that hangs, before and within its answer", async () => {
     let asked = 0

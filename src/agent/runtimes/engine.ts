@@ -32,5 +32,5 @@ export function statusOf(error: unknown): number | undefined {
 /** Returns the engine's own message, without dockerode's prefix. */
 export function messageOf(error: unknown): string {
   const { json, message } = error as { json?: { message?: string }; message?: string }
-  return (json?.message ?? message ?? String(error)).replace(/^\(HTTP code \d+\) [^-]* - /, "")
+  return (json?.message ?? message ?? String(error)).replace(/^\(HTTP code \d+\) [^-]* - /, "").trim()
 }

@@ -24,11 +24,11 @@ const MAX_RENEWALS = 2
 
 /** Pull errors that no retry fixes, in the messages of Docker and of registries. */
 const FINAL_ERROR =
-  /not found|manifest unknown|denied|unauthorized|forbidden|invalid reference|no matching manifest|not exist|no space left|no such host|certificate|HTTP response to HTTPS client|unsupported|(not|no longer) supported/i
+  /HTTP (status: )?40[134]\b|not found|manifest unknown|denied|unauthorized|forbidden|invalid reference|no matching manifest|not exist|no space left|no such host|certificate|HTTP response to HTTPS client|unsupported|(not|no longer) supported/i
 
 /** Pull errors that other credentials may fix: HTTP 401, 403, 404 and 429. */
 const ACCESS_ERROR =
-  /not found|(manifest|name) unknown|denied|unauthorized|forbidden|not exist|credentials|too ?many ?requests/i
+  /HTTP (status: )?(40[134]|429)\b|not found|(manifest|name) unknown|denied|unauthorized|forbidden|not exist|credentials|too ?many ?requests/i
 
 export interface PullOptions {
   docker: Docker
