@@ -4,6 +4,8 @@ import { createServer, type IncomingMessage, request, type ServerResponse } from
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
+const ENGINE = "/var/run/docker.sock"
+
 /** Proxy to the real engine that differs from it in some answers. */
 export interface DifferentEngine {
   /** Path of its socket. */
@@ -11,14 +13,15 @@ export interface DifferentEngine {
   close(): Promise<void>
 }
 
-/** Starts a proxy to the real engine. `answer` returns true for requests that it answers itself. */
+/** Starts a proxy to the real engine, or to another proxy. `answer` returns true for requests that it answers itself. */
 export async function engineWith(
   answer: (req: IncomingMessage, res: ServerResponse) => boolean | Promise<boolean>,
+  engine = ENGINE,
 ): Promise<DifferentEngine> {
   const folder = await mkdtemp(join(tmpdir(), "berth-engine-"))
   const socket = join(folder, "docker.sock")
   const server = createServer(async (req, res) => {
-    if (!(await answer(req, res))) forward(req, res)
+    if (!(await answer(req, res))) forward(engine, req, res)
   }).listen(socket)
   await once(server, "listening")
   const close = async (): Promise<void> => {
@@ -41,16 +44,16 @@ export function engineOfSize(mebibytes: number): Promise<DifferentEngine> {
 }
 
 async function fetchInfo({ url: path, headers }: IncomingMessage): Promise<object> {
-  const asked = request({ socketPath: "/var/run/docker.sock", path, headers }).end()
+  const asked = request({ socketPath: ENGINE, path, headers }).end()
   const [answer] = (await once(asked, "response")) as [IncomingMessage]
   const pieces: Buffer[] = []
   for await (const piece of answer) pieces.push(piece as Buffer)
   return JSON.parse(Buffer.concat(pieces).toString()) as object
 }
 
-function forward(req: IncomingMessage, res: ServerResponse): void {
+function forward(socketPath: string, req: IncomingMessage, res: ServerResponse): void {
   const { method, url: path, headers } = req
-  const forwarded = request({ socketPath: "/var/run/docker.sock", method, path, headers }, (answer) => {
+  const forwarded = request({ socketPath, method, path, headers }, (answer) => {
     res.writeHead(answer.statusCode ?? 500, answer.headers)
     // Output that comes later must not delay the answer's beginning.
     res.flushHeaders()

@@ -4,6 +4,7 @@ import { systemClock, timestamp } from "../../apis/clock.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { whyDiskFull } from "../disk-space.ts"
 import { KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
+import { memoryKills } from "../memory-kills.ts"
 import { waitUnlessAborted } from "../timers.ts"
 import { CALL_SECONDS, ifFound, MIB, statusOf, within } from "./engine.ts"
 import type { Container, Ended } from "./runtime.ts"
@@ -15,7 +16,7 @@ const DEFAULT_STOP_SIGNAL = "SIGTERM"
 
 /**
  * Time after a container's end in which the engine may still remove it, or may still learn that it ran out of memory,
- * seconds. containerd can report that after the end (https://github.com/containerd/containerd/issues/8893).
+ * seconds.
  */
 const AFTERMATH_SECONDS = 1
 
@@ -29,6 +30,8 @@ interface DockerContainerOptions {
   /** Signal that the image asks for, in any of Docker's forms. */
   stopSignal?: string | undefined
   logger: Logger
+  /** Number of the machine's memory kills before the start. Absent: it is unknown, or other jobs' kills count in it. */
+  killsBefore?: number | undefined
   /** Path on the disk that the container writes to. */
   dataDir: string
   /** Attached output of a container that this agent process has started. */
@@ -46,6 +49,7 @@ export class DockerContainer implements Container {
   readonly #stream: NodeJS.ReadableStream | undefined
   readonly #ended: Ended | undefined
   readonly #dataDir: string
+  readonly #killsBefore: number
   /** True if this agent has sent SIGKILL. */
   #killed = false
 
@@ -57,6 +61,7 @@ export class DockerContainer implements Container {
     this.#stream = options.stream
     this.#ended = options.ended
     this.#dataDir = options.dataDir
+    this.#killsBefore = options.killsBefore ?? Number.POSITIVE_INFINITY
   }
 
   /**
@@ -124,13 +129,16 @@ export class DockerContainer implements Container {
 
   /**
    * Looks once more after a kill without a known cause. Returns undefined if the container was killed because somebody
-   * removed it: a removal kills the container first. Otherwise the cause may be its memory.
+   * removed it: a removal kills the container first. Otherwise the cause may be its memory. On cgroup v2 the engine often
+   * misses a kill that ends the container (https://github.com/containerd/containerd/issues/8893), but the kernel counts it.
    */
   async #settled(found: Docker.ContainerInspectInfo): Promise<Docker.ContainerInspectInfo | undefined> {
     const { ExitCode, OOMKilled } = found.State
     if (ExitCode !== KILLED_EXIT_CODE || OOMKilled || this.#killed) return found
     await waitUnlessAborted(systemClock, AFTERMATH_SECONDS, new AbortController().signal)
-    return await ifFound(this.#container.inspect())
+    const later = await ifFound(this.#container.inspect())
+    const isOom = (memoryKills() ?? 0) > this.#killsBefore
+    return later !== undefined && isOom ? { ...later, State: { ...later.State, OOMKilled: true } } : later
   }
 
   async signal(which: "stop" | "kill"): Promise<boolean> {

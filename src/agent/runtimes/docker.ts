@@ -9,6 +9,7 @@ import type { Logger } from "../../apis/logger.ts"
 import { containerPart } from "../../apis/memory.ts"
 import { GROUP } from "../../apis/meta.ts"
 import { whyDiskFull } from "../disk-space.ts"
+import { memoryKills } from "../memory-kills.ts"
 import type { Buckets, RunOrder } from "../protocol.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
 import { type FileOwner, repacked } from "../workdir.ts"
@@ -141,6 +142,7 @@ export class DockerRuntime implements Runtime {
     if (order.run.workdir !== undefined) await this.#putWorkdir(container, workdirPathOf(order.run))
     // Attached before the start, so that no byte is missed.
     const stream = await within(CALL_SECONDS, container.attach({ stream: true, stdout: true, stderr: true }))
+    const killsBefore = order.sharedHost === undefined ? memoryKills() : undefined
     let failure: unknown
     try {
       await within(CALL_SECONDS, container.start())
@@ -148,9 +150,9 @@ export class DockerRuntime implements Runtime {
       failure = error
     }
     const found = await within(CALL_SECONDS, container.inspect())
-    if (failure === undefined) return this.#running(container, found, stream)
+    if (failure === undefined) return this.#running(container, found, { stream, killsBefore })
     // The container did start; only the answer was lost.
-    if (found.State.Status !== "created") return this.#running(container, found)
+    if (found.State.Status !== "created") return this.#running(container, found, { killsBefore })
     const why = `the container can't be started: ${await this.#explained(failure)}`
     const lacking = this.#lackingPart(why)
     if (lacking !== undefined) {
@@ -172,9 +174,9 @@ export class DockerRuntime implements Runtime {
   #running(
     container: Docker.Container,
     { State, Config }: Docker.ContainerInspectInfo,
-    stream?: NodeJS.ReadableStream,
+    started: { stream?: NodeJS.ReadableStream; killsBefore?: number | undefined } = {},
   ): DockerContainer {
-    const given = { logger: this.#logger, dataDir: this.#dataDir, ...(stream !== undefined && { stream }) }
+    const given = { logger: this.#logger, dataDir: this.#dataDir, ...started }
     // dockerode's types lack it.
     const { StopSignal: stopSignal } = Config as { StopSignal?: string }
     return new DockerContainer(container, { ...given, startTime: State.StartedAt, stopSignal })
