@@ -190,6 +190,7 @@ containers.describe("a container", () => {
   it("has an init that reaps orphans, and takes SIGTERM for a command that doesn't", async () => {
     const launch = await fixture.launch(shell("for i in $(seq 20); do (sleep 0.1 &); done; exec sleep 1000"))
     const { exit } = await start(launch, { runtime: "docker" })
+    await eventually("it has started", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
     // A zombie is still listed.
     await eventually("the command runs and no orphan is left", async () => {
       const [init = "", ...others] = await commandsOf(launch)
@@ -282,15 +283,9 @@ containers.describe("a container", () => {
 
   async function commandsOf(launch: StoredLaunch): Promise<string[]> {
     const [found] = await containersOf(launch)
-    if (found === undefined) return []
-    try {
-      const top = (await docker.getContainer(found.Id).top({ ps_args: "-eo pid,args" })) as { Processes: string[][] }
-      return top.Processes.map(([, args = ""]) => args)
-    } catch (error) {
-      // 404: replaced by another one, 409: not running yet.
-      if (![404, 409].includes((error as { statusCode?: number }).statusCode ?? 0)) throw error
-      return []
-    }
+    const container = docker.getContainer(found?.Id ?? "")
+    const { Processes } = (await container.top({ ps_args: "-eo pid,args" })) as { Processes: string[][] }
+    return Processes.map(([, args = ""]) => args)
   }
 })
 
