@@ -2,7 +2,7 @@ import { createHash, createPrivateKey, X509Certificate } from "node:crypto"
 import { once } from "node:events"
 import { existsSync } from "node:fs"
 import { mkdtemp, rm, writeFile } from "node:fs/promises"
-import { type IncomingMessage, request, type ServerResponse } from "node:http"
+import { createServer as createHttpServer, type IncomingMessage, request, type ServerResponse } from "node:http"
 import { createServer } from "node:https"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
@@ -66,6 +66,60 @@ export function startTokenRegistry(users: Users): Promise<TestRegistry> {
   })
 }
 
+/** Registry that anybody may push to and pull from, without TLS, on 127.0.0.1. */
+export interface OpenRegistry {
+  /** Prefix of image names. */
+  host: string
+  /** Returns the registry's own answer to a request without a body. */
+  fetch(req: IncomingMessage): Promise<IncomingMessage>
+  stop(): Promise<void>
+}
+
+/** Starts an open registry. `gate` returns true for requests that it answers itself. */
+export async function startOpenRegistry(
+  gate: (req: IncomingMessage, res: ServerResponse) => boolean | Promise<boolean>,
+): Promise<OpenRegistry> {
+  const folder = await mkdtemp(join(tmpdir(), "berth-registry-"))
+  const registry = await serveImages(folder, {})
+  const front = createHttpServer(async (req, res) => {
+    if (!(await gate(req, res))) forward(registry.port, req, res)
+  }).listen(0, "127.0.0.1")
+  await once(front, "listening")
+  return {
+    host: `127.0.0.1:${(front.address() as AddressInfo).port}`,
+    fetch: async ({ url: path, headers }) => {
+      const asked = request({ host: "127.0.0.1", port: registry.port, path, headers }).end()
+      const [answered] = (await once(asked, "response")) as [IncomingMessage]
+      return answered
+    },
+    stop: async () => {
+      front.closeAllConnections()
+      front.close()
+      await registry.stop()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+/** Starts the registry's program with its images in this folder. */
+async function serveImages(
+  folder: string,
+  { host, auth }: { host?: string; auth?: object },
+): Promise<{ port: number; stop(): Promise<void> }> {
+  const config = {
+    version: 0.1,
+    log: { level: "info" },
+    storage: { filesystem: { rootdirectory: join(folder, "images") } },
+    http: { addr: "127.0.0.1:0", ...(host !== undefined && { host }), secret: "of a test" },
+    ...(auth !== undefined && { auth }),
+  }
+  await writeFile(join(folder, "config.yml"), JSON.stringify(config))
+  const registry = await startTied(REGISTRY_PROGRAM, ["serve", join(folder, "config.yml")], {
+    ready: /listening on 127\.0\.0\.1:([0-9]+)/,
+  })
+  return { port: Number(registry.address), stop: () => registry.stop() }
+}
+
 interface Setup {
   auth: object
   tokens?: (req: IncomingMessage) => Promise<object | undefined>
@@ -86,18 +140,8 @@ async function startRegistry(
   await once(front, "listening")
   const host = `127.0.0.1:${(front.address() as AddressInfo).port}`
   const { auth, tokens } = await setUp({ folder, origin: `https://${host}` })
-  const config = {
-    version: 0.1,
-    log: { level: "info" },
-    storage: { filesystem: { rootdirectory: join(folder, "images") } },
-    http: { addr: "127.0.0.1:0", host: `https://${host}`, secret: "of a test" },
-    auth,
-  }
-  await writeFile(join(folder, "config.yml"), JSON.stringify(config))
-  const registry = await startTied(REGISTRY_PROGRAM, ["serve", join(folder, "config.yml")], {
-    ready: /listening on 127\.0\.0\.1:([0-9]+)/,
-  })
-  const port = Number(registry.address)
+  const registry = await serveImages(folder, { host: `https://${host}`, auth })
+  const { port } = registry
   handle = (req, res) => {
     if (tokens !== undefined && req.url?.startsWith("/token")) void tokens(req).then((body) => answer(res, body))
     else forward(port, req, res)

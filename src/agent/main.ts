@@ -42,6 +42,8 @@ export interface AgentOptions {
   shutdownSeconds?: number
   /** Maximum time that the log may delay the finish, seconds. Default 60. */
   flushSeconds?: number
+  /** Time without progress of a pull after which it fails, seconds. Default 300. */
+  pullPatienceSeconds?: number
   /** Maximum number of bytes of output on the disk. Default 128 MiB. */
   spoolBytes?: number
 }
@@ -251,7 +253,7 @@ class Session {
   }
 
   async #run(runtime: Runtime, spool: Spool, order: Promise<RunOrder>): Promise<void> {
-    const { clock, logger, stopGraceSeconds = STOP_GRACE_SECONDS } = this.#context
+    const { config, clock, logger, stopGraceSeconds = STOP_GRACE_SECONDS } = this.#context
     if (this.#disk.state.finish !== undefined) return
     const onChange = (): void => this.#reporter.wake()
     this.#keepAccess(runtime, order)
@@ -260,7 +262,7 @@ class Session {
     const signals = { stop: this.#stop, hurry: this.#hurry.signal }
     const fetchWorkdir = (workdir: Workdir, signal: AbortSignal) => this.#fetchWorkdir(workdir, signal)
     const parts = { runtime, spool, order, reorder, fetchWorkdir, disk: this.#disk, ...signals }
-    const finish = await runToEnd({ ...parts, clock, logger, stopGraceSeconds, onChange })
+    const finish = await runToEnd({ ...parts, vm: config, clock, logger, stopGraceSeconds, onChange })
     logger.info({ finish }, "the run has ended")
   }
 
@@ -311,10 +313,11 @@ class Session {
 
   /** Returns undefined if there is no runtime; the finish says so then. */
   async #openRuntime(): Promise<Runtime | undefined> {
-    const { config, clock, dataDir, dockerSocket, logger } = this.#context
+    const { config, clock, dataDir, dockerSocket, pullPatienceSeconds, logger } = this.#context
     const { state, keys } = this.#disk
     const { launch, image } = config
-    const options = { launch, image, agent: keys.signing.x ?? "", dataDir, clock, logger, dockerSocket }
+    const engine = { dockerSocket, image, pullPatienceSeconds }
+    const options = { launch, agent: keys.signing.x ?? "", dataDir, clock, logger, ...engine }
     try {
       const found = await detectRuntime(
         { ...options, runtime: state.runtime ?? this.#context.runtime },

@@ -1,16 +1,17 @@
 import { backoffSeconds } from "../apis/backoff.ts"
 import { type Clock, secondsBetween, timestamp } from "../apis/clock.ts"
 import type { Workdir } from "../apis/job.ts"
-import type { Finish } from "../apis/launch.ts"
+import type { Finish, FinishReason } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
 import type { Logger } from "../apis/logger.ts"
 import type { Disk } from "./disk.ts"
-import type { RunOrder } from "./protocol.ts"
+import { exitText, KILLED_EXIT_CODE } from "./exit-codes.ts"
+import type { BootConfig, RunOrder } from "./protocol.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
 import type { Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 
-/** Delay between SIGTERM and SIGKILL of a job that sets none, seconds. */
+/** Delay between the stop signal and SIGKILL of a job that sets none, seconds. */
 export const STOP_GRACE_SECONDS = 10
 
 /**
@@ -30,6 +31,8 @@ export interface RunOptions {
   spool: Spool
   clock: Clock
   logger: Logger
+  /** Limits of the VM. */
+  vm: Pick<BootConfig, "lifetimeSeconds" | "budgetSeconds">
   /** Order of the gateway; needed only to start a container. */
   order: Promise<RunOrder>
   /** Requests the order again. */
@@ -57,7 +60,7 @@ export async function runToEnd(options: RunOptions): Promise<Finish> {
     return await runAttempts(options, timeout.arm)
   } catch (error) {
     const time = timestamp(clock.now())
-    const finish = error instanceof StoppedError ? stoppedFinish(error.cause, time) : failedFinish(error, time)
+    const finish = error instanceof StoppedError ? stoppedFinish(options, error.cause, time) : failedFinish(error, time)
     logger.warn({ err: error, reason: finish.reason }, "the run ended without a result of its container")
     disk.update({ finish })
     onChange()
@@ -73,13 +76,13 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     const { unflushed } = disk.state
     if (unflushed !== undefined) return await flush(options, unflushed)
     const container = await presentContainer(options, armTimer)
-    const { ended, stopped } = await superviseAttempt(options, container)
+    const { ended, stopped, ignored } = await superviseAttempt(options, container)
     const { attempt, limits } = disk.state
     const time = timestamp(clock.now())
     const finish =
       stopped === undefined
         ? finishAfter(ended, (limits?.maxRetries ?? 0) + 1 - attempt, time)
-        : stoppedFinish(stopped, time, ended)
+        : stoppedFinish(options, stopped, time, { ended, ignored })
     // Written at once, before the container is removed, so that no later agent decides about this attempt again.
     disk.update({
       stage: "ended",
@@ -213,7 +216,7 @@ function started({ disk, onChange }: RunOptions, container: Container): void {
 async function superviseAttempt(
   options: RunOptions,
   container: Container,
-): Promise<{ ended: Ended; stopped: StopCause | undefined }> {
+): Promise<{ ended: Ended; stopped: StopCause | undefined; ignored: string | undefined }> {
   const { stop } = options
   const enough = new AbortController()
   const output = copyOutput(options, container, enough.signal)
@@ -225,7 +228,7 @@ async function superviseAttempt(
   await settleOutput(options, output)
   enough.abort()
   await options.spool.settle()
-  return { ended, stopped }
+  return { ended, stopped, ignored: await killing.ignored() }
 }
 
 /** Resolves when all output is in the spool, or when no more comes. */
@@ -259,36 +262,51 @@ async function copyOutput(
 }
 
 /**
- * Sends SIGTERM at `stop`, SIGKILL after the grace time, and again, until it is cancelled. `reached` resolves with true
- * if a signal reached a running container.
+ * Sends the stop signal at `stop`, SIGKILL after the grace time, and again, until it is cancelled. `reached` resolves
+ * with true if a signal reached a running container. `ignored` resolves with the signal that had no effect and for how
+ * long, if the container was killed after it.
  */
 function endWhenStopped(options: RunOptions, container: Container) {
   const { clock, disk, logger, stop, stopGraceSeconds, hurry } = options
   let cancel = (): void => {}
   let killAt = Number.POSITIVE_INFINITY
   let reached = Promise.resolve(false)
+  let stoppedAt: number | undefined
+  let ignored: Promise<string | undefined> | undefined
   const killAfter = (seconds: number): void => {
     cancel()
     killAt = clock.monotonic() + seconds
-    cancel = timer(clock, seconds, () => send("SIGKILL", stopGraceSeconds))
+    cancel = timer(clock, seconds, kill)
   }
-  const send = (name: "SIGTERM" | "SIGKILL", graceSeconds: number): void => {
-    const sent = container.signal(name).catch((error: unknown) => {
-      logger.warn({ err: error, signal: name }, "failed to send the signal")
+  const send = (which: "stop" | "kill", graceSeconds: number): Promise<boolean> => {
+    const sent = container.signal(which).catch((error: unknown) => {
+      logger.warn({ err: error, signal: which }, "failed to send the signal")
       return true
     })
     reached = Promise.all([reached, sent]).then((all) => all.includes(true))
     killAfter(graceSeconds)
+    return sent
+  }
+  const kill = (): void => {
+    const seconds = Math.round(clock.monotonic() - (stoppedAt ?? clock.monotonic()))
+    const sent = send("kill", stopGraceSeconds)
+    ignored ??= sent.then((wasRunning) =>
+      wasRunning && seconds > 0 ? `${container.stopSignal} for ${seconds} s` : undefined,
+    )
   }
   const ended = new AbortController()
   const when = (signal: AbortSignal, act: () => void): void => {
     signal.addEventListener("abort", act, { once: true, signal: ended.signal })
     if (signal.aborted) act()
   }
-  when(stop.signal, () => send("SIGTERM", disk.state.limits?.terminationGraceSeconds ?? stopGraceSeconds))
+  when(stop.signal, () => {
+    stoppedAt = clock.monotonic()
+    void send("stop", disk.state.limits?.terminationGraceSeconds ?? stopGraceSeconds)
+  })
   when(hurry, () => killAfter(Math.min(killAt - clock.monotonic(), hurry.reason as number)))
   return {
     reached: () => reached,
+    ignored: () => ignored,
     cancel: () => {
       ended.abort()
       cancel()
@@ -312,8 +330,9 @@ async function untilStopped<Result>(promise: Promise<Result>, signal: AbortSigna
 function vanished(startTime: string): Container {
   return {
     startTime,
+    stopSignal: "SIGTERM",
     async *output() {},
-    wait: () => Promise.resolve({ exitCode: 137, message: "the container was removed, but not by Berth" }),
+    wait: () => Promise.resolve({ exitCode: KILLED_EXIT_CODE, message: "the container was removed, but not by Berth" }),
     signal: () => Promise.resolve(false),
     remove: () => Promise.resolve(),
   }
@@ -328,28 +347,59 @@ export type LeaveCause = "expired" | "budget" | "shutdown" | "refused" | "unreac
 /** Cause for which a container is stopped: the gateway asks for it, the job's timeout is over, or its VM ends. */
 export type StopCause = "stop" | "timeout" | "preempted" | LeaveCause
 
-const STOPPED: Record<StopCause, Pick<Finish, "reason" | "message">> = {
-  stop: { reason: "Stopped", message: "stopped on request" },
-  timeout: { reason: "DeadlineExceeded", message: "the job exceeded its timeout" },
-  preempted: { reason: "Preempted", message: "the cloud preempted the VM" },
-  expired: { reason: "DeadlineExceeded", message: "the VM reached the end of its lifetime" },
-  budget: { reason: "BudgetExceeded", message: "the VM ended before the job costs more than its maxCostUsd" },
-  shutdown: { reason: "Stopped", message: "the VM was shut down" },
-  refused: { reason: "Stopped", message: "the gateway rejected this VM" },
-  unreached: { reason: "Stopped", message: "the VM never reached the gateway" },
+/** Limits whose end stops a container, seconds. */
+interface StopLimits {
+  timeoutSeconds?: number
+  lifetimeSeconds: number
+  budgetSeconds?: number
+}
+
+const STOPPED: Record<StopCause, { reason: FinishReason; message: (limits: StopLimits) => string }> = {
+  stop: { reason: "Stopped", message: () => "stopped on request" },
+  timeout: {
+    reason: "DeadlineExceeded",
+    message: ({ timeoutSeconds }) => `the job exceeded its timeout of ${timeoutSeconds} s`,
+  },
+  preempted: { reason: "Preempted", message: () => "the cloud preempted the VM" },
+  expired: {
+    reason: "DeadlineExceeded",
+    message: ({ lifetimeSeconds }) => `the VM reached the end of its lifetime of ${lifetimeSeconds} s`,
+  },
+  budget: {
+    reason: "BudgetExceeded",
+    message: ({ budgetSeconds }) =>
+      `the VM ended after ${budgetSeconds} s, before the job costs more than its maxCostUsd`,
+  },
+  shutdown: { reason: "Stopped", message: () => "the VM was shut down" },
+  refused: { reason: "Stopped", message: () => "the gateway rejected this VM" },
+  unreached: { reason: "Stopped", message: () => "the VM never reached the gateway" },
 }
 
 /** Returns the finish of a run that the agent stopped, before or after its start. */
-function stoppedFinish(cause: StopCause, time: string, ended?: Ended): Finish {
-  return { ...STOPPED[cause], ...(ended !== undefined && { exitCode: ended.exitCode }), time }
+function stoppedFinish(
+  { disk, vm }: RunOptions,
+  cause: StopCause,
+  time: string,
+  container?: { ended: Ended; ignored: string | undefined },
+): Finish {
+  const { reason, message } = STOPPED[cause]
+  const said = message({ ...disk.state.limits, ...vm })
+  if (container === undefined) return { reason, message: said, time }
+  const { ended, ignored } = container
+  const subject = cause === "timeout" ? "it" : "the container"
+  const how = ignored === undefined ? "" : `; ${subject} ignored ${ignored} and was killed`
+  return { reason, message: `${said}${how}`, exitCode: ended.exitCode, time }
 }
 
 /** Returns the finish after an attempt that ended by itself; undefined if a retry is left. */
 function finishAfter(ended: Ended, retriesLeft: number, time: string): Finish | undefined {
   const { exitCode, message } = ended
-  if (exitCode === 0) return { reason: "Succeeded", exitCode, time }
+  if (exitCode === 0) {
+    const warning = message === undefined ? {} : { message: bounded(`succeeded, but ${message}`) }
+    return { reason: "Succeeded", exitCode, ...warning, time }
+  }
   if (retriesLeft > 0) return undefined
-  const text = message === undefined ? `exit code ${exitCode}` : `exit code ${exitCode}: ${message}`
+  const text = message === undefined ? exitText(exitCode) : `${exitText(exitCode)}: ${message}`
   return { reason: "ContainerFailed", exitCode, message: bounded(text), time }
 }
 

@@ -83,6 +83,7 @@ export const FINISH_REASONS = [
   "Succeeded",
   "ContainerFailed",
   "ImagePullFailed",
+  "RegistryUnavailable",
   "DeadlineExceeded",
   "BudgetExceeded",
   "VolumeMountFailed",

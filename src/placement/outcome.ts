@@ -23,7 +23,13 @@ export type Outcome =
   | { kind: "unused" }
 
 /** Ends of the agent that are not the job's own result: the VM was lost or failed. */
-const VM_FINISHES: readonly FinishReason[] = ["Stopped", "Preempted", "AgentFailed", "MachineFailed"]
+const VM_FINISHES: readonly FinishReason[] = [
+  "Stopped",
+  "Preempted",
+  "AgentFailed",
+  "MachineFailed",
+  "RegistryUnavailable",
+]
 
 /**
  * Returns the outcome of a Launch whose job has not ended. The agent's report about the container takes precedence over

@@ -1,5 +1,4 @@
 import { once } from "node:events"
-import { createServer as createHttpServer, request } from "node:http"
 import { connect, createServer, type Socket } from "node:net"
 import { join } from "node:path"
 import { describe, expect, it } from "vitest"
@@ -7,6 +6,7 @@ import type { Run } from "../../src/apis/job.ts"
 import type { Launch } from "../../src/apis/launch.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { noDisk, smallDisk } from "../small-disk.ts"
+import { engineWith } from "./engines.ts"
 import { containersOf, docker } from "./images.ts"
 import {
   agentLongSuite,
@@ -57,29 +57,15 @@ async function breakableEngine() {
  * (https://docs.docker.com/reference/api/engine/version/v1.47/#tag/Image/operation/ImageCreate).
  */
 async function engineOnFullDisk() {
-  const socket = join(await newDisk(), "docker.sock")
   let pulls = 0
-  const server = createHttpServer((req, res) => {
-    if (req.method === "POST" && req.url?.includes("/images/create") === true) {
-      pulls++
-      const message = "failed to register layer: write /layer: no space left on device"
-      res.end(`${JSON.stringify({ errorDetail: { message }, error: message })}\n`)
-      return
-    }
-    const { method, url: path, headers } = req
-    const forwarded = request({ socketPath: "/var/run/docker.sock", method, path, headers }, (answer) => {
-      res.writeHead(answer.statusCode ?? 500, answer.headers)
-      answer.pipe(res)
-    })
-    forwarded.on("error", () => res.destroy())
-    req.pipe(forwarded)
-  }).listen(socket)
-  await once(server, "listening")
-  const close = (): void => {
-    server.closeAllConnections()
-    server.close()
-  }
-  return { socket, close, pulls: () => pulls }
+  const engine = await engineWith((req, res) => {
+    if (req.method !== "POST" || req.url?.includes("/images/create") !== true) return false
+    pulls++
+    const message = "failed to register layer: write /layer: no space left on device"
+    res.end(`${JSON.stringify({ errorDetail: { message }, error: message })}\n`)
+    return true
+  })
+  return { ...engine, pulls: () => pulls }
 }
 
 containers.describe("an agent with the docker runtime", () => {
@@ -179,7 +165,7 @@ describe("an agent that is killed", () => {
     const { exit } = await start(launch, { runtime: "docker" })
     await logShows(launch, "began")
     for (const { Id } of await containersOf(launch)) await docker.getContainer(Id).remove({ force: true })
-    const message = "exit code 137: the container was removed, but not by Berth"
+    const message = "exit code 137 (SIGKILL): the container was removed, but not by Berth"
     expect((await exit).finish).toMatchObject({ reason: "ContainerFailed", exitCode: 137, message })
   })
 })
@@ -211,9 +197,12 @@ containers.describe("the docker runtime", () => {
   })
 
   it("reports why an image can't be pulled", async () => {
-    const { finish, log } = await runVm("docker", { image: "127.0.0.1:1/no/such:image" })
-    expect(finish?.reason).toBe("ImagePullFailed")
-    expect(finish?.message).toMatch(/image 127\.0\.0\.1:1\/no\/such:image can't be pulled: .*connection refused/)
+    const image = "127.0.0.1:1/no/such:image"
+    const { finish, log } = await runVm("docker", { image }, { pullPatienceSeconds: 1 })
+    expect(finish?.reason).toBe("RegistryUnavailable")
+    expect(finish?.message).toMatch(
+      /^image 127\.0\.0\.1:1\/no\/such:image can't be pulled: .*connection refused; no progress for \d+ s in [2-9] tries$/,
+    )
     expect(finish?.message).not.toContain("HTTP code")
     expect(log).toBe("")
   })
@@ -234,37 +223,6 @@ containers.describe("the docker runtime", () => {
     }
   })
 
-  it("runs the container without privileges, without new ones, and with its Launch as a label", async () => {
-    const launch = await fixture.launch(shell(`echo began; ${WAIT}`))
-    const { exit, dataDir } = await start(launch, { runtime: "docker" })
-    await logShows(launch, "began")
-    const [found] = await containersOf(launch)
-    const { HostConfig, Name } = await docker.getContainer(found?.Id ?? "").inspect()
-    expect(Name).toBe(`/berth-${launch.metadata.name}-1`)
-    expect(HostConfig).toMatchObject({ Privileged: false, NetworkMode: "berth-jobs", Binds: null })
-    expect(HostConfig).toMatchObject({ CapDrop: ["NET_RAW"], PidsLimit: 4096 })
-    const MEBIBYTE = 1024 * 1024
-    expect(HostConfig).toMatchObject({ Memory: 1024 * MEBIBYTE, MemorySwap: 1024 * MEBIBYTE })
-    expect(HostConfig.SecurityOpt).toEqual(["no-new-privileges"])
-    expect(HostConfig.RestartPolicy?.Name ?? "").not.toBe("always")
-    await pass(launch, "docker", dataDir)
-    await exit
-  })
-
-  it("gives the container of a VM its memory without a reserve for the system", async () => {
-    const offer = { ...(await fixture.launch({})).spec.offer, cloud: "aws" }
-    const launch = await fixture.launch(shell(`echo began; ${WAIT}`), { offer })
-    const { exit, dataDir } = await start(launch, { runtime: "docker" })
-    await logShows(launch, "began")
-    const [found] = await containersOf(launch)
-    const { HostConfig } = await docker.getContainer(found?.Id ?? "").inspect()
-    const { MemTotal } = (await docker.info()) as { MemTotal: number }
-    expect(HostConfig.Memory).toBe(Math.floor(MemTotal - Math.min(512 * 1024 * 1024, MemTotal / 8)))
-    expect(HostConfig).toMatchObject({ NetworkMode: "bridge", CapDrop: ["NET_RAW"], PidsLimit: 32_768 })
-    await pass(launch, "docker", dataDir)
-    await exit
-  })
-
   it("lets no job use more memory than its machine has, and reports OOMKilled", async () => {
     const { offer } = (await fixture.launch({})).spec
     const spec = { offer: { ...offer, memoryGib: 1 / 32 } }
@@ -273,7 +231,7 @@ containers.describe("the docker runtime", () => {
     })
     expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 137 })
     expect(finish?.message).toMatch(
-      /^exit code 137: OOMKilled: .* exceeded its 32 MiB of memory; raise resources\.memory$/,
+      /^exit code 137 \(SIGKILL\): OOMKilled: .* exceeded its 32 MiB of memory; raise resources\.memory$/,
     )
   })
 

@@ -199,9 +199,10 @@ export function agentSuite(runtime: Kind): void {
   })
 
   it("reports a command that can't be started", async () => {
-    const { finish } = await runVm(runtime, { ...shell(""), command: ["/no/such/program"] })
+    const { finish, log } = await runVm(runtime, { ...shell(""), command: ["/no/such/program"] })
     expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 127 })
-    expect(finish?.message).toMatch(/can't be started.*no such file|ENOENT/)
+    expect(finish?.message).toMatch(/^exit code 127 \(command not found\)/)
+    expect(`${finish?.message} ${log}`).toMatch(/\/no\/such\/program.*(No such file|ENOENT)/)
   })
 
   it("stops the container after the Launch has ended, and sends its last output", async () => {
@@ -404,13 +405,14 @@ export function agentLongSuite(runtime: Kind): void {
   it("kills a container after its timeout, with SIGKILL if SIGTERM has no effect", async () => {
     const run = shell("trap '' TERM; echo began; while true; do sleep 1; done", { timeoutSeconds: 4, maxRetries: 5 })
     const { finish, log } = await runVm(runtime, run, { stopGraceSeconds: 1 })
-    expect(finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137 })
+    const message = "the job exceeded its timeout of 4 s; it ignored SIGTERM for 1 s and was killed"
+    expect(finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137, message })
     expect(log).toBe("began\n")
   })
 
   it("counts the timeout over all attempts", async () => {
     const { finish, launch } = await runVm(runtime, shell("exit 1", { timeoutSeconds: 8, maxRetries: 100 }))
-    expect(finish?.reason).toBe("DeadlineExceeded")
+    expect(finish).toMatchObject({ reason: "DeadlineExceeded", message: "the job exceeded its timeout of 8 s" })
     expect((await fixture.agentOf(launch))?.retryCount).toBeGreaterThan(0)
   })
 
@@ -466,14 +468,21 @@ export function agentLongSuite(runtime: Kind): void {
   })
 
   it.each([
-    ["ends everything at the end of its lifetime, without a gateway", {}, "expired", "DeadlineExceeded"],
+    [
+      "ends everything at the end of its lifetime, without a gateway",
+      {},
+      "expired",
+      "DeadlineExceeded",
+      "the VM reached the end of its lifetime of 3600 s",
+    ],
     [
       "ends a VM without a control plane before the job costs more than its limit",
       { budgetSeconds: 3400 },
       "budget",
       "BudgetExceeded",
+      "the VM ended after 3400 s, before the job costs more than its maxCostUsd",
     ],
-  ])("%s", async (_title, spec, cause, reason) => {
+  ])("%s", async (_title, spec, cause, reason, why) => {
     const launch = await fixture.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"), spec)
     const { clock, expire } = lifetimeClock()
     const { exit } = await start(launch, { runtime, clock, stopGraceSeconds: 1 })
@@ -481,7 +490,8 @@ export function agentLongSuite(runtime: Kind): void {
     await gateway.stop()
     try {
       expire()
-      expect(await exit).toMatchObject({ cause, finish: { reason, exitCode: 137 } })
+      const message = `${why}; the container ignored SIGTERM for 1 s and was killed`
+      expect(await exit).toMatchObject({ cause, finish: { reason, exitCode: 137, message } })
       expect(await containersOfIfAny(launch)).toEqual([])
     } finally {
       await gateway.restart()

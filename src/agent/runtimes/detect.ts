@@ -22,6 +22,8 @@ export interface RuntimeOptions {
   dataDir: string
   /** Image with rclone in it. */
   image?: string | undefined
+  /** Time without progress of a pull after which it fails, seconds. Default 300. */
+  pullPatienceSeconds?: number | undefined
   clock: Clock
   logger: Logger
 }
@@ -51,5 +53,6 @@ export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal
     }
     await waitUnlessAborted(clock, 1, signal)
   }
-  return new DockerRuntime({ launch, agent, socketPath, dataDir, image: options.image, logger })
+  const { image, pullPatienceSeconds } = options
+  return new DockerRuntime({ launch, agent, socketPath, dataDir, image, pullPatienceSeconds, clock, logger })
 }

@@ -3,18 +3,22 @@ import { text } from "node:stream/consumers"
 import { pipeline } from "node:stream/promises"
 import Docker from "dockerode"
 import { extract } from "tar-stream"
-import { backoffSeconds } from "../../apis/backoff.ts"
-import { systemClock, timestamp } from "../../apis/clock.ts"
+import { type Clock, systemClock } from "../../apis/clock.ts"
 import { DEFAULT_WORKDIR_PATH } from "../../apis/job.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { containerPart } from "../../apis/memory.ts"
 import { GROUP } from "../../apis/meta.ts"
 import { whyDiskFull } from "../disk-space.ts"
-import type { Buckets, RegistryAccess, RunOrder } from "../protocol.ts"
-import { waitUnlessAborted } from "../timers.ts"
+import { memoryKills } from "../memory-kills.ts"
+import type { Buckets, RunOrder } from "../protocol.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
 import { type FileOwner, repacked } from "../workdir.ts"
-import { type Container, type Ended, type PrepareOptions, RunError, type Runtime } from "./runtime.ts"
+import { DockerContainer } from "./docker-container.ts"
+import { CALL_SECONDS, ifFound, MIB, messageOf, statusOf, within } from "./engine.ts"
+import { gpuRequest, limitsOf, rightsOf, ulimits } from "./host-config.ts"
+import { takesInit } from "./init.ts"
+import { PULL_PATIENCE_SECONDS, pullImage } from "./pull.ts"
+import { type Container, type PrepareOptions, RunError, type Runtime } from "./runtime.ts"
 
 /** Default path of Docker's socket. */
 export const DEFAULT_DOCKER_SOCKET = "/var/run/docker.sock"
@@ -32,42 +36,16 @@ export const AGENT_LABEL = `${GROUP}/agent`
  */
 const LOG_CONFIG = { Type: "local", Config: { "max-size": "100m", "max-file": "2", compress: "false" } }
 
-const NEWLINE = 0x0a
-
 /** Network of containers on a host of several jobs. They reach the internet, and not each other. */
 const SHARED_HOST_NETWORK = "berth-jobs"
 
-/** Maximum number of processes and threads of a container. It stops a fork bomb before it stops the host. */
-const PIDS_LIMIT = { vm: 32_768, sharedHost: 4096 }
-
-const MIB = 1024 * 1024
 const GIB = 1024 * MIB
-
-/** Signal SIGKILL as an exit code. */
-const KILLED_EXIT_CODE = 137
-
-/** Time that the engine may take to remove a container after it has killed the container, seconds. */
-const REMOVAL_SECONDS = 1
-
-const PULL_TRIES = 3
-const PULL_RETRY_SECONDS = { baseSeconds: 2, capSeconds: 20 }
-const ENGINE_RETRY_SECONDS = { baseSeconds: 0.5, capSeconds: 10 }
-
-/** Timeout of a call to the engine, seconds. */
-const CALL_SECONDS = 120
 
 /** Time in which the engine must take a working directory, seconds. */
 const PUT_SECONDS = 600
 
 /** Largest /etc/passwd that is read, bytes. */
 const PASSWD_BYTES = 1024 * 1024
-
-/** Maximum delay between two checks of a container's state, seconds, also if the engine does not answer a wait. */
-const WAIT_SECONDS = 10
-
-/** Pull errors that no retry fixes, in the messages of Docker and of registries. */
-const FINAL_PULL_ERROR =
-  /not found|manifest unknown|denied|unauthorized|invalid reference|no matching manifest|not exist|no space left/i
 
 /**
  * Errors of a start that are the machine's fault: the engine has no runtime for GPUs, or NVIDIA's runtime finds no
@@ -76,6 +54,17 @@ const FINAL_PULL_ERROR =
  */
 const MACHINE_ERROR =
   /could not select device driver|nvidia-container-cli(\.real)?: (initialization|detection|device|driver|ldcache) error|unresolvable CDI device|failed to initialize NVML/i
+
+/**
+ * Parts of a container that an engine may not be able to give, each with the error of a start that says so. Without them
+ * a container runs as with `docker run`. `docker-init` is missing where the engine's package has only recommended it.
+ * An engine without CAP_SYS_RESOURCE, such as a rootless one, may not raise a limit above its own.
+ */
+const LACKING = {
+  init: /docker-init|container-init/,
+  ulimits: /error setting rlimit/,
+} as const
+type Part = keyof typeof LACKING
 
 export interface DockerRuntimeOptions {
   launch: string
@@ -87,6 +76,9 @@ export interface DockerRuntimeOptions {
   dataDir: string
   /** Image with rclone in it. Without it volumes can't be mounted. */
   image: string | undefined
+  /** Time without progress of a pull after which it fails, seconds. Default 300. */
+  pullPatienceSeconds?: number | undefined
+  clock: Clock
   logger: Logger
 }
 
@@ -99,9 +91,15 @@ export class DockerRuntime implements Runtime {
   readonly #logger: Logger
   readonly #volumes: VolumeDriver
   readonly #dataDir: string
+  readonly #clock: Clock
+  readonly #pullPatienceSeconds: number
+  /** Parts that this engine can't give. */
+  readonly #lacking = new Set<Part>()
 
-  constructor({ launch, agent, socketPath, logger, dataDir, image }: DockerRuntimeOptions) {
+  constructor({ launch, agent, socketPath, logger, dataDir, image, clock, pullPatienceSeconds }: DockerRuntimeOptions) {
     this.#dataDir = dataDir
+    this.#clock = clock
+    this.#pullPatienceSeconds = pullPatienceSeconds ?? PULL_PATIENCE_SECONDS
     this.#docker = new Docker({ socketPath })
     this.#launch = launch
     this.#agent = agent
@@ -126,25 +124,17 @@ export class DockerRuntime implements Runtime {
     return this.#volumes.deleteCheckpoints()
   }
 
-  async prepare(order: RunOrder, { signal, reorder }: PrepareOptions): Promise<void> {
+  async prepare(order: RunOrder, options: PrepareOptions): Promise<void> {
     const image = withTag(order.run.image)
-    if (await this.#hasImage(image)) return
-    let { registry } = order
-    for (let tries = 1; !signal.aborted; tries++) {
-      try {
-        await this.#pull(image, { signal, registry })
-        if (await this.#hasImage(image)) return
-        throw new Error("the pull ended early")
-      } catch (error) {
-        const isOver = hasEnded(registry)
-        if (tries === PULL_TRIES || (FINAL_PULL_ERROR.test(messageOf(error)) && !isOver)) {
-          throw pullFailed(image, await this.#explained(error), { error, why: registry?.why })
-        }
-        this.#logger.warn({ err: error, image }, "failed to pull the image; retrying")
-        await waitUnlessAborted(systemClock, backoffSeconds(tries + 1, PULL_RETRY_SECONDS), signal)
-        if (isOver && !signal.aborted) registry = (await reorder()).registry
-      }
-    }
+    if ((await ifFound(this.#docker.getImage(image).inspect())) !== undefined) return
+    await pullImage(image, order.registry, {
+      ...options,
+      docker: this.#docker,
+      clock: this.#clock,
+      logger: this.#logger,
+      patienceSeconds: this.#pullPatienceSeconds,
+      explain: (error) => this.#explained(error),
+    })
   }
 
   async start(order: RunOrder, attempt: number): Promise<Container> {
@@ -152,22 +142,50 @@ export class DockerRuntime implements Runtime {
     if (order.run.workdir !== undefined) await this.#putWorkdir(container, workdirPathOf(order.run))
     // Attached before the start, so that no byte is missed.
     const stream = await within(CALL_SECONDS, container.attach({ stream: true, stdout: true, stderr: true }))
+    const killsBefore = order.sharedHost === undefined ? memoryKills() : undefined
     let failure: unknown
     try {
       await within(CALL_SECONDS, container.start())
     } catch (error) {
       failure = error
     }
-    const { State } = await within(CALL_SECONDS, container.inspect())
-    const given = { logger: this.#logger, dataDir: this.#dataDir }
-    if (failure === undefined) return new DockerContainer(container, { ...given, startTime: State.StartedAt, stream })
+    const found = await within(CALL_SECONDS, container.inspect())
+    if (failure === undefined) return this.#running(container, found, { stream, killsBefore })
     // The container did start; only the answer was lost.
-    if (State.Status !== "created") return new DockerContainer(container, { ...given, startTime: State.StartedAt })
+    if (found.State.Status !== "created") return this.#running(container, found, { killsBefore })
     const why = `the container can't be started: ${await this.#explained(failure)}`
+    const lacking = this.#lackingPart(why)
+    if (lacking !== undefined) {
+      this.#logger.warn(
+        { err: failure, lacking },
+        "this engine can't give a part of the container; going on without it",
+      )
+      this.#lacking.add(lacking)
+      await ifFound(container.remove({ force: true, v: true }))
+      return await this.start(order, attempt)
+    }
     if (order.gpus > 0 && MACHINE_ERROR.test(why)) throw new RunError("MachineFailed", why, failure)
-    if (State.ExitCode === 0) throw new RunError("AgentFailed", why, failure)
-    const ended = { exitCode: State.ExitCode, message: why }
-    return new DockerContainer(container, { ...given, startTime: systemClock.now().toISOString(), ended })
+    if (found.State.ExitCode === 0) throw new RunError("AgentFailed", why, failure)
+    const ended = { exitCode: found.State.ExitCode, message: why }
+    const options = { logger: this.#logger, dataDir: this.#dataDir, startTime: systemClock.now().toISOString(), ended }
+    return new DockerContainer(container, options)
+  }
+
+  #running(
+    container: Docker.Container,
+    { State, Config }: Docker.ContainerInspectInfo,
+    started: { stream?: NodeJS.ReadableStream; killsBefore?: number | undefined } = {},
+  ): DockerContainer {
+    const given = { logger: this.#logger, dataDir: this.#dataDir, ...started }
+    // dockerode's types lack it.
+    const { StopSignal: stopSignal } = Config as { StopSignal?: string }
+    return new DockerContainer(container, { ...given, startTime: State.StartedAt, stopSignal })
+  }
+
+  /** Returns the part of a container for whose lack a start has failed, unless it failed without that part. */
+  #lackingPart(why: string): Part | undefined {
+    const parts = Object.keys(LACKING) as Part[]
+    return parts.find((part) => LACKING[part].test(why) && !this.#lacking.has(part))
   }
 
   async find(attempt: number): Promise<Container | undefined> {
@@ -177,12 +195,12 @@ export class DockerRuntime implements Runtime {
     if (found.Config.Labels[AGENT_LABEL] !== this.#agent) {
       throw new RunError("AgentFailed", `container ${this.#nameOf(attempt)} is another agent's; remove it`)
     }
-    if (found.State.Status === "created" && found.State.ExitCode === 0) {
+    const { Status, ExitCode, Error: error } = found.State
+    if (Status === "created" && (ExitCode === 0 || this.#lackingPart(error) !== undefined)) {
       await container.remove({ force: true, v: true })
       return undefined
     }
-    const given = { logger: this.#logger, dataDir: this.#dataDir }
-    return new DockerContainer(container, { ...given, startTime: found.State.StartedAt })
+    return this.#running(container, found)
   }
 
   async clear(): Promise<void> {
@@ -195,8 +213,10 @@ export class DockerRuntime implements Runtime {
 
   async #create(order: RunOrder, attempt: number): Promise<Docker.Container> {
     const { run, secretEnv, gpus, sharedHost } = order
-    const env = { ...run.env, ...secretEnv }
+    const env = Object.entries({ ...run.env, ...secretEnv }).map(([name, value]) => `${name}=${value}`)
+    const isShared = sharedHost !== undefined
     try {
+      const image = (await ifFound(this.#docker.getImage(withTag(run.image)).inspect()))?.Config
       return await within(
         CALL_SECONDS,
         this.#docker.createContainer({
@@ -205,15 +225,17 @@ export class DockerRuntime implements Runtime {
           ...(isGiven(run.command) && { Entrypoint: run.command }),
           ...(isGiven(run.args) && { Cmd: run.args }),
           ...(run.workdir !== undefined && { WorkingDir: workdirPathOf(run) }),
-          Env: Object.entries(env).map(([name, value]) => `${name}=${value}`),
+          Env: env,
           Labels: { [LAUNCH_LABEL]: this.#launch, [ATTEMPT_LABEL]: String(attempt), [AGENT_LABEL]: this.#agent },
           HostConfig: {
-            ...(await this.#limitsOf(sharedHost)),
-            CapDrop: ["NET_RAW"],
-            SecurityOpt: ["no-new-privileges"],
+            ...limitsOf(await this.#memoryOf(sharedHost), isShared),
+            ...(!this.#lacking.has("ulimits") && ulimits()),
+            ...rightsOf(isShared),
+            ...gpuRequest(gpus, [...(image?.Env ?? []), ...env]),
+            Init: !this.#lacking.has("init") && takesInit(wordsOf(run, image)),
+            NetworkMode: isShared ? await this.#sharedHostNetwork() : "bridge",
             LogConfig: LOG_CONFIG,
             Mounts: this.#volumes.mountsOf(order),
-            ...(gpus > 0 && { DeviceRequests: [{ Driver: "", Count: gpus, Capabilities: [["gpu"]] }] }),
           },
         }),
       )
@@ -243,15 +265,11 @@ export class DockerRuntime implements Runtime {
     }
   }
 
-  async #limitsOf(sharedHost: RunOrder["sharedHost"]): Promise<Docker.HostConfig> {
-    if (sharedHost !== undefined) {
-      const Memory = sharedHost.memoryMib * MIB
-      const NetworkMode = await this.#sharedHostNetwork()
-      return { Memory, MemorySwap: Memory, PidsLimit: PIDS_LIMIT.sharedHost, NetworkMode }
-    }
+  /** Returns the memory that the container may use, bytes. */
+  async #memoryOf(sharedHost: RunOrder["sharedHost"]): Promise<number> {
+    if (sharedHost !== undefined) return sharedHost.memoryMib * MIB
     const { MemTotal } = (await within(CALL_SECONDS, this.#docker.info())) as { MemTotal: number }
-    const Memory = Math.floor(containerPart(MemTotal / GIB) * GIB)
-    return { Memory, MemorySwap: Memory, PidsLimit: PIDS_LIMIT.vm, NetworkMode: "bridge" }
+    return Math.floor(containerPart(MemTotal / GIB) * GIB)
   }
 
   /** Returns the network for jobs that share the engine. Creates it if there is none. */
@@ -277,29 +295,6 @@ export class DockerRuntime implements Runtime {
     const message = messageOf(error)
     const why = await whyDiskFull(this.#dataDir, message)
     return why === undefined ? message : `${why}: ${message}`
-  }
-
-  async #hasImage(image: string): Promise<boolean> {
-    return (await ifFound(this.#docker.getImage(image).inspect())) !== undefined
-  }
-
-  async #pull(image: string, { signal, registry }: PullOptions): Promise<void> {
-    const options = registry === undefined ? {} : { authconfig: authConfigOf(registry) }
-    const stream = (await this.#docker.pull(image, options)) as NodeJS.ReadableStream & { destroy(error?: Error): void }
-    const stop = (): void => stream.destroy()
-    signal.addEventListener("abort", stop, { once: true })
-    try {
-      const { promise, resolve, reject } = Promise.withResolvers<void>()
-      this.#docker.modem.followProgress(stream, (error, output: PullProgress[]) => {
-        const failure = error ?? failureIn(output)
-        if (failure === undefined) resolve()
-        else reject(failure)
-      })
-      stream.on("close", () => resolve())
-      await promise
-    } finally {
-      signal.removeEventListener("abort", stop)
-    }
   }
 
   #nameOf(attempt: number): string {
@@ -337,250 +332,18 @@ async function passwdOf(container: Docker.Container): Promise<string> {
   return passwd
 }
 
-/** Line of a pull's progress. After the first layers the engine can report an error only by such a line. */
-interface PullProgress {
-  error?: string
-  errorDetail?: { message?: string }
-}
-
-function failureIn(output: readonly PullProgress[] = []): Error | undefined {
-  const failed = output.find(({ error }) => error !== undefined)
-  return failed && new Error(failed.errorDetail?.message ?? failed.error)
-}
-
-interface PullOptions {
-  signal: AbortSignal
-  registry: RegistryAccess | undefined
-}
-
-/**
- * Returns the credentials in the engine's form (https://docs.docker.com/reference/api/engine/#section/Authentication).
- */
-function authConfigOf({ registry, username, password, token }: RegistryAccess): object {
-  if (token !== undefined) return { serveraddress: registry, registrytoken: token }
-  return { serveraddress: registry, ...(username !== undefined && { username, password }) }
-}
-
-/** Returns true if the access has expired, so that a new one may succeed. */
-function hasEnded({ expiration }: Partial<RegistryAccess> = {}): boolean {
-  return expiration !== undefined && Date.parse(expiration) <= systemClock.now().getTime()
-}
-
-function pullFailed(image: string, message: string, { error, why }: { error: unknown; why: string | undefined }) {
-  const reason = why === undefined ? "" : ` (${why})`
-  return new RunError("ImagePullFailed", `image ${image} can't be pulled: ${message}${reason}`, error)
-}
-
-interface DockerContainerOptions {
-  startTime: string
-  logger: Logger
-  /** Path on the disk that the container writes to. */
-  dataDir: string
-  /** Attached output of a container that this agent process has started. */
-  stream?: NodeJS.ReadableStream
-  /** Set if the container never ran. */
-  ended?: Ended
-}
-
-class DockerContainer implements Container {
-  readonly startTime: string
-  readonly #container: Docker.Container
-  readonly #logger: Logger
-  readonly #stream: NodeJS.ReadableStream | undefined
-  readonly #ended: Ended | undefined
-  readonly #dataDir: string
-  /** True if this agent has sent SIGKILL. */
-  #killed = false
-
-  constructor(container: Docker.Container, options: DockerContainerOptions) {
-    this.#container = container
-    this.startTime = timestamp(new Date(options.startTime))
-    this.#logger = options.logger
-    this.#stream = options.stream
-    this.#ended = options.ended
-    this.#dataDir = options.dataDir
-  }
-
-  /**
-   * Yields the output. The attached stream is exact. The engine's logs are not: a follow can miss the last bytes when
-   * the container ends. So the logs are read once more from there afterwards.
-   */
-  async *output(from: number): AsyncGenerator<Uint8Array, void, void> {
-    if (this.#ended !== undefined) return
-    let position = from
-    let last: number | undefined
-    let exact = false
-    try {
-      for await (const piece of skip(payloads(this.#stream ?? (await this.#logs())), from)) {
-        position += piece.byteLength
-        last = piece.at(-1)
-        yield piece
-      }
-      // A broken connection looks like the end of the stream, but the container still runs.
-      exact = this.#stream !== undefined && !(await this.#state()).Running
-    } catch (error) {
-      this.#logger.warn({ err: error }, "the output stream broke; continuing from the engine's copy")
-    }
-    if (exact) return
-    await this.wait()
-    yield* resume(payloads(await this.#logs()), position, last)
-  }
-
-  async #logs(): Promise<NodeJS.ReadableStream> {
-    return await within(CALL_SECONDS, this.#container.logs({ follow: true, stdout: true, stderr: true }))
-  }
-
-  async #state(): Promise<Docker.ContainerInspectInfo["State"]> {
-    return (await within(CALL_SECONDS, this.#container.inspect())).State
-  }
-
-  async wait(): Promise<Ended> {
-    if (this.#ended !== undefined) return this.#ended
-    for (let failures = 0; ; ) {
-      try {
-        const waiting = new AbortController()
-        // The state is checked even if the engine does not answer the wait.
-        await within(WAIT_SECONDS, this.#container.wait({ abortSignal: waiting.signal })).catch(() => waiting.abort())
-        const found = await within(CALL_SECONDS, this.#container.inspect())
-        if (!found.State.Running) return (await this.#wasRemoved(found.State)) ? REMOVED : await this.#result(found)
-        failures = 0
-      } catch (error) {
-        if (statusOf(error) === 404) return REMOVED
-        this.#logger.warn({ err: error }, "the engine does not answer; retrying")
-        failures++
-      }
-      // The engine may be restarting. The container may continue without it.
-      const seconds = backoffSeconds(failures + 1, ENGINE_RETRY_SECONDS)
-      await waitUnlessAborted(systemClock, seconds, new AbortController().signal)
-    }
-  }
-
-  /** Returns the result, and that the disk is full if the container may have failed for that. */
-  async #result(found: Docker.ContainerInspectInfo): Promise<Ended> {
-    const ended = endedOf(found)
-    const why = ended.exitCode === 0 ? undefined : await whyDiskFull(this.#dataDir)
-    return why === undefined ? ended : { ...ended, message: [ended.message, why].filter(Boolean).join("; ") }
-  }
-
-  /** Returns true if the container was killed because somebody removed it. A removal kills the container first. */
-  async #wasRemoved({ ExitCode, OOMKilled }: { ExitCode: number; OOMKilled: boolean }): Promise<boolean> {
-    if (ExitCode !== KILLED_EXIT_CODE || OOMKilled || this.#killed) return false
-    await waitUnlessAborted(systemClock, REMOVAL_SECONDS, new AbortController().signal)
-    return (await ifFound(this.#container.inspect())) === undefined
-  }
-
-  async signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean> {
-    if (name === "SIGKILL") this.#killed = true
-    try {
-      await within(CALL_SECONDS, this.#container.kill({ signal: name }))
-      return true
-    } catch (error) {
-      // 404: removed, 409: not running.
-      if (statusOf(error) !== 404 && statusOf(error) !== 409) throw error
-      return false
-    }
-  }
-
-  async remove(): Promise<void> {
-    await ifFound(this.#container.remove({ force: true, v: true }))
-  }
-}
-
-/**
- * Yields the bytes of stdout and stderr from Docker's multiplexed stream: frames of an 8-byte header (stream, then the
- * length at byte 4, big-endian) and a payload. Unlike docker-modem's demuxStream it waits for its reader.
- */
-async function* payloads(stream: AsyncIterable<string | Buffer>): AsyncGenerator<Buffer, void, void> {
-  let buffer: Buffer = Buffer.alloc(0)
-  let left = 0
-  for await (const chunk of stream) {
-    buffer = Buffer.concat([buffer, chunk as Buffer])
-    // One piece for each chunk, because the engine may send every line in its own frame.
-    const found: Buffer[] = []
-    while (left > 0 ? buffer.byteLength > 0 : buffer.byteLength >= 8) {
-      if (left === 0) {
-        left = buffer.readUInt32BE(4)
-        buffer = buffer.subarray(8)
-      }
-      const payload = buffer.subarray(0, left)
-      buffer = buffer.subarray(payload.byteLength)
-      left -= payload.byteLength
-      found.push(payload)
-    }
-    const piece = Buffer.concat(found)
-    if (piece.byteLength > 0) yield piece
-  }
-}
-
-async function* skip(pieces: AsyncIterable<Buffer>, bytes: number): AsyncGenerator<Buffer, void, void> {
-  let left = bytes
-  for await (const piece of pieces) {
-    const rest = piece.subarray(left)
-    left = Math.max(0, left - piece.byteLength)
-    if (rest.byteLength > 0) yield rest
-  }
-}
-
-/**
- * Yields the rest after `position`. If the engine broke off, it may have ended the piece with a newline of its own.
- * Then another byte is at that place.
- */
-async function* resume(pieces: AsyncIterable<Buffer>, position: number, last: number | undefined) {
-  let doubtful = last === NEWLINE
-  for await (const piece of skip(pieces, doubtful ? position - 1 : position)) {
-    const rest = doubtful && piece[0] === NEWLINE ? piece.subarray(1) : piece
-    doubtful = false
-    if (rest.byteLength > 0) yield rest
-  }
-}
-
 /** Adds the default tag to an image without one. Without a tag the Engine API would pull every tag. */
 export function withTag(image: string): string {
   return /[:@]/.test(image.slice(image.lastIndexOf("/") + 1)) ? image : `${image}:latest`
 }
 
+/** Returns the command that a container runs, by Docker's rule: a job's own entrypoint drops the image's command. */
+function wordsOf({ command, args }: RunOrder["run"], image: Docker.ImageInspectInfo["Config"] | undefined): string[] {
+  const entrypoint = isGiven(command) ? command : [image?.Entrypoint ?? []].flat()
+  if (isGiven(args)) return [...entrypoint, ...args]
+  return isGiven(command) ? entrypoint : [...entrypoint, ...(image?.Cmd ?? [])]
+}
+
 function isGiven(list: string[] | undefined): list is string[] {
   return list !== undefined && list.length > 0
-}
-
-const REMOVED: Ended = { exitCode: KILLED_EXIT_CODE, message: "the container was removed, but not by Berth" }
-
-function endedOf({ State, HostConfig }: Docker.ContainerInspectInfo): Ended {
-  const { ExitCode: exitCode, OOMKilled, Error: message } = State
-  if (!OOMKilled) return { exitCode, ...(message !== "" && { message }) }
-  const mebibytes = Math.floor((HostConfig.Memory ?? 0) / MIB)
-  const limit = mebibytes > 0 ? ` its ${mebibytes} MiB of memory` : " the memory of its machine"
-  return { exitCode, message: `OOMKilled: a process of the container exceeded${limit}; raise resources.memory` }
-}
-
-/** Adds a timeout to a call. dockerode's promises never settle if the connection breaks within an answer. */
-async function within<Result>(seconds: number, call: Promise<Result>): Promise<Result> {
-  const { promise: late, reject } = Promise.withResolvers<never>()
-  const timer = setTimeout(() => reject(new Error(`the engine has not answered for ${seconds} s`)), seconds * 1000)
-  try {
-    return await Promise.race([call, late])
-  } finally {
-    clearTimeout(timer)
-  }
-}
-
-/** Returns undefined for Docker's 404. */
-async function ifFound<Result>(result: Promise<Result>): Promise<Result | undefined> {
-  try {
-    return await within(CALL_SECONDS, result)
-  } catch (error) {
-    if (statusOf(error) === 404) return undefined
-    throw error
-  }
-}
-
-/** Returns the HTTP status of an error of the Engine API, which dockerode stores in the error. */
-function statusOf(error: unknown): number | undefined {
-  return (error as { statusCode?: number }).statusCode
-}
-
-/** Returns the engine's own message, without dockerode's prefix. */
-function messageOf(error: unknown): string {
-  const { json, message } = error as { json?: { message?: string }; message?: string }
-  return (json?.message ?? message ?? String(error)).replace(/^\(HTTP code \d+\) [^-]* - /, "")
 }

@@ -6,6 +6,7 @@ import { PassThrough } from "node:stream"
 import { setTimeout as sleep } from "node:timers/promises"
 import { systemClock, timestamp } from "../../apis/clock.ts"
 import { readIfThere, replaceFile } from "../disk.ts"
+import { KILLED_EXIT_CODE } from "../exit-codes.ts"
 import { processIdentity, signalGroup } from "../processes.ts"
 import type { RunOrder } from "../protocol.ts"
 import { unpack } from "../workdir.ts"
@@ -141,6 +142,7 @@ function spawnGroup(command: string[], cwd: string, env: NodeJS.ProcessEnv): Chi
 
 class GroupContainer implements Container {
   readonly startTime: string
+  readonly stopSignal = "SIGTERM"
   readonly #child: ChildProcess
   readonly #recordPath: string
   readonly #output = new PassThrough({ highWaterMark: BUFFER_BYTES })
@@ -173,14 +175,14 @@ class GroupContainer implements Container {
     return this.#ended.promise
   }
 
-  signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean> {
+  signal(which: "stop" | "kill"): Promise<boolean> {
     const { pid, exitCode, signalCode } = this.#child
     if (pid === undefined || exitCode !== null || signalCode !== null) return Promise.resolve(false)
     // The process has ended, and Node has not reported the end yet.
     if (processIdentity(pid) === undefined) return Promise.resolve(false)
     // As with a container: only the first process gets SIGTERM, and may stop the others in order.
-    if (name === "SIGTERM") this.#child.kill(name)
-    else signalGroup(pid, name)
+    if (which === "stop") this.#child.kill(this.stopSignal)
+    else signalGroup(pid, "SIGKILL")
     return Promise.resolve(true)
   }
 
@@ -194,8 +196,9 @@ function lostContainer(startTime: string): Container {
   const message = "the agent restarted and ended the process, because it can't continue a process on the host"
   return {
     startTime,
+    stopSignal: "SIGTERM",
     async *output() {},
-    wait: () => Promise.resolve({ exitCode: 128 + constants.signals.SIGKILL, message }),
+    wait: () => Promise.resolve({ exitCode: KILLED_EXIT_CODE, message }),
     signal: () => Promise.resolve(false),
     remove: () => Promise.resolve(),
   }
@@ -203,6 +206,5 @@ function lostContainer(startTime: string): Container {
 
 function endedOf(code: number | null, signal: NodeJS.Signals | null): Ended {
   if (code !== null) return { exitCode: code }
-  const number = signal === null ? 0 : constants.signals[signal]
-  return { exitCode: 128 + number, message: `ended by ${signal ?? "an unknown signal"}` }
+  return { exitCode: 128 + (signal === null ? 0 : constants.signals[signal]) }
 }

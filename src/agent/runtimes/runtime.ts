@@ -5,7 +5,7 @@ import type { Buckets, RunOrder } from "../protocol.ts"
 export interface Ended {
   /** Exit code as in a shell: 128 + n after a signal, 127 and 126 if the command could not be started. */
   exitCode: number
-  /** Message in addition to the exit code. */
+  /** Message in addition to the exit code. After a success it is a warning. */
   message?: string
 }
 
@@ -17,8 +17,10 @@ export interface Container {
   output(from: number): AsyncIterable<Uint8Array>
   /** Resolves when the container has ended, for any reason. */
   wait(): Promise<Ended>
-  /** Sends a signal. Resolves with false, and no error, if the container has already ended. */
-  signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean>
+  /** Name of the signal that asks the container to end, such as SIGTERM. */
+  readonly stopSignal: string
+  /** Sends the stop signal, or SIGKILL. Resolves with false, and no error, if the container has already ended. */
+  signal(which: "stop" | "kill"): Promise<boolean>
   /** Removes what is left of the container. */
   remove(): Promise<void>
 }

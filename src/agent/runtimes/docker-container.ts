@@ -1,0 +1,223 @@
+import type Docker from "dockerode"
+import { backoffSeconds } from "../../apis/backoff.ts"
+import { systemClock, timestamp } from "../../apis/clock.ts"
+import type { Logger } from "../../apis/logger.ts"
+import { whyDiskFull } from "../disk-space.ts"
+import { KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
+import { memoryKills } from "../memory-kills.ts"
+import { waitUnlessAborted } from "../timers.ts"
+import { CALL_SECONDS, ifFound, MIB, statusOf, within } from "./engine.ts"
+import type { Container, Ended } from "./runtime.ts"
+
+const NEWLINE = 0x0a
+
+/** Stop signal of an image that names none. */
+const DEFAULT_STOP_SIGNAL = "SIGTERM"
+
+/**
+ * Time after a container's end in which the engine may still remove it, or may still learn that it ran out of memory,
+ * seconds.
+ */
+const AFTERMATH_SECONDS = 1
+
+const ENGINE_RETRY_SECONDS = { baseSeconds: 0.5, capSeconds: 10 }
+
+/** Maximum delay between two checks of a container's state, seconds, also if the engine does not answer a wait. */
+const WAIT_SECONDS = 10
+
+interface DockerContainerOptions {
+  startTime: string
+  /** Signal that the image asks for, in any of Docker's forms. */
+  stopSignal?: string | undefined
+  logger: Logger
+  /** Number of the machine's memory kills before the start. Absent: it is unknown, or other jobs' kills count in it. */
+  killsBefore?: number | undefined
+  /** Path on the disk that the container writes to. */
+  dataDir: string
+  /** Attached output of a container that this agent process has started. */
+  stream?: NodeJS.ReadableStream
+  /** Set if the container never ran. */
+  ended?: Ended
+}
+
+/** A container of the engine, running or ended. */
+export class DockerContainer implements Container {
+  readonly startTime: string
+  readonly stopSignal: string
+  readonly #container: Docker.Container
+  readonly #logger: Logger
+  readonly #stream: NodeJS.ReadableStream | undefined
+  readonly #ended: Ended | undefined
+  readonly #dataDir: string
+  readonly #killsBefore: number
+  /** True if this agent has sent SIGKILL. */
+  #killed = false
+
+  constructor(container: Docker.Container, options: DockerContainerOptions) {
+    this.#container = container
+    this.startTime = timestamp(new Date(options.startTime))
+    this.stopSignal = signalName(options.stopSignal || DEFAULT_STOP_SIGNAL)
+    this.#logger = options.logger
+    this.#stream = options.stream
+    this.#ended = options.ended
+    this.#dataDir = options.dataDir
+    this.#killsBefore = options.killsBefore ?? Number.POSITIVE_INFINITY
+  }
+
+  /**
+   * Yields the output. The attached stream is exact. The engine's logs are not: a follow can miss the last bytes when
+   * the container ends. So the logs are read once more from there afterwards.
+   */
+  async *output(from: number): AsyncGenerator<Uint8Array, void, void> {
+    if (this.#ended !== undefined) return
+    let position = from
+    let last: number | undefined
+    let exact = false
+    try {
+      for await (const piece of skip(payloads(this.#stream ?? (await this.#logs())), from)) {
+        position += piece.byteLength
+        last = piece.at(-1)
+        yield piece
+      }
+      // A broken connection looks like the end of the stream, but the container still runs.
+      exact = this.#stream !== undefined && !(await this.#state()).Running
+    } catch (error) {
+      this.#logger.warn({ err: error }, "the output stream broke; continuing from the engine's copy")
+    }
+    if (exact) return
+    await this.wait()
+    yield* resume(payloads(await this.#logs()), position, last)
+  }
+
+  async #logs(): Promise<NodeJS.ReadableStream> {
+    return await within(CALL_SECONDS, this.#container.logs({ follow: true, stdout: true, stderr: true }))
+  }
+
+  async #state(): Promise<Docker.ContainerInspectInfo["State"]> {
+    return (await within(CALL_SECONDS, this.#container.inspect())).State
+  }
+
+  async wait(): Promise<Ended> {
+    if (this.#ended !== undefined) return this.#ended
+    for (let failures = 0; ; ) {
+      try {
+        const waiting = new AbortController()
+        // The state is checked even if the engine does not answer the wait.
+        await within(WAIT_SECONDS, this.#container.wait({ abortSignal: waiting.signal })).catch(() => waiting.abort())
+        const found = await within(CALL_SECONDS, this.#container.inspect())
+        if (!found.State.Running) return await this.#result(found)
+        failures = 0
+      } catch (error) {
+        if (statusOf(error) === 404) return REMOVED
+        this.#logger.warn({ err: error }, "the engine does not answer; retrying")
+        failures++
+      }
+      // The engine may be restarting. The container may continue without it.
+      const seconds = backoffSeconds(failures + 1, ENGINE_RETRY_SECONDS)
+      await waitUnlessAborted(systemClock, seconds, new AbortController().signal)
+    }
+  }
+
+  /** Returns the result, and that the disk is full if the container may have failed for that. */
+  async #result(found: Docker.ContainerInspectInfo): Promise<Ended> {
+    const settled = await this.#settled(found)
+    if (settled === undefined) return REMOVED
+    const ended = endedOf(settled)
+    const why = ended.exitCode === 0 ? undefined : await whyDiskFull(this.#dataDir)
+    return why === undefined ? ended : { ...ended, message: [ended.message, why].filter(Boolean).join("; ") }
+  }
+
+  /**
+   * Looks once more after a kill without a known cause. Returns undefined if the container was killed because somebody
+   * removed it: a removal kills the container first. Otherwise the cause may be its memory. On cgroup v2 the engine often
+   * misses a kill that ends the container (https://github.com/containerd/containerd/issues/8893), but the kernel counts it.
+   */
+  async #settled(found: Docker.ContainerInspectInfo): Promise<Docker.ContainerInspectInfo | undefined> {
+    const { ExitCode, OOMKilled } = found.State
+    if (ExitCode !== KILLED_EXIT_CODE || OOMKilled || this.#killed) return found
+    await waitUnlessAborted(systemClock, AFTERMATH_SECONDS, new AbortController().signal)
+    const later = await ifFound(this.#container.inspect())
+    const isOom = (memoryKills() ?? 0) > this.#killsBefore
+    return later !== undefined && isOom ? { ...later, State: { ...later.State, OOMKilled: true } } : later
+  }
+
+  async signal(which: "stop" | "kill"): Promise<boolean> {
+    if (which === "kill") this.#killed = true
+    try {
+      const signal = which === "kill" ? "SIGKILL" : this.stopSignal
+      await within(CALL_SECONDS, this.#container.kill({ signal }))
+      return true
+    } catch (error) {
+      // 404: removed, 409: not running.
+      if (statusOf(error) !== 404 && statusOf(error) !== 409) throw error
+      return false
+    }
+  }
+
+  async remove(): Promise<void> {
+    await ifFound(this.#container.remove({ force: true, v: true }))
+  }
+}
+
+/**
+ * Yields the bytes of stdout and stderr from Docker's multiplexed stream: frames of an 8-byte header (stream, then the
+ * length at byte 4, big-endian) and a payload. Unlike docker-modem's demuxStream it waits for its reader.
+ */
+async function* payloads(stream: AsyncIterable<string | Buffer>): AsyncGenerator<Buffer, void, void> {
+  let buffer: Buffer = Buffer.alloc(0)
+  let left = 0
+  for await (const chunk of stream) {
+    buffer = Buffer.concat([buffer, chunk as Buffer])
+    // One piece for each chunk, because the engine may send every line in its own frame.
+    const found: Buffer[] = []
+    while (left > 0 ? buffer.byteLength > 0 : buffer.byteLength >= 8) {
+      if (left === 0) {
+        left = buffer.readUInt32BE(4)
+        buffer = buffer.subarray(8)
+      }
+      const payload = buffer.subarray(0, left)
+      buffer = buffer.subarray(payload.byteLength)
+      left -= payload.byteLength
+      found.push(payload)
+    }
+    const piece = Buffer.concat(found)
+    if (piece.byteLength > 0) yield piece
+  }
+}
+
+async function* skip(pieces: AsyncIterable<Buffer>, bytes: number): AsyncGenerator<Buffer, void, void> {
+  let left = bytes
+  for await (const piece of pieces) {
+    const rest = piece.subarray(left)
+    left = Math.max(0, left - piece.byteLength)
+    if (rest.byteLength > 0) yield rest
+  }
+}
+
+/**
+ * Yields the rest after `position`. If the engine broke off, it may have ended the piece with a newline of its own.
+ * Then another byte is at that place.
+ */
+async function* resume(pieces: AsyncIterable<Buffer>, position: number, last: number | undefined) {
+  let doubtful = last === NEWLINE
+  for await (const piece of skip(pieces, doubtful ? position - 1 : position)) {
+    const rest = doubtful && piece[0] === NEWLINE ? piece.subarray(1) : piece
+    doubtful = false
+    if (rest.byteLength > 0) yield rest
+  }
+}
+
+const REMOVED: Ended = { exitCode: KILLED_EXIT_CODE, message: "the container was removed, but not by Berth" }
+
+/** Docker says OOMKilled also if only another process than the first one was killed. */
+function endedOf({ State, HostConfig }: Docker.ContainerInspectInfo): Ended {
+  const { ExitCode: exitCode, OOMKilled, Error: message } = State
+  if (!OOMKilled) return { exitCode, ...(message !== "" && { message }) }
+  const mebibytes = Math.floor((HostConfig.Memory ?? 0) / MIB)
+  const limit = mebibytes > 0 ? `its ${mebibytes} MiB of memory` : "the memory of its machine"
+  const what =
+    exitCode === 0
+      ? `a process was killed for memory (OOMKilled): the container exceeded ${limit}`
+      : `OOMKilled: a process of the container exceeded ${limit}`
+  return { exitCode, message: `${what}; raise resources.memory` }
+}
