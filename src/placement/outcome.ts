@@ -55,11 +55,14 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   return isOver(launch) ? deleted(launch) : { kind: "live" }
 }
 
+/** Ends of the agent with which its VM never started the container, though another VM may. */
+const FAILED_STARTS: readonly FinishReason[] = ["MachineFailed", "RegistryUnavailable"]
+
 /** Returns the report that the VM cannot run the container: of its user data at boot, or of its agent. */
 export function machineFailureOf(status: LaunchStatus | undefined): MachineFailure | undefined {
   const finish = status?.agent?.finish
   const failure = bootFailureOf(status)
-  if (failure !== undefined || finish?.reason !== "MachineFailed") return failure
+  if (failure !== undefined || finish === undefined || !FAILED_STARTS.includes(finish.reason)) return failure
   return { reason: finish.reason, message: finish.message ?? "no details", time: finish.time }
 }
 
@@ -82,7 +85,8 @@ function lost(reason: "VMLost" | "Preempted", message: string, time: string): Ou
 }
 
 function reportedFailure({ reason, message, time }: MachineFailure): Outcome {
-  return { kind: "bootFailed", message: `its VM cannot run containers (${reason}): ${message}`, time }
+  const what = reason === "RegistryUnavailable" ? "did not get the image" : "cannot run containers"
+  return { kind: "bootFailed", message: `its VM ${what} (${reason}): ${message}`, time }
 }
 
 function bootFailed(launch: StoredLaunch): Outcome {

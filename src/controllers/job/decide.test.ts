@@ -334,10 +334,12 @@ describe("booting", () => {
     })
   })
 
-  test("an agent whose machine can't start the container: the job shows why and tries the next offer", () => {
-    const message = 'the container can\'t be started: could not select device driver "" with capabilities: [[gpu]]'
-    const finish = { reason: "MachineFailed" as const, message, time: time(40) }
-    const why = `launch 1: its VM cannot run containers (MachineFailed): ${message}`
+  test.each([
+    ["MachineFailed", "cannot run containers", "the container can't be started: could not select device driver"],
+    ["RegistryUnavailable", "did not get the image", "image a can't be pulled: 503 Service Unavailable"],
+  ] as const)("an agent that ends with %s: the job shows why and gets another VM", (reason, what, message) => {
+    const finish = { reason, message, time: time(40) }
+    const why = `launch 1: its VM ${what} (${reason}): ${message}`
     const agent = agentOf({ finish })
     const failed = decideAt(41, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])
     // The Launch's controller terminates the VM of a finished agent.
@@ -347,6 +349,10 @@ describe("booting", () => {
     const over = vmStatus({ phase: "terminated", vm, agent })
     const next = decideAt(61, job, [launchOf(job, 1, { spec: { ended: true }, status: over })])
     expect(next.status).toMatchObject({ phase: "booting", refusedOffers: [{ reason: "BootFailed", message: why }] })
+    // It is no lost VM: the job may have five of them.
+    expect(next.status.launches).toMatchObject({ lost: 0 })
+    const four = [1, 2, 3, 4].map((n) => launchOf(job, n, { spec: { ended: true }, status: over }))
+    expect(decideAt(61, job, four).status.phase).toBe("booting")
   })
 
   test("a VM that can't run containers: its Launch is ended, the job shows why and tries the next offer", () => {
