@@ -193,7 +193,7 @@ export const ReportRequestSchema = Type.Object({
 })
 export type ReportRequest = Static<typeof ReportRequestSchema>
 
-/** `stop`: SIGTERM, 10 seconds, SIGKILL, a last report, power off. */
+/** `stop`: the stop signal, 10 seconds, SIGKILL, a last report, power off. */
 export const ReportResponseSchema = Type.Object({
   desired: StringEnum(["run", "stop"]),
   /** Seconds until the next report. Gateways of former versions omit it: the interval stays as it is. */

@@ -411,7 +411,7 @@ function containerFields({
       Int({
         maximum: LIMITS.terminationGraceSeconds,
         description:
-          "Maximum seconds from SIGTERM to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.",
+          "Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.",
       }),
     ),
   }

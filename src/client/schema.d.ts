@@ -867,7 +867,7 @@ export interface components {
             timeoutSeconds?: number | null;
             /**
              * Format: int64
-             * @description Maximum seconds from SIGTERM to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
+             * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
              */
             terminationGraceSeconds?: number | null;
             /** @description Clouds on which the job may run: aws, gcp, azure. Default: any. */
@@ -1171,7 +1171,7 @@ export interface components {
             preemption_count: number;
             /** @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3. */
             fallback_after: number | null;
-            /** @description Maximum seconds from SIGTERM to SIGKILL. Null: 10. */
+            /** @description Maximum seconds from the stop signal to SIGKILL. Null: 10. */
             termination_grace_seconds: number | null;
             workdir: components["schemas"]["WorkdirRecord"] | null;
             /** @description Id of the array that created the job. Null: none did. */
@@ -1347,7 +1347,7 @@ export interface components {
             timeoutSeconds?: number | null;
             /**
              * Format: int64
-             * @description Maximum seconds from SIGTERM to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
+             * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
              */
             terminationGraceSeconds?: number | null;
             /**
@@ -1501,7 +1501,7 @@ export interface components {
             timeoutSeconds?: number;
             /**
              * Format: int64
-             * @description Maximum seconds from SIGTERM to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
+             * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
              */
             terminationGraceSeconds?: number;
             /**

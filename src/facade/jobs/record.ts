@@ -149,7 +149,7 @@ export const JobRecordSchema = Type.Object({
     "integer",
     "Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3.",
   ),
-  termination_grace_seconds: nullable<number>("integer", "Maximum seconds from SIGTERM to SIGKILL. Null: 10."),
+  termination_grace_seconds: nullable<number>("integer", "Maximum seconds from the stop signal to SIGKILL. Null: 10."),
   workdir: WorkdirRecordSchema,
   array_id: nullable<string>("string", "Id of the array that created the job. Null: none did."),
   array_index: nullable<number>("integer", "Index of the job in its array."),
