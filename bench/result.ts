@@ -37,6 +37,8 @@ export interface BenchContext {
   seconds?: number
   /** Folder for CPU profiles of operator and façade; absent for none. */
   profileDir?: string
+  /** Folder of another checkout of Berth, with its packages, to compare this one with. */
+  baseline?: string
   cacheHome: string | undefined
 }
 

@@ -3,9 +3,10 @@
 // tables of docs/performance.md from the object of a run of all. Exits with 1 if a goal is missed or a benchmark
 // failed, with 2 on a wrong command line. --sizes and --seconds make a quick run, whose figures are no results.
 // --profile DIR makes operator and façade write CPU profiles there, if they are separate processes (throughput, scale,
-// peer).
+// peer). --baseline DIR compares `start` with another checkout of Berth.
 import { spawn } from "node:child_process"
 import { once } from "node:events"
+import { resolve } from "node:path"
 import { cpus, release, totalmem, type } from "node:os"
 import { text } from "node:stream/consumers"
 import { parseArgs } from "node:util"
@@ -27,6 +28,7 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   life: async () => ({ run: (await import("../bench/steady.ts")).life }),
   scale: () => import("../bench/scale.ts"),
   peer: () => import("../bench/peer-jobs.ts"),
+  start: () => import("../bench/start.ts"),
 }
 
 /**
@@ -45,7 +47,7 @@ const SHORTENED: Record<string, string[]> = {
 }
 
 /** Benchmarks that `npm run bench` leaves to `npm run bench:long`: they take minutes at any size. */
-const LONG: readonly string[] = ["steady", "life"]
+const LONG: readonly string[] = ["steady", "life", "start"]
 
 /** Row of a benchmark that failed. */
 const FAILED: BenchRow = { what: "runs to its end", ours: 0, peer: 1, ratio: 0, goal: 1, reached: false }
@@ -56,6 +58,7 @@ const options = {
   sizes: { type: "string" },
   seconds: { type: "string" },
   profile: { type: "string" },
+  baseline: { type: "string" },
 } as const
 
 // Exits normally at a signal, so that the started programs are ended.
@@ -72,7 +75,7 @@ else print(report)
 process.exitCode = report.rows.every(({ reached }) => reached) ? 0 : 1
 
 async function runOne(bench: string): Promise<BenchReport> {
-  const { sizes, seconds, profile } = settings
+  const { sizes, seconds, profile, baseline } = settings
   const load = BENCHES[bench] as (typeof BENCHES)[string]
   const result = await (await load()).run({
     report: (line) => console.error(line),
@@ -81,6 +84,7 @@ async function runOne(bench: string): Promise<BenchReport> {
     ...(sizes !== undefined && { sizes: sizes.split(",").map(Number) }),
     ...(seconds !== undefined && { seconds: Number(seconds) }),
     ...(profile !== undefined && { profileDir: profile }),
+    ...(baseline !== undefined && { baseline: resolve(baseline) }),
   })
   return { ...result, machine: machine() }
 }
@@ -132,7 +136,7 @@ function commandLine() {
   }
   const names = Object.keys(BENCHES).join(", ")
   console.error(
-    "usage: npm run bench -- [NAME] [--json] [--long] [--sizes N,N] [--seconds N] [--profile DIR], " +
+    "usage: npm run bench -- [NAME] [--json] [--long] [--sizes N,N] [--seconds N] [--profile DIR] [--baseline DIR], " +
       `where NAME is one of: ${names}; without NAME all are run, shortened without --long`,
   )
   return process.exit(2)

@@ -89,7 +89,8 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
       ...(ended.exitCode !== 0 && { lastExitCode: ended.exitCode }),
       ...(finish !== undefined && { unflushed: finish }),
     })
-    onChange()
+    // A report without the finish would only delay that.
+    if (finish === undefined) onChange()
     await container.remove().catch((error: unknown) => logger.warn({ err: error }, "failed to remove the container"))
     if (finish !== undefined) continue
     await waitUnlessAborted(clock, backoffSeconds(attempt, ATTEMPT_RETRY_SECONDS), stop.signal)
@@ -101,7 +102,7 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
  * Returns the finish after it is on the disk. Before that, all written files are uploaded, or the upload has failed.
  */
 async function flush(options: RunOptions, unflushed: Finish): Promise<Finish> {
-  const { runtime, disk, logger, onChange } = options
+  const { runtime, disk, logger } = options
   using limit = flushLimit(options)
   let finish = unflushed
   try {
@@ -110,8 +111,8 @@ async function flush(options: RunOptions, unflushed: Finish): Promise<Finish> {
     logger.error({ err: error }, "not all written files are in their buckets")
     finish = unflushedFinish(unflushed, error)
   }
+  // The caller sends it after the log.
   disk.update({ finish })
-  onChange()
   return finish
 }
 
@@ -192,19 +193,35 @@ async function presentContainer(options: RunOptions, onStarted: () => void): Pro
 }
 
 async function startAttempt(options: RunOptions, attempt: number, onStarted: () => void): Promise<Container> {
-  const { disk, runtime, spool, stop, reorder, fetchWorkdir } = options
+  const { disk, runtime, spool, stop } = options
   const order = await untilStopped(options.order, stop.signal)
-  if (order.run.workdir !== undefined) await untilStopped(fetchWorkdir(order.run.workdir, stop.signal), stop.signal)
-  await runtime.prepare(order, { signal: stop.signal, reorder: () => untilStopped(reorder(), stop.signal) })
-  throwIfStopped(stop.signal)
-  await runtime.mount(order, stop.signal)
-  throwIfStopped(stop.signal)
+  await prepareAttempt(options, order)
   if (attempt > 1 && disk.state.attempt !== attempt) await spool.appendLine(`--- attempt ${attempt} ---`)
   disk.update({ attempt, stage: "intended", outputStart: spool.length })
   const container = await runtime.start(order, attempt)
   started(options, container)
   onStarted()
   return container
+}
+
+/**
+ * Fetches the working directory, prepares the runtime and mounts the buckets, at the same time. Rejects with the first
+ * error or stop, and aborts the rest.
+ */
+async function prepareAttempt({ runtime, stop, reorder, fetchWorkdir }: RunOptions, order: RunOrder): Promise<void> {
+  const enough = new AbortController()
+  const signal = AbortSignal.any([stop.signal, enough.signal])
+  const { workdir } = order.run
+  const steps = [
+    workdir === undefined ? undefined : fetchWorkdir(workdir, signal),
+    runtime.prepare(order, { signal, reorder: () => untilStopped(reorder(), signal) }),
+    runtime.mount(order, signal),
+  ]
+  try {
+    await untilStopped(Promise.all(steps), stop.signal)
+  } finally {
+    enough.abort()
+  }
 }
 
 function started({ disk, onChange }: RunOptions, container: Container): void {

@@ -27,6 +27,8 @@ const PACKAGES = [
   "iptables",
   "iproute2",
   "procps",
+  "apt",
+  "diffutils",
   "busybox-static",
   "curl",
 ]
@@ -126,6 +128,8 @@ export interface Vm {
   reboot(): Promise<void>
   /** Returns a file's text, or undefined if there is no such file. */
   file(path: string): Promise<string | undefined>
+  /** Returns the output of a program that runs on the VM. */
+  exec(command: string[]): Promise<string>
   /** Returns the text on the VM's serial console. */
   console(): Promise<string>
   /** Returns what the VM itself reads from the metadata service. */
@@ -167,12 +171,19 @@ export async function removeVms(vms: readonly Vm[]): Promise<void> {
 export interface BootOptions {
   /** False if the VM's image has no Docker engine. */
   engine?: boolean
+  /** False if the VM's engine has no images, so that it pulls them. */
+  images?: boolean
   /** More programs for its image, by path without the first slash. */
   programs?: Record<string, string>
+  /** More files for its image, by path without the first slash. */
+  files?: Record<string, string | Uint8Array>
+  /** Names that it resolves to an address, as `NAME:ADDRESS`. */
+  hosts?: string[]
 }
 
 /** Boots a VM with this user data. */
-export async function bootVm(userData: string, { engine = true, programs = {} }: BootOptions = {}): Promise<Vm> {
+export async function bootVm(userData: string, options: BootOptions = {}): Promise<Vm> {
+  const { engine = true, images = true, programs = {}, files = {}, hosts = [] } = options
   const container: Docker.Container = await docker.createContainer({
     Image: engine ? vmImage : bareImage,
     StopSignal: "SIGRTMIN+3",
@@ -185,15 +196,17 @@ export async function bootVm(userData: string, { engine = true, programs = {} }:
       ...{ MaskedPaths: [], ReadonlyPaths: [] },
       ...{ CgroupnsMode: "private" },
       Devices: [{ PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm" }],
+      ExtraHosts: hosts,
       Tmpfs: { "/run": "", "/run/lock": "", "/tmp": "exec" },
       // No volume: for one, the engine asks all drivers that it ever had, and tests leave some that no longer exist.
-      Binds: [`${folder}:/images:ro`, `${await mkdtemp(`${folder}-docker-`)}:/var/lib/docker`],
+      Binds: [...(images ? [`${folder}:/images:ro`] : []), `${await mkdtemp(`${folder}-docker-`)}:/var/lib/docker`],
     },
   })
   const seed = pack()
   seed.entry({ name: "var/lib/cloud/seed/nocloud/user-data", mode: 0o600 }, userData)
   seed.entry({ name: "var/lib/cloud/seed/nocloud/meta-data" }, `instance-id: i-${randomBytes(8).toString("hex")}\n`)
   for (const [name, script] of Object.entries(programs)) seed.entry({ name, mode: 0o755 }, `#!/bin/sh\n${script}\n`)
+  for (const [name, content] of Object.entries(files)) seed.entry({ name }, Buffer.from(content))
   seed.entry({ name: "etc/machine-id" }, `${randomBytes(16).toString("hex")}\n`)
   seed.finalize()
   await container.putArchive(await buffer(seed), { path: "/" })
@@ -237,7 +250,10 @@ class ContainerVm implements Vm {
 
   async metadata(): Promise<string> {
     const script = `import urllib.request as u; print(u.urlopen("http://${METADATA_ADDRESS}", timeout=60).read().decode())`
-    const command = ["python3", "-c", script]
+    return await this.exec(["python3", "-c", script])
+  }
+
+  async exec(command: string[]): Promise<string> {
     const { stdout } = await promisify(execFile)("docker", ["exec", this.#container.id, ...command])
     return stdout.trim()
   }
@@ -297,8 +313,8 @@ async function buildVmImage(): Promise<string> {
     `ENTRYPOINT ["/bin/sh", "-c", "${BOOT}"]`,
   ]
   const files = {
-    // Differs from the network of the outer engine.
-    "etc/docker/daemon.json": '{"bip": "172.31.77.1/24"}',
+    // Differs from the network of the outer engine, whose host may have a registry without TLS.
+    "etc/docker/daemon.json": '{"bip": "172.31.77.1/24", "insecure-registries": ["172.16.0.0/12"]}',
     "etc/cloud/cloud.cfg.d/99-test.cfg": CLOUD_CFG,
     "etc/systemd/system/load-images.service": LOAD_IMAGES,
   }

@@ -404,17 +404,26 @@ describe("azure", () => {
 })
 
 describe("an Azure VM that shuts down", () => {
-  /** Runs the VM's script with stand-ins for its programs, and returns its requests. */
-  async function shutDown(jobs: string): Promise<string> {
+  /**
+   * Runs the VM's script with stand-ins for its programs, and returns its accepted request. Azure refuses the deletion until
+   * the script has slept for `refusedSeconds`.
+   */
+  async function shutDown(jobs: string, refusedSeconds = 0): Promise<string> {
     const folder = await mkdtemp(join(tmpdir(), "berth-azure-"))
     const answers = [
       `case "$*" in`,
       `*identity/oauth2/token*) echo '{"access_token":"a.b-c","expires_in":"86400"}';;`,
       `*compute/resourceId*) printf /subscriptions/s/virtualMachines/berth-1;;`,
-      `*DELETE*) echo "$* $(cat)" > "${folder}/asked";;`,
+      `*DELETE*) [ $(($(tr '\\n' + < "${folder}/slept") 0)) -ge ${refusedSeconds} ] || exit 22`,
+      `echo "$* $(cat)" > "${folder}/asked";;`,
       "esac",
     ]
-    const programs = { curl: answers.join("\n"), systemctl: `echo '${jobs}'` }
+    const programs = {
+      curl: answers.join("\n"),
+      systemctl: `echo '${jobs}'`,
+      sleep: `echo "$1" >> "${folder}/slept"`,
+    }
+    await writeFile(join(folder, "slept"), "")
     for (const [name, text] of Object.entries(programs)) {
       await writeFile(join(folder, name), `#!/bin/sh\n${text}\n`, { mode: 0o755 })
     }
@@ -432,6 +441,12 @@ describe("an Azure VM that shuts down", () => {
     )
     expect(asked).toContain('header = "Authorization: Bearer a.b-c"')
     expect(asked.split("header =")[0]).not.toContain("a.b-c")
+  })
+
+  it("repeats its request until a role assignment is in effect after 20 minutes", async () => {
+    expect(await shutDown("12 poweroff.target start waiting", 1200)).toContain(
+      "-X DELETE https://management.azure.com/",
+    )
   })
 
   it("keeps the VM on a reboot", async () => {

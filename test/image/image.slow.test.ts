@@ -130,10 +130,12 @@ image.describe("Berth's image", () => {
 /** Returns the command line of the unit that cloud-init writes, for another folder. */
 function startOfAgent(agentImage: string, dataDir: string, name: string): string {
   const config = { launch: "1", gatewayUrl: "http://127.0.0.1:1", bootstrapToken: "t", lifetimeSeconds: 60 }
-  const { write_files: files } = load(renderCloudInit(config, { system: "ecs", agentImage })) as {
+  const { write_files: files } = load(
+    renderCloudInit(config, { system: "ecs", agentImage, bootDeadlineSeconds: 300 }),
+  ) as {
     write_files: { content: string }[]
   }
-  const command = files.map(({ content }) => /^(docker run .*) && systemctl poweroff/m.exec(content)?.[1]).join("")
+  const command = files.map(({ content }) => /^until (docker run .*) 2> said; do$/m.exec(content)?.[1]).join("")
   if (command === "") throw new Error("the user data starts no agent")
   return command.replaceAll(AGENT_DATA_DIR, dataDir).replace("berth-agent", name).replace("$image", agentImage)
 }

@@ -1,0 +1,302 @@
+import { createHash, randomBytes } from "node:crypto"
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { setTimeout as delay } from "node:timers/promises"
+import { KubeConfig } from "@kubernetes/client-node"
+import { findBinaries } from "../dev/controlplane/binaries.ts"
+import { startControlPlane } from "../dev/controlplane/control-plane.ts"
+import { freePort } from "../dev/controlplane/ports.ts"
+import { cacheDirectory } from "../dev/controlplane/programs.ts"
+import { DEFAULT_NAME } from "../dev/install.ts"
+import { findCondition } from "../src/apis/conditions.ts"
+import { CONNECTION, type StoredConnection } from "../src/apis/connection.ts"
+import { resourceOf } from "../src/kube/resource.ts"
+import { BUSYBOX, buildImage, docker, followProgress } from "../test/agent/images.ts"
+import { missingForVms, prepareVms, removeVms } from "../test/agent/vm.ts"
+import { missingForRegistry } from "../test/registry.ts"
+import { startTied, type TiedProcess } from "../test/tied-process.ts"
+import { kubeconfigOf, startProgram } from "./program.ts"
+import { type BenchContext, type BenchResult, compareLess, spreadOf, within } from "./result.ts"
+import { uptime, VmCloud } from "./vm-cloud.ts"
+
+const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
+const ROOT = join(import.meta.dirname, "..")
+const ROUNDS = 7
+/** Goals against a baseline: 30 % less time for a start. An end is a few requests and writes, and must not take longer. */
+const GOALS = { start: 1 / 0.7, end: 1 }
+/** Goals without a baseline, seconds. */
+const START_SECONDS = 20
+const END_SECONDS = 3
+const PATIENCE_SECONDS = 300
+
+/** Bytes of the job's image that no compression shortens. */
+const IMAGE_BYTES = 64 * 1024 * 1024
+
+/** Name of the agent's image in `simulated-operator.ts`. */
+const AGENT_IMAGE = "registry.test/berth:1"
+
+/** Times of one job without those of its cloud, seconds. */
+interface Round {
+  /** From the request to the first line, without the time from the request for a VM until its cloud-init has begun. */
+  start: number
+  /** From the container's last action to the request for the VM's termination. */
+  end: number
+}
+
+/**
+ * Measures Berth's own share of the time from POST to the container's first line, and from its end to the request for the VM's
+ * termination. Each job has a VM of its own with a real cloud-init and a real engine, which pulls both images from a
+ * registry on this machine. With a baseline both versions take turns, each with its own control plane, programs and
+ * image of the agent.
+ */
+export async function run(context: BenchContext): Promise<BenchResult> {
+  const missing = (await missingForVms()) ?? missingForRegistry()
+  if (missing !== undefined) throw new Error(missing)
+  const { address } = await prepareVms()
+  const registry = await Registry.start(address)
+  const stacks: Stack[] = []
+  try {
+    const jobImage = await registry.push("job", pushJobImage)
+    const ours = await Stack.start(ROOT, { context, registry, address })
+    stacks.push(ours)
+    const peer =
+      context.baseline === undefined ? undefined : await Stack.start(context.baseline, { context, registry, address })
+    if (peer !== undefined) stacks.push(peer)
+    const rounds: { ours: Round; peer: Round | undefined }[] = []
+    // The first round warms up.
+    for (let round = 0; round <= (context.sizes?.[0] ?? ROUNDS); round++) {
+      const before = await peer?.measure(jobImage)
+      const after = await ours.measure(jobImage)
+      context.report(`round ${round}: ${JSON.stringify({ before, after })}`)
+      if (round > 0) rounds.push({ ours: after, peer: before })
+    }
+    return resultOf(rounds)
+  } finally {
+    await Promise.all(stacks.map((stack) => stack.stop()))
+    await registry.stop()
+    await removeVms([])
+  }
+}
+
+function resultOf(rounds: { ours: Round; peer: Round | undefined }[]): BenchResult {
+  const goals = { start: START_SECONDS, end: END_SECONDS }
+  const names = { start: "POST to the first line, Berth's share, s", end: "end to the terminate call, s" }
+  const result: BenchResult = { name: "start", rows: [], spread: {} }
+  for (const part of ["start", "end"] as const) {
+    const ours = rounds.map((round) => round.ours[part])
+    const peer = rounds.flatMap((round) => (round.peer === undefined ? [] : [round.peer[part]]))
+    const what = names[part]
+    result.rows.push(peer.length === 0 ? within(what, ours, goals[part]) : compareLess(what, ours, peer, GOALS[part]))
+    result.spread[what] = spreadOf(ours)
+    if (peer.length > 0) result.spread[`${what} (baseline)`] = spreadOf(peer)
+  }
+  return result
+}
+
+/** Registry without TLS. This machine's engine pushes by 127.0.0.1, and VMs pull by its address on the bridge. */
+class Registry {
+  readonly #folder: string
+  readonly #process: TiedProcess
+  readonly #address: string
+
+  private constructor(folder: string, process: TiedProcess, address: string) {
+    this.#folder = folder
+    this.#process = process
+    this.#address = address
+  }
+
+  static async start(address: string): Promise<Registry> {
+    const folder = await mkdtemp(join(tmpdir(), "berth-bench-registry-"))
+    const config = {
+      version: 0.1,
+      log: { level: "info" },
+      storage: { filesystem: { rootdirectory: join(folder, "images") } },
+      http: { addr: "0.0.0.0:0", secret: "of a benchmark" },
+    }
+    await writeFile(join(folder, "config.yml"), JSON.stringify(config))
+    const ready = /listening on .*:([0-9]+)/
+    const process = await startTied("/usr/bin/docker-registry", ["serve", join(folder, "config.yml")], { ready })
+    return new Registry(folder, process, address)
+  }
+
+  /** Pushes an image that `build` builds by the given name. Returns its name for VMs. */
+  async push(name: string, build: (name: string) => Promise<void>): Promise<string> {
+    const local = `127.0.0.1:${this.#process.address}/${name}:1`
+    await build(local)
+    await followProgress(await docker.getImage(local).push({ authconfig: {} }))
+    await docker.getImage(local).remove({ force: true, noprune: true })
+    return `${this.#address}:${this.#process.address}/${name}:1`
+  }
+
+  async stop(): Promise<void> {
+    await this.#process.stop()
+    await rm(this.#folder, { recursive: true, force: true })
+  }
+}
+
+async function pushJobImage(name: string): Promise<void> {
+  const dockerfile = ["FROM scratch", "COPY . /", 'ENTRYPOINT ["/bin/busybox", "sh", "-c"]']
+  const busybox = await readFile(BUSYBOX)
+  await buildImage(name, { Dockerfile: dockerfile.join("\n"), "bin/busybox": busybox, data: randomBytes(IMAGE_BYTES) })
+}
+
+interface StackParts {
+  context: BenchContext
+  registry: Registry
+  address: string
+}
+
+/** Control plane, operator, façade and cloud of one checkout. */
+class Stack {
+  readonly #url: string
+  readonly #headers: Record<string, string>
+  readonly #cloud: VmCloud
+  readonly #stops: (() => Promise<unknown>)[]
+  readonly #report: (line: string) => void
+
+  private constructor(parts: {
+    url: string
+    headers: Record<string, string>
+    cloud: VmCloud
+    stops: (() => Promise<unknown>)[]
+    report: (line: string) => void
+  }) {
+    this.#url = parts.url
+    this.#headers = parts.headers
+    this.#cloud = parts.cloud
+    this.#stops = parts.stops
+    this.#report = parts.report
+  }
+
+  static async start(root: string, { context, registry, address }: StackParts): Promise<Stack> {
+    const { assetsDir, cacheHome, report } = context
+    const signal = AbortSignal.timeout(PATIENCE_SECONDS * 1000)
+    const id = createHash("sha256").update(root).digest("hex").slice(0, 8)
+    const modules = await modulesOf(root)
+    const agentImage = await registry.push(`berth-${id}`, modules.buildBerthImage)
+    const folder = await mkdtemp(join(tmpdir(), "berth-bench-"))
+    const binaries = await findBinaries({ assetsDir, cacheDir: cacheDirectory(cacheHome), report })
+    const controlPlane = await startControlPlane({ binaries, dataDir: join(folder, "control-plane"), durable: false })
+    const kubeConfig = new KubeConfig()
+    kubeConfig.loadFromFile(controlPlane.kubeconfigPath)
+    const client = new modules.KubeClient(kubeConfig)
+    await modules.installBase(client, signal)
+    await modules.installDefaults(client)
+    const port = await freePort()
+    const url = `http://127.0.0.1:${port}`
+    const cloud = await VmCloud.start({ [AGENT_IMAGE]: agentImage, [url]: `http://${address}:${port}` })
+    const programs = await startPrograms(root, { controlPlane, client, folder, url, cloud })
+    const key = await modules.installApiKey(client, undefined, signal)
+    const headers = { "content-type": "application/json", "x-service-api-key": key }
+    const stops = [...programs, cloud, client, controlPlane].map((part) => () => stopPart(part))
+    const stack = new Stack({
+      ...{ url, headers, cloud },
+      report: (line) => report(`${root}: ${line}`),
+      stops: [...stops, () => rm(folder, { recursive: true })],
+    })
+    await stack.#connect(client, signal)
+    return stack
+  }
+
+  async #connect(client: ProgramParts["client"], signal: AbortSignal): Promise<void> {
+    const credentials = { access_key_id: "simulated", secret_access_key: "simulated" }
+    await this.#post("/1/connections", { name: "simulated", type: "aws", ...credentials })
+    const ref = { namespace: DEFAULT_NAME, name: "simulated" }
+    const isReady = async (): Promise<boolean> =>
+      findCondition((await client.get(CONNECTIONS, ref)).status?.conditions, "Ready")?.status === "True"
+    while (!(await isReady())) await delay(50, undefined, { signal })
+  }
+
+  /** Runs one job in a VM of its own. */
+  async measure(image: string): Promise<Round> {
+    const created = this.#cloud.next()
+    const posted = uptime()
+    // The container's last action is to print the time.
+    const job = { image, command: ["/bin/busybox", "sh", "-c", "echo first; sleep 2; cat /proc/uptime"] }
+    const id = await this.#post("/1/jobs", job)
+    const { requested, vm, terminated } = await created
+    const signal = AbortSignal.timeout(PATIENCE_SECONDS * 1000)
+    const log = await fetch(`${this.#url}/1/jobs/${id}/logs?follow=true`, { headers: this.#headers, signal })
+    let text = ""
+    let first: number | undefined
+    let begun = 0
+    for await (const chunk of log.body ?? []) {
+      text += Buffer.from(chunk).toString()
+      if (first !== undefined || !text.includes("first\n")) continue
+      first = uptime()
+      // The first action of cloud-init is to write this file.
+      const [written, now] = (
+        await (await vm).exec(["sh", "-c", "stat -c %.Y /var/lib/berth/deadline; date +%s.%N"])
+      ).split("\n")
+      begun = uptime() - (Number(now) - Number(written))
+    }
+    if (first === undefined) throw new Error(`job ${id} wrote ${JSON.stringify(text)} and ended`)
+    const ended = Number(/first\n([0-9.]+) /.exec(text)?.[1])
+    const [toLaunch, toLine] = [requested - posted, first - begun]
+    this.#report(`request ${seconds(toLaunch)} s, cloud ${seconds(begun - requested)} s, VM ${seconds(toLine)} s`)
+    return { start: seconds(toLaunch + toLine), end: seconds((await terminated) - ended) }
+  }
+
+  async #post(path: string, content: object): Promise<string> {
+    const body = JSON.stringify(content)
+    const answer = await fetch(`${this.#url}${path}`, { method: "POST", headers: this.#headers, body })
+    const text = await answer.text()
+    if (answer.status !== 201) throw new Error(`POST ${path}: ${answer.status} ${text}`)
+    return String((JSON.parse(text) as { job_id?: string }).job_id)
+  }
+
+  async stop(): Promise<void> {
+    for (const stop of this.#stops) await stop()
+  }
+}
+
+function seconds(value: number): number {
+  return Math.round(value * 100) / 100
+}
+
+/** Loads the parts of a checkout that prepare a control plane for it. */
+async function modulesOf(root: string) {
+  const load = async <Module>(path: string): Promise<Module> => (await import(join(root, path))) as Module
+  return {
+    ...(await load<typeof import("../src/kube/client.ts")>("src/kube/client.ts")),
+    ...(await load<typeof import("../dev/base.ts")>("dev/base.ts")),
+    ...(await load<typeof import("../dev/install.ts")>("dev/install.ts")),
+    ...(await load<typeof import("../test/image/berth-image.ts")>("test/image/berth-image.ts")),
+  }
+}
+
+async function stopPart(part: { stop(): Promise<unknown> } | { close(): Promise<unknown> }): Promise<void> {
+  await ("stop" in part ? part.stop() : part.close())
+}
+
+interface ProgramParts {
+  controlPlane: Awaited<ReturnType<typeof startControlPlane>>
+  client: InstanceType<Awaited<ReturnType<typeof modulesOf>>["KubeClient"]>
+  folder: string
+  url: string
+  cloud: VmCloud
+}
+
+async function startPrograms(root: string, { controlPlane, client, folder, url, cloud }: ProgramParts) {
+  const where = { controlPlane, client, folder }
+  const metrics = { operator: await freePort(), facade: await freePort() }
+  await mkdir(join(folder, "logs"), { recursive: true })
+  const asFacade = await kubeconfigOf("berth-facade", where)
+  const asOperator = await kubeconfigOf("berth-operator", where)
+  const operator = await startProgram({
+    ...{ name: "operator", folder, url: `http://127.0.0.1:${metrics.operator}` },
+    script: join(root, "bench", "simulated-operator.ts"),
+    args: ["--kubeconfig", asOperator, "--gateway-url", url, "--cloud-url", cloud.url].concat(
+      ...["--metrics-port", String(metrics.operator)],
+    ),
+  })
+  const facade = await startProgram({
+    ...{ name: "facade", folder, url },
+    script: join(root, "src", "main.ts"),
+    args: ["facade", "--kubeconfig", asFacade, "--host", "0.0.0.0", "--port", new URL(url).port]
+      .concat("--default-project", DEFAULT_NAME, "--logs-dir", join(folder, "logs"), "--log-level", "warn")
+      .concat("--requests-per-minute", "0", "--metrics-port", String(metrics.facade)),
+  })
+  return [operator, facade]
+}

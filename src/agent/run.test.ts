@@ -1,0 +1,107 @@
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { pino } from "pino"
+import { afterEach, beforeEach, describe, expect, it } from "vitest"
+import { systemClock } from "../apis/clock.ts"
+import { Disk } from "./disk.ts"
+import type { RunOrder } from "./protocol.ts"
+import { runToEnd, type StopCause } from "./run.ts"
+import { type Container, RunError, type Runtime } from "./runtimes/runtime.ts"
+import { Spool } from "./spool.ts"
+
+const ORDER: RunOrder = {
+  run: { image: "busybox", workdir: { sha256: "0".repeat(64) } },
+  secretEnv: {},
+  gpus: 0,
+}
+
+/** Container that has ended. */
+const ENDED: Container = {
+  startTime: "2026-01-01T00:00:00Z",
+  async *output() {},
+  wait: () => Promise.resolve({ exitCode: 0 }),
+  signal: () => Promise.resolve(false),
+  remove: () => Promise.resolve(),
+}
+
+type Step = "workdir" | "pull" | "mount"
+
+let folder: string
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "berth-run-"))
+})
+afterEach(() => rm(folder, { recursive: true, force: true }))
+
+/** Runs with these steps before the start. Returns the finish, the number of starts and the steps that were aborted. */
+async function run(steps: Record<Step, (signal: AbortSignal) => Promise<void>>, stop = new AbortController()) {
+  const aborted: Step[] = []
+  let starts = 0
+  const step = (name: Step, signal: AbortSignal): Promise<void> => {
+    signal.addEventListener("abort", () => aborted.push(name))
+    return steps[name](signal)
+  }
+  const unused = () => Promise.reject(new Error("not expected"))
+  const runtime: Runtime = {
+    name: "docker",
+    prepare: (_, { signal }) => step("pull", signal),
+    mount: (_, signal) => step("mount", signal),
+    start: () => Promise.resolve(ENDED).finally(() => starts++),
+    find: () => Promise.resolve(undefined),
+    flush: () => Promise.resolve(),
+    ...{ renew: unused, deleteCheckpoints: unused, clear: unused },
+  }
+  await using spool = await Spool.open(join(folder, "output"), { limit: 1000, onAppend: () => undefined })
+  const finish = await runToEnd({
+    ...{ runtime, spool, stop, clock: systemClock, logger: pino({ enabled: false }) },
+    disk: await Disk.open(folder, "2026-01-01T00:00:00Z", (error) => expect.unreachable(String(error))),
+    order: Promise.resolve(ORDER),
+    reorder: () => Promise.resolve(ORDER),
+    fetchWorkdir: (_, signal) => step("workdir", signal),
+    onChange: () => undefined,
+    stopGraceSeconds: 1,
+    hurry: new AbortController().signal,
+  })
+  return { finish, starts, aborted: aborted.sort() }
+}
+
+/** Step that ends only when it is aborted, like a download that hangs. */
+const hangs = (signal: AbortSignal): Promise<void> =>
+  new Promise((_, reject) => signal.addEventListener("abort", () => reject(new Error("aborted"))))
+
+const fails = (message: string) => () => Promise.reject(new RunError("ImagePullFailed", message))
+
+describe("runToEnd before the start of a container", () => {
+  it("fetches the workdir, pulls the image and mounts the buckets at the same time", async () => {
+    const begun = new Set<Step>()
+    const all = Promise.withResolvers<void>()
+    const meets = (name: Step) => async (): Promise<void> => {
+      if (begun.add(name).size === 3) all.resolve()
+      await all.promise
+    }
+    const { finish, starts } = await run({ workdir: meets("workdir"), pull: meets("pull"), mount: meets("mount") })
+    expect(finish.reason).toBe("Succeeded")
+    expect(starts).toBe(1)
+  })
+
+  it("ends with the first error, and aborts the rest", async () => {
+    const { finish, starts, aborted } = await run({ workdir: hangs, pull: fails("no such image"), mount: hangs })
+    expect(finish).toMatchObject({ reason: "ImagePullFailed", message: "no such image" })
+    expect(starts).toBe(0)
+    expect(aborted).toEqual(["mount", "pull", "workdir"])
+  })
+
+  it("ends with the image's error if the image and a bucket fail at once", async () => {
+    const { finish } = await run({ workdir: hangs, pull: fails("first"), mount: fails("second") })
+    expect(finish.message).toBe("first")
+  })
+
+  it("stops at once, even if a step ignores its signal", async () => {
+    const stop = new AbortController()
+    const deaf = () => new Promise<void>(() => stop.abort("stop" satisfies StopCause))
+    const { finish, starts } = await run({ workdir: hangs, pull: hangs, mount: deaf }, stop)
+    expect(finish.reason).toBe("Stopped")
+    expect(starts).toBe(0)
+  })
+})
