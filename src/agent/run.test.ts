@@ -19,6 +19,7 @@ const ORDER: RunOrder = {
 /** Container that has ended. */
 const ENDED: Container = {
   startTime: "2026-01-01T00:00:00Z",
+  stopSignal: "SIGTERM",
   async *output() {},
   wait: () => Promise.resolve({ exitCode: 0 }),
   signal: () => Promise.resolve(false),
@@ -56,6 +57,7 @@ async function run(steps: Record<Step, (signal: AbortSignal) => Promise<void>>, 
   const finish = await runToEnd({
     ...{ runtime, spool, stop, clock: systemClock, logger: pino({ enabled: false }) },
     disk: await Disk.open(folder, "2026-01-01T00:00:00Z", (error) => expect.unreachable(String(error))),
+    vm: { lifetimeSeconds: 3600 },
     order: Promise.resolve(ORDER),
     reorder: () => Promise.resolve(ORDER),
     fetchWorkdir: (_, signal) => step("workdir", signal),

@@ -51,7 +51,7 @@ describe("the request of a launch without settings of its connection", () => {
       aws: "df3c100b30dbbe84",
       gcp: "fa4dc79a3cd4ae8c",
       gcpByDefault: "05feea161462ab29",
-      azure: "8a596d004ffda4bb",
+      azure: "f31886e3bb78a28e",
       digest: "7e4c9293da6923b1",
     })
   })

@@ -80,11 +80,11 @@ describe("the console of a VM without an agent", () => {
   const read = (reading: string) => ({ actions: [{ do: "readConsole", vmId: "vm-1", reading }], requeueAfter: 0 })
 
   test("is read once after a while, and once at the VM's unexpected end", () => {
-    const early = decideAt(244, booting, found)
+    const early = decideAt(154, booting, found)
     expect(early.actions).toEqual([])
     expect(early.requeueAfter).toBeLessThanOrEqual(2)
-    expect(decideAt(246, booting, found)).toMatchObject(read("booting"))
-    expect(decideAt(246, booting, { ...found, consoleRead: "booting" }).actions).toEqual([])
+    expect(decideAt(156, booting, found)).toMatchObject(read("booting"))
+    expect(decideAt(156, booting, { ...found, consoleRead: "booting" }).actions).toEqual([])
     expect(decideAt(30, booting, gone)).toMatchObject(read("ended"))
     expect(decideAt(300, booting, { ...gone, consoleRead: "booting" })).toMatchObject(read("ended"))
     const { status } = decideAt(300, booting, { ...gone, consoleRead: "ended" })

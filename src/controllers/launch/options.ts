@@ -52,7 +52,7 @@ export const LAUNCH_DEFAULTS: LaunchSettings = {
   recentHeartbeatSeconds: 90,
   settleSeconds: 15,
   launchErrorIntervalSeconds: 60,
-  consoleSeconds: 240,
+  consoleSeconds: 150,
   powerOffSeconds: 60,
 }
 
