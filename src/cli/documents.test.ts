@@ -1,6 +1,8 @@
+import { readFileSync } from "node:fs"
+import { join } from "node:path"
 import { expect, test } from "vitest"
 import type { JobRecord } from "../client/client.ts"
-import { differences, documentsOf } from "./documents.ts"
+import { differences, documentsOf, recordField, requireNamespace } from "./documents.ts"
 
 const inFile = (text: string) => documentsOf({ name: "job.yaml", text })
 
@@ -13,7 +15,7 @@ apiVersion: berth.dev/v1alpha1
 kind: Job
 metadata: { name: train, namespace: any }
 spec: { image: a, resources: { cpu: 500m, memory: 1Gi }, region: [eu] }`),
-  ).toEqual([{ kind: "job", body }])
+  ).toEqual([{ kind: "job", body, namespace: "any" }])
 })
 
 test("a file may have several documents", () => {
@@ -45,6 +47,17 @@ spec: { schedule: "0 * * * *", jobDefinition: { image: b } }
   expect(documents[3]?.body).toMatchObject({ cron_spec: "0 * * * *", is_active: true, job_definition: { image: "b" } })
 })
 
+test("an object of Kubernetes goes to the project of its namespace only", async () => {
+  const documents = inFile(
+    "apiVersion: berth.dev/v1alpha1\nkind: Job\nmetadata: {name: a, namespace: train}\nspec: {image: a}",
+  )
+  await requireNamespace(documents, async () => "train")
+  await expect(requireNamespace(documents, async () => "other")).rejects.toThrow(
+    "job/a is for the namespace train, and this project has other.",
+  )
+  await requireNamespace(inFile("image: a"), () => Promise.reject(new Error("not asked")))
+})
+
 test.each([
   ["", "has no document"],
   ["a: [", "is no YAML"],
@@ -52,6 +65,18 @@ test.each([
   ["name: x", "is no job (with image)"],
   ["apiVersion: v1\nkind: Secret", "is a Secret of v1: use kubectl"],
   ["apiVersion: berth.dev/v1alpha1\nkind: Project", "is a Project: use kubectl"],
+  [
+    "apiVersion: berth.dev/v9\nkind: Job\nmetadata: {name: a}\nspec: {image: a}",
+    "has the apiVersion berth.dev/v9, and Berth knows berth.dev/v1alpha1",
+  ],
+  [
+    "apiVersion: berth.dev/v1alpha1\nkind: Job\nmetadata: {name: a, labels: {x: y}}\nspec: {image: a}",
+    "sets metadata.labels, which berth apply can't keep",
+  ],
+  [
+    "apiVersion: berth.dev/v1alpha1\nkind: Job\nmetadata: {name: a}\nspec: {image: a}\nimage: b",
+    "sets image, which berth apply can't keep",
+  ],
   ["apiVersion: berth.dev/v1alpha1\nkind: Webhook", "is a Webhook: use kubectl for it, or the body of the REST API"],
   [
     "apiVersion: berth.dev/v1alpha1\nkind: CronJob\nmetadata: {name: a}\nspec: {schedule: '* * * * *', concurrencyPolicy: Forbid, jobDefinition: {image: a}}",
@@ -59,6 +84,16 @@ test.each([
   ],
 ])("%j is rejected: %s", (text, message) => {
   expect(() => inFile(text)).toThrow(message)
+})
+
+test("each field of a submission is a field of the record, under its name there", () => {
+  const text = readFileSync(join(import.meta.dirname, "..", "..", "test", "facade", "golden", "openapi.json"), "utf8")
+  const { schemas } = (JSON.parse(text) as { components: { schemas: Record<string, { properties: object }> } })
+    .components
+  const record = Object.keys(schemas["JobRecord"]?.properties ?? {})
+  const submitted = Object.keys(schemas["JobSubmission"]?.properties ?? {})
+  expect(submitted.length).toBeGreaterThan(20)
+  expect(submitted.filter((field) => !record.includes(recordField(field)))).toEqual([])
 })
 
 test("a job is unchanged if the record has all that the body sets", () => {

@@ -13,7 +13,12 @@ export interface ConnectionCreation {
 }
 
 /** Object of a file, as the body that the REST API takes. */
-export type Document =
+export type Document = Body & {
+  /** Namespace that an object of Kubernetes names. */
+  namespace?: string
+}
+
+type Body =
   | { kind: "job"; body: JobSubmission }
   | { kind: "cronjob"; body: Schemas["CronJobCreation"] }
   | { kind: "array"; body: Schemas["ArrayCreation"] }
@@ -83,15 +88,34 @@ const KUBERNETES_ONLY = [
   "failedJobsHistoryLimit",
 ]
 
+/** Fields of an object of Kubernetes that `berth apply` understands. `kubectl` takes more. */
+const KNOWN_FIELDS = ["apiVersion", "kind", "metadata", "spec"]
+const KNOWN_METADATA = ["name", "generateName", "namespace"]
+const API_VERSION = "berth.dev/v1alpha1"
+
+/** @throws Failure for a field that would be dropped */
+function requireKnown(fields: Fields, known: readonly string[], place: string, path = ""): void {
+  const lost = Object.keys(fields).filter((field) => !known.includes(field))
+  if (lost.length === 0) return
+  const named = lost.map((field) => path + field).join(", ")
+  throw usageError(`${place} sets ${named}, which berth apply can't keep: delete it, or use kubectl apply.`)
+}
+
 function ofKubernetes(fields: Fields, place: string): Document {
-  const { apiVersion, kind, metadata, spec } = fields as {
-    apiVersion?: string
-    kind?: string
-    metadata?: Fields
-    spec?: Fields
-  }
+  const { apiVersion, kind, metadata = {} } = fields as { apiVersion?: string; kind?: string; metadata?: Fields }
   if (apiVersion?.split("/")[0] !== "berth.dev")
     throw usageError(`${place} is a ${kind} of ${apiVersion}: use kubectl for it.`)
+  if (apiVersion !== API_VERSION)
+    throw usageError(`${place} has the apiVersion ${apiVersion}, and Berth knows ${API_VERSION}.`)
+  const body = bodyOf(fields, place)
+  requireKnown(fields, KNOWN_FIELDS, place)
+  requireKnown(metadata, KNOWN_METADATA, place, "metadata.")
+  const { namespace } = metadata
+  return typeof namespace === "string" ? { ...body, namespace } : body
+}
+
+function bodyOf(fields: Fields, place: string): Body {
+  const { kind, metadata, spec } = fields as { kind?: string; metadata?: Fields; spec?: Fields }
   const name = metadata?.["name"] as string
   if (kind === "Job") return { kind: "job", body: { ...ofMetadata(metadata), ...jobOf(spec ?? {}, place) } as never }
   if (kind === "CronJob") {
@@ -128,6 +152,26 @@ function ofMetadata(metadata: Fields | undefined): Fields {
   return { name }
 }
 
+/**
+ * Checks that objects of Kubernetes name the namespace of the project that gets them.
+ * @param namespaceOf reads that namespace; it is asked once, and only if a document names one
+ * @throws Failure
+ */
+export async function requireNamespace(
+  documents: readonly Document[],
+  namespaceOf: () => Promise<string>,
+): Promise<void> {
+  const named = documents.filter(({ namespace }) => namespace !== undefined)
+  if (named.length === 0) return
+  const own = await namespaceOf()
+  const other = named.find(({ namespace }) => namespace !== own)
+  if (other === undefined) return
+  throw usageError(
+    `${other.kind}/${other.body.name ?? "?"} is for the namespace ${other.namespace}, and this project has ${own}. ` +
+      "Choose its project with --project or --context, or delete metadata.namespace.",
+  )
+}
+
 /** Returns the body of a Job's spec: REST has vCPUs as a number. */
 function jobOf({ cancelled, ...spec }: Fields, place: string): Fields {
   if (cancelled === true) throw usageError(`${place} is cancelled: delete spec.cancelled, or use berth cancel.`)
@@ -145,19 +189,28 @@ export function differences(wanted: JobSubmission, record: Schemas["JobRecord"])
   })
 }
 
-const RENAMED: Record<string, keyof Schemas["JobRecord"]> = {
+/** Names in a record of the fields of a submission that have another name there. */
+const RENAMED: Partial<Record<keyof JobSubmission, keyof Schemas["JobRecord"]>> = {
   maxRetries: "max_retries",
   timeoutSeconds: "timeout_seconds",
+  terminationGraceSeconds: "termination_grace_seconds",
   maxCostUsd: "max_cost_usd",
+  maxPreemptions: "max_preemptions",
+  fallbackAfter: "fallback_after",
 }
 
 function recordedAs(field: string, record: Schemas["JobRecord"]): unknown {
   if (field === "volumes") return Object.fromEntries(record.volumes.map(({ name, ...volume }) => [name, volume]))
-  return record[RENAMED[field] ?? (field as keyof Schemas["JobRecord"])]
+  return record[recordField(field)]
+}
+
+/** Returns the name of a submission's field in the record. */
+export function recordField(field: string): keyof Schemas["JobRecord"] {
+  return RENAMED[field as keyof JobSubmission] ?? (field as keyof Schemas["JobRecord"])
 }
 
 /** True if all that is wanted is recorded. A record has more: defaults, and null for what is not set. */
-function isSame(wanted: unknown, recorded: unknown): boolean {
+export function isSame(wanted: unknown, recorded: unknown): boolean {
   if (Array.isArray(recorded)) {
     const list = Array.isArray(wanted) ? wanted : [wanted]
     return list.length === recorded.length && list.every((item, index) => isSame(item, recorded[index]))
@@ -165,10 +218,10 @@ function isSame(wanted: unknown, recorded: unknown): boolean {
   if (typeof recorded !== "object" || recorded === null) return wanted === recorded
   if (typeof wanted === "string") return isSame({ vram: wanted }, recorded)
   if (typeof wanted !== "object" || wanted === null) return false
-  const given = wanted as Fields
+  const given = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value !== null)) as Fields
   const known = recorded as Fields
   const isMap =
     Object.values(known).every((value) => typeof value === "string") && !("vram" in known || "bucket" in known)
   if (isMap && Object.keys(given).length !== Object.keys(known).length) return false
-  return Object.entries(given).every(([key, value]) => value === null || isSame(value, known[key]))
+  return Object.entries(given).every(([key, value]) => isSame(value, known[key]))
 }

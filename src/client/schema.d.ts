@@ -3279,6 +3279,8 @@ export interface components {
             role: "viewer" | "developer" | "admin";
             project_id: string;
             organization_id: string;
+            /** @description Kubernetes namespace of the project. */
+            namespace: string;
             /** @description Time at which the key or the token expires. Null: never. */
             expires_at: string | null;
             limits: components["schemas"]["CallerLimits"];
@@ -6310,6 +6312,7 @@ export interface operations {
                      *       "role": "developer",
                      *       "project_id": "reports-77ab01c4d2",
                      *       "organization_id": "acme-9f3c01ab7e",
+                     *       "namespace": "reports-77ab01c4d2",
                      *       "expires_at": "2027-01-01T00:00:00Z",
                      *       "limits": {
                      *         "requests_per_minute": 600,

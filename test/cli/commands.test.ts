@@ -563,6 +563,27 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
     expect(err).toContain("berth rerun applied")
   })
 
+  it("finds nothing to change at a second time, whatever the file sets", async () => {
+    const job =
+      "{ image: a, terminationGraceSeconds: 30, maxPreemptions: 2, fallbackAfter: 1, provisioning: spotFirst, " +
+      "resources: { gpu: null, memory: 2Gi }, secretEnv: { T: { secret: s, key: k } }, region: eu, timeoutSeconds: 600 }"
+    const array = `name: twice-array\nmatrix: { b: ["2"], a: ["1"] }\njob_definition: ${job}`
+    const text = `${job.replace("{ ", "{ name: twice, ")}\n---\n${array}\n---\nname: twice-cron\ncron_spec: "0 3 * * *"\njob_definition: ${job}\n`
+    const names = ["job/twice", "array/twice-array", "cronjob/twice-cron"]
+    const outcomes = (outcome: string) => names.map((name) => `${name} ${outcome}\n`).join("")
+    expect(await berthWith(text, "apply", "-f", "-")).toMatchObject({ code: 0, out: outcomes("created") })
+    expect(await berthWith(text, "apply", "-f", "-")).toMatchObject({ code: 0, out: outcomes("unchanged") })
+  })
+
+  it("refuses an object for the namespace of another project, and takes one for its own", async () => {
+    const job = (namespace: string) =>
+      `apiVersion: berth.dev/v1alpha1\nkind: Job\nmetadata: { name: placed, namespace: ${namespace} }\nspec: { image: a }`
+    const { code, err } = await berthWith(job("elsewhere"), "apply", "-f", "-")
+    expect([code, err]).toEqual([2, expect.stringContaining("job/placed is for the namespace elsewhere")])
+    expect((await berth("show", "placed")).code).toBe(7)
+    expect((await berthWith(job(fixture.namespace), "apply", "-f", "-")).out).toBe("job/placed created\n")
+  })
+
   it("an error in one document changes nothing", async () => {
     const { code, err } = await berthWith("name: never\nimage: a\n---\nneither: that\n", "apply", "-f", "-")
     expect([code, err]).toEqual([2, expect.stringContaining("standard input, document 2 is no job")])

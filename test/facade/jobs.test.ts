@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto"
+import { setTimeout as sleep } from "node:timers/promises"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { StoredJob } from "../../src/apis/job.ts"
 import { ANNOTATIONS, LABELS } from "../../src/apis/meta.ts"
@@ -327,7 +328,10 @@ describe("Idempotency-Key (design, section 8)", () => {
     const headers = { "Idempotency-Key": randomUUID() }
     const { job_id, name } = await created(await call("/1/jobs", { body, headers }))
     const { metadata, spec } = await fixture.client.get(JOBS, { namespace: fixture.namespace, name })
-    const { annotations, labels } = metadata
+    const { annotations, labels, creationTimestamp } = metadata
+    // Kubernetes' times have seconds. Of two in the same one, the lower uid counts, for the operator too.
+    const nextSecond = Date.parse(creationTimestamp) + 1000
+    await sleep(Math.max(0, nextSecond - Date.now()))
     const recorded = { ...annotations, [ANNOTATIONS.recordedUid]: job_id }
     for (const [index, kept] of [annotations, annotations, recorded, recorded].entries())
       await fixture.client.create(JOBS, {

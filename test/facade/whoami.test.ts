@@ -32,6 +32,7 @@ describe("GET /1/whoami", () => {
       role: "developer",
       project_id: fixture.project,
       organization_id: fixture.organization,
+      namespace: fixture.namespace,
       expires_at: expiresAt,
       limits: {
         requests_per_minute: 1000,

@@ -1,9 +1,18 @@
+import { isDeepStrictEqual } from "node:util"
 import { type Command, Option } from "commander"
 import { type BerthClient, fetched, type JobPlan, type JobSubmission, type Schemas } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import { readJob } from "../../client/jobs.ts"
 import { type Call, type Commands, repeated } from "../command.ts"
-import { type ConnectionCreation, type Document, differences, documentsOf, sourcesAt } from "../documents.ts"
+import {
+  type ConnectionCreation,
+  type Document,
+  differences,
+  documentsOf,
+  isSame,
+  requireNamespace,
+  sourcesAt,
+} from "../documents.ts"
 import { EXIT, Failure, failureOf, usageError } from "../exit.ts"
 import { exitOfPlan, planText } from "../plan.ts"
 
@@ -40,12 +49,18 @@ export function addApplyCommand(commands: Commands, program: Command): void {
       // All are read before the first is applied: an error in the last file changes nothing.
       const documents = sources.flatMap(documentsOf)
       const client = call.client()
+      await requireNamespace(documents, () => namespaceOf(client))
       if (call.options.dryRun === true) return dryRun(call, client, documents)
       let code = 0
       for (const document of documents) code = (await applied(call, client, document)) || code
       return code
     },
   })
+}
+
+/** Returns the namespace of the project of a client. */
+export async function namespaceOf(client: BerthClient): Promise<string> {
+  return (await fetched(client.api.GET("/whoami"))).namespace
 }
 
 async function applied(call: Call<unknown>, client: BerthClient, document: Document): Promise<number> {
@@ -129,11 +144,10 @@ async function applyArray(client: BerthClient, body: Schemas["ArrayCreation"]) {
   const path = { params: { path: { id: name } } }
   const before = await fetched(client.api.GET("/arrays/{id}", path))
   const fields = (["size", "matrix"] as const).filter(
-    (field) => body[field] != null && JSON.stringify(body[field]) !== JSON.stringify(before[field]),
+    (field) => body[field] != null && !isDeepStrictEqual(body[field], before[field]),
   )
   const definition = Object.entries(body.job_definition).filter(
-    ([field, value]) =>
-      JSON.stringify(value) !== JSON.stringify((before.job_definition as Record<string, unknown>)[field]),
+    ([field, value]) => value !== null && !isSame(value, (before.job_definition as Record<string, unknown>)[field]),
   )
   const differing = [...fields, ...definition.map(([field]) => `job_definition.${field}`)]
   if (differing.length > 0) {

@@ -5,7 +5,7 @@ import { type BerthClient, fetched, type JobPlan, type JobRecord, type JobSubmis
 import { isEnded, readJob, watchJobs } from "../../client/jobs.ts"
 import { logOf } from "../../client/logs.ts"
 import { type Call, type Commands, repeated } from "../command.ts"
-import { documentsOf, sourcesAt } from "../documents.ts"
+import { documentsOf, requireNamespace, sourcesAt } from "../documents.ts"
 import { envFileOf } from "../env-file.ts"
 import { EXIT, exitOfJob, Failure, failureOf, usageError } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
@@ -15,6 +15,7 @@ import { type JobFlags, submissionLike, submissionOf, withSetting } from "../sub
 import { durationText, usdText } from "../table.ts"
 import { shown } from "../terminal.ts"
 import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
+import { namespaceOf } from "./apply.ts"
 import { submitArray, wholeNumber } from "./array.ts"
 
 interface FileFlags extends JobFlags {
@@ -233,6 +234,7 @@ async function jobInFile(call: Call<unknown>, file: string): Promise<JobSubmissi
   const [first] = documents
   if (documents.length !== 1 || first?.kind !== "job")
     throw usageError(`${file} must have exactly one job. berth apply takes several documents.`)
+  await requireNamespace(documents, () => namespaceOf(call.client()))
   return first.body
 }
 

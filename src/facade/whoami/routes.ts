@@ -47,6 +47,7 @@ export const WhoAmISchema = Type.Object({
   role: StringEnum(ROLES, { description: "Role in the project." }),
   project_id: Type.String(),
   organization_id: Type.String(),
+  namespace: Type.String({ description: "Kubernetes namespace of the project." }),
   expires_at: nullable<string>("string", "Time at which the key or the token expires. Null: never."),
   limits: LimitsSchema,
   version: Type.String({ description: "Version of Berth." }),
@@ -74,6 +75,7 @@ export const whoAmIRoutes = [
           role: "developer",
           project_id: "reports-77ab01c4d2",
           organization_id: "acme-9f3c01ab7e",
+          namespace: "reports-77ab01c4d2",
           expires_at: "2027-01-01T00:00:00Z",
           limits: {
             requests_per_minute: 600,
@@ -108,6 +110,7 @@ function callerOf(principal: Principal, { limits, version }: WhoAmIServices): Wh
     role,
     project_id: project.id,
     organization_id: project.organizationId,
+    namespace: project.namespace,
     expires_at: inUtc(expiresAt),
     limits: limitsOf(limits),
     version,
