@@ -47,7 +47,7 @@ spec: { schedule: "0 * * * *", jobDefinition: { image: b } }
   expect(documents[3]?.body).toMatchObject({ cron_spec: "0 * * * *", is_active: true, job_definition: { image: "b" } })
 })
 
-test("an object of Kubernetes goes to the project of its namespace only", async () => {
+test("an object of Kubernetes is for the project of its namespace only", async () => {
   const documents = inFile(
     "apiVersion: berth.dev/v1alpha1\nkind: Job\nmetadata: {name: a, namespace: train}\nspec: {image: a}",
   )
