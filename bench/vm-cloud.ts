@@ -1,7 +1,7 @@
+import { once } from "node:events"
 import { readFileSync } from "node:fs"
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
-import { once } from "node:events"
 import { text } from "node:stream/consumers"
 import { systemClock, timestamp } from "../src/apis/clock.ts"
 import type { Vm as CloudVm } from "../src/cloud/cloud.ts"

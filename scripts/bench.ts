@@ -6,8 +6,8 @@
 // peer). --baseline DIR compares `start` with another checkout of Berth.
 import { spawn } from "node:child_process"
 import { once } from "node:events"
-import { resolve } from "node:path"
 import { cpus, release, totalmem, type } from "node:os"
+import { resolve } from "node:path"
 import { text } from "node:stream/consumers"
 import { parseArgs } from "node:util"
 import CliTable3 from "cli-table3"

@@ -24,8 +24,8 @@ import { INSTALLATION, jobOf } from "../controllers/builders.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "./harness.ts"
 import { AptMirrors } from "./apt-mirror.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "./harness.ts"
 import { COMPLETED, type Gpus, IN_PROGRESS, nvidiaSmi } from "./nvidia-smi.ts"
 import {
   type BootOptions,

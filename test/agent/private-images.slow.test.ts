@@ -126,7 +126,7 @@ containers.describe("private images", () => {
   async function forget(host: string): Promise<void> {
     const found = await docker.listImages({ filters: { reference: [`${host}/*/*`] } })
     for (const tag of found.flatMap(({ RepoTags }) => RepoTags ?? []))
-      if (tag.startsWith(host)) await docker.getImage(tag).remove({ force: true })
+      if (tag.startsWith(host)) await docker.getImage(tag).remove({ force: true, noprune: true })
   }
 
   async function run(image: string) {

@@ -87,7 +87,7 @@ export async function volumeVms(fixture: Fixture): Promise<VolumeVms> {
     remove: async () => {
       await removeDrivers(launches)
       await images.remove()
-      await docker.getImage(image).remove({ force: true })
+      await docker.getImage(image).remove({ force: true, noprune: true })
       for (const disk of disks) {
         await removeSharedDisk(disk)
       }

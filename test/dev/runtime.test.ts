@@ -18,7 +18,7 @@ const toRemove: string[] = []
 
 afterEach(async () => {
   lines = []
-  for (const image of toRemove.splice(0)) await new Docker().getImage(image).remove({ force: true })
+  for (const image of toRemove.splice(0)) await new Docker().getImage(image).remove({ force: true, noprune: true })
 })
 
 /** Returns a tag that no registry has. */
