@@ -8,6 +8,7 @@ import { readPriceList } from "../src/catalogue/shipped.ts"
 import { Catalogue } from "../src/router/catalogue.ts"
 import { type Requirements, requirementsOf } from "../src/router/requirements.ts"
 import { route } from "../src/router/route.ts"
+import { randomFrom } from "../test/random.ts"
 import { GPUHUNT, Peer, type PeerAnswer, SKYPILOT } from "./peer.ts"
 import {
   type BenchContext,
@@ -19,7 +20,7 @@ import {
   spreadOf,
   within,
 } from "./result.ts"
-import { randomFrom, syntheticTable } from "./synthetic.ts"
+import { syntheticTable } from "./synthetic.ts"
 
 const execute = promisify(execFile)
 

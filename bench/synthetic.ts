@@ -1,4 +1,5 @@
 import { emptyTable, type Machine, type OfferTable, type Region } from "../src/router/table.ts"
+import { randomFrom } from "../test/random.ts"
 
 const CLOUDS = ["aws", "gcp", "azure"] as const
 const SIZES = [0.5, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192]
@@ -16,17 +17,6 @@ const CARDS = [
 ] as const
 const MACRO_REGIONS = ["us", "eu", "asia", "ca", "sa", "me", "af", "oceania"]
 const REGIONS_OF_A_CLOUD = 60
-
-/** mulberry32: the same numbers every time. */
-export function randomFrom(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
-  }
-}
 
 /** Returns offers like those of clouds: families in sizes, with some more expensive regions, on demand and as spot. */
 export function syntheticTable(offers: number): OfferTable {

@@ -1,4 +1,4 @@
-import { type Burstable, type CloudMachines, cpuOfCredits } from "./family.ts"
+import { type Burstable, type CloudMachines, cpuOfCredits, EIGHT_GPU_BOOT } from "./family.ts"
 
 const ECS = "/aws/service/ecs/optimized-ami/amazon-linux-2023"
 const ECS_IMAGES = "https://docs.aws.amazon.com/AmazonECS/latest/developerguide/retrieve-ecs-optimized_AMI.html"
@@ -8,8 +8,6 @@ const PREVIOUS = "https://aws.amazon.com/ec2/previous-generation/"
 const BOOT = "https://github.com/awslabs/amazon-eks-ami/issues/1099"
 /** Up to ten minutes for nodes with GPUs, with the pull of their image. */
 const GPU_BOOT = "https://github.com/apple/axlearn/pull/362"
-/** The driver attaches eight cards one after the other, each in three to four seconds. */
-const EIGHT_GPU_BOOT = "https://github.com/tinfoilsh/cvmimage/pull/363"
 /** At boot the image loads the open, the proprietary or the GRID module, by the PCI id of the card. */
 const KMOD = "https://github.com/aws/amazon-ecs-ami/blob/main/scripts/al2023/gpu/nvidia-kmod-load.sh"
 
@@ -127,7 +125,7 @@ export const AWS = {
   bootDeadlines: {
     cpu: { seconds: 300, source: BOOT },
     gpu: { seconds: 600, source: GPU_BOOT },
-    eightGpus: { seconds: 900, source: EIGHT_GPU_BOOT },
+    eightGpus: EIGHT_GPU_BOOT,
   },
   // The request asks for standard mode: a machine without credits runs at its baseline, and nothing is charged for more.
   // The flex types (c7i-flex and others) have all their vCPUs in 95 % of the time and are never charged more.

@@ -1,4 +1,4 @@
-import { type Burstable, type CloudMachines, cpuOfCredits } from "./family.ts"
+import { type Burstable, type CloudMachines, cpuOfCredits, EIGHT_GPU_BOOT } from "./family.ts"
 
 const SIZES = "https://learn.microsoft.com/azure/virtual-machines/sizes/overview"
 const NVME = "https://learn.microsoft.com/azure/virtual-machines/nvme-overview#vm-sizes"
@@ -11,8 +11,6 @@ const UBUNTU = "https://documentation.ubuntu.com/azure/azure-how-to/instances/fi
 const BOOT = "https://github.com/Azure/az-hop/issues/1217"
 /** 324 seconds until a machine with a GPU runs. */
 const GPU_BOOT = "https://github.com/Azure/AgentBaker/pull/8797"
-/** The driver attaches eight cards one after the other, each in three to four seconds. */
-const EIGHT_GPU_BOOT = "https://github.com/tinfoilsh/cvmimage/pull/363"
 
 const GENERAL = "https://learn.microsoft.com/azure/virtual-machines/sizes/general-purpose"
 
@@ -153,7 +151,7 @@ export const AZURE = {
   bootDeadlines: {
     cpu: { seconds: 480, source: BOOT },
     gpu: { seconds: 720, source: GPU_BOOT },
-    eightGpus: { seconds: 900, source: EIGHT_GPU_BOOT },
+    eightGpus: EIGHT_GPU_BOOT,
   },
   // A size without credits runs at its baseline, and nothing is charged for more.
   burstable: [

@@ -103,6 +103,12 @@ export interface FastDisk {
   type?: string
 }
 
+/** Eight cards, on every cloud: the driver attaches one after the other, each in three to four seconds. */
+export const EIGHT_GPU_BOOT: BootDeadline = {
+  seconds: 900,
+  source: "https://github.com/tinfoilsh/cvmimage/pull/363",
+}
+
 /** Facts about the machines of one cloud. */
 export interface CloudMachines<ImageKey extends string = string> {
   images: Readonly<Record<ImageKey, Image>>

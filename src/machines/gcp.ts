@@ -1,4 +1,4 @@
-import type { CloudMachines } from "./family.ts"
+import { type CloudMachines, EIGHT_GPU_BOOT } from "./family.ts"
 
 const IMAGE = "https://cloud.google.com/deep-learning-vm/docs/images"
 const COS = "https://cloud.google.com/container-optimized-os/docs/concepts/versions"
@@ -15,8 +15,6 @@ const NVIDIA_MODULES = "https://docs.nvidia.com/datacenter/tesla/driver-installa
 const BOOT = "https://robaboukhalil.medium.com/move-fast-and-break-the-cloud-b55b899e3683"
 /** Up to ten minutes for nodes with GPUs, with the pull of their image. */
 const GPU_BOOT = "https://github.com/apple/axlearn/pull/362"
-/** The driver attaches eight cards one after the other, each in three to four seconds. */
-const EIGHT_GPU_BOOT = "https://github.com/tinfoilsh/cvmimage/pull/363"
 
 const amd64 = { architecture: "amd64", image: "amd64", security: "secureBoot" } as const
 const arm64 = { architecture: "arm64", image: "arm64" } as const
@@ -105,7 +103,7 @@ export const GCP = {
   bootDeadlines: {
     cpu: { seconds: 300, source: BOOT },
     gpu: { seconds: 600, source: GPU_BOOT },
-    eightGpus: { seconds: 900, source: EIGHT_GPU_BOOT },
+    eightGpus: EIGHT_GPU_BOOT,
   },
   // Bursts above this are free, and end when Compute Engine says so.
   burstable: [

@@ -27,6 +27,7 @@ import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
 import { startMoto } from "../moto.ts"
+import { randomFrom } from "../random.ts"
 import { containerRuntime } from "./container-runtime.ts"
 import { Hypervisor } from "./ec2-hypervisor.ts"
 import { Installation } from "./installation.ts"
@@ -354,15 +355,4 @@ function livesIn(log: string): Life[] {
     )
     return [{ launch, resumedAt, preempted, last }]
   })
-}
-
-/** Returns random numbers from 0 to 1 (mulberry32): the same ones for a seed. */
-function randomFrom(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
-  }
 }

@@ -18,6 +18,7 @@ import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { Catalogue } from "../../src/router/catalogue.ts"
 import { at, INSTALLATION, jobOf } from "../controllers/builders.ts"
 import { isNightly } from "../nightly.ts"
+import { randomFrom } from "../random.ts"
 import { type BilledVm, billOf } from "./bills.ts"
 import {
   type ArmRequest,
@@ -111,7 +112,7 @@ describe("by the clouds' public rules, with all vCPUs busy,", () => {
   })
 
   test(`no limit is exceeded by the VMs of ${JOBS} random jobs`, { timeout: 600_000 }, () => {
-    const random = randomOf(SEED)
+    const random = randomFrom(SEED)
     const regions = [...new Set(readPriceList().regions.flatMap(({ name, groups }) => [name, ...groups]))]
     const tally = { placed: 0, spot: 0, burstable: 0, budgets: 0, caps: 0, hourly: 0 }
     const broken: object[] = []
@@ -227,15 +228,4 @@ function limitsBroken({ spec, capUsd }: Asked, { spec: launch }: Launch, prices:
     hasCeiling && prices.machine > maxHourlyPriceUsd + 1e-5 && `maxHourlyPriceUsd ${maxHourlyPriceUsd}`,
     isPriced && hourly(prices) > shownUsd + ROUNDING_USD && `the price ${hourly(prices)}`,
   ].filter((text) => text !== false)
-}
-
-/** mulberry32: the same jobs every time. */
-function randomOf(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
-  }
 }

@@ -8,6 +8,7 @@ import { Catalogue } from "../../src/router/catalogue.ts"
 import type { Requirements } from "../../src/router/requirements.ts"
 import { rankPlacements } from "../../src/router/route.ts"
 import { isNightly } from "../nightly.ts"
+import { randomFrom } from "../random.ts"
 import { Oracle, type Question } from "./oracle.ts"
 import { priceOfParts } from "./oracle-parts.ts"
 
@@ -51,17 +52,6 @@ const MODELS: [written: string, models: string[], oneCardGib?: number][] = [
   ["RTX-PRO-6000", ["RTX-PRO-6000"]],
   ["rtx pro 6000", ["RTX-PRO-6000"]],
 ]
-
-/** mulberry32: the same questions every time. */
-function randomFrom(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
-  }
-}
 
 describe("a brute force over the whole catalogue", () => {
   let catalogue: Catalogue
