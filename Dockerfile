@@ -1,10 +1,13 @@
-# Berth's image: operator, façade, and the agent on VMs. Any builder reads this, with BuildKit or without:
-#   docker build -t berth .
+# Berth's images, each a target. Any builder reads this, with BuildKit or without:
+#   docker build -t berth .                              operator and façade
+#   docker build -t berth-agent --target agent .         the agent, which every VM pulls
+#   docker build -t berth-volumes --target volumes .     rclone, which only VMs of jobs with volumes pull
 # A base that has what a stage would install (node_modules, rclone …) is used as it is: for builds without a network.
 ARG BUILD_IMAGE=docker.io/library/node:24-trixie-slim
 ARG TOOLS_IMAGE=docker.io/library/debian:trixie-slim
 # Of the same Debian as the tools, whose programs are linked to its libraries.
 ARG RUNTIME_IMAGE=gcr.io/distroless/nodejs24-debian13:nonroot
+ARG VOLUMES_RUNTIME_IMAGE=gcr.io/distroless/base-debian13:nonroot
 
 # The program is the same for every architecture: it is made once, on the builder's own.
 FROM --platform=${BUILDPLATFORM:-linux/amd64} ${BUILD_IMAGE} AS program
@@ -13,9 +16,10 @@ COPY package.json package-lock.json ./
 RUN [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund
 COPY . .
 # The source maps are three quarters of the programs' size again; they are published with the release.
-RUN node scripts/bundle.ts --out /program && rm /program/*.map /program/parts/*.map
+RUN node scripts/bundle.ts --out /program && rm /program/*.map /program/parts/*.map \
+    && mkdir /agent && mv /program/agent.mjs /agent && cp /program/package.json /program/*LICENCES.txt /program/LICENSE /agent
 
-# What a VM's agent needs beside the program: docs/vms.md.
+# What mounts volumes: docs/vms.md.
 FROM ${TOOLS_IMAGE} AS tools
 # Of what is taken from here, the image has no package manager's records: the SBOM lists them from this stage.
 ARG BUILDKIT_SBOM_SCAN_STAGE=true
@@ -24,12 +28,32 @@ RUN [ -x /usr/bin/rclone -a -x /usr/bin/fusermount3 -a -x /bin/busybox ] || { \
 RUN mkdir -p /tools/usr/bin && cd /tools/usr/bin && cp /usr/bin/rclone /usr/bin/fusermount3 /bin/busybox . \
     && ln -s fusermount3 fusermount && ln -s busybox sh && ln -s busybox cat
 
+FROM ${VOLUMES_RUNTIME_IMAGE} AS volumes
+LABEL org.opencontainers.image.title="Berth volumes" \
+      org.opencontainers.image.description="Mounts the buckets of Berth's jobs by rclone's Docker volume driver." \
+      org.opencontainers.image.source="https://github.com/berth-dev/berth" \
+      org.opencontainers.image.licenses="MIT AND GPL-2.0-only"
+COPY --from=tools /tools/ /
+# The agent says `--user 0`: a mount needs rights that nobody else gets.
+USER 65532:65532
+ENTRYPOINT ["/usr/bin/rclone"]
+
+# Each VM pulls it before its job can start, so it holds nothing else: docs/start-time.md.
+FROM ${RUNTIME_IMAGE} AS agent
+LABEL org.opencontainers.image.title="Berth agent" \
+      org.opencontainers.image.description="Runs a job of Berth on a VM." \
+      org.opencontainers.image.source="https://github.com/berth-dev/berth" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=program /agent/ /berth/
+ENV NODE_ENV=production
+USER 65532:65532
+ENTRYPOINT ["/nodejs/bin/node", "/berth/agent.mjs"]
+
 FROM ${RUNTIME_IMAGE}
 LABEL org.opencontainers.image.title="Berth" \
       org.opencontainers.image.description="Runs declarative container jobs on the cheapest cloud VM that fits." \
       org.opencontainers.image.source="https://github.com/berth-dev/berth" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=tools /tools/ /
 COPY --from=program /program/ /berth/
 ENV NODE_ENV=production
 # By number, so that Kubernetes can see that it isn't root.

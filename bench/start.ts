@@ -174,7 +174,7 @@ class Stack {
     const signal = AbortSignal.timeout(PATIENCE_SECONDS * 1000)
     const id = createHash("sha256").update(root).digest("hex").slice(0, 8)
     const modules = await modulesOf(root)
-    const agentImage = await registry.push(`berth-${id}`, modules.buildBerthImage)
+    const agentImage = await registry.push(`berth-${id}`, (name) => modules.buildBerthImage(name, "agent"))
     const folder = await mkdtemp(join(tmpdir(), "berth-bench-"))
     const binaries = await findBinaries({ assetsDir, cacheDir: cacheDirectory(cacheHome), report })
     const controlPlane = await startControlPlane({ binaries, dataDir: join(folder, "control-plane"), durable: false })

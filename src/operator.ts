@@ -335,7 +335,7 @@ function jobController(
   accounts: Accounts,
   { deliveries }: WebhookControl,
 ): JobControl {
-  const { systemNamespace, gatewayUrl, agentImage } = options
+  const { systemNamespace, gatewayUrl, agentImage, volumesImage } = options
   const { offers, architectures, launchesPerMinute } = parts
   const { images, readImage, buckets, launchAccounts, copyCredentials, vmImages } = accounts
   return createJobController({
@@ -369,7 +369,11 @@ function jobController(
       logger: base.logger,
       ...(parts.images && { settings: parts.images }),
     }),
-    installation: { id: installation.id, systemNamespace, gatewayUrl, ...(agentImage !== undefined && { agentImage }) },
+    installation: {
+      ...{ id: installation.id, systemNamespace, gatewayUrl },
+      ...(agentImage !== undefined && { agentImage }),
+      ...(volumesImage !== undefined && { volumesImage }),
+    },
     settings: { architectures, ...(launchesPerMinute && { launchesPerMinute }) },
   })
 }

@@ -38,8 +38,10 @@ export interface KubeOptions {
 export interface OperatorOptions extends KubeOptions {
   /** URL at which agents reach the gateway. */
   gatewayUrl: string
-  /** Berth's image, from which VMs of public clouds run the agent. */
+  /** Berth's image from which VMs of public clouds run the agent. */
   agentImage?: string
+  /** Berth's image with rclone, which VMs of jobs with volumes pull. */
+  volumesImage?: string
   /** Networks of VMs on AWS, by region. Default: the account's default VPC. */
   awsNetworks?: AwsNetworks
   /** Networks of VMs on Google Cloud, by region. Default: the project's network `default`. */
@@ -226,8 +228,13 @@ function operatorCommand(choose: Choose): Command {
         .argParser(httpUrl),
     )
     .addOption(
-      new Option("--agent-image <image>", "Berth's image, from which VMs of public clouds run the agent")
+      new Option("--agent-image <image>", "Berth's image from which VMs of public clouds run the agent")
         .env("BERTH_AGENT_IMAGE")
+        .makeOptionMandatory(),
+    )
+    .addOption(
+      new Option("--volumes-image <image>", "Berth's image that mounts volumes: VMs of jobs with volumes pull it")
+        .env("BERTH_VOLUMES_IMAGE")
         .makeOptionMandatory(),
     )
     .addOption(

@@ -156,7 +156,7 @@ export function userDataOf(launch: Pick<Launch, "metadata" | "spec">, bootstrapK
 
 export interface CloudInitOptions {
   system: VmSystem
-  /** Berth's published image (Dockerfile), which has the agent in its own file. */
+  /** Image with the agent (target `agent` of the Dockerfile). */
   agentImage: string
   /** Seconds after the VM's creation at which Berth ends a VM without an agent. The VM reports a failure before. */
   bootDeadlineSeconds: number
@@ -192,7 +192,7 @@ export function renderCloudInit(config: BootConfig, options: CloudInitOptions): 
       ["systemctl", "start", "--no-block", AGENT_UNIT],
     ],
     write_files: [
-      secret(`${AGENT_DATA_DIR}/user-data.json`, renderUserData({ ...config, image: agentImage })),
+      secret(`${AGENT_DATA_DIR}/user-data.json`, renderUserData(config)),
       secret(`${STATE_DIR}/${REPORT_FILE}`, reportRequest(config)),
       { path: `${STATE_DIR}/${START_SCRIPT}`, content: startScript(config, options) },
     ],

@@ -315,8 +315,8 @@ class Session {
   async #openRuntime(): Promise<Runtime | undefined> {
     const { config, clock, dataDir, dockerSocket, pullPatienceSeconds, logger } = this.#context
     const { state, keys } = this.#disk
-    const { launch, image } = config
-    const engine = { dockerSocket, image, pullPatienceSeconds }
+    const { launch, volumesImage } = config
+    const engine = { dockerSocket, volumesImage, pullPatienceSeconds }
     const options = { launch, agent: keys.signing.x ?? "", dataDir, clock, logger, ...engine }
     try {
       const found = await detectRuntime(

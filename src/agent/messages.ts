@@ -203,7 +203,7 @@ export function verifyBootstrapToken(key: Uint8Array, launch: string, token: str
 
 /** Returns the boot config of this Launch's VM. Pure: it depends only on the frozen spec, so every replay is equal. */
 export function bootConfig(launch: Pick<Launch, "metadata" | "spec">, key: Uint8Array): BootConfig {
-  const { gatewayUrl, gatewayCa, lifetimeSeconds, budgetSeconds, offer } = launch.spec
+  const { gatewayUrl, gatewayCa, lifetimeSeconds, budgetSeconds, volumesImage, offer } = launch.spec
   const spotCloud = offer.provisioning === "spot" ? SPOT_CLOUDS.find((cloud) => cloud === offer.cloud) : undefined
   return {
     launch: launch.metadata.name,
@@ -212,13 +212,15 @@ export function bootConfig(launch: Pick<Launch, "metadata" | "spec">, key: Uint8
     bootstrapToken: bootstrapToken(key, launch.metadata.name),
     lifetimeSeconds,
     ...(budgetSeconds !== undefined && { budgetSeconds }),
+    ...(volumesImage !== undefined && { volumesImage }),
     ...(spotCloud !== undefined && { spotCloud }),
   }
 }
 
 /** Renders the config as user data. The order of the fields is fixed, so equal configs give equal bytes. */
 export function renderUserData(config: BootConfig): string {
-  const { launch, gatewayUrl, gatewayCa, bootstrapToken, lifetimeSeconds, budgetSeconds, image, spotCloud } = config
+  const { launch, gatewayUrl, gatewayCa, bootstrapToken, lifetimeSeconds, budgetSeconds, volumesImage, spotCloud } =
+    config
   const ordered = {
     launch,
     gatewayUrl,
@@ -226,7 +228,7 @@ export function renderUserData(config: BootConfig): string {
     bootstrapToken,
     lifetimeSeconds,
     budgetSeconds,
-    image,
+    volumesImage,
     spotCloud,
   }
   return `${JSON.stringify(ordered, undefined, 2)}\n`

@@ -268,8 +268,8 @@ export const BootConfigSchema = Type.Object({
   lifetimeSeconds: Int({ minimum: 1 }),
   /** Seconds after boot at which the container ends, because the job may not cost more. */
   budgetSeconds: Type.Optional(Int({ minimum: 1 })),
-  /** Berth's own image, which has rclone for volumes. */
-  image: Type.Optional(Text(512, "Image reference.")),
+  /** Image with rclone for the job's volumes. */
+  volumesImage: Type.Optional(Text(512, "Image reference.")),
   /** Cloud whose metadata service announces preemption; absent if the VM is never preempted. */
   spotCloud: Type.Optional(StringEnum(SPOT_CLOUDS)),
 })

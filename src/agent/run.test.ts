@@ -47,7 +47,7 @@ async function run(steps: Record<Step, (signal: AbortSignal) => Promise<void>>, 
   const runtime: Runtime = {
     name: "docker",
     prepare: (_, { signal }) => step("pull", signal),
-    mount: (_, signal) => step("mount", signal),
+    mount: (_, { signal }) => step("mount", signal),
     start: () => Promise.resolve(ENDED).finally(() => starts++),
     find: () => Promise.resolve(undefined),
     flush: () => Promise.resolve(),

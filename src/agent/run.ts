@@ -211,11 +211,12 @@ async function startAttempt(options: RunOptions, attempt: number, onStarted: () 
 async function prepareAttempt({ runtime, stop, reorder, fetchWorkdir }: RunOptions, order: RunOrder): Promise<void> {
   const enough = new AbortController()
   const signal = AbortSignal.any([stop.signal, enough.signal])
+  const preparing = { signal, reorder: () => untilStopped(reorder(), signal) }
   const { workdir } = order.run
   const steps = [
     workdir === undefined ? undefined : fetchWorkdir(workdir, signal),
-    runtime.prepare(order, { signal, reorder: () => untilStopped(reorder(), signal) }),
-    runtime.mount(order, signal),
+    runtime.prepare(order, preparing),
+    runtime.mount(order, preparing),
   ]
   try {
     await untilStopped(Promise.all(steps), stop.signal)

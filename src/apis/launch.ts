@@ -148,7 +148,10 @@ export const LaunchSpecSchema = Type.Object(
     gatewayUrl: Text(2048, "URL to which the agent sends its reports."),
     gatewayCa: Type.Optional(Text(65_536, "PEM of the gateway's CA, if it is not a public one.")),
     agentImage: Type.Optional(
-      Text(512, "Berth's image, with the agent that runs on the VM. Absent on the local cloud."),
+      Text(512, "Berth's image with the agent that runs on the VM. Absent on the local cloud."),
+    ),
+    volumesImage: Type.Optional(
+      Text(512, "Berth's image with rclone, which mounts the job's volumes. Absent without volumes."),
     ),
     bootDeadlineSeconds: Int({
       minimum: 1,

@@ -152,7 +152,7 @@ export async function prepareVms(): Promise<VmHost> {
   vmImage = await buildVmImage()
   bareImage = await withoutEngine(vmImage)
   agentImage = `berth-test/berth:${randomBytes(4).toString("hex")}`
-  await buildBerthImage(agentImage)
+  await buildBerthImage(agentImage, "agent")
   await pipeline(await docker.getImage(agentImage).get(), createWriteStream(join(folder, "berth.tar")))
   await serveMetadata(agentImage)
   return { address: await bridgeAddress(), agentImage }

@@ -74,7 +74,7 @@ export async function volumeVms(fixture: Fixture): Promise<VolumeVms> {
       disks.push(dataDir)
       const launch = await fixture.launch({ image: images.tools, command: ["sh", "-c", script], volumes })
       launches.push(launch.metadata.name)
-      const userData = JSON.stringify({ ...(JSON.parse(gateway.userData(launch)) as object), image })
+      const userData = JSON.stringify({ ...(JSON.parse(gateway.userData(launch)) as object), volumesImage: image })
       const logger = testLogger()
       const exit = runAgent({ userData, runtime: "docker", logger, dataDir, ...options })
       exit.catch(() => undefined)

@@ -245,7 +245,7 @@ async function startPrograms(
     stop.signal,
   )
   const { ended: operator } = await startOperator(
-    { ...options, gatewayUrl: url, agentImage: image },
+    { ...options, gatewayUrl: url, agentImage: image, volumesImage: image },
     { ...parts("operator"), clouds: cloudsOf({}), observeSeconds: 0.5 },
     stop.signal,
   )

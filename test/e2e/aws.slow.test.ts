@@ -94,7 +94,7 @@ async function startPrograms(): Promise<void> {
   const [, url = ""] = await facade.printed(/"url":"(http:[^"]+)"/)
   api = url
   // This image is never pulled: the hypervisor starts the agent from the sources.
-  const agents = ["--gateway-url", url, "--agent-image", "registry.test/berth:1"]
+  const agents = ["--gateway-url", url, "--agent-image", "registry.test/berth:1", "--volumes-image", "none"]
   startOperator = () => {
     const program = new Program("operator", [MAIN, "operator", ...shared, ...agents], env)
     programs.push(program)

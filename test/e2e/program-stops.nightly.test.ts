@@ -76,7 +76,9 @@ function startOperator(): Start {
     "--gateway-url",
     "http://127.0.0.1:1",
     "--agent-image",
-    "127.0.0.1:1/berth:1",
+    "127.0.0.1:1/berth-agent:1",
+    "--volumes-image",
+    "127.0.0.1:1/berth-volumes:1",
     ...prices,
   ]
   const program = new Program("operator", args)

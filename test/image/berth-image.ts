@@ -28,11 +28,18 @@ export async function missingForImage(): Promise<string | undefined> {
   return lacking.length === 0 ? undefined : `${lacking.join(", ")} missing (Debian's packages rclone, fuse3)`
 }
 
-/** Builds the image under this name. Each suite has an image of its own, so that suites don't disturb each other. */
-export async function buildBerthImage(name: string): Promise<void> {
+/** Targets of the Dockerfile beside the last one, which is operator and façade. */
+export type ImageTarget = "agent" | "volumes"
+
+/**
+ * Builds a target of the Dockerfile under this name. Each suite has images of its own, so that suites don't disturb each
+ * other.
+ */
+export async function buildBerthImage(name: string, target?: ImageTarget): Promise<void> {
   const { base, runtime } = await bases()
-  const builtFrom = { BUILD_IMAGE: base, TOOLS_IMAGE: base, RUNTIME_IMAGE: runtime }
+  const builtFrom = { BUILD_IMAGE: base, TOOLS_IMAGE: base, RUNTIME_IMAGE: runtime, VOLUMES_RUNTIME_IMAGE: runtime }
   const args = Object.entries(builtFrom).flatMap(([key, value]) => ["--build-arg", `${key}=${value}`])
+  if (target !== undefined) args.push("--target", target)
   await promisify(execFile)("docker", ["build", "--tag", name, "--label", `suite=${name}`, ...args, ROOT], {
     maxBuffer: 16 * 1024 ** 2,
   })

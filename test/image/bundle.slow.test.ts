@@ -89,7 +89,16 @@ describe("the bundle", () => {
     const cluster = ["--kubeconfig", kubeconfigPath(), "--system-namespace", namespace, ...watched]
     const logs = ["--logs-dir", join(folder, "logs")]
     const facade = new Program("façade", [program, "facade", "--port", "0", ...cluster, ...logs])
-    const parts = ["--gateway-url", "http://127.0.0.1:1", "--agent-image", "berth", "--metrics-port", "0"]
+    const parts = [
+      "--gateway-url",
+      "http://127.0.0.1:1",
+      "--agent-image",
+      "berth",
+      "--volumes-image",
+      "berth",
+      "--metrics-port",
+      "0",
+    ]
     const operator = new Program("operator", [program, "operator", ...cluster, ...parts])
     try {
       const [, url] = await facade.printed(/"url":"([^"]+)"/)

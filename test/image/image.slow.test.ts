@@ -32,7 +32,10 @@ class RestrictedContainer extends GenericContainer {
 process.env["TESTCONTAINERS_RYUK_DISABLED"] = "true"
 
 image.describe("Berth's image", () => {
-  const image = `berth-test/image:${randomBytes(4).toString("hex")}`
+  const tag = randomBytes(4).toString("hex")
+  const [image, agentImage, volumesImage] = ["image", "agent", "volumes"].map(
+    (name) => `berth-test/${name}:${tag}`,
+  ) as [string, string, string]
   const fixture = testFixture("image")
   let gateway: TestGateway
   let images: TestImages
@@ -44,6 +47,8 @@ image.describe("Berth's image", () => {
     execFileSync("mount", ["--bind", folder, folder])
     execFileSync("mount", ["--make-shared", folder])
     await buildBerthImage(image)
+    await buildBerthImage(agentImage, "agent")
+    await buildBerthImage(volumesImage, "volumes")
     images = await buildImages()
     // A bucket in rclone's memory.
     const memory = { remote: { type: "memory" }, path: "bucket/results" }
@@ -55,7 +60,8 @@ image.describe("Berth's image", () => {
     execFileSync("umount", ["--recursive", folder])
     await rm(folder, { recursive: true })
     // Keeps the parent images: another suite may be building on them.
-    await docker.getImage(image).remove({ force: true, noprune: true })
+    for (const one of [image, agentImage, volumesImage])
+      await docker.getImage(one).remove({ force: true, noprune: true })
   })
 
   async function run(...args: string[]): Promise<string> {
@@ -79,7 +85,9 @@ image.describe("Berth's image", () => {
     expect(Config).toMatchObject({ User: "65532:65532", Entrypoint })
     expect((await run(...RESTRICTED, image, "--version")).trim()).toBe(version)
     expect(await run(...RESTRICTED, image, "operator", "--help")).toContain("--agent-image")
-    expect(await run("--entrypoint", "sh", image, "-c", "id -u || cat /etc/passwd")).toContain("65532")
+    const script = "console.log(process.getuid(), fs.existsSync('/bin/sh'), fs.existsSync('/usr/bin/sh'))"
+    for (const one of [image, agentImage])
+      expect(await run("--entrypoint", "/nodejs/bin/node", one, "-e", script)).toBe("65532 false false\n")
   })
 
   it("serves as façade and shuts down in order", async () => {
@@ -108,7 +116,7 @@ image.describe("Berth's image", () => {
     }
   })
 
-  it("runs the agent as VMs start it, and mounts buckets with the programs in it", {
+  it("runs the agent as VMs start it, and mounts buckets from the image for volumes", {
     timeout: VOLUMES_WAIT_MS,
   }, async () => {
     using _volumes = await engineVolumes()
@@ -118,9 +126,9 @@ image.describe("Berth's image", () => {
       command: ["sh", "-c", script],
       volumes: { out: { bucket: "bucket", mountPath: "/out", prefix: "results" } },
     })
-    const userData = { ...(JSON.parse(gateway.userData(launch)) as object), image }
+    const userData = { ...(JSON.parse(gateway.userData(launch)) as object), volumesImage }
     await writeFile(join(folder, "user-data.json"), JSON.stringify(userData), { mode: 0o600 })
-    await promisify(execFile)("sh", ["-c", startOfAgent(image, folder, `berth-agent-${launch.metadata.name}`)])
+    await promisify(execFile)("sh", ["-c", startOfAgent(agentImage, folder, `berth-agent-${launch.metadata.name}`)])
     expect((await fixture.agentOf(launch))?.finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
     expect((await gateway.logOf(launch)).toString()).toBe("ahoy\n")
     expect(await containersOf(launch)).toEqual([])

@@ -24,6 +24,15 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end }}
 
+{{- /* Images that VMs pull, of the same release: the repository of Berth's own image with a suffix. */ -}}
+{{- define "berth.agentImage" -}}
+{{ .Values.agentImage | default (printf "%s-agent:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)) }}
+{{- end }}
+
+{{- define "berth.volumesImage" -}}
+{{ .Values.volumesImage | default (printf "%s-volumes:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)) }}
+{{- end }}
+
 {{- define "berth.gatewayUrl" -}}
 {{ .Values.gatewayUrl | default (printf "https://%s" .Values.baseDomain) }}
 {{- end }}

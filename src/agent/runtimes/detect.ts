@@ -20,8 +20,8 @@ export interface RuntimeOptions {
   /** Public key of the agent. */
   agent: string
   dataDir: string
-  /** Image with rclone in it. */
-  image?: string | undefined
+  /** Image with rclone for volumes. */
+  volumesImage?: string | undefined
   /** Time without progress of a pull after which it fails, seconds. Default 300. */
   pullPatienceSeconds?: number | undefined
   clock: Clock
@@ -53,6 +53,6 @@ export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal
     }
     await waitUnlessAborted(clock, 1, signal)
   }
-  const { image, pullPatienceSeconds } = options
-  return new DockerRuntime({ launch, agent, socketPath, dataDir, image, pullPatienceSeconds, clock, logger })
+  const { volumesImage, pullPatienceSeconds } = options
+  return new DockerRuntime({ launch, agent, socketPath, dataDir, volumesImage, pullPatienceSeconds, clock, logger })
 }

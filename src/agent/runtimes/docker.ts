@@ -74,8 +74,8 @@ export interface DockerRuntimeOptions {
   socketPath: string
   /** Folder of the agent, by its path on the engine's host. */
   dataDir: string
-  /** Image with rclone in it. Without it volumes can't be mounted. */
-  image: string | undefined
+  /** Image with rclone for volumes. Without it volumes can't be mounted. */
+  volumesImage: string | undefined
   /** Time without progress of a pull after which it fails, seconds. Default 300. */
   pullPatienceSeconds?: number | undefined
   clock: Clock
@@ -90,13 +90,15 @@ export class DockerRuntime implements Runtime {
   readonly #agent: string
   readonly #logger: Logger
   readonly #volumes: VolumeDriver
+  readonly #volumesImage: string | undefined
   readonly #dataDir: string
   readonly #clock: Clock
   readonly #pullPatienceSeconds: number
   /** Parts that this engine can't give. */
   readonly #lacking = new Set<Part>()
 
-  constructor({ launch, agent, socketPath, logger, dataDir, image, clock, pullPatienceSeconds }: DockerRuntimeOptions) {
+  constructor({ launch, agent, socketPath, logger, dataDir, clock, ...options }: DockerRuntimeOptions) {
+    const { volumesImage: image, pullPatienceSeconds } = options
     this.#dataDir = dataDir
     this.#clock = clock
     this.#pullPatienceSeconds = pullPatienceSeconds ?? PULL_PATIENCE_SECONDS
@@ -105,11 +107,29 @@ export class DockerRuntime implements Runtime {
     this.#agent = agent
     this.#logger = logger
     const labels = { [LAUNCH_LABEL]: launch, [AGENT_LABEL]: agent }
+    this.#volumesImage = image
     this.#volumes = new VolumeDriver({ docker: this.#docker, launch, labels, dataDir, image, logger })
   }
 
-  mount(order: RunOrder, signal: AbortSignal): Promise<void> {
-    return this.#volumes.mount(order, signal)
+  async mount(order: RunOrder, options: PrepareOptions): Promise<void> {
+    if (Object.keys(order.run.volumes ?? {}).length === 0) return
+    if (this.#volumesImage !== undefined) await this.#pullForVolumes(this.#volumesImage, options)
+    await this.#volumes.mount(order, options.signal)
+  }
+
+  /** Pulls Berth's image for volumes, without credentials. A final failure is an error of the installation. */
+  async #pullForVolumes(image: string, options: PrepareOptions): Promise<void> {
+    try {
+      await this.#pull(image, undefined, options)
+    } catch (error) {
+      if (!(error instanceof RunError) || error.reason !== "ImagePullFailed") throw error
+      const correct = "correct the operator's --volumes-image"
+      throw new RunError(
+        "VolumeMountFailed",
+        `the image for volumes can't be pulled: ${error.message}; ${correct}`,
+        error,
+      )
+    }
   }
 
   renew(buckets: Buckets): Promise<void> {
@@ -124,10 +144,14 @@ export class DockerRuntime implements Runtime {
     return this.#volumes.deleteCheckpoints()
   }
 
-  async prepare(order: RunOrder, options: PrepareOptions): Promise<void> {
-    const image = withTag(order.run.image)
+  prepare(order: RunOrder, options: PrepareOptions): Promise<void> {
+    return this.#pull(withTag(order.run.image), order.registry, options)
+  }
+
+  /** Pulls an image that the engine doesn't have. */
+  async #pull(image: string, access: RunOrder["registry"], options: PrepareOptions): Promise<void> {
     if ((await ifFound(this.#docker.getImage(image).inspect())) !== undefined) return
-    await pullImage(image, order.registry, {
+    await pullImage(image, access, {
       ...options,
       docker: this.#docker,
       clock: this.#clock,

@@ -36,8 +36,8 @@ export interface Runtime {
   readonly name: "docker" | "process"
   /** Prepares everything that a start needs. Rejects with RunError, or with errors of `reorder`. */
   prepare(order: RunOrder, options: PrepareOptions): Promise<void>
-  /** Mounts the run's buckets, for all attempts. Rejects with RunError. */
-  mount(order: RunOrder, signal: AbortSignal): Promise<void>
+  /** Mounts the run's buckets, for all attempts. Rejects as `prepare`. */
+  mount(order: RunOrder, options: PrepareOptions): Promise<void>
   /** Replaces the access to the mounted buckets. */
   renew(buckets: Buckets): Promise<void>
   /**

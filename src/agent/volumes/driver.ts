@@ -87,7 +87,9 @@ export class VolumeDriver {
     const lacking = names.filter((name) => buckets[name] === undefined)
     if (lacking.length > 0) throw mountFailed(`the order has no access to the buckets of volumes ${lacking.join(", ")}`)
     if (this.#options.image === undefined) {
-      throw mountFailed("volumes need an image with rclone, and the agent has none: set --agent-image of the operator")
+      throw mountFailed(
+        "volumes need an image with rclone, and the Launch names none: set --volumes-image of the operator",
+      )
     }
     try {
       await this.renew(buckets)

@@ -86,6 +86,8 @@ export function launchObject(
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
       ...(installation.agentImage !== undefined && { agentImage: installation.agentImage }),
+      ...(job.spec.volumes !== undefined &&
+        installation.volumesImage !== undefined && { volumesImage: installation.volumesImage }),
       ...deadlines,
     },
   }

@@ -104,8 +104,10 @@ export interface InstallationFacts {
   gatewayUrl: string
   /** PEM of the gateway's CA, if it is not a public one. */
   gatewayCa?: string
-  /** Berth's image, from which VMs of public clouds run the agent. */
+  /** Berth's image from which VMs of public clouds run the agent. */
   agentImage?: string
+  /** Berth's image with rclone, for jobs with volumes. */
+  volumesImage?: string
 }
 
 /** Returns the writer of Jobs. */
