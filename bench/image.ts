@@ -31,7 +31,9 @@ export async function asInImage(script: string): Promise<ImageProgram> {
 }
 
 async function nodeOptions(): Promise<string[]> {
-  const [, entryPoint] = /^ENTRYPOINT (\[.+\])$/m.exec(await readFile(join(ROOT, "Dockerfile"), "utf8")) ?? []
+  // The Dockerfile's last stage is operator and façade.
+  const dockerfile = await readFile(join(ROOT, "Dockerfile"), "utf8")
+  const [, entryPoint] = [...dockerfile.matchAll(/^ENTRYPOINT (\[.+\])$/gm)].at(-1) ?? []
   if (entryPoint === undefined) throw new Error("the Dockerfile has no ENTRYPOINT in the form of a list")
   return (JSON.parse(entryPoint) as string[]).slice(1, -1)
 }

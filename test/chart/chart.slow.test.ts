@@ -298,7 +298,7 @@ describe("the chart", () => {
 
   it("tests a release with the image's Node.js, from an address that may reach the façades", async () => {
     const dockerfile = await readFile(join(CHART, "..", "..", "Dockerfile"), "utf8")
-    const [, node = ""] = /^ENTRYPOINT \["([^"]+)"/m.exec(dockerfile) ?? []
+    const [, node = ""] = [...dockerfile.matchAll(/^ENTRYPOINT \["([^"]+)"/gm)].at(-1) ?? []
     const where = { nodeSelector: { a: "b" }, tolerations: [{ operator: "Exists" }] }
     const image = { imagePullSecrets: [{ name: "registry" }], image: { pullPolicy: "Never" } }
     const objects = await rendered({ ...EVERYTHING, ...image, facade: { ...EVERYTHING.facade, ...where } })

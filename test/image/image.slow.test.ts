@@ -84,6 +84,8 @@ image.describe("Berth's image", () => {
     const Entrypoint = ["/nodejs/bin/node", "--max-semi-space-size=8", "/berth/berth.mjs"]
     expect(Config).toMatchObject({ User: "65532:65532", Entrypoint })
     expect((await run(...RESTRICTED, image, "--version")).trim()).toBe(version)
+    expect((await run(...RESTRICTED, agentImage, "--version")).trim()).toBe(version)
+    expect(await run(...RESTRICTED, volumesImage, "version")).toMatch(/^rclone v/)
     expect(await run(...RESTRICTED, image, "operator", "--help")).toContain("--agent-image")
     const script = "console.log(process.getuid(), fs.existsSync('/bin/sh'), fs.existsSync('/usr/bin/sh'))"
     for (const one of [image, agentImage])
