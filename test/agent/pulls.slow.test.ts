@@ -4,6 +4,8 @@ import type { IncomingMessage, ServerResponse } from "node:http"
 import { buffer } from "node:stream/consumers"
 import { setTimeout as sleep } from "node:timers/promises"
 import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
+import type { RunOrder } from "../../src/agent/protocol.ts"
+import { DEFAULT_DOCKER_SOCKET, DockerRuntime } from "../../src/agent/runtimes/docker.ts"
 import { messageOf } from "../../src/agent/runtimes/engine.ts"
 import { pullImage } from "../../src/agent/runtimes/pull.ts"
 import type { RunError } from "../../src/agent/runtimes/runtime.ts"
@@ -128,6 +130,27 @@ containers.describe("a pull", () => {
       expect(error?.message.includes(`(${why})`)).toBe(says)
     },
   )
+
+  it.each([
+    [
+      404,
+      "VolumeMountFailed",
+      /^the image for volumes can't be pulled: .*team\/app.*; correct the operator's --volumes-image$/,
+    ],
+    [503, "RegistryUnavailable", /team\/app:\w+ can't be pulled: .*503/],
+  ])("of the image for volumes after HTTP %i is %s", async (status, reason, message) => {
+    gate = (_req, res) => answer(res, status)
+    const runtime = new DockerRuntime({
+      ...{ launch: "l", agent: "a", socketPath: DEFAULT_DOCKER_SOCKET, dataDir: "/nonexistent", volumesImage: image },
+      ...{ clock: systemClock, logger: testLogger(), pullPatienceSeconds: 0.1 },
+    })
+    const options = { signal: new AbortController().signal, reorder: () => Promise.reject(new Error("unexpected")) }
+    const run = { image, volumes: { out: { bucket: "b", mountPath: "/out" } } }
+    await expect(runtime.mount({ run } as unknown as RunOrder, options)).rejects.toMatchObject({
+      ...{ name: "RunError", reason },
+      message: expect.stringMatching(message),
+    })
+  })
 
   it("replaces a connection that hangs, before and within its answer", async () => {
     let asked = 0

@@ -5,6 +5,7 @@ import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { JobSpec, StoredJob } from "../../src/apis/job.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { awsAccounts } from "../../src/cloud/aws/account.ts"
 import { cloudsOf, type Provider } from "../../src/cloud/provider.ts"
@@ -40,6 +41,7 @@ const admin = new KubeClient(kubeConfig())
 const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, systemNamespace)))
 const sim = new SimProvider(systemClock)
 const stop = new AbortController()
+const VOLUMES_IMAGE = "registry.test/berth-volumes:1"
 let moto: Moto
 let client: KubeClient
 let operator: Running
@@ -65,7 +67,7 @@ beforeAll(async () => {
   // The API server applies new rights after a delay.
   await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
   operator = await startOperator(
-    { systemNamespace, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
+    { systemNamespace, watchNamespace: namespace, gatewayUrl: "https://gateway.test", volumesImage: VOLUMES_IMAGE },
     {
       client,
       clouds: cloudsOf({}),
@@ -113,6 +115,11 @@ async function submit(name: string, volumes: JobSpec["volumes"]): Promise<void> 
   await admin.create(JOBS, { metadata: { name, namespace }, spec: { image: "busybox", volumes } } as StoredJob)
 }
 
+async function launchOf(job: string): Promise<StoredLaunch | undefined> {
+  const { items } = await admin.list(LAUNCHES, { namespace: systemNamespace })
+  return items.find(({ spec }) => spec.job.namespace === namespace && spec.job.name === job)
+}
+
 async function makeBucket(name: string): Promise<void> {
   const authorization = "AWS4-HMAC-SHA256 Credential=root/20260101/us-east-1/s3/aws4_request, Signature=none"
   const made = await fetch(`${moto.url}/${name}`, { method: "PUT", headers: { authorization } })
@@ -145,7 +152,13 @@ it("keeps a job waiting for a connection with access to its bucket, reports the 
     const { status } = await admin.get(JOBS, { namespace, name: "train" })
     expect(status).toMatchObject({ phase: "booting", volumes: { data: { connection: "second", region: "us-east-1" } } })
   })
-  const { items } = await admin.list(LAUNCHES, { namespace: systemNamespace })
-  const launch = items.find(({ spec }) => spec.job.namespace === namespace && spec.job.name === "train")
+  const launch = await launchOf("train")
   expect(launch?.spec.run.volumes).toEqual({ data: { bucket: "cargo", mountPath: "/data", connection: "second" } })
+  expect(launch?.spec.volumesImage).toBe(VOLUMES_IMAGE)
+})
+
+it("lets only VMs of jobs with volumes pull the image for them", async () => {
+  await submit("plain", undefined)
+  const launch = await eventually(async () => (await launchOf("plain")) ?? expect.fail("no Launch yet"))
+  expect(launch.spec.volumesImage).toBeUndefined()
 })
