@@ -214,6 +214,22 @@ describe("the chart", () => {
     ["a digest that is none", { ...LEAST, image: { digest: "latest" } }, /image\/digest/],
     ["a number of proxies that is none", { ...LEAST, facade: { trustProxy: 0 } }, /facade\/trustProxy/],
     ["a namespace that is none", { ...LEAST, watchNamespace: "Not One" }, /watchNamespace/],
+    [
+      "a label of pods that selects them",
+      { ...LEAST, operator: { podLabels: { "app.kubernetes.io/name": "x" } } },
+      /operator\/podLabels/,
+    ],
+    [
+      "a claim beside a bucket",
+      { ...LEAST, logs: { bucket: "b", persistence: { existingClaim: "c" } } },
+      /existingClaim is not used with logs\.bucket/,
+    ],
+    [
+      "a claim without persistence",
+      { ...LEAST, logs: { persistence: { enabled: false, existingClaim: "c" } } },
+      /existingClaim is not used with logs\.persistence/,
+    ],
+    ["arguments that are no list", { ...LEAST, facade: { extraArgs: "--help" } }, /facade\/extraArgs/],
     ["a port that is taken", { ...LEAST, metrics: { port: 8080 } }, /metrics\.port is 8080/],
     ["an unknown level of logs", { ...LEAST, logLevel: "loud" }, /logLevel/],
     ["a port that is none", { ...LEAST, metrics: { port: 70_000 } }, /metrics\/port/],
@@ -277,6 +293,47 @@ describe("the chart", () => {
     expect(env.get("BERTH_FAILURES_PER_MINUTE")).toBe("0")
   })
 
+  it("gives the pods of each program what its values ask for, and keeps them restricted", async () => {
+    const values = {
+      podLabels: { "azure.workload.identity/use": "true" },
+      priorityClassName: "system-cluster-critical",
+      podSecurityContext: { fsGroup: 1000, supplementalGroups: [7] },
+      containerSecurityContext: { runAsUser: 1000 },
+      extraArgs: ["--log-level=debug", "--help"],
+    }
+    const objects = await rendered({ ...LEAST, operator: values, facade: values })
+    for (const name of ["operator", "facade"]) {
+      const { spec, container } = programOf(objects, `berth-${name}`)
+      const pod = objects.find(({ kind, metadata }) => kind === "Deployment" && metadata.name === `berth-${name}`)
+      expect(pod).toMatchObject({
+        spec: { template: { metadata: { labels: { ...values.podLabels, "app.kubernetes.io/component": name } } } },
+      })
+      expect(spec).toMatchObject({
+        priorityClassName: "system-cluster-critical",
+        securityContext: { runAsNonRoot: true, runAsUser: 65532, fsGroup: 1000, supplementalGroups: [7] },
+      })
+      expect(container).toMatchObject({
+        args: [name, ...values.extraArgs],
+        securityContext: { runAsUser: 1000, readOnlyRootFilesystem: true, capabilities: { drop: ["ALL"] } },
+      })
+    }
+  })
+
+  it("puts logs on a claim of the user's own", async () => {
+    const objects = await rendered({ ...LEAST, logs: { persistence: { existingClaim: "nas" } } })
+    expect(kindsOf(objects)).not.toContain("PersistentVolumeClaim")
+    const { spec } = programOf(objects, "berth-facade")
+    expect(spec).toMatchObject({ volumes: [{ name: "logs", persistentVolumeClaim: { claimName: "nas" } }] })
+  })
+
+  it("gives all objects, and selectors, the name of the values", async () => {
+    const objects = await rendered({ ...EVERYTHING, nameOverride: "jobs" })
+    const text = JSON.stringify(objects.filter(({ metadata: { name } }) => name !== "berth-extra"))
+    expect(new Set(text.match(/"app\.kubernetes\.io\/name":"[^"]*"/g))).toEqual(
+      new Set(['"app.kubernetes.io/name":"jobs"']),
+    )
+  })
+
   it("keeps a façade serving until its endpoint is removed everywhere, then stops it in order", async () => {
     const { spec, container } = programOf(await rendered(LEAST), "berth-facade")
     const { seconds = 0 } = container?.lifecycle?.preStop.sleep ?? {}
@@ -327,9 +384,9 @@ describe("the chart", () => {
 
   it("declares its image and all kinds for Artifact Hub", async () => {
     const { annotations, appVersion } = await chartFile()
-    expect(load(annotations["artifacthub.io/images"] ?? "")).toMatchObject([
-      { image: `ghcr.io/berth-dev/berth:${appVersion}` },
-    ])
+    expect(load(annotations["artifacthub.io/images"] ?? "")).toMatchObject(
+      ["berth", "berth-agent", "berth-volumes"].map((name) => ({ image: `ghcr.io/berth-dev/${name}:${appVersion}` })),
+    )
     const kinds = load(annotations["artifacthub.io/crds"] ?? "") as { name: string }[]
     expect(kinds.map(({ name }) => name).sort()).toEqual(KINDS.map(({ plural }) => `${plural}.berth.dev`).sort())
   })

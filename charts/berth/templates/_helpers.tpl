@@ -1,5 +1,9 @@
+{{- define "berth.name" -}}
+{{ .Values.nameOverride | default "berth" }}
+{{- end }}
+
 {{- define "berth.labels" -}}
-app.kubernetes.io/name: berth
+app.kubernetes.io/name: {{ include "berth.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: berth
@@ -11,7 +15,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "berth.selector" -}}
-app.kubernetes.io/name: berth
+app.kubernetes.io/name: {{ include "berth.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
@@ -37,21 +41,24 @@ app.kubernetes.io/component: {{ .component }}
 {{ .Values.gatewayUrl | default (printf "https://%s" .Values.baseDomain) }}
 {{- end }}
 
-{{- /* What all pods have in common: nothing of the node, no rights, nothing to write to. */ -}}
+{{- /* What all pods have in common: nothing of the node, no rights, nothing to write to. A program's own values come on top. */ -}}
 {{- define "berth.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{- $common := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532 "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{ toYaml (mergeOverwrite $common (deepCopy (.own | default dict))) }}
 {{- end }}
 
 {{- define "berth.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- $common := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
+{{ toYaml (mergeOverwrite $common (deepCopy (.own | default dict))) }}
+{{- end }}
+
+{{- /* Labels of a program's pods. */ -}}
+{{- define "berth.podLabels" -}}
+{{ include "berth.labels" .root }}
+app.kubernetes.io/component: {{ .component }}
+{{- with .own }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "berth.commonEnv" -}}
@@ -142,6 +149,12 @@ capabilities:
 {{- end }}
 {{- if and (not .Values.logs.bucket) (or (gt (int .Values.facade.replicas) 1) .Values.facade.autoscaling.enabled) }}
 {{- fail "several façades need logs.bucket: a volume has the logs of one of them only" }}
+{{- end }}
+{{- if and .Values.logs.bucket .Values.logs.persistence.existingClaim }}
+{{- fail "logs.persistence.existingClaim is not used with logs.bucket: leave one of them empty" }}
+{{- end }}
+{{- if and .Values.logs.persistence.existingClaim (not .Values.logs.persistence.enabled) }}
+{{- fail "logs.persistence.existingClaim is not used with logs.persistence.enabled: false" }}
 {{- end }}
 {{- with .Values.facade.autoscaling }}
 {{- if gt (int .minReplicas) (int .maxReplicas) }}
