@@ -81,6 +81,7 @@ export const API_KEY = defineKind({
   printerColumns: [
     { name: "Role", type: "string", jsonPath: ".spec.role" },
     { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
+    { name: "Reason", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].reason", priority: 1 },
     // Not a date: kubectl prints the age of a date, and a time in the future has no age.
     { name: "Expires", type: "string", jsonPath: ".spec.expiresAt" },
     AGE_COLUMN,

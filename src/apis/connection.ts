@@ -188,6 +188,7 @@ export const CONNECTION = defineKind({
   printerColumns: [
     { name: "Type", type: "string", jsonPath: ".spec.type" },
     { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
+    { name: "Reason", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].reason" },
     { name: "VMs", type: "string", jsonPath: ".status.capabilities.vms.status" },
     { name: "Account", type: "string", jsonPath: ".status.account" },
     { name: "Verified", type: "date", jsonPath: ".status.lastVerifiedTime", priority: 1 },

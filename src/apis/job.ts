@@ -686,7 +686,6 @@ export const JOB = defineKind({
     { name: "Cost", type: "number", jsonPath: ".status.cost.actualUsd", description: "Actual cost, USD." },
     { name: "Retries", type: "integer", jsonPath: ".status.retryCount", priority: 1 },
     { name: "Region", type: "string", jsonPath: ".status.placement.offer.region", priority: 1 },
-    { name: "VM", type: "string", jsonPath: ".status.vm.id", priority: 1 },
     { name: "Image", type: "string", jsonPath: ".spec.image", priority: 1 },
     { name: "Message", type: "string", jsonPath: ".status.message", priority: 1 },
     AGE_COLUMN,

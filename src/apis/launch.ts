@@ -342,7 +342,7 @@ export const LAUNCH = defineKind({
     { name: "Project", type: "string", jsonPath: ".spec.job.namespace" },
     { name: "Cloud", type: "string", jsonPath: ".spec.offer.cloud" },
     { name: "Type", type: "string", jsonPath: ".spec.offer.instanceType" },
-    { name: "VM", type: "string", jsonPath: ".status.vm.id" },
+    { name: "VM", type: "string", jsonPath: ".status.vm.id", priority: 1 },
     AGE_COLUMN,
   ],
   selectableFields: [".status.phase", ".spec.job.uid", ".spec.job.namespace"],

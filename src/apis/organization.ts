@@ -98,7 +98,7 @@ export const ORGANIZATION = defineKind({
   spec: OrganizationSpecSchema,
   status: OrganizationStatusSchema,
   printerColumns: [
-    { name: "Name", type: "string", jsonPath: ".spec.displayName" },
+    { name: "Display name", type: "string", jsonPath: ".spec.displayName" },
     { name: "Category", type: "string", jsonPath: ".spec.category" },
     { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
     AGE_COLUMN,

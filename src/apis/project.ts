@@ -96,9 +96,9 @@ export const PROJECT = defineKind({
     },
   ],
   printerColumns: [
-    { name: "Name", type: "string", jsonPath: ".spec.displayName" },
+    { name: "Display name", type: "string", jsonPath: ".spec.displayName" },
     { name: "Organization", type: "string", jsonPath: ".spec.organization" },
-    { name: "Namespace", type: "string", jsonPath: ".status.namespace" },
+    { name: "Namespace", type: "string", jsonPath: ".status.namespace", priority: 1 },
     { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
     AGE_COLUMN,
   ],
