@@ -36,7 +36,7 @@ const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
 
 /** Reads the samples. Throws if one has no expectation: the demo could not judge its result. */
 export async function readSamples(folder = SAMPLES_FOLDER): Promise<Samples> {
-  const files = (await readdir(folder)).filter((file) => file.endsWith(".yaml") && file !== "kustomization.yaml").sort()
+  const files = (await readdir(folder)).filter((file) => file.endsWith(".yaml")).sort()
   const applied = await Promise.all(
     files.map(async (file) => ({ file, manifest: load(await readFile(join(folder, file), "utf8")) as Job })),
   )
