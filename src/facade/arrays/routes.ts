@@ -2,7 +2,6 @@ import type { CreationTimes } from "../../apis/creation-times.ts"
 import { quoted } from "../../apis/field-error.ts"
 import { indexText } from "../../apis/indexes.ts"
 import type { StoredJobArray } from "../../apis/jobarray.ts"
-import { hasArrayEnded } from "../../apis/jobarray.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
 import { badRequest, notFound, Problem } from "../../http/problem.ts"
 import { filter, flag, paging, withinBytes } from "../../http/query.ts"
@@ -35,6 +34,7 @@ import {
   arrayRules,
   checkChange,
   checkCreation,
+  hasEnded,
   notRetriable,
   retryError,
   statusOf,
@@ -253,7 +253,7 @@ export function arrayRoutes(clouds: readonly string[]) {
 /** @throws Problem 409 if the array has ended; a cancelled one may be cancelled again */
 function requireUnended(array: StoredJobArray): void {
   const status = statusOf(array)
-  if (!hasArrayEnded(array) || status === "cancelled") return
+  if (!hasEnded(array) || status === "cancelled") return
   const detail = `The array ${array.metadata.name} has already ended (${status}): it cannot be cancelled.`
   throw new Problem({ type: "already-ended", status: 409, detail })
 }

@@ -213,7 +213,7 @@ export function arrayRecordOf(array: StoredJobArray, owner: Owner): ArrayRecord 
     cost: status.costUsd ?? 0,
     created_at: creationTimeOf(array),
     updated_at: lastUpdateOf(array),
-    ended_at: inUtc(status.completionTime),
+    ended_at: hasEnded(array) ? inUtc(status.completionTime) : null,
   }
 }
 
@@ -235,11 +235,21 @@ export function arrayPlanRecordOf({ metadata, spec }: JobArray, plan: JobPlan): 
   }
 }
 
-/** Returns the status of an array. A cancellation shows at once. */
+/** True if a retry was requested that the controller has not carried out yet. */
+function hasOpenRetry({ spec, status }: StoredJobArray): boolean {
+  return spec.cancelled !== true && (spec.retry?.number ?? 0) > (status?.retried ?? 0)
+}
+
+/** True if an array has ended, and nothing was requested that lets it run again. */
+export function hasEnded(array: StoredJobArray): boolean {
+  return hasArrayEnded(array) && !hasOpenRetry(array)
+}
+
+/** Returns the status of an array. A cancellation and a retry show at once. */
 export function statusOf(array: StoredJobArray): ArrayPhase {
   const { spec, status } = array
   if (spec.cancelled === true && !hasArrayEnded(array)) return "cancelled"
-  return status?.phase ?? "queued"
+  return hasArrayEnded(array) && hasOpenRetry(array) ? "running" : (status?.phase ?? "queued")
 }
 
 /** Returns the cause of the Ready condition, unless the array has changed since the controller looked at it. */
