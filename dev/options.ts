@@ -61,7 +61,10 @@ function serveCommand(choose: Choose): Command {
     .description("Run everything on this machine until Ctrl-C: control plane, operator, façade, local cloud.")
     .addOption(portOption("port of the REST API; the local issuer, for sign-in, takes the port after it"))
     .addOption(
-      new Option("--config-home <path>", "folder of configurations; its berth/config.json gets the context `local`")
+      new Option(
+        "--config-home <path>",
+        "folder of configurations; its berth/config.json gets the context `local`, or `local-2` beside another stack's",
+      )
         .env("XDG_CONFIG_HOME")
         .default(join(homedir(), ".config"))
         .argParser(absolute),

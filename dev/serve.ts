@@ -1,6 +1,7 @@
 import { once } from "node:events"
 import { ConfigFile } from "../src/cli/context.ts"
 import { Terminal } from "./bootstrap/terminal.mjs"
+import { contextNameOf } from "./context.ts"
 import { DEFAULT_NAME } from "./install.ts"
 import type { ServeOptions } from "./options.ts"
 import { requireFreePorts } from "./own-ports.ts"
@@ -32,20 +33,23 @@ async function stopped(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) await once(signal, "abort")
 }
 
-/** Name of the context of a stack on this machine. */
-const CONTEXT = "local"
+/** Name of a stack's context, and of the current one. */
+interface KeptContext {
+  name: string
+  current: string
+}
 
 /**
- * Writes the context of the command `berth`, as kind does with kubectl's. Another current context stays. Returns the
- * name of the current one.
+ * Writes the context of the command `berth`, as kind does with kubectl's. Another current context stays, and so do those
+ * of other stacks.
  */
-function keepContext(configHome: string, { url, apiKey }: Pick<Stack, "url" | "apiKey">): string {
-  let current = CONTEXT
-  new ConfigFile({ XDG_CONFIG_HOME: configHome }).change((before) => {
-    current = before.current ?? CONTEXT
-    return { current, contexts: { ...before.contexts, [CONTEXT]: { url, key: apiKey } } }
-  })
-  return current
+function keepContext(configHome: string, { url, apiKey }: Pick<Stack, "url" | "apiKey">): KeptContext {
+  const config = new ConfigFile({ XDG_CONFIG_HOME: configHome })
+  const { contexts, ...before } = config.read()
+  const name = contextNameOf(contexts, { url, apiKey })
+  const { current = name } = before
+  config.write({ current, contexts: { ...contexts, [name]: { url, key: apiKey } } })
+  return { name, current }
 }
 
 /**
@@ -56,12 +60,12 @@ function consoleAddress({ url, apiKey }: Pick<Stack, "url" | "apiKey">): string 
   return `${url}/console/#${new URLSearchParams({ project: DEFAULT_NAME, key: apiKey })}`
 }
 
-function whatToTry(stack: Pick<Stack, "url" | "apiKey" | "environmentFile">, currentContext: string): string {
+function whatToTry(stack: Pick<Stack, "url" | "apiKey" | "environmentFile">, { name, current }: KeptContext): string {
   const { url, environmentFile } = stack
   const context =
-    currentContext === CONTEXT
-      ? `npx berth uses the context ${CONTEXT}, which is the current one.`
-      : `npx berth context use ${CONTEXT} (the current context is ${currentContext}).`
+    current === name
+      ? `npx berth uses the context ${name}, which is the current one.`
+      : `npx berth context use ${name} (the current context is ${current}).`
   return `
 Berth is up at ${url} (Ctrl-C ends it). In a browser:
 

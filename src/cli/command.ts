@@ -3,6 +3,7 @@ import { dump } from "js-yaml"
 import { BerthClient, type Credential } from "../client/client.ts"
 import { accountUrl, type Chosen, type ConfigFile, chooseContext, type Environment, projectUrl } from "./context.ts"
 import { EXIT, Failure } from "./exit.ts"
+import type { LastSubmissions, Submitted } from "./last.ts"
 import { type Column, tableOf } from "./table.ts"
 import type { Terminal } from "./terminal.ts"
 
@@ -22,6 +23,7 @@ export interface GlobalOptions {
 export interface Process {
   environment: Environment
   config: ConfigFile
+  last: LastSubmissions
   terminal: Terminal
   /** Aborts at Ctrl-C, and at a signal that ends the command. The reason is the exit code. */
   signal: AbortSignal
@@ -157,6 +159,20 @@ export class Call<Options> {
 
   get version(): string {
     return this.#process.version
+  }
+
+  /** Returns the last submission from here to the project; undefined if there is none. */
+  last(): Submitted | undefined {
+    return this.#process.last.read(this.chosen().context)
+  }
+
+  /** Keeps a submission as the last one from here. */
+  remember(submitted: Submitted): void {
+    try {
+      this.#process.last.write(this.chosen().context, submitted)
+    } catch (error) {
+      this.terminal.progress(this.terminal.noted("dim", `Later commands must name it: ${(error as Error).message}`))
+    }
   }
 
   get format(): (typeof FORMATS)[number] {

@@ -1,7 +1,10 @@
-import type { JobPlan, JobSubmission } from "../client/client.ts"
+import type { ArrayPlan, JobPlan, JobSubmission } from "../client/client.ts"
 import { EXIT } from "./exit.ts"
-import { type Column, durationText, gibText, tableOf, usdText } from "./table.ts"
+import { type Column, durationText, gibText, tableOf, usdText, wrapped } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
+
+/** Plan of a job, or of an array, whose jobs have one plan. */
+export type Plan = JobPlan | ArrayPlan
 
 type Placement = JobPlan["placements"][number]
 
@@ -28,34 +31,78 @@ const COLUMNS: Column<[Placement, number]>[] = [
   { title: "", cell: ([, index]) => (index === 0 ? "← takes this" : "") },
 ]
 
+/** Returns the plan of a job, or of each job of an array. */
+export function jobPlanOf(plan: Plan): JobPlan {
+  return "job" in plan ? plan.job : plan
+}
+
 /** Returns a plan as text: the machines that the job may get, and what their prices mean. */
-export function planText(plan: JobPlan, job: JobSubmission, terminal: Terminal, isWide = false): string {
-  const all = plan.placements.map((placement, index): [Placement, number] => [placement, index])
+export function planText(plan: Plan, job: JobSubmission, terminal: Terminal, isWide = false): string {
+  const { placements } = jobPlanOf(plan)
+  const all = placements.map((placement, index): [Placement, number] => [placement, index])
   const rows = isWide ? all : all.slice(0, SHOWN_PLACEMENTS)
   const table = rows.length === 0 ? [] : [indented(tableOf(rows, COLUMNS, isWide))]
-  const notes = [verdictNote(plan, terminal), ...costNotes(plan, job)].filter((note) => note !== "")
-  return [...table, ...notes.map((note) => `  ${note}`)].join("\n")
+  const notes = [verdictText(plan, terminal), ...costNotes(plan, job)].filter((note) => note !== "")
+  return [...table, ...notes.map((note) => indented(wrapped(note, "")))].join("\n")
 }
 
 function indented(text: string): string {
   return text.replace(/^/gm, "  ")
 }
 
-function verdictNote({ verdict, reason, message }: JobPlan, terminal: Terminal): string {
+/** Returns the reason why a job would not start at once; empty if it would. */
+export function verdictText(plan: Plan, terminal: Terminal): string {
+  const { verdict, reason, message } = jobPlanOf(plan)
   if (verdict === "placeable") return ""
   const title = verdict === "waits" ? terminal.noted("yellow", "Would wait") : terminal.noted("red", "Nothing fits")
   return `${title} (${reason}): ${shown(message)}`
 }
 
+/** Returns the question before a plan is submitted. That of an array names the sum of its jobs. */
+export function questionOf(plan: Plan): string {
+  const wait = jobPlanOf(plan).verdict === "waits" ? ", and wait" : ""
+  if (!("job" in plan)) return `Submit${wait}?`
+  const price = plan.estimated_cost === null ? "" : ` for about ${usdText(plan.estimated_cost)} in total`
+  return `Submit ${jobsText(plan.size)}${price}${wait}?`
+}
+
+function jobsText(count: number): string {
+  return count === 1 ? "1 job" : `${count} jobs`
+}
+
 /** Returns what the prices include, and the limits of the cost on the first machine. */
-function costNotes({ placements: [first] }: JobPlan, job: JobSubmission): string[] {
+function costNotes(plan: Plan, job: JobSubmission): string[] {
+  const [first] = jobPlanOf(plan).placements
   if (first === undefined) return []
   const { total_usd_per_hour: hourlyUsd, total_usd, traffic_usd } = first.cost_breakdown
   const expectedSeconds = hourlyUsd > 0 ? Math.round(((total_usd - traffic_usd) / hourlyUsd) * 3600) : undefined
-  const expected = expectedSeconds === undefined ? "" : `${durationText(expectedSeconds)} expected, `
+  const each = "job" in plan ? " for each job" : ""
+  const expected = expectedSeconds === undefined ? "" : `${durationText(expectedSeconds)} expected${each}, `
   const isOnDemand = first.provisioning === "onDemand" && job.provisioning == null
   const spot = isOnDemand ? ". --spot shows spot machines" : ""
-  return [`* ${expected}with disk and address${spot}.`, limitsOf(job, hourlyUsd).join(" ")]
+  const limits = "job" in plan ? limitsOfArray(plan, job, hourlyUsd) : limitsOf(job, hourlyUsd)
+  return [
+    `* ${expected}with disk and address${spot}.`,
+    ...("job" in plan ? arrayNotes(plan, hourlyUsd) : []),
+    limits.join(" "),
+  ]
+}
+
+/** Returns the price of all jobs of an array, and what it counts. */
+function arrayNotes(
+  { size, parallelism, estimated_cost: sum, hourly_usd, job }: ArrayPlan,
+  hourlyUsd: number,
+): string[] {
+  const atOnce = Math.min(size, parallelism)
+  const each = job.estimated_cost === null ? "" : `, ${usdText(job.estimated_cost)} each`
+  return [
+    ...(sum === null
+      ? []
+      : [
+          `${jobsText(size)}: ${usdText(sum)} expected in total${each}. This counts each index once; a retry costs more.`,
+        ]),
+    `At most ${atOnce} at the same time: ${usdText(hourly_usd ?? atOnce * hourlyUsd)} an hour.`,
+  ]
 }
 
 /** Returns the sentences about the limits of a job's cost on a machine of this price. */
@@ -72,8 +119,23 @@ function limitsOf({ maxCostUsd, timeoutSeconds }: JobSubmission, hourlyUsd: numb
   ]
 }
 
+/** Returns the sentences about the limits of what an array costs. The limits of its jobs hold for each of them. */
+function limitsOfArray(plan: ArrayPlan, { maxCostUsd, timeoutSeconds }: JobSubmission, hourlyUsd: number): string[] {
+  const { size, max_cost_usd: most } = plan
+  const untilTimeout = (size * (timeoutSeconds ?? 0) * hourlyUsd) / 3600
+  return [
+    ...(most === null || maxCostUsd == null
+      ? []
+      : [`At most ${usdText(most)} in total, ${usdText(maxCostUsd)} for each job.`]),
+    ...(untilTimeout === 0
+      ? []
+      : [`Runs until the timeout cost ${usdText(untilTimeout)} in total, and their boots a little more.`]),
+  ]
+}
+
 /** Returns the exit code of a plan that is not submitted. */
-export function exitOfPlan({ verdict }: JobPlan): number {
+export function exitOfPlan(plan: Plan): number {
+  const { verdict } = jobPlanOf(plan)
   if (verdict === "noOffer") return EXIT.nothingFits
   return verdict === "waits" ? EXIT.wouldWait : 0
 }

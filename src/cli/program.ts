@@ -4,6 +4,7 @@ import { type Call, Commands, globalOptions, type Process } from "./command.ts"
 import { addAccountCommands } from "./commands/accounts.ts"
 import { addApplyCommand } from "./commands/apply.ts"
 import { addArrayCommands } from "./commands/array.ts"
+import { addAttachCommand } from "./commands/attach.ts"
 import { addBudgetCommands } from "./commands/budget.ts"
 import { addCheckCommand } from "./commands/check.ts"
 import { addCompletionCommands } from "./commands/completion.ts"
@@ -15,6 +16,7 @@ import { addDiscoverCommands } from "./commands/discover.ts"
 import { addJobCommands } from "./commands/jobs.ts"
 import { addKeyCommands } from "./commands/keys.ts"
 import { addLoginCommand } from "./commands/login.ts"
+import { addLogsCommand } from "./commands/logs.ts"
 import { addOffersCommand } from "./commands/offers.ts"
 import { addPsCommand } from "./commands/ps.ts"
 import { addRunCommands } from "./commands/run.ts"
@@ -22,6 +24,7 @@ import { addSmokeCommand } from "./commands/smoke.ts"
 import { addWebhookCommands } from "./commands/webhook.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
 import { EXIT, Failure, failureOf } from "./exit.ts"
+import { LastSubmissions } from "./last.ts"
 import { renewed } from "./sign-in.ts"
 import { type Streams, Terminal } from "./terminal.ts"
 
@@ -42,6 +45,7 @@ export async function runCommand({ argv, environment, streams, signal, version }
   const process: Process = {
     environment,
     config,
+    last: new LastSubmissions(environment),
     terminal,
     signal,
     version,
@@ -121,8 +125,10 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
     .addHelpText("after", FIRST_COMMANDS)
   for (const option of globalOptions()) program.addOption(option)
   addRunCommands(commands, program)
+  addAttachCommand(commands, program)
   addPsCommand(commands, program)
   addJobCommands(commands, program)
+  addLogsCommand(commands, program)
   addApplyCommand(commands, program)
   addOffersCommand(commands, program)
   addCostCommand(commands, program)

@@ -1,5 +1,5 @@
 import { type BerthClient, fetched, type JobRecord, type Schemas } from "../client/client.ts"
-import { type Column, durationText, tableOf, usdText } from "./table.ts"
+import { type Column, durationText, tableOf, usdText, wrapped } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
 type Timeline = Schemas["Timeline"]
@@ -51,7 +51,7 @@ function facts(job: JobRecord): string[] {
     ["Id", job.id],
   ]
   return rows.flatMap(([name, value]) =>
-    value === null || value === "" ? [] : [`  ${`${name}:`.padEnd(9)} ${shown(value)}`],
+    value === null || value === "" ? [] : [wrapped(`  ${`${name}:`.padEnd(9)} ${shown(value)}`, " ".repeat(12))],
   )
 }
 
@@ -83,10 +83,11 @@ function stepsOf({ timeline, message }: Timeline, terminal: Terminal): string {
   const lines = timeline.map(({ at, type, message: text }, index) => {
     const before = timeline[index - 1]
     const since = before === undefined ? "" : `+${durationText((Date.parse(at) - Date.parse(before.at)) / 1000)}`
-    const entry = shown(text)
-    return `${at.slice(0, 19)}Z  ${since.padStart(7)}  ${TROUBLE.includes(type) ? terminal.styled("yellow", entry) : entry}`
+    const entry = TROUBLE.includes(type) ? terminal.styled("yellow", shown(text)) : shown(text)
+    const line = `${at.slice(0, 19)}Z  ${since.padStart(7)}  ${entry}`
+    return wrapped(line, " ".repeat(31))
   })
-  return [...lines, ...(message === null ? [] : [shown(message)])].join("\n")
+  return [...lines, ...(message === null ? [] : [wrapped(shown(message), "")])].join("\n")
 }
 
 const VM_COLUMNS: Column<Launch>[] = [

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { durationText, tableOf, usdText } from "./table.ts"
+import { cut, durationText, tableOf, usdText, wrapped } from "./table.ts"
 
 test("a table has no lines, and aligns numbers to the right", () => {
   const columns = [
@@ -44,4 +44,11 @@ test.each([
   [1.5, "$1.50"],
 ])("%d USD are %s", (usd, text) => {
   expect(usdText(usd)).toBe(text)
+})
+
+test("wraps prose at spaces, without the codes of colors, and keeps its start", () => {
+  expect(wrapped("  Why:  one two three", "        ", 16)).toBe("  Why:  one two\n        three")
+  expect(wrapped("a-word-that-is-longer than it", "  ", 10)).toBe("a-word-that-is-longer\n  than it")
+  expect(wrapped("\u001b[33mone\u001b[39m two", "", 7)).toBe("\u001b[33mone\u001b[39m two")
+  expect(cut("0123456789", 5)).toBe("0123…")
 })

@@ -1,3 +1,4 @@
+import { stripVTControlCharacters } from "node:util"
 import Table from "cli-table3"
 import { gibOf } from "../apis/quantity.ts"
 import { shown } from "./terminal.ts"
@@ -61,6 +62,35 @@ export function durationText(seconds: number): string {
 /** Returns the time since an ISO time, such as `5m`, as kubectl's ages. */
 export function ageOf(time: string | null | undefined, now: Date): string {
   return time == null ? "" : durationText((now.getTime() - Date.parse(time)) / 1000)
+}
+
+/** Widest line of prose, characters. */
+export const LINE_WIDTH = 120
+
+/** Returns prose in lines of at most `LINE_WIDTH` characters. @param indent start of each line but the first */
+export function wrapped(text: string, indent: string, width = LINE_WIDTH - 2): string {
+  const lines: string[] = []
+  let line = ""
+  for (const word of text.match(/ *[^ ]+/g) ?? []) {
+    const isFirst = line.trim() === ""
+    if (isFirst || visibleLength(line + word) <= width) line += word
+    else {
+      lines.push(line)
+      line = `${indent}${word.trimStart()}`
+    }
+  }
+  lines.push(line)
+  return lines.join("\n")
+}
+
+/** Returns the length of a text on a terminal, without the codes of its colors. */
+function visibleLength(text: string): number {
+  return stripVTControlCharacters(text).length
+}
+
+/** Returns a text of at most so many characters. One that is longer ends with `…`. */
+export function cut(text: string, length: number): string {
+  return text.length <= length ? text : `${text.slice(0, length - 1)}…`
 }
 
 /** Returns USD with as many digits as the amount needs, and at least cents: `$12.34`, `$0.0031`, `$0.40`. */

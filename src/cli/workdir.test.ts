@@ -135,8 +135,14 @@ describe("packFolder", () => {
   })
 
   it("rejects a folder that is too large, and one that is not there", async () => {
-    await write({ a: Array.from({ length: 20_000 }, Math.random).join() })
-    await expect(packed({ bytes: 100_000 })).rejects.toThrow("is larger, compressed; the limit is 0.095")
+    const random = (length: number) => Array.from({ length }, Math.random).join()
+    const large = { "data/a/1": random(60_000), "data/b": random(60_000), model: random(60_000) }
+    await write({ ...large, "src/main.py": "x", "out/ignored": random(90_000), ".berthignore": "out/\n" })
+    const failure = packed({ bytes: 100_000 })
+    await expect(failure).rejects.toThrow("is larger, compressed; the limit is 0.095")
+    await expect(failure).rejects.toThrow(
+      /The largest in it: data\/ \(2\.\d MiB, 2 files\), model \(1\.\d MiB\), (src\/ \(0\.0 MiB, 1 file\)|\.berthignore .*)\. Leave them out with a \.berthignore/,
+    )
     await expect(packFolder(join(folder, "none"), { bytes: 1 })).rejects.toThrow("can't be read")
   })
 })

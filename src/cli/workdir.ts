@@ -61,8 +61,20 @@ interface FoundEntry {
 export async function packFolder(folder: string, most: { bytes: number }): Promise<PackedFolder> {
   const root = resolve(folder)
   const found = await entriesIn(root, "", [])
+  try {
+    return await packed(root, found, most)
+  } catch (error) {
+    if (!(error instanceof TooLarge)) throw error
+    throw usageError(
+      `--workdir ${folder} ${error.message}. The largest in it: ${await largestIn(root, found)}. ` +
+        "Leave them out with a .berthignore, which has the patterns of a .gitignore, or use a volume for data.",
+    )
+  }
+}
+
+async function packed(root: string, found: readonly FoundEntry[], most: { bytes: number }): Promise<PackedFolder> {
   if (found.length > LIMITS.workdirEntries)
-    throw tooLarge(folder, `has ${found.length} files`, `${LIMITS.workdirEntries}`)
+    throw new TooLarge(`has ${found.length} files`, String(LIMITS.workdirEntries))
   const archive = pack()
   fill(archive, root, found).catch((error: Error) => archive.destroy(error))
   const hash = createHash("sha256")
@@ -71,7 +83,7 @@ export async function packFolder(folder: string, most: { bytes: number }): Promi
   const collect = async (source: AsyncIterable<Buffer>): Promise<void> => {
     for await (const piece of source) {
       length += piece.byteLength
-      if (length > most.bytes) throw tooLarge(folder, "is larger, compressed", `${most.bytes / MIB} MiB`)
+      if (length > most.bytes) throw new TooLarge("is larger, compressed", `${most.bytes / MIB} MiB`)
       hash.update(piece)
       pieces.push(piece)
     }
@@ -81,10 +93,36 @@ export async function packFolder(folder: string, most: { bytes: number }): Promi
   return { sha256: hash.digest("hex"), archive: new Uint8Array(Buffer.concat(pieces)), entries: found.length }
 }
 
-function tooLarge(folder: string, what: string, limit: string): Failure {
-  return usageError(
-    `--workdir ${folder} ${what}; the limit is ${limit}. Leave files out with a .berthignore, or use a volume for data.`,
-  )
+class TooLarge extends Error {
+  constructor(what: string, limit: string) {
+    super(`${what}; the limit is ${limit}`)
+  }
+}
+
+/** Parts of a folder that its error names. */
+const NAMED_PARTS = 3
+
+/** Returns the largest files and folders directly in a folder, with their sizes. */
+async function largestIn(root: string, found: readonly FoundEntry[]): Promise<string> {
+  const parts = new Map<string, { bytes: number; files: number }>()
+  for (const { path, type } of found) {
+    if (type === "directory") continue
+    const slash = path.indexOf("/")
+    const name = slash < 0 ? path : path.slice(0, slash + 1)
+    const { bytes = 0, files = 0 } = parts.get(name) ?? {}
+    // A file may be deleted meanwhile.
+    const size = (await lstat(join(root, path)).catch(() => undefined))?.size ?? 0
+    parts.set(name, { bytes: bytes + size, files: files + 1 })
+  }
+  const isByFiles = found.length > LIMITS.workdirEntries
+  const largest = [...parts].toSorted(([, a], [, b]) => (isByFiles ? b.files - a.files : b.bytes - a.bytes))
+  return largest
+    .slice(0, NAMED_PARTS)
+    .map(([name, { bytes, files }]) => {
+      const count = name.endsWith("/") ? `, ${files} ${files === 1 ? "file" : "files"}` : ""
+      return `${name} (${(bytes / MIB).toFixed(1)} MiB${count})`
+    })
+    .join(", ")
 }
 
 /** Returns what is to be packed, in one order on all machines. */
@@ -138,7 +176,7 @@ async function fill(archive: Pack, root: string, found: readonly FoundEntry[]): 
     else if (type === "directory") await put(archive, { ...header, mode: 0o755 })
     else {
       bytes += size
-      if (bytes > LIMITS.workdirBytes) throw tooLarge(root, "is larger", `${LIMITS.workdirBytes / MIB} MiB`)
+      if (bytes > LIMITS.workdirBytes) throw new TooLarge("is larger", `${LIMITS.workdirBytes / MIB} MiB`)
       const content = size === 0 ? [] : createReadStream(local, { end: size - 1 })
       await put(archive, { ...header, size, mode: (mode & 0o100) === 0 ? 0o644 : 0o755 }, content)
     }

@@ -8,6 +8,7 @@ export type Schemas = components["schemas"]
 export type JobRecord = Schemas["JobRecord"]
 export type JobSubmission = Schemas["JobSubmission"]
 export type JobPlan = Schemas["JobPlan"]
+export type ArrayPlan = Schemas["ArrayPlan"]
 export type JobStatus = JobRecord["status"]
 
 /** Proof of who calls: an API key of a project, or the token of a person. */

@@ -1654,6 +1654,24 @@ export interface components {
              */
             organization_id?: string | null;
         };
+        /** @description Plan for the array, if it were created now. */
+        ArrayPlan: {
+            /** @description Always true: nothing was created. */
+            dry_run: boolean;
+            /** @description Name of the array. */
+            name: string;
+            /** @description Number of indexes. */
+            size: number;
+            /** @description Maximum number of unfinished jobs. */
+            parallelism: number;
+            /** @description Sum of the expected costs of all indexes on the first placement, USD. It is no limit. It counts one job for each index: an index that runs again costs more. */
+            estimated_cost: number | null;
+            /** @description Sum of the jobs' maxCostUsd: most that all indexes may cost, each in one job, USD. Null: no limit. */
+            max_cost_usd: number | null;
+            /** @description Price of as many VMs of the first placement as run at the same time, USD per hour. parallelism limits it. */
+            hourly_usd: number | null;
+            job: components["schemas"]["JobPlan"];
+        };
         /** @description Indexes by phase. */
         ArrayCounts: {
             /**
@@ -4340,7 +4358,10 @@ export interface operations {
     };
     createArray: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description true: validate the array and return its plan; create nothing. */
+                dry_run?: boolean;
+            };
             header?: {
                 "Idempotency-Key"?: string;
             };
@@ -4380,6 +4401,68 @@ export interface operations {
             };
         };
         responses: {
+            /** @description With dry_run=true: the plan. Nothing was created. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "dry_run": true,
+                     *       "name": "lr-sweep",
+                     *       "size": 6,
+                     *       "parallelism": 4,
+                     *       "estimated_cost": 4.883022,
+                     *       "max_cost_usd": null,
+                     *       "hourly_usd": 3.255348,
+                     *       "job": {
+                     *         "dry_run": true,
+                     *         "name": "lr-sweep-0",
+                     *         "verdict": "placeable",
+                     *         "reason": "Placed",
+                     *         "message": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 12 matching offers on gcp, out of 164,214 in the catalogue; no other is available now; price of 2026-10-01; with disk and address $0.8138/h; expected to cost $0.8138",
+                     *         "estimated_cost": 0.813837,
+                     *         "placements": [
+                     *           {
+                     *             "provider": "gcp",
+                     *             "region": "europe-west4",
+                     *             "zone": null,
+                     *             "instance_type": "g2-standard-4",
+                     *             "provisioning": "onDemand",
+                     *             "connection": null,
+                     *             "hourly_price_usd": 0.7787,
+                     *             "price_date": "2026-10-01",
+                     *             "estimated_cost_usd": 0.813837,
+                     *             "cost_breakdown": {
+                     *               "machine_usd_per_hour": 0.7787,
+                     *               "disk_usd_per_hour": 0.030137,
+                     *               "address_usd_per_hour": 0.005,
+                     *               "total_usd_per_hour": 0.813837,
+                     *               "machine_usd": 0.7787,
+                     *               "disk_usd": 0.030137,
+                     *               "address_usd": 0.005,
+                     *               "total_usd": 0.813837,
+                     *               "traffic_usd": 0
+                     *             },
+                     *             "cpu": 4,
+                     *             "memory": "16Gi",
+                     *             "architecture": "amd64",
+                     *             "gpu": {
+                     *               "vram": "24Gi",
+                     *               "count": 1,
+                     *               "model": "L4"
+                     *             },
+                     *             "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
+                     *           }
+                     *         ]
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ArrayPlan"];
+                };
+            };
             /** @description Created. */
             201: {
                 headers: {

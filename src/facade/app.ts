@@ -457,6 +457,8 @@ function accountRouter(dependencies: FacadeDependencies, { ofHost }: ProjectAddr
   const guard = limited(new AccountAuthenticator({ tokens, labelOf: ofHost }), "accounts", settings)
   const accounts = new Accounts({
     client: impersonatingUser(client, ACCOUNTS_USER),
+    reader: client,
+    creations: new LeaseMutex({ client, clock, logger: dependencies.logger }),
     memberships: membershipsOf(dependencies).memberships,
     organizations: caches.organizations.store,
     projects: caches.projects.store,

@@ -61,6 +61,11 @@ export interface Replay<T> {
   accept: (earlier: T) => T | Promise<T>
 }
 
+interface Creation<T> {
+  replay?: Replay<T>
+  dryRun?: boolean
+}
+
 /** Objects of one kind in a project. Reads come from the cache, writes have the caller's rights. */
 export class Collection<T extends Stored<KubeObject>> {
   readonly #options: CollectionOptions<T>
@@ -124,7 +129,7 @@ export class Collection<T extends Stored<KubeObject>> {
       const earlier = await known()
       if (earlier !== undefined) return earlier
       requireHeld(isHeld)
-      return this.#create(object, name, replay)
+      return this.#create(object, name, { replay })
     }
     return mutexes.creations.runExclusive(`${resource.plural}/${namespace}/${replay.key}`, make, known)
   }
@@ -161,11 +166,20 @@ export class Collection<T extends Stored<KubeObject>> {
     return originalOf(items.filter((item) => usedKey(item) === key)) ?? caughtUp
   }
 
-  async #create(object: T, name: string, replay?: Replay<T>): Promise<T> {
+  /**
+   * Lets the API server validate an object, and stores nothing. Returns the object with the defaults of the API server.
+   * @throws Problem as `create`
+   */
+  validated(object: T, name: string): Promise<T> {
+    return this.#create(object, name, { dryRun: true })
+  }
+
+  async #create(object: T, name: string, { replay, dryRun = false }: Creation<T> = {}): Promise<T> {
     const { writer, resource, noun, requireRoom } = this.#options
     requireRoom?.()
     try {
-      return await this.waitForCache(await writer.create(resource, object))
+      const created = await writer.create(resource, object, { dryRun })
+      return dryRun ? created : await this.waitForCache(created)
     } catch (error) {
       if (isInvalid(error)) throw this.#refused(error)
       if (isNotFound(error)) throw unavailable(`The project is not ready for a new ${noun} yet: try again.`, 5, error)

@@ -44,7 +44,7 @@ export function start(argv: readonly string[], environment: Environment, input =
   const streams = { stdin, stdout, stderr } as never
   const ended = runCommand({
     argv,
-    environment: { XDG_CONFIG_HOME: NO_CONFIG, ...environment },
+    environment: { XDG_CONFIG_HOME: NO_CONFIG, XDG_STATE_HOME: NO_CONFIG, ...environment },
     streams,
     signal: stop.signal,
     version: "0.0.0",

@@ -10,6 +10,7 @@ import type { JobStatus } from "../../src/apis/job.ts"
 import type { StoredJobArray } from "../../src/apis/jobarray.ts"
 import { LABELS } from "../../src/apis/meta.ts"
 import type { WebhookStatus } from "../../src/apis/webhook.ts"
+import { usdText } from "../../src/cli/table.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { JOB_ARRAYS, JOBS, WEBHOOKS } from "../../src/facade/caches.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
@@ -49,6 +50,9 @@ afterAll(async () => {
 const environment = (key = fixture.keys.developer) => ({ BERTH_URL: proxy.url, BERTH_API_KEY: key })
 const berth = (...argv: string[]) => run(argv, environment())
 const berthWith = (input: string, ...argv: string[]) => run(argv, environment(), input)
+
+/** Returns the length of the longest line. */
+const widest = (text: string) => Math.max(...text.split("\n").map((line) => line.length))
 
 const ended: JobStatus = { phase: "succeeded", exitCode: 0, completionTime: "2026-01-01T00:00:00Z" }
 
@@ -124,6 +128,69 @@ describe("run and plan", () => {
     expect(err).toContain("Would wait")
     const [job] = (await jobsOf(fixture)).filter(({ metadata }) => metadata.name === "detached")
     expect(job?.spec).toMatchObject({ image: "a:1", args: ["one", "two"] })
+  })
+
+  it("run --detach --yes shows no plan: one line says what was submitted, and what it waits for", async () => {
+    const { out, err } = await berth("run", "--image", "a", "--name", "quiet", "-d", "-y")
+    expect(out).toBe("quiet\n")
+    expect(err.trim().split("\n")).toEqual([
+      expect.stringMatching(/^Would wait \(NoConnection\): /),
+      expect.stringMatching(/^Submitted quiet, for about \$[\d.]+\. Follow it: berth attach quiet$/),
+    ])
+  })
+
+  it("rerun takes the flags of run: each replaces a part of the earlier job", async () => {
+    await makeJob({ name: "earlier", image: "a:1", args: ["--epochs", "1"], resources: { cpu: 2 }, env: { A: "1" } })
+    const dry = await berth("rerun", "earlier", "--gpu", "L4", "--dry-run", "--json")
+    expect([dry.code, JSON.parse(dry.out)]).toEqual([4, expect.objectContaining({ dry_run: true })])
+    const flags = ["--image", "a:2", "--cpu", "4", "-e", "B=2", "--timeout", "2h", "--name", "later", "-d", "-y"]
+    expect(await berth("rerun", "earlier", ...flags, "--", "--epochs", "2")).toMatchObject({ code: 0, out: "later\n" })
+    const job = (await jobsOf(fixture)).find(({ metadata }) => metadata.name === "later")
+    expect(job?.spec).toMatchObject({
+      ...{ image: "a:2", args: ["--epochs", "2"], env: { A: "1", B: "2" }, timeoutSeconds: 7200 },
+      resources: { cpu: "4" },
+    })
+  })
+
+  it("commands that read take the last job from here, and those that end something don't", async () => {
+    const state = await mkdtemp(join(tmpdir(), "berth-state-"))
+    const here = (...argv: string[]) => run(argv, { ...environment(), XDG_STATE_HOME: state })
+    for (const argv of [["show"], ["logs"], ["wait"]]) {
+      const { code, err } = await here(...argv)
+      expect([code, err]).toEqual([2, expect.stringContaining("Nothing was submitted from here yet")])
+    }
+    await here("run", "--image", "a", "--name", "before", "-d", "-y")
+    await here("run", "--image", "a", "--name", "newest", "-d", "-y")
+    const { id } = JSON.parse((await here("show", "newest", "--json")).out)
+    await writeLog(id, "its log\n")
+    await setStatus(fixture, "newest", ended)
+    await eventually(async () => expect((await here("show", "newest")).out).toContain("succeeded"))
+    expect(await here("logs")).toMatchObject({ out: "its log\n", err: "The last job from here: newest\n" })
+    expect(await here("attach")).toMatchObject({ code: 0, out: "its log\n" })
+    expect((await here("wait")).out).toBe("newest succeeded\n")
+    expect((await here("show")).out).toMatch(/^newest /)
+    expect((await here("cancel")).code).toBe(2)
+    expect((await here("rerun", "-d", "-y")).code).toBe(125)
+    // Another project has its own.
+    expect((await here("show", "--project", "another")).err).toContain("Nothing was submitted from here yet")
+    await rm(state, { recursive: true })
+  })
+
+  it("--timestamps marks the lines that arrive, and says that the stored log has no times", async () => {
+    const { id, name } = await makeJob()
+    await writeLog(id, "stored\n")
+    expect((await berth("logs", name, "--timestamps")).err).toContain("the stored log has no times")
+    const following = start(["logs", name, "-f", "--timestamps"], environment())
+    await following.printed("stored\n")
+    await replica.logStore.append(
+      { job: { namespace: fixture.namespace, uid: id }, launch: 1 },
+      7,
+      Buffer.from("new\n"),
+    )
+    await following.printed("new\n")
+    await setStatus(fixture, name, ended)
+    const { out } = await following.ended
+    expect(out).toMatch(/^- {20}stored\n\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ new\n$/)
   })
 
   it("run --workdir uploads a folder once, and plan and a second run upload nothing", async () => {
@@ -303,6 +370,15 @@ describe("ps, show, logs, wait and cancel", () => {
     expect((await berth("ps", "-a", "--tag", "ps", "--limit", "1")).err).toContain("1 of 2 jobs; --limit 0 shows all.")
   })
 
+  it("ps gives a pipe all jobs, whatever their number", async () => {
+    await Promise.all(Array.from({ length: 57 }, () => makeJob({ tags: ["many"] })))
+    const listed = await berth("ps", "-a", "--tag", "many", "--json")
+    expect([JSON.parse(listed.out).length, listed.err]).toEqual([57, ""])
+    expect((await berth("ps", "-a", "-q", "--tag", "many")).out.trim().split("\n")).toHaveLength(57)
+    const some = await berth("ps", "-a", "--tag", "many", "--limit", "5", "--json")
+    expect([JSON.parse(some.out).length, some.err]).toEqual([5, expect.stringContaining("5 of 57 jobs")])
+  })
+
   it("ps -w shows each change, ends included, and reads the list once", async () => {
     const lists = () => proxy.requests.filter((line) => line.startsWith("GET /1/jobs?")).length
     await makeJob({ name: "watched-1", tags: ["watched"] })
@@ -347,12 +423,12 @@ describe("ps, show, logs, wait and cancel", () => {
     const lines = Array.from({ length: 2000 }, (_, line) => `line ${line}\n`).join("")
     await writeLog(id, lines)
     await setStatus(fixture, name, ended)
-    proxy.next(`/jobs/${name}/logs`, { cutAfter: 100 }, { cutAfter: 5000 }, { cutAfter: 0 })
+    proxy.next(`/jobs/${id}/logs`, { cutAfter: 100 }, { cutAfter: 5000 }, { cutAfter: 0 })
     const { code, out, err } = await berth("logs", name, "-f")
     expect(code).toBe(0)
     expect(out).toBe(lines)
     expect(err).toContain("The log's connection was cut")
-    proxy.next(`/jobs/${name}/logs?follow=true&tail=1000`, { cutAfter: 100 })
+    proxy.next(`/jobs/${id}/logs?follow=true&tail=1000`, { cutAfter: 100 })
     expect((await berth("logs", name, "-f", "--tail", "1000")).out).toBe(lines.slice(lines.indexOf("line 1000\n")))
   })
 
@@ -445,8 +521,9 @@ describe("cost and budget", () => {
       const { out } = await berth("budget", "show")
       expect(out).toMatch(/^LEVEL +MONTH +SPENT +RESERVED +LEFT +THEN .*\nproject +\$90.00 +\$0 +\$0 +\$90.00 +cancel /)
     })
-    expect((await berth("budget", "set")).code).toBe(2)
-    expect((await berth("budget", "set", "--monthly", "a lot")).code).toBe(2)
+    // Another flag would not help: an API key may not set caps.
+    for (const flags of [[], ["--monthly", "a lot"], ["--monthly", "90"]])
+      expect(await berth("budget", "set", ...flags)).toMatchObject({ code: 6, err: expect.stringContaining("API key") })
   })
 })
 
@@ -464,6 +541,71 @@ describe("arrays", () => {
     })
     expect((await berth("array", "ls")).out).toMatch(/sweep +queued +6 /)
     expect((await berth("array", "show", "sweep")).out).toContain("seed:        1, 2, 3")
+  })
+
+  it("plan --array and run --array name the sum, and what it counts", async () => {
+    const job = ["--image", "a", "--cpu", "2", "--max-cost", "3", "--timeout", "1h", "--region", "eu"]
+    const argv = [...job, "--array", "30"]
+    const { out } = await berth("plan", ...argv)
+    const plan = JSON.parse((await berth("plan", ...argv, "--json")).out)
+    const each = JSON.parse((await berth("plan", ...job, "--json")).out)
+    expect(plan.estimated_cost).toBeCloseTo(30 * each.estimated_cost, 5)
+    const usd = (amount: number) => usdText(amount).replaceAll("$", "\\$")
+    expect(out).toMatch(
+      new RegExp(`30 jobs: ${usd(plan.estimated_cost)} expected in total, ${usd(each.estimated_cost)} each\\.`),
+    )
+    expect(out).toContain("a retry costs more.")
+    expect(out).toMatch(/At most 10 at the same time: \$[\d.]+ an hour\./)
+    expect(out).toContain("At most $90.00 in total, $3.00 for each job.")
+    expect(widest(out)).toBeLessThanOrEqual(120)
+    const asked = await berth("run", ...argv)
+    expect(asked.err).toContain(`Submit 30 jobs for about ${usdText(plan.estimated_cost)} in total, and wait?`)
+    expect((await berth("plan", "--image", "a", "--parallelism", "3")).err).toContain("need --array")
+    expect((await berth("plan", ...argv, "--region", "us")).err).toContain("An array has one region")
+  })
+
+  it("show has the failed values, logs the lines of each index, and both take the last array", async () => {
+    const environment = { BERTH_URL: proxy.url, BERTH_API_KEY: fixture.keys.developer, XDG_STATE_HOME: folder }
+    const here = (...argv: string[]) => run(argv, environment)
+    await here("run", "--image", "a", "--name", "grid", "--array", "lr=0.1,0.01 seed=1..3", "-d", "-y")
+    const { uid } = (await stored("grid")).metadata
+    const { client, namespace } = fixture
+    for (const [index, exitCode] of [0, 9, 0, 137].entries()) {
+      const labels = { [LABELS.arrayUid]: uid, [LABELS.arrayIndex]: String(index) }
+      const metadata = { name: `grid-${index}`, namespace, labels }
+      const job = await client.create(JOBS, { metadata, spec: { image: "a" } } as never)
+      await writeLog(job.metadata.uid, `loss ${index}\nno newline`)
+      const failed: JobStatus = { ...ended, phase: "failed", reason: "ContainerFailed", exitCode }
+      await setStatus(fixture, `grid-${index}`, exitCode === 0 ? ended : failed)
+    }
+    const status = { phase: "running" as const, succeededIndexes: "0,2", failedIndexes: "1,3-4" }
+    await client.replaceStatus(JOB_ARRAYS, { ...(await stored("grid")), status })
+    await eventually(async () => {
+      const { out } = await here("show", "grid")
+      expect(out).toMatch(/^ +1 +lr=0.1 seed=2 +grid-1 +9 +ContainerFailed$/m)
+      expect(out).toMatch(/^ +3 +lr=0.01 seed=1 +grid-3 +137 +ContainerFailed$/m)
+      expect(out).toMatch(/^ +4 +lr=0.01 seed=2 +grid-4 +its job is deleted$/m)
+    })
+    const lines = [0, 1, 2, 3].flatMap((index) => [`[${index}] loss ${index}`, `[${index}] no newline`])
+    expect((await here("logs", "grid")).out).toBe(`${lines.join("\n")}\n`)
+    expect((await here("logs", "grid", "--tail", "1")).out.split("\n")).toHaveLength(5)
+    for (const argv of [["show"], ["array", "show"], ["logs"]]) {
+      const last = await here(...argv)
+      expect([last.code, last.out]).toEqual([0, (await here(...argv, "grid")).out])
+      expect(last.err).toContain("The last array from here: grid")
+    }
+    expect((await here("wait")).err).toContain("berth array wait grid")
+  })
+
+  it("cancel takes the name of an array, and asks", async () => {
+    await berth("run", "--image", "a", "--name", "stopped", "--array", "2", "-d", "-y")
+    const { name } = await makeJob()
+    expect((await berth("cancel", "stopped")).err).toContain("2 of its 2 jobs have not ended")
+    expect((await stored("stopped")).spec.cancelled).not.toBe(true)
+    const { code, out, err } = await berth("cancel", "stopped", name, "none", "--yes")
+    expect([code, out]).toEqual([7, `${name} cancelled\n`])
+    expect(err).toContain("none: ")
+    expect((await stored("stopped")).spec.cancelled).toBe(true)
   })
 
   it("retry, scale and cancel change it", async () => {

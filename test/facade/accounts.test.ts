@@ -17,6 +17,7 @@ import type { StoredProject } from "../../src/apis/project.ts"
 import { ACCOUNT_LIMITS, Accounts } from "../../src/facade/accounts/accounts.ts"
 import type { MemberRecord, OrganizationRecord, ProjectRecord } from "../../src/facade/accounts/schema.ts"
 import { CACHE_OPTIONS } from "../../src/facade/caches.ts"
+import { KeyedMutex } from "../../src/facade/idempotency.ts"
 import { MemberEmails } from "../../src/identity/member-emails.ts"
 import { Memberships } from "../../src/identity/memberships.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
@@ -213,11 +214,31 @@ describe("a person", () => {
     expect((await answer<OrganizationRecord>(stranger, 201)).id).not.toBe(record.id)
   })
 
+  it("creates one readable project for a key, whatever the replicas and names of its requests", async () => {
+    const olga = newPerson()
+    const { id: organization } = await newOrganization(olga)
+    const path = `/1/organizations/${organization}/projects`
+    const send = (name: string, elsewhere: boolean) =>
+      as(olga, path, { elsewhere, body: { name }, headers: { "Idempotency-Key": "k" } })
+    const names = ["Weekly Reports", "Weekly Reports", "Other", "Weekly Reports", "Another"]
+    const answers = await Promise.all(names.map((name, index) => send(name, index % 2 === 1)))
+    const { items } = await fixture.client.list(PROJECTS)
+    const made = items.filter(({ spec }) => spec.organization === organization)
+    expect(made).toHaveLength(1)
+    const [project] = made
+    const slug = project?.spec.displayName.toLowerCase().replace(" ", "-")
+    expect(project?.metadata.name).toMatch(new RegExp(`^${slug}-[0-9a-f]{10}$`))
+    const isOurs = (index: number) => names[index] === project?.spec.displayName
+    expect(answers.map(({ status }) => status)).toEqual(names.map((_, index) => (isOurs(index) ? 201 : 422)))
+    const other = await as(olga, path, { body: { name: "Weekly Reports" }, headers: { "Idempotency-Key": "l" } })
+    expect((await answer<ProjectRecord>(other, 201)).id).not.toBe(project?.metadata.name)
+  })
+
   it("returns the person's present role in a repeated answer, and only while the object is what that request created", async () => {
     const [olga, otto] = [newPerson(), newPerson()]
     const send = () => as(olga, "/1/organizations", { body: { name: "Acme" }, headers: { "Idempotency-Key": "k" } })
     const { id } = await answer<OrganizationRecord>(await send(), 201)
-    expect(id).toMatch(/^o-[0-9a-f]{32}$/)
+    expect(id).toMatch(/^acme-[0-9a-f]{10}$/)
     await answer(await setRole(olga, id, otto, "owner"), 200)
     await answer(await setRole(otto, id, olga, "member"), 200)
     expect(await answer(await send(), 201)).toMatchObject({ id, role: "member" })
@@ -444,7 +465,8 @@ describe("with a cache that doesn't change", () => {
     const organizations = new IndexedStore(CACHE_OPTIONS.organizations.indexes)
     const projects = new IndexedStore(CACHE_OPTIONS.projects.indexes)
     const accounts = new Accounts({
-      ...{ client, organizations, projects, creationTimes: new CreationTimes(systemClock) },
+      ...{ client, reader: fixture.client, organizations, projects, creationTimes: new CreationTimes(systemClock) },
+      creations: new KeyedMutex(),
       memberships: new Memberships({ client: fixture.client, organizations, clock: systemClock }),
     })
     const put = <T extends StoredOrganization | StoredProject>(store: IndexedStore<T>, name: string, spec: T["spec"]) =>

@@ -143,6 +143,20 @@ describe("an array", () => {
     expect(await said("/1/arrays/done/cancel", { method: "POST" }, 409)).toBe(detail)
   })
 
+  it("shows a retry at once: the array has not ended, also before its controller has looked", async () => {
+    await create()
+    const ended = { phase: "failed" as const, failedIndexes: "1", completionTime: "2026-01-02T10:00:00Z" }
+    await report(ended)
+    expect(await record("/1/arrays/sweep")).toMatchObject({ status: "failed", ended_at: ended.completionTime })
+    const retried = await record("/1/arrays/sweep/retry-failed", { method: "POST" })
+    expect(retried).toMatchObject({ status: "running", ended_at: null })
+    await report({ ...ended, retried: 1 })
+    await eventually(async () => expect(await record("/1/arrays/sweep")).toMatchObject({ status: "failed" }))
+    await record("/1/arrays/sweep/retry-failed", { method: "POST" })
+    // It may be cancelled before it runs.
+    await record("/1/arrays/sweep/cancel", { method: "POST" })
+  })
+
   it("runs failed indexes again: all, or those that are named", async () => {
     await create({ ...LEAST, size: 10 })
     await record("/1/arrays/sweep/retry-failed", { method: "POST" })

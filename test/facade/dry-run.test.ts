@@ -8,8 +8,10 @@ import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import { JobReason, type StoredJob } from "../../src/apis/job.ts"
 import { errorsOf } from "../../src/apis/validate.ts"
+import { valuesOf } from "../../src/client/arrays.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
-import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
+import { type ArrayPlanRecord, ArrayPlanSchema, type ArrayRecord } from "../../src/facade/arrays/schema.ts"
+import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
 import { type JobPlanRecord, JobPlanSchema } from "../../src/facade/jobs/record.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
@@ -336,5 +338,62 @@ describe("a dry run creates nothing", () => {
     expect(await apply({ image: "a" })).toBe("job.berth.dev/dry created (server dry run)\n")
     await expect(apply({ image: "a", resources: { gpu: { count: 2 } } })).rejects.toThrow(/gpu.*model/)
     expect(await jobsOf(fixture)).toEqual([])
+  })
+})
+
+describe("the plan of an array", () => {
+  const SHAPES: [string, object, object][] = [
+    ["a size", { size: 5, parallelism: 2 }, { image: "a", timeoutSeconds: 36_000, resources: { gpu: "24Gi" } }],
+    [
+      "a matrix with a budget of each job",
+      { matrix: { LR: ["0.1", "0.01"], SEED: ["1", "2", "3"] } },
+      { image: "a", resources: { cpu: 8, memory: "30Gi", disk: "500Gi" }, maxCostUsd: 1.5, provisioning: "spot" },
+    ],
+    ["jobs that wait", { size: 3 }, { image: "a", maxHourlyPriceUsd: 0.000_01 }],
+    ["jobs that nothing fits", { size: 3 }, { image: "a", resources: { cpu: 9000 } }],
+  ]
+
+  it.each(SHAPES)("with %s has the sum of each index's own plan, and creates nothing", async (_, shape, definition) => {
+    const response = await call("/1/arrays?dry_run=true", {
+      body: { name: "sweep", job_definition: definition, ...shape },
+    })
+    const plan = (await response.json()) as ArrayPlanRecord
+    expect([response.status, errorsOf(ArrayPlanSchema, plan)]).toEqual([200, []])
+    const array = { matrix: (shape as Partial<ArrayRecord>).matrix ?? null }
+    const indexes = Array.from({ length: plan.size }, (_none, index) => index)
+    const own = await Promise.all(
+      indexes.map((index) => planned({ ...definition, env: Object.fromEntries(valuesOf(array, index)) })),
+    )
+    const sum = own.every(({ estimated_cost }) => estimated_cost !== null)
+      ? own.reduce((total, { estimated_cost }) => total + (estimated_cost ?? 0), 0)
+      : null
+    if (sum === null) expect(plan.estimated_cost).toBeNull()
+    else expect(plan.estimated_cost).toBeCloseTo(sum, 5)
+    const most = (definition as { maxCostUsd?: number }).maxCostUsd
+    expect(plan.max_cost_usd).toBe(most === undefined ? null : most * own.length)
+    const { parallelism = 10 } = shape as { parallelism?: number }
+    const hourly = own.slice(0, parallelism).map(({ placements: [first] }) => first?.cost_breakdown.total_usd_per_hour)
+    if (hourly[0] === undefined) expect(plan.hourly_usd).toBeNull()
+    else
+      expect(plan.hourly_usd).toBeCloseTo(
+        hourly.reduce<number>((total, one = 0) => total + one, 0),
+        5,
+      )
+    for (const { name: _name, ...job } of own) expect(plan.job).toMatchObject(job)
+    const arrays = await fixture.client.list(JOB_ARRAYS, { namespace: fixture.namespace })
+    expect([arrays.items, await jobsOf(fixture)]).toEqual([[], []])
+  })
+
+  it("leaves an Idempotency-Key unused, and plans the array of a used one", async () => {
+    const body = { name: "kept", job_definition: { image: "a" }, size: 2 }
+    const headers = { "Idempotency-Key": "kept" }
+    const plan = (more: Call) => call("/1/arrays?dry_run=true", { body, ...more })
+    expect((await plan({ headers })).status).toBe(200)
+    expect((await call("/1/arrays", { body, headers })).status).toBe(201)
+    const again = await plan({ headers })
+    expect([again.status, await again.json()]).toEqual([200, expect.objectContaining({ name: "kept", size: 2 })])
+    expect((await plan({ headers, body: { ...body, size: 3 } })).status).toBe(422)
+    expect((await problemIn(await plan({}))).type).toContain("name-taken")
+    await fixture.client.delete(JOB_ARRAYS, { namespace: fixture.namespace, name: "kept" })
   })
 })

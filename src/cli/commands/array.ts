@@ -1,11 +1,20 @@
 import { type Command, Option } from "commander"
-import { type ArrayRecord, readArray, watchArray } from "../../client/arrays.ts"
-import { allItems, type BerthClient, fetched, type JobSubmission } from "../../client/client.ts"
+import { type ArrayRecord, indexStates, jobNameOf, readArray, valuesOf, watchArray } from "../../client/arrays.ts"
+import {
+  allItems,
+  type BerthClient,
+  fetched,
+  type JobRecord,
+  type JobStatus,
+  type JobSubmission,
+  type Schemas,
+} from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
 import type { ArrayShape } from "../matrix.ts"
-import { ageOf, usdText } from "../table.ts"
+import { ageOf, type Column, cut, tableOf, usdText, wrapped } from "../table.ts"
+import { arrayNameOf } from "../target.ts"
 import { shown } from "../terminal.ts"
 
 /** `array`: arrays of jobs. `berth run --array` and `berth apply` create them. */
@@ -13,11 +22,11 @@ export function addArrayCommands(commands: Commands, program: Command): void {
   const group = commands.group(program, "array", "List, follow and cancel arrays. berth run --array creates them.")
   addReading(commands, group)
   commands.add(group, {
-    usage: "wait <name>",
+    usage: "wait [name]",
     summary: "Follow an array until it has ended.",
-    more: "Exit code 1: the array failed or was cancelled.",
+    more: "Without a name, the last array from here. Exit code 1: the array failed or was cancelled.",
     examples: [["berth array wait sweep", "its counts, until it has ended"]],
-    run: async (call) => followArray(call, call.client(), call.args[0] ?? ""),
+    run: async (call) => followArray(call, call.client(), arrayNameOf(call)),
   })
   addRetry(commands, group)
   addScale(commands, group)
@@ -28,17 +37,24 @@ export function addArrayCommands(commands: Commands, program: Command): void {
     options: [new Option("-y, --yes", "do not ask")],
     run: async (call) => {
       const client = call.client()
-      const { name, counts, size } = await readArray(client, call.args[0] ?? "")
-      const ended = counts.succeeded + counts.failed + counts.cancelled
-      const question = `Cancel the array ${name}? ${size - ended} of its ${size} jobs have not ended.`
-      if (call.options.yes !== true && !(await call.terminal.confirm(question, "--yes", false))) {
-        throw new Failure(EXIT.failed, "Nothing was cancelled.")
-      }
-      await fetched(client.api.POST("/arrays/{id}/cancel", { params: { path: { id: name } } }))
-      call.terminal.progress(`The array ${name} is cancelled.`)
+      await cancelArray(call, client, await readArray(client, call.args[0] ?? ""))
       return 0
     },
   })
+}
+
+/** Asks, and cancels an array. @throws Failure if the answer is no */
+export async function cancelArray(
+  call: Call<{ yes?: boolean }>,
+  client: BerthClient,
+  { id, name, counts, size }: ArrayRecord,
+): Promise<void> {
+  const ended = counts.succeeded + counts.failed + counts.cancelled
+  const question = `Cancel the array ${name}? ${size - ended} of its ${size} jobs have not ended.`
+  if (call.options.yes !== true && !(await call.terminal.confirm(question, "--yes", false)))
+    throw new Failure(EXIT.failed, "Nothing was cancelled.")
+  await fetched(client.api.POST("/arrays/{id}/cancel", { params: { path: { id } } }))
+  call.terminal.progress(`The array ${name} is cancelled.`)
 }
 
 function addReading(commands: Commands, group: Command): void {
@@ -77,16 +93,16 @@ function addReading(commands: Commands, group: Command): void {
     },
   })
   commands.add(group, {
-    usage: "show <name>",
-    summary: "Show an array: its counts, its indexes, its cost.",
+    usage: "show [name]",
+    summary: "Show an array: its counts, its cost, and the values and the end of each failed index.",
+    more: "Without a name, the last array from here.",
     examples: [
-      ["berth array show sweep", "where it stands"],
+      ["berth array show sweep", "where it stands, and which values failed"],
       ["berth array show sweep --json", "the record of the REST API"],
     ],
     run: async (call) => {
-      const array = await readArray(call.client(), call.args[0] ?? "")
-      if (call.isForProgram) await call.printValue(array)
-      else await call.terminal.line(textOf(array))
+      const client = call.client()
+      await showArray(call, client, await readArray(client, arrayNameOf(call)))
       return 0
     },
   })
@@ -150,13 +166,15 @@ function textOf(array: ArrayRecord): string {
     ["Failed", array.failed_indexes],
     ["Cancelled", array.cancelled_indexes],
   ] as const
-  const line = (title: string, text: string) => `  ${`${title}:`.padEnd(13)}${text}`
+  const line = (title: string, text: string) => wrapped(`  ${`${title}:`.padEnd(13)}${text}`, " ".repeat(15))
   return [
     `${name}  ${status}${message === null ? "" : `: ${shown(message)}`}`,
     line("Jobs", `${size}, at most ${array.parallelism} at the same time`),
-    ...Object.entries(matrix ?? {}).map(([variable, values]) => line(variable, shown(cut(values.join(", "))))),
+    ...Object.entries(matrix ?? {}).map(([variable, values]) =>
+      line(variable, shown(cut(values.join(", "), LONGEST_TEXT))),
+    ),
     line("Counts", countsText(counts)),
-    ...indexes.flatMap(([title, text]) => (text === "" ? [] : [line(title, cut(text))])),
+    ...indexes.flatMap(([title, text]) => (text === "" ? [] : [line(title, cut(text, LONGEST_TEXT))])),
     line("Cost", usdText(array.cost)),
     line("Image", shown(job_definition.image)),
     line("Command", shown([...(job_definition.command ?? []), ...(job_definition.args ?? [])].join(" "))),
@@ -166,9 +184,61 @@ function textOf(array: ArrayRecord): string {
 /** Longest text of values or indexes. -o json has all. */
 const LONGEST_TEXT = 100
 
-function cut(text: string): string {
-  return text.length <= LONGEST_TEXT ? text : `${text.slice(0, LONGEST_TEXT)}…`
+/** Failed indexes in a table; `-o wide` shows all. */
+const SHOWN_FAILED = 20
+
+/** Prints an array, and a table of its failed indexes. */
+export async function showArray(call: Call<unknown>, client: BerthClient, array: ArrayRecord): Promise<void> {
+  if (call.isForProgram) return call.printValue(array)
+  const failed = await failedIndexes(client, array)
+  const isWide = call.format === "wide"
+  const shownRows = isWide ? failed : failed.slice(0, SHOWN_FAILED)
+  const rest = failed.length - shownRows.length
+  const table = tableOf(shownRows, call.styledColumns(FAILED_COLUMNS), isWide).replace(/^/gm, "  ")
+  const parts = [
+    textOf(array),
+    ...(failed.length === 0 ? [] : [`\n${call.terminal.styled("bold", "Failed")}\n${table}`]),
+    ...(rest === 0 ? [] : [`  … and ${rest} more; -o wide shows all.`]),
+  ]
+  await call.terminal.line(parts.join("\n"))
 }
+
+/** Index of an array that failed, and its last job. */
+interface FailedIndex {
+  index: number
+  values: [name: string, value: string][]
+  name: string
+  /** Undefined if the job is deleted. */
+  job: JobRecord | undefined
+}
+
+async function failedIndexes(client: BerthClient, array: ArrayRecord): Promise<FailedIndex[]> {
+  const indexes = indexStates(array).flatMap((state, index) => (state === "failed" ? [index] : []))
+  if (indexes.length === 0) return []
+  const jobs = new Map((await jobsOfArray(client, array, "failed")).map((job) => [job.name, job]))
+  return indexes.map((index) => {
+    const name = jobNameOf(array, index)
+    return { index, values: valuesOf(array, index), name, job: jobs.get(name) }
+  })
+}
+
+/** Returns the jobs of an array that still exist, of all attempts. */
+export function jobsOfArray(client: BerthClient, { id }: ArrayRecord, status?: JobStatus): Promise<JobRecord[]> {
+  const read = (page: { offset: number; limit: number }) => {
+    const query = { ...page, array: id, ...(status !== undefined && { status }) }
+    return fetched(client.api.GET("/jobs", { params: { query } }))
+  }
+  return allItems(read, (page) => page.jobs)
+}
+
+const FAILED_COLUMNS: Column<FailedIndex>[] = [
+  { title: "INDEX", cell: ({ index }) => String(index), alignsRight: true },
+  { title: "VALUES", cell: ({ values }) => cut(values.map(([name, value]) => `${name}=${value}`).join(" "), 48) },
+  { title: "JOB", cell: ({ name }) => name },
+  { title: "EXIT", cell: ({ job }) => (job?.exit_code == null ? "" : String(job.exit_code)), alignsRight: true },
+  { title: "WHY", cell: ({ job }) => (job === undefined ? "its job is deleted" : (job.reason ?? "")) },
+  { title: "MESSAGE", cell: ({ job }) => job?.message ?? "", isWide: true },
+]
 
 const PHASES = ["pending", "queued", "booting", "running", "succeeded", "failed", "cancelled"] as const
 
@@ -177,16 +247,37 @@ function countsText(counts: ArrayRecord["counts"]): string {
   return phases.map((phase) => `${counts[phase]} ${phase}`).join(", ")
 }
 
-/** Creates an array of a job, and follows it unless it is detached. */
+/** Array that the flags of `berth run` describe, besides its jobs. */
+export type ArraySettings = ArrayShape & { name: string; parallelism?: number; max_failed?: number }
+
+/** Returns the body of an array of a job. A definition has one region and one cloud. */
+export function arrayBodyOf(job: JobSubmission, settings: ArraySettings): Schemas["ArrayCreation"] {
+  const { name: _name, namePrefix: _prefix, region, cloud, ...definition } = job
+  const job_definition = {
+    ...definition,
+    ...(region != null && { region: onlyOne("--region", region) }),
+    ...(cloud != null && { cloud: onlyOne("--cloud", cloud) }),
+  }
+  // The API checks it: a file may have any text.
+  return { ...settings, job_definition } as unknown as Schemas["ArrayCreation"]
+}
+
+function onlyOne(flag: string, values: string | readonly string[]): string {
+  const [first = "", ...others] = typeof values === "string" ? [values] : values
+  if (others.length === 0) return first
+  throw usageError(
+    `An array has one ${flag.slice(2)}, and ${flag} names ${others.length + 1}: give one, or a macro-region.`,
+  )
+}
+
+/** Creates an array, and follows it unless it is detached. */
 export async function submitArray(
   call: Call<LeaveFlags & { detach?: boolean }>,
   client: BerthClient,
-  job: JobSubmission,
-  settings: ArrayShape & { name: string; parallelism?: number; max_failed?: number },
+  body: Schemas["ArrayCreation"],
 ): Promise<number> {
-  const { name: _name, namePrefix: _prefix, ...definition } = job
-  const body = { ...settings, job_definition: definition }
-  const { name } = await fetched(client.api.POST("/arrays", { body: body as never }))
+  const { name } = (await fetched(client.api.POST("/arrays", { body: body as never }))) as ArrayRecord
+  call.remember({ kind: "array", name })
   if (call.options.detach !== true) return followArray(call, client, name)
   call.terminal.progress(`Created the array ${name}. Follow it: berth array wait ${name}`)
   if (call.isForProgram) await call.printValue(await readArray(client, name))
@@ -195,7 +286,7 @@ export async function submitArray(
 }
 
 /** Reports each new state of an array until it has ended. Ends with 0 if all indexes succeeded. */
-async function followArray(call: Call<LeaveFlags>, client: BerthClient, id: string): Promise<number> {
+export async function followArray(call: Call<LeaveFlags>, client: BerthClient, id: string): Promise<number> {
   const { terminal, signal } = call
   let last: ArrayRecord | undefined
   let said = ""

@@ -55,15 +55,17 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
       ]),
     ],
     run: async (call) => {
+      // An API key can't do this, whatever the flags are.
+      const accounts = call.accounts()
       const changes = changesOf(call)
       const { context } = call.chosen()
       if (context.project === undefined) throw usageError("Give --project: the context has none.")
-      const found = (await projectsOf(call.accounts())).find(({ id }) => id === context.project)
+      const found = (await projectsOf(accounts)).find(({ id }) => id === context.project)
       if (found === undefined) throw new Failure(EXIT.notFound, `You have no project ${context.project}.`)
       const caps = definedOf({ ...found.caps, ...changes })
       const path = { params: { path: { project_id: found.id } } }
       const body = { displayName: found.displayName, caps }
-      const changed = await fetched(call.accounts().api.PATCH("/projects/{project_id}", { ...path, body }))
+      const changed = await fetched(accounts.api.PATCH("/projects/{project_id}", { ...path, body }))
       await call.printValue(changed.caps)
       return 0
     },

@@ -124,6 +124,10 @@ const READERS: Record<string, (call: Call<unknown>, signal: AbortSignal) => Prom
     const params = { query: { limit: MOST_NAMES } }
     return named((await fetched(call.client().api.GET("/jobs", { params, signal }))).jobs)
   },
+  "job-or-array": async (call, signal) =>
+    (await Promise.all([READERS["job"]?.(call, signal), READERS["array"]?.(call, signal)])).flatMap(
+      (names) => names ?? [],
+    ),
   array: async (call, signal) => named((await fetched(call.client().api.GET("/arrays", { signal }))).arrays),
   cron: async (call, signal) => named((await fetched(call.client().api.GET("/cronjobs", { signal }))).cronjobs),
   key: async (call, signal) => named((await fetched(call.client().api.GET("/keys", { signal }))).keys),

@@ -22,6 +22,7 @@ export function addCronCommands(commands: Commands, program: Command): void {
       const { name, job_definition } = await cronJobOf(call)
       const body = { ...job_definition, namePrefix: name } as unknown as JobSubmission
       const created = (await fetched(call.client().api.POST("/jobs", { body }))) as Schemas["JobCreated"]
+      call.remember({ kind: "job", name: created.name })
       await call.terminal.line(created.name)
       return 0
     },

@@ -1,68 +1,47 @@
 import { type Command, Option } from "commander"
+import type { ArrayRecord } from "../../client/arrays.ts"
 import { type BerthClient, fetched, type JobRecord, type Schemas } from "../../client/client.ts"
-import { isEnded, readJob, waitFor } from "../../client/jobs.ts"
-import { logOf } from "../../client/logs.ts"
+import { isEnded, waitFor } from "../../client/jobs.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, exitOfStatus, Failure, usageError } from "../exit.ts"
 import { storyOf } from "../story.ts"
 import { secondsOf } from "../submission.ts"
+import { arrayNamed, lastJobOf, TARGET, targetOf } from "../target.ts"
 import { shown } from "../terminal.ts"
+import { cancelArray, showArray } from "./array.ts"
 import { type Filter, filterOptions, labelOf } from "./filter.ts"
 
-/** `show`, `logs`, `wait` and `cancel`: commands about jobs that exist. */
+/** `show`, `wait` and `cancel`: commands about jobs that exist. */
 export function addJobCommands(commands: Commands, program: Command): void {
   commands.add(program, {
-    usage: "show <job>",
+    usage: `show ${TARGET}`,
     summary: "Show the story of a job: its steps, its machine, its cost.",
+    more: "Of an array, its counts and the values of its failed indexes. Without a name, the last job or array from here.",
     examples: [
       ["berth show train", "what happened, and why"],
+      ["berth show", "the same for what you submitted last"],
       ["berth show train -o yaml", "its whole record"],
     ],
     run: async (call) => {
       const client = call.client()
-      const job = await readJob(client, call.args[0] ?? "")
-      if (call.isForProgram) await call.printValue(job)
-      else await call.terminal.line(await storyOf(client, job, call.terminal))
+      const target = await targetOf(call, client)
+      if (target.kind === "array") await showArray(call, client, target.array)
+      else if (call.isForProgram) await call.printValue(target.job)
+      else await call.terminal.line(await storyOf(client, target.job, call.terminal))
       return 0
     },
   })
-  addLogs(commands, program)
   addWait(commands, program)
   addCancel(commands, program)
-}
-
-function addLogs(commands: Commands, program: Command): void {
-  commands.add<{ follow?: boolean; tail?: string }>(program, {
-    usage: "logs <job>",
-    summary: "Print a job's log.",
-    more: "Ends with 0, however the job ends. `berth attach` ends with the job's exit code.",
-    examples: [
-      ["berth logs train --tail 20", "the last lines"],
-      ["berth logs train -f", "the whole log, to the job's end"],
-    ],
-    options: [
-      new Option("-f, --follow", "go on until the job has ended"),
-      new Option("--tail <lines>", "only the last lines"),
-    ],
-    run: async (call) => {
-      const { follow = false, tail } = call.options
-      if (tail !== undefined && !/^\d+$/.test(tail)) throw usageError(`--tail ${tail} is no whole number.`)
-      const { terminal, signal } = call
-      const onReconnect = () => terminal.progress("The log's connection was cut: reconnecting.")
-      const options = { follow, signal, onReconnect, ...(tail !== undefined && { tail: Number(tail) }) }
-      for await (const piece of logOf(call.client(), call.args[0] ?? "", options)) await terminal.write(piece)
-      return 0
-    },
-  })
 }
 
 const GOALS = ["running", "ended", "succeeded"] as const
 
 function addWait(commands: Commands, program: Command): void {
   commands.add<{ for: (typeof GOALS)[number]; timeout?: string }>(program, {
-    usage: "wait <job...>",
+    usage: "wait [job...]",
     summary: "Wait until jobs run or have ended.",
-    more: "Exit code 1: a job ended otherwise than wanted. 124: the time was over.",
+    more: "Without a name, the last job from here. Exit code 1: a job ended otherwise than wanted. 124: the time was over.",
     examples: [
       ["berth wait train", "until it has ended"],
       ["berth wait a b --for succeeded --timeout 2h", "fails if one fails, or after two hours"],
@@ -74,11 +53,12 @@ function addWait(commands: Commands, program: Command): void {
     run: async (call) => {
       const { for: goal, timeout } = call.options
       const client = call.client()
+      const names = namesIn(call)
       const limit = timeout === undefined ? undefined : AbortSignal.timeout(secondsOf("--timeout", timeout) * 1000)
       const signal = limit === undefined ? call.signal : AbortSignal.any([call.signal, limit])
       const isMet = (job: JobRecord) => (goal === "running" ? job.status === "running" : isEnded(job))
       try {
-        const jobs = await waitFor(client, [...new Set(call.args)], isMet, signal)
+        const jobs = await waitFor(client, names, isMet, signal)
         if (call.isForProgram) await call.printValue(jobs)
         else for (const { name, status } of jobs) await call.terminal.line(`${name} ${status}`)
         const isAsWanted = jobs.every(({ status }) => goal !== "succeeded" || status === "succeeded")
@@ -91,6 +71,11 @@ function addWait(commands: Commands, program: Command): void {
   })
 }
 
+/** Returns the names of the jobs, by default of the last one from here. */
+function namesIn(call: Call<unknown>): string[] {
+  return call.args.length === 0 ? [lastJobOf(call)] : [...new Set(call.args)]
+}
+
 /** Largest number of names in one request. */
 const MOST_NAMES = 1000
 
@@ -98,8 +83,9 @@ type Selection = Schemas["JobCancellation"]
 
 function addCancel(commands: Commands, program: Command): void {
   commands.add<Filter & { yes?: boolean }>(program, {
-    usage: "cancel [job...]",
+    usage: "cancel [job-or-array...]",
     summary: "Cancel jobs by name, or by label, tag or status.",
+    more: "The name of an array cancels it with all its jobs. Berth asks first; --yes does not.",
     examples: [
       ["berth cancel train", "one job, without a question"],
       ["berth cancel --label sweep=7", "counts the jobs, then asks"],
@@ -109,7 +95,8 @@ function addCancel(commands: Commands, program: Command): void {
     run: async (call) => {
       const { status, tag, label, yes } = call.options
       const isFiltered = status !== undefined || tag !== undefined || label !== undefined
-      if (isFiltered === call.args.length > 0) throw usageError("Name the jobs, or give --label, --tag or --status.")
+      if (isFiltered === call.args.length > 0)
+        throw usageError("Name the jobs or arrays, or give --label, --tag or --status.")
       const client = call.client()
       if (!isFiltered) return cancelNamed(call, client)
       const selection = selectionOf(call.options)
@@ -151,21 +138,37 @@ async function cancelMatching(call: Call<unknown>, client: BerthClient, selectio
   }
 }
 
-/** Cancels the jobs that the arguments name. */
-async function cancelNamed(call: Call<unknown>, client: BerthClient): Promise<number> {
+/** Cancels the jobs and arrays that the arguments name. */
+async function cancelNamed(call: Call<{ yes?: boolean }>, client: BerthClient): Promise<number> {
   const failed: Schemas["JobCancellations"]["failed"] = []
   for (let at = 0; at < call.args.length; at += MOST_NAMES) {
     const names = call.args.slice(at, at + MOST_NAMES)
     const result = await cancelled(client, { names })
-    failed.push(...result.failed)
-    if (call.isForProgram) await call.printValue(result)
     const others = new Set(result.failed.map(({ name }) => name))
+    const arrays = await arraysAmong(client, result.failed)
+    const reported = result.failed.filter(({ name }) => !arrays.has(name))
+    failed.push(...reported)
+    if (call.isForProgram) await call.printValue({ ...result, failed: reported })
+    for (const array of arrays.values()) await cancelArray(call, client, array)
     for (const name of call.isForProgram ? [] : names.filter((one) => !others.has(one)))
       await call.terminal.line(call.format === "name" ? name : `${name} cancelled`)
     // The request ended at its time limit: the rest is sent again.
     if (result.remaining > 0) at -= MOST_NAMES
   }
   return reportFailed(call, failed)
+}
+
+/** Returns the arrays that have the names of missing jobs. */
+async function arraysAmong(
+  client: BerthClient,
+  failed: Schemas["JobCancellations"]["failed"],
+): Promise<Map<string, ArrayRecord>> {
+  const arrays = new Map<string, ArrayRecord>()
+  for (const { name, status } of failed) {
+    const array = status === 404 ? await arrayNamed(client, name) : undefined
+    if (array !== undefined) arrays.set(name, array)
+  }
+  return arrays
 }
 
 function reportFailed({ terminal }: Call<unknown>, failed: Schemas["JobCancellations"]["failed"]): number {

@@ -24,7 +24,7 @@ interface ListFlags extends Filter {
   all?: boolean
   watch?: boolean
   array?: string
-  limit: string
+  limit?: string
 }
 
 /** `ps`: the list of jobs, once or live. */
@@ -44,10 +44,13 @@ export function addPsCommand(commands: Commands, program: Command): void {
       new Option("-w, --watch", "go on and show changes"),
       ...filterOptions(),
       new Option("--array <name>", "only jobs of this array"),
-      new Option("--limit <number>", "largest number of jobs; 0: all").default("50"),
+      new Option(
+        "--limit <number>",
+        `largest number of jobs; 0: all; default: ${SCREEN_LIMIT} on a terminal, else all`,
+      ),
     ],
     run: async (call) => {
-      const limit = limitOf(call.options.limit)
+      const limit = limitOf(call)
       const client = call.client()
       const selection = selectionOf(call.options)
       if (call.options.watch === true) return watch(call, client, selection, limit)
@@ -61,7 +64,11 @@ export function addPsCommand(commands: Commands, program: Command): void {
   })
 }
 
-function limitOf(text: string): number {
+/** Jobs that a terminal shows by default. A pipe gets all: a program does not see that some are left out. */
+const SCREEN_LIMIT = 50
+
+function limitOf({ options, terminal, isForProgram }: Call<ListFlags>): number {
+  const { limit: text = isForProgram || !terminal.isScreen ? "0" : String(SCREEN_LIMIT) } = options
   if (!/^\d+$/.test(text)) throw usageError(`--limit ${text} is no whole number.`)
   return text === "0" ? Number.POSITIVE_INFINITY : Number(text)
 }

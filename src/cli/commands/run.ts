@@ -1,68 +1,61 @@
 import { randomBytes } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
-import { type BerthClient, fetched, type JobPlan, type JobRecord, type JobSubmission } from "../../client/client.ts"
-import { isEnded, readJob, watchJobs } from "../../client/jobs.ts"
-import { logOf } from "../../client/logs.ts"
+import { type ArrayPlan, type BerthClient, fetched, type JobPlan, type JobSubmission } from "../../client/client.ts"
+import { readJob } from "../../client/jobs.ts"
 import { type Call, type Commands, repeated } from "../command.ts"
 import { documentsOf, requireNamespace, sourcesAt } from "../documents.ts"
 import { envFileOf } from "../env-file.ts"
-import { EXIT, exitOfJob, Failure, failureOf, usageError } from "../exit.ts"
-import { type LeaveFlags, leave } from "../leave.ts"
-import { type ArrayShape, arrayShapeOf } from "../matrix.ts"
-import { exitOfPlan, planText } from "../plan.ts"
+import { EXIT, Failure, usageError } from "../exit.ts"
+import { arrayShapeOf } from "../matrix.ts"
+import { exitOfPlan, jobPlanOf, type Plan, planText, questionOf, verdictText } from "../plan.ts"
 import { type JobFlags, submissionLike, submissionOf, withSetting } from "../submission.ts"
-import { durationText, usdText } from "../table.ts"
-import { shown } from "../terminal.ts"
+import { usdText } from "../table.ts"
 import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
 import { namespaceOf } from "./apply.ts"
-import { submitArray, wholeNumber } from "./array.ts"
+import { type ArraySettings, arrayBodyOf, submitArray, wholeNumber } from "./array.ts"
+import { attach, attachedTo, cancelOption, type FollowFlags, timestampsOption } from "./attach.ts"
 
 interface FileFlags extends JobFlags {
   file?: string
   envFile?: string[]
 }
 
-interface RunFlags extends FileFlags, LeaveFlags {
+interface ArrayFlags {
   array?: string
   parallelism?: string
   maxFailed?: string
+}
+
+/** Options of commands that submit. */
+interface SubmitFlags extends FollowFlags {
   detach?: boolean
   yes?: boolean
   dryRun?: boolean
 }
 
+type RunFlags = FileFlags & ArrayFlags & SubmitFlags
+
 const CONTAINER_FLAGS = "Flags of the container come after --, as in -- --epochs 10."
 
-/** `run`, `plan`, `attach` and `rerun`: commands that submit a job, or end with one. */
+/** `run`, `plan` and `rerun`: commands that submit a job, or show its plan. */
 export function addRunCommands(commands: Commands, program: Command): void {
   addRun(commands, program)
-  commands.add<FileFlags>(program, {
+  commands.add<FileFlags & ArrayFlags>(program, {
     usage: "plan [args...]",
-    summary: "Show the machines that a job would get, and their prices.",
+    summary: "Show the machines that a job or an array would get, and their prices.",
     more: "Creates nothing. Exit code 3: nothing fits. 4: the job would wait.",
     usageHint: CONTAINER_FLAGS,
     examples: [
       ["berth plan --image alpine:3.22 --gpu L4", "prices of machines with an L4"],
       ["berth plan -f job.yaml", "the plan of a file"],
+      ["berth plan --image acme/train:3 --gpu L4 --array 30", "the price of all 30, and of each"],
     ],
-    options: [fileOption(), ...jobOptions()],
+    options: [fileOption(), ...jobOptions(), ...arrayOptions()],
     run: async (call) => {
       const { job } = await jobFrom(call)
-      const plan = await planFor(call.client(), job)
-      if (call.isForProgram) await call.printValue(plan)
-      else await call.terminal.line(planText(plan, job, call.terminal, call.format === "wide"))
-      return exitOfPlan(plan)
+      return showPlan(call, { job, array: arrayIn(call.options, job) })
     },
-  })
-  commands.add<LeaveFlags>(program, {
-    usage: "attach <job>",
-    summary: "Follow a job's log, and end with its exit code.",
-    more: "Ctrl-C detaches: the job runs on.",
-    usageExit: EXIT.berth,
-    examples: [["berth attach train", "the log from its beginning, then the container's exit code"]],
-    options: [cancelOption()],
-    run: (call) => attachedTo(call, () => attach(call, call.client(), call.args[0] ?? "")),
   })
   addRerun(commands, program)
 }
@@ -86,50 +79,44 @@ function addRun(commands: Commands, program: Command): void {
         "a job for each combination, whose values are environment variables",
       ],
     ],
-    options: [
-      fileOption(),
-      ...jobOptions(),
-      new Option("-d, --detach", "only submit the job, and print its name"),
-      yesOption(),
-      cancelOption(),
-      new Option("--dry-run", "only show the plan, as berth plan does"),
-      ...arrayOptions(),
-    ],
+    options: [fileOption(), ...jobOptions(), ...submitOptions(), ...arrayOptions()],
     run: (call) =>
-      call.options.detach === true || call.options.dryRun === true ? run(call) : attachedTo(call, () => run(call)),
+      submitted(call, async () => {
+        const prepared = await jobFrom(call)
+        return { ...prepared, array: arrayIn(call.options, prepared.job) }
+      }),
   })
 }
 
 function addRerun(commands: Commands, program: Command): void {
-  commands.add<LeaveFlags & { set?: string[]; name?: string; yes?: boolean; detach?: boolean }>(program, {
-    usage: "rerun <job>",
+  commands.add<FileFlags & SubmitFlags & { set?: string[] }>(program, {
+    usage: "rerun <job> [args...]",
     summary: "Submit a new job like an earlier one.",
+    more:
+      "The flags are those of berth run, and each replaces a part of the earlier job. The arguments after -- replace those\n" +
+      "of its container. Exit codes are those of berth run.",
     usageExit: EXIT.berth,
+    usageHint: CONTAINER_FLAGS,
     examples: [
       ["berth rerun train", "the same job again, under a new name"],
-      ["berth rerun train --set resources.gpu=H100 --name train-2", "with another GPU, under this name"],
+      [
+        "berth rerun train --gpu H100 --name train-2 -- --epochs 20",
+        "with another GPU and other arguments, under this name",
+      ],
+      ["berth rerun train --set maxRetries=2 --yes --detach", "with a field of the body, without a question"],
     ],
     options: [
+      ...jobOptions(),
       new Option("--set <field=value>", "change a field of the body; may be repeated").argParser(repeated),
-      new Option("--name <name>", "name of the new job; default: generated from the earlier one"),
-      new Option("-d, --detach", "only submit the job, and print its name"),
-      yesOption(),
-      cancelOption(),
+      ...submitOptions(),
     ],
-    run: (call) => {
-      const again = async () => {
-        const client = call.client()
-        const like = submissionLike(await readJob(client, call.args[0] ?? ""))
-        const { namePrefix, ...unnamed } = like
-        const { name, set = [] } = call.options
-        const job = set.reduce(
-          withSetting,
-          name === undefined ? { ...unnamed, ...(namePrefix != null && { namePrefix }) } : { ...unnamed, name },
-        )
-        return submitAndAttach(call, client, { job })
-      }
-      return call.options.detach === true ? again() : attachedTo(call, again)
-    },
+    run: (call) =>
+      submitted(call, async () => {
+        const [name = "", ...args] = call.args
+        const { name: _name, ...base } = submissionLike(await readJob(call.client(), name))
+        const { job, packed } = await jobFrom(call, { base, args })
+        return { job: (call.options.set ?? []).reduce(withSetting, job), packed }
+      }),
   })
 }
 
@@ -142,12 +129,15 @@ function arrayOptions(): Option[] {
   ].map((option) => option.helpGroup(group))
 }
 
-function cancelOption(): Option {
-  return new Option("--cancel-on-exit", "cancel the job if Ctrl-C or a signal ends this command")
-}
-
-function yesOption(): Option {
-  return new Option("-y, --yes", "answer every question with yes")
+/** Options of commands that submit, besides those of the job. */
+function submitOptions(): Option[] {
+  return [
+    new Option("-d, --detach", "only submit the job, and print its name"),
+    new Option("-y, --yes", "answer every question with yes"),
+    cancelOption(),
+    timestampsOption(),
+    new Option("--dry-run", "only show the plan, as berth plan does"),
+  ]
 }
 
 function fileOption(): Option {
@@ -204,14 +194,22 @@ interface PreparedJob {
   packed?: PackedFolder | undefined
 }
 
-/** Returns the job that the flags and the file describe. */
-async function jobFrom(call: Call<FileFlags>): Promise<PreparedJob> {
+/** Job to submit, or the array of it. */
+interface Prepared extends PreparedJob {
+  array?: ArraySettings | undefined
+}
+
+/** Returns the job that the flags describe, with the file or the earlier job that they change. */
+async function jobFrom(
+  call: Call<FileFlags>,
+  { base: earlier, args = call.args }: { base?: JobSubmission; args?: readonly string[] } = {},
+): Promise<PreparedJob> {
   const { file, envFile = [], ...flags } = call.options
   const read = envFile.map((path) => envFileOf(path, bytesOf(path), call.environment))
   const fileEnvironment = Object.fromEntries(read.flatMap(Object.entries<string>))
-  const base = file === undefined ? undefined : await jobInFile(call, file)
+  const base = file === undefined ? earlier : await jobInFile(call, file)
   // Wrong flags are found before a folder is packed.
-  const job = submissionOf({ flags, args: call.args, base, fileEnvironment, environment: call.environment })
+  const job = submissionOf({ flags, args, base, fileEnvironment, environment: call.environment })
   if (flags.workdir === undefined) return { job }
   const { folder, path } = workdirFlag(flags.workdir)
   const packed = await packFolder(folder, { bytes: await uploadLimit(call.client()) })
@@ -238,25 +236,30 @@ async function jobInFile(call: Call<unknown>, file: string): Promise<JobSubmissi
   return first.body
 }
 
-function planFor(client: BerthClient, body: JobSubmission): Promise<JobPlan> {
-  return fetched(client.api.POST("/jobs", { params: { query: { dry_run: true } }, body })) as Promise<JobPlan>
+function planFor(client: BerthClient, { job, array }: Prepared): Promise<Plan> {
+  const params = { query: { dry_run: true } }
+  if (array === undefined) return fetched(client.api.POST("/jobs", { params, body: job })) as Promise<JobPlan>
+  return fetched(client.api.POST("/arrays", { params, body: arrayBodyOf(job, array) as never })) as Promise<ArrayPlan>
 }
 
-async function run(call: Call<RunFlags>): Promise<number> {
-  const { job, packed } = await jobFrom(call)
-  const client = call.client()
-  const array = arrayIn(call.options, job)
-  if (call.options.dryRun !== true) return submitAndAttach(call, client, { job, array, packed })
-  const plan = await planFor(client, job)
+/** Prints a plan, and returns its exit code. */
+async function showPlan(call: Call<unknown>, prepared: Prepared): Promise<number> {
+  const plan = await planFor(call.client(), prepared)
   if (call.isForProgram) await call.printValue(plan)
-  else await call.terminal.line(planText(plan, job, call.terminal, call.format === "wide"))
+  else await call.terminal.line(planText(plan, prepared.job, call.terminal, call.format === "wide"))
   return exitOfPlan(plan)
 }
 
-type ArraySettings = ArrayShape & { name: string; parallelism?: number; max_failed?: number }
+/** Submits what was prepared, or shows its plan with --dry-run. The exit code is the container's if it is followed. */
+function submitted(call: Call<SubmitFlags>, prepare: () => Promise<Prepared>): Promise<number> {
+  const { detach, dryRun } = call.options
+  if (dryRun === true) return prepare().then((prepared) => showPlan(call, prepared))
+  const submit = async () => submitAndAttach(call, call.client(), await prepare())
+  return detach === true ? submit() : attachedTo(call, submit)
+}
 
 /** Returns the array that the flags describe; undefined without --array. @throws Failure */
-function arrayIn({ array, parallelism, maxFailed }: RunFlags, job: JobSubmission): ArraySettings | undefined {
+function arrayIn({ array, parallelism, maxFailed }: ArrayFlags, job: JobSubmission): ArraySettings | undefined {
   if (array === undefined) {
     if (parallelism === undefined && maxFailed === undefined) return undefined
     throw usageError("--parallelism and --max-failed need --array.")
@@ -269,39 +272,42 @@ function arrayIn({ array, parallelism, maxFailed }: RunFlags, job: JobSubmission
   }
 }
 
-function jobsIn(array: ArrayShape): number {
-  if ("size" in array) return array.size
-  return Object.values(array.matrix).reduce((product, values) => product * values.length, 1)
-}
-
 /** Shows the plan, asks, submits, and follows the job or the array unless it is detached. */
-async function submitAndAttach(
-  call: Call<LeaveFlags & { yes?: boolean; detach?: boolean }>,
-  client: BerthClient,
-  { job, packed, array }: PreparedJob & { array?: ArraySettings | undefined },
-): Promise<number> {
+async function submitAndAttach(call: Call<SubmitFlags>, client: BerthClient, prepared: Prepared): Promise<number> {
   const { terminal } = call
-  const { yes, detach } = call.options
-  const plan = await planFor(client, job)
-  if (plan.verdict === "noOffer") {
-    terminal.warn(planText(plan, job, terminal))
-    throw new Failure(EXIT.nothingFits, "Nothing was submitted. `berth offers` lists the machines that there are.")
-  }
-  terminal.progress(planText(plan, job, terminal))
-  if (yes !== true) {
-    const what = array === undefined ? "" : ` ${jobsIn(array)} such jobs`
-    const question = plan.verdict === "waits" ? `  Submit${what}, and wait?` : `  Submit${what}?`
-    if (!(await terminal.confirm(question, "--yes"))) throw new Failure(EXIT.failed, "Nothing was submitted.")
-  }
+  const { detach } = call.options
+  const { job, packed, array } = prepared
+  const plan = await planFor(client, prepared)
+  await agreedTo(call, plan, job)
   if (packed !== undefined) terminal.progress(await uploaded(client, packed))
-  if (array !== undefined) return submitArray(call, client, job, array)
+  if (array !== undefined) return submitArray(call, client, arrayBodyOf(job, array))
   const created = await fetched(client.api.POST("/jobs", { body: job }))
   const { name } = created as { name: string }
+  call.remember({ kind: "job", name })
   if (detach !== true) return attach(call, client, name)
-  terminal.progress(`Submitted ${name}. Follow it: berth attach ${name}`)
+  terminal.progress(`Submitted ${name}${priceText(plan)}. Follow it: berth attach ${name}`)
   if (call.isForProgram) await call.printValue(await readJob(client, name))
   else await terminal.line(name)
   return 0
+}
+
+function priceText(plan: Plan): string {
+  const { estimated_cost } = plan
+  return estimated_cost === null ? "" : `, for about ${usdText(estimated_cost)}`
+}
+
+/** Shows a plan, and asks. A script that neither asks nor follows only gets the reason for a wait. @throws Failure for a no */
+async function agreedTo(call: Call<SubmitFlags>, plan: Plan, job: JobSubmission): Promise<void> {
+  const { terminal } = call
+  const { yes, detach } = call.options
+  if (jobPlanOf(plan).verdict === "noOffer") {
+    terminal.warn(planText(plan, job, terminal))
+    throw new Failure(EXIT.nothingFits, "Nothing was submitted. `berth offers` lists the machines that there are.")
+  }
+  const text = yes === true && detach === true ? verdictText(plan, terminal) : planText(plan, job, terminal)
+  if (text !== "") terminal.progress(text)
+  if (yes !== true && !(await terminal.confirm(`  ${questionOf(plan)}`, "--yes")))
+    throw new Failure(EXIT.failed, "Nothing was submitted.")
 }
 
 /** Uploads the folder if it has changed. Returns the report. */
@@ -311,80 +317,4 @@ async function uploaded(client: BerthClient, packed: PackedFolder): Promise<stri
   return isSent
     ? `Uploaded the workdir (${size}).`
     : `The project has this workdir already (${size}): nothing was uploaded.`
-}
-
-/** Runs a command whose exit code is a container's: its own failures are all 125, and Ctrl-C is 130. */
-async function attachedTo(call: Call<unknown>, attached: () => Promise<number>): Promise<number> {
-  try {
-    return await attached()
-  } catch (error) {
-    if (call.signal.aborted) throw error
-    const failure = failureOf(error)
-    throw new Failure(failure.code === EXIT.interrupted ? EXIT.interrupted : EXIT.berth, failure.message)
-  }
-}
-
-/** Follows a job to its end. Its log is the output; with --json the record is, and the log is on standard error. */
-async function attach(call: Call<LeaveFlags>, client: BerthClient, id: string): Promise<number> {
-  const { terminal, signal } = call
-  const job = await readJob(client, id)
-  const progress = reportProgress(call, client, job)
-  try {
-    const onReconnect = () => terminal.progress("The log's connection was cut: reconnecting.")
-    for await (const piece of logOf(client, job.id, { follow: true, signal, onReconnect })) {
-      if (call.isForProgram) await terminal.log(piece)
-      else await terminal.write(piece)
-    }
-    const ended = await progress
-    terminal.progress(endText(ended, (text) => terminal.noted(ended.status === "succeeded" ? "green" : "red", text)))
-    if (call.isForProgram) await call.printValue(ended)
-    return exitOfJob(ended)
-  } catch (error) {
-    await progress.catch(() => undefined)
-    if (signal.aborted) await leave(call, followed(job))
-    else if (!isEnded(job)) terminal.warn(`${job.name} was submitted and may still run: berth show ${job.name}`)
-    throw error
-  }
-}
-
-function followed({ id, name }: JobRecord) {
-  const cancel = (client: BerthClient, signal: AbortSignal) =>
-    fetched(client.api.POST("/jobs/{id}/cancel", { params: { path: { id } }, signal }))
-  return { name, follow: `berth attach ${name}`, end: `berth cancel ${name}`, cancel }
-}
-
-/** Reports each new status until the job has ended, and returns its record. */
-async function reportProgress(call: Call<unknown>, client: BerthClient, job: JobRecord): Promise<JobRecord> {
-  let last = job
-  let said = ""
-  for await (const record of watchJobs(client, [job.id], call.signal)) {
-    last = record
-    const text = stepText(record)
-    if (text === said || isEnded(record)) continue
-    said = text
-    call.terminal.progress(call.terminal.noted("dim", text))
-  }
-  return last
-}
-
-function stepText(job: JobRecord): string {
-  const machine = `${job.selected_provider} ${job.selected_instance_type} in ${job.selected_region}`
-  if (job.status === "booting") return `${job.name}: booting ${machine}`
-  if (job.status === "running") return `${job.name}: running on ${machine}`
-  return `${job.name}: ${job.status}${job.message === null ? "" : `: ${shown(job.message)}`}`
-}
-
-/** Returns how a job has ended, in one line. */
-export function endText(job: JobRecord, styled: (text: string) => string): string {
-  const ran =
-    job.started_at === null || job.ended_at === null
-      ? undefined
-      : (Date.parse(job.ended_at) - Date.parse(job.started_at)) / 1000
-  const parts = [
-    `${job.name}: ${styled(job.status)}`,
-    ...(job.status === "succeeded" || job.message === null ? [] : [shown(job.message)]),
-    ...(ran === undefined ? [] : [`ran for ${durationText(ran)}`]),
-    ...(job.actual_cost === null ? [] : [`cost ${usdText(job.actual_cost)}`]),
-  ]
-  return parts.join(", ")
 }

@@ -14,16 +14,19 @@ import type { Memberships } from "../../identity/memberships.ts"
 import type { User } from "../../identity/oidc.ts"
 import type { CallerClient } from "../../identity/principal.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../identity/projects.ts"
+import type { KubeClient } from "../../kube/client.ts"
 import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../kube/errors.ts"
 import type { Resource } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
 import { PROJECTS_OF_ORGANIZATION, requireSynced, waitWithTimeout } from "../caches.ts"
 import { Changes } from "../changes.ts"
 import { errorsOfRefusal } from "../collection.ts"
-import { type Idempotency, keyReused, replayed, requestHash } from "../idempotency.ts"
+import { type KeyedMutex, keyReused, replayed, requestHash, requireHeld } from "../idempotency.ts"
+import { idempotencySelector } from "../idempotency-marks.ts"
 import { requireRepetition } from "../repetition.ts"
 import type { MemberRole, OrganizationCreation, OrganizationUpdate, ProjectCreation, ProjectUpdate } from "./schema.ts"
 import {
+  type AccountIdempotency,
   type AccountIdentity,
   changedCaps,
   organizationOf,
@@ -35,6 +38,10 @@ import {
 export interface AccountsOptions {
   /** Client of the ServiceAccount that may write Organizations and Projects. */
   client: CallerClient
+  /** Client with the façade's own rights. */
+  reader: Pick<KubeClient, "list">
+  /** Mutex of the creations with an Idempotency-Key, across replicas. */
+  creations: KeyedMutex
   memberships: Memberships
   organizations: Store<StoredOrganization>
   /** With the index PROJECTS_OF_ORGANIZATION. */
@@ -47,8 +54,8 @@ export const ACCOUNT_LIMITS = { createdOrganizations: 50, projects: 200, members
 
 /** Attempts to find a generated id that is not in use. */
 const ID_ATTEMPTS = 5
-/** Entropy of an id derived from an Idempotency-Key: enough that two keys never give the same id. */
-const KEYED_ID_BYTES = 16
+/** Entropy of an id derived from an Idempotency-Key, as of a random one. */
+const KEYED_ID_BYTES = 5
 /** Longest time that a response waits for the cache to show the written object. */
 const CACHE_WAIT_MS = 3000
 /** Longest time that a response waits for the namespace of a new project. */
@@ -228,25 +235,53 @@ export class Accounts {
     return ifFound(this.#options.client.get(resource, { name }))
   }
 
-  /** Looks for the result of an earlier request first: the limits hold for new objects only. */
-  async #create<T extends Stored<KubeObject>>(creation: Creation<T>): Promise<T> {
-    const { resource, store, request, objectOf, requireRoom } = creation
+  /**
+   * Creates an object, once per Idempotency-Key. An id has the object's name, so the API server doesn't reject a second
+   * name under one key: requests with one key take turns.
+   */
+  #create<T extends Stored<KubeObject>>(creation: Creation<T>): Promise<T> {
+    const { resource, request } = creation
+    const { idempotency } = request
+    if (idempotency === undefined) return this.#createNew(creation)
+    const known = (): Promise<T | undefined> => this.#earlier(resource, idempotency)
+    const make = async (isHeld: () => boolean): Promise<T> => {
+      const earlier = await known()
+      if (earlier !== undefined) return earlier
+      requireHeld(isHeld)
+      return this.#createNew(creation)
+    }
+    return this.#options.creations.runExclusive(`${resource.plural}/${idempotency.scope}`, make, known)
+  }
+
+  /** Returns the object that the same request created before. @throws Problem 422 if another request did */
+  async #earlier<T extends Stored<KubeObject>>(
+    resource: Resource<T>,
+    idempotency: AccountIdempotency,
+  ): Promise<T | undefined> {
+    const { items } = await this.#options.reader.list(resource, {
+      labelSelector: idempotencySelector(idempotency.scope),
+    })
+    const [earlier] = items.toSorted((a, b) => -newestFirst(a, b))
+    return earlier && replayed(earlier, idempotency)
+  }
+
+  async #createNew<T extends Stored<KubeObject>>({ resource, store, request, ...of }: Creation<T>): Promise<T> {
     const { client, creationTimes } = this.#options
+    const { name, idempotency } = request
+    of.requireRoom()
     for (let attempt = 0; attempt < ID_ATTEMPTS; attempt++) {
-      const { id = makeId(request.name), idempotency } = request
-      const earlier = idempotency && (await this.#read(resource, id))
-      if (idempotency !== undefined && earlier !== undefined) return replayed(earlier, idempotency)
-      requireRoom()
       try {
-        const object = objectOf({ id, idempotency, createdAt: creationTimes.next() })
+        const object = of.objectOf({ id: idOf(request, attempt), idempotency, createdAt: creationTimes.next() })
         return await this.#waitForCache(await client.create(resource, object), store)
       } catch (error) {
         if (isInvalid(error)) throw invalidRequest(errorsOfRefusal(error, { displayName: "name" }))
-        // Another request with the key was faster, or the generated id is in use.
         if (!isAlreadyExists(error)) throw error
+        // A replica that was too slow for its turn made it, or another object has the generated id.
+        const earlier = idempotency && (await this.#earlier(resource, idempotency))
+        if (earlier !== undefined) return earlier
       }
     }
-    throw unavailable("Every generated id is in use: send the request again.")
+    throw unavailable(`Every generated id of ${quoted(name)} is in use: send the request again.`)
   }
 
   async #waitForCache<T extends Stored<KubeObject>>(object: T, store: Store<T>): Promise<T> {
@@ -268,20 +303,21 @@ interface Creation<T extends Stored<KubeObject>> {
 interface CreationRequest {
   /** Display name. */
   name: string
-  /** Id derived from the caller and the Idempotency-Key, so that the API server rejects a second creation. */
-  id?: string
-  idempotency?: Idempotency
+  idempotency?: AccountIdempotency
 }
 
 /** @param by the caller, and the organization of a project */
 function requestOf(wanted: { name: string }, by: string, key: string | undefined): CreationRequest {
   const { name } = wanted
   if (key === undefined) return { name }
-  const entropy = createHash("sha256")
-    .update(JSON.stringify([by, key]))
-    .digest()
-    .subarray(0, KEYED_ID_BYTES)
-  return { name, id: makeId("", entropy), idempotency: { key, requestHash: requestHash(wanted) } }
+  return { name, idempotency: { key, requestHash: requestHash(wanted), scope: JSON.stringify([by, key]) } }
+}
+
+/** Returns a readable id. Requests with one key try the same ids in the same order, also on different replicas. */
+function idOf({ name, idempotency }: CreationRequest, attempt: number): string {
+  if (idempotency === undefined) return makeId(name)
+  const entropy = createHash("sha256").update(`${idempotency.scope} ${attempt}`).digest()
+  return makeId(name, entropy.subarray(0, KEYED_ID_BYTES))
 }
 
 /** Checks the form of an id, because the id becomes a part of the API server's URL. */

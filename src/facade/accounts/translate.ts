@@ -8,6 +8,8 @@ import {
 } from "../../apis/organization.ts"
 import { PROJECT, type Project, type StoredProject } from "../../apis/project.ts"
 import type { User } from "../../identity/oidc.ts"
+import type { Idempotency } from "../idempotency.ts"
+import { idempotencyMarks } from "../idempotency-marks.ts"
 import type {
   MemberRecord,
   OrganizationCreation,
@@ -22,7 +24,13 @@ export interface AccountIdentity {
   id: string
   /** RFC 3339 with microseconds. */
   createdAt: string
-  idempotency?: { key: string; requestHash: string } | undefined
+  idempotency?: AccountIdempotency | undefined
+}
+
+/** Identity of a request that may be sent again. */
+export interface AccountIdempotency extends Idempotency {
+  /** The key, with the caller and the organization that it is for. */
+  scope: string
 }
 
 const DEFAULT_CATEGORY = "personal"
@@ -51,11 +59,9 @@ export function projectOf({ name }: ProjectCreation, organization: string, ident
 }
 
 function metadataOf({ id, createdAt, idempotency }: AccountIdentity): ObjectMeta {
-  const replay = idempotency && {
-    [ANNOTATIONS.idempotencyKey]: idempotency.key,
-    [ANNOTATIONS.requestHash]: idempotency.requestHash,
-  }
-  return { name: id, annotations: { [ANNOTATIONS.createdAt]: createdAt, ...replay } }
+  const { annotations } = idempotencyMarks(idempotency)
+  const { labels } = idempotencyMarks(idempotency && { key: idempotency.scope })
+  return { name: id, labels, annotations: { [ANNOTATIONS.createdAt]: createdAt, ...annotations } }
 }
 
 /** Returns the record of an organization for a member with this role. */

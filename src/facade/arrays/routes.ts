@@ -2,14 +2,15 @@ import type { CreationTimes } from "../../apis/creation-times.ts"
 import { quoted } from "../../apis/field-error.ts"
 import { indexText } from "../../apis/indexes.ts"
 import type { StoredJobArray } from "../../apis/jobarray.ts"
-import { hasArrayEnded } from "../../apis/jobarray.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
 import { badRequest, notFound, Problem } from "../../http/problem.ts"
-import { filter, paging, withinBytes } from "../../http/query.ts"
+import { filter, flag, paging, withinBytes } from "../../http/query.ts"
 import { type Answer, bodyOf, checkedBody, created, json, record, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
+import type { Planner } from "../../placement/place.ts"
 import type { Collection, Replay } from "../collection.ts"
 import { replayed, requestHash } from "../idempotency.ts"
+import { PLAN_EXAMPLE } from "../jobs/routes.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
 import { requireRepetition } from "../repetition.ts"
@@ -19,6 +20,8 @@ import {
   ArrayChangeSchema,
   type ArrayCreation,
   ArrayCreationSchema,
+  type ArrayPlanRecord,
+  ArrayPlanSchema,
   type ArrayRecord,
   ArrayRecordSchema,
   type ArrayRetry,
@@ -26,10 +29,12 @@ import {
 } from "./schema.ts"
 import {
   arrayOf,
+  arrayPlanRecordOf,
   arrayRecordOf,
   arrayRules,
   checkChange,
   checkCreation,
+  hasEnded,
   notRetriable,
   retryError,
   statusOf,
@@ -43,6 +48,7 @@ export interface ArrayServices {
   creationTimes: CreationTimes
   /** Check against the current catalogue. */
   catalogueErrors: SubmissionContext["catalogueErrors"]
+  plan: Planner
   uploads: Pick<Uploads, "require">
 }
 
@@ -79,6 +85,16 @@ const ARRAY = named("ArrayRecord", ArrayRecordSchema, {
   ended_at: null,
 })
 const LIST = pageOf("ArrayList", "arrays", ARRAY)
+const PLAN = named("ArrayPlan", ArrayPlanSchema, {
+  dry_run: true,
+  name: CREATION.name,
+  size: 6,
+  parallelism: 4,
+  estimated_cost: 4.883022,
+  max_cost_usd: null,
+  hourly_usd: 3.255348,
+  job: { ...PLAN_EXAMPLE, name: "lr-sweep-0" },
+} satisfies ArrayPlanRecord)
 
 function contextOf({ project }: Principal, { catalogueErrors }: ArrayServices): SubmissionContext {
   return { ...ownerOf(project), catalogueErrors }
@@ -106,9 +122,11 @@ const createArray = (clouds: readonly string[]) =>
     id: "createArray",
     summary: "Create an array: one job for each index or combination.",
     role: "developer",
+    query: { dry_run: flag("true: validate the array and return its plan; create nothing.", false) },
     body: creation(clouds),
     idempotent: true,
     responses: {
+      200: json(PLAN, "With dry_run=true: the plan. Nothing was created."),
       201: created(ARRAY, "Created.", {
         links: {
           getArray: { id: "$response.body#/name" },
@@ -119,17 +137,23 @@ const createArray = (clouds: readonly string[]) =>
       }),
     },
     problems: [409, 422],
-    handle: async ({ body, idempotencyKey: key, principal }, { arraysOf, creationTimes, uploads }) => {
+    handle: async ({ body, query, idempotencyKey: key, principal }, { arraysOf, creationTimes, plan, uploads }) => {
       const { namespace } = principal.project
+      if (query.dry_run) {
+        const earlier = key === undefined ? undefined : await arraysOf(principal).earlier(replayOf(body, key))
+        const wanted = arrayOf(body, { namespace, createdAt: creationTimes.next() }) as StoredJobArray
+        return planAnswer(earlier ?? (await arraysOf(principal).validated(wanted, body.name)), plan)
+      }
       await uploads.require(namespace, body.job_definition.workdir, "/job_definition/workdir")
       const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
       const wanted = arrayOf(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredJobArray
       const replay = key === undefined ? undefined : replayOf(body, key)
       return createdAnswer(await arraysOf(principal).create(wanted, body.name, replay), principal)
     },
-    replay: async ({ body, idempotencyKey = "", principal }, { arraysOf }) => {
+    replay: async ({ body, query, idempotencyKey = "", principal }, { arraysOf, plan }) => {
       const earlier = await arraysOf(principal).earlier(replayOf(body, idempotencyKey))
-      return earlier && createdAnswer(earlier, principal)
+      if (earlier === undefined) return undefined
+      return query.dry_run ? planAnswer(earlier, plan) : createdAnswer(earlier, principal)
     },
   })
 
@@ -229,7 +253,7 @@ export function arrayRoutes(clouds: readonly string[]) {
 /** @throws Problem 409 if the array has ended; a cancelled one may be cancelled again */
 function requireUnended(array: StoredJobArray): void {
   const status = statusOf(array)
-  if (!hasArrayEnded(array) || status === "cancelled") return
+  if (!hasEnded(array) || status === "cancelled") return
   const detail = `The array ${array.metadata.name} has already ended (${status}): it cannot be cancelled.`
   throw new Problem({ type: "already-ended", status: 409, detail })
 }
@@ -265,7 +289,12 @@ function answerOf(array: StoredJobArray, { project }: Principal): Answer<ArrayRe
 }
 
 function createdAnswer(array: StoredJobArray, principal: Principal): Answer<ArrayRecord> {
-  return { ...answerOf(array, principal), location: `/arrays/${array.metadata.uid}` }
+  return { ...answerOf(array, principal), status: 201, location: `/arrays/${array.metadata.uid}` }
+}
+
+async function planAnswer(array: StoredJobArray, plan: Planner): Promise<Answer<ArrayPlanRecord>> {
+  const { metadata, spec } = array
+  return { status: 200, body: arrayPlanRecordOf(array, await plan(metadata.namespace ?? "", spec.jobDefinition)) }
 }
 
 function replayOf(body: ArrayCreation, key: string): Replay<StoredJobArray> {

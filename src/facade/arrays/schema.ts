@@ -11,7 +11,7 @@ import { LIMITS } from "../../apis/limits.ts"
 import { ALLOWED, COMPONENT, StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { JobDefinitionRecordSchema, JobDefinitionSchema, ownerFields } from "../jobs/definition.ts"
-import { nullable } from "../jobs/record.ts"
+import { JobPlanSchema, nullable } from "../jobs/record.ts"
 import { noUuid } from "../names.ts"
 import { Ignored, Repeated } from "../repetition.ts"
 
@@ -137,6 +137,34 @@ export const ArrayRecordSchema = Type.Object({
   ended_at: nullable<string>("string", "Time at which the array ended. Null: it has not."),
 })
 export type ArrayRecord = Static<typeof ArrayRecordSchema>
+
+/**
+ * Response of POST /arrays?dry_run=true. All indexes have one plan: they differ in their environment only, and no price
+ * depends on it.
+ */
+export const ArrayPlanSchema = Type.Object(
+  {
+    dry_run: Type.Boolean({ description: "Always true: nothing was created." }),
+    name: Type.String({ description: "Name of the array." }),
+    size: Type.Integer({ description: "Number of indexes." }),
+    parallelism: Type.Integer({ description: "Maximum number of unfinished jobs." }),
+    estimated_cost: nullable<number>(
+      "number",
+      "Sum of the expected costs of all indexes on the first placement, USD. It is no limit. It counts one job for each index: an index that runs again costs more.",
+    ),
+    max_cost_usd: nullable<number>(
+      "number",
+      "Sum of the jobs' maxCostUsd: most that all indexes may cost, each in one job, USD. Null: no limit.",
+    ),
+    hourly_usd: nullable<number>(
+      "number",
+      "Price of as many VMs of the first placement as run at the same time, USD per hour. parallelism limits it.",
+    ),
+    job: { ...JobPlanSchema, [COMPONENT]: "JobPlan" },
+  },
+  { description: "Plan for the array, if it were created now." },
+)
+export type ArrayPlanRecord = Static<typeof ArrayPlanSchema>
 
 /** Response of GET /arrays. */
 export type ArrayList = PageOf<"arrays", ArrayRecord>

@@ -19,9 +19,11 @@ import {
 } from "../../apis/jobarray.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
+import { roundUsd } from "../../apis/money.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
 import type { FieldError } from "../../apis/validate.ts"
 import { type Checked, checked, type Rule } from "../../http/checked.ts"
+import type { JobPlan } from "../../placement/place.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import {
   aboutName,
@@ -31,7 +33,7 @@ import {
   NAMELESS,
   NULLS_OF_DEFINITION,
 } from "../jobs/definition.ts"
-import { inUtc } from "../jobs/record.ts"
+import { inUtc, planRecordOf } from "../jobs/record.ts"
 import { definitionRules, given, type JobIdentity, type SubmissionContext, withHint } from "../jobs/submission.ts"
 import { OWNER, type Owner } from "../owner.ts"
 import { lastUpdateOf } from "../update-time.ts"
@@ -40,6 +42,7 @@ import {
   ArrayChangeSchema,
   type ArrayCreation,
   ArrayCreationSchema,
+  type ArrayPlanRecord,
   type ArrayRecord,
 } from "./schema.ts"
 
@@ -210,15 +213,43 @@ export function arrayRecordOf(array: StoredJobArray, owner: Owner): ArrayRecord 
     cost: status.costUsd ?? 0,
     created_at: creationTimeOf(array),
     updated_at: lastUpdateOf(array),
-    ended_at: inUtc(status.completionTime),
+    ended_at: hasEnded(array) ? inUtc(status.completionTime) : null,
   }
 }
 
-/** Returns the status of an array. A cancellation shows at once. */
+/** Returns the record of an array's plan. @param plan the plan of one of its jobs */
+export function arrayPlanRecordOf({ metadata, spec }: JobArray, plan: JobPlan): ArrayPlanRecord {
+  const { parallelism = DEFAULT_PARALLELISM, jobDefinition } = spec
+  const size = sizeOf(spec)
+  const job = planRecordOf(`${metadata.name}-0`, plan)
+  const hourlyUsd = job.placements[0]?.cost_breakdown.total_usd_per_hour
+  return {
+    dry_run: true,
+    name: metadata.name,
+    size,
+    parallelism,
+    estimated_cost: job.estimated_cost === null ? null : roundUsd(size * job.estimated_cost),
+    max_cost_usd: jobDefinition.maxCostUsd === undefined ? null : roundUsd(size * jobDefinition.maxCostUsd),
+    hourly_usd: hourlyUsd === undefined ? null : roundUsd(Math.min(size, parallelism) * hourlyUsd),
+    job,
+  }
+}
+
+/** True if a retry was requested that the controller has not carried out yet. */
+function hasOpenRetry({ spec, status }: StoredJobArray): boolean {
+  return spec.cancelled !== true && (spec.retry?.number ?? 0) > (status?.retried ?? 0)
+}
+
+/** True if an array has ended, and nothing was requested that lets it run again. */
+export function hasEnded(array: StoredJobArray): boolean {
+  return hasArrayEnded(array) && !hasOpenRetry(array)
+}
+
+/** Returns the status of an array. A cancellation and a retry show at once. */
 export function statusOf(array: StoredJobArray): ArrayPhase {
   const { spec, status } = array
   if (spec.cancelled === true && !hasArrayEnded(array)) return "cancelled"
-  return status?.phase ?? "queued"
+  return hasArrayEnded(array) && hasOpenRetry(array) ? "running" : (status?.phase ?? "queued")
 }
 
 /** Returns the cause of the Ready condition, unless the array has changed since the controller looked at it. */

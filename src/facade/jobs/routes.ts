@@ -64,7 +64,8 @@ const CREATED = named("JobCreated", JobCreatedSchema, {
   name: "train-4kzrd9wb",
   status: "queued",
 })
-const PLAN = named("JobPlan", JobPlanSchema, {
+/** Plan in examples of the document. */
+export const PLAN_EXAMPLE = {
   dry_run: true,
   name: "train-4kzrd9wb",
   verdict: "placeable",
@@ -103,7 +104,8 @@ const PLAN = named("JobPlan", JobPlanSchema, {
       why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total",
     },
   ],
-} satisfies JobPlanRecord)
+} satisfies JobPlanRecord
+const PLAN = named("JobPlan", JobPlanSchema, PLAN_EXAMPLE)
 const JOB = named("JobRecord", JobRecordSchema)
 const LIST = pageOf("JobList", "jobs", JOB)
 

@@ -1,0 +1,153 @@
+import { type Command, Option } from "commander"
+import { type BerthClient, fetched, type JobRecord } from "../../client/client.ts"
+import { isEnded, readJob, watchJobs } from "../../client/jobs.ts"
+import { logOf } from "../../client/logs.ts"
+import type { Call, Commands } from "../command.ts"
+import { EXIT, exitOfJob, Failure, failureOf } from "../exit.ts"
+import { type LeaveFlags, leave } from "../leave.ts"
+import { arrivalTimes, type LinePrefix } from "../log-lines.ts"
+import { durationText, usdText } from "../table.ts"
+import { TARGET, targetOf } from "../target.ts"
+import { shown } from "../terminal.ts"
+import { followArray } from "./array.ts"
+
+/** Options of commands that follow a job's log. */
+export interface FollowFlags extends LeaveFlags {
+  timestamps?: boolean
+}
+
+/** `attach`: follows a job or an array that exists. */
+export function addAttachCommand(commands: Commands, program: Command): void {
+  commands.add<FollowFlags>(program, {
+    usage: `attach ${TARGET}`,
+    summary: "Follow a job's log, and end with its exit code.",
+    more:
+      "Without a name, the last job or array from here. Of an array it shows the counts, as berth array wait does.\n" +
+      "Ctrl-C detaches: the job runs on.",
+    usageExit: EXIT.berth,
+    examples: [
+      ["berth attach train", "the log from its beginning, then the container's exit code"],
+      ["berth attach", "what you submitted last"],
+    ],
+    options: [cancelOption(), timestampsOption()],
+    run: (call) =>
+      attachedTo(call, async () => {
+        const client = call.client()
+        const target = await targetOf(call, client)
+        if (target.kind === "array") return followArray(call, client, target.array.name)
+        return attach(call, client, target.job.name, await storedBytesOf(call, client, target.job.id))
+      }),
+  })
+}
+
+export function cancelOption(): Option {
+  return new Option("--cancel-on-exit", "cancel the job if Ctrl-C or a signal ends this command")
+}
+
+export function timestampsOption(): Option {
+  return new Option("--timestamps", "time (UTC) at which each line arrived here; - for lines that were stored before")
+}
+
+/** Returns the size of a job's log if its lines get times: they have none while they are stored. */
+export async function storedBytesOf(
+  { options, signal }: Call<FollowFlags>,
+  client: BerthClient,
+  id: string,
+  tail?: number,
+): Promise<number> {
+  if (options.timestamps !== true) return 0
+  let bytes = 0
+  for await (const piece of logOf(client, id, { follow: false, tail, signal })) bytes += piece.length
+  return bytes
+}
+
+/** Returns the texts before the lines of a followed log. @param storedBytes size of the log before */
+export function linePrefix({ options }: Call<FollowFlags>, storedBytes: number): LinePrefix | undefined {
+  return options.timestamps === true ? arrivalTimes(storedBytes, () => new Date()) : undefined
+}
+
+/** Runs a command whose exit code is a container's: its own failures are all 125, and Ctrl-C is 130. */
+export async function attachedTo(call: Call<unknown>, attached: () => Promise<number>): Promise<number> {
+  try {
+    return await attached()
+  } catch (error) {
+    if (call.signal.aborted) throw error
+    const failure = failureOf(error)
+    throw new Failure(failure.code === EXIT.interrupted ? EXIT.interrupted : EXIT.berth, failure.message)
+  }
+}
+
+/**
+ * Follows a job to its end. Its log is the output; with --json the record is, and the log is on standard error.
+ * @param storedBytes size of the log before, whose lines get no times
+ */
+export async function attach(
+  call: Call<FollowFlags>,
+  client: BerthClient,
+  id: string,
+  storedBytes = 0,
+): Promise<number> {
+  const { terminal, signal } = call
+  const lines = linePrefix(call, storedBytes)
+  const write = (piece: Uint8Array) => (call.isForProgram ? terminal.log(piece) : terminal.write(piece))
+  const job = await readJob(client, id)
+  const progress = reportProgress(call, client, job)
+  try {
+    const onReconnect = () => terminal.progress("The log's connection was cut: reconnecting.")
+    for await (const piece of logOf(client, job.id, { follow: true, signal, onReconnect })) {
+      await write(lines?.of(piece) ?? piece)
+    }
+    if (lines !== undefined) await write(lines.end())
+    const ended = await progress
+    terminal.progress(endText(ended, (text) => terminal.noted(ended.status === "succeeded" ? "green" : "red", text)))
+    if (call.isForProgram) await call.printValue(ended)
+    return exitOfJob(ended)
+  } catch (error) {
+    await progress.catch(() => undefined)
+    if (signal.aborted) await leave(call, followed(job))
+    else if (!isEnded(job)) terminal.warn(`${job.name} was submitted and may still run: berth show ${job.name}`)
+    throw error
+  }
+}
+
+function followed({ id, name }: JobRecord) {
+  const cancel = (client: BerthClient, signal: AbortSignal) =>
+    fetched(client.api.POST("/jobs/{id}/cancel", { params: { path: { id } }, signal }))
+  return { name, follow: `berth attach ${name}`, end: `berth cancel ${name}`, cancel }
+}
+
+/** Reports each new status until the job has ended, and returns its record. */
+async function reportProgress(call: Call<unknown>, client: BerthClient, job: JobRecord): Promise<JobRecord> {
+  let last = job
+  let said = ""
+  for await (const record of watchJobs(client, [job.id], call.signal)) {
+    last = record
+    const text = stepText(record)
+    if (text === said || isEnded(record)) continue
+    said = text
+    call.terminal.progress(call.terminal.noted("dim", text))
+  }
+  return last
+}
+
+function stepText(job: JobRecord): string {
+  const machine = `${job.selected_provider} ${job.selected_instance_type} in ${job.selected_region}`
+  if (job.status === "booting") return `${job.name}: booting ${machine}`
+  if (job.status === "running") return `${job.name}: running on ${machine}`
+  return `${job.name}: ${job.status}${job.message === null ? "" : `: ${shown(job.message)}`}`
+}
+
+/** Returns how a job has ended, in one line. */
+export function endText(job: JobRecord, styled: (text: string) => string): string {
+  const ran =
+    job.started_at === null || job.ended_at === null
+      ? undefined
+      : (Date.parse(job.ended_at) - Date.parse(job.started_at)) / 1000
+  const parts = [
+    `${job.name}: ${styled(job.status)}`,
+    ...(job.status === "succeeded" || job.message === null ? [] : [shown(job.message)]),
+    ...(ran === undefined ? [] : [`ran for ${durationText(ran)}`]),
+    ...(job.actual_cost === null ? [] : [`cost ${usdText(job.actual_cost)}`]),
+  ]
+  return parts.join(", ")
+}
