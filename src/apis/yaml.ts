@@ -65,17 +65,23 @@ function* errorsIn(events: readonly Event[], text: string): Generator<FieldError
       const pointer = open.map(placeOf).join("")
       yield { pointer, detail: `${positions.at(offset)}: ${detailAt(pointer)}` }
     }
-    if (event.type === EVENT_ID.POP) {
-      open.pop()
-      if (open.length > 0) next(open.at(-1))
-    } else if (opens(event)) {
-      const isMapping = event.type === EVENT_ID.MAPPING
-      open.push({ isMapping, atKey: isMapping, key: "", index: 0 })
-    } else {
-      if (inside?.atKey && event.type === EVENT_ID.SCALAR) inside.key = getScalarValue(text, event)
-      next(inside)
-    }
+    advance(open, event, text)
   }
+}
+
+/** Moves on by an event, to the place of the next one. */
+function advance(open: Open[], event: Event, text: string): void {
+  if (opens(event)) {
+    const isMapping = event.type === EVENT_ID.MAPPING
+    open.push({ isMapping, atKey: isMapping, key: "", index: 0 })
+    return
+  }
+  if (event.type === EVENT_ID.POP) open.pop()
+  const inside = open.at(-1)
+  if (inside === undefined) return
+  if (inside.atKey && event.type === EVENT_ID.SCALAR) inside.key = getScalarValue(text, event)
+  if (inside.isMapping) inside.atKey = !inside.atKey
+  else inside.index++
 }
 
 /** Finds the directive of YAML 1.1, by which `yes` and `12:30` are no strings. */
@@ -89,13 +95,6 @@ function directiveErrors(directives: (Event & { type: typeof EVENT_ID.DOCUMENT }
 
 function opens({ type }: Event): boolean {
   return type === EVENT_ID.DOCUMENT || type === EVENT_ID.MAPPING || type === EVENT_ID.SEQUENCE
-}
-
-/** Moves from a key to its value, and from a value to the next key or item. */
-function next(collection: Open | undefined): void {
-  if (collection === undefined) return
-  if (collection.isMapping) collection.atKey = !collection.atKey
-  else collection.index++
 }
 
 /** Returns the last part of the pointer to the next value. A document has none. */
