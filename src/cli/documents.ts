@@ -72,7 +72,7 @@ export async function documentsOf({ name, text }: Source): Promise<Document[]> {
       throw usageError(`${place} must be an object with fields, such as image.`)
     const fields = value as Fields
     const isObject = "apiVersion" in fields || "metadata" in fields
-    return isObject ? manifests.documentOfManifest(fields, place) : documentOf(fields, place)
+    return isObject ? (manifests.documentOfManifest(fields, place) as Document) : documentOf(fields, place)
   })
 }
 

@@ -8,17 +8,25 @@ import { withoutNulls } from "../apis/nulls.ts"
 import { parseCpu } from "../apis/quantity.ts"
 import { ARRAY_FIELDS, CRON_JOB_FIELDS } from "../apis/rest-names.ts"
 import { errorsOfObject } from "../apis/validate.ts"
-import type { Document } from "./documents.ts"
 import { usageError } from "./exit.ts"
 
 /** Objects of Kubernetes in files, as bodies of the REST API. */
 
 type Fields = Record<string, unknown>
 
+/** Object of Kubernetes as the body of the REST API. */
+export interface Manifest {
+  kind: "job" | "cronjob" | "array"
+  body: Fields
+  namespace?: string
+  /** Returns an error of REST about the body in the words of the object. */
+  inFile: (error: FieldError) => FieldError
+}
+
 /** Kind whose objects are bodies of the REST API, too. */
 interface Translation {
   kind: KindDefinition
-  document: "job" | "cronjob" | "array"
+  document: Manifest["kind"]
   /** Names in REST of the spec's fields that have another name there. */
   names: Readonly<Record<string, string>>
   /** Fields of the spec that REST has no place for, with what to do instead. */
@@ -53,7 +61,7 @@ const METADATA = ["name", "generateName", "namespace"]
  * without unknown fields. What REST has no place for is rejected, not dropped.
  * @param place the object's place, for messages @throws Failure
  */
-export function documentOfManifest(object: Fields, place: string): Document {
+export function documentOfManifest(object: Fields, place: string): Manifest {
   const translation = translationOf(object, place)
   const { kind, document, names } = translation
   const errors = [...errorsOfManifest(translation, object)]
@@ -68,7 +76,7 @@ export function documentOfManifest(object: Fields, place: string): Document {
     body: { ...nameOf(metadata), ...bodyOf(spec, names) },
     inFile: (error) => inManifest(error, names),
     ...(typeof namespace === "string" && { namespace }),
-  } as Document
+  }
 }
 
 function translationOf({ apiVersion, kind }: Fields, place: string): Translation {
@@ -86,19 +94,25 @@ function* errorsOfManifest({ kind, names, only }: Translation, object: Fields): 
   for (const error of errorsOfObject(kind, object)) yield named(error, names)
   const { metadata, spec, status } = object
   if (status != null) yield* refusal("/status", "delete it: only Berth writes it")
-  if (typeof metadata === "object" && metadata !== null && !Array.isArray(metadata)) {
-    if (!("name" in metadata || "generateName" in metadata))
-      yield { pointer: "/metadata/name", detail: "metadata.name is required" }
-    for (const [field, value] of Object.entries(metadata)) {
-      const pointer = `/metadata/${escapePointer(field)}`
-      if (METADATA.includes(field) && typeof value !== "string")
-        yield { pointer, detail: `${fieldOf(pointer)} must be a string` }
-      if (!METADATA.includes(field) && value !== null) yield* refusal(pointer, `delete it, or ${KUBECTL}`)
-    }
-  }
+  if (isMap(metadata)) yield* metadataErrors(metadata)
   for (const [field, advice] of Object.entries(only)) {
-    const value = (spec as Fields | null | undefined)?.[field]
+    const value = isMap(spec) ? spec[field] : undefined
     if (value != null && value !== false) yield* refusal(`/spec/${field}`, `delete it, or ${advice}`)
+  }
+}
+
+function isMap(value: unknown): value is Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+}
+
+function* metadataErrors(metadata: Fields): Generator<FieldError> {
+  if (metadata["name"] == null && metadata["generateName"] == null)
+    yield { pointer: "/metadata/name", detail: "metadata.name is required" }
+  for (const [field, value] of Object.entries(metadata)) {
+    const pointer = `/metadata/${escapePointer(field)}`
+    if (value === null) continue
+    if (!METADATA.includes(field)) yield* refusal(pointer, `delete it, or ${KUBECTL}`)
+    else if (typeof value !== "string") yield { pointer, detail: `${fieldOf(pointer)} must be a string` }
   }
 }
 
