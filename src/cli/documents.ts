@@ -145,6 +145,8 @@ export function isSame(wanted: unknown, recorded: unknown): boolean {
     const list = Array.isArray(wanted) ? wanted : [wanted]
     return list.length === recorded.length && list.every((item, index) => isSame(item, recorded[index]))
   }
+  // A list of one cloud or region is recorded as a single text.
+  if (Array.isArray(wanted)) return wanted.length === 1 && isSame(wanted[0], recorded)
   if (typeof recorded !== "object" || recorded === null) return wanted === recorded
   if (typeof wanted === "string") return isSame({ vram: wanted }, recorded)
   if (typeof wanted !== "object" || wanted === null) return false
