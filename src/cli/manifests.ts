@@ -66,7 +66,8 @@ export function documentOfManifest(object: Fields, place: string): Manifest {
   const { kind, document, names } = translation
   const errors = [...errorsOfManifest(translation, object)]
   if (errors.length > 0) throw usageError(`${place} has errors:${errors.map(({ detail }) => `\n  ${detail}`).join("")}`)
-  const { metadata, spec } = withoutNulls({ properties: { spec: kind.spec } }, object, "fieldsAndMaps") as {
+  // The API server drops a null in a map too, such as an empty variable: REST rejects it, in place of losing it.
+  const { metadata, spec } = withoutNulls({ properties: { spec: kind.spec } }, object, "fields") as {
     metadata: Fields
     spec: Fields
   }

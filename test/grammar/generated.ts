@@ -125,7 +125,7 @@ export function generated(random: Random): Generated {
   const withCpu = (one: string): [string, string][] => fields.map(([name, value]) => [name, value.replace("CPU", one)])
   const others: [kindName: string, restName: string, value: string][] = []
   if (kind === "CronJob") {
-    others.push(["schedule", "cron_spec", writer.scalar(["'*/5 * * * *'", "0", "'0 0 30 2 *'"], '"0 3 * * *"')])
+    others.push(["schedule", "cron_spec", writer.scalar(["'*/5 * * * *'", "0", "'0 0 1 * '"], '"0 3 * * *"')])
     if (writer.in(0.4)) others.push(["active", "is_active", writer.scalar(BOOLEANS, "false")])
   }
   if (kind === "JobArray") {
