@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs"
 import { join } from "node:path"
 import { expect, test } from "vitest"
 import type { JobRecord } from "../client/client.ts"
-import { differences, documentsOf, recordField, requireNamespace } from "./documents.ts"
+import { differences, documentsOf, isSame, recordField, requireNamespace } from "./documents.ts"
 
 /** Beginning of an object of Kubernetes. */
 const OBJECT = "apiVersion: berth.dev/v1alpha1\nmetadata: {name: a}\nkind: "
@@ -152,6 +152,8 @@ test("a job is unchanged if the record has all that the body sets", () => {
     volumes: { data: { bucket: "b", mountPath: "/data" } },
   }
   expect(differences(body, record)).toEqual([])
+  expect([isSame(["eu"], "eu"), isSame([], undefined), isSame({}, null)]).toEqual([true, true, true])
+  expect([isSame(["eu", "us"], "eu"), isSame(["eu"], undefined)]).toEqual([false, false])
   expect(differences({ ...body, image: "b", maxRetries: 1 }, record)).toEqual(["image", "maxRetries"])
   expect(differences({ ...body, command: ["run", "fast"] }, record)).toEqual(["command"])
   expect(differences({ ...body, env: {} }, record)).toEqual(["env"])

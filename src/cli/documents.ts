@@ -145,7 +145,8 @@ export function isSame(wanted: unknown, recorded: unknown): boolean {
     const list = Array.isArray(wanted) ? wanted : [wanted]
     return list.length === recorded.length && list.every((item, index) => isSame(item, recorded[index]))
   }
-  // A list of one cloud or region is recorded as a single text.
+  // A definition's record has no empty list or map, and a list of one cloud or region as a single text.
+  if (recorded == null && typeof wanted === "object" && wanted !== null) return Object.keys(wanted).length === 0
   if (Array.isArray(wanted)) return wanted.length === 1 && isSame(wanted[0], recorded)
   if (typeof recorded !== "object" || recorded === null) return wanted === recorded
   if (typeof wanted === "string") return isSame({ vram: wanted }, recorded)

@@ -88,7 +88,7 @@ it(`${COUNT} documents are the same object by berth apply, POST and kubectl, or 
     if (specs.some((spec) => spec === undefined)) continue
     const { manifest = () => "", body = () => "" } = documents[index] ?? {}
     for (const text of [manifest(`object-${index}`), body(`body-${index}`)])
-      expect(await berth(text), text).toMatchObject({ code: 0, out: expect.stringMatching(/ unchanged\n$/) })
+      expect(await berth(text), text).toEqual({ code: 0, out: expect.stringMatching(/ unchanged\n$/), err: "" })
   }
 })
 

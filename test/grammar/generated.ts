@@ -78,7 +78,7 @@ class Writer {
     if (this.in(0.3))
       resources.push(["gpu", this.pick([" { model: L4 }", " ~", " { model: L4, count: 02 }", " { vram: 24Gi }"])])
     const optional: [string, () => string][] = [
-      ["env", () => this.map(TEXTS, '"1"', inner)],
+      ["env", () => (this.in(0.1) ? " {}" : this.map(TEXTS, '"1"', inner))],
       ["labels", () => this.map(TEXTS, "blue", inner)],
       ["args", () => this.words()],
       ["command", () => this.words()],
@@ -91,8 +91,8 @@ class Writer {
       ["maxCostUsd", () => this.scalar(NUMBERS, "10")],
       ["provisioning", () => this.scalar(["Spot", "no", "onDemand"], "spotFirst")],
       ["region", () => this.pick([" [eu]", " [eu, us]", " [no]", " []", " ~"])],
-      ["cloud", () => this.pick([" [aws]", " [aws, gcp]", " ~"])],
-      ["tags", () => this.words()],
+      ["cloud", () => this.pick([" []", " [aws]", " [aws, gcp]", " ~"])],
+      ["tags", () => (this.in(0.2) ? " []" : this.words())],
       ["volumes", () => ` { data: { bucket: b, mountPath: /data, checkpoint:${this.scalar(BOOLEANS, "true")} } }`],
       ["unknownField", () => " 1"],
       ["image", () => " again"],
