@@ -139,16 +139,20 @@ export function recordField(field: string): keyof Schemas["JobRecord"] {
   return names[field] ?? (field as keyof Schemas["JobRecord"])
 }
 
+/** True for a value that is recorded alone. A definition has no empty list or map, and one cloud or region as a text. */
+function isSameScalar(wanted: unknown, recorded: unknown): boolean {
+  if (typeof wanted !== "object" || wanted === null) return wanted === recorded
+  if (recorded === null || recorded === undefined) return Object.keys(wanted).length === 0
+  return Array.isArray(wanted) && wanted.length === 1 && wanted[0] === recorded
+}
+
 /** True if all that is wanted is recorded. A record has more: defaults, and null for what is not set. */
 export function isSame(wanted: unknown, recorded: unknown): boolean {
   if (Array.isArray(recorded)) {
     const list = Array.isArray(wanted) ? wanted : [wanted]
     return list.length === recorded.length && list.every((item, index) => isSame(item, recorded[index]))
   }
-  // A definition's record has no empty list or map, and a list of one cloud or region as a single text.
-  if (recorded == null && typeof wanted === "object" && wanted !== null) return Object.keys(wanted).length === 0
-  if (Array.isArray(wanted)) return wanted.length === 1 && isSame(wanted[0], recorded)
-  if (typeof recorded !== "object" || recorded === null) return wanted === recorded
+  if (typeof recorded !== "object" || recorded === null) return isSameScalar(wanted, recorded)
   if (typeof wanted === "string") return isSame({ vram: wanted }, recorded)
   if (typeof wanted !== "object" || wanted === null) return false
   const given = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value !== null)) as Fields

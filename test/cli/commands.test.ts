@@ -597,7 +597,7 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
     )
   })
 
-  it("--dry-run goes on after an error, says unchanged as apply does, and creates nothing", async () => {
+  it("--dry-run continues after an error, says unchanged as apply does, and creates nothing", async () => {
     await makeJob({ name: "dry-same" })
     const array = "name: dry-array\nsize: 2\njob_definition: { image: a }"
     const text = `name: dry-same\nimage: b\n---\nname: dry-bad\nimage: a\nregion: mars\n---\n${array}\n---\nname: dry-same\nimage: a\n`

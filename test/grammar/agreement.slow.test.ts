@@ -47,7 +47,8 @@ const berth = (input: string) =>
 const PATHS = { Job: "/1/jobs", CronJob: "/1/cronjobs", JobArray: "/1/arrays" }
 
 /** Refusals of values that kubectl takes: they mean something else to other programs. */
-const ON_PURPOSE = /kubectl \(YAML 1\.1\)|a key must be a string|must be a string, not null|duplicated mapping key|missed comma between/
+const ON_PURPOSE =
+  /kubectl \(YAML 1\.1\)|a key must be a string|must be a string, not null|duplicated mapping key|missed comma between/
 
 it(`${COUNT} documents are the same object by berth apply, POST and kubectl, or are refused (seed ${SEED})`, async () => {
   const random = randomFrom(SEED)

@@ -303,7 +303,7 @@ function isTaken(error: unknown): boolean {
   return error instanceof ApiError && error.status === 409 && error.type === "name-taken"
 }
 
-/** Shows what `apply` would do. Goes on after an error, and returns its exit code. */
+/** Shows what `apply` would do. Continues after an error, and returns its exit code. */
 async function dryRun(call: Call<unknown>, client: BerthClient, documents: readonly Document[]): Promise<number> {
   const plans: JobPlan[] = []
   let code = 0
