@@ -33,6 +33,7 @@ const LONGER = [
   "test/e2e/stops.slow.test.ts",
   "test/console/pages.slow.test.ts",
   "test/controllers/crash.slow.test.ts",
+  "test/grammar/agreement.slow.test.ts",
   "test/install/install.slow.test.ts",
   "test/controllers/take-over.slow.test.ts",
   "test/money/strict-caps.test.ts",

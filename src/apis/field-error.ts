@@ -75,8 +75,8 @@ function shortPointer(pointer: string): string {
   return long === -1 ? pointer : parts.slice(0, long).join("/")
 }
 
-/** `/volumes/data/mountPath` → `volumes.data.mountPath`; `/args/0` → `args[0]`; "" → `the value`. */
-function fieldOf(pointer: string, parent = ""): string {
+/** Returns a pointer as a path: `/volumes/data/mountPath` → `volumes.data.mountPath`; `/args/0` → `args[0]`; "" → `the value`. */
+export function fieldOf(pointer: string, parent = ""): string {
   const parts = pointer.split("/").slice(1)
   const names = parts.map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~"))
   return names.reduce(joinField, parent) || "the value"

@@ -1,3 +1,4 @@
+import type { FieldError } from "../apis/field-error.ts"
 import type { JobRecord } from "../client/client.ts"
 import { ApiError, NoApi, Unreachable } from "../client/errors.ts"
 
@@ -38,10 +39,13 @@ export function usageError(message: string): Failure {
   return new Failure(EXIT.usage, message)
 }
 
-/** Returns the failure that the user sees for an error. */
-export function failureOf(error: unknown): Failure {
+/**
+ * Returns the failure that the user sees for an error. @param inFile returns an error of a field in the words of the file
+ * that the body is from
+ */
+export function failureOf(error: unknown, inFile?: (error: FieldError) => FieldError): Failure {
   if (error instanceof Failure) return error
-  if (error instanceof ApiError) return failureOfApi(error)
+  if (error instanceof ApiError) return failureOfApi(error, inFile)
   if (error instanceof Unreachable)
     return new Failure(EXIT.tryAgain, `${error.message}. \`berth check\` finds the cause.`)
   if (error instanceof NoApi)
@@ -49,8 +53,11 @@ export function failureOf(error: unknown): Failure {
   return new Failure(EXIT.failed, error instanceof Error ? error.message : String(error))
 }
 
-function failureOfApi(error: ApiError): Failure {
-  const fields = error.errors.map(({ pointer, detail }) => `\n  ${pointer === "" ? "" : `${pointer}: `}${detail}`)
+function failureOfApi(error: ApiError, inFile?: (error: FieldError) => FieldError): Failure {
+  const fields = error.errors.map((one) => {
+    if (inFile !== undefined) return `\n  ${inFile(one).detail}`
+    return `\n  ${one.pointer === "" ? "" : `${one.pointer}: `}${one.detail}`
+  })
   const wait = error.retryAfterSeconds === undefined ? "" : ` Try again in ${Math.ceil(error.retryAfterSeconds)} s.`
   const request = error.status >= 500 && error.requestId !== undefined ? ` Request ${error.requestId}.` : ""
   // The errors follow.

@@ -1382,16 +1382,10 @@ export interface components {
              */
             ttlSecondsAfterFinished?: number | null;
             resources?: components["schemas"]["Resources"] | null;
-            /**
-             * @description Cloud on which the jobs may run. Default: any.
-             * @enum {string|null}
-             */
-            cloud?: "aws" | "gcp" | "azure" | null;
-            /**
-             * Format: region
-             * @description Region or macro-region in which the jobs may run. Default: any.
-             */
-            region?: string | null;
+            /** @description A region or macro-region (us, eu, asia …), or several. */
+            region?: string | string[] | null;
+            /** @description Cloud on which the jobs may run, or several. Default: any. */
+            cloud?: ("aws" | "gcp" | "azure") | ("aws" | "gcp" | "azure")[] | null;
             name?: null;
             namePrefix?: null;
             project_id?: null;
@@ -1536,10 +1530,10 @@ export interface components {
              */
             ttlSecondsAfterFinished?: number;
             resources?: components["schemas"]["ResourcesOutput"];
-            /** @description A list if the definition has several, for example from kubectl. */
-            cloud?: string | string[];
-            /** @description A list if the definition has several, for example from kubectl. */
+            /** @description A list if the definition has several. */
             region?: string | string[];
+            /** @description A list if the definition has several. */
+            cloud?: string | string[];
         };
         CronJobRecord: {
             /** @description UUID. */

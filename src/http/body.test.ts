@@ -134,13 +134,9 @@ describe("parseYaml", () => {
     expect(parseYaml('{"image": "a", "env": {"A": "1"}}', DEPTH)).toEqual({ image: "a", env: { A: "1" } })
   })
 
-  it("follows YAML 1.2 core: yes, no, on and times of the day are strings", () => {
-    const text =
-      "a: yes\nb: no\nc: on\nd: 12:30:00\ne: 2026-01-01\nf: 0o17\ng: 0x1f\nh: 1e3\ni: ~\nj: True\nk: 0\nl: 00:10\nm: -0.5"
+  it("follows YAML 1.2 core: times of the day and dates are strings", () => {
+    const text = "d: 12:30:00\ne: 2026-01-01\nf: 0o17\ng: 0x1f\nh: 1e3\ni: ~\nj: True\nk: 0\nl: 00:10\nm: -0.5"
     expect(parseYaml(text, DEPTH)).toEqual({
-      a: "yes",
-      b: "no",
-      c: "on",
       d: "12:30:00",
       e: "2026-01-01",
       f: 15,
@@ -155,9 +151,19 @@ describe("parseYaml", () => {
   })
 
   it.each([
-    ["a: 010", "line 1, column 4: a number with a leading zero"],
-    ["a: -01", "line 1, column 4"],
-    ["a: [1, 007]", "line 1, column 8"],
+    [
+      "a: 010",
+      'line 1, column 4: a: 010 is 8 for kubectl (YAML 1.1) and 10 in YAML 1.2: write 8 or 10, or quote it ("010")',
+    ],
+    [
+      "env: {A: yes}",
+      'line 1, column 10: env.A: yes is true for kubectl (YAML 1.1) and a text in YAML 1.2: write true, or quote it ("yes")',
+    ],
+    ["a: [{b: 1_000}]", "line 1, column 9: a[0].b: 1_000 is 1000 for kubectl"],
+    ["on: 1", "line 1, column 1: a key must be a string: quote it"],
+    ["a: .inf", 'a: .inf is no number that can be stored: quote it (".inf")'],
+    ["a: -010", "line 1, column 4: a: -010 is -8"],
+    ["a: [1, 017]", "line 1, column 8: a[1]: 017 is 15"],
     ["010: a", "line 1, column 1: a key must be a string"],
     ["a:\n  true: b", "line 2, column 3: a key must be a string"],
     ["? ~\n: b", "line 1, column 3: a key must be a string"],
@@ -169,7 +175,7 @@ describe("parseYaml", () => {
     ["a: !!js/function x", "line 1, column 4: tags"],
     ["!!map {a: 1}", "line 1, column 1: tags"],
     ["a: 1\n---\nb: 1", "the body must have one document, not 2"],
-    ["%YAML 1.1\n---\na: yes", "%YAML 1.1 is not supported: the body is read as YAML 1.2"],
+    ["%YAML 1.1\n---\na: yes", "%YAML 1.1 is not supported: Berth reads YAML 1.2"],
     ["# nothing", "the body must have one document, not 0"],
   ])("rejects %j", (text, expected) => {
     expect(

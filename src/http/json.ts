@@ -1,4 +1,5 @@
 import { MOST_ERRORS, shownText } from "../apis/field-error.ts"
+import { Positions } from "../apis/positions.ts"
 import { badRequest, invalidRequest } from "./problem.ts"
 
 /** Texts that JSON.parse accepts as a string, with its quotes. */
@@ -162,26 +163,4 @@ export function tooDeep(position: string, maxDepth: number): Error {
 /** Returns the position of a character as editors count: `line 3, column 8`, both from 1. */
 export function positionOf(text: string, offset: number): string {
   return new Positions(text).at(offset)
-}
-
-/** Finds positions in a text. Positions in ascending order cost one scan of the text together. */
-export class Positions {
-  readonly #text: string
-  #line = 1
-  #lineStart = 0
-
-  constructor(text: string) {
-    this.#text = text
-  }
-
-  /** Returns the position of a character as editors count: `line 3, column 8`, both from 1. */
-  at(offset: number): string {
-    if (offset < this.#lineStart) [this.#line, this.#lineStart] = [1, 0]
-    for (;;) {
-      const newline = this.#text.indexOf("\n", this.#lineStart)
-      if (newline === -1 || newline >= offset) return `line ${this.#line}, column ${offset - this.#lineStart + 1}`
-      this.#line++
-      this.#lineStart = newline + 1
-    }
-  }
 }

@@ -669,7 +669,7 @@ describe("arrays", () => {
   it("apply creates one, changes its parallelism, and rejects another definition", async () => {
     const array = (parallelism: number, image = "a") =>
       `name: applied-array\nsize: 3\nparallelism: ${parallelism}\njob_definition: { image: ${image} }\n`
-    const apply = (text: string) => berthWith(text, "apply", "-f", "-")
+    const apply = (text: string) => berthWith(text, "apply", "-y", "-f", "-")
     expect((await apply(array(2))).out).toBe("array/applied-array created\n")
     expect((await apply(array(2))).out).toBe("array/applied-array unchanged\n")
     expect((await apply(array(5))).out).toBe("array/applied-array configured\n")
@@ -690,7 +690,7 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
       `---\nname: applied-cron\ncron_spec: "0 3 * * *"\njob_definition: { image: ${image} }\n`
     const apply = async (text: string) => {
       await writeFile(file, text)
-      return berth("apply", "-f", file)
+      return berth("apply", "-y", "-f", file)
     }
     expect(await apply(`${job("a")}\n${cron("a")}`)).toMatchObject({
       code: 0,
@@ -713,27 +713,58 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
     const text = `${job.replace("{ ", "{ name: twice, ")}\n---\n${array}\n---\nname: twice-cron\ncron_spec: "0 3 * * *"\njob_definition: ${job}\n`
     const names = ["job/twice", "array/twice-array", "cronjob/twice-cron"]
     const outcomes = (outcome: string) => names.map((name) => `${name} ${outcome}\n`).join("")
-    expect(await berthWith(text, "apply", "-f", "-")).toMatchObject({ code: 0, out: outcomes("created") })
-    expect(await berthWith(text, "apply", "-f", "-")).toMatchObject({ code: 0, out: outcomes("unchanged") })
+    expect(await berthWith(text, "apply", "-y", "-f", "-")).toMatchObject({ code: 0, out: outcomes("created") })
+    expect(await berthWith(text, "apply", "-y", "-f", "-")).toMatchObject({ code: 0, out: outcomes("unchanged") })
   })
 
   it("refuses an object for the namespace of another project, and takes one for its own", async () => {
     const job = (namespace: string) =>
       `apiVersion: berth.dev/v1alpha1\nkind: Job\nmetadata: { name: placed, namespace: ${namespace} }\nspec: { image: a }`
-    const { code, err } = await berthWith(job("elsewhere"), "apply", "-f", "-")
+    const { code, err } = await berthWith(job("elsewhere"), "apply", "-y", "-f", "-")
     expect([code, err]).toEqual([2, expect.stringContaining("job/placed is for the namespace elsewhere")])
     expect((await berth("show", "placed")).code).toBe(7)
-    expect((await berthWith(job(fixture.namespace), "apply", "-f", "-")).out).toBe("job/placed created\n")
+    expect((await berthWith(job(fixture.namespace), "apply", "-y", "-f", "-")).out).toBe("job/placed created\n")
+  })
+
+  it("asks before it creates a job or an array, and doesn't ask without a terminal: it names the flag", async () => {
+    const array = "name: asked-array\nsize: 2\njob_definition: { image: a, region: [eu], cloud: aws }"
+    const { code, out, err } = await berthWith(`name: asked\nimage: a\n---\n${array}\n`, "apply", "-f", "-")
+    expect([code, out]).toEqual([2, ""])
+    expect(err).toMatch(/job\/asked:\n[\s\S]*array\/asked-array, each of its jobs:\n/)
+    expect(err).toContain("Create these 2? There is no terminal to ask: give --yes.")
+    expect((await berth("show", "asked")).code).toBe(7)
+    await makeJob({ name: "asked-before" })
+    expect((await berthWith("name: asked-before\nimage: a\n", "apply", "-f", "-")).out).toBe(
+      "job/asked-before unchanged\n",
+    )
+  })
+
+  it("--dry-run continues after an error, says unchanged as apply does, and creates nothing", async () => {
+    await makeJob({ name: "dry-same" })
+    const array = "name: dry-array\nsize: 2\njob_definition: { image: a }"
+    const text = `name: dry-same\nimage: b\n---\nname: dry-bad\nimage: a\nregion: mars\n---\n${array}\n---\nname: dry-same\nimage: a\n`
+    const { code, out, err } = await berthWith(text, "apply", "-f", "-", "--dry-run")
+    expect(code).toBe(2)
+    expect(err).toContain("job/dry-same: the job exists with other values of image")
+    expect(err).toContain('job/dry-bad: The job has one error:\n  /region: region "mars" is unknown')
+    expect(out).toMatch(/^array\/dry-array, each of its jobs:\n[\s\S]*\njob\/dry-same unchanged\n$/)
+    expect((await call("/1/arrays/dry-array")).status).toBe(404)
+  })
+
+  it("reports an error of REST in the words of the file", async () => {
+    const cron = `apiVersion: berth.dev/v1alpha1\nkind: CronJob\nmetadata: { name: words }\nspec: { schedule: "@daily", jobDefinition: { image: a, region: [mars] } }`
+    const { code, err } = await berthWith(cron, "apply", "-f", "-")
+    expect([code, err]).toEqual([2, expect.stringMatching(/\n {2}spec\.jobDefinition\.region "mars" is unknown/)])
   })
 
   it("an error in one document changes nothing", async () => {
-    const { code, err } = await berthWith("name: never\nimage: a\n---\nneither: that\n", "apply", "-f", "-")
+    const { code, err } = await berthWith("name: never\nimage: a\n---\nneither: that\n", "apply", "-y", "-f", "-")
     expect([code, err]).toEqual([2, expect.stringContaining("standard input, document 2 is no job")])
     expect((await berth("show", "never")).code).toBe(7)
   })
 
   it("the API's errors name each field", async () => {
-    const { code, err } = await berthWith("image: ''\nmaxRetries: -1\n", "apply", "-f", "-")
+    const { code, err } = await berthWith("image: ''\nmaxRetries: -1\n", "apply", "-y", "-f", "-")
     expect(code).toBe(2)
     expect(err).toMatch(/\/image: .*\n {2}\/maxRetries: /)
   })
@@ -788,7 +819,7 @@ describe("webhook", () => {
   it("apply creates one without printing its secret, and changes what it sends", async () => {
     const apply = (events: string) =>
       run(
-        ["apply", "-f", "-"],
+        ["apply", "-y", "-f", "-"],
         environment(fixture.keys.admin),
         `name: applied-bot\nurl: ${url}\nevents: [${events}]\n`,
       )
@@ -890,7 +921,7 @@ describe("what no command may do", () => {
 
   it("print a time without its zone", async () => {
     const cron = "name: zoned\ncron_spec: '0 3 * * *'\njob_definition: { image: a }\n"
-    await berthWith(cron, "apply", "-f", "-")
+    await berthWith(cron, "apply", "-y", "-f", "-")
     const { name } = await makeJob()
     await setStatus(fixture, name, ended)
     const commands = [["show", name], ["cron", "ls"], ["cron", "show", "zoned"], ["cron", "next", "zoned"], ["check"]]

@@ -203,8 +203,8 @@ describe("POST /1/cronjobs", () => {
     ],
     ["a timeout of 0", { job_definition: { image: "a", timeoutSeconds: 0 } }, /timeoutSeconds must be at least 1/],
     ["a timeout of half a second", { job_definition: { image: "a", timeoutSeconds: 0.5 } }, /timeoutSeconds/],
-    ["a list of clouds", { job_definition: { image: "a", cloud: ["aws"] } }, /\/job_definition\/cloud .*string/],
-    ["a list of regions", { job_definition: { image: "a", region: ["eu"] } }, /\/job_definition\/region .*string/],
+    ["an unknown cloud in a list", { job_definition: { image: "a", cloud: ["ibm"] } }, /"ibm" is unknown/],
+    ["an unknown region in a list", { job_definition: { image: "a", region: ["mars"] } }, /"mars" is unknown/],
     [
       "an unknown cloud",
       { job_definition: { image: "a", cloud: "ibm" } },

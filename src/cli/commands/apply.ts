@@ -13,29 +13,36 @@ import {
   requireNamespace,
   sourcesAt,
 } from "../documents.ts"
-import { EXIT, Failure, failureOf, usageError } from "../exit.ts"
+import { EXIT, Failure, failureOf } from "../exit.ts"
 import { exitOfPlan, planText } from "../plan.ts"
 
 /** Effect on the object of a document. */
 type Outcome = "created" | "configured" | "unchanged"
 
+interface ApplyFlags {
+  file: string[]
+  dryRun?: boolean
+  yes?: boolean
+}
+
 /** `apply`: makes the objects of files exist. */
 export function addApplyCommand(commands: Commands, program: Command): void {
-  commands.add<{ file: string[]; dryRun?: boolean }>(program, {
+  commands.add<ApplyFlags>(program, {
     usage: "apply",
     summary: "Create or change jobs, cronjobs, arrays, connections and webhooks from files.",
     more:
-      "Documents are bodies of the REST API or Kubernetes objects, in YAML or JSON. A job can't be changed: one that\n" +
-      "differs ends with exit code 5. The rest is applied nevertheless.",
+      "Documents are bodies of the REST API or Kubernetes objects, in YAML or JSON. Shows the plans of new jobs and arrays\n" +
+      "first, and asks. A job can't be changed: one that differs ends with exit code 5. The rest is applied nevertheless.",
     examples: [
       ["berth apply -f job.yaml", "one file"],
-      ["berth apply -f manifests/", "each file of a folder"],
+      ["berth apply -f manifests/ --yes", "each file of a folder, without a question"],
       ["cat job.yaml | berth apply -f - --dry-run", "only the plan"],
     ],
     options: [
       new Option("-f, --file <file>", "file or folder; - is standard input; may be repeated")
         .argParser(repeated)
         .makeOptionMandatory(),
+      new Option("-y, --yes", "create jobs and arrays without a question"),
       new Option("--dry-run", "show the plans of jobs, and create or change nothing"),
     ],
     run: async (call) => {
@@ -47,15 +54,77 @@ export function addApplyCommand(commands: Commands, program: Command): void {
             : sourcesAt(file)),
         )
       // All are read before the first is applied: an error in the last file changes nothing.
-      const documents = sources.flatMap(documentsOf)
+      const documents = (await Promise.all(sources.map(documentsOf))).flat()
       const client = call.client()
       await requireNamespace(documents, () => namespaceOf(client))
       if (call.options.dryRun === true) return dryRun(call, client, documents)
+      await confirmBilled(call, client, documents)
       let code = 0
       for (const document of documents) code = (await applied(call, client, document)) || code
       return code
     },
   })
+}
+
+/** Shows the plans of the jobs and arrays that are new, and asks. @throws Failure if the answer is no */
+async function confirmBilled(call: Call<ApplyFlags>, client: BerthClient, documents: readonly Document[]) {
+  if (call.options.yes === true) return
+  const { terminal } = call
+  const billed: string[] = []
+  for (const document of documents) {
+    const planned = await planOf(client, document)
+    if (planned === undefined) continue
+    billed.push(labelOf(document))
+    terminal.progress(`${planned.title}:\n${planText(planned.plan, planned.job, terminal)}`)
+  }
+  if (billed.length === 0) return
+  const what = billed.length === 1 ? billed[0] : `these ${billed.length}`
+  if (!(await terminal.confirm(`  Create ${what}?`, "--yes"))) throw new Failure(EXIT.failed, "Nothing was applied.")
+}
+
+interface Planned {
+  plan: JobPlan
+  job: JobSubmission
+  title: string
+}
+
+/** Returns the plan of a new job, or of each job of a new array. Undefined for all else, and for what is rejected. */
+async function planOf(client: BerthClient, document: Document): Promise<Planned | undefined> {
+  try {
+    if (document.kind === "job")
+      return { plan: await planFor(client, document.body), job: document.body, title: labelOf(document) }
+    if (document.kind !== "array" || (await arrayRecord(client, document.body.name)) !== undefined) return undefined
+    const job = jobOfArray(document.body)
+    return { plan: await planFor(client, job), job, title: `${labelOf(document)}, each of its jobs` }
+  } catch (error) {
+    // The application of the document reports the error.
+    if (error instanceof ApiError) return undefined
+    throw error
+  }
+}
+
+function planFor(client: BerthClient, body: JobSubmission): Promise<JobPlan> {
+  return fetched(client.api.POST("/jobs", { params: { query: { dry_run: true } }, body })) as Promise<JobPlan>
+}
+
+/** Returns the array's record; undefined if there is none. */
+async function arrayRecord(client: BerthClient, name: string): Promise<Schemas["ArrayRecord"] | undefined> {
+  try {
+    return await fetched(client.api.GET("/arrays/{id}", { params: { path: { id: name } } }))
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return undefined
+    throw error
+  }
+}
+
+/** Returns the job that an array's jobs are like. */
+function jobOfArray({ job_definition }: Schemas["ArrayCreation"]): JobSubmission {
+  const { cloud } = job_definition
+  return { ...job_definition, cloud: typeof cloud === "string" ? [cloud] : cloud } as JobSubmission
+}
+
+function labelOf({ kind, body }: Document): string {
+  return `${kind}/${body.name ?? "?"}`
 }
 
 /** Returns the namespace of the project of a client. */
@@ -64,7 +133,6 @@ export async function namespaceOf(client: BerthClient): Promise<string> {
 }
 
 async function applied(call: Call<unknown>, client: BerthClient, document: Document): Promise<number> {
-  const label = `${document.kind}/${document.body.name ?? "?"}`
   try {
     const { name, outcome } = await apply(client, document)
     await call.terminal.line(call.format === "name" ? name : `${document.kind}/${name} ${outcome}`)
@@ -72,11 +140,16 @@ async function applied(call: Call<unknown>, client: BerthClient, document: Docum
       call.terminal.progress(`berth webhook rotate ${name} prints a signing secret for the receiver.`)
     return 0
   } catch (error) {
-    if (!(error instanceof ApiError || error instanceof Failure)) throw error
-    const failure = failureOf(error)
-    call.terminal.warn(`${label}: ${failure.message}`)
-    return failure.code
+    return reported(call, document, error)
   }
+}
+
+/** Reports the error of one document, and returns its exit code: the others are applied nevertheless. */
+function reported(call: Call<unknown>, document: Document, error: unknown): number {
+  if (!(error instanceof ApiError || error instanceof Failure)) throw error
+  const failure = failureOf(error, document.inFile)
+  call.terminal.warn(`${labelOf(document)}: ${failure.message}`)
+  return failure.code
 }
 
 function apply(client: BerthClient, { kind, body }: Document): Promise<{ name: string; outcome: Outcome }> {
@@ -99,14 +172,19 @@ async function applyJob(client: BerthClient, body: JobSubmission) {
     const created = (await fetched(client.api.POST("/jobs", { body }))) as { name: string }
     return { name: created.name, outcome: "created" as const }
   } catch (error) {
-    if (!isTaken(error) || body.name == null) throw error
-    const fields = differences(body, await readJob(client, body.name))
-    if (fields.length === 0) return { name: body.name, outcome: "unchanged" as const }
-    throw new Failure(
-      EXIT.conflict,
-      `the job exists with other values of ${fields.join(", ")}, and a job can't be changed. Use another name, or berth rerun ${body.name}.`,
-    )
+    return unchangedJob(client, body, error)
   }
+}
+
+/** Returns the outcome for a job that exists with the values of the body. @throws the error, or Failure if they differ */
+async function unchangedJob(client: BerthClient, body: JobSubmission, error: unknown) {
+  if (!isTaken(error) || body.name == null) throw error
+  const fields = differences(body, await readJob(client, body.name))
+  if (fields.length === 0) return { name: body.name, outcome: "unchanged" as const }
+  throw new Failure(
+    EXIT.conflict,
+    `the job exists with other values of ${fields.join(", ")}, and a job can't be changed. Use another name, or berth rerun ${body.name}.`,
+  )
 }
 
 async function applyCronJob(client: BerthClient, body: Schemas["CronJobCreation"]) {
@@ -143,6 +221,16 @@ async function applyArray(client: BerthClient, body: Schemas["ArrayCreation"]) {
   }
   const path = { params: { path: { id: name } } }
   const before = await fetched(client.api.GET("/arrays/{id}", path))
+  requireSameJobs(body, before)
+  const change = Object.fromEntries(
+    ARRAY_CHANGES.flatMap((field) => (body[field] == null ? [] : [[field, body[field]]])),
+  )
+  const after = await fetched(client.api.PATCH("/arrays/{id}", { ...path, body: change as never }))
+  return { name, outcome: outcomeOf(settingsOf(before), settingsOf(after)) }
+}
+
+/** @throws Failure if an array has other values of fields that can't change */
+function requireSameJobs(body: Schemas["ArrayCreation"], before: Schemas["ArrayRecord"]): void {
   const fields = (["size", "matrix"] as const).filter(
     (field) => body[field] != null && !isDeepStrictEqual(body[field], before[field]),
   )
@@ -150,15 +238,9 @@ async function applyArray(client: BerthClient, body: Schemas["ArrayCreation"]) {
     ([field, value]) => value !== null && !isSame(value, (before.job_definition as Record<string, unknown>)[field]),
   )
   const differing = [...fields, ...definition.map(([field]) => `job_definition.${field}`)]
-  if (differing.length > 0) {
-    const message = `the array exists with other values of ${differing.join(", ")}, which can't be changed. Use another name.`
-    throw new Failure(EXIT.conflict, message)
-  }
-  const change = Object.fromEntries(
-    ARRAY_CHANGES.flatMap((field) => (body[field] == null ? [] : [[field, body[field]]])),
-  )
-  const after = await fetched(client.api.PATCH("/arrays/{id}", { ...path, body: change as never }))
-  return { name, outcome: outcomeOf(settingsOf(before), settingsOf(after)) }
+  if (differing.length === 0) return
+  const message = `the array exists with other values of ${differing.join(", ")}, which can't be changed. Use another name.`
+  throw new Failure(EXIT.conflict, message)
 }
 
 /** Returns the fields that a PATCH sets. The others change while the array runs. */
@@ -221,19 +303,49 @@ function isTaken(error: unknown): boolean {
   return error instanceof ApiError && error.status === 409 && error.type === "name-taken"
 }
 
+/** Shows what `apply` would do. Continues after an error, and returns its exit code. */
 async function dryRun(call: Call<unknown>, client: BerthClient, documents: readonly Document[]): Promise<number> {
   const plans: JobPlan[] = []
-  for (const { kind, body } of documents) {
-    if (kind !== "job") {
-      call.terminal.progress(`${kind}/${body.name}: only jobs have a plan.`)
-      continue
+  let code = 0
+  for (const document of documents) {
+    try {
+      const plan = await dryRunOf(call, client, document)
+      if (plan !== undefined) plans.push(plan)
+    } catch (error) {
+      code = reported(call, document, error)
     }
-    const query = { dry_run: true }
-    const plan = (await fetched(client.api.POST("/jobs", { params: { query }, body }))) as JobPlan
-    plans.push(plan)
-    if (!call.isForProgram) await call.terminal.line(`job/${plan.name}:\n${planText(plan, body, call.terminal)}`)
   }
-  if (plans.length === 0 && documents.length === 0) throw usageError("There is no document.")
   if (call.isForProgram) await call.printValue(plans)
-  return Math.max(0, ...plans.map(exitOfPlan))
+  return code || Math.max(0, ...plans.map(exitOfPlan))
+}
+
+async function dryRunOf(call: Call<unknown>, client: BerthClient, document: Document): Promise<JobPlan | undefined> {
+  const { kind, body } = document
+  const result = async (text: string) => {
+    if (!call.isForProgram) await call.terminal.line(text)
+  }
+  if (kind === "array") {
+    const before = await arrayRecord(client, body.name)
+    if (before !== undefined) {
+      requireSameJobs(body, before)
+      const isSet = ARRAY_CHANGES.every((field) => body[field] == null || body[field] === before[field])
+      await result(`${labelOf(document)} ${isSet ? "unchanged" : "configured"}`)
+      return undefined
+    }
+  }
+  if (kind !== "job" && kind !== "array") {
+    call.terminal.progress(`${labelOf(document)}: only jobs and arrays have a plan.`)
+    return undefined
+  }
+  const job = kind === "job" ? body : jobOfArray(body)
+  try {
+    const plan = await planFor(client, job)
+    const title = kind === "job" ? `job/${plan.name}` : `${labelOf(document)}, each of its jobs`
+    await result(`${title}:\n${planText(plan, job, call.terminal)}`)
+    return plan
+  } catch (error) {
+    const { name, outcome } = await unchangedJob(client, job, error)
+    await result(`job/${name} ${outcome}`)
+    return undefined
+  }
 }

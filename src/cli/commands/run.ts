@@ -228,7 +228,7 @@ function bytesOf(path: string): Uint8Array {
 async function jobInFile(call: Call<unknown>, file: string): Promise<JobSubmission> {
   const sources =
     file === "-" ? [{ name: "standard input", text: await call.terminal.input("a job") }] : sourcesAt(file)
-  const documents = sources.flatMap(documentsOf)
+  const documents = (await Promise.all(sources.map(documentsOf))).flat()
   const [first] = documents
   if (documents.length !== 1 || first?.kind !== "job")
     throw usageError(`${file} must have exactly one job. berth apply takes several documents.`)

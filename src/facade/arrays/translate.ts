@@ -46,15 +46,6 @@ import {
   type ArrayRecord,
 } from "./schema.ts"
 
-/** Names in REST of a JobArray's fields that have another name there. */
-export const ARRAY_FIELDS = {
-  jobDefinition: "job_definition",
-  maxFailed: "max_failed",
-  successfulJobsHistoryLimit: "successful_jobs_history_limit",
-  failedJobsHistoryLimit: "failed_jobs_history_limit",
-  ttlSecondsAfterFinished: "ttl_seconds_after_finished",
-} as const
-
 /** Checks the parsed body of POST /arrays. */
 export function checkCreation(value: unknown, context: SubmissionContext): Checked<ArrayCreation> {
   return check(ArrayCreationSchema, value, context, arrayRules())

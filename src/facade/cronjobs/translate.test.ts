@@ -4,13 +4,14 @@ import { SAMPLE_CATALOGUE } from "../../../test/facade/sample-catalogue.ts"
 import { CRON_JOB, type CronJobSpec, type StoredCronJob } from "../../apis/cronjob.ts"
 import { API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
+import { CRON_JOB_FIELDS } from "../../apis/rest-names.ts"
 import { errorsOf, errorsOfObject } from "../../apis/validate.ts"
 import { errorFromAnswer } from "../../kube/errors.ts"
 import { errorsOfRefusal } from "../collection.ts"
 import type { JobDefinition } from "../jobs/definition.ts"
 import { catalogueCheck } from "../jobs/submission.ts"
 import { type CronJobCreation, CronJobRecordSchema } from "./schema.ts"
-import { CRON_JOB_FIELDS, changedSpec, checkChange, checkCreation, cronJobOf, cronJobRecordOf } from "./translate.ts"
+import { changedSpec, checkChange, checkCreation, cronJobOf, cronJobRecordOf } from "./translate.ts"
 
 const catalogueErrors = catalogueCheck(() => SAMPLE_CATALOGUE, SAMPLE_CATALOGUE.clouds)
 const context = { projectId: "p", organizationId: "o", catalogueErrors }

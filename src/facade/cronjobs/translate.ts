@@ -38,9 +38,6 @@ import {
   type CronJobRecord,
 } from "./schema.ts"
 
-/** Names in REST of a CronJob's fields that have another name there. */
-export const CRON_JOB_FIELDS = { schedule: "cron_spec", jobDefinition: "job_definition", active: "is_active" } as const
-
 /** Checks the parsed body of POST /cronjobs. */
 export function checkCreation(value: unknown, context: SubmissionContext): Checked<CronJobCreation> {
   return check(CronJobCreationSchema, value, context)

@@ -15,21 +15,22 @@ const {
   project_id,
   organization_id,
   cloud: _cloud,
-  region: _region,
   ...definitionFields
 } = JobSubmissionSchema.properties
 
-const { cloud: clouds, region: regions } = JobSpecSchema.properties
+const { cloud: clouds } = JobSpecSchema.properties
 
-/** Job submission without a name, whose cloud and region are single strings. */
+/** Job submission without a name, whose cloud may be a single string, like its region. */
 export const JobDefinitionSchema = Type.Object(
   {
     ...definitionFields,
     cloud: Type.Optional(
-      Type.String({ ...clouds.items, description: "Cloud on which the jobs may run. Default: any." }),
-    ),
-    region: Type.Optional(
-      Type.String({ ...regions.items, description: "Region or macro-region in which the jobs may run. Default: any." }),
+      Type.Unsafe<string | string[]>({
+        ...clouds,
+        ...clouds.items,
+        type: ["string", "array"],
+        description: "Cloud on which the jobs may run, or several. Default: any.",
+      }),
     ),
   },
   {
@@ -43,7 +44,7 @@ export type JobDefinition = Static<typeof JobDefinitionSchema>
 /** Fields of the owner, which a body may repeat. */
 export const ownerFields = { project_id, organization_id }
 
-/** Cloud or region of a definition. kubectl can set several, which REST shows but does not accept. */
+/** Cloud or region of a definition: a string, or a list of several. */
 function oneOrSeveral(description: string) {
   return Type.Optional(
     Type.Unsafe<string | string[]>({ type: ["string", "array"], items: { type: "string" }, description }),
@@ -61,8 +62,8 @@ export const JobDefinitionRecordSchema = inResponse(
   Type.Object(
     {
       ...JobDefinitionSchema.properties,
-      cloud: oneOrSeveral("A list if the definition has several, for example from kubectl."),
-      region: oneOrSeveral("A list if the definition has several, for example from kubectl."),
+      cloud: oneOrSeveral("A list if the definition has several."),
+      region: oneOrSeveral("A list if the definition has several."),
       // Earlier versions accepted more.
       ...storedContainerFields,
     },
@@ -112,7 +113,7 @@ export function aboutName(error: FieldError, form: string): FieldError {
 
 /** Returns the spec of the jobs of a definition. */
 export function definitionSpecOf({ cloud, ...definition }: JobDefinition): DefinitionSpec {
-  const { cancelled: _, ...spec } = jobSpecOf({ ...definition, ...(cloud !== undefined && { cloud: [cloud] }) })
+  const { cancelled: _, ...spec } = jobSpecOf({ ...definition, ...(cloud !== undefined && { cloud: [cloud].flat() }) })
   return spec
 }
 

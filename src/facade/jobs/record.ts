@@ -21,6 +21,7 @@ import { ANNOTATIONS, LABELS } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, type Offer } from "../../apis/offer.ts"
 import { parseCpu } from "../../apis/quantity.ts"
+import { JOB_RECORD_FIELDS as NAMES } from "../../apis/rest-names.ts"
 import { COMPONENT, StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import type { JobPlan } from "../../placement/place.ts"
@@ -115,7 +116,7 @@ export const JobRecordSchema = Type.Object({
   labels: RecordOf<string>({ type: "string" }),
   tags: Type.Array(Type.String()),
   retry_count: Type.Integer(),
-  max_retries: Type.Integer(),
+  [NAMES.maxRetries]: Type.Integer(),
   selected_provider: nullable<string>("string", "Cloud that was chosen."),
   selected_region: nullable<string>("string", "Region that was chosen."),
   selected_instance_type: nullable<string>("string", "Machine type that was chosen."),
@@ -134,7 +135,7 @@ export const JobRecordSchema = Type.Object({
   last_heartbeat_at: nullable<string>("string", "Time of the VM's last heartbeat."),
   started_at: nullable<string>("string", "Time of the container's first start."),
   ended_at: nullable<string>("string", "Time at which the job ended."),
-  timeout_seconds: Type.Integer(),
+  [NAMES.timeoutSeconds]: Type.Integer(),
   error_message: nullable<string>("string", "Error of a failed job."),
   reason: nullable<string>("string", "Reason for the status, one word."),
   message: nullable<string>("string", "Explanation of the status for people."),
@@ -142,14 +143,17 @@ export const JobRecordSchema = Type.Object({
   hourly_price_usd: nullable<number>("number", "Price of the selected machine, USD per hour."),
   provisioning: StringEnum(PROVISIONINGS),
   maxHourlyPriceUsd: nullable<number>("number", "Maximum price, USD per hour."),
-  max_cost_usd: nullable<number>("number", "Maximum cost of all VMs of the job, USD. Null: no limit."),
-  max_preemptions: nullable<number>("integer", "Maximum number of preempted VMs. Null: no limit."),
+  [NAMES.maxCostUsd]: nullable<number>("number", "Maximum cost of all VMs of the job, USD. Null: no limit."),
+  [NAMES.maxPreemptions]: nullable<number>("integer", "Maximum number of preempted VMs. Null: no limit."),
   preemption_count: Type.Integer({ description: "Number of the job's VMs that the cloud preempted." }),
-  fallback_after: nullable<number>(
+  [NAMES.fallbackAfter]: nullable<number>(
     "integer",
     "Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3.",
   ),
-  termination_grace_seconds: nullable<number>("integer", "Maximum seconds from the stop signal to SIGKILL. Null: 10."),
+  [NAMES.terminationGraceSeconds]: nullable<number>(
+    "integer",
+    "Maximum seconds from the stop signal to SIGKILL. Null: 10.",
+  ),
   workdir: WorkdirRecordSchema,
   array_id: nullable<string>("string", "Id of the array that created the job. Null: none did."),
   array_index: nullable<number>("integer", "Index of the job in its array."),
@@ -258,11 +262,11 @@ function submittedFields(spec: StoredJob["spec"]) {
     region: spec.region ?? [],
     labels: spec.labels ?? {},
     tags: spec.tags ?? [],
-    max_retries: spec.maxRetries ?? 0,
-    timeout_seconds: spec.timeoutSeconds ?? LIMITS.timeoutSeconds,
+    [NAMES.maxRetries]: spec.maxRetries ?? 0,
+    [NAMES.timeoutSeconds]: spec.timeoutSeconds ?? LIMITS.timeoutSeconds,
     provisioning: spec.provisioning ?? "onDemand",
     maxHourlyPriceUsd: spec.maxHourlyPriceUsd ?? null,
-    max_cost_usd: spec.maxCostUsd ?? null,
+    [NAMES.maxCostUsd]: spec.maxCostUsd ?? null,
     ...preemptionFields(spec),
     workdir: spec.workdir === undefined ? null : { path: DEFAULT_WORKDIR_PATH, ...spec.workdir },
     secretEnv: spec.secretEnv ?? {},
@@ -279,9 +283,9 @@ function arrayFields(job: StoredJob) {
 
 function preemptionFields({ maxPreemptions, fallbackAfter, terminationGraceSeconds }: StoredJob["spec"]) {
   return {
-    max_preemptions: maxPreemptions ?? null,
-    fallback_after: fallbackAfter ?? null,
-    termination_grace_seconds: terminationGraceSeconds ?? null,
+    [NAMES.maxPreemptions]: maxPreemptions ?? null,
+    [NAMES.fallbackAfter]: fallbackAfter ?? null,
+    [NAMES.terminationGraceSeconds]: terminationGraceSeconds ?? null,
   } satisfies Partial<JobRecord>
 }
 

@@ -57,10 +57,7 @@ const GPU: Rule = {
   },
 }
 
-/**
- * Returns the rule that clouds, regions and GPU models must be in the current catalogue.
- * @param keywords keywords of the cloud and the region, which a submission and a definition write differently
- */
+/** Returns the rule that clouds, regions and GPU models must be in the current catalogue. @param keywords of both */
 function ofCatalogue(keywords: Additions): Rule<Pick<SubmissionContext, "catalogueErrors">> {
   const model = { "/properties/resources/properties/gpu/anyOf/1/properties/model": inFormat("gpu-model") }
   return {
@@ -69,20 +66,23 @@ function ofCatalogue(keywords: Additions): Rule<Pick<SubmissionContext, "catalog
   }
 }
 
-/** Returns the rules of a submission. @param clouds the clouds that a job may name, for the document */
-export function submissionRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
-  const places = ofCatalogue({
-    "/properties/cloud/items": { enum: clouds },
+/** @param pointers places of the name of a cloud, which a submission and a definition write differently */
+function placesOf(clouds: readonly string[], ...pointers: string[]) {
+  return ofCatalogue({
+    ...Object.fromEntries(pointers.map((pointer) => [pointer, { enum: clouds }])),
     "/properties/region/anyOf/0": inFormat("region"),
     "/properties/region/anyOf/1/items": inFormat("region"),
   })
-  return [NAME_OR_PREFIX, CPU, GPU, OWNER, places]
+}
+
+/** Returns the rules of a submission. @param clouds the clouds that a job may name, for the document */
+export function submissionRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
+  return [NAME_OR_PREFIX, CPU, GPU, OWNER, placesOf(clouds, "/properties/cloud/items")]
 }
 
 /** Returns the rules of a cronjob's definition. @param clouds the clouds that a job may name, for the document */
 export function definitionRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
-  const places = ofCatalogue({ "/properties/cloud": { enum: clouds }, "/properties/region": inFormat("region") })
-  return [CPU, GPU, places]
+  return [CPU, GPU, placesOf(clouds, "/properties/cloud/anyOf/1/items", "/properties/cloud/anyOf/0")]
 }
 
 /** Checks a parsed body by its schema, then by its rules. */

@@ -1,0 +1,24 @@
+/** Names in REST of the fields of a CronJob's spec that have another name there. */
+export const CRON_JOB_FIELDS = { schedule: "cron_spec", jobDefinition: "job_definition", active: "is_active" } as const
+
+/** Names in REST of the fields of a JobArray's spec that have another name there. */
+export const ARRAY_FIELDS = {
+  jobDefinition: "job_definition",
+  maxFailed: "max_failed",
+  successfulJobsHistoryLimit: "successful_jobs_history_limit",
+  failedJobsHistoryLimit: "failed_jobs_history_limit",
+  ttlSecondsAfterFinished: "ttl_seconds_after_finished",
+} as const
+
+/**
+ * Names in a job's record in REST of the fields of its spec that have another name there. A submission has the names of
+ * the spec.
+ */
+export const JOB_RECORD_FIELDS = {
+  maxRetries: "max_retries",
+  timeoutSeconds: "timeout_seconds",
+  terminationGraceSeconds: "termination_grace_seconds",
+  maxCostUsd: "max_cost_usd",
+  maxPreemptions: "max_preemptions",
+  fallbackAfter: "fallback_after",
+} as const
