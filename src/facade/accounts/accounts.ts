@@ -17,7 +17,7 @@ import { ORGANIZATIONS, PROJECTS } from "../../identity/projects.ts"
 import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../kube/errors.ts"
 import type { Resource } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
-import { PROJECTS_OF_ORGANIZATION, requireSynced, waitWithTimeout } from "../caches.ts"
+import { isBeingDeleted, PROJECTS_OF_ORGANIZATION, requireSynced, waitWithTimeout } from "../caches.ts"
 import { Changes } from "../changes.ts"
 import { errorsOfRefusal } from "../collection.ts"
 import { type Idempotency, keyReused, replayed, requestHash } from "../idempotency.ts"
@@ -81,7 +81,7 @@ export class Accounts {
 
   /**
    * Creates an organization that the user owns, or returns the one that the same request created before.
-   * @throws Problem 403 too many, 422 Idempotency-Key reused, 400 rejected by the API server
+   * @throws Problem 403 too many, 409 being deleted, 422 Idempotency-Key reused, 400 rejected by the API server
    */
   async createOrganization(user: User, wanted: OrganizationCreation, key?: string): Promise<Membership> {
     const organization = await this.#create<StoredOrganization>({
@@ -149,7 +149,7 @@ export class Accounts {
 
   /**
    * Creates a project, or returns the one that the same request created before. Waits until its namespace exists, at
-   * most READY_MS. @throws Problem 404, 403, 422 Idempotency-Key reused, 400 rejected by the API server
+   * most READY_MS. @throws Problem 404, 403, 409 being deleted, 422 Idempotency-Key reused, 400 rejected by the API server
    */
   async createProject(id: string, user: User, wanted: ProjectCreation, key?: string): Promise<StoredProject> {
     const membership = await this.find(id, user)
@@ -235,7 +235,7 @@ export class Accounts {
     for (let attempt = 0; attempt < ID_ATTEMPTS; attempt++) {
       const { id = makeId(request.name), idempotency } = request
       const earlier = idempotency && (await this.#read(resource, id))
-      if (idempotency !== undefined && earlier !== undefined) return replayed(earlier, idempotency)
+      if (idempotency !== undefined && earlier !== undefined) return accepted(earlier, idempotency)
       requireRoom()
       try {
         const object = objectOf({ id, idempotency, createdAt: creationTimes.next() })
@@ -253,6 +253,14 @@ export class Accounts {
     await waitWithTimeout(CACHE_WAIT_MS, (signal) => store.waitFor(object.metadata.resourceVersion, signal))
     return object
   }
+}
+
+/** @throws Problem 422 if another request created the object, 409 if it is being deleted */
+function accepted<T extends Stored<KubeObject>>(earlier: T, idempotency: Idempotency): T {
+  const object = replayed(earlier, idempotency)
+  if (!isBeingDeleted(object)) return object
+  const detail = `The ${object.kind.toLowerCase()} that this Idempotency-Key created is being deleted: choose a new key.`
+  throw beingDeleted(detail)
 }
 
 /** Organization or project to create. */

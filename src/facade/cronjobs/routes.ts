@@ -101,7 +101,7 @@ const createCronJob = (clouds: readonly string[]) =>
         },
       }),
     },
-    problems: [409, 422],
+    creates: true,
     handle: async ({ body, idempotencyKey: key, principal }, { cronJobsOf, creationTimes, uploads }) => {
       const { namespace } = principal.project
       await uploads.require(namespace, body.job_definition.workdir, DEFINED_WORKDIR)

@@ -183,7 +183,6 @@ const cancelMany = route("POST /jobs/cancellations", {
       "The number of jobs, and those that could not be cancelled.",
     ),
   },
-  problems: [404],
   handle: async (
     { body, query, principal, res, isStillAuthenticated },
     { jobsOf, arrayIdOf, cancellations, clock },
@@ -218,7 +217,7 @@ const createJob = (clouds: readonly string[]) =>
         },
       }),
     },
-    problems: [409, 422],
+    creates: true,
     handle: async ({ body, query, idempotencyKey, principal }, { submitterOf, plan }) => {
       const job = await submitterOf(principal).submit(body, idempotencyKey, { dryRun: query.dry_run })
       return query.dry_run ? planOf(job, principal, plan) : createdAnswer(job)
@@ -251,7 +250,6 @@ const OTHERS = [
       ...paging(),
     },
     responses: { 200: json(LIST, "A page of jobs.") },
-    problems: [404],
     handle: async ({ query, principal }, { jobsOf, cronJobIdOf, arrayIdOf, lastHeartbeatOf }) => {
       const { limit, offset, cronjob, array } = query
       const page = { limit, offset }
@@ -292,7 +290,7 @@ const OTHERS = [
     role: "developer",
     ifMatch: true,
     responses: { 200: record(JOB, "The cancelled job.") },
-    problems: [409],
+    problems: ["already-ended"],
     handle: async ({ path, precondition, principal }, { jobsOf, lastHeartbeatOf }) => {
       const job = await jobsOf(principal).cancel(path.id, precondition)
       return shown(job, principal, lastHeartbeatOf(job))
