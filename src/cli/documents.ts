@@ -103,6 +103,8 @@ function requireKnown(fields: Fields, known: readonly string[], place: string, p
 
 function ofKubernetes(fields: Fields, place: string): Document {
   const { apiVersion, kind, metadata = {} } = fields as { apiVersion?: string; kind?: string; metadata?: Fields }
+  if (kind === undefined)
+    throw usageError(`${place} has an apiVersion and no kind: write kind: Job, kind: CronJob or kind: JobArray.`)
   if (apiVersion?.split("/")[0] !== "berth.dev")
     throw usageError(`${place} is a ${kind} of ${apiVersion}: use kubectl for it.`)
   if (apiVersion !== API_VERSION)

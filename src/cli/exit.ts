@@ -50,7 +50,7 @@ export function failureOf(error: unknown): Failure {
 }
 
 function failureOfApi(error: ApiError): Failure {
-  const fields = error.errors.map(({ pointer, detail }) => `\n  ${pointer === "" ? "" : `${pointer}: `}${detail}`)
+  const fields = error.errors.map(({ detail }) => `\n  ${detail}`)
   const wait = error.retryAfterSeconds === undefined ? "" : ` Try again in ${Math.ceil(error.retryAfterSeconds)} s.`
   const request = error.status >= 500 && error.requestId !== undefined ? ` Request ${error.requestId}.` : ""
   // The errors follow.

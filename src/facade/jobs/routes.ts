@@ -59,7 +59,8 @@ export interface JobServices {
   clock: Clock
 }
 
-const CREATED = named("JobCreated", JobCreatedSchema, {
+/** Response to the creation of a job. */
+export const JOB_CREATED = named("JobCreated", JobCreatedSchema, {
   job_id: "5ea07726-efd2-42ec-a095-6d7674666e31",
   name: "train-4kzrd9wb",
   status: "queued",
@@ -208,7 +209,7 @@ const createJob = (clouds: readonly string[]) =>
     idempotent: true,
     responses: {
       200: json(PLAN, "With dry_run=true: the plan. Nothing was created."),
-      201: json(CREATED, "Registered.", {
+      201: json(JOB_CREATED, "Registered.", {
         hasLocation: true,
         links: {
           getJob: { id: "$response.body#/job_id" },
@@ -220,12 +221,12 @@ const createJob = (clouds: readonly string[]) =>
     creates: true,
     handle: async ({ body, query, idempotencyKey, principal }, { submitterOf, plan }) => {
       const job = await submitterOf(principal).submit(body, idempotencyKey, { dryRun: query.dry_run })
-      return query.dry_run ? planOf(job, principal, plan) : createdAnswer(job)
+      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job)
     },
     replay: async ({ body, query, idempotencyKey = "", principal }, { submitterOf, plan }) => {
       const job = await submitterOf(principal).earlier(body, idempotencyKey)
       if (job === undefined) return undefined
-      return query.dry_run ? planOf(job, principal, plan) : createdAnswer(job)
+      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job)
     },
   })
 
@@ -342,7 +343,8 @@ async function planOf({ metadata, spec }: StoredJob, principal: Principal, plan:
   return { status: 200, body: planRecordOf(metadata.name, await plan(namespace, spec)) }
 }
 
-function createdAnswer({ metadata }: StoredJob): Answer<JobCreated> {
+/** Returns the answer to the creation of a job. */
+export function jobCreatedAnswer({ metadata }: StoredJob): Answer<JobCreated> {
   const { uid, name } = metadata
   return { status: 201, body: { job_id: uid, name, status: "queued" }, location: `/jobs/${uid}` }
 }
