@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
 import { type BerthClient, fetched, type JobPlan, type JobRecord, type JobSubmission } from "../../client/client.ts"
@@ -11,7 +10,7 @@ import { EXIT, exitOfJob, Failure, failureOf, usageError } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
 import { type ArrayShape, arrayShapeOf } from "../matrix.ts"
 import { exitOfPlan, planText } from "../plan.ts"
-import { type JobFlags, submissionLike, submissionOf, withSetting } from "../submission.ts"
+import { arrayName, type JobFlags, submissionLike, submissionOf, withSetting } from "../submission.ts"
 import { durationText, usdText } from "../table.ts"
 import { shown } from "../terminal.ts"
 import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
@@ -261,7 +260,7 @@ function arrayIn({ array, parallelism, maxFailed }: RunFlags, job: JobSubmission
     if (parallelism === undefined && maxFailed === undefined) return undefined
     throw usageError("--parallelism and --max-failed need --array.")
   }
-  const name = job.name ?? `${job.namePrefix ?? "array"}-${randomBytes(4).toString("hex")}`
+  const name = job.name ?? arrayName(job.namePrefix ?? "array")
   return {
     ...{ name, ...arrayShapeOf(array) },
     ...(parallelism !== undefined && { parallelism: wholeNumber("--parallelism", parallelism) }),
