@@ -155,7 +155,7 @@ const LABEL_KEYS = {
 
 /** Text in one line. A control character in it could forge a line of a table or of a log. */
 const IN_ONE_LINE = {
-  pattern: "^[^\\x00-\\x1f\\x7f]*$",
+  pattern: "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
   [ALLOWED]: "a text without control characters, such as a tab, a new line or NUL",
   [PATTERN_AS_RULE]: true,
 }

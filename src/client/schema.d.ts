@@ -3184,7 +3184,7 @@ export interface components {
             message: string | null;
         };
         CostRow: {
-            /** @description Day, cloud, purchase option, job, cronjob or value of the label. Null: the rest, so that the rows add up to total_usd. Negative with by=job: the jobs cost more, outside of the period. */
+            /** @description Day, cloud, purchase option, job, cronjob or value of the label. A deleted cronjob has " (deleted)" after its name. Null: the rest, so that the rows add up to total_usd. Negative with by=job: the jobs cost more, outside of the period. */
             key: string | null;
             /** @description Cost, USD. */
             cost_usd: number;

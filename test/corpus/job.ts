@@ -443,7 +443,7 @@ export const JOBS: Corpus = {
     "an empty label key": { labels: { "": "x" } },
     "a label that is a number": { labels: { version: 1 } },
     ...Object.fromEntries(
-      ["\0", "\n", "\t", "\x1b", "\x7f"].flatMap((control) => [
+      ["\0", "\n", "\t", "\x1b", "\x7f", "\x9b"].flatMap((control) => [
         [`a label with ${JSON.stringify(control)}`, { labels: { a: `x${control}` } }],
         [`a label's key with ${JSON.stringify(control)}`, { labels: { [`a${control}`]: "x" } }],
         [`a tag with ${JSON.stringify(control)}`, { tags: [`x${control}`] }],

@@ -256,7 +256,6 @@ describe("POST /1/cronjobs", () => {
       "/job_definition/image",
       "/job_definition/name",
       "/name",
-      "/name",
     ])
   })
 
