@@ -411,6 +411,7 @@ describe("the Job of a tick", () => {
     const { metadata } = jobOf(cronJob(), { tick: at("10:00:00"), createdAt: "now", expectedSeconds: 90 })
     expect(metadata.labels).toEqual({ [LABELS.cronJobUid]: UID })
     expect(metadata.annotations).toMatchObject({
+      [CRON_JOB_ANNOTATIONS.name]: "hourly",
       [CRON_JOB_ANNOTATIONS.scheduledTime]: written("10:00:00"),
       [CRON_JOB_ANNOTATIONS.expectedSeconds]: "90",
     })
