@@ -20,6 +20,10 @@ export const CRON_JOB_ANNOTATIONS = {
   scheduledTime: `${GROUP}/scheduled-time`,
   /** Mean duration of the earlier Jobs that succeeded, whole seconds. It gives the estimated cost. */
   expectedSeconds: `${GROUP}/expected-seconds`,
+  /** Name of the CronJob, by which its costs are shown after it is deleted. A label has too few characters for it. */
+  name: `${GROUP}/cronjob`,
+  /** `manual` on a Job that a person ran, beside the schedule. Kubernetes' CronJobs have it as cronjob.kubernetes.io/instantiate. */
+  instantiate: `${GROUP}/instantiate`,
 } as const
 
 /** Types of a CronJob's conditions. Helm, Flux and Argo CD read them (kstatus). */

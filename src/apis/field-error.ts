@@ -167,6 +167,12 @@ function wrongType(error: ErrorObject, field: string): string {
   const needed = types.map((type) => TYPE_NAMES[type] ?? type).join(" or ")
   if (found === "number" && types.includes("integer"))
     return `${field} must be ${allowedBy(error) ?? needed}${butIs(error)}`
+  if (
+    found === "array" &&
+    error.parentSchema?.["additionalProperties"] !== undefined &&
+    "propertyNames" in (error.parentSchema ?? {})
+  )
+    return `${field} must be ${needed}, not a list: write each entry as NAME: value`
   const isUnquoted = needed === TYPE_NAMES["string"] && (found === "number" || found === "boolean")
   return `${field} must be ${needed}, not ${TYPE_NAMES[found]}${isUnquoted ? ": put it in quotes" : ""}`
 }
@@ -192,9 +198,40 @@ function choice(values: unknown): string {
   return names.length === 0 ? last : `${names.join(", ")} or ${last}`
 }
 
+/** Berth's fields for what other tools call otherwise: Kubernetes' Job, Docker Compose, AWS Batch. */
+const NAMES_ELSEWHERE: Readonly<Record<string, string>> = {
+  "nvidia.com/gpu": "gpu",
+  activeDeadlineSeconds: "timeoutSeconds",
+  backoffLimit: "maxRetries",
+  cmd: "command",
+  completions: "size",
+  entrypoint: "command",
+  environment: "env",
+  gpus: "gpu",
+  limits: "cpu, memory, gpu and disk in their place",
+  requests: "cpu, memory, gpu and disk in their place",
+  storage: "disk",
+  "ephemeral-storage": "disk",
+  suspend: "active",
+  vcpus: "cpu",
+}
+
+/** Returns Berth's field for a name of another tool, if the object has it. */
+function nameHere(name: string, known: readonly string[]): string | undefined {
+  const here = Object.hasOwn(NAMES_ELSEWHERE, name) ? NAMES_ELSEWHERE[name] : undefined
+  const [field = ""] = here?.split(",") ?? []
+  if (known.includes(field)) return here
+  // A definition of jobs has resources in an object of their own.
+  return known.includes("resources") && RESOURCES.includes(field) ? `resources.${here}` : undefined
+}
+
+const RESOURCES = ["cpu", "memory", "gpu", "disk"]
+
 function unknownField(error: ErrorObject, name: string): string {
   const known = Object.keys((error.parentSchema?.["properties"] as Json | undefined) ?? {})
   const said = `${childOf(error, name)} is an unknown field`
+  const here = nameHere(name, known)
+  if (here !== undefined) return `${said}: Berth has ${here}`
   const near = nearest(name, known)
   if (near !== undefined) return `${said}: did you mean ${near}?`
   return known.length <= MOST_FIELDS_SHOWN ? `${said}; known fields: ${known.join(", ")}` : said

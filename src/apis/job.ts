@@ -125,7 +125,7 @@ export const CANCELLED = { phase: "cancelled", reason: JobReason.Cancelled, mess
 export const ENV_NAME_PATTERN = "^[^=\\x00]+$"
 
 /** Text that a process can get: the operating system ends an argument or a variable at a NUL. */
-const WITHOUT_NUL = {
+export const WITHOUT_NUL = {
   pattern: "^[^\\x00]*$",
   [ALLOWED]: "a text without NUL characters",
   [PATTERN_AS_RULE]: true,
@@ -151,6 +151,13 @@ const LABEL_KEYS = {
   minLength: 1,
   maxLength: LIMITS.labelKey,
   allowed: `1 to ${LIMITS.labelKey} characters`,
+}
+
+/** Text in one line. A control character in it could forge a line of a table or of a log. */
+const IN_ONE_LINE = {
+  pattern: "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
+  [ALLOWED]: "a text without control characters, such as a tab, a new line or NUL",
+  [PATTERN_AS_RULE]: true,
 }
 
 export const JOB_NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -234,7 +241,13 @@ export const VolumeSchema = Type.Object(
 /** Volume of a stored Job. Earlier versions accepted any path that begins with a slash. */
 export const StoredVolumeSchema = Type.Object({
   ...volumeFields,
-  mountPath: Type.String({ minLength: 1, maxLength: LIMITS.mountPath, pattern: "^/", description: MOUNT_PATH }),
+  mountPath: Type.String({
+    minLength: 1,
+    maxLength: LIMITS.mountPath,
+    pattern: "^/",
+    description: MOUNT_PATH,
+    [ALLOWED]: "an absolute path such as /data",
+  }),
   prefix: Type.Optional(Text(LIMITS.prefix, PREFIX)),
   ...checkpointField,
 })
@@ -328,7 +341,7 @@ const NEW: ContainerRules = {
 }
 
 const STORED: ContainerRules = {
-  image: { pattern: "^[!-~]+$" },
+  image: { pattern: "^[!-~]+$", [ALLOWED]: "an image reference without blanks, such as alpine:3.20" },
   text: {},
   envItems: LIMITS.envItems,
   longestEnvValue: LIMITS.envValue,
@@ -478,26 +491,33 @@ const placementFields = {
   ),
 }
 
-/** Declares a map of user-defined labels. */
-function labelsOf(description: { description: string }) {
-  return Type.Optional(
-    MapOf(Type.String({ maxLength: LIMITS.labelValue }), {
-      keys: LABEL_KEYS,
-      maxProperties: LIMITS.labels,
-      ...description,
-    }),
-  )
-}
+/** Labels of a job in its Launch, which any version may have stored. */
+export const LaunchLabelsSchema = Type.Optional(
+  MapOf(Type.String({ maxLength: LIMITS.labelValue }), {
+    keys: LABEL_KEYS,
+    maxProperties: LIMITS.labels,
+    description: "Labels of the job, by which its cost is shown.",
+  }),
+)
 
-/** Labels of a job in its Launch. */
-export const LaunchLabelsSchema = labelsOf({ description: "Labels of the job, by which its cost is shown." })
+const NEW_LABEL_KEYS = {
+  ...LABEL_KEYS,
+  pattern: IN_ONE_LINE.pattern,
+  allowed: `${LABEL_KEYS.allowed}, none of them a control character`,
+}
 
 /** Declares the labels and tags of a job, or those by which jobs are selected. */
 export function describingFieldsOf({ labels, tags }: { labels: string; tags: string }) {
   return {
-    labels: labelsOf(atMost(LIMITS.labelBytes, labels)),
+    labels: Type.Optional(
+      MapOf(Type.String({ maxLength: LIMITS.labelValue, ...IN_ONE_LINE }), {
+        keys: NEW_LABEL_KEYS,
+        maxProperties: LIMITS.labels,
+        ...atMost(LIMITS.labelBytes, labels),
+      }),
+    ),
     tags: Type.Optional(
-      Type.Array(Type.String({ minLength: 1, maxLength: LIMITS.tag }), {
+      Type.Array(Type.String({ minLength: 1, maxLength: LIMITS.tag, ...IN_ONE_LINE }), {
         maxItems: LIMITS.tags,
         ...atMost(LIMITS.tagBytes, tags),
       }),

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
 import { INDEXES_PATTERN } from "./indexes.ts"
-import { JOB_NAME_PATTERN, type JobSpec, JobSpecSchema, jobDefinition } from "./job.ts"
+import { JOB_NAME_PATTERN, type JobSpec, JobSpecSchema, jobDefinition, WITHOUT_NUL } from "./job.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import { GROUP, type KubeObject, LABELS, type ObjectMeta, type Stored } from "./meta.ts"
@@ -82,9 +82,16 @@ function Indexes(description: string, minLength = 0) {
   })
 }
 
+/** A rule for each of these many values would be too expensive for the API server. So the pattern stays one. */
+const MATRIX_VALUE = {
+  maxLength: LIMITS.matrixValue,
+  pattern: WITHOUT_NUL.pattern,
+  [ALLOWED]: WITHOUT_NUL[ALLOWED],
+}
+
 /** Values of an array's variables. A job gets one combination of them. */
 export const MatrixSchema = MapOf(
-  Type.Array(Type.String({ maxLength: LIMITS.matrixValue, pattern: "^[^\\x00]*$" }), {
+  Type.Array(Type.String(MATRIX_VALUE), {
     minItems: 1,
     maxItems: LIMITS.arraySize,
   }),

@@ -95,6 +95,11 @@ export function Time(description: string) {
   })
 }
 
+/** Declares a time in any form of RFC 3339, which allows `t` and `z` too. Kubernetes allows capitals only. */
+export function AnyTime(description: string) {
+  return Type.String({ ...Time(description), pattern: TIME_PATTERN.replace("T", "[Tt]").replace("(Z|", "([Zz]|") })
+}
+
 /**
  * Declares a whole number from `minimum` to `maximum`. The default maximum is the greatest safe integer of JavaScript.
  */
@@ -181,6 +186,7 @@ export const ConditionSchema = Type.Object({
     maxLength: 1024,
     pattern: "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
     description: "Reason for the status, one CamelCase word.",
+    [ALLOWED]: "one word of letters, digits, _, : and ,, with a letter first",
   }),
   message: Type.String({ maxLength: LIMITS.message, description: "Explanation for people." }),
 })

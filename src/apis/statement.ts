@@ -3,7 +3,7 @@ import { PROVISIONINGS } from "./job.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
-import { Int, immutable, MapOf, ObservedGeneration, Text } from "./schema.ts"
+import { ALLOWED, Int, immutable, MapOf, ObservedGeneration, Text } from "./schema.ts"
 
 export const StatementSpecSchema = Type.Object(
   {
@@ -12,6 +12,7 @@ export const StatementSpecSchema = Type.Object(
       pattern: "^[0-9]{4}-(0[1-9]|1[0-2])$",
       maxLength: 7,
       description: "Calendar month (UTC), such as 2026-11.",
+      [ALLOWED]: "a calendar month such as 2026-11",
     }),
     organization: Type.Optional(Text(63, "Organization of the project. Its caps count the costs.")),
   },
@@ -85,6 +86,7 @@ export const StatementStatusSchema = Type.Object(
       Type.Array(
         Type.Object({
           uid: Text(64, "Uid of the CronJob."),
+          name: Type.Optional(Text(LIMITS.cronJobName, "Name of the CronJob. It may be deleted.")),
           usd: Usd("Cost of the jobs that the CronJob created, USD."),
         }),
         { maxItems: MOST_CRON_JOBS, description: "Cost by the CronJobs that created the jobs, USD." },

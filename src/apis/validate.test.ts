@@ -54,11 +54,7 @@ describe("errorsOf", () => {
     [{ timeout: 1 }, "/timeout", "timeout is an unknown field: did you mean timeoutSeconds?"],
     [{ image: "" }, "/image", "image must not be empty"],
     [{ maxRetries: Infinity }, "/maxRetries", "maxRetries is too large: a number has at most 1.8e308"],
-    [
-      { resources: { storage: 1 } },
-      "/resources/storage",
-      "resources.storage is an unknown field; known fields: cpu, memory, gpu, disk",
-    ],
+    [{ resources: { storage: 1 } }, "/resources/storage", "resources.storage is an unknown field: Berth has disk"],
     [
       { resources: { memory: "24GB" } },
       "/resources/memory",

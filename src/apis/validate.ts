@@ -147,7 +147,7 @@ function mapValues(object: Json, change: (value: unknown) => unknown): Json {
 
 /** Returns true for a date of the calendar and a time of the day. Like the API server, it accepts no leap seconds. */
 function isDateTime(text: string): boolean {
-  const parts = /^([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})/.exec(text)
+  const parts = /^([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})/.exec(text)
   if (parts === null) return false
   const [year, month, day, hour, minute, second] = parts.slice(1).map(Number)
   if (year === undefined || month === undefined || day === undefined) return false
@@ -163,19 +163,30 @@ function areDistinct(items: unknown[], keys: string[]): boolean {
   return new Set(identities).size === items.length
 }
 
-/**
- * Returns the errors without those that follow from others: bounds of a value of the wrong type, the form of an empty
- * text, and details of a bad key.
- */
+/** Keywords of a scalar in the order in which they matter: one that fails makes those after it meaningless. */
+const SCALAR_KEYWORDS = ["type", "minLength", "maxLength", "enum", "const", "format", "pattern"]
+
+/** Returns the errors without those that follow from others: of each scalar the first, and no details of a bad key. */
 function reportable(errors: ErrorObject[]): ErrorObject[] {
-  const placesOf = (keyword: string) =>
-    new Set(errors.filter((error) => error.keyword === keyword).map((error) => error.instancePath))
-  const wrongTypes = placesOf("type")
-  const tooShort = placesOf("minLength")
+  const rankOf = ({ keyword }: ErrorObject) => {
+    const rank = SCALAR_KEYWORDS.indexOf(keyword)
+    return rank === -1 ? SCALAR_KEYWORDS.length : rank
+  }
+  const isFirst = (error: ErrorObject, at: number) =>
+    errors.every((other, index) => {
+      if (other === error || other.instancePath !== error.instancePath || other.propertyName !== undefined) return true
+      const [rank, otherRank] = [rankOf(error), rankOf(other)]
+      return rank < otherRank || (rank === otherRank && at < index)
+    })
+  const wrongTypes = new Set(errors.filter(({ keyword }) => keyword === "type").map(({ instancePath }) => instancePath))
+  // An object has an error for each unknown or missing field.
+  const isOfContent = ({ data, instancePath }: ErrorObject) =>
+    typeof data === "object" && data !== null && !wrongTypes.has(instancePath)
+  // One text that is too long makes the sum too large as well.
+  const isSumOfOthers = ({ keyword, instancePath }: ErrorObject) =>
+    keyword === TOTAL_BYTES && errors.some((other) => other.instancePath.startsWith(`${instancePath}/`))
   return errors.filter(
-    ({ keyword, instancePath, propertyName, data }) =>
-      propertyName === undefined &&
-      (keyword === "type" || !wrongTypes.has(instancePath)) &&
-      (data !== "" || !["pattern", "format"].includes(keyword) || !tooShort.has(instancePath)),
+    (error, at) =>
+      error.propertyName === undefined && !isSumOfOthers(error) && (isOfContent(error) || isFirst(error, at)),
   )
 }

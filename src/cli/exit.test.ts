@@ -50,7 +50,5 @@ test("the page about the command has each exit code in a table", () => {
 test("a failure shows each field of the problem, and when to try again", () => {
   const response = new Response(null, { status: 429, headers: { "retry-after": "17" } })
   const problem = { detail: "Too many.", errors: [{ pointer: "/image", detail: "image is required" }] }
-  expect(failureOf(new ApiError(response, problem)).message).toBe(
-    "Too many. Try again in 17 s.\n  /image: image is required",
-  )
+  expect(failureOf(new ApiError(response, problem)).message).toBe("Too many. Try again in 17 s.\n  image is required")
 })

@@ -54,10 +54,7 @@ export function failureOf(error: unknown, inFile?: (error: FieldError) => FieldE
 }
 
 function failureOfApi(error: ApiError, inFile?: (error: FieldError) => FieldError): Failure {
-  const fields = error.errors.map((one) => {
-    if (inFile !== undefined) return `\n  ${inFile(one).detail}`
-    return `\n  ${one.pointer === "" ? "" : `${one.pointer}: `}${one.detail}`
-  })
+  const fields = error.errors.map((one) => `\n  ${(inFile?.(one) ?? one).detail}`)
   const wait = error.retryAfterSeconds === undefined ? "" : ` Try again in ${Math.ceil(error.retryAfterSeconds)} s.`
   const request = error.status >= 500 && error.requestId !== undefined ? ` Request ${error.requestId}.` : ""
   // The errors follow.

@@ -82,6 +82,8 @@ export function documentOfManifest(object: Fields, place: string): Manifest {
 
 function translationOf({ apiVersion, kind }: Fields, place: string): Translation {
   if (typeof apiVersion !== "string") throw usageError(`${place} has no apiVersion: write apiVersion: ${API_VERSION}.`)
+  if (kind === undefined)
+    throw usageError(`${place} has an apiVersion and no kind: write kind: Job, kind: CronJob or kind: JobArray.`)
   if (apiVersion.split("/")[0] !== GROUP)
     throw usageError(`${place} is a ${kind} of ${apiVersion}: use kubectl for it.`)
   if (apiVersion !== API_VERSION)

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest"
-import { type JobFlags, secondsOf, submissionOf, withSetting } from "./submission.ts"
+import { LIMITS } from "../apis/limits.ts"
+import { arrayName, type JobFlags, secondsOf, submissionOf, withSetting } from "./submission.ts"
 
 const environment = { TOKEN: "from the shell" }
 
@@ -119,4 +120,13 @@ test("--set changes one field, also inside of another", () => {
 
 test("a duration has units", () => {
   expect(secondsOf("--timeout", "1d2h3m4s")).toBe(86_400 + 7200 + 180 + 4)
+})
+
+test("the name of an array is valid for a prefix of any length", () => {
+  const names = Array.from({ length: LIMITS.namePrefix }, (_, index) => arrayName(`${"a".repeat(index)}b-`))
+  for (const name of names) {
+    expect(name).toMatch(/^a*b?-[0-9a-f]{8}$/)
+    expect(name.length).toBeLessThanOrEqual(LIMITS.jobArrayName)
+  }
+  expect(names[0]).toMatch(/^b-/)
 })

@@ -1,3 +1,5 @@
+import { randomBytes } from "node:crypto"
+import { LIMITS } from "../apis/limits.ts"
 import type { JobRecord, JobSubmission } from "../client/client.ts"
 import { submissionOf as resubmissionOf } from "../client/resubmission.ts"
 import type { Environment } from "./context.ts"
@@ -186,6 +188,12 @@ function filled<T extends Record<string, object>>(fields: T): Partial<T> {
 /** Returns the submission of a job like the one of a record, with another name. */
 export function submissionLike(record: JobRecord): JobSubmission {
   return { ...resubmissionOf(record), namePrefix: (record.namePrefix ?? record.name).slice(0, 40) }
+}
+
+/** Returns a new name of an array, whose length is limited. As Kubernetes does with generateName, a long prefix is cut. */
+export function arrayName(prefix: string): string {
+  const suffix = randomBytes(4).toString("hex")
+  return `${prefix.slice(0, LIMITS.jobArrayName - suffix.length - 1).replace(/-+$/, "")}-${suffix}`
 }
 
 /** Returns the submission with one field changed. @param setting such as `resources.gpu=L4` @throws Failure */

@@ -39,6 +39,23 @@ async function entries(): Promise<string[]> {
 const files = async () => (await entries()).flatMap((entry) => /^file (.+) \d+$/.exec(entry)?.[1] ?? [])
 
 describe("packFolder", () => {
+  it("refuses a name and a link's target that are not UTF-8, in words, unless they are left out", async () => {
+    const latin1 = (path: string) => Buffer.from(join(folder, path), "latin1")
+    await write({ "sub/a": "" })
+    await writeFile(latin1("sub/caf\xe9"), "")
+    const words = "--workdir: the name of sub/caf\uFFFD is not UTF-8"
+    await expect(packed()).rejects.toThrow(words)
+    await write({ ".berthignore": "caf*" })
+    expect(await files()).toEqual([".berthignore", "sub/a"])
+    await symlink(Buffer.from("caf\xe9", "latin1"), join(folder, "link"))
+    await expect(packed()).rejects.toThrow("the target of link is not UTF-8")
+    await rm(join(folder, "link"))
+    await write({ "sub/\uFFFD": "" })
+    expect(await files()).toEqual([".berthignore", "sub/a", "sub/\uFFFD"])
+    await mkdir(latin1("d\xe9"))
+    await expect(packed()).rejects.toThrow("the name of d\uFFFD is not UTF-8")
+  })
+
   it("leaves out .git, and what .gitignore and .berthignore name, in each folder", async () => {
     await write({
       ".git/config": "",

@@ -1,5 +1,6 @@
+import { isUtf8 } from "node:buffer"
 import { createHash } from "node:crypto"
-import { createReadStream, readFileSync } from "node:fs"
+import { createReadStream, type Dirent, readFileSync } from "node:fs"
 import { lstat, readdir, readlink } from "node:fs/promises"
 import { join, posix, resolve } from "node:path"
 import type { Writable } from "node:stream"
@@ -128,19 +129,44 @@ async function largestIn(root: string, found: readonly FoundEntry[]): Promise<st
 /** Returns what is to be packed, in one order on all machines. */
 async function entriesIn(root: string, folder: string, above: readonly Rules[]): Promise<FoundEntry[]> {
   const rules = [...above, ...rulesIn(root, folder)]
-  const children = await readdir(join(root, folder), { withFileTypes: true }).catch((error: Error) => {
-    throw usageError(`--workdir: ${join(root, folder)} can't be read: ${error.message}`)
-  })
+  const children = await childrenOf(join(root, folder))
   const entries: FoundEntry[] = []
-  for (const child of children.toSorted((a, b) => (a.name < b.name ? -1 : 1))) {
+  for (const child of children) {
     const path = `${folder}${child.name}`
     if (child.name === ".git" || isIgnored(child.isDirectory() ? `${path}/` : path, rules)) continue
+    if (!child.isUtf8) throw notUtf8(path, "name")
     if (child.isSymbolicLink()) entries.push({ path, type: "symlink" })
     else if (child.isFile()) entries.push({ path, type: "file" })
     else if (child.isDirectory())
       entries.push({ path, type: "directory" }, ...(await entriesIn(root, `${path}/`, rules)))
   }
   return entries
+}
+
+type Child = Dirent & { isUtf8: boolean }
+
+/** Returns the entries of a folder by their names. A name is bytes on Linux; other bytes than UTF-8 become U+FFFD. */
+async function childrenOf(folder: string): Promise<Child[]> {
+  try {
+    const [children, names] = await Promise.all([
+      readdir(folder, { withFileTypes: true }),
+      readdir(folder, { encoding: "buffer" }),
+    ])
+    const exact = new Set(names.filter(isUtf8).map((name) => name.toString()))
+    return children
+      .map((child) => Object.assign(child, { isUtf8: exact.has(child.name) }))
+      .sort((a, b) => (a.name < b.name ? -1 : 1))
+  } catch (error) {
+    throw usageError(`--workdir: ${folder} can't be read: ${(error as Error).message}`)
+  }
+}
+
+/** Archives have names in UTF-8. Berth would read and write another file than this one. */
+function notUtf8(path: string, what: string): Failure {
+  return usageError(
+    `--workdir: the ${what} of ${path} is not UTF-8, and \uFFFD is in place of its other bytes. ` +
+      "Rename the file, or leave it out with a .berthignore.",
+  )
 }
 
 /** Returns the rules of a folder's ignore files; none if it has no such files. */
@@ -172,7 +198,7 @@ async function fill(archive: Pack, root: string, found: readonly FoundEntry[]): 
     const { mode, size } = await lstat(local)
     // Other permissions, owners and times differ between checkouts of the same files.
     const header = { name: path, type, mtime: FILE_TIME, uid: 0, gid: 0 }
-    if (type === "symlink") await put(archive, { ...header, linkname: targetOf(path, root, await readlink(local)) })
+    if (type === "symlink") await put(archive, { ...header, linkname: targetOf(path, root, await linkOf(path, local)) })
     else if (type === "directory") await put(archive, { ...header, mode: 0o755 })
     else {
       bytes += size
@@ -182,6 +208,13 @@ async function fill(archive: Pack, root: string, found: readonly FoundEntry[]): 
     }
   }
   archive.finalize()
+}
+
+/** Returns the target of a link. @throws Failure if it is not UTF-8 */
+async function linkOf(path: string, local: string): Promise<string> {
+  const target = await readlink(local, { encoding: "buffer" })
+  if (!isUtf8(target)) throw notUtf8(path, "target")
+  return target.toString()
 }
 
 async function put(

@@ -25,7 +25,7 @@ export async function focusReport(client: BerthClient, query: CostQuery = {}): P
 
 /** Returns the days of a month such as 2026-10; undefined if the text is no month. */
 export function daysOfMonth(month: string): { from: string; to: string } | undefined {
-  const [, year, number] = /^(\d{4})-(0[1-9]|1[0-2])$/.exec(month) ?? []
+  const [, year, number] = /^([12]\d{3})-(0[1-9]|1[0-2])$/.exec(month) ?? []
   if (year === undefined) return undefined
   const next = new Date(Date.UTC(Number(year), Number(number), 1))
   return { from: `${month}-01`, to: next.toISOString().slice(0, 10) }

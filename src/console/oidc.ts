@@ -45,10 +45,10 @@ async function asked(path: "issuer" | "token", body?: object): Promise<unknown> 
   const headers = { "Content-Type": "application/json" }
   const init = body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) }
   const response = await fetch(`${BASE}/sign-in/${path}`, init)
-  const answer = (await response.json()) as { detail?: string; errors?: { pointer: string; detail: string }[] }
+  const answer = (await response.json()) as { detail?: string; errors?: { detail: string }[] }
   if (response.ok) return answer
   const [fault] = answer.errors ?? []
-  throw new Error(fault === undefined ? answer.detail : `${fault.pointer.slice(1)} ${fault.detail}`)
+  throw new Error(fault?.detail ?? answer.detail)
 }
 
 /**

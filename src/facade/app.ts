@@ -60,6 +60,7 @@ import { CONSOLE_PATH } from "./console/paths.ts"
 import { type ConsoleOptions, consoleRouter } from "./console/routes.ts"
 import { type CostServices, costRoutes } from "./costs/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
+import type { RunOptions } from "./cronjobs/runs.ts"
 import { docsRoutes } from "./docs/routes.ts"
 import { openApiRoute } from "./document.ts"
 import { ChangeFeed } from "./events/feed.ts"
@@ -170,7 +171,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   const { caches, gateway, health, metrics, settings, logger } = dependencies
   health.addReadyCheck("caches", () => unsynced(caches))
   const app = express()
-  app.disable("x-powered-by").disable("etag")
+  app.disable("x-powered-by").disable("etag").enable("case sensitive routing")
   app.set("trust proxy", settings.trustProxy ?? false)
   app.use(requestLog(logger))
   if (metrics !== undefined) app.use(measureRequests(metrics))
@@ -206,7 +207,7 @@ function unsynced(caches: Caches): string | undefined {
 /** Returns the operations of a project. */
 function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddresses): Router {
   const { client, caches, settings, clock, installation, catalogue } = dependencies
-  const router = Router()
+  const router = Router({ caseSensitive: true })
   const guard = projectGuard(dependencies, addresses)
   const callerClient = impersonating(client)
   const jobsOf = (principal: Principal): Jobs =>
@@ -223,7 +224,8 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   const submitterOf = (principal: Principal): Submitter => {
     const { namespace } = principal.project
     const requireRoom = admission(namespace, () => limitForJob(quota, namespace))
-    const requireUpload = ({ workdir }: JobSubmission) => uploads.require(namespace, workdir, "/workdir")
+    const requireUpload = ({ workdir }: Pick<JobSubmission, "workdir">) =>
+      uploads.require(namespace, workdir, "/workdir")
     const own = { client: callerClient(principal), jobs: jobsOf(principal), namespace, requireRoom, requireUpload }
     return new Submitter({ ...own, creationTimes, installation, creations })
   }
@@ -245,7 +247,10 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   const keysOf = (principal: Principal): Keys =>
     new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys, creationTimes, clock })
   mount(router, keyRoutes, guard, { keysOf, clock })
-  mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, ...ofJobs })
+  const runsOf = (principal: Principal): RunOptions => {
+    return { submitter: submitterOf(principal), jobs: jobsOf(principal), creations, reader: client }
+  }
+  mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, runsOf, ...ofJobs })
   mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, creationTimes, uploads, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
   mount(router, webhookRoutes, guard, { webhooksOf })
@@ -452,7 +457,7 @@ function limited<Caller extends { id: string }>(
 /** Returns the operations of organizations, members and projects, for signed-in users. */
 function accountRouter(dependencies: FacadeDependencies, { ofHost }: ProjectAddresses): Router {
   const { client, caches, settings, clock, tokens } = dependencies
-  const router = Router()
+  const router = Router({ caseSensitive: true })
   const guard = limited(new AccountAuthenticator({ tokens, labelOf: ofHost }), "accounts", settings)
   const accounts = new Accounts({
     client: impersonatingUser(client, ACCOUNTS_USER),

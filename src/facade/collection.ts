@@ -1,5 +1,5 @@
 import { newestFirst } from "../apis/creation-times.ts"
-import { escapePointer, quoted } from "../apis/field-error.ts"
+import { escapePointer, fieldOf, quoted } from "../apis/field-error.ts"
 import { ANNOTATIONS, type KubeObject, keyOf, type Stored } from "../apis/meta.ts"
 import { isUuid, toMetadataName } from "../apis/names.ts"
 import type { FieldError } from "../apis/validate.ts"
@@ -311,10 +311,10 @@ export function errorsOfRefusal(error: KubeError, fieldNames: Readonly<Record<st
   // A cause without a field only says that CEL rules were not checked, because of the other causes.
   const causes = (error.details?.causes ?? []).filter(({ field }) => field !== "<nil>")
   if (causes.length === 0) return [{ pointer: "", detail: messageOf(error) }]
-  return causes.map(({ field, message }) => ({
-    pointer: pointerOf(field, fieldNames),
-    detail: message ?? messageOf(error),
-  }))
+  return causes.map(({ field, message = messageOf(error) }) => {
+    const pointer = pointerOf(field, fieldNames)
+    return { pointer, detail: pointer === "" ? message : `${fieldOf(pointer)}: ${message}` }
+  })
 }
 
 /** Converts a field path of Kubernetes (`a.b[0]`, `a[key]`) to a JSON pointer into the body. */

@@ -10,7 +10,7 @@ const MAX_AGE_SECONDS = 300
  * (https://openid.net/specs/openid-connect-discovery-1_0.html). They are public and contain no secret.
  */
 export function identityRouter(identity: IdentityIssuer): Router {
-  const router = Router()
+  const router = Router({ caseSensitive: true })
   const cache = `public, max-age=${MAX_AGE_SECONDS}`
   router.get("/openid-configuration", (_req, res) => {
     res.set("Cache-Control", cache).json(identity.configuration())

@@ -55,7 +55,7 @@ export function installationRouter(facts: InstallationFacts): Router {
     project_path: PROJECT_PATH.replace(":project", "{project}"),
     default_project: defaultProject ?? null,
   }
-  const router = Router()
+  const router = Router({ caseSensitive: true })
   const route = router.route(DOCUMENT_PATH)
   route.get((_req, res) => {
     res.set("Cache-Control", `public, max-age=${MAX_AGE_SECONDS}`).json(document)

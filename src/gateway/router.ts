@@ -48,7 +48,7 @@ export function gatewayRouter(
   gateway = new Gateway(options),
 ): Router {
   const failures = new FailureLimit(FAILURES)
-  const router = express.Router()
+  const router = express.Router({ caseSensitive: true })
   router.param("launch", (_req, _res, next, name: string) => {
     next(LAUNCH_NAME.test(name) ? undefined : notFound("There is no Launch of this name."))
   })

@@ -42,9 +42,16 @@ export function checked<Body, Context = unknown>(
   const errors = explain === undefined ? found : found.map((error) => explain(error, body))
   if (typeof body !== "object" || body === null) return { errors }
   const fields = body as Unchecked
-  errors.push(...rules.flatMap((rule) => rule.errors?.(fields, context) ?? []))
-  const now = rules.flatMap((rule) => rule.errorsNow?.(fields, context) ?? [])
+  // A value that the schema rejects has its error already.
+  const isNew = ({ pointer }: FieldError) => !found.some((error) => isAt(pointer, error.pointer))
+  errors.push(...rules.flatMap((rule) => rule.errors?.(fields, context) ?? []).filter(isNew))
+  const now = rules.flatMap((rule) => rule.errorsNow?.(fields, context) ?? []).filter(isNew)
   return refusedBy(body as Body, errors, now) ?? { body: body as Body }
+}
+
+/** Returns true if a pointer is to a place or to a part of it. */
+function isAt(pointer: string, place: string): boolean {
+  return place !== "" && (pointer === place || pointer.startsWith(`${place}/`))
 }
 
 /**

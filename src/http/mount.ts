@@ -1,8 +1,9 @@
 import type { IRoute, Request, RequestHandler, Router } from "express"
 import { type Role, roleAllows } from "../apis/apikey.ts"
 import { noteRoute } from "../telemetry/http.ts"
-import { forbidden, methodNotAllowed } from "./problem.ts"
-import { METHODS, type Method, type Route } from "./route.ts"
+import { forbidden, methodNotAllowed, problemTypeIn } from "./problem.ts"
+import { problemTypesOf } from "./problem-types.ts"
+import { METHODS, type Method, type Operation, type Route } from "./route.ts"
 
 /** Checks before every handler: authentication, and a limit of requests. */
 export interface Guard<Caller> {
@@ -83,13 +84,42 @@ function put<Caller, Services>(
   services: Services,
 ): void {
   const name = method.toLowerCase() as Lowercase<Method>
-  route[name](authenticate, limit)
+  route[name](requireDeclared({ method, operation }), authenticate, limit)
   if (operation.role !== undefined) route[name](requireRole(operation.role, principalOf))
   if (readsBody(method) && operation.stream === undefined) route[name](readBody)
   route[name]((req, res) => {
     const request = { req, res, principal: principalOf(req), isStillAuthenticated: () => isStillAuthenticated(req) }
     return run(request, services)
   })
+}
+
+/** Words of the log line about a response that an operation does not declare. Tests look for them. */
+export const UNDECLARED = "the operation does not declare this response"
+
+/** Logs an error if the response is none that the operation declares: the OpenAPI document lacks it. */
+function requireDeclared(route: Pick<Route<never, never>, "method" | "operation">): RequestHandler {
+  const { id, responses } = route.operation
+  const problems = problemTypes(route)
+  return (req, res, next) => {
+    res.once("finish", () => {
+      const { statusCode: status } = res
+      const type = problemTypeIn(res)
+      const isDeclared = type === undefined ? status in responses : problems.has(type)
+      if (isDeclared || (status === 304 && isTagged(route))) return
+      req.log.error({ operation: id, status, type }, UNDECLARED)
+    })
+    next()
+  }
+}
+
+/** Returns the types of the problems of an operation. */
+export function problemTypes({ method, operation }: Pick<Route<never, never>, "method" | "operation">): Set<string> {
+  return problemTypesOf({ ...operation, readsBody: readsBody(method) })
+}
+
+/** Returns true for an operation whose response may be a 304, because the record has not changed. */
+export function isTagged({ method, operation }: { method: Method; operation: Pick<Operation, "responses"> }): boolean {
+  return method === "GET" && Object.values(operation.responses).some(({ hasTag }) => hasTag)
 }
 
 /**

@@ -1,6 +1,7 @@
 import { COMPONENT } from "../apis/schema.ts"
 import { type DocumentSchema, type Json, published, referenceTo, withReferences } from "./json-schema.ts"
-import { readsBody } from "./mount.ts"
+import { isTagged, problemTypes } from "./mount.ts"
+import { statusesOf } from "./problem-types.ts"
 import { IDEMPOTENCY_KEY_PATTERN, type Operation, pathNames, type ResponseDeclaration, type Route } from "./route.ts"
 
 /** Builds the part of an OpenAPI document that follows from the routes' declarations. */
@@ -41,7 +42,8 @@ function collect({ name, json: whole, parts = [] }: DocumentSchema, schemas: Jso
 function operationOf({ method, path, operation }: Described): Json {
   const { id, summary, tag, servers, security, role, body, stream, responses } = operation
   const parameters = parametersOf(method, path, operation)
-  const refusals = problemStatuses(method, path, operation).map((status): [string, Json] => [
+  // There is no default response, which would hide a forgotten status.
+  const refusals = statusesOf(problemTypes({ method, operation })).map((status): [string, Json] => [
     String(status),
     { $ref: `#/components/responses/${problemName(status)}` },
   ])
@@ -81,11 +83,10 @@ function parametersOf(method: Described["method"], path: string, operation: Oper
     schema,
     ...(description !== undefined && { description }),
   }))
-  const hasTag = Object.values(operation.responses).some((response) => response.hasTag)
   return [
     ...pathNames(path).map((name) => pathParameter(name, operation.path?.[name])),
     ...query,
-    ...(method === "GET" && hasTag ? [IF_NONE_MATCH] : []),
+    ...(isTagged({ method, operation }) ? [IF_NONE_MATCH] : []),
     ...(operation.idempotent ? [IDEMPOTENCY_KEY] : []),
     ...(operation.ifMatch ? [IF_MATCH] : []),
     ...(operation.resumable ? [LAST_EVENT_ID] : []),
@@ -142,9 +143,8 @@ const REQUEST_ID: Json = { "X-Request-Id": { $ref: "#/components/headers/Request
 
 function successesOf(method: Described["method"], responses: Operation["responses"]): Json {
   const entries = Object.entries(responses).map(([status, response]) => [status, responseOf(response)])
-  const canBeUnchanged = method === "GET" && Object.values(responses).some(({ hasTag }) => hasTag)
   const unchanged = { description: "Nothing has changed.", headers: REQUEST_ID }
-  return { ...Object.fromEntries(entries), ...(canBeUnchanged && { 304: unchanged }) }
+  return { ...Object.fromEntries(entries), ...(isTagged({ method, operation: { responses } }) && { 304: unchanged }) }
 }
 
 function responseOf(response: ResponseDeclaration): Json {
@@ -194,20 +194,6 @@ const PROBLEMS: Readonly<Record<number, { description: string; headers?: readonl
   429: { description: "Too many requests.", headers: ["Retry-After", "RateLimit", "RateLimit-Policy"] },
   500: { description: "Internal error. The server's log has it under the request's id." },
   503: { description: "The Kubernetes API is unavailable. Retry after `Retry-After`.", headers: ["Retry-After"] },
-}
-
-const ALWAYS = [400, 401, 403, 429, 500, 503]
-
-/** Returns every error status of an operation. There is no default response, which would hide a forgotten status. */
-function problemStatuses(method: Described["method"], path: string, { ifMatch, problems = [] }: Operation): number[] {
-  const statuses = [
-    ...ALWAYS,
-    ...(readsBody(method) ? [413, 415] : []),
-    ...(pathNames(path).length > 0 ? [404] : []),
-    ...(ifMatch ? [412] : []),
-    ...problems,
-  ]
-  return [...new Set(statuses)].toSorted((a, b) => a - b)
 }
 
 const problemName = (status: number): string => `Problem${status}`

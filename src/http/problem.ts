@@ -1,5 +1,5 @@
 import { STATUS_CODES } from "node:http"
-import type { ErrorRequestHandler, Request } from "express"
+import type { ErrorRequestHandler, Request, Response } from "express"
 import { type FieldError, MOST_ERRORS, quoted, shownText } from "../apis/field-error.ts"
 import { CacheBehind } from "../identity/catch-up.ts"
 import { IssuerUnavailable } from "../identity/oidc.ts"
@@ -180,8 +180,9 @@ function problemOfHttp(error: unknown): Problem | undefined {
     const limit = "limit" in error ? `${error.limit} bytes` : "the limit"
     return new Problem({ type: "too-large", status, detail: `The body is larger than ${limit}.`, cause: error })
   }
-  const type = status === 415 ? "unsupported-media-type" : "invalid-request"
-  return new Problem({ type, status, detail: `${error.message}.`, cause: error })
+  const detail = `${error.message}.`
+  if (status === 415) return new Problem({ type: "unsupported-media-type", status, detail, cause: error })
+  return new Problem({ type: "invalid-request", status: 400, detail, cause: error })
 }
 
 /** Longest time that a client may go on sending after the response, so that it reads the response. */
@@ -200,11 +201,17 @@ export const problemHandler: ErrorRequestHandler = (error: unknown, req, res, _n
     return
   }
   if (!req.complete) discardRest(req)
+  res.locals["problem"] = problem.type
   res
     .status(problem.status)
     .set({ "Cache-Control": "no-store", ...problem.headers })
     .type(MEDIA_TYPE)
     .send(jsonText(problem.toDocument(String(req.id))))
+}
+
+/** Returns the type of the problem that was sent as the response; undefined if it is no problem. */
+export function problemTypeIn({ locals }: Pick<Response, "locals">): string | undefined {
+  return locals["problem"]
 }
 
 /** Discards the rest of the body, and closes the connection after LINGER_MS if the body has not ended. */

@@ -64,7 +64,9 @@ export function time(description: string): QueryParameter<string | undefined> {
   const read = (query: Query, name: string): string | undefined => {
     const text = query.one(name)
     if (text === undefined || text === "") return undefined
-    if (errorsOf(TIME, text).length === 0) return text
+    // RFC 3339 allows t and z too.
+    const upper = text.toUpperCase()
+    if (errorsOf(TIME, upper).length === 0) return upper
     const hint = text.includes(" ") ? "; write the + of a zone as %2B" : ""
     query.error(name, `must be a time with a zone, such as 2026-01-31T12:00:00Z, not ${quoted(text)}${hint}`)
     return undefined

@@ -9,6 +9,7 @@ import { namesTag, type Precondition, preconditionOf } from "./entity-tags.ts"
 import { bodySchema, type DocumentSchema, type Json } from "./json-schema.ts"
 import { jsonText } from "./json-text.ts"
 import { badRequest, invalidRequest } from "./problem.ts"
+import type { ProblemType } from "./problem-types.ts"
 import { Query, type QueryParameters, type QueryValues } from "./query.ts"
 
 /**
@@ -214,8 +215,10 @@ export interface Operation {
   resumable?: boolean | undefined
   /** Successful responses by status. */
   responses: Responses
-  /** Statuses of its problems, in addition to those that follow from the rest of the declaration. */
-  problems?: readonly number[] | undefined
+  /** True if the operation creates an object of the project. Its problems follow (`problemTypesOf`). */
+  creates?: boolean | undefined
+  /** Types of its problems, in addition to those that follow from the rest of the declaration. */
+  problems?: readonly ProblemType[] | undefined
 }
 
 /** Declaration of one operation. */

@@ -26,6 +26,12 @@ describe("errorFromAnswer", () => {
     expect(error.message).toBe("POST /api/v1/things: not valid")
   })
 
+  test("removes the empty field before the message of a policy", () => {
+    const message = `Job.berth.dev "a" is invalid: : ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`
+    const error = errorFromAnswer({ ...answer, code: 422, body: { ...status(422, "Invalid"), message } })
+    expect(error.message).toBe(`POST /api/v1/things: ${message.replace(": : ", ": ")}`)
+  })
+
   test("distinguishes AlreadyExists from Conflict, which share 409", () => {
     const exists = errorFromAnswer({ ...answer, code: 409, body: status(409, "AlreadyExists") })
     const conflict = errorFromAnswer({ ...answer, code: 409, body: status(409, "Conflict") })

@@ -81,10 +81,15 @@ export function errorFromAnswer(answer: FailedAnswer): KubeError {
   return new KubeError({
     code: answer.code,
     reason: status?.reason || (REASON_BY_CODE[answer.code] ?? "Unknown"),
-    message: `${answer.method} ${answer.path}: ${text}`,
+    message: `${answer.method} ${answer.path}: ${withoutEmptyField(text)}`,
     details: status?.details,
     retryAfterSeconds: status?.details?.retryAfterSeconds ?? retryAfterSeconds(answer.retryAfter),
   })
+}
+
+/** Removes the field of an error that has none, such as a policy's: `Job "a" is invalid: : ValidatingAdmissionPolicy …`. */
+function withoutEmptyField(text: string): string {
+  return text.replaceAll(": : ", ": ")
 }
 
 /** Converts the `Status` of a watch's ERROR event to a KubeError. */

@@ -1,4 +1,5 @@
 import { secondsBetween } from "../apis/clock.ts"
+import { CRON_JOB_ANNOTATIONS } from "../apis/cronjob.ts"
 import { isTerminal, type StoredJob } from "../apis/job.ts"
 import { highestPricesOf, isOver, pricesOf, type StoredLaunch } from "../apis/launch.ts"
 import { ANNOTATIONS, LABELS } from "../apis/meta.ts"
@@ -132,8 +133,8 @@ export interface Item {
   cloud: string
   provisioning: string
   labels: Readonly<Record<string, string>>
-  /** Uid of the CronJob. */
-  cronJob?: string | undefined
+  /** CronJob that created the job. Its name may be unknown. */
+  cronJob?: { uid: string; name?: string | undefined } | undefined
   days: readonly DailyPart[]
   marginUsd: number
 }
@@ -156,7 +157,8 @@ export function earlierItems(
     const days = [
       { day: completionTime.slice(0, 10), seconds: 0, cost: { machineUsd: usd, diskUsd: 0, addressUsd: 0 } },
     ]
-    const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
+    const { labels, annotations } = job.metadata
+    const cronJob = cronJobOf(labels?.[LABELS.cronJobUid], annotations?.[CRON_JOB_ANNOTATIONS.name])
     return usd > 0 ? [{ usd, cloud, provisioning, labels: job.spec.labels ?? {}, cronJob, days, marginUsd: 0 }] : []
   })
 }
@@ -164,7 +166,12 @@ export function earlierItems(
 /** Returns the part of a Launch's cost as an item. */
 export function itemOf({ spec }: StoredLaunch, { usd, days, marginUsd }: MonthlyCost): Item {
   const { cloud, provisioning } = spec.offer
-  return { usd, cloud, provisioning, labels: spec.labels ?? {}, cronJob: spec.cronJob, days, marginUsd }
+  const cronJob = cronJobOf(spec.cronJob, spec.cronJobName)
+  return { usd, cloud, provisioning, labels: spec.labels ?? {}, cronJob, days, marginUsd }
+}
+
+function cronJobOf(uid: string | undefined, name: string | undefined): Item["cronJob"] {
+  return uid === undefined ? undefined : { uid, name }
 }
 
 /** Costs of a Statement. */
@@ -212,7 +219,7 @@ function keptApart<T extends { usd: number }>(
     const key = keyOf(part)
     const known = sums.get(key)
     if (known === undefined && sums.size >= most) others = roundUsd(others + part.usd)
-    else sums.set(key, { ...part, usd: roundUsd((known?.usd ?? 0) + part.usd) })
+    else sums.set(key, { ...known, ...part, usd: roundUsd((known?.usd ?? 0) + part.usd) })
   }
   return { kept: [...sums.values()], othersUsd: others }
 }
@@ -228,7 +235,11 @@ function byLabelOf(before: Costs, items: readonly Item[]): Pick<Costs, "byLabel"
 }
 
 function byCronJobOf(before: Costs, items: readonly Item[]): Pick<Costs, "byCronJob" | "otherCronJobsUsd"> {
-  const parts = items.flatMap(({ cronJob: uid, usd }) => (uid === undefined ? [] : [{ uid, usd }]))
+  const parts = items.flatMap(({ cronJob, usd }) => {
+    if (cronJob === undefined) return []
+    const { uid, name } = cronJob
+    return [{ uid, ...(name !== undefined && { name }), usd }]
+  })
   const limits = { most: MOST_CRON_JOBS, othersUsd: before.otherCronJobsUsd }
   const { kept, othersUsd } = keptApart(before.byCronJob, parts, { ...limits, keyOf: ({ uid }) => uid })
   return { ...(kept.length > 0 && { byCronJob: kept }), ...(othersUsd > 0 && { otherCronJobsUsd: othersUsd }) }

@@ -7,7 +7,7 @@ import type { Health, HealthReport } from "./health.ts"
  * `?verbose`. With a registry it also serves `/metrics`. Pass no registry if tenants can reach the port.
  */
 export function operationsRouter(health: Health, metrics?: Registry): Router {
-  const router = Router()
+  const router = Router({ caseSensitive: true })
   const live = probe(() => health.live())
   router.get("/livez", live)
   router.get("/healthz", live)

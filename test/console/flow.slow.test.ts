@@ -1,6 +1,6 @@
 import { expect } from "vitest"
 import { timestamp } from "../../src/apis/clock.ts"
-import { CONNECTIONS, JOBS } from "../../src/facade/caches.ts"
+import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -65,6 +65,22 @@ browserNeeded.describe("the console", () => {
       expect(faults).toEqual([])
     },
   )
+
+  browserNeeded.it("runs a cronjob now, links to its job, and says why it does not", async () => {
+    const body = { name: "by-hand", cron_spec: "0 3 * * *", job_definition: { image: "alpine" } }
+    expect((await call("/1/cronjobs", { body })).status).toBe(201)
+    const ref = { namespace: fixture.namespace, name: "by-hand" }
+    await fixture.client.patch(CRON_JOBS, ref, { merge: { spec: { concurrencyPolicy: "Forbid" } } })
+    const { page } = await site.signedIn("/cronjobs/by-hand")
+    await page.getByRole("button", { name: "Run now" }).click()
+    const link = page.getByRole("status").getByRole("link", { name: /^by-hand-/ })
+    await link.waitFor()
+    const name = (await link.textContent()) ?? ""
+    await page.getByLabel("Last runs of by-hand").getByText(`${name}: queued`).waitFor({ state: "attached" })
+    await page.getByRole("button", { name: "Run now" }).click()
+    await page.getByRole("alert").getByText(`its job ${name} has not ended`).waitFor()
+    expect(await link.count()).toBe(0)
+  })
 
   browserNeeded.it("works with the keyboard alone", async () => {
     const { page, faults } = await site.open("/jobs")

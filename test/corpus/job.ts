@@ -442,6 +442,13 @@ export const JOBS: Corpus = {
     "a price as a string": { maxHourlyPriceUsd: "1.25" },
     "an empty label key": { labels: { "": "x" } },
     "a label that is a number": { labels: { version: 1 } },
+    ...Object.fromEntries(
+      ["\0", "\n", "\t", "\x1b", "\x7f", "\x9b"].flatMap((control) => [
+        [`a label with ${JSON.stringify(control)}`, { labels: { a: `x${control}` } }],
+        [`a label's key with ${JSON.stringify(control)}`, { labels: { [`a${control}`]: "x" } }],
+        [`a tag with ${JSON.stringify(control)}`, { tags: [`x${control}`] }],
+      ]),
+    ),
     "a label key that is too long": { labels: { ["k".repeat(LIMITS.labelKey + 1)]: "" } },
     "a label value that is too long": { labels: { k: "v".repeat(LIMITS.labelValue + 1) } },
     "too many labels": { labels: entries(LIMITS.labels + 1, "") },

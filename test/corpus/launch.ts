@@ -54,6 +54,7 @@ export const LAUNCHES: Corpus = {
       reservedUsd: 0.4,
       organization: "acme-9f3c01ab7e",
       cronJob: "123e4567-e89b-12d3-a456-426614174000",
+      cronJobName: "nightly",
       agentImage: "registry.example/berth:1",
       run: { image: "alpine", command: ["x"], env: { A: "1" }, maxRetries: 1, timeoutSeconds: 60 },
       gatewayCa: "-----BEGIN CERTIFICATE-----\n",

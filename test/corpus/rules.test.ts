@@ -72,6 +72,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       reservedUsd: 1,
       organization: "other",
       cronJob: "other",
+      cronJobName: "other",
       network: { publicAddress: true },
       disk: { sizeGib: 1 },
       agentImage: "other",

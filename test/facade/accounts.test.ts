@@ -202,6 +202,28 @@ describe("a person", () => {
     expect(await answer(renamed, 200)).toEqual({ ...project, displayName: "Ships" })
   })
 
+  it("answers 409 to a repeated creation whose organization or project is being deleted", async () => {
+    const olga = newPerson()
+    const create = (path: string, name: string) =>
+      as(olga, path, { body: { name }, headers: { "Idempotency-Key": "ending" } })
+    const { id } = (await (await create("/1/organizations", "Ending")).json()) as OrganizationRecord
+    const projectPath = `/1/organizations/${id}/projects`
+    const project = (await (await create(projectPath, "Ending too")).json()) as ProjectRecord
+    const objects = [
+      { resource: PROJECTS, name: project.id, path: projectPath, body: "Ending too" },
+      { resource: ORGANIZATIONS, name: id, path: "/1/organizations", body: "Ending" },
+    ] as const
+    for (const { resource, name, path, body } of objects) {
+      const held = { merge: { metadata: { finalizers: ["test.berth.dev/hold"] } } }
+      await fixture.client.patch<StoredOrganization | StoredProject>(resource as never, { name }, held)
+      await fixture.client.delete(resource as never, { name })
+      const problem = await problemIn(await create(path, body))
+      expect([problem.status, problem.type]).toEqual([409, "https://berth.dev/problems/being-deleted"])
+    }
+    for (const { resource, name } of objects)
+      await fixture.client.patch(resource as never, { name }, { merge: { metadata: { finalizers: null } } })
+  })
+
   it("creates no second object when a creation is repeated with its Idempotency-Key", async () => {
     const olga = newPerson()
     const headers = { "Idempotency-Key": "once" }

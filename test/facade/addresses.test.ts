@@ -100,7 +100,8 @@ describe("a project's path on one host", () => {
       expect((await call(`/projects/${project}/1/jobs`, { host: BASE_DOMAIN })).status, project).toBe(401)
     // Part of a valid id may be encoded: the caller's own project stays the caller's own.
     const encoded = fixture.project.replace("-", "%2D")
-    expect((await call(`/PROJECTS/${encoded}/1/jobs`, { host: BASE_DOMAIN })).status).toBe(200)
+    expect((await call(`/projects/${encoded}/1/jobs`, { host: BASE_DOMAIN })).status).toBe(200)
+    expect((await call(`/PROJECTS/${encoded}/1/jobs`, { host: BASE_DOMAIN })).status).toBe(404)
   })
 
   it("adds no label with the project's id to the metrics", async () => {

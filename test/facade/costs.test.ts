@@ -85,6 +85,8 @@ describe("GET /costs", () => {
   it.each([
     ["?by=color", /must be one of day, cloud/],
     ["?from=2026-02-30", /must be a day/],
+    ["?from=9999-12-01", /must be a day \(UTC\) from 1000-01-01 to 2999-12-31/],
+    ["?to=0001-01-01", /must be a day/],
     ["?from=2026-02-02&to=2026-02-02", /must be before/],
     ["?by=label:team&from=2026-02-02&to=2026-02-20", /needs whole months/],
     ["?format=xml", /must be one of json, focus/],

@@ -1,13 +1,29 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { CANCEL_JOBS_FINALIZER, type CronJobSpec, type StoredCronJob } from "../../src/apis/cronjob.ts"
-import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
+import {
+  CANCEL_JOBS_FINALIZER,
+  CRON_JOB_ANNOTATIONS,
+  type CronJobSpec,
+  type StoredCronJob,
+} from "../../src/apis/cronjob.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import { ANNOTATIONS, API_VERSION, LABELS } from "../../src/apis/meta.ts"
 import { SCHEDULE_ALIASES } from "../../src/apis/schedule.ts"
 import { errorsOf } from "../../src/apis/validate.ts"
 import { CRON_JOBS } from "../../src/facade/caches.ts"
 import { type CronJobList, type CronJobRecord, CronJobRecordSchema } from "../../src/facade/cronjobs/schema.ts"
 import { requestHash } from "../../src/facade/idempotency.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { type Call, caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import {
+  type Call,
+  caller,
+  created,
+  jobsOf,
+  problemIn,
+  type Replica,
+  setStatus,
+  startReplica,
+  testFixture,
+} from "./harness.ts"
 
 /** Tests of each rule in the API's document (the "contract"): "Cronjobs", "Cronjob record" and "Limits". */
 const fixture = testFixture("facade-cronjobs")
@@ -239,7 +255,6 @@ describe("POST /1/cronjobs", () => {
       "/job_definition/cloud",
       "/job_definition/image",
       "/job_definition/name",
-      "/name",
       "/name",
     ])
   })
@@ -629,5 +644,64 @@ describe("entity tags", () => {
     const unknown = { method: "PATCH", body: {}, headers: { "If-Match": "*" } }
     expect((await problemIn(await call("/1/cronjobs/unknown", unknown))).status).toBe(404)
     expect((await remove((await get({})).headers.get("etag") ?? "")).status).toBe(204)
+  })
+})
+
+describe("POST /1/cronjobs/{name}/run", () => {
+  const runsOf = async (name: string): Promise<StoredJob[]> =>
+    (await jobsOf(fixture)).filter(({ metadata }) => metadata.annotations?.[CRON_JOB_ANNOTATIONS.name] === name)
+  const run = (name: string, key?: string) =>
+    call(`/1/cronjobs/${name}/run`, { method: "POST", headers: key === undefined ? {} : { "Idempotency-Key": key } })
+
+  it("creates a job of the cronjob's definition, which belongs to the cronjob", async () => {
+    const cronJob = await apply("by-hand", { jobDefinition: { image: "alpine", cloud: ["aws", "gcp"] }, active: false })
+    const response = await run("by-hand")
+    const { job_id, name } = await created(response)
+    expect(response.headers.get("location")).toBe(`/1/jobs/${job_id}`)
+    const [job] = await runsOf("by-hand")
+    expect(job).toMatchObject({
+      metadata: {
+        name,
+        labels: { [LABELS.cronJobUid]: cronJob.metadata.uid },
+        annotations: { [CRON_JOB_ANNOTATIONS.instantiate]: "manual" },
+      },
+      spec: { image: "alpine", cloud: ["aws", "gcp"] },
+    })
+    const shown = (await (await call("/1/jobs?cronjob=by-hand")).json()) as { jobs: { id: string }[] }
+    expect(shown.jobs.map(({ id }) => id)).toEqual([job_id])
+  })
+
+  it("creates a job with a valid name for the longest names of cronjobs", async () => {
+    for (const length of [3, 100, 101, 102, 103, 104]) {
+      const name = "n".repeat(length)
+      await apply(name)
+      expect((await created(await run(name))).name).toMatch(new RegExp(`^${name}-[a-z0-9]{8}$`))
+    }
+  })
+
+  it("creates one job for a repeated request, and no second one beside an unfinished one under Forbid", async () => {
+    await apply("single", { concurrencyPolicy: "Forbid" })
+    const answers = await Promise.all(["a", "b", "c"].map((key) => run("single", key)))
+    expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 409, 409])
+    const [job] = await runsOf("single")
+    const name = job?.metadata.name ?? ""
+    for (const answer of answers.filter(({ status }) => status !== 201)) {
+      const problem = await problemIn(answer)
+      expect(problem).toMatchObject({ status: 409, type: "https://berth.dev/problems/run-in-progress" })
+      expect(problem.detail).toContain(`its job ${name} has not ended`)
+    }
+    const repeated = await Promise.all(["a", "b", "c"].map((key) => run("single", key)))
+    expect(repeated.map(({ status }) => status).toSorted()).toEqual([201, 409, 409])
+    expect(await runsOf("single")).toHaveLength(1)
+    await setStatus(fixture, name, { phase: "succeeded" })
+    await created(await run("single", "d"))
+  })
+
+  it("cancels the unfinished job under Replace", async () => {
+    await apply("replaced", { concurrencyPolicy: "Replace" })
+    const { name } = await created(await run("replaced"))
+    const { name: second } = await created(await run("replaced"))
+    const cancelled = (await runsOf("replaced")).map(({ metadata, spec }) => [metadata.name, spec.cancelled === true])
+    expect(Object.fromEntries(cancelled)).toEqual({ [name]: true, [second]: false })
   })
 })

@@ -36,6 +36,7 @@ import { removeLogsOfDeletedJobs } from "../../src/facade/jobs/logs.ts"
 import type { JobRecord } from "../../src/facade/jobs/record.ts"
 import type { JobCreated } from "../../src/facade/jobs/schema.ts"
 import type { Discoverer } from "../../src/facade/resources/schema.ts"
+import { UNDECLARED } from "../../src/http/mount.ts"
 import type { ProblemDocument } from "../../src/http/problem.ts"
 import { createHttpServer, type ServerLimits } from "../../src/http/server.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
@@ -237,6 +238,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     await Promise.all(loops)
     await client.close()
     await rm(folder, { recursive: true, force: true })
+    expect(lines.filter((line) => line.includes(UNDECLARED))).toEqual([])
   }
   const { port } = server.address() as AddressInfo
   return {

@@ -400,6 +400,12 @@ describe("HTTP", () => {
       expect(await (await call(path)).text()).toMatch(/\}\n$/)
   })
 
+  it("returns a 404 problem for a path in other capitals", async () => {
+    for (const path of ["/1/JOBS", "/1/Jobs", "/1/Whoami", "/1/openapi.JSON", "/Healthz", "/PROJECTS/a/1/jobs"])
+      expect([path, (await call(path)).status]).toEqual([path, 404])
+    expect((await call("/1/jobs")).status).toBe(200)
+  })
+
   it("returns a 404 problem for unknown paths, and a 400 problem for a path with invalid encoding", async () => {
     for (const path of ["/", "/jobs", "/1", "/1/nothing", "/2/jobs"]) {
       const response = await call(path)

@@ -446,6 +446,7 @@ describe("GET /1/jobs", () => {
     expect(await names(`?created_before=${second}`)).toEqual(["eval-1", "train-1"])
     expect(await names(`?created_after=${second}&created_before=${trail}`)).toEqual(["train-3", "train-2"])
     const zoned = `${new Date(Date.parse(second) + 7_200_000).toISOString().slice(0, 19)}${second.slice(19, 26)}%2B02:00`
+    expect(await names(`?created_after=${second.toLowerCase()}`)).toEqual(["trail", "train-3", "train-2"])
     expect(await names(`?created_after=${zoned}&name_prefix=train-`)).toEqual(["train-3", "train-2"])
     // A nanosecond later than the second one.
     expect(await list(`?created_after=${second.slice(0, 26)}001Z&limit=1&offset=1`)).toMatchObject({

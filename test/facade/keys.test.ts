@@ -187,7 +187,7 @@ describe("POST /1/keys", () => {
     for (const name of ["once-1", "once-2"]) {
       const response = await callSecond("/1/keys", { body: { name, role: "viewer" }, headers })
       expect(response.status).toBe(409)
-      expect((await problemIn(response)).type).toContain("idempotency-key-reused")
+      expect((await problemIn(response)).type).toContain("value-shown-once")
     }
     expect((await listed()).keys.filter(({ name }) => name.startsWith("once"))).toHaveLength(1)
     // Also for an expired key, although another key of that name would be possible.

@@ -107,6 +107,10 @@ const TABLE: Readonly<Record<string, Row>> = {
     statuses: [403, 200, 200],
     request: async () => ({ path: `/cronjobs/${(await cronjob()).name}`, body: { is_active: false } }),
   },
+  "POST /cronjobs/:name/run": {
+    statuses: [403, 201, 201],
+    request: async () => ({ path: `/cronjobs/${(await cronjob()).name}/run`, method: "POST" }),
+  },
   "DELETE /cronjobs/:name": {
     statuses: [403, 204, 204],
     request: async () => ({ path: `/cronjobs/${(await cronjob()).id}` }),

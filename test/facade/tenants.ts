@@ -20,7 +20,7 @@ export interface Endpoint {
   isAccounts: boolean
   /** Example of a valid body in the document. */
   example?: Record<string, unknown> | undefined
-  /** True if the operation creates an object. */
+  /** True if the operation creates an object that its body describes. */
   creates: boolean
   /** Names of the query parameters. */
   query: string[]
@@ -41,7 +41,7 @@ export function endpointsOf(document: { paths: Record<string, Record<string, Ope
       path,
       isAccounts: tags.includes("accounts"),
       example: requestBody?.content["application/json"]?.example,
-      creates: method === "post" && "201" in responses,
+      creates: method === "post" && "201" in responses && requestBody !== undefined,
       query: parameters.filter((parameter) => parameter.in === "query").map(({ name }) => name),
     })),
   )

@@ -1,6 +1,6 @@
 import { type Command, Option } from "commander"
 import { nextTick } from "../../apis/schedule.ts"
-import { allItems, fetched, type JobSubmission, type Schemas } from "../../client/client.ts"
+import { allItems, fetched, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { ageOf } from "../table.ts"
@@ -16,12 +16,11 @@ export function addCronCommands(commands: Commands, program: Command): void {
   addChange(commands, group, { usage: "resume <name>", summary: "Let a cronjob create jobs again.", isActive: true })
   commands.add(group, {
     usage: "run <name>",
-    summary: "Submit a job of a cronjob's definition now, and print its name.",
+    summary: "Create a job of a cronjob now, and print its name.",
     examples: [["berth attach $(berth cron run nightly)", "run it now, and follow the log"]],
     run: async (call) => {
-      const { name, job_definition } = await cronJobOf(call)
-      const body = { ...job_definition, namePrefix: name } as unknown as JobSubmission
-      const created = (await fetched(call.client().api.POST("/jobs", { body }))) as Schemas["JobCreated"]
+      const path = { name: call.args[0] ?? "" }
+      const created = await fetched(call.client().api.POST("/cronjobs/{name}/run", { params: { path } }))
       call.remember({ kind: "job", name: created.name })
       await call.terminal.line(created.name)
       return 0

@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
 import { type ArrayPlan, type BerthClient, fetched, type JobPlan, type JobSubmission } from "../../client/client.ts"
@@ -9,7 +8,7 @@ import { envFileOf } from "../env-file.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { arrayShapeOf } from "../matrix.ts"
 import { exitOfPlan, jobPlanOf, type Plan, planText, questionOf, verdictText } from "../plan.ts"
-import { type JobFlags, submissionLike, submissionOf, withSetting } from "../submission.ts"
+import { arrayName, type JobFlags, submissionLike, submissionOf, withSetting } from "../submission.ts"
 import { usdText } from "../table.ts"
 import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
 import { namespaceOf } from "./apply.ts"
@@ -264,7 +263,7 @@ function arrayIn({ array, parallelism, maxFailed }: ArrayFlags, job: JobSubmissi
     if (parallelism === undefined && maxFailed === undefined) return undefined
     throw usageError("--parallelism and --max-failed need --array.")
   }
-  const name = job.name ?? `${job.namePrefix ?? "array"}-${randomBytes(4).toString("hex")}`
+  const name = job.name ?? arrayName(job.namePrefix ?? "array")
   return {
     ...{ name, ...arrayShapeOf(array) },
     ...(parallelism !== undefined && { parallelism: wholeNumber("--parallelism", parallelism) }),

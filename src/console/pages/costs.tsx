@@ -298,6 +298,8 @@ function restOf({ group, label }: Choice): string {
 }
 
 function Key({ of: key, choice: { group } }: { of: string; choice: Choice }) {
+  // A deleted cronjob has no page.
+  if (group === "cronjob" && key.endsWith(" (deleted)")) return <>{key}</>
   if (group === "job" || group === "cronjob") return <a href={at(`/${group}s/${encodeURIComponent(key)}`)}>{key}</a>
   return <>{wordOf(key)}</>
 }

@@ -1,4 +1,5 @@
-import { fetched, type JobRecord, type JobSubmission, type Schemas } from "../../client/client.ts"
+import { useSignal } from "@preact/signals"
+import { fetched, type JobRecord, type Schemas } from "../../client/client.ts"
 import { nextTicks } from "../cron.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
 import { PageTitle, TableFrame, Time } from "../parts/basics.tsx"
@@ -85,21 +86,17 @@ function Row({ cronJob, reload }: { cronJob: CronJob; reload: () => void }) {
 }
 
 /** Buttons that pause, resume and run a cronjob. */
-export function CronJobActions({
-  cronJob: { name, is_active, job_definition },
-  reload,
-}: {
-  cronJob: CronJob
-  reload: () => void
-}) {
+export function CronJobActions({ cronJob: { name, is_active }, reload }: { cronJob: CronJob; reload: () => void }) {
   const action = useAction()
   const act = (ask: () => Promise<unknown>) => () => action.run(() => ask().then(reload))
   const change = () =>
     fetched(client.value.api.PATCH("/cronjobs/{name}", { params: { path: { name } }, body: { is_active: !is_active } }))
-  const { cloud, ...definition } = job_definition
-  const clouds = cloud === undefined ? {} : { cloud: [cloud].flat() as NonNullable<JobSubmission["cloud"]> }
-  const body = { ...definition, ...clouds, namePrefix: name } as JobSubmission
-  const run = () => fetched(client.value.api.POST("/jobs", { body }))
+  const begun = useSignal<string | undefined>(undefined)
+  const run = async () => {
+    begun.value = undefined
+    const job = await fetched(client.value.api.POST("/cronjobs/{name}/run", { params: { path: { name } } }))
+    begun.value = job.name
+  }
   return (
     <div class="actions">
       <button type="button" class="small" disabled={action.isBusy.value} onClick={act(change)}>
@@ -109,6 +106,13 @@ export function CronJobActions({
       <button type="button" class="small" disabled={action.isBusy.value} onClick={act(run)}>
         Run now<span class="hidden">: {name}</span>
       </button>
+      <span class="minor" role="status">
+        {begun.value !== undefined && (
+          <>
+            Created <a href={at(`/jobs/${encodeURIComponent(begun.value)}`)}>{begun.value}</a>.
+          </>
+        )}
+      </span>
       <ActionFault of={action} />
     </div>
   )

@@ -72,7 +72,7 @@ export function ActionFault({ of: { fault, fields } }: { of: Action }) {
 }
 
 function textOf(errors: ReturnType<typeof fieldErrors>): string {
-  return errors.map(({ field, detail }) => `${field}: ${detail}`).join(" · ")
+  return errors.map(({ detail }) => detail).join(" · ")
 }
 
 /** Error of an action, and its buttons. */

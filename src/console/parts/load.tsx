@@ -155,7 +155,7 @@ export function explained(error: unknown): { text: string; id?: string | undefin
   if (error instanceof ApiError) {
     const { status, message, requestId: id } = error
     if (status === 403) return { text: `You are not allowed to do this: ${message}`, id }
-    const details = fieldErrors(error).map(({ field, detail }) => `${field}: ${detail}`)
+    const details = fieldErrors(error).map(({ detail }) => detail)
     return { text: details.length === 0 ? message : details.join(" · "), id }
   }
   return { text: error instanceof Error ? error.message : String(error) }

@@ -363,6 +363,17 @@ describe("history limits", () => {
     expect(acts(decision)).toEqual(names("05:00:00", "08:00:00", "07:00:00"))
   })
 
+  it("count a Job that a person ran, which has no tick", () => {
+    const byHand = job("08:30:00")
+    delete byHand.metadata.annotations
+    byHand.metadata.name = "hourly-by-hand"
+    const one = { successfulJobsHistoryLimit: 1 }
+    const status = { lastTriggeredTime: written("09:00:00") }
+    const decision = look(scheduled("09:30:00", { spec: one, status }), "09:40:00", [byHand, job("09:00:00")])
+    expect(decision.actions).toHaveLength(1)
+    expect(look(scheduled("09:30:00", { spec: one, status }), "09:40:00", [byHand]).actions).toEqual([])
+  })
+
   it("keep a Job whose tick is not recorded yet", () => {
     const none = { successfulJobsHistoryLimit: 0 }
     expect(acts(look(scheduled("09:30:00", { spec: none }), "10:00:01", [job("10:00:00")]))).toEqual([
@@ -400,6 +411,7 @@ describe("the Job of a tick", () => {
     const { metadata } = jobOf(cronJob(), { tick: at("10:00:00"), createdAt: "now", expectedSeconds: 90 })
     expect(metadata.labels).toEqual({ [LABELS.cronJobUid]: UID })
     expect(metadata.annotations).toMatchObject({
+      [CRON_JOB_ANNOTATIONS.name]: "hourly",
       [CRON_JOB_ANNOTATIONS.scheduledTime]: written("10:00:00"),
       [CRON_JOB_ANNOTATIONS.expectedSeconds]: "90",
     })

@@ -50,6 +50,7 @@ export function jobOf(cronJob: StoredCronJob, { tick, createdAt, number, expecte
       labels: { [LABELS.cronJobUid]: uid },
       annotations: {
         [ANNOTATIONS.createdAt]: createdAt,
+        [CRON_JOB_ANNOTATIONS.name]: cronJob.metadata.name,
         [CRON_JOB_ANNOTATIONS.scheduledTime]: timestamp(tick),
         ...(expectedSeconds !== undefined && { [CRON_JOB_ANNOTATIONS.expectedSeconds]: String(expectedSeconds) }),
       },
@@ -78,7 +79,7 @@ export function limitsHistory({ spec }: Pick<StoredCronJob, "spec">): boolean {
 
 /**
  * Returns the oldest finished Jobs beyond the limits of the history. A Job whose tick is not in the status yet stays: it is
- * the only proof that the tick had its Job.
+ * the only proof that the tick had its Job. A Job that a person ran has no tick.
  */
 export function surplusJobs({ spec, status }: StoredCronJob, jobs: readonly JobSummary[]): JobSummary[] {
   const { successfulJobsHistoryLimit, failedJobsHistoryLimit } = spec
@@ -92,7 +93,10 @@ export function surplusJobs({ spec, status }: StoredCronJob, jobs: readonly JobS
   return [
     ...succeeded.slice(successfulJobsHistoryLimit ?? succeeded.length),
     ...failed.slice(failedJobsHistoryLimit ?? failed.length),
-  ].filter((job) => recorded !== undefined && timeOf(job) <= recorded.getTime())
+  ].filter((job) => {
+    const tick = tickOf(job)
+    return tick === undefined || (recorded !== undefined && tick <= recorded)
+  })
 }
 
 /** Returns the mean duration of those Jobs that succeeded, in whole seconds; undefined if there are none. */

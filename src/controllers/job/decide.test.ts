@@ -13,9 +13,10 @@ import {
 } from "../../../test/controllers/builders.ts"
 import { systemClock } from "../../apis/clock.ts"
 import { findCondition } from "../../apis/conditions.ts"
+import { CRON_JOB_ANNOTATIONS } from "../../apis/cronjob.ts"
 import type { JobSpec, JobStatus, StoredJob } from "../../apis/job.ts"
 import type { AgentStatus, LaunchStatus, StoredLaunch } from "../../apis/launch.ts"
-import { ANNOTATIONS } from "../../apis/meta.ts"
+import { ANNOTATIONS, LABELS } from "../../apis/meta.ts"
 import { offerKey } from "../../apis/offer.ts"
 import { submissionId } from "../../apis/origin.ts"
 import { fixedOffers } from "../../catalogue/offers.ts"
@@ -50,6 +51,18 @@ function truth(status: JobStatus): Record<string, string> {
 const UNANSWERED = { class: "Unavailable", message: "out of order", since: time(0) } as const
 
 const booting: JobStatus = { phase: "booting", reason: "Booting", message: "m" }
+
+test("the Launch of a cronjob's job has the cronjob's uid and name, by which its cost is shown", () => {
+  const labels = { [LABELS.cronJobUid]: "u" }
+  const annotations = { [CRON_JOB_ANNOTATIONS.name]: "nightly" }
+  const { actions } = decideAt(0, jobOf({ metadata: { labels, annotations } }))
+  expect(actions).toContainEqual(
+    expect.objectContaining({
+      do: "createLaunch",
+      launch: expect.objectContaining({ spec: expect.objectContaining({ cronJob: "u", cronJobName: "nightly" }) }),
+    }),
+  )
+})
 
 describe("a new job", () => {
   const fresh = jobOf({

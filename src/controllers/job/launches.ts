@@ -1,4 +1,5 @@
 import { cutTo } from "../../apis/conditions.ts"
+import { CRON_JOB_ANNOTATIONS } from "../../apis/cronjob.ts"
 import { JobReason, type JobSpec, type RefusedOffer, RunSchema, type StoredJob, type Volume } from "../../apis/job.ts"
 import { LAUNCH_FINALIZER, type Launch, launchName, type StoredLaunch } from "../../apis/launch.ts"
 import { LIMITS } from "../../apis/limits.ts"
@@ -54,6 +55,7 @@ export function launchObject(
   }
   const deadlines = budget === undefined ? longest : withinBudget(longest, budget, highestPricesIn(placement))
   const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
+  const cronJobName = job.metadata.annotations?.[CRON_JOB_ANNOTATIONS.name]
   return {
     apiVersion: API_VERSION,
     kind: "Launch",
@@ -81,6 +83,7 @@ export function launchObject(
       ...(account !== undefined && { account }),
       ...(job.spec.labels !== undefined && { labels: job.spec.labels }),
       ...(cronJob !== undefined && { cronJob }),
+      ...(cronJobName !== undefined && { cronJobName: cronJobName.slice(0, LIMITS.cronJobName) }),
       ...diskOf(job),
       run: runFor(job, inputs),
       gatewayUrl: installation.gatewayUrl,

@@ -18,7 +18,7 @@ import type { KubeClient } from "../../kube/client.ts"
 import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../kube/errors.ts"
 import type { Resource } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
-import { PROJECTS_OF_ORGANIZATION, requireSynced, waitWithTimeout } from "../caches.ts"
+import { isBeingDeleted, PROJECTS_OF_ORGANIZATION, requireSynced, waitWithTimeout } from "../caches.ts"
 import { Changes } from "../changes.ts"
 import { errorsOfRefusal } from "../collection.ts"
 import { type KeyedMutex, keyReused, replayed, requestHash, requireHeld } from "../idempotency.ts"
@@ -88,7 +88,7 @@ export class Accounts {
 
   /**
    * Creates an organization that the user owns, or returns the one that the same request created before.
-   * @throws Problem 403 too many, 422 Idempotency-Key reused, 400 rejected by the API server
+   * @throws Problem 403 too many, 409 being deleted, 422 Idempotency-Key reused, 400 rejected by the API server
    */
   async createOrganization(user: User, wanted: OrganizationCreation, key?: string): Promise<Membership> {
     const organization = await this.#create<StoredOrganization>({
@@ -156,7 +156,7 @@ export class Accounts {
 
   /**
    * Creates a project, or returns the one that the same request created before. Waits until its namespace exists, at
-   * most READY_MS. @throws Problem 404, 403, 422 Idempotency-Key reused, 400 rejected by the API server
+   * most READY_MS. @throws Problem 404, 403, 409 being deleted, 422 Idempotency-Key reused, 400 rejected by the API server
    */
   async createProject(id: string, user: User, wanted: ProjectCreation, key?: string): Promise<StoredProject> {
     const membership = await this.find(id, user)
@@ -262,7 +262,7 @@ export class Accounts {
       labelSelector: idempotencySelector(idempotency.scope),
     })
     const [earlier] = items.toSorted((a, b) => -newestFirst(a, b))
-    return earlier && replayed(earlier, idempotency)
+    return earlier && accepted(earlier, idempotency)
   }
 
   async #createNew<T extends Stored<KubeObject>>({ resource, store, request, ...of }: Creation<T>): Promise<T> {
@@ -288,6 +288,14 @@ export class Accounts {
     await waitWithTimeout(CACHE_WAIT_MS, (signal) => store.waitFor(object.metadata.resourceVersion, signal))
     return object
   }
+}
+
+/** @throws Problem 422 if another request created the object, 409 if it is being deleted */
+function accepted<T extends Stored<KubeObject>>(earlier: T, idempotency: AccountIdempotency): T {
+  const object = replayed(earlier, idempotency)
+  if (!isBeingDeleted(object)) return object
+  const detail = `The ${object.kind.toLowerCase()} that this Idempotency-Key created is being deleted: choose a new key.`
+  throw beingDeleted(detail)
 }
 
 /** Organization or project to create. */

@@ -82,7 +82,7 @@ const organizationRoutes = [
         },
       }),
     },
-    problems: [422],
+    problems: ["being-deleted"],
     handle: async ({ body, idempotencyKey, principal }, { accounts }) => {
       const { organization, role } = await accounts.createOrganization(principal.user, body, idempotencyKey)
       return { of: organization, body: organizationRecordOf(organization, role) }
@@ -131,7 +131,7 @@ const memberRoutes = [
     body: bodyOf("MemberRole", MemberRoleSchema, { what: "The member", example: { role: "admin" } }),
     // The contract requires null as the body.
     responses: { 200: json<null>({ json: { type: "null" } }, "Done.") },
-    problems: [409],
+    problems: ["last-owner"],
     handle: async ({ path, body, principal }, { accounts }) => {
       await accounts.setRole(path.org_id, principal.user, path.member_user_id, body)
       return { body: null }
@@ -165,7 +165,7 @@ const projectRoutes = [
         },
       }),
     },
-    problems: [422],
+    problems: ["being-deleted"],
     handle: async ({ path, body, idempotencyKey, principal }, { accounts }) => {
       const project = await accounts.createProject(path.org_id, principal.user, body, idempotencyKey)
       return { of: project, body: projectRecordOf(project) }

@@ -136,7 +136,7 @@ const createArray = (clouds: readonly string[]) =>
         },
       }),
     },
-    problems: [409, 422],
+    creates: true,
     handle: async ({ body, query, idempotencyKey: key, principal }, { arraysOf, creationTimes, plan, uploads }) => {
       const { namespace } = principal.project
       if (query.dry_run) {
@@ -211,7 +211,7 @@ const OTHERS = [
     role: "developer",
     ifMatch: true,
     responses: { 200: record(ARRAY, "The cancelled array.") },
-    problems: [409],
+    problems: ["already-ended"],
     handle: async ({ path, precondition, principal }, { arraysOf }) => {
       const cancelled = (present: StoredJobArray) => {
         requireUnended(there(present, path.id))
@@ -232,7 +232,7 @@ const OTHERS = [
     responses: {
       200: record(ARRAY, "The array. The indexes run again when the VMs of their former jobs are deleted."),
     },
-    problems: [409],
+    problems: ["already-ended", "not-failed"],
     handle: async ({ path, query, body, precondition, principal }, { arraysOf }) => {
       const indexes = namedIndexes(query.indexes, body)
       const retried = (present: StoredJobArray) => {

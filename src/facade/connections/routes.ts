@@ -141,7 +141,8 @@ export const connectionRoutes = [
         },
       }),
     },
-    problems: [409, 422],
+    creates: true,
+    problems: ["credentials-unreadable"],
     handle: async (call, { connectionsOf }) => {
       const connections = connectionsOf(call.principal)
       const made = await connections.create(call.body, call.idempotencyKey)
@@ -177,7 +178,7 @@ export const connectionRoutes = [
     summary: "Get a connection. Only admins see its secrets.",
     role: "viewer",
     responses: { 200: record(CONNECTION, "The connection.") },
-    problems: [409],
+    problems: ["credentials-unreadable"],
     handle: async ({ path, principal }, { connectionsOf }) => {
       const connections = connectionsOf(principal)
       const connection = await connections.find(path.name)
@@ -198,7 +199,7 @@ export const connectionRoutes = [
     body: CHANGE,
     ifMatch: true,
     responses: { 200: record(CONNECTION, "The changed connection, without secrets.") },
-    problems: [409],
+    problems: ["credentials-in-secret", "credentials-unreadable"],
     handle: async (call, { connectionsOf }) => {
       const connections = connectionsOf(call.principal)
       const changed = await connections.change(call.path.name, call.body, call.precondition)

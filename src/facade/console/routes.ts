@@ -22,7 +22,7 @@ export interface ConsoleOptions {
  * They need no authentication, because they have no data of a project. @throws Error if the folder has no console
  */
 export function consoleRouter({ folder, issuer, signIn }: ConsoleOptions): Router {
-  const router = Router({ strict: true })
+  const router = Router({ caseSensitive: true, strict: true })
   router.use((_req, res, next) => {
     noteRoute(res, CONSOLE_PATH)
     next()

@@ -1,5 +1,6 @@
 import { type IRoute, type Request, type RequestHandler, Router } from "express"
 import Type, { type Static } from "typebox"
+import { ALLOWED, SENSITIVE } from "../../apis/schema.ts"
 import { bodyReader, parseBody } from "../../http/body.ts"
 import { checked } from "../../http/checked.ts"
 import { FailureLimit } from "../../http/limits.ts"
@@ -16,10 +17,14 @@ export interface ConsoleSignInOptions extends Pick<AskingConsole, "baseDomain" |
 }
 
 /** Body of POST /console/sign-in/token. The names are those of RFC 6749 and RFC 7636. */
-const GivenCodeSchema = Type.Object(
+export const GivenCodeSchema = Type.Object(
   {
     code: Type.String({ minLength: 1, maxLength: 8192 }),
-    code_verifier: Type.String({ pattern: "^[A-Za-z0-9._~-]{43,128}$" }),
+    code_verifier: Type.String({
+      pattern: "^[A-Za-z0-9._~-]{43,128}$",
+      [ALLOWED]: "43 to 128 letters, digits, -, ., _ and ~ (RFC 7636)",
+      [SENSITIVE]: true,
+    }),
     redirect_uri: Type.String({ maxLength: 2048 }),
   },
   { additionalProperties: false },
@@ -30,7 +35,7 @@ const GivenCodeSchema = Type.Object(
  * browser keeps the verifier, and each request has all that it needs.
  */
 export function signInRouter({ codeExchange, failuresPerMinute, ...domain }: ConsoleSignInOptions): Router {
-  const router = Router({ strict: true })
+  const router = Router({ caseSensitive: true, strict: true })
   const failures = new FailureLimit({
     perMinute: failuresPerMinute,
     statuses: [400, 503],
@@ -60,7 +65,8 @@ function givenCode(req: Request, domain: Pick<AskingConsole, "baseDomain" | "has
   if ("errors" in found) throw invalidRequest(found.errors, "The sign-in")
   const asking = { ...domain, host: req.host, origin: req.get("Origin") }
   const fault = redirectFault(found.body.redirect_uri, asking)
-  if (fault !== undefined) throw invalidRequest([{ pointer: "/redirect_uri", detail: fault }], "The sign-in")
+  if (fault !== undefined)
+    throw invalidRequest([{ pointer: "/redirect_uri", detail: `redirect_uri ${fault}` }], "The sign-in")
   return found.body
 }
 

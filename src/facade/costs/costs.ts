@@ -94,6 +94,15 @@ function recordedCells({ spec: { month }, status }: StoredStatement): Cell[] {
   return [...cells, ...withoutDay]
 }
 
+/** Returns the names of CronJobs that the costs know, by uid. They may be deleted. */
+export function cronJobNamesIn({ statements, launches }: CostSources): Map<string, string> {
+  const recorded = statements.flatMap(({ status }) => status?.byCronJob ?? [])
+  const open = launches.map(({ spec }) => ({ uid: spec.cronJob, name: spec.cronJobName }))
+  return new Map(
+    [...recorded, ...open].flatMap(({ uid, name }) => (uid === undefined || name === undefined ? [] : [[uid, name]])),
+  )
+}
+
 /** Costs by a key; null: the rest. */
 export type Grouped = Map<string | null, number>
 

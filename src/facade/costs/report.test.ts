@@ -62,7 +62,7 @@ function launchOfVm(vm: Vm, index: number): StoredLaunch {
     offer,
     hourly,
     ...(team !== undefined && { labels: { team } }),
-    ...(cronJob !== undefined && { cronJob }),
+    ...(cronJob !== undefined && { cronJob, cronJobName: `name-of-${cronJob}` }),
   }
   const launch = launchOf(jobOf(), index + 1, { spec, status })
   if (vm.isLive || !vm.isCounted) return launch
@@ -156,6 +156,19 @@ it("writes the smallest unit price of FOCUS without an exponent", () => {
   const csv = focusCsv([cell], { projectId: "p", organizationId: "o" })
   expect(csv).toContain(",0.000001,0.0000000004999999999999999,")
   expect(csv).not.toMatch(/\de-\d/)
+})
+
+it("shows the costs of deleted cronjobs by their names, apart from a new cronjob of the same name", () => {
+  const vm: Vm = {
+    ...{ start: 0, seconds: DAY, isLive: false, isCounted: true, usdPerHour: 1 },
+    ...{ cloud: "aws", provisioning: "spot", cronJob: "old" },
+  }
+  const facts = factsOf([vm, { ...vm, isCounted: false }, { ...vm, cronJob: "new" }])
+  const metadata = { uid: "new", name: "name-of-old", resourceVersion: "1", generation: 1, creationTimestamp: time(0) }
+  const cronJobs = [{ metadata }] as unknown as CostFacts["cronJobs"]
+  const { rows } = reportOf({ by: "cronjob" }, { from: "2026-05-01", to: "2026-06-01" }, { ...facts, cronJobs }, NOW)
+  expect(rows.map(({ key }) => key)).toEqual(["name-of-old (deleted)", "name-of-old"])
+  expect(rows[0]?.cost_usd).toBeCloseTo(2 * (rows[1]?.cost_usd ?? 0), 4)
 })
 
 describe("a report of a part of the present month", () => {

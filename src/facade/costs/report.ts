@@ -1,6 +1,7 @@
 import type { StoredCronJob } from "../../apis/cronjob.ts"
 import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import { roundUsd } from "../../apis/money.ts"
+import { fromMetadataName } from "../../apis/names.ts"
 import { invalidRequest } from "../../http/problem.ts"
 import type { CappedLevel } from "../../placement/caps.ts"
 import {
@@ -8,6 +9,7 @@ import {
   byLabel,
   type CostSources,
   cellsOf,
+  cronJobNamesIn,
   type Grouped,
   groupedBy,
   groupedByMonths,
@@ -46,13 +48,7 @@ export function reportOf(group: Group, period: Period, facts: CostFacts, now: Da
     if (group.by === "job") return groupedByJob(facts, period, now)
     requireMonths(group, period, now)
     if (group.by === "label") return groupedByMonths(facts.sources, period, byLabel(group.key), now)
-    const names = new Map(facts.cronJobs.map(({ metadata }) => [metadata.uid, metadata.name]))
-    return new Map(
-      [...groupedByMonths(facts.sources, period, BY_CRON_JOB, now)].map(([uid, usd]) => [
-        names.get(uid ?? "") ?? uid,
-        usd,
-      ]),
-    )
+    return namedCronJobs(groupedByMonths(facts.sources, period, BY_CRON_JOB, now), facts)
   }
   const days = group.by === "day" ? partsOfDays(cells) : undefined
   const rows = [...withRest(largest(groups()), totalUsd)].map(([key, cost_usd]) => {
@@ -66,6 +62,22 @@ export function reportOf(group: Group, period: Period, facts: CostFacts, now: Da
     rows: group.by === "day" ? rows.sort((a, b) => ((a.key ?? "") < (b.key ?? "") ? -1 : 1)) : rows,
     budgets: facts.levels.map(budgetRecordOf),
   }
+}
+
+/** Mark of a deleted CronJob. No name has a blank, so a new CronJob of the same name has another key. */
+const DELETED = " (deleted)"
+
+/** Returns the costs by the names of CronJobs instead of their uids. Deleted ones of one name share a row. */
+function namedCronJobs(byUid: Grouped, { sources, cronJobs }: CostFacts): Grouped {
+  const present = new Map(cronJobs.map(({ metadata }) => [metadata.uid, metadata.name]))
+  const known = cronJobNamesIn(sources)
+  const sums: Grouped = new Map()
+  for (const [uid, usd] of byUid) {
+    const name = present.get(uid ?? "") ?? known.get(uid ?? "") ?? uid ?? ""
+    const key = `${fromMetadataName(name)}${present.has(uid ?? "") ? "" : DELETED}`
+    sums.set(key, roundUsd((sums.get(key) ?? 0) + usd))
+  }
+  return sums
 }
 
 /** Returns the largest groups, largest first. */

@@ -24,7 +24,8 @@ export interface CostServices {
   now: () => Date
 }
 
-const DAY = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$/
+/** Days of years with four digits: the month after the last day has such a year too. */
+const DAY = /^[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$/
 
 /** Declares a parameter with a day. */
 function day(description: string): QueryParameter<string | undefined> {
@@ -36,7 +37,7 @@ function day(description: string): QueryParameter<string | undefined> {
       if (text === undefined || text === "") return undefined
       const time = new Date(`${text}T00:00:00Z`)
       if (DAY.test(text) && !Number.isNaN(time.getTime()) && dayOf(time) === text) return text
-      query.error(name, `must be a day (UTC), such as 2026-11-01, not ${quoted(text)}`)
+      query.error(name, `must be a day (UTC) from 1000-01-01 to 2999-12-31, such as 2026-11-01, not ${quoted(text)}`)
       return undefined
     },
   }

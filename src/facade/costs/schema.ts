@@ -53,7 +53,7 @@ const CostRowSchema = Type.Object(
   {
     key: nullable<string>(
       "string",
-      "Day, cloud, purchase option, job, cronjob or value of the label. Null: the rest, so that the rows add up to total_usd. Negative with by=job: the jobs cost more, outside of the period.",
+      'Day, cloud, purchase option, job, cronjob or value of the label. A deleted cronjob has " (deleted)" after its name. Null: the rest, so that the rows add up to total_usd. Negative with by=job: the jobs cost more, outside of the period.',
     ),
     cost_usd: usd("Cost"),
     by_cloud: Type.Optional(amounts("Cost of the day by cloud")),

@@ -8,10 +8,12 @@ import { type Answer, checkedBody, created, json, noContent, record, routesOf } 
 import type { Principal } from "../../identity/principal.ts"
 import type { Collection, Replay } from "../collection.ts"
 import { replayed, requestHash } from "../idempotency.ts"
+import { JOB_CREATED, jobCreatedAnswer } from "../jobs/routes.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
 import { requireRepetition } from "../repetition.ts"
 import type { Uploads } from "../uploads/uploads.ts"
+import { type RunOptions, runNow } from "./runs.ts"
 import {
   type CronJobChange,
   CronJobChangeSchema,
@@ -37,6 +39,8 @@ export interface CronJobServices {
   /** Check against the current catalogue. */
   catalogueErrors: SubmissionContext["catalogueErrors"]
   uploads: Pick<Uploads, "require">
+  /** Parts that create a job now. */
+  runsOf: (principal: Principal) => RunOptions
 }
 
 const CREATION = {
@@ -97,11 +101,12 @@ const createCronJob = (clouds: readonly string[]) =>
         links: {
           getCronJob: { name: "$response.body#/name" },
           changeCronJob: { name: "$response.body#/id" },
+          runCronJob: { name: "$response.body#/id" },
           deleteCronJob: { name: "$response.body#/id" },
         },
       }),
     },
-    problems: [409, 422],
+    creates: true,
     handle: async ({ body, idempotencyKey: key, principal }, { cronJobsOf, creationTimes, uploads }) => {
       const { namespace } = principal.project
       await uploads.require(namespace, body.job_definition.workdir, DEFINED_WORKDIR)
@@ -163,6 +168,19 @@ const OTHERS = [
     responses: { 200: record(CRON_JOB, "The cronjob.") },
     handle: async ({ path, principal }, { cronJobsOf }) =>
       answerOf(there(await cronJobsOf(principal).find(path.name), path.name), principal),
+  }),
+  route("POST /cronjobs/{name}/run", {
+    id: "runCronJob",
+    summary: "Create a job of a cronjob now, beside its schedule.",
+    role: "developer",
+    idempotent: true,
+    creates: true,
+    responses: { 201: json(JOB_CREATED, "The job is registered. It belongs to the cronjob.", { hasLocation: true }) },
+    problems: ["run-in-progress"],
+    handle: async ({ path, idempotencyKey, principal }, { cronJobsOf, runsOf }) => {
+      const cronJob = there(await cronJobsOf(principal).present(path.name), path.name)
+      return jobCreatedAnswer(await runNow(cronJob, idempotencyKey, runsOf(principal)))
+    },
   }),
   route("DELETE /cronjobs/{name}", {
     id: "deleteCronJob",

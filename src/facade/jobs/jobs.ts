@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { type CreationTimes, creationBound, microsecondsOf } from "../../apis/creation-times.ts"
 import { quoted } from "../../apis/field-error.ts"
-import type { JobPhase, StoredJob } from "../../apis/job.ts"
+import type { Job, JobPhase, StoredJob } from "../../apis/job.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { isSubmissionTimely, submissionId } from "../../apis/origin.ts"
 import { type Precondition, requireVersion } from "../../http/entity-tags.ts"
@@ -16,7 +16,7 @@ import { Collection, errorsOfRefusal } from "../collection.ts"
 import { type Idempotency, KeyedMutex, replayed, requestHash, requireHeld, usedKey } from "../idempotency.ts"
 import { statusOf } from "./record.ts"
 import type { JobSubmission } from "./schema.ts"
-import { generatedName, jobOf } from "./submission.ts"
+import { generatedName, type JobIdentity, jobOf } from "./submission.ts"
 
 export interface JobFilter {
   status?: JobPhase | undefined
@@ -168,6 +168,13 @@ function alreadyEnded(name: string, status: JobPhase): Problem {
 /** Attempts to find a generated name that is not in use. */
 const NAME_ATTEMPTS = 5
 
+/** Job that a request creates, before it has a name. */
+export interface NewJob extends Pick<JobSubmission, "name" | "namePrefix" | "workdir"> {
+  /** Content of the request, which a repetition must have too. */
+  request: unknown
+  jobOf: (identity: JobIdentity) => Job
+}
+
 export interface SubmitterOptions {
   client: CallerClient
   jobs: Jobs
@@ -180,7 +187,7 @@ export interface SubmitterOptions {
   /** Throws the Problem for which the project takes no new job. Absent: it takes any. */
   requireRoom?: () => void
   /** Rejects with a Problem if the project lacks the upload of the job's working directory. */
-  requireUpload?: (submission: JobSubmission) => Promise<void>
+  requireUpload?: (job: Pick<NewJob, "workdir">) => Promise<void>
 }
 
 export interface DryRun {
@@ -201,53 +208,66 @@ export class Submitter {
   }
 
   /**
-   * Creates the Job, or returns the one that the same request created before. In a dry run the API server validates the
-   * Job and stores nothing.
+   * Creates the Job of a submission, or returns the one that the same request created before. In a dry run the API server
+   * validates the Job and stores nothing.
    * @throws Problem 409 name in use, 422 key used with another body, 400 rejected by the API server
    */
-  async submit(submission: JobSubmission, idempotencyKey?: string, { dryRun }: DryRun = {}): Promise<StoredJob> {
+  submit(submission: JobSubmission, idempotencyKey?: string, options: DryRun = {}): Promise<StoredJob> {
+    const { name, namePrefix, workdir } = submission
+    const job = {
+      request: submission,
+      jobOf: (identity: JobIdentity) => jobOf(submission, identity),
+      ...(name !== undefined && { name }),
+      ...(namePrefix !== undefined && { namePrefix }),
+      ...(workdir !== undefined && { workdir }),
+    }
+    return this.create(job, idempotencyKey, options)
+  }
+
+  /** Creates a Job as `submit` does. */
+  async create(job: NewJob, idempotencyKey?: string, { dryRun }: DryRun = {}): Promise<StoredJob> {
     const { namespace, creations } = this.#options
-    if (idempotencyKey === undefined) return this.#create(submission, { dryRun })
-    const idempotency = { key: idempotencyKey, requestHash: requestHash(submission) }
-    const known = (): Promise<StoredJob | undefined> => this.earlier(submission, idempotencyKey)
+    if (idempotencyKey === undefined) return this.#create(job, { dryRun })
+    const idempotency = { key: idempotencyKey, requestHash: requestHash(job.request) }
+    const known = (): Promise<StoredJob | undefined> => this.earlier(job.request, idempotencyKey)
     // The API server only rejects equal names, so requests with one key and different names need a mutex.
     const make = async (isHeld: () => boolean): Promise<StoredJob> => {
       const earlier = await known()
       if (earlier !== undefined) return earlier
       requireHeld(isHeld)
-      return this.#create(submission, { idempotency, dryRun })
+      return this.#create(job, { idempotency, dryRun })
     }
     return creations.runExclusive(`${JOBS.plural}/${namespace}/${idempotencyKey}`, make, known)
   }
 
   /** Returns the Job that the same request created before. @throws Problem 422 key used with another body */
-  async earlier(submission: JobSubmission, idempotencyKey: string): Promise<StoredJob | undefined> {
+  async earlier(request: unknown, idempotencyKey: string): Promise<StoredJob | undefined> {
     const earlier = await this.#options.jobs.madeBy(idempotencyKey)
-    return earlier && replayed(earlier, { key: idempotencyKey, requestHash: requestHash(submission) })
+    return earlier && replayed(earlier, { key: idempotencyKey, requestHash: requestHash(request) })
   }
 
-  async #create(submission: JobSubmission, { idempotency, dryRun = false }: CreateOptions): Promise<StoredJob> {
+  async #create(job: NewJob, { idempotency, dryRun = false }: CreateOptions): Promise<StoredJob> {
     const { jobs, namespace, creationTimes } = this.#options
-    await this.#admit(submission, dryRun)
+    await this.#admit(job, dryRun)
     // Concurrent requests with one key try the same names in the same order, also on different replicas.
     const seed = idempotency === undefined ? randomUUID() : `${namespace}/${idempotency.key}`
     for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
-      const name = submission.name ?? generatedName(`${seed}/${attempt}`, submission.namePrefix)
+      const name = job.name ?? generatedName(`${seed}/${attempt}`, job.namePrefix)
       const identity = { namespace, name, createdAt: creationTimes.next(), submission: this.#submission(), idempotency }
-      const created = await this.#tryToCreate(jobOf(submission, identity) as StoredJob, dryRun)
+      const created = await this.#tryToCreate(job.jobOf(identity) as StoredJob, dryRun)
       if (created !== undefined) return dryRun ? created : jobs.waitForCache(await this.#withTimelySubmission(created))
       const existing = idempotency === undefined ? undefined : await jobs.read(name)
       if (idempotency !== undefined && usedKey(existing) === idempotency.key) return replayed(existing, idempotency)
-      if (submission.name !== undefined) throw nameTaken(name)
+      if (job.name !== undefined) throw nameTaken(name)
     }
     throw unavailable("Every generated name is in use: send the request again.")
   }
 
-  async #admit(submission: JobSubmission, dryRun: boolean): Promise<void> {
+  async #admit(job: NewJob, dryRun: boolean): Promise<void> {
     const { requireRoom, requireUpload } = this.#options
     requireRoom?.()
     // A plan may come before the upload.
-    if (!dryRun) await requireUpload?.(submission)
+    if (!dryRun) await requireUpload?.(job)
   }
 
   #submission(): string | undefined {

@@ -59,7 +59,8 @@ export interface JobServices {
   clock: Clock
 }
 
-const CREATED = named("JobCreated", JobCreatedSchema, {
+/** Response to the creation of a job. */
+export const JOB_CREATED = named("JobCreated", JobCreatedSchema, {
   job_id: "5ea07726-efd2-42ec-a095-6d7674666e31",
   name: "train-4kzrd9wb",
   status: "queued",
@@ -185,7 +186,6 @@ const cancelMany = route("POST /jobs/cancellations", {
       "The number of jobs, and those that could not be cancelled.",
     ),
   },
-  problems: [404],
   handle: async (
     { body, query, principal, res, isStillAuthenticated },
     { jobsOf, arrayIdOf, cancellations, clock },
@@ -211,7 +211,7 @@ const createJob = (clouds: readonly string[]) =>
     idempotent: true,
     responses: {
       200: json(PLAN, "With dry_run=true: the plan. Nothing was created."),
-      201: json(CREATED, "Registered.", {
+      201: json(JOB_CREATED, "Registered.", {
         hasLocation: true,
         links: {
           getJob: { id: "$response.body#/job_id" },
@@ -220,15 +220,15 @@ const createJob = (clouds: readonly string[]) =>
         },
       }),
     },
-    problems: [409, 422],
+    creates: true,
     handle: async ({ body, query, idempotencyKey, principal }, { submitterOf, plan }) => {
       const job = await submitterOf(principal).submit(body, idempotencyKey, { dryRun: query.dry_run })
-      return query.dry_run ? planOf(job, principal, plan) : createdAnswer(job)
+      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job)
     },
     replay: async ({ body, query, idempotencyKey = "", principal }, { submitterOf, plan }) => {
       const job = await submitterOf(principal).earlier(body, idempotencyKey)
       if (job === undefined) return undefined
-      return query.dry_run ? planOf(job, principal, plan) : createdAnswer(job)
+      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job)
     },
   })
 
@@ -253,7 +253,6 @@ const OTHERS = [
       ...paging(),
     },
     responses: { 200: json(LIST, "A page of jobs.") },
-    problems: [404],
     handle: async ({ query, principal }, { jobsOf, cronJobIdOf, arrayIdOf, lastHeartbeatOf }) => {
       const { limit, offset, cronjob, array } = query
       const page = { limit, offset }
@@ -294,7 +293,7 @@ const OTHERS = [
     role: "developer",
     ifMatch: true,
     responses: { 200: record(JOB, "The cancelled job.") },
-    problems: [409],
+    problems: ["already-ended"],
     handle: async ({ path, precondition, principal }, { jobsOf, lastHeartbeatOf }) => {
       const job = await jobsOf(principal).cancel(path.id, precondition)
       return shown(job, principal, lastHeartbeatOf(job))
@@ -346,7 +345,8 @@ async function planOf({ metadata, spec }: StoredJob, principal: Principal, plan:
   return { status: 200, body: planRecordOf(metadata.name, await plan(namespace, spec)) }
 }
 
-function createdAnswer({ metadata }: StoredJob): Answer<JobCreated> {
+/** Returns the answer to the creation of a job. */
+export function jobCreatedAnswer({ metadata }: StoredJob): Answer<JobCreated> {
   const { uid, name } = metadata
   return { status: 201, body: { job_id: uid, name, status: "queued" }, location: `/jobs/${uid}` }
 }

@@ -349,10 +349,10 @@ describe("errorsOfRefusal", () => {
         { message: "m6" },
       ]),
     ).toEqual([
-      { pointer: "/volumes/data/bucket", detail: "m1" },
-      { pointer: "/region/0", detail: "m2" },
-      { pointer: "/env/a~1b~0c.d", detail: "m3" },
-      { pointer: "/name", detail: "m4" },
+      { pointer: "/volumes/data/bucket", detail: "volumes.data.bucket: m1" },
+      { pointer: "/region/0", detail: "region[0]: m2" },
+      { pointer: "/env/a~1b~0c.d", detail: 'env["a/b~c.d"]: m3' },
+      { pointer: "/name", detail: "name: m4" },
       { pointer: "", detail: "m5" },
       { pointer: "", detail: "m6" },
     ])

@@ -202,8 +202,13 @@ export interface JobIdentity {
 
 /** Returns the Job of a checked submission. With its submission's id, it needs no adoption by the operator. */
 export function jobOf(submission: JobSubmission, identity: JobIdentity): Job {
+  return jobWith(jobSpecOf(submission), submission.namePrefix, identity)
+}
+
+/** Returns a Job with a spec. @param namePrefix prefix from which its name was generated */
+export function jobWith(spec: JobSpec, namePrefix: string | undefined, identity: JobIdentity): Job {
   const { namespace, name, createdAt, idempotency } = identity
-  const { labels, namePrefix } = submission
+  const { labels } = spec
   const marks = idempotencyMarks(idempotency)
   return {
     apiVersion: API_VERSION,
@@ -220,7 +225,7 @@ export function jobOf(submission: JobSubmission, identity: JobIdentity): Job {
         ...marks.annotations,
       },
     },
-    spec: jobSpecOf(submission),
+    spec,
   }
 }
 

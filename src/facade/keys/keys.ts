@@ -206,5 +206,5 @@ function refuseReplay(): never {
   const detail =
     "The Idempotency-Key was used before, and the value of the key that it created cannot be shown again: " +
     "delete that key, and create another with a new Idempotency-Key."
-  throw new Problem({ type: "idempotency-key-reused", status: 409, detail })
+  throw new Problem({ type: "value-shown-once", status: 409, detail })
 }

@@ -57,7 +57,8 @@ export const keyRoutes = [
         },
       }),
     },
-    problems: [409],
+    creates: true,
+    problems: ["value-shown-once"],
     handle: async ({ body, idempotencyKey, principal }, { keysOf }) => {
       const { key, value } = await keysOf(principal).create(body, idempotencyKey)
       return {

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
 import { ROLES, type Role } from "../../apis/apikey.ts"
-import { StringEnum, Time } from "../../apis/schema.ts"
+import { AnyTime, StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { NameOf } from "../names.ts"
 import { Repeated } from "../repetition.ts"
@@ -9,7 +9,7 @@ import { Repeated } from "../repetition.ts"
 
 /** Time at which a key expires. */
 export const ExpirySchema = Type.Unsafe<string | null>({
-  ...Time("Time at which the key expires, with any offset. Null: never."),
+  ...AnyTime("Time at which the key expires, with any offset. Null: never."),
   type: ["string", "null"],
 })
 

@@ -27,7 +27,12 @@ export function checkKey(body: unknown, now: Date): { wanted: WantedKey } | Refu
 function wantedOf({ name, role, expires_at }: KeySubmission): WantedKey {
   // Every name that the schema allows has a metadata.name.
   const metadataName = toMetadataName(name) ?? name
-  return { name, metadataName, role, expiresAt: typeof expires_at === "string" ? inUtc(expires_at) : undefined }
+  return {
+    name,
+    metadataName,
+    role,
+    expiresAt: typeof expires_at === "string" ? inUtc(expires_at.toUpperCase()) : undefined,
+  }
 }
 
 const EXPIRY: Rule<Date> = {
@@ -46,7 +51,7 @@ const EXPIRY: Rule<Date> = {
 /** Returns the expiry if the schema accepts it. */
 function expiryIn({ expires_at }: Unchecked): string | undefined {
   const isTime = typeof expires_at === "string" && errorsOf(ExpirySchema, expires_at).length === 0
-  return isTime ? expires_at : undefined
+  return isTime ? expires_at.toUpperCase() : undefined
 }
 
 /** Metadata and secrets of an ApiKey to create. */

@@ -1,4 +1,5 @@
 import { diskSizes } from "../../apis/disk.ts"
+import { quoted } from "../../apis/field-error.ts"
 import { type JobSpec, PROVISIONINGS } from "../../apis/job.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ARCHITECTURES } from "../../apis/offer.ts"
@@ -56,16 +57,28 @@ const CPU: QueryParameter<number | undefined> = {
   },
 }
 
+const GPU: QueryParameter<string | undefined> = {
+  schema: { type: "string", format: "gpu" },
+  description:
+    "GPU memory in total, such as 24Gi; or a model, such as L4; or a model with a number of cards (L4:2) or memory (A100:80Gi).",
+  read: (query, name) => {
+    const given = query.one(name)
+    if (given === undefined || !/^:|:$/.test(given)) return given || undefined
+    query.error(
+      name,
+      `must be a model, a colon, and a number of cards or a size, such as L4:2 or A100:80Gi, not ${quoted(given)}`,
+    )
+    return undefined
+  },
+}
+
 const SIZE = { pattern: `^$|${SIZE_PATTERN}` }
 const DISK = { pattern: `^$|${diskSizes("64Ti").pattern}` }
 
 /** Parameters. Their values are checked as the fields of a job. */
 function parameters(clouds: readonly string[]) {
   return {
-    gpu: text(
-      { format: "gpu" },
-      "GPU memory in total, such as 24Gi; or a model, such as L4; or a model with a number of cards (L4:2) or memory (A100:80Gi).",
-    ),
+    gpu: GPU,
     cpu: CPU,
     memory: text(SIZE, "Minimum memory of the container, such as 16Gi."),
     disk: text(DISK, "Minimum size of the disk: a whole number of Gi or Ti from 10Gi to 64Ti, such as 200Gi."),

@@ -84,7 +84,6 @@ function discovery(path: string, { id, summary, sort, list, property, example }:
     role: "viewer",
     query: { connection_id: filter("Id or name of one connection. Empty or null: all connections.") },
     responses: { 200: json(content, "Resources found.", { headers: PARTIAL }) },
-    problems: [404],
     handle: async (call, { connectionsOf, discover }) => {
       const connections = connectionsOf(call.principal)
       const { connection_id: one } = call.query

@@ -54,6 +54,7 @@ export const uploadRoutes = [
     path: { sha256: HASH },
     stream: { mediaType: MEDIA_TYPE, description: "Archive (tar.gz), whose SHA-256 is the one in the path." },
     responses: { 200: json(UPLOAD, "It was there already."), 201: json(UPLOAD, "Stored.") },
+    problems: ["project-limit"],
     handle: async ({ req, res, path: { sha256 }, principal }, { uploads, uploading }) => {
       const bytes = announcedBytes(req)
       const detail = `You send ${MOST_UPLOADS} uploads at the same time: wait until one of them has ended.`

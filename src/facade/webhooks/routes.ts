@@ -91,7 +91,8 @@ export const webhookRoutes = [
         },
       }),
     },
-    problems: [409, 422],
+    creates: true,
+    problems: ["credentials-in-secret", "credentials-unreadable"],
     handle: async ({ body, idempotencyKey, principal }, { webhooksOf }) => {
       const made = await webhooksOf(principal).create(body, idempotencyKey)
       return { ...secretAnswer(made, principal), location: `/webhooks/${made.webhook.metadata.uid}` }
@@ -123,7 +124,7 @@ export const webhookRoutes = [
     body: CHANGE,
     ifMatch: true,
     responses: { 200: record(WEBHOOK, "The changed webhook.") },
-    problems: [409],
+    problems: ["credentials-in-secret", "credentials-unreadable"],
     handle: async ({ path, body, precondition, principal }, { webhooksOf }) => {
       const webhooks = webhooksOf(principal)
       const { id, name, format, created_at } = recordFor(await webhooks.find(path.name), principal)
@@ -146,7 +147,7 @@ export const webhookRoutes = [
     role: "admin",
     ifMatch: true,
     responses: { 200: record(CREATED, "The webhook with its new secret.") },
-    problems: [409],
+    problems: ["credentials-in-secret", "credentials-unreadable"],
     handle: async ({ path, precondition, principal }, { webhooksOf }) =>
       secretAnswer(await webhooksOf(principal).rotate(path.name, precondition), principal),
   }),
@@ -171,7 +172,7 @@ export const webhookTestRoutes = [
     summary: "Send a test message now, and return the result.",
     role: "admin",
     responses: { 200: json(TEST, "The result.") },
-    problems: [409],
+    problems: ["credentials-unreadable"],
     handle: async ({ path, principal, res }, { webhooksOf }) => {
       const closed = new AbortController()
       res.once("close", () => closed.abort())
