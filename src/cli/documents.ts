@@ -196,6 +196,7 @@ const RENAMED: Partial<Record<keyof JobSubmission, keyof Schemas["JobRecord"]>> 
   terminationGraceSeconds: "termination_grace_seconds",
   maxCostUsd: "max_cost_usd",
   maxPreemptions: "max_preemptions",
+  maxQueueSeconds: "max_queue_seconds",
   fallbackAfter: "fallback_after",
 }
 

@@ -888,6 +888,11 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number | null;
+            /**
+             * Format: int64
+             * @description Maximum seconds from the job's creation to its container's first start, boots of VMs included. The job then ends as QueueDeadlineExceeded. It does not count after a preemption. Default: no limit.
+             */
+            maxQueueSeconds?: number | null;
             /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number | null;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
@@ -1171,6 +1176,8 @@ export interface components {
             preemption_count: number;
             /** @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3. */
             fallback_after: number | null;
+            /** @description Maximum seconds from the creation to the container's first start. Null: no limit. */
+            max_queue_seconds: number | null;
             /** @description Maximum seconds from the stop signal to SIGKILL. Null: 10. */
             termination_grace_seconds: number | null;
             workdir: components["schemas"]["WorkdirRecord"] | null;
@@ -1366,6 +1373,11 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number | null;
+            /**
+             * Format: int64
+             * @description Maximum seconds from the job's creation to its container's first start, boots of VMs included. The job then ends as QueueDeadlineExceeded. It does not count after a preemption. Default: no limit.
+             */
+            maxQueueSeconds?: number | null;
             /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number | null;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
@@ -1520,6 +1532,11 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number;
+            /**
+             * Format: int64
+             * @description Maximum seconds from the job's creation to its container's first start, boots of VMs included. The job then ends as QueueDeadlineExceeded. It does not count after a preemption. Default: no limit.
+             */
+            maxQueueSeconds?: number;
             /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */

@@ -113,6 +113,7 @@ function Summary({ job }: { job: JobRecord }) {
           ["Cost", costOf(job)],
           ["Needs", needsOf(job)],
           ["Timeout", job.timeout_seconds > 0 ? duration(job.timeout_seconds) : undefined],
+          ["Longest wait", job.max_queue_seconds === null ? undefined : duration(job.max_queue_seconds)],
           ["Retries", job.max_retries === 0 ? undefined : `${job.retry_count} of ${job.max_retries}`],
           ["Submitted", <Time at={job.created_at} />],
           ["Labels", labelsText(labels)],

@@ -149,6 +149,10 @@ export const JobRecordSchema = Type.Object({
     "integer",
     "Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3.",
   ),
+  max_queue_seconds: nullable<number>(
+    "integer",
+    "Maximum seconds from the creation to the container's first start. Null: no limit.",
+  ),
   termination_grace_seconds: nullable<number>("integer", "Maximum seconds from the stop signal to SIGKILL. Null: 10."),
   workdir: WorkdirRecordSchema,
   array_id: nullable<string>("string", "Id of the array that created the job. Null: none did."),
@@ -263,7 +267,7 @@ function submittedFields(spec: StoredJob["spec"]) {
     provisioning: spec.provisioning ?? "onDemand",
     maxHourlyPriceUsd: spec.maxHourlyPriceUsd ?? null,
     max_cost_usd: spec.maxCostUsd ?? null,
-    ...preemptionFields(spec),
+    ...limitFields(spec),
     workdir: spec.workdir === undefined ? null : { path: DEFAULT_WORKDIR_PATH, ...spec.workdir },
     secretEnv: spec.secretEnv ?? {},
     ttlSecondsAfterFinished: spec.ttlSecondsAfterFinished ?? null,
@@ -277,8 +281,9 @@ function arrayFields(job: StoredJob) {
   } satisfies Partial<JobRecord>
 }
 
-function preemptionFields({ maxPreemptions, fallbackAfter, terminationGraceSeconds }: StoredJob["spec"]) {
+function limitFields({ maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds }: StoredJob["spec"]) {
   return {
+    max_queue_seconds: maxQueueSeconds ?? null,
     max_preemptions: maxPreemptions ?? null,
     fallback_after: fallbackAfter ?? null,
     termination_grace_seconds: terminationGraceSeconds ?? null,
