@@ -680,6 +680,7 @@ export const JOB = defineKind({
   spec: JobSpecSchema,
   status: JobStatusSchema,
   owned: ["status"],
+  conditions: Object.values(JobCondition),
   rules: [
     ...nameRules(LIMITS.jobName),
     {

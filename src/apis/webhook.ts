@@ -208,6 +208,7 @@ export const WEBHOOK = defineKind({
   description: "Sends events of a project, such as the end of a job, to a receiver.",
   spec: WebhookSpecSchema,
   status: WebhookStatusSchema,
+  conditions: Object.values(WebhookCondition),
   rules: nameRules(LIMITS.webhookName),
   printerColumns: [
     { name: "Format", type: "string", jsonPath: ".spec.format" },

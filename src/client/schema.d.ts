@@ -1068,6 +1068,18 @@ export interface components {
             /** @description Minimum size of the VM's disk. Null: depends on the cloud. */
             disk: string | null;
         };
+        Condition: {
+            /** @description Condition, such as Ready. */
+            type: string;
+            /** @enum {string} */
+            status: "True" | "False" | "Unknown";
+            /** @description Cause of the status, one CamelCase word. */
+            reason: string;
+            /** @description Explanation for people. Of a connection only for admins: it may name parts of the account. */
+            message?: string;
+            /** @description Time of the last change of the status. */
+            last_transition_time: string;
+        };
         WorkdirRecord: {
             /** @description SHA-256 of the upload. */
             sha256: string;
@@ -1160,6 +1172,8 @@ export interface components {
             reason: string | null;
             /** @description Explanation of the status for people. */
             message: string | null;
+            /** @description Conditions that are not as they should be, if their message is not that of the job. Absent: there are none. */
+            conditions?: components["schemas"]["Condition"][];
             /** @description Exit code of the container's last run. */
             exit_code: number | null;
             /** @description Price of the selected machine, USD per hour. */
@@ -1289,6 +1303,8 @@ export interface components {
             loss: components["schemas"]["LaunchLoss"] | null;
             /** @description Explanation of the phase. */
             message: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
         };
         LaunchList: {
             /** @description The job's VMs in the order of their numbers. */
@@ -1572,6 +1588,8 @@ export interface components {
             reason: string | null;
             /** @description Explanation of the reason for people. */
             message: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             /** @description Scheduled time of the last tick that created a job. */
             last_triggered_at: string | null;
             created_at: string;
@@ -1611,6 +1629,8 @@ export interface components {
             reason?: string | null;
             /** @description Ignored. */
             message?: string | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
         };
         CronJobList: {
             cronjobs: components["schemas"]["CronJobRecord"][];
@@ -1748,6 +1768,8 @@ export interface components {
             reason: string | null;
             /** @description Explanation of the reason for people. */
             message: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             counts: components["schemas"]["ArrayCounts"];
             /** @description Indexes with a job that has not ended, or whose cost is not final, such as 0-41,44. Empty: none. */
             active_indexes: string;
@@ -1847,6 +1869,8 @@ export interface components {
              * @description Null: the key never expires.
              */
             expires_at: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             /** @description Value of the key. Only this response contains it. */
             value: string;
         };
@@ -1856,6 +1880,8 @@ export interface components {
             name: string;
             /** Format: date-time */
             created_at: string;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
         };
         KeyList: {
             keys: components["schemas"]["KeyItem"][];
@@ -1876,6 +1902,8 @@ export interface components {
              * @description Null: the key never expires.
              */
             expires_at: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
         };
         KeyUpdate: {
             /**
@@ -1891,6 +1919,8 @@ export interface components {
             created_at?: string | null;
             /** @description Read-only: send the same value, or leave it out. */
             expires_at?: string | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
         };
         /** @description New connection of type aws. */
         AwsConnectionCreation: ({
@@ -2321,18 +2351,6 @@ export interface components {
         };
         /** @description New connection, with all fields of its type. */
         ConnectionCreation: components["schemas"]["AwsConnectionCreation"] | components["schemas"]["GcpConnectionCreation"] | components["schemas"]["AzureConnectionCreation"] | components["schemas"]["CloudflareConnectionCreation"] | components["schemas"]["DockerhubConnectionCreation"] | components["schemas"]["GithubConnectionCreation"];
-        ConnectionCondition: {
-            /** @description Condition, such as Ready or Prices. */
-            type: string;
-            /** @enum {string} */
-            status: "True" | "False" | "Unknown";
-            /** @description Cause of the status, one CamelCase word. */
-            reason: string;
-            /** @description Only for admins, because it may name parts of the account. */
-            message?: string;
-            /** @description Time of the last change of the status. */
-            last_transition_time: string;
-        };
         ConnectionRecord: {
             /** @description UUID. */
             id: string;
@@ -2406,8 +2424,8 @@ export interface components {
                     message?: string;
                 };
             };
-            /** @description State of the connection, as kubectl shows it. */
-            conditions?: components["schemas"]["ConnectionCondition"][];
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             /** @description What the cloud must trust, for connections without a secret or with a role. Only for admins. */
             identity?: {
                 /** @description Issuer of the identity tokens. */
@@ -2945,6 +2963,8 @@ export interface components {
             last_success_at: string | null;
             /** @description Time since which no delivery has succeeded. Null: the latest one has. */
             failing_since: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             created_at: string;
             updated_at: string;
             /** @description Secret that signs the messages. Only this response has it. */
@@ -2983,6 +3003,8 @@ export interface components {
             last_success_at: string | null;
             /** @description Time since which no delivery has succeeded. Null: the latest one has. */
             failing_since: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             created_at: string;
             updated_at: string;
         };
@@ -3011,6 +3033,8 @@ export interface components {
             include?: ("env" | "command" | "args")[] | null;
             /** @description False: nothing is sent. True also enables a webhook that Berth disabled. */
             is_active?: boolean | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
             /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
@@ -3313,6 +3337,8 @@ export interface components {
              * @enum {string}
              */
             role: "owner" | "admin" | "member";
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
         };
         OrganizationList: {
             organizations: components["schemas"]["OrganizationRecord"][];
@@ -3338,6 +3364,8 @@ export interface components {
              * @enum {string|null}
              */
             role?: "owner" | "admin" | "member" | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
         };
         MemberRecord: {
             /** @description Issuer and subject of the user's identity: <issuer>#<subject>. */
@@ -3397,6 +3425,8 @@ export interface components {
                  */
                 reachedPercent: number;
             } | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
         };
         ProjectList: {
             projects: components["schemas"]["ProjectRecord"][];
@@ -3434,6 +3464,8 @@ export interface components {
             id?: string | null;
             /** @description Read-only: send the same value, or leave it out. */
             organizationId?: string | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
             /** @description Ignored. */
             spending?: Record<string, never> | null;
         };

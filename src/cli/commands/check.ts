@@ -1,5 +1,6 @@
 import type { Command } from "commander"
 import { fetched, type Schemas } from "../../client/client.ts"
+import { troublesOf } from "../../client/conditions.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, failureOf } from "../exit.ts"
 import { greetingOf } from "../installation.ts"
@@ -126,11 +127,18 @@ function* connectionFindings(connections: Awaited<ReturnType<typeof connectionsO
   if (connections.length === 0)
     yield { check, state: "warning", text: "There is none: jobs for a cloud wait. berth connection add" }
   for (const connection of connections) {
-    const { name, type, capabilities } = connection
+    const { name, type, capabilities, conditions } = connection
     const prices = pricesOf(connection)
     const vms = capabilities?.vms
-    if (vms === undefined || vms.status === "Unknown")
+    const stalled = conditions?.some((one) => one.type === "Stalled" && one.status === "True") ?? false
+    const troubles = troublesOf(conditions, [vms?.message, prices?.message ?? prices?.reason])
+    for (const sentence of troubles)
+      yield { check, state: stalled ? "bad" : "warning", text: `${name} (${type}): ${sentence}` }
+    if (vms?.status === "Unknown")
+      yield { check, state: "warning", text: `${name} (${type}) is not checked for VMs: ${vms.message ?? vms.reason}` }
+    else if (vms === undefined && troubles.length === 0)
       yield { check, state: "warning", text: `${name} (${type}) is not checked for VMs.` }
+    else if (vms === undefined) continue
     else if (vms.status === "True") yield { check, state: "good", text: `${name} (${type}) can start VMs.` }
     else yield { check, state: "bad", text: `${name} (${type}) can't start VMs: ${vms.message ?? vms.reason}` }
     if (prices !== undefined) {

@@ -8,6 +8,7 @@ import {
 } from "../../apis/organization.ts"
 import { PROJECT, type Project, type StoredProject } from "../../apis/project.ts"
 import type { User } from "../../identity/oidc.ts"
+import { conditionsOf } from "../conditions.ts"
 import type {
   MemberRecord,
   OrganizationCreation,
@@ -60,10 +61,11 @@ function metadataOf({ id, createdAt, idempotency }: AccountIdentity): ObjectMeta
 
 /** Returns the record of an organization for a member with this role. */
 export function organizationRecordOf(
-  { metadata, spec }: StoredOrganization,
+  organization: StoredOrganization,
   role: OrganizationRole,
 ): OrganizationRecord {
-  return { id: metadata.name, displayName: spec.displayName, category: spec.category ?? DEFAULT_CATEGORY, role }
+  const { metadata, spec } = organization
+  return { id: metadata.name, displayName: spec.displayName, category: spec.category ?? DEFAULT_CATEGORY, role, ...conditionsOf(organization) }
 }
 
 /** Returns the members in the order in which they were added. */
@@ -71,9 +73,10 @@ export function memberRecordsOf({ spec }: StoredOrganization): MemberRecord[] {
   return (spec.members ?? []).map(({ userId, email = null, role }) => ({ userId, email, role }))
 }
 
-export function projectRecordOf({ metadata, spec, status }: StoredProject): ProjectRecord {
+export function projectRecordOf(project: StoredProject): ProjectRecord {
+  const { metadata, spec, status } = project
   const { displayName, organization, caps = null } = spec
-  return { id: metadata.name, displayName, organizationId: organization, caps, spending: status?.spending ?? null }
+  return { id: metadata.name, displayName, organizationId: organization, caps, spending: status?.spending ?? null, ...conditionsOf(project) }
 }
 
 /** Returns the caps after a change; undefined if none are left. */

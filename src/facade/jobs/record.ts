@@ -25,6 +25,7 @@ import { COMPONENT, StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import type { JobPlan } from "../../placement/place.ts"
 import type { RankedPlacement } from "../../router/route.ts"
+import { conditionsField, ownTroublesOf } from "../conditions.ts"
 import type { Owner } from "../owner.ts"
 import { lastUpdateOf } from "../update-time.ts"
 import { breakdownOf, CostBreakdownSchema, costFields, PlannedCostSchema } from "./cost.ts"
@@ -138,6 +139,9 @@ export const JobRecordSchema = Type.Object({
   error_message: nullable<string>("string", "Error of a failed job."),
   reason: nullable<string>("string", "Reason for the status, one word."),
   message: nullable<string>("string", "Explanation of the status for people."),
+  conditions: conditionsField(
+    "Conditions that are not as they should be, if their message is not that of the job. Absent: there are none.",
+  ),
   exit_code: nullable<number>("integer", "Exit code of the container's last run."),
   hourly_price_usd: nullable<number>("number", "Price of the selected machine, USD per hour."),
   provisioning: StringEnum(PROVISIONINGS),
@@ -332,6 +336,7 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     error_message: status?.phase === "failed" ? (status.message ?? null) : null,
     reason: reason ?? null,
     message: message ?? null,
+    ...ownTroublesOf(job, message ?? null),
     exit_code: status?.exitCode ?? null,
   } satisfies Partial<JobRecord>
 }

@@ -15,6 +15,7 @@ import { inFormat } from "../../http/json-schema.ts"
 import type { PrivateTargets } from "../../registries/public-fetch.ts"
 import { receiverFault } from "../../webhooks/receiver.ts"
 import { signingSecretError } from "../../webhooks/signature.ts"
+import { conditionsOf } from "../conditions.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import { inUtc } from "../jobs/record.ts"
 import { OWNER, type Owner } from "../owner.ts"
@@ -162,6 +163,7 @@ export function webhookRecordOf(webhook: StoredWebhook, owner: Owner, isAdmin: b
     missed_count: status?.missedCount ?? 0,
     last_success_at: inUtc(status?.lastSuccessTime),
     failing_since: inUtc(status?.failingSince),
+    ...conditionsOf(webhook),
     created_at: creationTimeOf(webhook),
     updated_at: lastUpdateOf(webhook),
   }
