@@ -8,7 +8,9 @@ const ConditionRecordSchema = Type.Object(
     status: StringEnum(["True", "False", "Unknown"]),
     reason: Type.String({ description: "Cause of the status, one CamelCase word." }),
     message: Type.Optional(
-      Type.String({ description: "Explanation for people. Of a connection only for admins: it may name parts of the account." }),
+      Type.String({
+        description: "Explanation for people. Of a connection only for admins: it may name parts of the account.",
+      }),
     ),
     last_transition_time: Type.String({ description: "Time of the last change of the status." }),
   },
@@ -17,7 +19,9 @@ const ConditionRecordSchema = Type.Object(
 export type ConditionRecord = Static<typeof ConditionRecordSchema>
 
 /** Declares the conditions of a record. */
-export function conditionsField(description = "State of the object, as kubectl shows it. Absent before Berth has looked at it.") {
+export function conditionsField(
+  description = "State of the object, as kubectl shows it. Absent before Berth has looked at it.",
+) {
   return Type.Optional(Type.Array(ConditionRecordSchema, { description }))
 }
 
