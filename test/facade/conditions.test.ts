@@ -59,7 +59,7 @@ afterAll(async () => {
   await client.delete(ORGANIZATIONS, { name: fixture.organization })
 })
 
-/** Where a person sees objects of a kind. `T`: the record of REST. */
+/** Places in which a person sees objects of a kind. `T`: the record of REST. */
 interface Surface {
   resource: Resource
   /** Creates the object. */
@@ -237,7 +237,7 @@ it.each(KINDS_WITH_CONDITIONS.map((kind): [string, KindDefinition] => [kind.kind
           return { type, status, kubectl: message, rest: isSaid[0], berth: isSaid[1], console: isSaid[2] }
         })
         expect(rows).toEqual(rows.map((row) => ({ ...row, rest: true, berth: true, console: true })))
-        // REST has the good ones too, except in the long lists of jobs. Nobody has to read them.
+        // REST has the good ones too, except in the long lists of jobs.
         for (const { message } of conditions.filter((one) => !isTrouble(one) && one.status === "False")) {
           if (kind !== "Job") expect(rest).toContain(message)
           expect(berth + console).not.toContain(message)
