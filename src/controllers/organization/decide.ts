@@ -44,7 +44,8 @@ function changedStatus(
   const cause = isStalled
     ? { reason: "HasProjects", message: `delete its projects first: ${blocking.slice(0, NAMED).join(", ")}${more}` }
     : { reason: "Active", message: "its members have their roles in its projects" }
-  const updates = [condition(OrganizationCondition.Ready, !isStalled, cause),
+  const updates = [
+    condition(OrganizationCondition.Ready, !isStalled, cause),
     condition(OrganizationCondition.Stalled, isStalled, cause),
   ]
   const conditions = setConditions(organization.status?.conditions, updates, generation, now)
