@@ -18,6 +18,7 @@ import { PRICE_REFRESH_HOURS } from "../src/options.ts"
 import { packageFile } from "../src/package.ts"
 import type { Running } from "../src/program.ts"
 import { providersOf } from "../src/providers.ts"
+import type { PrivateTargets } from "../src/registries/public-fetch.ts"
 import { joined, tableOf } from "../src/router/table.ts"
 import { createLogger, type Logger, logDestination } from "../src/telemetry/logger.ts"
 import { installBase } from "./base.ts"
@@ -37,6 +38,9 @@ import type { ChosenRuntime } from "./runtime.ts"
 import { unlessAborted } from "./unless-aborted.ts"
 
 export const SYSTEM_NAMESPACE = "berth-system"
+
+/** Receivers of webhooks on this machine, so that a webhook can be tried without a public host. */
+const THIS_MACHINE: PrivateTargets = { hosts: ["localhost"], networks: ["127.0.0.0/8", "::1/128"] }
 
 export interface StackOptions extends Pick<LocalOptions, "dataDir" | "logLevel"> {
   binaries: Binaries
@@ -179,6 +183,7 @@ async function startBerth(
         logsDir: join(dataDir, "logs"),
         issuer,
         oidcClientId: CLIENT_ID,
+        privateReceivers: THIS_MACHINE,
       },
       {
         client: asFacade,
@@ -211,6 +216,7 @@ async function startBerth(
         gatewayUrl: facade.url,
         priceRefreshHours: PRICE_REFRESH_HOURS.list,
         spotPriceRefreshHours: PRICE_REFRESH_HOURS.market,
+        privateReceivers: THIS_MACHINE,
       },
       {
         client: asOperator,

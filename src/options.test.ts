@@ -1,7 +1,17 @@
 import { afterEach, describe, expect, it, vi } from "vitest"
 import { readInvocation } from "./options.ts"
 
-const OPERATOR = ["node", "berth", "operator", "--gateway-url", "https://gateway.test", "--agent-image", "berth:1", "--volumes-image", "berth:1"]
+const OPERATOR = [
+  "node",
+  "berth",
+  "operator",
+  "--gateway-url",
+  "https://gateway.test",
+  "--agent-image",
+  "berth:1",
+  "--volumes-image",
+  "berth:1",
+]
 
 /** Returns the output of a program that prints and ends, because there is nothing to run. */
 async function complaintOf(...args: string[]): Promise<string> {

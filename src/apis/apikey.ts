@@ -77,6 +77,7 @@ export const API_KEY = defineKind({
   description: "A programmatic credential of a project. Only the hash of its value is kept.",
   spec: ApiKeySpecSchema,
   status: ApiKeyStatusSchema,
+  conditions: Object.values(ApiKeyCondition),
   rules: nameRules(LIMITS.keyName),
   printerColumns: [
     { name: "Role", type: "string", jsonPath: ".spec.role" },

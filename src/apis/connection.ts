@@ -184,6 +184,7 @@ export const CONNECTION = defineKind({
   description: "Credentials of an external account. A project's jobs run VMs in it, or read buckets or images from it.",
   spec: ConnectionSpecSchema,
   status: ConnectionStatusSchema,
+  conditions: Object.values(ConnectionCondition),
   rules: nameRules(LIMITS.connectionName),
   printerColumns: [
     { name: "Type", type: "string", jsonPath: ".spec.type" },

@@ -115,6 +115,7 @@ export const CRON_JOB = defineKind({
   description: "Creates a Job at each tick of a schedule, in UTC.",
   spec: CronJobSpecSchema,
   status: CronJobStatusSchema,
+  conditions: Object.values(CronJobCondition),
   rules: [
     ...nameRules(LIMITS.cronJobName),
     {

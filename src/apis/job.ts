@@ -103,6 +103,8 @@ export const JobReason = {
   ContainerFailed: "ContainerFailed",
   ImagePullFailed: "ImagePullFailed",
   DeadlineExceeded: "DeadlineExceeded",
+  /** The container did not start within the job's `maxQueueSeconds`. */
+  QueueDeadlineExceeded: "QueueDeadlineExceeded",
   /** The job's `maxCostUsd` is spent, or too little for a VM is left of it. */
   BudgetExceeded: "BudgetExceeded",
   VolumeMountFailed: "VolumeMountFailed",
@@ -473,6 +475,14 @@ const placementFields = {
       description: "Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.",
     }),
   ),
+  maxQueueSeconds: Type.Optional(
+    Int({
+      minimum: 1,
+      maximum: LIMITS.maxQueueSeconds,
+      description:
+        "Maximum seconds from the job's creation to its container's first start, boots of VMs included. The job then ends as QueueDeadlineExceeded. It does not count after a preemption. Default: no limit.",
+    }),
+  ),
   maxHourlyPriceUsd: Type.Optional(
     Type.Number({
       minimum: 0,
@@ -690,6 +700,7 @@ export const JOB = defineKind({
   spec: JobSpecSchema,
   status: JobStatusSchema,
   owned: ["status"],
+  conditions: Object.values(JobCondition),
   rules: [
     ...nameRules(LIMITS.jobName),
     {

@@ -314,6 +314,7 @@ export const JOB_ARRAY = defineKind({
   description: "Creates one Job for each index, a limited number of them at the same time.",
   spec: JobArraySpecSchema,
   status: JobArrayStatusSchema,
+  conditions: Object.values(JobArrayCondition),
   owned: ["status"],
   rules: [
     ...nameRules(LIMITS.jobArrayName),

@@ -23,6 +23,8 @@ export interface KindDefinition<Spec extends TObject = TObject, Status extends T
    * fewer fields, which makes each write cheaper.
    */
   owned?: readonly ("spec" | "status")[]
+  /** Types of the conditions that Berth writes. */
+  conditions: readonly string[]
   /** Rules on the whole object; they see `self.metadata.name`, `self.spec` and `self.status`. */
   rules?: CelRule[]
   printerColumns: PrinterColumn[]

@@ -336,6 +336,7 @@ export const LAUNCH = defineKind({
   description: "A VM that Berth requested from a cloud. Berth writes it; tenants do not.",
   spec: LaunchSpecSchema,
   status: LaunchStatusSchema,
+  conditions: Object.values(LaunchCondition),
   owned: ["spec", "status"],
   printerColumns: [
     { name: "Phase", type: "string", jsonPath: ".status.phase" },

@@ -53,6 +53,7 @@ export const LIMITS = {
   terminationGraceSeconds: 3600,
   /** 30 days, also the default timeout of a job. A finite lifetime ends an orphaned VM. */
   timeoutSeconds: 30 * 24 * 3600,
+  maxQueueSeconds: 30 * 24 * 3600,
   ttlSecondsAfterFinished: 10 * 365 * 24 * 3600,
   maxHourlyPriceUsd: 100_000,
   maxCostUsd: 10_000_000,

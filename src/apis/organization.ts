@@ -1,5 +1,5 @@
 import Type, { type Static } from "typebox"
-import { SpendCaps, SpendingStatus } from "./caps.ts"
+import { SpendCaps, SpendingStatus, WITHIN_CAPS } from "./caps.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
 import { ALLOWED, ConditionList, ObservedGeneration, PATTERN_AS_RULE, StringEnum, Text } from "./schema.ts"
@@ -88,6 +88,9 @@ export type StoredOrganization = Stored<Organization>
 /** Finalizer that holds an Organization while it has Projects. */
 export const ORGANIZATION_FINALIZER = `${GROUP}/projects`
 
+/** Conditions of an Organization. */
+export const OrganizationCondition = { Ready: "Ready", Stalled: "Stalled", WithinCaps: WITHIN_CAPS } as const
+
 export const ORGANIZATION = defineKind({
   kind: "Organization",
   plural: "organizations",
@@ -97,6 +100,7 @@ export const ORGANIZATION = defineKind({
   description: "A group of people who own projects together.",
   spec: OrganizationSpecSchema,
   status: OrganizationStatusSchema,
+  conditions: Object.values(OrganizationCondition),
   printerColumns: [
     { name: "Display name", type: "string", jsonPath: ".spec.displayName" },
     { name: "Category", type: "string", jsonPath: ".spec.category" },

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
 import { ROLES } from "./apikey.ts"
-import { SpendCapsSchema, SpendingStatus } from "./caps.ts"
+import { SpendCapsSchema, SpendingStatus, WITHIN_CAPS } from "./caps.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
 import { DisplayName, GroupIdSchema, UserIdSchema } from "./organization.ts"
@@ -67,11 +67,12 @@ export type StoredProject = Stored<Project>
 /** Finalizer that holds a Project until its jobs have ended and its namespace is deleted. */
 export const PROJECT_FINALIZER = `${GROUP}/namespace`
 
-/** Conditions of a Project besides WITHIN_CAPS. kstatus defines Reconciling and Stalled. */
+/** Conditions of a Project. kstatus defines Reconciling and Stalled. */
 export const ProjectCondition = {
   Ready: "Ready",
   Reconciling: "Reconciling",
   Stalled: "Stalled",
+  WithinCaps: WITHIN_CAPS,
 } as const
 
 /** Returns the namespace that a Project requests. `status.namespace` says if the Project has it. */
@@ -89,6 +90,7 @@ export const PROJECT = defineKind({
   description: "A namespace of jobs, cronjobs, connections and keys, with its own members and spend caps.",
   spec: ProjectSpecSchema,
   status: ProjectStatusSchema,
+  conditions: Object.values(ProjectCondition),
   rules: [
     {
       rule: "self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",

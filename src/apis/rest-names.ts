@@ -20,5 +20,6 @@ export const JOB_RECORD_FIELDS = {
   terminationGraceSeconds: "termination_grace_seconds",
   maxCostUsd: "max_cost_usd",
   maxPreemptions: "max_preemptions",
+  maxQueueSeconds: "max_queue_seconds",
   fallbackAfter: "fallback_after",
 } as const

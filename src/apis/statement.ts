@@ -144,6 +144,7 @@ export const STATEMENT = defineKind({
   description: "Cost of a project in one month. Berth writes it; tenants do not.",
   spec: StatementSpecSchema,
   status: StatementStatusSchema,
+  conditions: [],
   owned: ["spec", "status"],
   printerColumns: [
     { name: "Project", type: "string", jsonPath: ".spec.namespace" },

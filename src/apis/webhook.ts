@@ -59,6 +59,8 @@ export const WebhookReason = {
   Tampered: "Tampered",
   /** The namespace belongs to no Project. */
   NoProject: "NoProject",
+  /** No message can reach the address: it has no TLS, or no public host, and no operator of Berth allows it. */
+  ReceiverNotAllowed: "ReceiverNotAllowed",
   /** The receiver answered 410. Berth sends nothing until the spec changes. */
   ReceiverGone: "ReceiverGone",
   /** No delivery succeeded for 3 days. Berth sends nothing until the spec changes. */
@@ -206,6 +208,7 @@ export const WEBHOOK = defineKind({
   description: "Sends events of a project, such as the end of a job, to a receiver.",
   spec: WebhookSpecSchema,
   status: WebhookStatusSchema,
+  conditions: Object.values(WebhookCondition),
   rules: nameRules(LIMITS.webhookName),
   printerColumns: [
     { name: "Format", type: "string", jsonPath: ".spec.format" },

@@ -1,11 +1,12 @@
 import { type Command, Option } from "commander"
 import { dump } from "js-yaml"
 import { BerthClient, type Credential } from "../client/client.ts"
+import { type ConditionRecord, troublesOf } from "../client/conditions.ts"
 import { accountUrl, type Chosen, type ConfigFile, chooseContext, type Environment, projectUrl } from "./context.ts"
 import { EXIT, Failure } from "./exit.ts"
 import type { LastSubmissions, Submitted } from "./last.ts"
 import { type Column, tableOf } from "./table.ts"
-import type { Terminal } from "./terminal.ts"
+import { shown, type Terminal } from "./terminal.ts"
 
 const FORMATS = ["table", "wide", "json", "yaml", "name"] as const
 
@@ -127,6 +128,11 @@ function exampleText(examples: Declaration<object>["examples"]): string {
   return `\nExamples:\n${examples.map(([command, purpose]) => `  ${command.padEnd(width)}  ${purpose}`).join("\n")}`
 }
 
+/** Record of the REST API that may have conditions. */
+interface WithConditions {
+  conditions?: ConditionRecord[]
+}
+
 /** One invocation of a command. */
 export class Call<Options> {
   readonly #process: Process
@@ -228,11 +234,15 @@ export class Call<Options> {
     this.terminal.progress(this.terminal.noted("dim", `${text} ...`))
   }
 
-  /** Prints records as a table, their names, or JSON or YAML without a change. */
+  /** Prints records as a table with the troubles of their conditions, their names, or JSON or YAML without a change. */
   async print<Row>(rows: readonly Row[], columns: readonly Column<Row>[], nameOf: (row: Row) => string): Promise<void> {
     if (this.isForProgram) return this.printValue(rows)
     if (this.format === "name") return this.terminal.write(rows.map((row) => `${nameOf(row)}\n`).join(""))
-    if (rows.length > 0) return this.terminal.line(tableOf(rows, this.styledColumns(columns), this.format === "wide"))
+    if (rows.length === 0) return
+    await this.terminal.line(tableOf(rows, this.styledColumns(columns), this.format === "wide"))
+    for (const row of rows)
+      for (const sentence of troublesOf((row as WithConditions).conditions))
+        this.terminal.progress(`${shown(nameOf(row))}: ${shown(sentence)}`)
   }
 
   /** Returns the columns with titles in the style of all tables. */

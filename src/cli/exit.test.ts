@@ -13,6 +13,7 @@ test.each<[JobRecord["status"], string | null, number | null, number]>([
   ["failed", "ContainerFailed", 255, 255],
   ["failed", "DeadlineExceeded", 143, 124],
   ["failed", "BudgetExceeded", 143, 124],
+  ["failed", "QueueDeadlineExceeded", null, 124],
   ["failed", "NoOffer", null, 125],
   ["failed", "ImagePullFailed", null, 125],
   ["failed", "VMLost", null, 125],

@@ -73,7 +73,7 @@ export function exitOfStatus(status: number): number {
 }
 
 /** Reasons of jobs that Berth ended at a limit of theirs. */
-const LIMIT_REASONS = ["DeadlineExceeded", "BudgetExceeded"]
+const LIMIT_REASONS = ["DeadlineExceeded", "QueueDeadlineExceeded", "BudgetExceeded"]
 
 /** Returns the exit code for the end of a job: its container's own, or the reason why there is none. */
 export function exitOfJob({ status, reason, exit_code }: Pick<JobRecord, "status" | "reason" | "exit_code">): number {

@@ -1,4 +1,6 @@
 import { type BerthClient, fetched, type JobRecord, type Schemas } from "../client/client.ts"
+import { troublesOf } from "../client/conditions.ts"
+import { troubleLines } from "./conditions.ts"
 import { type Column, durationText, tableOf, usdText, wrapped } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
@@ -13,9 +15,9 @@ export async function storyOf(client: BerthClient, job: JobRecord, terminal: Ter
     fetched(client.api.GET("/jobs/{id}/launches", path)),
   ])
   const parts = [
-    [heading(job, terminal), ...facts(job)].join("\n"),
+    [heading(job, terminal), ...facts(job), ...troubleLines(job.conditions, [job.message])].join("\n"),
     section("What happened (UTC)", stepsOf(timeline, terminal), terminal),
-    section("VMs", launches.launches.length === 0 ? "" : tableOf(launches.launches, VM_COLUMNS), terminal),
+    section("VMs", vmsOf(launches.launches), terminal),
   ]
   return parts.filter((part) => part !== "").join("\n\n")
 }
@@ -88,6 +90,14 @@ function stepsOf({ timeline, message }: Timeline, terminal: Terminal): string {
     return wrapped(line, " ".repeat(31))
   })
   return [...lines, ...(message === null ? [] : [wrapped(shown(message), "")])].join("\n")
+}
+
+function vmsOf(launches: readonly Launch[]): string {
+  if (launches.length === 0) return ""
+  const troubles = launches.flatMap(({ number, conditions }) =>
+    troublesOf(conditions).map((sentence) => `! ${number}: ${shown(sentence)}`),
+  )
+  return [tableOf(launches, VM_COLUMNS), ...troubles].join("\n")
 }
 
 const VM_COLUMNS: Column<Launch>[] = [

@@ -24,6 +24,7 @@ export interface JobFlags {
   maxPrice?: string
   maxCost?: string
   timeout?: string
+  maxQueue?: string
   grace?: string
   retries?: string
   env?: string[]
@@ -76,8 +77,9 @@ export function submissionOf({ flags, args, base, fileEnvironment, environment }
     ...defined({
       maxHourlyPriceUsd: numberOf("--max-price", flags.maxPrice),
       maxCostUsd: numberOf("--max-cost", flags.maxCost),
-      timeoutSeconds: flags.timeout === undefined ? undefined : secondsOf("--timeout", flags.timeout),
-      terminationGraceSeconds: flags.grace === undefined ? undefined : secondsOf("--grace", flags.grace),
+      timeoutSeconds: durationOf("--timeout", flags.timeout),
+      maxQueueSeconds: durationOf("--max-queue", flags.maxQueue),
+      terminationGraceSeconds: durationOf("--grace", flags.grace),
       maxRetries: numberOf("--retries", flags.retries),
       maxPreemptions: numberOf("--max-preemptions", flags.maxPreemptions),
       fallbackAfter: numberOf("--fallback-after", flags.fallbackAfter),
@@ -160,6 +162,10 @@ export function secondsOf(flag: string, text: string): number {
     (sum, [, count, unit]) => sum + Number(count) * SECONDS[unit as keyof typeof SECONDS],
     0,
   )
+}
+
+function durationOf(flag: string, text: string | undefined): number | undefined {
+  return text === undefined ? undefined : secondsOf(flag, text)
 }
 
 function numberOf(flag: string, text: string | undefined): number | undefined {

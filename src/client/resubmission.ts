@@ -32,6 +32,7 @@ export function submissionOf(job: JobRecord): JobSubmission {
     fallbackAfter: job.fallback_after,
     maxHourlyPriceUsd: job.maxHourlyPriceUsd,
     maxCostUsd: job.max_cost_usd,
+    maxQueueSeconds: job.max_queue_seconds,
     maxRetries: job.max_retries === 0 ? null : job.max_retries,
     timeoutSeconds: job.timeout_seconds === DEFAULT_TIMEOUT_SECONDS ? null : job.timeout_seconds,
     terminationGraceSeconds: job.termination_grace_seconds,

@@ -908,6 +908,11 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number | null;
+            /**
+             * Format: int64
+             * @description Maximum seconds from the job's creation to its container's first start, boots of VMs included. The job then ends as QueueDeadlineExceeded. It does not count after a preemption. Default: no limit.
+             */
+            maxQueueSeconds?: number | null;
             /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number | null;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
@@ -1083,6 +1088,18 @@ export interface components {
             /** @description Minimum size of the VM's disk. Null: depends on the cloud. */
             disk: string | null;
         };
+        Condition: {
+            /** @description Condition, such as Ready. */
+            type: string;
+            /** @enum {string} */
+            status: "True" | "False" | "Unknown";
+            /** @description Cause of the status, one CamelCase word. */
+            reason: string;
+            /** @description Explanation for people. Of a connection only for admins: it may name parts of the account. */
+            message?: string;
+            /** @description Time of the last change of the status. */
+            last_transition_time: string;
+        };
         WorkdirRecord: {
             /** @description SHA-256 of the upload. */
             sha256: string;
@@ -1175,6 +1192,8 @@ export interface components {
             reason: string | null;
             /** @description Explanation of the status for people. */
             message: string | null;
+            /** @description Conditions that are not as they should be, if their message is not that of the job. Absent: there are none. */
+            conditions?: components["schemas"]["Condition"][];
             /** @description Exit code of the container's last run. */
             exit_code: number | null;
             /** @description Price of the selected machine, USD per hour. */
@@ -1191,6 +1210,8 @@ export interface components {
             preemption_count: number;
             /** @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3. */
             fallback_after: number | null;
+            /** @description Maximum seconds from the creation to the container's first start. Null: no limit. */
+            max_queue_seconds: number | null;
             /** @description Maximum seconds from the stop signal to SIGKILL. Null: 10. */
             termination_grace_seconds: number | null;
             workdir: components["schemas"]["WorkdirRecord"] | null;
@@ -1302,6 +1323,8 @@ export interface components {
             loss: components["schemas"]["LaunchLoss"] | null;
             /** @description Explanation of the phase. */
             message: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
         };
         LaunchList: {
             /** @description The job's VMs in the order of their numbers. */
@@ -1386,6 +1409,11 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number | null;
+            /**
+             * Format: int64
+             * @description Maximum seconds from the job's creation to its container's first start, boots of VMs included. The job then ends as QueueDeadlineExceeded. It does not count after a preemption. Default: no limit.
+             */
+            maxQueueSeconds?: number | null;
             /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number | null;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
@@ -1534,6 +1562,11 @@ export interface components {
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
              */
             fallbackAfter?: number;
+            /**
+             * Format: int64
+             * @description Maximum seconds from the job's creation to its container's first start, boots of VMs included. The job then ends as QueueDeadlineExceeded. It does not count after a preemption. Default: no limit.
+             */
+            maxQueueSeconds?: number;
             /** @description Maximum price of the machine, USD per hour. AWS and Azure also end a spot VM whose price rises above it. */
             maxHourlyPriceUsd?: number;
             /** @description Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded. */
@@ -1569,6 +1602,8 @@ export interface components {
             reason: string | null;
             /** @description Explanation of the reason for people. */
             message: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             /** @description Scheduled time of the last tick that created a job. */
             last_triggered_at: string | null;
             created_at: string;
@@ -1608,6 +1643,8 @@ export interface components {
             reason?: string | null;
             /** @description Ignored. */
             message?: string | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
         };
         CronJobList: {
             cronjobs: components["schemas"]["CronJobRecord"][];
@@ -1763,6 +1800,8 @@ export interface components {
             reason: string | null;
             /** @description Explanation of the reason for people. */
             message: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             counts: components["schemas"]["ArrayCounts"];
             /** @description Indexes with a job that has not ended, or whose cost is not final, such as 0-41,44. Empty: none. */
             active_indexes: string;
@@ -1862,6 +1901,8 @@ export interface components {
              * @description Null: the key never expires.
              */
             expires_at: string | null;
+            /** @description Conditions that are not as they should be. Absent: there are none. */
+            conditions?: components["schemas"]["Condition"][];
             /** @description Value of the key. Only this response contains it. */
             value: string;
         };
@@ -1871,6 +1912,8 @@ export interface components {
             name: string;
             /** Format: date-time */
             created_at: string;
+            /** @description Conditions that are not as they should be. Absent: there are none. */
+            conditions?: components["schemas"]["Condition"][];
         };
         KeyList: {
             keys: components["schemas"]["KeyItem"][];
@@ -1891,6 +1934,8 @@ export interface components {
              * @description Null: the key never expires.
              */
             expires_at: string | null;
+            /** @description Conditions that are not as they should be. Absent: there are none. */
+            conditions?: components["schemas"]["Condition"][];
         };
         KeyUpdate: {
             /**
@@ -1906,6 +1951,8 @@ export interface components {
             created_at?: string | null;
             /** @description Read-only: send the same value, or leave it out. */
             expires_at?: string | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
         };
         /** @description New connection of type aws. */
         AwsConnectionCreation: ({
@@ -2336,18 +2383,6 @@ export interface components {
         };
         /** @description New connection, with all fields of its type. */
         ConnectionCreation: components["schemas"]["AwsConnectionCreation"] | components["schemas"]["GcpConnectionCreation"] | components["schemas"]["AzureConnectionCreation"] | components["schemas"]["CloudflareConnectionCreation"] | components["schemas"]["DockerhubConnectionCreation"] | components["schemas"]["GithubConnectionCreation"];
-        ConnectionCondition: {
-            /** @description Condition, such as Ready or Prices. */
-            type: string;
-            /** @enum {string} */
-            status: "True" | "False" | "Unknown";
-            /** @description Cause of the status, one CamelCase word. */
-            reason: string;
-            /** @description Only for admins, because it may name parts of the account. */
-            message?: string;
-            /** @description Time of the last change of the status. */
-            last_transition_time: string;
-        };
         ConnectionRecord: {
             /** @description UUID. */
             id: string;
@@ -2421,8 +2456,8 @@ export interface components {
                     message?: string;
                 };
             };
-            /** @description State of the connection, as kubectl shows it. */
-            conditions?: components["schemas"]["ConnectionCondition"][];
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             /** @description What the cloud must trust, for connections without a secret or with a role. Only for admins. */
             identity?: {
                 /** @description Issuer of the identity tokens. */
@@ -2960,6 +2995,8 @@ export interface components {
             last_success_at: string | null;
             /** @description Time since which no delivery has succeeded. Null: the latest one has. */
             failing_since: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             created_at: string;
             updated_at: string;
             /** @description Secret that signs the messages. Only this response has it. */
@@ -2998,6 +3035,8 @@ export interface components {
             last_success_at: string | null;
             /** @description Time since which no delivery has succeeded. Null: the latest one has. */
             failing_since: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
             created_at: string;
             updated_at: string;
         };
@@ -3026,6 +3065,8 @@ export interface components {
             include?: ("env" | "command" | "args")[] | null;
             /** @description False: nothing is sent. True also enables a webhook that Berth disabled. */
             is_active?: boolean | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
             /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
@@ -3328,6 +3369,8 @@ export interface components {
              * @enum {string}
              */
             role: "owner" | "admin" | "member";
+            /** @description Conditions that are not as they should be. Absent: there are none. */
+            conditions?: components["schemas"]["Condition"][];
         };
         OrganizationList: {
             organizations: components["schemas"]["OrganizationRecord"][];
@@ -3353,6 +3396,8 @@ export interface components {
              * @enum {string|null}
              */
             role?: "owner" | "admin" | "member" | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
         };
         MemberRecord: {
             /** @description Issuer and subject of the user's identity: <issuer>#<subject>. */
@@ -3412,6 +3457,8 @@ export interface components {
                  */
                 reachedPercent: number;
             } | null;
+            /** @description Conditions that are not as they should be. Absent: there are none. */
+            conditions?: components["schemas"]["Condition"][];
         };
         ProjectList: {
             projects: components["schemas"]["ProjectRecord"][];
@@ -3449,6 +3496,8 @@ export interface components {
             id?: string | null;
             /** @description Read-only: send the same value, or leave it out. */
             organizationId?: string | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
             /** @description Ignored. */
             spending?: Record<string, never> | null;
         };

@@ -18,6 +18,7 @@ export interface Draft {
   maxHourlyPriceUsd: string
   maxCostUsd: string
   timeout: string
+  maxQueue: string
   maxRetries: string
   env: string
   secretEnv: string
@@ -42,6 +43,7 @@ const SHOWN = [
   "maxHourlyPriceUsd",
   "maxCostUsd",
   "timeoutSeconds",
+  "maxQueueSeconds",
   "maxRetries",
   "env",
   "secretEnv",
@@ -74,7 +76,8 @@ export function draftOf(job: JobSubmission): Draft {
     provisioning: job.provisioning ?? "",
     maxHourlyPriceUsd: text(job.maxHourlyPriceUsd),
     maxCostUsd: text(job.maxCostUsd),
-    timeout: job.timeoutSeconds == null ? "" : timeoutText(job.timeoutSeconds),
+    timeout: job.timeoutSeconds == null ? "" : durationText(job.timeoutSeconds),
+    maxQueue: job.maxQueueSeconds == null ? "" : durationText(job.maxQueueSeconds),
     maxRetries: text(job.maxRetries),
     env: lines(job.env, (value) => value),
     secretEnv: lines(job.secretEnv, ({ secret, key }) => `${secret}:${key}`),
@@ -95,6 +98,7 @@ export function jobOf(draft: Draft, rest: Rest): { job: JobSubmission; errors: D
     return parsed
   }
   const amount = (field: keyof Draft) => read(field, numberOf, "Write a number, such as 1.5.")
+  const time = (field: keyof Draft) => read(field, secondsOf, "Write a duration, such as 90s, 30m, 2h or 1h30m.")
   const words = (field: keyof Draft) => read(field, wordsOf, "A quotation mark is not closed.")
   const pairs = <Value>(field: keyof Draft, parse: (value: string) => Value | undefined, expected: string) =>
     read(field, (value) => mapOf(value.split("\n"), parse), expected)
@@ -114,7 +118,8 @@ export function jobOf(draft: Draft, rest: Rest): { job: JobSubmission; errors: D
     provisioning: draft.provisioning,
     maxHourlyPriceUsd: amount("maxHourlyPriceUsd"),
     maxCostUsd: amount("maxCostUsd"),
-    timeoutSeconds: read("timeout", secondsOf, "Write a duration, such as 90s, 30m, 2h or 1h30m."),
+    timeoutSeconds: time("timeout"),
+    maxQueueSeconds: time("maxQueue"),
     maxRetries: amount("maxRetries"),
     env: pairs("env", (value) => value, "Write one NAME=value on each line."),
     secretEnv: pairs("secretEnv", secretOf, "Write one NAME=secret:key on each line."),
@@ -176,7 +181,7 @@ export function secondsOf(value: string): number | undefined {
   )
 }
 
-function timeoutText(seconds: number): string {
+function durationText(seconds: number): string {
   const units = Object.entries(SECONDS).toReversed()
   const [unit = "s", size = 1] = units.find(([, one]) => seconds % one === 0) ?? []
   return `${seconds / size}${unit}`

@@ -93,6 +93,7 @@ export function berthRunOf(job: JobSubmission): string | undefined {
     ["--max-price", job.maxHourlyPriceUsd],
     ["--max-cost", job.maxCostUsd],
     ["--timeout", secondsFlag(job.timeoutSeconds)],
+    ["--max-queue", secondsFlag(job.maxQueueSeconds)],
     ["--grace", secondsFlag(job.terminationGraceSeconds)],
     ["--retries", job.maxRetries],
     ["--max-preemptions", job.maxPreemptions],

@@ -253,8 +253,9 @@ function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddre
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, runsOf, ...ofJobs })
   mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, creationTimes, uploads, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
-  mount(router, webhookRoutes, guard, { webhooksOf })
-  mount(router, webhookTestRoutes, discoveryGuard(guard, limits), { webhooksOf })
+  const webhookServices = { webhooksOf, privateReceivers: dependencies.sending.privateTargets }
+  mount(router, webhookRoutes, guard, webhookServices)
+  mount(router, webhookTestRoutes, discoveryGuard(guard, limits), webhookServices)
   const ofOffers = { catalogue, catalogueErrors: ofJobs.catalogueErrors, now: () => clock.now() }
   mount(router, offerRoutes(settings.clouds), guard, ofOffers)
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))

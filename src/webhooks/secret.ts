@@ -69,10 +69,7 @@ export function receiverOf(
   now: Date,
 ): Receiver | { errors: string[] } {
   const url = spec.url ?? secretUrl
-  const errors: string[] = []
-  if (url === undefined) errors.push("url is missing: set spec.url, or the key url of the secret")
-  else if (!new RegExp(RECEIVER_PATTERN).test(url) || !URL.canParse(url))
-    errors.push("the key url must be an address such as https://ci.example.com/berth, without a user name")
+  const errors = addressErrors(spec, url)
   if (secret === undefined && spec.format !== "slack") errors.push("the key secret is missing: it signs the messages")
   const isOver = previousUntil !== undefined && new Date(previousUntil) <= now
   const secrets = [secret, isOver ? undefined : previousSecret].filter((one) => one !== undefined)
@@ -81,4 +78,11 @@ export function receiverOf(
     if (error !== undefined) errors.push(`the key ${key} ${error}`)
   }
   return errors.length > 0 || url === undefined ? { errors } : { url, secrets }
+}
+
+function addressErrors(spec: Pick<WebhookSpec, "url">, url: string | undefined): string[] {
+  if (url === undefined) return ["url is missing: set spec.url, or the key url of the secret"]
+  if (new RegExp(RECEIVER_PATTERN).test(url) && URL.canParse(url)) return []
+  const field = spec.url === undefined ? "the key url" : "url"
+  return [`${field} must be an address such as https://ci.example.com/berth, without a user name`]
 }

@@ -1,6 +1,7 @@
 import type { Clock } from "../apis/clock.ts"
-import { type PrivateTargets, targetCheck } from "../registries/public-fetch.ts"
+import type { PrivateTargets } from "../registries/public-fetch.ts"
 import type { Message } from "./message.ts"
+import { receiverFault } from "./receiver.ts"
 import type { Receiver } from "./secret.ts"
 import { signedHeaders } from "./signature.ts"
 
@@ -18,7 +19,7 @@ export interface SendOutcome {
 export interface SendOptions {
   /** Sends the request. It must reject addresses that users may not reach. */
   send: typeof fetch
-  /** Receivers to which requests without TLS are allowed. */
+  /** Receivers outside of the internet, to which requests without TLS are allowed too. */
   privateTargets: PrivateTargets
   clock: Clock
   /** Default 15. */
@@ -37,7 +38,8 @@ export async function sendMessage(
   const durationMs = (): number => Math.round((clock.monotonic() - startedAt) * 1000)
   const timeout = AbortSignal.timeout(timeoutSeconds * 1000)
   try {
-    requireTls(url, privateTargets)
+    const fault = receiverFault(url, privateTargets)
+    if (fault !== undefined) throw new Unreachable(`url ${fault}`)
     const headers = { ...signedHeaders(id, body, { secrets, now: clock.now() }), "content-type": contentType }
     const response = await send(url, {
       method: "POST",
@@ -62,13 +64,6 @@ function outcomeOf(status: number): Pick<SendOutcome, "is" | "error"> {
   if (status >= 300 && status < 400)
     return { is: "failed", error: `the receiver answered ${status}: Berth follows no redirect. Set the final address` }
   return { is: "failed", error: `the receiver answered ${status}` }
-}
-
-/** @throws Unreachable without TLS, except to hosts that an operator allows */
-function requireTls(url: string, targets: PrivateTargets): void {
-  const { protocol, hostname } = new URL(url)
-  if (protocol === "https:" || targetCheck(targets)(hostname, hostname.replace(/^\[|\]$/g, ""))) return
-  throw new Unreachable("http:// is only for receivers that an operator of Berth allows: use https://")
 }
 
 /** Failure whose message may be shown. */

@@ -138,7 +138,13 @@ const CHECKPOINTS = {
 describe("the submission of a job's record", () => {
   it("makes a job with the same specification", () => {
     const { resources, region, namePrefix: _, ...same } = JOB
-    const fields = { ...UNSHOWN, maxCostUsd: 20, cloud: ["aws"], volumes: { ...JOB.volumes, ...CHECKPOINTS } }
+    const fields = {
+      ...UNSHOWN,
+      maxCostUsd: 20,
+      maxQueueSeconds: 5400,
+      cloud: ["aws"],
+      volumes: { ...JOB.volumes, ...CHECKPOINTS },
+    }
     const spec = { ...same, ...fields, region, resources: { ...resources, cpu: "4" } } as unknown as JobSpec
     expect(Object.keys(JobSpecSchema.properties).filter((field) => !(field in spec))).toEqual(["cancelled"])
     const metadata = { uid: "u", name: "train-1", creationTimestamp: "2026-11-24T10:00:00Z" }

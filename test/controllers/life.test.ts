@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
-import { isTerminal, type JobPhase, type StoredJob } from "../../src/apis/job.ts"
+import { isTerminal, type JobPhase, type JobStatus, type StoredJob } from "../../src/apis/job.ts"
 import { type FinishReason, isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import type { Vm } from "../../src/cloud/cloud.ts"
 import { decide as decideJob, type JobAction } from "../../src/controllers/job/decide.ts"
@@ -46,7 +46,13 @@ class Fixture {
   consoles = new Map<string, ConsoleReading>()
   past: Snapshot[] = []
   wasCancelledIn: JobPhase | "none" | undefined
+  /** Number of ends for the wait. */
+  waits = 0
   #version = 1
+
+  constructor(maxQueueSeconds?: number) {
+    if (maxQueueSeconds !== undefined && this.job !== undefined) this.job.spec.maxQueueSeconds = maxQueueSeconds
+  }
 
   copy(): Snapshot {
     return structuredClone({ job: this.job, launches: this.launches })
@@ -57,15 +63,19 @@ class Fixture {
     const seen = (age === 0 ? undefined : this.past.at(-age)) ?? this.copy()
     if (seen.job === undefined || this.job === undefined) return
     const launches = [...seen.launches]
-    // The live reads: all Launches of a deleted job, otherwise the one that the status names.
+    // The live reads: all Launches of a job that is deleted or waits too long, otherwise the one that the status names.
+    const isLate = this.seconds >= (seen.job.spec.maxQueueSeconds ?? Number.POSITIVE_INFINITY)
     const live = this.launches.filter(
       ({ metadata }) =>
-        seen.job?.metadata.deletionTimestamp !== undefined || metadata.name === seen.job?.status?.launches?.current,
+        isLate ||
+        seen.job?.metadata.deletionTimestamp !== undefined ||
+        metadata.name === seen.job?.status?.launches?.current,
     )
     const known = new Map(
       [...(seen.job.metadata.deletionTimestamp ? [] : launches), ...live].map((l) => [l.metadata.name, l]),
     )
-    if (seen.job.metadata.deletionTimestamp === undefined) for (const l of launches) known.set(l.metadata.name, l)
+    const isCached = seen.job.metadata.deletionTimestamp === undefined && !isLate
+    if (isCached) for (const l of launches) known.set(l.metadata.name, l)
     const now = at(this.seconds)
     const market = () => {
       const own = [...known.values()]
@@ -116,7 +126,7 @@ class Fixture {
       job.metadata.finalizers = ["berth.dev/job"]
       job.metadata.annotations = { "berth.dev/recorded-uid": job.metadata.uid }
     }
-    if (action.do === "writeStatus") this.#checkMove(job, action.status.phase)
+    if (action.do === "writeStatus") this.#checkMove(job, action.status)
     if (action.do === "writeStatus") job.status = structuredClone(action.status)
     if (action.do === "deleteJob") job.metadata.deletionTimestamp = time(this.seconds)
     return this.touch()
@@ -132,9 +142,18 @@ class Fixture {
     return true
   }
 
-  #checkMove(job: StoredJob, to: JobPhase | undefined): void {
+  /** A job that fails for its wait has no container that ever ran. */
+  #checkReason({ reason }: JobStatus): void {
+    if (reason !== "QueueDeadlineExceeded") return
+    expect(this.launches.filter(({ status }) => status?.agent?.startTime !== undefined)).toEqual([])
+    this.waits++
+  }
+
+  #checkMove(job: StoredJob, next: JobStatus): void {
     const from = job.status?.phase ?? "none"
+    const to = next.phase
     if (to === undefined || from === to) return
+    this.#checkReason(next)
     expect(MOVES[from] ?? [], `${from} → ${to}`).toContain(to)
     if (this.wasCancelledIn !== undefined) expect(to).toBe("cancelled")
   }
@@ -312,11 +331,14 @@ function settle(fixture: Fixture): void {
 
 describe("a job with any events in any order, and caches of any age", () => {
   test("keeps at most one live Launch, follows the phase table, never changes an end, and leaves no VM", () => {
+    const wait = fc.constantFrom(undefined, 60, 300, 1000)
+    let waits = 0
     fc.assert(
-      fc.property(fc.array(command, { minLength: 5, maxLength: 60, size: "max" }), (commands) => {
-        const fixture = new Fixture()
+      fc.property(fc.array(command, { minLength: 5, maxLength: 60, size: "max" }), wait, (commands, seconds) => {
+        const fixture = new Fixture(seconds)
         disturb(fixture, commands)
         settle(fixture)
+        waits += fixture.waits
         expect(isSettled(fixture)).toBe(true)
         expect([...fixture.vms.values()].every((vm) => vm.state === "terminated")).toBe(true)
         const paid = fixture.launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
@@ -324,6 +346,7 @@ describe("a job with any events in any order, and caches of any age", () => {
       }),
       { numRuns: 500, seed: SEED },
     )
+    expect(waits).toBeGreaterThan(20)
   })
 })
 

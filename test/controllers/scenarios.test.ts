@@ -3,7 +3,7 @@ import { findCondition } from "../../src/apis/conditions.ts"
 import type { JobPhase } from "../../src/apis/job.ts"
 import { isOver } from "../../src/apis/launch.ts"
 import { submissionId } from "../../src/apis/origin.ts"
-import { TransientError } from "../../src/cloud/errors.ts"
+import { CapacityError, TransientError } from "../../src/cloud/errors.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { inParallel } from "../../src/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -114,10 +114,50 @@ describe("a job's life", () => {
     expect(job.status).toMatchObject({ reason: "DeadlineExceeded" })
   })
 
+  test("fails a job that no cloud has room for within its maxQueueSeconds, without a VM", async () => {
+    const harness = await newHarness()
+    harness.operator()
+    harness.cloud.outage = new CapacityError("InsufficientInstanceCapacity", "full")
+    await harness.submit("patient", { maxQueueSeconds: 60 })
+    await eventually(async () => expect((await harness.job("patient")).status?.reason).toBe("NoCapacity"))
+    harness.clock.advance(61)
+    const job = await settled(harness, "patient", "failed")
+    expect(job.status).toMatchObject({ reason: "QueueDeadlineExceeded", cost: { actualUsd: 0 } })
+    expect(job.status?.message).toMatch(
+      /^the container did not start within its maxQueueSeconds of 60 s\. The last reason was NoCapacity: /,
+    )
+    expect(harness.cloud.vms).toEqual([])
+  })
+
+  test("ends a VM that boots when maxQueueSeconds are over, and no container that has just started", async () => {
+    const harness = await newHarness()
+    const operator = harness.operator()
+    await harness.submit("slow", { maxQueueSeconds: 120 })
+    const slow = await liveLaunch(harness)
+    await harness.register(slow)
+    harness.clock.advance(121)
+    expect((await settled(harness, "slow", "failed")).status).toMatchObject({ reason: "QueueDeadlineExceeded" })
+    expect(harness.cloud.of(slow)).toMatchObject([{ state: "terminated" }])
+    await harness.submit("started", { maxQueueSeconds: 600 })
+    const launch = await liveLaunch(harness)
+    await inPhase(harness, "started", "booting")
+    await operator.stop()
+    // No operator has seen the start when the time is over.
+    await harness.start(launch)
+    harness.clock.advance(600)
+    harness.operator()
+    await inPhase(harness, "started", "running")
+    harness.cloud.lose(harness.cloud.of(launch)[0]?.id ?? "", true)
+    await inPhase(harness, "started", "booting")
+    await harness.finish(await started(harness, [launch]), "Succeeded")
+    await settled(harness, "started", "succeeded")
+    expectOneVmPerLaunch(harness)
+  })
+
   test("fails no job for its deadlines when the clock is set two hours ahead", async () => {
     const harness = await newHarness()
     harness.operator()
-    await harness.submit("booting", { timeoutSeconds: 60 })
+    await harness.submit("booting", { timeoutSeconds: 60, maxQueueSeconds: 600 })
     const launch = await liveLaunch(harness)
     await inPhase(harness, "booting", "booting")
     harness.clock.setWrong(2 * 3600)

@@ -38,7 +38,8 @@ export const FORBIDDEN_RECEIVERS = [
 ]
 
 /** Failure that is shown for FORBIDDEN_RECEIVERS. */
-export const FORBIDDEN = /no public address|only for receivers that an operator|host was not found/
+export const FORBIDDEN =
+  /no public address|must have a public address|only for receivers that an operator|host was not found/
 
 /** Returns the certificate for the next connection. */
 export type Certificates = () => KeyPair

@@ -249,7 +249,15 @@ describe("a receiver", () => {
     const urls = [receiver.url, receiver.url.replace("http:", "https:"), ...FORBIDDEN_RECEIVERS]
     const names = urls.map((_, i) => `hook-${i}`)
     for (const [i, url] of urls.entries()) await hook(`hook-${i}`, { url })
-    for (const name of names) await active(own, name)
+    // The conditions say it before any message.
+    for (const name of names)
+      await eventually(async () => {
+        const { conditions } = await status(name)
+        const message = expect.stringMatching(FORBIDDEN)
+        const refused = { reason: "ReceiverNotAllowed", message }
+        expect(conditions).toContainEqual(expect.objectContaining({ type: "Ready", status: "False", ...refused }))
+        expect(conditions).toContainEqual(expect.objectContaining({ type: "Stalled", status: "True", ...refused }))
+      })
     const uid = await end("job")
     await eventually(async () => {
       const errors = await Promise.all(names.map(async (name) => (await status(name)).pending?.[0]?.error))

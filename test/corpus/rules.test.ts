@@ -49,6 +49,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       provisioning: "spot",
       maxHourlyPriceUsd: 2,
       maxCostUsd: 3,
+      maxQueueSeconds: 1,
       maxPreemptions: 1,
       fallbackAfter: 3,
       terminationGraceSeconds: 91,

@@ -1,9 +1,27 @@
+import { writeFile } from "node:fs/promises"
 import { join, relative } from "node:path"
 import { describe, expect, it } from "vitest"
+import { WebhookReceiver } from "../controllers/webhook-receiver.ts"
 import { folder, inShell, prepareStacks, SUBMITTED_LOG, start } from "./stack.ts"
 import { processesNaming } from "./traces.ts"
 
 prepareStacks()
+
+/** Tries a webhook with a receiver on this machine. */
+async function triesWebhook(env: string): Promise<void> {
+  const receiver = await WebhookReceiver.start()
+  try {
+    const url = receiver.url.replace("127.0.0.1", "localhost")
+    const file = join(folder, "webhook.yaml")
+    await writeFile(file, JSON.stringify({ name: "here", url, events: ["job.*"] }))
+    expect(await inShell(env, `api POST /1/webhooks ${file}`)).toMatch(/^201 /)
+    await inShell(env, "kubectl wait --for=condition=Ready bhook/here --timeout=60s")
+    expect(await inShell(env, "api POST /1/webhooks/here/test")).toMatch(/^200 .*"delivered":true/)
+    expect(receiver.received).toHaveLength(1)
+  } finally {
+    await receiver.stop()
+  }
+}
 
 describe("everything on one machine", { timeout: 300_000 }, () => {
   it("demo: prints each job's end in plain lines, exits with 0 and leaves no process", async () => {
@@ -36,6 +54,7 @@ describe("everything on one machine", { timeout: 300_000 }, () => {
         "cheapest of 4 matching offers on local, out of ",
       )
       expect(await inShell(env, "api GET /1/jobs/submitted/logs")).toBe(SUBMITTED_LOG)
+      await triesWebhook(env)
     } finally {
       await again.stop("SIGINT")
     }

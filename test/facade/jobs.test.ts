@@ -146,6 +146,7 @@ organization_id: ${fixture.organization}
       estimated_cost: null,
       actual_cost: null,
       max_cost_usd: null,
+      max_queue_seconds: null,
       accrued_cost: null,
       cost_breakdown: null,
       created_at: record.created_at,

@@ -117,6 +117,20 @@ describe("POST /webhooks", () => {
   })
 })
 
+describe("an address that no message can reach", () => {
+  it.each(FORBIDDEN_RECEIVERS.filter((url) => !url.endsWith(".invalid")))("%s is refused", async (url) => {
+    for (const format of ["cloudevents", "slack"])
+      expect(await problemIn(await call("/1/webhooks", { body: body({ url, format }) }))).toMatchObject({
+        status: 400,
+        errors: [{ pointer: "/url", detail: expect.stringMatching(FORBIDDEN) }],
+      })
+    await create()
+    const change = { method: "PATCH", body: { url } }
+    expect(await problemIn(await call("/1/webhooks/hook", change))).toMatchObject({ status: 400 })
+    expect((await stored()).spec.url).toBe(receiver.url)
+  })
+})
+
 describe("GET /webhooks", () => {
   it("shows the whole address to admins only", async () => {
     await create({ url: "https://ci.example.com/berth?token=cAnArY" })
@@ -246,8 +260,10 @@ describe("POST /webhooks/{name}/test", () => {
     receiver.reply = () => 204
   })
 
-  it.each(FORBIDDEN_RECEIVERS)("sends nothing to %s", async (url) => {
-    await create({ url })
+  it.each(FORBIDDEN_RECEIVERS)("sends nothing to %s, which only kubectl can name", async (url) => {
+    await create()
+    await fixture.client.patch(WEBHOOKS, { namespace: fixture.namespace, name: "hook" }, { merge: { spec: { url } } })
+    await expect.poll(async () => ((await (await call("/1/webhooks/hook")).json()) as WebhookRecord).url).toBe(url)
     const result = await test()
     expect(result).toMatchObject({ delivered: false, status_code: null })
     expect(result["error"]).toMatch(FORBIDDEN)

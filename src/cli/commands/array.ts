@@ -10,6 +10,7 @@ import {
   type Schemas,
 } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
+import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
 import type { ArrayShape } from "../matrix.ts"
@@ -178,6 +179,7 @@ function textOf(array: ArrayRecord): string {
     line("Cost", usdText(array.cost)),
     line("Image", shown(job_definition.image)),
     line("Command", shown([...(job_definition.command ?? []), ...(job_definition.args ?? [])].join(" "))),
+    ...troubleLines(array.conditions, [message]),
   ].join("\n")
 }
 

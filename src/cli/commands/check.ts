@@ -1,5 +1,6 @@
 import type { Command } from "commander"
 import { fetched, type Schemas } from "../../client/client.ts"
+import { troublesOf } from "../../client/conditions.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, failureOf } from "../exit.ts"
 import { greetingOf } from "../installation.ts"
@@ -121,23 +122,45 @@ function* callerFindings({
   }
 }
 
-function* connectionFindings(connections: Awaited<ReturnType<typeof connectionsOf>>): Generator<Finding> {
-  const check = "connections"
+type Connection = Awaited<ReturnType<typeof connectionsOf>>[number]
+
+function* connectionFindings(connections: readonly Connection[]): Generator<Finding> {
   if (connections.length === 0)
-    yield { check, state: "warning", text: "There is none: jobs for a cloud wait. berth connection add" }
+    yield { check: "connections", state: "warning", text: "There is none: jobs for a cloud wait. berth connection add" }
   for (const connection of connections) {
-    const { name, type, capabilities } = connection
+    yield* stateFindings(connection)
     const prices = pricesOf(connection)
-    const vms = capabilities?.vms
-    if (vms === undefined || vms.status === "Unknown")
-      yield { check, state: "warning", text: `${name} (${type}) is not checked for VMs.` }
-    else if (vms.status === "True") yield { check, state: "good", text: `${name} (${type}) can start VMs.` }
-    else yield { check, state: "bad", text: `${name} (${type}) can't start VMs: ${vms.message ?? vms.reason}` }
-    if (prices !== undefined) {
-      const state = prices.status === "True" ? "good" : "warning"
-      yield { check: "prices", state, text: `${name} (${type}): ${prices.message ?? prices.reason}` }
-    }
+    if (prices === undefined) continue
+    const state = prices.status === "True" ? "good" : "warning"
+    const text = `${connection.name} (${connection.type}): ${prices.message ?? prices.reason}`
+    yield { check: "prices", state, text }
   }
+}
+
+/** Yields what is wrong with a connection, in the words of its conditions, or if it can start VMs. */
+function* stateFindings(connection: Connection): Generator<Finding> {
+  const { name, type, capabilities, conditions } = connection
+  const check = "connections"
+  const prices = pricesOf(connection)
+  const vms = capabilities?.vms
+  const isStalled = conditions?.some((one) => one.type === "Stalled" && one.status === "True") ?? false
+  const troubles = troublesOf(conditions, [vms?.message, prices?.message ?? prices?.reason])
+  for (const sentence of troubles)
+    yield { check, state: isStalled ? "bad" : "warning", text: `${name} (${type}): ${sentence}` }
+  if (vms === undefined && troubles.length > 0) return
+  yield { check, ...abilityOf(`${name} (${type})`, vms) }
+}
+
+/** Returns if a connection can start VMs. */
+function abilityOf(
+  who: string,
+  vms: NonNullable<Connection["capabilities"]>["vms"] | undefined,
+): Pick<Finding, "state" | "text"> {
+  if (vms === undefined) return { state: "warning", text: `${who} is not checked for VMs.` }
+  const why = vms.message ?? vms.reason
+  if (vms.status === "Unknown") return { state: "warning", text: `${who} is not checked for VMs: ${why}` }
+  if (vms.status === "True") return { state: "good", text: `${who} can start VMs.` }
+  return { state: "bad", text: `${who} can't start VMs: ${why}` }
 }
 
 /** Yields the age of the prices of each connected cloud. */

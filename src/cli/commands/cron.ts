@@ -2,6 +2,7 @@ import { type Command, Option } from "commander"
 import { nextTick } from "../../apis/schedule.ts"
 import { allItems, fetched, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
+import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { ageOf } from "../table.ts"
 import { shown } from "../terminal.ts"
@@ -125,6 +126,7 @@ function textOf(cronjob: CronJob): string {
     `  Last:     ${last_triggered_at ?? "never"}`,
     `  Image:    ${shown(job_definition.image)}`,
     `  Command:  ${shown([...(job_definition.command ?? []), ...(job_definition.args ?? [])].join(" "))}`,
+    ...troubleLines(cronjob.conditions),
   ].join("\n")
 }
 

@@ -171,6 +171,7 @@ function jobOptions(): Option[] {
     new Option("--max-price <usd>", "maximum price of the machine, USD per hour"),
     new Option("--max-cost <usd>", "maximum cost of the job, USD; Berth ends it before it costs more"),
     new Option("--timeout <duration>", "maximum run time, such as 90s, 2h or 1d"),
+    new Option("--max-queue <duration>", "maximum time until the container starts, boots included; default: no limit"),
     new Option("--grace <duration>", "maximum time from the stop signal to SIGKILL; default: 10s"),
     new Option("--retries <number>", "number of times to start a failed container again"),
     many("-e, --env <name=value>", "environment variable; a name alone takes the value of this shell"),

@@ -1,6 +1,7 @@
 import { type Command, Option } from "commander"
 import { allItems, fetched, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
+import { troubleLines } from "../conditions.ts"
 import { EXIT, usageError } from "../exit.ts"
 import { ageOf } from "../table.ts"
 import { shown as printable } from "../terminal.ts"
@@ -124,6 +125,7 @@ function textOf(webhook: Webhook): string {
     `  Messages:  ${delivered_count} delivered, ${pending_count} pending, ${missed_count} missed`,
     `  Last:      ${last_success_at ?? "never delivered"}`,
     ...(failing_since === null ? [] : [`  Failing:   since ${failing_since}`]),
+    ...troubleLines(webhook.conditions, [message]),
   ].join("\n")
 }
 

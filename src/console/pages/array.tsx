@@ -4,6 +4,7 @@ import { type ArrayRecord, type IndexState, indexStates, jobNameOf, valuesOf } f
 import { fetched } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
 import { Facts, PageTitle, Status, Time } from "../parts/basics.tsx"
+import { Conditions } from "../parts/conditions.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { JobDefinition } from "../parts/spec-view.tsx"
 import { Workdir } from "../parts/workdir.tsx"
@@ -48,7 +49,8 @@ export function ArrayPage() {
 /** Phases of indexes, in the order in which an index has them. */
 const PHASES = ["pending", "queued", "booting", "running", "succeeded", "failed", "cancelled"] as const
 
-function Summary({ array }: { array: ArrayRecord }) {
+/** State of an array in a few facts. */
+export function Summary({ array }: { array: ArrayRecord }) {
   const {
     counts,
     job_definition: { workdir },
@@ -57,6 +59,7 @@ function Summary({ array }: { array: ArrayRecord }) {
   return (
     <section class="panel" aria-label="Summary">
       {array.message !== null && <p class="note">{array.message}</p>}
+      <Conditions of={array.conditions} said={[array.message]} />
       <Facts
         of={[
           ["Status", <Status of={array.status} />],

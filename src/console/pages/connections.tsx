@@ -3,6 +3,7 @@ import { fetched, type Schemas } from "../../client/client.ts"
 import { AccountContents } from "../parts/account-contents.tsx"
 import { PanelForm } from "../parts/action.tsx"
 import { Facts, Field, Time, typed } from "../parts/basics.tsx"
+import { Conditions } from "../parts/conditions.tsx"
 import { type Credential, CredentialInput, TYPES } from "../parts/credentials.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Empty, useReloadOnChange } from "../parts/load.tsx"
@@ -51,7 +52,8 @@ export function ConnectionsPage() {
 const ABILITIES = ["vms", "buckets", "repositories"] as const
 const ABILITY_NAMES = { vms: "machines", buckets: "buckets", repositories: "images" }
 
-function ConnectionPanel({ connection, remove }: { connection: Connection; remove: () => void }) {
+/** A connection: its account, its uses, and what is wrong with it. */
+export function ConnectionPanel({ connection, remove }: { connection: Connection; remove: () => void }) {
   const { name, type, capabilities = {}, conditions = [], created_at } = connection
   const prices = conditions.find((condition) => condition.type === "Prices")
   const isChanging = useSignal(false)
@@ -79,7 +81,7 @@ function ConnectionPanel({ connection, remove }: { connection: Connection; remov
         {ABILITIES.map((ability) => {
           const state = capabilities[ability]
           if (state === undefined) return null
-          const word = { True: "works", False: "doesn't work", Unknown: "not checked yet" }[state.status]
+          const word = { True: "works", False: "doesn't work", Unknown: "not known" }[state.status]
           return (
             <li key={ability} class={`ability ${state.status}`}>
               {ABILITY_NAMES[ability]}: {word}
@@ -98,8 +100,14 @@ function ConnectionPanel({ connection, remove }: { connection: Connection; remov
             prices: <span class="minor">{prices.message ?? prices.reason}</span>
           </li>
         )}
-        {Object.keys(capabilities).length === 0 && <li class="minor">Berth has not checked it yet.</li>}
+        {Object.keys(capabilities).length === 0 && conditions.length === 0 && (
+          <li class="minor">Berth has not checked it yet.</li>
+        )}
       </ul>
+      <Conditions
+        of={conditions}
+        said={[prices?.message ?? prices?.reason, ...ABILITIES.map((ability) => capabilities[ability]?.message)]}
+      />
       <Facts
         of={[
           ["Account", accountOf(connection)],

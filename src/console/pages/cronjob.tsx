@@ -1,8 +1,9 @@
 import { useRoute } from "preact-iso/router"
-import { fetched } from "../../client/client.ts"
+import { fetched, type Schemas } from "../../client/client.ts"
 import { nextTicks } from "../cron.ts"
 import { timeText } from "../format.ts"
 import { Facts, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
+import { Conditions } from "../parts/conditions.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { JobDefinition } from "../parts/spec-view.tsx"
 import { Workdir } from "../parts/workdir.tsx"
@@ -28,18 +29,7 @@ export function CronJobPage() {
       <Answer of={cronJob}>
         {(found) => (
           <>
-            <section class="panel" aria-label="Summary">
-              {found.message !== null && <p class="note">{found.message}</p>}
-              <Facts
-                of={[
-                  ["Schedule (UTC)", <code>{found.cron_spec}</code>],
-                  ["State", found.is_active ? "active" : "paused"],
-                  ["Last run", found.last_triggered_at === null ? "never" : <Time at={found.last_triggered_at} />],
-                  ["Created", <Time at={found.created_at} />],
-                  ["Working directory", found.job_definition.workdir && <Workdir of={found.job_definition.workdir} />],
-                ]}
-              />
-            </section>
+            <Summary cronJob={found} />
             <section class="panel">
               <h2>Last 30 runs</h2>
               <Runs name={found.name} most={30} />
@@ -53,6 +43,25 @@ export function CronJobPage() {
         )}
       </Answer>
     </>
+  )
+}
+
+/** State of a cronjob in a few facts. */
+export function Summary({ cronJob }: { cronJob: Schemas["CronJobRecord"] }) {
+  return (
+    <section class="panel" aria-label="Summary">
+      {cronJob.message !== null && <p class="note">{cronJob.message}</p>}
+      <Conditions of={cronJob.conditions} said={[cronJob.message]} />
+      <Facts
+        of={[
+          ["Schedule (UTC)", <code>{cronJob.cron_spec}</code>],
+          ["State", cronJob.is_active ? "active" : "paused"],
+          ["Last run", cronJob.last_triggered_at === null ? "never" : <Time at={cronJob.last_triggered_at} />],
+          ["Created", <Time at={cronJob.created_at} />],
+          ["Working directory", cronJob.job_definition.workdir && <Workdir of={cronJob.job_definition.workdir} />],
+        ]}
+      />
+    </section>
   )
 }
 

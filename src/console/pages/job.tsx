@@ -13,6 +13,7 @@ import {
   Status,
   Time,
 } from "../parts/basics.tsx"
+import { Conditions } from "../parts/conditions.tsx"
 import { Answer, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { LogViewer } from "../parts/log-viewer.tsx"
 import { SpecView } from "../parts/spec-view.tsx"
@@ -95,7 +96,7 @@ function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> })
 }
 
 /** State of a job in a few facts. */
-function Summary({ job }: { job: JobRecord }) {
+export function Summary({ job }: { job: JobRecord }) {
   const { message, exit_code, hourly_price_usd, labels, tags } = job
   return (
     <section class="panel summary" aria-label="Summary">
@@ -105,6 +106,7 @@ function Summary({ job }: { job: JobRecord }) {
         {runTime(job) !== "" && <span>{isEnded(job) ? `ran ${runTime(job)}` : `for ${runTime(job)}`}</span>}
       </p>
       {message !== null && <p class={{ failed: "fault", queued: "note" }[job.status as string]}>{message}</p>}
+      <Conditions of={job.conditions} said={[message]} />
       <Facts
         of={[
           ["Image", <code>{job.image}</code>],
@@ -113,6 +115,7 @@ function Summary({ job }: { job: JobRecord }) {
           ["Cost", costOf(job)],
           ["Needs", needsOf(job)],
           ["Timeout", job.timeout_seconds > 0 ? duration(job.timeout_seconds) : undefined],
+          ["Longest wait", job.max_queue_seconds === null ? undefined : duration(job.max_queue_seconds)],
           ["Retries", job.max_retries === 0 ? undefined : `${job.retry_count} of ${job.max_retries}`],
           ["Submitted", <Time at={job.created_at} />],
           ["Labels", labelsText(labels)],

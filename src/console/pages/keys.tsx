@@ -2,6 +2,7 @@ import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
 import { PanelForm } from "../parts/action.tsx"
 import { Field, TableFrame, Time, typed } from "../parts/basics.tsx"
+import { Conditions } from "../parts/conditions.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Empty } from "../parts/load.tsx"
 import { type Listed, type PageQuery, usePages } from "../parts/pages.tsx"
@@ -41,7 +42,8 @@ export function KeysPage() {
   )
 }
 
-function Keys({ keys, revoke }: { keys: readonly Key[]; revoke: (key: Key) => void }) {
+/** Keys of the project, and what is wrong with each. */
+export function Keys({ keys, revoke }: { keys: readonly Key[]; revoke: (key: Key) => void }) {
   return (
     <TableFrame label="Keys">
       <table>
@@ -60,6 +62,7 @@ function Keys({ keys, revoke }: { keys: readonly Key[]; revoke: (key: Key) => vo
               <td class="wrapping">
                 {key.name}
                 {key.id === me.value?.id && <span class="tag">yours</span>}
+                <Conditions of={key.conditions} />
               </td>
               <td>{key.role}</td>
               <td class="extra">

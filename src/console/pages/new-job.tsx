@@ -275,6 +275,7 @@ function Fields({ editor, errors }: FieldsProps) {
       </Group>
       <Group title="Limits">
         {line("timeout", "Timeout", undefined, "2h")}
+        {line("maxQueue", "Longest wait", "Until the container starts. Empty: no limit.", "30m")}
         {line("maxRetries", "Retries", undefined, "0")}
         {line("maxHourlyPriceUsd", "Highest price, $/h")}
         {line("maxCostUsd", "Highest cost, $")}
@@ -306,7 +307,11 @@ function Group({ title, isOpen = true, children }: { title: string; isOpen?: boo
 }
 
 /** Fields of the form, by the last name in the API's pointer. */
-const RENAMED: Record<string, keyof Draft> = { timeoutSeconds: "timeout", namePrefix: "name" }
+const RENAMED: Record<string, keyof Draft> = {
+  timeoutSeconds: "timeout",
+  maxQueueSeconds: "maxQueue",
+  namePrefix: "name",
+}
 
 /** Returns the API's errors by the field of the form. */
 function draftErrors(error: unknown): DraftErrors {

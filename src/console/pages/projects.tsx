@@ -1,11 +1,12 @@
-import { type OrganizationRecord, organizationsOf, projectsIn } from "../../client/accounts.ts"
+import { type OrganizationRecord, organizationsOf, type ProjectRecord, projectsIn } from "../../client/accounts.ts"
 import { PageTitle } from "../parts/basics.tsx"
+import { Conditions } from "../parts/conditions.tsx"
 import { Answer, Empty, useLoad } from "../parts/load.tsx"
 import { accounts, BASE, credential, me, signOut } from "../state.ts"
 
 interface Group {
-  organization: string
-  projects: { id: string; displayName: string }[]
+  organization: OrganizationRecord
+  projects: ProjectRecord[]
 }
 
 /** Projects that the caller may use. A key has one. */
@@ -38,9 +39,9 @@ function OfKey() {
 
 async function readGroups(): Promise<Group[]> {
   const organizations = await organizationsOf(accounts)
-  const groupOf = async ({ id, displayName }: OrganizationRecord): Promise<Group> => ({
-    organization: displayName,
-    projects: await projectsIn(accounts, id),
+  const groupOf = async (organization: OrganizationRecord): Promise<Group> => ({
+    organization,
+    projects: await projectsIn(accounts, organization.id),
   })
   return Promise.all(organizations.map(groupOf))
 }
@@ -55,22 +56,28 @@ function OfPerson() {
             <p>Ask an owner of yours to add you, or create an organization: docs/people.md of Berth says how.</p>
           </Empty>
         ) : (
-          found.map(({ organization, projects }) => (
-            <section class="panel" key={organization}>
-              <h2>{organization}</h2>
-              {projects.length === 0 && <p class="minor">It has no project.</p>}
-              <ul class="plain">
-                {projects.map(({ id, displayName }) => (
-                  <li key={id}>
-                    <a href={`${BASE}/projects/${encodeURIComponent(id)}`}>{displayName}</a>{" "}
-                    <span class="minor">{id}</span>
-                  </li>
-                ))}
-              </ul>
-            </section>
-          ))
+          found.map((group) => <GroupPanel key={group.organization.id} {...group} />)
         )
       }
     </Answer>
+  )
+}
+
+/** An organization with its projects, and what is wrong with each. */
+export function GroupPanel({ organization, projects }: Group) {
+  return (
+    <section class="panel">
+      <h2>{organization.displayName}</h2>
+      <Conditions of={organization.conditions} />
+      {projects.length === 0 && <p class="minor">It has no project.</p>}
+      <ul class="plain">
+        {projects.map(({ id, displayName, conditions }) => (
+          <li key={id}>
+            <a href={`${BASE}/projects/${encodeURIComponent(id)}`}>{displayName}</a> <span class="minor">{id}</span>
+            <Conditions of={conditions} />
+          </li>
+        ))}
+      </ul>
+    </section>
   )
 }

@@ -3,6 +3,7 @@ import { fetched, type Schemas } from "../../client/client.ts"
 import { listOf, mapOf } from "../draft.ts"
 import { ActionFault, GroupError, PanelForm, useAction } from "../parts/action.tsx"
 import { Dialog, Facts, Field, labelsText, TableFrame, Time, typed } from "../parts/basics.tsx"
+import { Conditions } from "../parts/conditions.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Answer, Empty, useLoad, useReloadEvery } from "../parts/load.tsx"
 import { type Listed, type PageQuery, usePages } from "../parts/pages.tsx"
@@ -62,7 +63,8 @@ interface PanelProps {
   remove: () => void
 }
 
-function WebhookPanel({ webhook, reload, remove }: PanelProps) {
+/** A webhook: its receiver, its state and its latest deliveries. */
+export function WebhookPanel({ webhook, reload, remove }: PanelProps) {
   const { name, format, is_active, reason, message, failing_since } = webhook
   const action = useAction()
   const result = useSignal<string | undefined>(undefined)
@@ -113,6 +115,7 @@ function WebhookPanel({ webhook, reload, remove }: PanelProps) {
           No delivery has succeeded since <Time at={failing_since} />.{!isStopped && " Berth retries."}
         </p>
       )}
+      <Conditions of={webhook.conditions} said={[message]} />
       <ActionFault of={action} />
       {result.value !== undefined && <p role="status">{result.value}</p>}
       {secret.value !== undefined && (

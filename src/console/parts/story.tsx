@@ -3,6 +3,7 @@ import { submissionOf } from "../../client/resubmission.ts"
 import { duration, secondsBetween, usd } from "../format.ts"
 import { client, may, now } from "../state.ts"
 import { Facts, Time } from "./basics.tsx"
+import { Conditions } from "./conditions.tsx"
 import { Answer, Empty, useLoad } from "./load.tsx"
 import { PlanTable } from "./plan-table.tsx"
 
@@ -137,7 +138,8 @@ function Machines({ launches, message }: { launches: readonly Launch[]; message:
   )
 }
 
-function Machine({ launch }: { launch: Launch }) {
+/** A VM of a job: its machine, its times, and what is wrong with it. */
+export function Machine({ launch }: { launch: Launch }) {
   const { number, provider, instance_type, region, zone, phase, refusal, boot_failure, loss } = launch
   const fault = refusal ?? boot_failure ?? loss
   return (
@@ -150,6 +152,7 @@ function Machine({ launch }: { launch: Launch }) {
           {fault.reason}: {fault.message}
         </p>
       )}
+      <Conditions of={launch.conditions} said={[fault?.message]} />
       <Facts
         of={[
           ["State", phase],

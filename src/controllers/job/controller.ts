@@ -102,6 +102,7 @@ class JobReconciler {
   readonly #runTimes: ElapsedTimes
   readonly #bootTimes: ElapsedTimes
   readonly #startTimes: ElapsedTimes
+  readonly #queueTimes: ElapsedTimes
   readonly #cancels = new CancelStates()
 
   constructor(options: JobControllerOptions) {
@@ -111,6 +112,7 @@ class JobReconciler {
     this.#runTimes = new ElapsedTimes(options.clock)
     this.#bootTimes = new ElapsedTimes(options.clock)
     this.#startTimes = new ElapsedTimes(options.clock)
+    this.#queueTimes = new ElapsedTimes(options.clock)
   }
 
   async reconcile(key: string, context: ReconcileContext): Promise<ReconcileResult> {
@@ -119,9 +121,15 @@ class JobReconciler {
       this.#runTimes.forget(key)
       this.#bootTimes.forget(key)
       this.#startTimes.forget(key)
+      this.#queueTimes.forget(key)
     }
     if (job === undefined) return {}
-    const times = { runTimes: this.#runTimes, bootTimes: this.#bootTimes, startTimes: this.#startTimes }
+    const times = {
+      runTimes: this.#runTimes,
+      bootTimes: this.#bootTimes,
+      startTimes: this.#startTimes,
+      queueTimes: this.#queueTimes,
+    }
     const parts = { settings: this.#settings, ...times, cancels: this.#cancels }
     const observed = await gather(job, this.#options, this.#ledger, parts)
     const decision = decide(job, observed, this.#options.clock.now(), this.#settings)

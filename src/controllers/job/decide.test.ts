@@ -34,7 +34,7 @@ function decideAt(
   job: StoredJob,
   launches: readonly StoredLaunch[] = [],
   market: Partial<Market> = {},
-  others: Pick<JobObservation, "endAwaited"> = {},
+  others: Pick<JobObservation, "endAwaited" | "queueSeconds"> = {},
 ): JobDecision {
   const observed = { launches, market: () => marketOf(market), installation: INSTALLATION, ...others }
   return decide(job, observed, at(seconds), JOB_DEFAULTS)
@@ -891,6 +891,55 @@ describe("cancelled", () => {
   test("changes nothing of a job that has ended", () => {
     const job = jobOf({ spec: { cancelled: true }, status: { phase: "succeeded", completionTime: time(60) } })
     expect(decideAt(61, job, []).status.phase).toBe("succeeded")
+  })
+})
+
+describe("a job with maxQueueSeconds", () => {
+  const limited = (status: JobStatus) => jobOf({ spec: { maxQueueSeconds: 600 }, status })
+  const limit = "the container did not start within its maxQueueSeconds of 600 s. The last reason was "
+
+  test("waits until then, and looks again in time", () => {
+    const decision = decideAt(590, limited({ phase: "queued", reason: "NoCapacity", message: "full" }), [], {
+      launchAccounts: [],
+    })
+    expect(decision).toMatchObject({ status: { phase: "queued" }, requeueAfter: 11 })
+  })
+
+  test("fails with the last reason, without a VM", () => {
+    const decision = decideAt(600, limited({ phase: "queued", reason: "NoCapacity", message: "no offer has capacity" }))
+    expect(acts(decision)).not.toContain("createLaunch")
+    expect(decision.status).toMatchObject({
+      ...{ phase: "failed", reason: "QueueDeadlineExceeded", settled: true },
+      message: `${limit}NoCapacity: no offer has capacity`,
+    })
+  })
+
+  test("ends a VM that boots before the job's end is written: a start that was reported since wins", () => {
+    const job = limited({ phase: "booting", reason: "Booting", message: "launch 1" })
+    const registered = launchOf(job, 1, { status: vmStatus({ agent: agentOf() }) })
+    expect(decideAt(599, job, [registered])).toMatchObject({ status: { phase: "booting" }, requeueAfter: 2 })
+    const decision = decideAt(600, job, [registered])
+    expect(acts(decision)).toEqual(["endLaunch", "writeStatus"])
+    expect(decision.status).toMatchObject({ phase: "failed", reason: "QueueDeadlineExceeded" })
+    // An operator that crashed between the two ends the job too. The machine is not blamed.
+    const ended = launchOf(job, 1, { spec: { ended: true }, status: vmStatus({ agent: agentOf() }) })
+    const { status } = decideAt(610, job, [ended])
+    expect(status).toMatchObject({ phase: "failed", reason: "QueueDeadlineExceeded" })
+    expect(status.refusedOffers).toBeUndefined()
+  })
+
+  test("is not ended once its container has started, also after a preemption", () => {
+    const job = limited({ phase: "running", reason: "Started", message: "m", startTime: time(500) })
+    const running = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ startTime: time(500) }) }) })
+    expect(decideAt(900, limited(booting), [running]).status.phase).toBe("running")
+    const loss = { reason: "Preempted" as const, message: "taken", time: time(800) }
+    const preempted = launchOf(job, 1, { status: vmStatus({ phase: "terminated", loss }) })
+    expect(acts(decideAt(900, job, [preempted]))).toContain("createLaunch")
+  })
+
+  test("measures the wait by the monotonic clock", () => {
+    const waiting = limited({ phase: "queued", reason: "Queued", message: "m" })
+    expect(decideAt(7200, waiting, [], {}, { queueSeconds: 10 }).status.phase).toBe("booting")
   })
 })
 

@@ -50,6 +50,8 @@ export interface JobObservation {
    * Seconds for which the newest Launch is in its present part of the boot. Absent: they are counted by the calendar.
    */
   bootSeconds?: number
+  /** Seconds since the job was created. Absent: they are counted by the calendar. */
+  queueSeconds?: number
 }
 
 /** Actions, in the order of execution. */
@@ -81,6 +83,8 @@ interface Step {
   /** True if the Launch's reservation must not be exceeded. */
   isStrict?: boolean
   end?: readonly StoredLaunch[]
+  /** True if the job ends only if its Launches end in the version that was read: a start may have been reported since. */
+  isUnstarted?: boolean
   requeueAfter?: number
 }
 
@@ -96,7 +100,8 @@ export function decide(job: StoredJob, observed: JobObservation, now: Date, sett
   const { launches, endAwaited } = observed
   const status = nextStatus(job, { launches, endAwaited, verdict: step.verdict, now, settings })
   const origin = originIn(job, observed)
-  return toDecision(job, step, { status, origin, launches, now, settings })
+  const queueLeft = isTerminal(status.phase) ? Number.POSITIVE_INFINITY : queueSecondsLeft(job, observed, now)
+  return toDecision(job, step, { status, origin, launches, queueLeft, now, settings })
 }
 
 /** Ends the VMs, then drops the finalizer when no VM is left. */
@@ -150,10 +155,34 @@ function decideStep(job: StoredJob, observed: JobObservation, now: Date, setting
   const launch = newest(observed.launches)
   const outcome = launch === undefined ? undefined : outcomeOf(launch)
   if (launch !== undefined && outcome?.kind === "finished") return concluded(outcome.finish, observed.launches)
+  if (queueSecondsLeft(job, observed, now) <= 0) return queuedTooLong(job, observed.launches)
   if (launch !== undefined && outcome?.kind === "live") {
     return decideLive(job, launch, observed, { now, settings })
   }
   return decideQueued(job, observed, now, settings)
+}
+
+/**
+ * Returns the seconds in which the container of a job with `maxQueueSeconds` must start. There is no limit after its first
+ * start: a preempted job keeps its place, because its run was paid for.
+ */
+function queueSecondsLeft(job: StoredJob, { launches, queueSeconds }: JobObservation, now: Date): number {
+  const { maxQueueSeconds } = job.spec
+  const hasStarted =
+    job.status?.startTime !== undefined || launches.some(({ status }) => status?.agent?.startTime !== undefined)
+  if (maxQueueSeconds === undefined || hasStarted) return Number.POSITIVE_INFINITY
+  return maxQueueSeconds - (queueSeconds ?? secondsBetween(job.metadata.creationTimestamp, now))
+}
+
+function queuedTooLong({ spec, status }: StoredJob, launches: readonly StoredLaunch[]): Step {
+  const { reason = JobReason.Queued, message = "it was not considered yet" } = status ?? {}
+  const limit = `the container did not start within its maxQueueSeconds of ${spec.maxQueueSeconds} s`
+  const verdict = { phase: "failed", reason: JobReason.QueueDeadlineExceeded } as const
+  return {
+    verdict: { ...verdict, message: `${limit}. The last reason was ${reason}: ${message}` },
+    end: launches,
+    isUnstarted: true,
+  }
 }
 
 /** Returns the origin of a Job. A copy stays one after its original and the records of its VMs are deleted. */
@@ -429,9 +458,17 @@ function withoutBuckets(
 function toDecision(
   job: StoredJob,
   step: Step,
-  context: { status: JobStatus; origin: Origin; launches: readonly StoredLaunch[]; now: Date; settings: JobSettings },
+  context: {
+    status: JobStatus
+    origin: Origin
+    launches: readonly StoredLaunch[]
+    /** Seconds until the job has waited too long. */
+    queueLeft: number
+    now: Date
+    settings: JobSettings
+  },
 ): JobDecision {
-  const { status, launches } = context
+  const { status, launches, queueLeft } = context
   const actions: JobAction[] = []
   const labels = mirroredLabels(job.spec.labels)
   const isNew = needsAdoption(job, context.origin)
@@ -443,9 +480,10 @@ function toDecision(
   const write: JobAction[] = after === 0 ? [{ do: "writeStatus", status }] : []
   const end = endAll((step.end ?? []).filter((launch) => !isOver(launch)))
   // A job's end is written before its VM is ended. A VM is ended before the job is written as waiting again.
-  if (isTerminal(status.phase)) actions.push(...write, ...end)
+  if (isTerminal(status.phase) && step.isUnstarted !== true) actions.push(...write, ...end)
   else actions.push(...end, ...write)
   const waits = [step.requeueAfter, after === 0 ? undefined : after].filter((seconds) => seconds !== undefined)
+  if (Number.isFinite(queueLeft)) waits.push(queueLeft + 1)
   if (waits.length > 0) waits.push(LONGEST_WAIT_SECONDS)
   const events = after === 0 ? eventsOf(job, status) : []
   return { status, actions, events, ...(waits.length > 0 && { requeueAfter: Math.min(...waits) }) }

@@ -26,6 +26,8 @@ export interface GatherParts {
   /** Times since the boot of each job's newest Launch, and since its agent registered. */
   bootTimes: ElapsedTimes
   startTimes: ElapsedTimes
+  /** Times since the creation of each job that waits for its first start. */
+  queueTimes: ElapsedTimes
   /** States of the caps that cancel running jobs, by namespace. */
   cancels: CancelStates
 }
@@ -60,7 +62,7 @@ export async function gather(
   job: StoredJob,
   options: JobControllerOptions,
   ledger: LaunchLedger,
-  { settings, runTimes, bootTimes, startTimes, cancels }: GatherParts,
+  { settings, cancels, ...times }: GatherParts,
 ): Promise<JobObservation> {
   const { namespace = "" } = job.metadata
   const overLimit = options.quota && limitForPlacement(options.quota, job)
@@ -76,7 +78,7 @@ export async function gather(
     ...(organization !== undefined && { organization }),
     ...(ending !== undefined && { ending }),
     ...endAwaited(job, options),
-    ...timesOf(job, launches, { runTimes, bootTimes, startTimes }),
+    ...timesOf(job, launches, times),
     launches,
     installation: options.installation,
     market: () => marketOf(namespace, options, ledger, settings),
@@ -145,8 +147,8 @@ function originAmong(job: StoredJob, { jobs, settled, launches, installation }: 
 function timesOf(
   job: StoredJob,
   launches: readonly StoredLaunch[],
-  { runTimes, bootTimes, startTimes }: Pick<GatherParts, "runTimes" | "bootTimes" | "startTimes">,
-): Pick<JobObservation, "runSeconds" | "bootSeconds"> {
+  { runTimes, bootTimes, startTimes, queueTimes }: Omit<GatherParts, "settings" | "cancels">,
+): Pick<JobObservation, "runSeconds" | "bootSeconds" | "queueSeconds"> {
   if (isTerminal(job.status?.phase)) return {}
   const key = keyOf(job)
   const launch = newest(launches)
@@ -163,18 +165,31 @@ function timesOf(
   // Both are measured from the beginning. The agent's part counts once it has registered.
   const bootSeconds =
     (id === undefined ? undefined : startTimes.seconds(key, { id, since: agent?.registrationTime })) ?? booted
-  return { ...(runSeconds !== undefined && { runSeconds }), ...(bootSeconds !== undefined && { bootSeconds }) }
+  const { uid, creationTimestamp } = job.metadata
+  const isLimited = job.spec.maxQueueSeconds !== undefined && since === undefined
+  const queueSeconds = isLimited ? queueTimes.seconds(key, { id: uid, since: creationTimestamp }) : undefined
+  return {
+    ...(runSeconds !== undefined && { runSeconds }),
+    ...(bootSeconds !== undefined && { bootSeconds }),
+    ...(queueSeconds !== undefined && { queueSeconds }),
+  }
+}
+
+/** Returns true if the calendar says that the job's `maxQueueSeconds` are over before a start of its container is known. */
+function hasWaitedTooLong({ metadata, spec, status }: StoredJob, now: Date): boolean {
+  if (spec.maxQueueSeconds === undefined || status?.startTime !== undefined || isTerminal(status?.phase)) return false
+  return secondsBetween(metadata.creationTimestamp, now) >= spec.maxQueueSeconds
 }
 
 /**
  * Returns the job's Launches from the cache. Live reads replace it where a stale cache could do harm. They read all
- * Launches before the finalizer is dropped, and otherwise the one of the status.
+ * Launches before the finalizer is dropped or the job fails for its wait, and otherwise the one of the status.
  */
 async function launchesOf(job: StoredJob, options: JobControllerOptions): Promise<StoredLaunch[]> {
   const { uid, deletionTimestamp } = job.metadata
   const cached = options.launches.store.byIndex("jobUid", uid)
   const { systemNamespace } = options.installation
-  if (deletionTimestamp !== undefined) {
+  if (deletionTimestamp !== undefined || hasWaitedTooLong(job, options.clock.now())) {
     const selector = { namespace: systemNamespace, labelSelector: `${LABELS.jobUid}=${uid}` }
     return (await options.client.list(LAUNCHES, selector)).items.filter((launch) => launch.spec.job.uid === uid)
   }

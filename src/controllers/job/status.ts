@@ -6,6 +6,7 @@ import {
   isTerminal,
   JobCondition,
   type JobPhase,
+  JobReason,
   type JobStatus,
   type Placement,
   type RefusedOffer,
@@ -96,7 +97,11 @@ function story(
   return {
     reason: verdict.reason,
     message: cutTo(verdict.message, LIMITS.message),
-    refusedOffers: refusedOffers(before.refusedOffers, launches),
+    // VMs that were ended for the job's own limit did not fail.
+    refusedOffers:
+      verdict.reason === JobReason.QueueDeadlineExceeded
+        ? before.refusedOffers
+        : refusedOffers(before.refusedOffers, launches),
     retryCount: agent?.retryCount ?? (current === undefined ? 0 : (before.retryCount ?? 0)),
     exitCode: agent?.finish?.exitCode ?? agent?.lastExitCode ?? before.exitCode,
     startTime,

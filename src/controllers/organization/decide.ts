@@ -1,6 +1,11 @@
 import { isDeepStrictEqual } from "node:util"
 import { condition, setConditions } from "../../apis/conditions.ts"
-import { ORGANIZATION_FINALIZER, type OrganizationStatus, type StoredOrganization } from "../../apis/organization.ts"
+import {
+  ORGANIZATION_FINALIZER,
+  OrganizationCondition,
+  type OrganizationStatus,
+  type StoredOrganization,
+} from "../../apis/organization.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
 
 export type OrganizationAction = "addFinalizer" | "dropFinalizer"
@@ -39,7 +44,10 @@ function changedStatus(
   const cause = isStalled
     ? { reason: "HasProjects", message: `delete its projects first: ${blocking.slice(0, NAMED).join(", ")}${more}` }
     : { reason: "Active", message: "its members have their roles in its projects" }
-  const updates = [condition("Ready", !isStalled, cause), condition("Stalled", isStalled, cause)]
+  const updates = [
+    condition(OrganizationCondition.Ready, !isStalled, cause),
+    condition(OrganizationCondition.Stalled, isStalled, cause),
+  ]
   const conditions = setConditions(organization.status?.conditions, updates, generation, now)
   const spending = organization.status?.spending
   const status = { conditions, observedGeneration: generation, ...(spending && { spending }) }

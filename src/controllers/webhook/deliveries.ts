@@ -17,7 +17,7 @@ import { NotLeaderError } from "../fence.ts"
 import type { EndReader } from "../job/options.ts"
 import { type AttemptOutcome, Backlog, type Delivery } from "./backlog.ts"
 import { WEBHOOK_DEFAULTS, type WebhookControllerOptions, type WebhookSettings } from "./options.ts"
-import { receiverIn, SecretUnusable } from "./secret.ts"
+import { ReceiverUnusable, receiverIn } from "./secret.ts"
 
 const JOBS = resourceOf<StoredJob>(JOB)
 
@@ -345,7 +345,7 @@ export class WebhookDeliveries implements EndReader {
       const signal = this.#signal ?? AbortSignal.abort()
       return await sendMessage({ id, ...message }, receiver, sending, signal)
     } catch (error) {
-      if (error instanceof SecretUnusable) return { is: "failed", error: `${error.reason}: ${error.message}` }
+      if (error instanceof ReceiverUnusable) return { is: "failed", error: `${error.reason}: ${error.message}` }
       throw error
     }
   }

@@ -3,7 +3,7 @@ import type { StoredWebhook } from "../../apis/webhook.ts"
 import type { WebhookObservation } from "./decide.ts"
 import type { WebhookDeliveries } from "./deliveries.ts"
 import type { WebhookControllerOptions } from "./options.ts"
-import { receiverIn, SecretUnusable, scopeIn } from "./secret.ts"
+import { ReceiverUnusable, receiverIn, scopeIn } from "./secret.ts"
 
 /** Reads all facts that a decision on this Webhook needs. @throws KubeError; SealingKeysMissing */
 export async function gather(
@@ -48,7 +48,7 @@ async function receiverFacts(
     const { receiver } = await receiverIn(webhook, options, now)
     return { host: new URL(receiver.url).host }
   } catch (error) {
-    if (error instanceof SecretUnusable) return { fault: { reason: error.reason, message: error.message } }
+    if (error instanceof ReceiverUnusable) return { fault: { reason: error.reason, message: error.message } }
     throw error
   }
 }

@@ -68,6 +68,7 @@ export interface WebhookSources {
   /** Has the index of PROJECT_OF_NAMESPACE. */
   projects: { store: Store<StoredProject> }
   sealer: Sealer
+  sending: Pick<SendOptions, "privateTargets">
 }
 
 /** Dependencies and settings of webhooks. `operator.ts` provides them. */

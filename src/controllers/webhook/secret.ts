@@ -3,12 +3,13 @@ import { WebhookReason } from "../../apis/webhook.ts"
 import type { ProjectScope } from "../../identity/principal.ts"
 import { scopeOf } from "../../identity/projects.ts"
 import { SealingError, type SealingErrorReason } from "../../sealing/keys.ts"
+import { receiverFault } from "../../webhooks/receiver.ts"
 import { openWebhook, type Receiver, receiverOf, secretIn, type WebhookSecret } from "../../webhooks/secret.ts"
 import type { WebhookSources } from "./options.ts"
 
-/** Secrets that are missing or invalid. Only a change of an object can help. */
-export class SecretUnusable extends Error {
-  override readonly name = "SecretUnusable"
+/** Receiver without its secrets, or that no message can reach. Only a change of an object can help. */
+export class ReceiverUnusable extends Error {
+  override readonly name = "ReceiverUnusable"
   readonly reason: WebhookReason
 
   constructor(reason: WebhookReason, message: string) {
@@ -25,7 +26,7 @@ export function scopeIn(namespace: string, { projects }: Pick<WebhookSources, "p
 
 /**
  * Returns the receiver of a webhook, and its project.
- * @throws SecretUnusable; SealingKeysMissing or KubeError if the sealing keys can't be read
+ * @throws ReceiverUnusable; SealingKeysMissing or KubeError if the sealing keys can't be read
  */
 export async function receiverIn(
   webhook: StoredWebhook,
@@ -36,10 +37,12 @@ export async function receiverIn(
   const project = scopeIn(namespace, sources)
   if (project === undefined) {
     const message = `namespace ${namespace} belongs to no Project, so its webhooks get nothing`
-    throw new SecretUnusable(WebhookReason.NoProject, message)
+    throw new ReceiverUnusable(WebhookReason.NoProject, message)
   }
   const receiver = receiverOf(webhook.spec, await secretOf(webhook, project, sources), now)
-  if ("errors" in receiver) throw new SecretUnusable(WebhookReason.InvalidSecret, receiver.errors.join("; "))
+  if ("errors" in receiver) throw new ReceiverUnusable(WebhookReason.InvalidSecret, receiver.errors.join("; "))
+  const fault = receiverFault(receiver.url, sources.sending.privateTargets)
+  if (fault !== undefined) throw new ReceiverUnusable(WebhookReason.ReceiverNotAllowed, `url ${fault}`)
   return { receiver, project }
 }
 
@@ -61,13 +64,13 @@ async function secretOf(
     const secret = secrets.store.get({ namespace: metadata.namespace, name })
     if (secret !== undefined) return secretIn(secret.data ?? {})
     const message = `there is no Secret ${name} of type berth.dev/webhook in this namespace: create it`
-    throw new SecretUnusable(WebhookReason.SecretNotFound, message)
+    throw new ReceiverUnusable(WebhookReason.SecretNotFound, message)
   }
   try {
     return await openWebhook(sealer, sealedSecret, { project: project.id, name: metadata.name })
   } catch (error) {
     if (!(error instanceof SealingError)) throw error
     const message = `sealedSecret can't be opened: ${error.message}; rotate the secret, or create the webhook again`
-    throw new SecretUnusable(REASONS[error.reason], message)
+    throw new ReceiverUnusable(REASONS[error.reason], message)
   }
 }

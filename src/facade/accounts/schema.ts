@@ -2,6 +2,7 @@ import Type, { type Static } from "typebox"
 import { type SpendCaps, SpendCapsSchema, SpendingStatus } from "../../apis/caps.ts"
 import { DisplayName, ORGANIZATION_ROLES } from "../../apis/organization.ts"
 import { StringEnum } from "../../apis/schema.ts"
+import { conditionsField, ignoredConditions, OWN_TROUBLES } from "../conditions.ts"
 import { Repeated } from "../repetition.ts"
 
 /** Schemas of organizations, members and projects. The property names are exactly those of the contract. */
@@ -25,6 +26,7 @@ export const OrganizationUpdateSchema = Type.Object({
   ),
   id: Repeated(),
   role: Repeated(role),
+  conditions: ignoredConditions(),
 })
 export type OrganizationUpdate = Static<typeof OrganizationUpdateSchema>
 
@@ -33,6 +35,7 @@ export const OrganizationRecordSchema = Type.Object({
   displayName: Type.String(),
   category: Type.String(),
   role: StringEnum(ORGANIZATION_ROLES, { description: "Role of the caller." }),
+  conditions: conditionsField(OWN_TROUBLES),
 })
 export type OrganizationRecord = Static<typeof OrganizationRecordSchema>
 
@@ -64,6 +67,7 @@ export const ProjectUpdateSchema = Type.Object({
   caps: Type.Optional(CapsUpdateSchema),
   id: Repeated(),
   organizationId: Repeated(),
+  conditions: ignoredConditions(),
   spending: Type.Optional(Type.Unsafe<unknown>({ type: ["object", "null"], description: "Ignored." })),
 })
 export type ProjectUpdate = Static<typeof ProjectUpdateSchema>
@@ -87,5 +91,6 @@ export const ProjectRecordSchema = Type.Object({
     SpendingStatus(),
     "Spending of this month. Null without maxMonthlyUsd, and for some seconds after it was set.",
   ),
+  conditions: conditionsField(OWN_TROUBLES),
 })
 export type ProjectRecord = Static<typeof ProjectRecordSchema>

@@ -8,6 +8,7 @@ import {
 } from "../../apis/organization.ts"
 import { PROJECT, type Project, type StoredProject } from "../../apis/project.ts"
 import type { User } from "../../identity/oidc.ts"
+import { ownTroublesOf } from "../conditions.ts"
 import type { Idempotency } from "../idempotency.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import type {
@@ -65,11 +66,15 @@ function metadataOf({ id, createdAt, idempotency }: AccountIdentity): ObjectMeta
 }
 
 /** Returns the record of an organization for a member with this role. */
-export function organizationRecordOf(
-  { metadata, spec }: StoredOrganization,
-  role: OrganizationRole,
-): OrganizationRecord {
-  return { id: metadata.name, displayName: spec.displayName, category: spec.category ?? DEFAULT_CATEGORY, role }
+export function organizationRecordOf(organization: StoredOrganization, role: OrganizationRole): OrganizationRecord {
+  const { metadata, spec } = organization
+  return {
+    id: metadata.name,
+    displayName: spec.displayName,
+    category: spec.category ?? DEFAULT_CATEGORY,
+    role,
+    ...ownTroublesOf(organization),
+  }
 }
 
 /** Returns the members in the order in which they were added. */
@@ -77,9 +82,17 @@ export function memberRecordsOf({ spec }: StoredOrganization): MemberRecord[] {
   return (spec.members ?? []).map(({ userId, email = null, role }) => ({ userId, email, role }))
 }
 
-export function projectRecordOf({ metadata, spec, status }: StoredProject): ProjectRecord {
+export function projectRecordOf(project: StoredProject): ProjectRecord {
+  const { metadata, spec, status } = project
   const { displayName, organization, caps = null } = spec
-  return { id: metadata.name, displayName, organizationId: organization, caps, spending: status?.spending ?? null }
+  return {
+    id: metadata.name,
+    displayName,
+    organizationId: organization,
+    caps,
+    spending: status?.spending ?? null,
+    ...ownTroublesOf(project),
+  }
 }
 
 /** Returns the caps after a change; undefined if none are left. */

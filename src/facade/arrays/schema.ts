@@ -10,6 +10,7 @@ import {
 import { LIMITS } from "../../apis/limits.ts"
 import { ALLOWED, COMPONENT, StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
+import { conditionsField } from "../conditions.ts"
 import { JobDefinitionRecordSchema, JobDefinitionSchema, ownerFields } from "../jobs/definition.ts"
 import { JobPlanSchema, nullable } from "../jobs/record.ts"
 import { noUuid } from "../names.ts"
@@ -119,6 +120,7 @@ export const ArrayRecordSchema = Type.Object({
   status: StringEnum(ARRAY_PHASES, { description: "Status of the array." }),
   reason: nullable<string>("string", "Reason for the status, one word. Null: not known yet."),
   message: nullable<string>("string", "Explanation of the reason for people."),
+  conditions: conditionsField(),
   counts: Type.Object(ArrayCountsSchema.properties, { [COMPONENT]: "ArrayCounts", description: "Indexes by phase." }),
   active_indexes: indexes("with a job that has not ended, or whose cost is not final"),
   succeeded_indexes: indexes("that succeeded"),

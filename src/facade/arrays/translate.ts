@@ -24,6 +24,7 @@ import { withoutNulls } from "../../apis/nulls.ts"
 import type { FieldError } from "../../apis/validate.ts"
 import { type Checked, checked, type Rule } from "../../http/checked.ts"
 import type { JobPlan } from "../../placement/place.ts"
+import { conditionsOf } from "../conditions.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import {
   aboutName,
@@ -202,6 +203,7 @@ export function arrayRecordOf(array: StoredJobArray, owner: Owner): ArrayRecord 
     cancelled_indexes: status.cancelledIndexes ?? "",
     attempts: status.attempts ?? [],
     cost: status.costUsd ?? 0,
+    ...conditionsOf(array),
     created_at: creationTimeOf(array),
     updated_at: lastUpdateOf(array),
     ended_at: hasEnded(array) ? inUtc(status.completionTime) : null,

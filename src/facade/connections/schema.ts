@@ -1,9 +1,10 @@
 import Type, { type Static, type TSchema } from "typebox"
 import { CAPABILITIES, type CapabilityName, CONNECTION_TYPES, type ConnectionType } from "../../apis/connection.ts"
 import { credentialSchemasOf, formsOf, SECRET_FIELDS } from "../../apis/credentials.ts"
-import { COMPONENT, StringEnum } from "../../apis/schema.ts"
+import { StringEnum } from "../../apis/schema.ts"
 import { vmSettingFields, vmSettingFieldsOf } from "../../apis/vm-settings.ts"
 import type { PageOf } from "../../http/json-schema.ts"
+import { type ConditionRecord, conditionsField, ignoredConditions } from "../conditions.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
 import { NameOf } from "../names.ts"
 
@@ -37,10 +38,6 @@ function IgnoredObject() {
   return Type.Optional(Type.Unsafe<unknown>({ type: ["object", "null"], description: "Ignored." }))
 }
 
-function IgnoredList() {
-  return Type.Optional(Type.Unsafe<unknown>({ type: ["array", "null"], items: {}, description: "Ignored." }))
-}
-
 /**
  * Body of PATCH /connections/{name}: credential fields and settings of VMs. The body may repeat the record's other
  * fields unchanged, and have null for redacted fields. Null removes a setting.
@@ -53,7 +50,7 @@ export const ConnectionChangeSchema = Type.Object({
   ),
   created_at: Type.Optional(Type.String({ description: "Read-only: send the same value, or leave it out." })),
   capabilities: IgnoredObject(),
-  conditions: IgnoredList(),
+  conditions: ignoredConditions(),
   identity: IgnoredObject(),
   ...anyCredentials,
   ...vmSettingFields,
@@ -110,18 +107,6 @@ const CapabilityRecordsSchema = Type.Object(
 )
 export type CapabilityRecords = Partial<Record<CapabilityName, Static<typeof CapabilityRecordSchema>>>
 
-const ConditionRecordSchema = Type.Object(
-  {
-    type: Type.String({ description: "Condition, such as Ready or Prices." }),
-    status: StringEnum(["True", "False", "Unknown"]),
-    reason: Type.String({ description: "Cause of the status, one CamelCase word." }),
-    message: Type.Optional(Type.String({ description: "Only for admins, because it may name parts of the account." })),
-    last_transition_time: Type.String({ description: "Time of the last change of the status." }),
-  },
-  { [COMPONENT]: "ConnectionCondition" },
-)
-export type ConditionRecord = Static<typeof ConditionRecordSchema>
-
 const IdentityRecordSchema = Type.Object(
   {
     issuer: Type.Optional(Type.String({ description: "Issuer of the identity tokens." })),
@@ -138,9 +123,7 @@ export const ConnectionRecordSchema = Type.Object({
   ...ConnectionSummarySchema.properties,
   ...CREDENTIAL_RECORDS,
   capabilities: Type.Optional(CapabilityRecordsSchema),
-  conditions: Type.Optional(
-    Type.Array(ConditionRecordSchema, { description: "State of the connection, as kubectl shows it." }),
-  ),
+  conditions: conditionsField(),
   identity: Type.Optional(IdentityRecordSchema),
   ...vmSettingFields,
 })

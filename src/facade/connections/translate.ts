@@ -17,15 +17,14 @@ import {
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
-import type { Condition } from "../../apis/schema.ts"
 import { errorsOf, type FieldError } from "../../apis/validate.ts"
 import { VM_SETTING_FIELDS, type VmSettings, vmSettingErrors } from "../../apis/vm-settings.ts"
+import { conditionsOf } from "../conditions.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import { OWNER, type Owner } from "../owner.ts"
 import { repetitionErrors } from "../repetition.ts"
 import {
   CONTRACT_CREDENTIALS,
-  type ConditionRecord,
   ConnectionChangeSchema,
   ConnectionCreationSchema,
   type ConnectionRecord,
@@ -215,19 +214,15 @@ export function connectionRecordOf(connection: StoredConnection, visible: Creden
   // The other forms' fields are an extension: a record of the contract's form is as the contract has it.
   const fields = [...new Set([...CONTRACT_CREDENTIALS, ...Object.keys(CREDENTIALS[type].properties), ...others])]
   const credentials = Object.fromEntries(fields.map((field) => [field, visible[field] ?? null]))
-  const { capabilities, conditions, identity } = connection.status ?? {}
+  const { capabilities, identity } = connection.status ?? {}
   return {
     ...connectionSummaryOf(connection),
     ...credentials,
     ...settingsIn(connection.spec),
     ...(capabilities && { capabilities }),
-    ...(conditions && { conditions: conditions.map(conditionRecordOf) }),
+    ...conditionsOf(connection),
     ...(identity && { identity: identityRecordOf(identity) }),
   }
-}
-
-function conditionRecordOf({ type, status, reason, message, lastTransitionTime }: Condition): ConditionRecord {
-  return { type, status, reason, message, last_transition_time: lastTransitionTime }
 }
 
 function identityRecordOf({ externalId: external_id, ...identity }: CloudIdentity): IdentityRecord {

@@ -2,6 +2,7 @@ import Type, { type Static } from "typebox"
 import { LONGEST_SCHEDULE } from "../../apis/cronjob.ts"
 import { ALLOWED } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
+import { conditionsField, ignoredConditions } from "../conditions.ts"
 import { JobDefinitionRecordSchema, JobDefinitionSchema, ownerFields } from "../jobs/definition.ts"
 import { nullable } from "../jobs/record.ts"
 import { noUuid } from "../names.ts"
@@ -54,6 +55,7 @@ export const CronJobChangeSchema = Type.Object(
     last_triggered_at: Ignored(),
     reason: Ignored(),
     message: Ignored(),
+    conditions: ignoredConditions(),
   },
   { description: "Change of a cronjob." },
 )
@@ -70,6 +72,7 @@ export const CronJobRecordSchema = Type.Object({
   is_active: Type.Boolean(),
   reason: nullable<string>("string", "Reason why the cronjob creates jobs or does not, one word. Null: not known yet."),
   message: nullable<string>("string", "Explanation of the reason for people."),
+  conditions: conditionsField(),
   last_triggered_at: Type.Unsafe<string | null>({
     type: ["string", "null"],
     description: "Scheduled time of the last tick that created a job.",

@@ -17,6 +17,7 @@ import { scheduleError } from "../../apis/schedule.ts"
 import { errorsOf, type FieldError } from "../../apis/validate.ts"
 import { type Checked, checked, type Rule } from "../../http/checked.ts"
 import { inFormat } from "../../http/json-schema.ts"
+import { conditionsOf } from "../conditions.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import {
   aboutName,
@@ -141,6 +142,7 @@ export function cronJobRecordOf(cronJob: StoredCronJob, owner: Owner): CronJobRe
     is_active: spec.active ?? true,
     ...conditionOf(cronJob),
     last_triggered_at: inUtc(status?.lastTriggeredTime),
+    ...conditionsOf(cronJob),
     created_at: creationTimeOf(cronJob),
     updated_at: lastUpdateOf(cronJob),
   }

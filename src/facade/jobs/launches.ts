@@ -7,6 +7,7 @@ import { fromMetadataName } from "../../apis/names.ts"
 import { OFFER_PROVISIONINGS } from "../../apis/offer.ts"
 import { COMPONENT, StringEnum } from "../../apis/schema.ts"
 import { describeOffer, usd } from "../../router/explain.ts"
+import { conditionsField, conditionsOf } from "../conditions.ts"
 import { inUtc, nullable } from "./record.ts"
 
 /** Records of a job's VMs, and the story of the job that follows from them. Pure. */
@@ -61,6 +62,7 @@ export const LaunchRecordSchema = Type.Object(
     boot_failure: failureOf("LaunchBootFailure", BOOT_FAILURES, "Reason why the VM could not run containers."),
     loss: failureOf("LaunchLoss", LOSSES, "Reason why the VM ended before its job."),
     message: nullable<string>("string", "Explanation of the phase."),
+    conditions: conditionsField(),
   },
   { [COMPONENT]: "LaunchRecord" },
 )
@@ -152,7 +154,8 @@ function missingOf({ status }: StoredJob, launches: readonly StoredLaunch[]) {
   return { deleted, message }
 }
 
-function launchRecordOf({ metadata, spec, status }: StoredLaunch): LaunchRecord {
+function launchRecordOf(launch: StoredLaunch): LaunchRecord {
+  const { metadata, spec, status } = launch
   const { offer, connection } = spec
   return {
     number: spec.number,
@@ -169,6 +172,7 @@ function launchRecordOf({ metadata, spec, status }: StoredLaunch): LaunchRecord 
     ...agentFields(status),
     ...failureFields(status),
     message: status?.message ?? null,
+    ...conditionsOf(launch),
   }
 }
 

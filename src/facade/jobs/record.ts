@@ -26,6 +26,7 @@ import { COMPONENT, StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import type { JobPlan } from "../../placement/place.ts"
 import type { RankedPlacement } from "../../router/route.ts"
+import { conditionsField, ownTroublesOf } from "../conditions.ts"
 import type { Owner } from "../owner.ts"
 import { lastUpdateOf } from "../update-time.ts"
 import { breakdownOf, CostBreakdownSchema, costFields, PlannedCostSchema } from "./cost.ts"
@@ -139,6 +140,9 @@ export const JobRecordSchema = Type.Object({
   error_message: nullable<string>("string", "Error of a failed job."),
   reason: nullable<string>("string", "Reason for the status, one word."),
   message: nullable<string>("string", "Explanation of the status for people."),
+  conditions: conditionsField(
+    "Conditions that are not as they should be, if their message is not that of the job. Absent: there are none.",
+  ),
   exit_code: nullable<number>("integer", "Exit code of the container's last run."),
   hourly_price_usd: nullable<number>("number", "Price of the selected machine, USD per hour."),
   provisioning: StringEnum(PROVISIONINGS),
@@ -149,6 +153,10 @@ export const JobRecordSchema = Type.Object({
   [NAMES.fallbackAfter]: nullable<number>(
     "integer",
     "Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3.",
+  ),
+  [NAMES.maxQueueSeconds]: nullable<number>(
+    "integer",
+    "Maximum seconds from the creation to the container's first start. Null: no limit.",
   ),
   [NAMES.terminationGraceSeconds]: nullable<number>(
     "integer",
@@ -267,7 +275,7 @@ function submittedFields(spec: StoredJob["spec"]) {
     provisioning: spec.provisioning ?? "onDemand",
     maxHourlyPriceUsd: spec.maxHourlyPriceUsd ?? null,
     [NAMES.maxCostUsd]: spec.maxCostUsd ?? null,
-    ...preemptionFields(spec),
+    ...limitFields(spec),
     workdir: spec.workdir === undefined ? null : { path: DEFAULT_WORKDIR_PATH, ...spec.workdir },
     secretEnv: spec.secretEnv ?? {},
     ttlSecondsAfterFinished: spec.ttlSecondsAfterFinished ?? null,
@@ -281,8 +289,9 @@ function arrayFields(job: StoredJob) {
   } satisfies Partial<JobRecord>
 }
 
-function preemptionFields({ maxPreemptions, fallbackAfter, terminationGraceSeconds }: StoredJob["spec"]) {
+function limitFields({ maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds }: StoredJob["spec"]) {
   return {
+    [NAMES.maxQueueSeconds]: maxQueueSeconds ?? null,
     [NAMES.maxPreemptions]: maxPreemptions ?? null,
     [NAMES.fallbackAfter]: fallbackAfter ?? null,
     [NAMES.terminationGraceSeconds]: terminationGraceSeconds ?? null,
@@ -331,6 +340,7 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     error_message: status?.phase === "failed" ? (status.message ?? null) : null,
     reason: reason ?? null,
     message: message ?? null,
+    ...ownTroublesOf(job, message ?? null),
     exit_code: status?.exitCode ?? null,
   } satisfies Partial<JobRecord>
 }

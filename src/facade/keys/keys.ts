@@ -115,7 +115,7 @@ export class Keys {
     const role = update.role ?? undefined
     const change = (present: StoredApiKey): StoredApiKey | undefined => {
       const { spec } = there(present, id)
-      const { role: _, ...fixed } = keyRecordOf(present)
+      const { role: _, conditions: _conditions, ...fixed } = keyRecordOf(present)
       requireRepetition("key", update, fixed)
       return role === undefined || role === spec.role ? undefined : { ...present, spec: { ...spec, role } }
     }

@@ -2,6 +2,7 @@ import Type, { type Static } from "typebox"
 import { ROLES, type Role } from "../../apis/apikey.ts"
 import { AnyTime, StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
+import { conditionsField, ignoredConditions, OWN_TROUBLES } from "../conditions.ts"
 import { NameOf } from "../names.ts"
 import { Repeated } from "../repetition.ts"
 
@@ -31,6 +32,7 @@ const record = {
     format: "date-time",
     description: "Null: the key never expires.",
   }),
+  conditions: conditionsField(OWN_TROUBLES),
 }
 
 /** Body of PATCH /keys/{id}. */
@@ -46,6 +48,7 @@ export const KeyUpdateSchema = Type.Object({
   name: Repeated(record.name),
   created_at: Repeated(record.created_at),
   expires_at: Repeated(record.expires_at),
+  conditions: ignoredConditions(),
 })
 export type KeyUpdate = Static<typeof KeyUpdateSchema>
 
@@ -61,7 +64,12 @@ export const KeyCreatedSchema = Type.Object({
 export type KeyCreated = Static<typeof KeyCreatedSchema>
 
 /** Key in a list. */
-export const KeyItemSchema = Type.Object({ id: record.id, name: record.name, created_at: record.created_at })
+export const KeyItemSchema = Type.Object({
+  id: record.id,
+  name: record.name,
+  created_at: record.created_at,
+  conditions: record.conditions,
+})
 export type KeyItem = Static<typeof KeyItemSchema>
 
 /** Response of GET /keys. */

@@ -4,6 +4,7 @@ import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import { errorsOf } from "../../apis/validate.ts"
 import { checked, type Refused, type Rule, type Unchecked } from "../../http/checked.ts"
+import { ownTroublesOf } from "../conditions.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import { ExpirySchema, type KeyItem, type KeyRecord, type KeySubmission, KeySubmissionSchema } from "./schema.ts"
 
@@ -96,13 +97,14 @@ export function keyRecordOf(key: StoredApiKey): KeyRecord {
     role: spec.role,
     created_at: creationTimeOf(key),
     expires_at: spec.expiresAt === undefined ? null : inUtc(spec.expiresAt),
+    ...ownTroublesOf(key),
   }
 }
 
 /** Returns the record of a key in a list. */
 export function keyItemOf(key: StoredApiKey): KeyItem {
   const { uid, name } = key.metadata
-  return { id: uid, name: fromMetadataName(name), created_at: creationTimeOf(key) }
+  return { id: uid, name: fromMetadataName(name), created_at: creationTimeOf(key), ...ownTroublesOf(key) }
 }
 
 /** Converts a time to UTC, without a fraction of zero. A time in UTC is unchanged. */

@@ -4,7 +4,8 @@ import { named, pageOf } from "../../http/json-schema.ts"
 import { paging } from "../../http/query.ts"
 import { type Answer, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
-import { type Owner, ownerOf } from "../owner.ts"
+import type { PrivateTargets } from "../../registries/public-fetch.ts"
+import { ownerOf } from "../owner.ts"
 import { requireRepetition } from "../repetition.ts"
 import {
   DeliveryRecordSchema,
@@ -17,11 +18,13 @@ import {
   WebhookRecordSchema,
   WebhookTestSchema,
 } from "./schema.ts"
-import { CHANGE_RULES, CREATION_RULES, deliveriesOf, webhookRecordOf } from "./translate.ts"
+import { CHANGE_RULES, CREATION_RULES, deliveriesOf, type WebhookContext, webhookRecordOf } from "./translate.ts"
 import type { Webhooks, WithSecret } from "./webhooks.ts"
 
 export interface WebhookServices {
   webhooksOf: (principal: Principal) => Webhooks
+  /** Receivers outside of the internet that an operator of Berth allows. */
+  privateReceivers: PrivateTargets
 }
 
 const CREATION = { name: "ci-server", url: "https://ci.example.com/berth", events: ["job.*"] }
@@ -51,10 +54,10 @@ const CREATE = checkedBody<WebhookCreation, Principal, WebhookServices>("Webhook
   what: "The webhook",
   example: CREATION,
   rules: CREATION_RULES,
-  check: (value, { principal: { project } }) =>
-    checked<WebhookCreation, Owner>(value, {
+  check: (value, { principal: { project }, services: { privateReceivers } }) =>
+    checked<WebhookCreation, WebhookContext>(value, {
       ...{ schema: WebhookCreationSchema, rules: CREATION_RULES },
-      context: ownerOf(project),
+      context: { ...ownerOf(project), privateReceivers },
     }),
 })
 
@@ -62,10 +65,10 @@ const CHANGE = checkedBody<WebhookChange, Principal, WebhookServices>("WebhookCh
   what: "The change",
   example: { is_active: true },
   rules: CHANGE_RULES,
-  check: (value, { principal: { project } }) =>
-    checked<WebhookChange, Owner>(value, {
+  check: (value, { principal: { project }, services: { privateReceivers } }) =>
+    checked<WebhookChange, WebhookContext>(value, {
       ...{ schema: WebhookChangeSchema, rules: CHANGE_RULES },
-      context: ownerOf(project),
+      context: { ...ownerOf(project), privateReceivers },
     }),
 })
 

@@ -2,6 +2,7 @@ import Type, { type Static } from "typebox"
 import { LIMITS } from "../../apis/limits.ts"
 import { ALLOWED, SENSITIVE, StringEnum } from "../../apis/schema.ts"
 import { RECEIVER_PATTERN, WEBHOOK_FORMATS, WebhookSpecSchema } from "../../apis/webhook.ts"
+import { conditionsField, ignoredConditions } from "../conditions.ts"
 import { nullable } from "../jobs/record.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
 import { NameOf } from "../names.ts"
@@ -54,6 +55,7 @@ export const WebhookChangeSchema = Type.Object(
     is_active: Type.Optional(
       Type.Boolean({ description: "False: nothing is sent. True also enables a webhook that Berth disabled." }),
     ),
+    conditions: ignoredConditions(),
     ...{ project_id, organization_id, id: Repeated(), name: Repeated(), format: Repeated(), created_at: Repeated() },
     ...Object.fromEntries(
       ["updated_at", "reason", "message", "receiver", "last_success_at", "failing_since"].map((field) => [
@@ -94,6 +96,7 @@ const recordFields = {
   missed_count: Type.Integer({ description: "Ends of jobs that were not delivered in time." }),
   last_success_at: nullable<string>("string", "Time of the latest delivery."),
   failing_since: nullable<string>("string", "Time since which no delivery has succeeded. Null: the latest one has."),
+  conditions: conditionsField(),
   created_at: Type.String(),
   updated_at: Type.String(),
 }

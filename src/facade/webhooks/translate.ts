@@ -12,19 +12,34 @@ import {
 } from "../../apis/webhook.ts"
 import type { Rule } from "../../http/checked.ts"
 import { inFormat } from "../../http/json-schema.ts"
+import type { PrivateTargets } from "../../registries/public-fetch.ts"
+import { receiverFault } from "../../webhooks/receiver.ts"
 import { signingSecretError } from "../../webhooks/signature.ts"
+import { conditionsOf } from "../conditions.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import { inUtc } from "../jobs/record.ts"
 import { OWNER, type Owner } from "../owner.ts"
 import { lastUpdateOf } from "../update-time.ts"
 import type { DeliveryRecord, WebhookChange, WebhookCreation, WebhookRecord } from "./schema.ts"
 
-/** Some texts match the pattern and are no addresses, such as a port above 65535. */
-const RECEIVER: Rule = {
+/** Facts on which the rules of a webhook depend besides its body. */
+export interface WebhookContext extends Owner {
+  /** Receivers outside of the internet that an operator of Berth allows. */
+  privateReceivers: PrivateTargets
+}
+
+/** Some texts match the pattern and are no addresses, such as a port above 65535. No message reaches some addresses. */
+const RECEIVER: Rule<WebhookContext> = {
   keywords: { "/properties/url": inFormat("receiver") },
   errors: ({ url }) => {
     if (typeof url !== "string" || !new RegExp(RECEIVER_PATTERN).test(url) || URL.canParse(url)) return []
     return [{ pointer: "/url", detail: "url must be an address such as https://ci.example.com/berth" }]
+  },
+  // An operator of Berth may have allowed it when a webhook was created with the same body.
+  errorsNow: ({ url }, { privateReceivers }) => {
+    if (typeof url !== "string" || !new RegExp(RECEIVER_PATTERN).test(url) || !URL.canParse(url)) return []
+    const fault = receiverFault(url, privateReceivers)
+    return fault === undefined ? [] : [{ pointer: "/url", detail: `url ${fault}` }]
   },
 }
 
@@ -34,10 +49,10 @@ const SETS: Rule = {
 }
 
 /** Rules of a webhook's change. */
-export const CHANGE_RULES: readonly Rule<Owner>[] = [OWNER, RECEIVER, SETS]
+export const CHANGE_RULES: readonly Rule<WebhookContext>[] = [OWNER, RECEIVER, SETS]
 
 /** Rules of a webhook's creation. */
-export const CREATION_RULES: readonly Rule<Owner>[] = [
+export const CREATION_RULES: readonly Rule<WebhookContext>[] = [
   ...CHANGE_RULES,
   {
     keywords: { "/properties/signing_secret": inFormat("signing-secret") },
@@ -148,6 +163,7 @@ export function webhookRecordOf(webhook: StoredWebhook, owner: Owner, isAdmin: b
     missed_count: status?.missedCount ?? 0,
     last_success_at: inUtc(status?.lastSuccessTime),
     failing_since: inUtc(status?.failingSince),
+    ...conditionsOf(webhook),
     created_at: creationTimeOf(webhook),
     updated_at: lastUpdateOf(webhook),
   }

@@ -1,0 +1,62 @@
+import Type, { type Static } from "typebox"
+import { isTrouble } from "../apis/conditions.ts"
+import { COMPONENT, type Condition, StringEnum } from "../apis/schema.ts"
+
+const ConditionRecordSchema = Type.Object(
+  {
+    type: Type.String({ description: "Condition, such as Ready." }),
+    status: StringEnum(["True", "False", "Unknown"]),
+    reason: Type.String({ description: "Cause of the status, one CamelCase word." }),
+    message: Type.Optional(
+      Type.String({
+        description: "Explanation for people. Of a connection only for admins: it may name parts of the account.",
+      }),
+    ),
+    last_transition_time: Type.String({ description: "Time of the last change of the status." }),
+  },
+  { [COMPONENT]: "Condition" },
+)
+export type ConditionRecord = Static<typeof ConditionRecordSchema>
+
+/** Declares the conditions of a record. */
+export function conditionsField(
+  description = "State of the object, as kubectl shows it. Absent before Berth has looked at it.",
+) {
+  return Type.Optional(Type.Array(ConditionRecordSchema, { description }))
+}
+
+/** Declares the conditions in a PATCH: the copy of a client is ignored. */
+export function ignoredConditions() {
+  return Type.Optional(Type.Unsafe<unknown>({ type: ["array", "null"], items: {}, description: "Ignored." }))
+}
+
+/** An object's conditions. */
+interface WithConditions {
+  status?: { conditions?: readonly Condition[] }
+}
+
+/** Returns the field `conditions` of a record, with the object's own words. */
+export function conditionsOf({ status }: WithConditions): { conditions?: ConditionRecord[] } {
+  return status?.conditions === undefined ? {} : { conditions: status.conditions.map(recordOf) }
+}
+
+/** Description of `ownTroublesOf`. */
+export const OWN_TROUBLES = "Conditions that are not as they should be. Absent: there are none."
+
+/**
+ * Returns the field `conditions` with those that have a sentence of their own about a trouble. Lists of jobs are long, and
+ * the contract lists the fields of keys, organizations and projects: without a trouble a record has no others.
+ */
+export function ownTroublesOf(
+  { status }: WithConditions,
+  said: string | null = null,
+): { conditions?: ConditionRecord[] } {
+  const own = (status?.conditions ?? []).filter(
+    (condition) => isTrouble(condition) && condition.message !== "" && condition.message !== said,
+  )
+  return own.length === 0 ? {} : { conditions: own.map(recordOf) }
+}
+
+function recordOf({ type, status, reason, message, lastTransitionTime }: Condition): ConditionRecord {
+  return { type, status, reason, message, last_transition_time: lastTransitionTime }
+}

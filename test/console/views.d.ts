@@ -1,0 +1,1 @@
+export function rendered(component: string, of: string, props: object): Promise<string>

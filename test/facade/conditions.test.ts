@@ -1,0 +1,248 @@
+import { glob, readFile } from "node:fs/promises"
+import { afterAll, beforeAll, expect, it, vi } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { GOOD_IF_FALSE, isTrouble } from "../../src/apis/conditions.ts"
+import type { KindDefinition } from "../../src/apis/kind.ts"
+import { KINDS } from "../../src/apis/kinds.ts"
+import { launchName } from "../../src/apis/launch.ts"
+import type { Condition } from "../../src/apis/schema.ts"
+import { GOOD_IF_FALSE as CLIENT_GOOD_IF_FALSE } from "../../src/client/conditions.ts"
+import { API_KEYS } from "../../src/controllers/apikey/options.ts"
+import { LAUNCHES } from "../../src/controllers/launch/options.ts"
+import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, WEBHOOKS } from "../../src/facade/caches.ts"
+import { TokenVerifier } from "../../src/identity/oidc.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
+import { NAMESPACES } from "../../src/kube/core.ts"
+import type { ObjectRef, Resource } from "../../src/kube/resource.ts"
+import { run } from "../cli/command.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { confirmedProject } from "../confirmed-project.ts"
+import { rendered } from "../console/views.js"
+import { launchOf } from "../controllers/builders.ts"
+import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
+import { BASE_DOMAIN, caller, makeKey, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
+
+/**
+ * The table of conditions: each kind that has some, each of its declared conditions, each status. The object's sentence,
+ * which `kubectl describe` prints, is the same by REST, by `berth` and in the console.
+ */
+const fixture = testFixture("facade-conditions")
+const { client } = fixture
+const call = caller(() => replica, fixture)
+let replica: Replica
+let issuer: Issuer
+let token: string
+let otherKey: string
+
+// The console's state reads these of the browser.
+vi.stubGlobal("localStorage", { getItem: () => null, setItem: () => undefined })
+vi.stubGlobal("document", { documentElement: { dataset: {} }, addEventListener: () => undefined })
+vi.stubGlobal("location", {
+  origin: "http://console.test",
+  pathname: "/console/",
+  href: "http://console.test/console/",
+})
+
+beforeAll(async () => {
+  issuer = await startIssuer()
+  const tokens = new TokenVerifier({ issuers: [{ issuer: issuer.url, audience: AUDIENCE }], clock: systemClock })
+  replica = await startReplica({ tokens, settings: { defaultProject: fixture.project } })
+  token = await issuer.token({ sub: "table" })
+  const other = { name: `${fixture.project}-keys`, namespace: `${fixture.namespace}-keys` }
+  await client.create(NAMESPACES, { metadata: { name: other.namespace } } as never)
+  await confirmedProject(client, { ...other, organization: fixture.organization })
+  otherKey = await makeKey(client, other.namespace, "admin", { name: "table" })
+})
+afterAll(async () => {
+  await Promise.all([replica.close(), issuer.close()])
+  for (const name of ["own", "keys"]) await client.delete(PROJECTS, { name: `${fixture.project}-${name}` })
+  await client.delete(ORGANIZATIONS, { name: fixture.organization })
+})
+
+/** Places in which a person sees objects of a kind. `T`: the record of REST. */
+interface Surface {
+  resource: Resource
+  /** Creates the object. */
+  make: () => Promise<ObjectRef>
+  /** Path of the record, or of a list with it. */
+  path: string
+  /** The command that shows it. */
+  argv: string[]
+  /** Caller. Default: the project's admin. */
+  by?: "person" | "otherProject"
+  /** Returns the console's view of the answer. */
+  // biome-ignore lint/suspicious/noExplicitAny: each kind has records of its own
+  view: (answer: any) => Promise<string>
+}
+
+const { namespace } = fixture
+const named = (name = "table") => ({ namespace: fixture.namespace, name })
+
+const SURFACES: Record<string, Surface> = {
+  Job: {
+    resource: JOBS,
+    make: async () => {
+      await call("/1/jobs", { body: { name: "table", image: "a" } })
+      return named()
+    },
+    path: "/1/jobs/table",
+    argv: ["show", "table"],
+    view: (job) => rendered("Summary", "job", { job }),
+  },
+  Launch: {
+    resource: LAUNCHES,
+    make: async () => {
+      await call("/1/jobs", { body: { name: "launched", image: "a" } })
+      const { spec } = launchOf(await client.get(JOBS, named("launched")), 1)
+      const ref = { namespace: SYSTEM_NAMESPACE, name: launchName(spec.job.uid, 1) }
+      await client.create(LAUNCHES, { kind: "Launch", metadata: ref, spec } as never)
+      return ref
+    },
+    path: "/1/jobs/launched/launches",
+    argv: ["show", "launched"],
+    view: ({ launches: [launch] }) => rendered("Machine", "launch", { launch }),
+  },
+  JobArray: {
+    resource: JOB_ARRAYS,
+    make: async () => {
+      await call("/1/arrays", { body: { name: "table", size: 2, job_definition: { image: "a" } } })
+      return named()
+    },
+    path: "/1/arrays/table",
+    argv: ["array", "show", "table"],
+    view: (array) => rendered("Summary", "array", { array }),
+  },
+  CronJob: {
+    resource: CRON_JOBS,
+    make: async () => {
+      await call("/1/cronjobs", { body: { name: "table", cron_spec: "@daily", job_definition: { image: "a" } } })
+      return named()
+    },
+    path: "/1/cronjobs/table",
+    argv: ["cron", "show", "table"],
+    view: (cronJob) => rendered("Summary", "cronJob", { cronJob }),
+  },
+  Connection: {
+    resource: CONNECTIONS,
+    make: async () => {
+      const secret = { access_key_id: "AKIA0123456789ABCDEF", secret_access_key: "s".repeat(40) }
+      await call("/1/connections", { body: { name: "table", type: "aws", ...secret } })
+      return named()
+    },
+    path: "/1/connections/table",
+    argv: ["connection", "ls"],
+    view: (connection) => rendered("ConnectionPanel", "connection", { connection }),
+  },
+  Webhook: {
+    resource: WEBHOOKS,
+    make: async () => {
+      await call("/1/webhooks", { body: { name: "table", url: "https://ci.example.com", events: ["job.*"] } })
+      return named()
+    },
+    path: "/1/webhooks/table",
+    argv: ["webhook", "show", "table"],
+    view: (webhook) => rendered("WebhookPanel", "webhook", { webhook }),
+  },
+  ApiKey: {
+    resource: API_KEYS,
+    // No controller tends to the keys of this project.
+    by: "otherProject",
+    make: () => Promise.resolve({ namespace: `${namespace}-keys`, name: "table" }),
+    path: "/1/keys?name=table",
+    argv: ["key", "ls"],
+    view: ({ keys }) => rendered("Keys", "keys", { keys }),
+  },
+  Organization: {
+    resource: ORGANIZATIONS,
+    make: async () => {
+      const name = fixture.organization
+      const members = [{ userId: `${issuer.url}#table`, role: "owner" as const }]
+      await client.create(ORGANIZATIONS, { metadata: { name }, spec: { displayName: "Table", members } } as never)
+      return { name }
+    },
+    path: "/1/organizations",
+    argv: ["org", "ls"],
+    by: "person",
+    view: ({ organizations: [organization] }) => rendered("GroupPanel", "projects", { organization, projects: [] }),
+  },
+  Project: {
+    resource: PROJECTS,
+    make: async () => {
+      const name = `${fixture.project}-own`
+      await confirmedProject(client, { name, organization: fixture.organization, namespace: `${namespace}-own` })
+      return { name }
+    },
+    path: `/1/organizations/${fixture.organization}/projects`,
+    argv: ["project", "ls"],
+    by: "person",
+    view: ({ projects }) => rendered("GroupPanel", "projects", { organization: { displayName: "o" }, projects }),
+  },
+}
+
+/** Asks REST, the command and the console as the surface's reader. */
+async function seen({ path, argv, by, view }: Surface) {
+  const project = by === "otherProject" ? `${fixture.project}-keys` : fixture.project
+  const credential =
+    by === "person"
+      ? { key: "", headers: { Authorization: `Bearer ${token}` }, host: BASE_DOMAIN }
+      : { key: by === "otherProject" ? otherKey : fixture.keys.admin, host: `${project}.${BASE_DOMAIN}` }
+  const response = await call(path, credential)
+  const answer = await response.json()
+  expect([response.status, response.status === 200 ? "" : answer]).toEqual([200, ""])
+  const environment = by === "person" ? { BERTH_TOKEN: token } : { BERTH_API_KEY: credential.key }
+  const url = `http://127.0.0.1:${replica.port}`
+  const { code, out, err } = await run(argv, { BERTH_URL: url, BERTH_PROJECT: project, ...environment })
+  expect([code, code === 0 ? "" : err]).toEqual([0, ""])
+  return { rest: JSON.stringify(answer), berth: out + err, console: await view(answer) }
+}
+
+const KINDS_WITH_CONDITIONS = KINDS.filter(({ conditions }) => conditions.length > 0)
+
+it("each kind with conditions is in the table", () => {
+  expect(Object.keys(SURFACES).sort()).toEqual(KINDS_WITH_CONDITIONS.map(({ kind }) => kind).sort())
+})
+
+it("client and controllers agree on the conditions that are good if they are False", () => {
+  expect(CLIENT_GOOD_IF_FALSE).toEqual(GOOD_IF_FALSE)
+})
+
+it("controllers write only conditions that a kind declares", async () => {
+  const found: string[] = []
+  for await (const file of glob("src/controllers/**/*.ts")) {
+    if (file.endsWith(".test.ts")) continue
+    const source = await readFile(file, "utf8")
+    if (/\bcondition(OnceTrue)?\(\s*["'`]|\{ type: "[A-Z]\w*", status/.test(source)) found.push(file)
+  }
+  expect(found, "name the type by the kind's constant, such as JobCondition.Ready").toEqual([])
+})
+
+it.each(KINDS_WITH_CONDITIONS.map((kind): [string, KindDefinition] => [kind.kind, kind]))(
+  "%s: the sentence of each condition is the same everywhere",
+  async (kind, { conditions: types }) => {
+    const surface = SURFACES[kind] as Surface
+    const ref = await surface.make()
+    for (const status of ["False", "Unknown", "True"] as const) {
+      const conditions = types.map(
+        (type): Condition => ({
+          ...{ type, status, reason: `Because${type}`, message: `the ${kind} has ${type} ${status}` },
+          ...{ observedGeneration: 1, lastTransitionTime: "2026-01-01T00:00:00Z" },
+        }),
+      )
+      await client.patchStatus(surface.resource, ref, { merge: { status: { conditions } } } as never)
+      const expected = conditions.filter((one) => isTrouble(one))
+      await eventually(async () => {
+        const { rest, berth, console } = await seen(surface)
+        const rows = expected.map(({ type, message }) => {
+          const isSaid = [rest, berth, console].map((text) => text.includes(message))
+          return { type, status, kubectl: message, rest: isSaid[0], berth: isSaid[1], console: isSaid[2] }
+        })
+        expect(rows).toEqual(rows.map((row) => ({ ...row, rest: true, berth: true, console: true })))
+        // REST has the good ones too, except in the long lists of jobs.
+        for (const { message } of conditions.filter((one) => !isTrouble(one) && one.status === "False")) {
+          if (kind !== "Job") expect(rest).toContain(message)
+          expect(berth + console).not.toContain(message)
+        }
+      }, 10)
+    }
+  },
+)
