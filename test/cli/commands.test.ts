@@ -746,7 +746,7 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
     const { code, out, err } = await berthWith(text, "apply", "-f", "-", "--dry-run")
     expect(code).toBe(2)
     expect(err).toContain("job/dry-same: the job exists with other values of image")
-    expect(err).toContain('job/dry-bad: The job has one error:\n  /region: region "mars" is unknown')
+    expect(err).toContain('job/dry-bad: The job has one error:\n  region "mars" is unknown')
     expect(out).toMatch(/^array\/dry-array, each of its jobs:\n[\s\S]*\njob\/dry-same unchanged\n$/)
     expect((await call("/1/arrays/dry-array")).status).toBe(404)
   })

@@ -77,6 +77,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       network: { publicAddress: true },
       disk: { sizeGib: 1 },
       agentImage: "other",
+      volumesImage: "other",
       run: { env: { A: "2" } },
       gatewayUrl: "https://other.example.com",
       gatewayCa: "other",
