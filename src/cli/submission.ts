@@ -15,7 +15,7 @@ export type JobFlags = { [Name in keyof typeof JOB_FLAGS]?: string | readonly st
 /** Returns the options that describe a job. */
 export function jobOptions(): Option[] {
   return Object.values(JOB_FLAGS).map(({ flags, help, isRepeated }) => {
-    const option = new Option(flags, help).helpGroup("Job options:")
+    const option = new Option(flags, isRepeated ? `${help}; may be repeated` : help).helpGroup("Job options:")
     return isRepeated ? option.argParser(repeated) : option
   })
 }

@@ -46,16 +46,19 @@ interface Place<Field extends JobField, Value> {
   set: (former: JobSubmission[Field], values: readonly Value[]) => JobSubmission[Field]
 }
 
-const MANY = "; may be repeated"
+interface Words {
+  flags: string
+  help: string
+  isRepeated?: boolean
+}
 
 function flag<Field extends JobField, Value>(
-  [flags, help]: readonly [flags: string, help: string],
+  { flags, help, isRepeated = false }: Words,
   field: Field,
   grammar: Grammar<Value>,
   { get, set }: Place<Field, Value>,
 ): JobFlag<Field> {
   const name = nameOf(flags)
-  const isRepeated = help.endsWith(MANY)
   const read = (texts: readonly string[], former: unknown, reading: Reading) =>
     set(
       former as JobSubmission[Field],
@@ -98,7 +101,7 @@ function one<Field extends FieldOf<Value>, Value>(
   grammar: Grammar<Value>,
   help: string,
 ): JobFlag<Field> {
-  return flag([flags, help], field, grammar, {
+  return flag({ flags, help }, field, grammar, {
     get: (value) => [value as Value],
     set: (_, [value]) => value as JobSubmission[Field],
   })
@@ -113,7 +116,7 @@ function resource<Part extends keyof Resources>(
   grammar: Grammar<NonNullable<Resources[Part]>>,
   help: string,
 ): JobFlag<"resources"> {
-  return flag([flags, help], "resources", grammar, {
+  return flag({ flags, help }, "resources", grammar, {
     get: ({ [part]: value }) => (value == null ? [] : [value]),
     set: (former, [value]) => ({ ...former, [part]: value }),
   })
@@ -126,7 +129,7 @@ function list<Field extends "cloud" | "region" | "tags">(
   help: string,
   isAdded = false,
 ): JobFlag<Field> {
-  return flag([flags, `${help}${MANY}`], field, TEXT, {
+  return flag({ flags, help, isRepeated: true }, field, TEXT, {
     get: (value) => (typeof value === "string" ? [value] : (value as readonly string[])),
     set: (former, values) => [...(isAdded ? (former ?? []) : []), ...values] as JobSubmission[Field],
   })
@@ -139,20 +142,16 @@ function map<Field extends "env" | "labels" | "secretEnv", Value>(
   grammar: Grammar<[string, Value]>,
   help: string,
 ): JobFlag<Field> {
-  return flag([flags, `${help}${MANY}`], field, grammar, {
+  return flag({ flags, help, isRepeated: true }, field, grammar, {
     get: (value) => Object.entries(value) as [string, Value][],
     set: (former, values) => ({ ...former, ...Object.fromEntries(values) }) as JobSubmission[Field],
   })
 }
 
 /** Declares a flag for volumes. It gives them names. @param nameOfVolume by its index */
-function volume(
-  [flags, help]: readonly [flags: string, help: string],
-  isCheckpoint: boolean,
-  nameOfVolume: (index: number) => string,
-): JobFlag<"volumes"> {
+function volume(words: Words, isCheckpoint: boolean, nameOfVolume: (index: number) => string): JobFlag<"volumes"> {
   const mark = isCheckpoint ? { checkpoint: true } : {}
-  return flag<"volumes", Volume>([flags, help], "volumes", VOLUME, {
+  return flag<"volumes", Volume>(words, "volumes", VOLUME, {
     get: (volumes) =>
       Object.values(volumes)
         .filter(({ checkpoint }) => (checkpoint === true) === isCheckpoint)
@@ -179,11 +178,10 @@ function option(
 
 /** Declares a flag that names files of this machine. @param print what it prints for a value that is set */
 function files<Field extends JobField>(
-  [flags, help]: readonly [flags: string, help: string],
+  { flags, help, isRepeated = false }: Words,
   field: Field,
   print: undefined | [],
 ): JobFlag<Field> {
-  const isRepeated = help.endsWith(MANY)
   return {
     ...{ field, flags, name: nameOf(flags), help, isRepeated },
     print: (value) => (value == null ? [] : print),
@@ -200,27 +198,34 @@ const GPUS: Place<"resources", Gpu> = {
   set: (former, [gpu]) => ({ ...former, gpu }) as Resources,
 }
 
+const RESOURCE_FLAGS = {
+  cpu: resource("--cpu <number>", "cpu", NUMBER, "minimum number of vCPUs; default: 1"),
+  memory: resource("--memory <size>", "memory", TEXT, "minimum memory of the container, such as 16Gi"),
+  disk: resource("--disk <size>", "disk", TEXT, "minimum disk of the machine, such as 100Gi"),
+  gpu: flag(
+    {
+      flags: "--gpu <gpu>",
+      help: "model (L4), model and number (L4:2) or memory (A100:80Gi), or GPU memory (24Gi)",
+    },
+    "resources",
+    GPU,
+    GPUS,
+  ),
+} satisfies Record<keyof Resources, JobFlag>
+
 /** Flags in the words of docker run and in the order of the help, by the names that the parser of flags gives them. */
 export const JOB_FLAGS = {
   image: one("--image <image>", "image", TEXT, "container image"),
   name: one("--name <name>", "name", TEXT, "name of the job; default: generated"),
   prefix: one("--prefix <prefix>", "namePrefix", TEXT, "prefix of a generated name"),
   entrypoint: flag(
-    ["--entrypoint <program>", "program to start, instead of the image's entrypoint"],
+    { flags: "--entrypoint <program>", help: "program to start, instead of the image's entrypoint" },
     "command",
     TEXT,
     // The rest of the command comes after --, before the arguments.
     { get: ([program]) => (program === undefined ? [] : [program]), set: (_, [program = ""]) => [program] },
   ),
-  cpu: resource("--cpu <number>", "cpu", NUMBER, "minimum number of vCPUs; default: 1"),
-  memory: resource("--memory <size>", "memory", TEXT, "minimum memory of the container, such as 16Gi"),
-  disk: resource("--disk <size>", "disk", TEXT, "minimum disk of the machine, such as 100Gi"),
-  gpu: flag(
-    ["--gpu <gpu>", "model (L4), model and number (L4:2) or memory (A100:80Gi), or GPU memory (24Gi)"],
-    "resources",
-    GPU,
-    GPUS,
-  ),
+  ...RESOURCE_FLAGS,
   region: list("--region <region>", "region", "region, or us, eu, asia …"),
   cloud: list("--cloud <cloud>", "cloud", "aws, gcp or azure"),
   spot: option("--spot", "spot", "only spot machines"),
@@ -265,7 +270,11 @@ export const JOB_FLAGS = {
     "environment variable; a name alone takes the value of this shell",
   ),
   // --env has the variables of the files, too.
-  envFile: files(["--env-file <file>", `file with a NAME=VALUE in each line${MANY}`], "env", []),
+  envFile: files(
+    { flags: "--env-file <file>", help: "file with a NAME=VALUE in each line", isRepeated: true },
+    "env",
+    [],
+  ),
   secret: map(
     "--secret <name=secret:key>",
     "secretEnv",
@@ -273,20 +282,20 @@ export const JOB_FLAGS = {
     "environment variable from a key of a Secret in the project",
   ),
   workdir: files(
-    [
-      "--workdir <dir>",
-      "folder to upload and to start in: DIR[:/PATH]; without .git and what .gitignore and .berthignore name",
-    ],
+    {
+      flags: "--workdir <dir>",
+      help: "folder to upload and to start in: DIR[:/PATH]; without .git and what .gitignore and .berthignore name",
+    },
     "workdir",
     undefined,
   ),
   volume: volume(
-    ["--volume <bucket:path>", `bucket to mount: BUCKET[/PREFIX]:/PATH[@CONNECTION]${MANY}`],
+    { flags: "--volume <bucket:path>", help: "bucket to mount: BUCKET[/PREFIX]:/PATH[@CONNECTION]", isRepeated: true },
     false,
     (index) => `volume-${index + 1}`,
   ),
   checkpoint: volume(
-    ["--checkpoint <bucket:path>", "bucket for the job's checkpoints, kept until it has succeeded"],
+    { flags: "--checkpoint <bucket:path>", help: "bucket for the job's checkpoints, kept until it has succeeded" },
     true,
     () => "checkpoint",
   ),

@@ -13,8 +13,7 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
         filled({ ...volume, checkpoint: checkpoint === true ? true : null }),
       ]),
     ),
-  resources: ({ resources: { cpu, memory, disk, gpu } }) =>
-    filled({ cpu, memory, disk, gpu: gpu === null ? null : filled(gpu) }),
+  resources: ({ resources: { gpu, ...parts } }) => filled({ ...parts, gpu: gpu === null ? null : filled(gpu) }),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
   maxRetries: valueBut("maxRetries", 0),
   timeoutSeconds: valueBut("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS),
