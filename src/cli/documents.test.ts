@@ -2,7 +2,8 @@ import { readFileSync } from "node:fs"
 import { join } from "node:path"
 import { expect, test } from "vitest"
 import type { JobRecord } from "../client/client.ts"
-import { differences, documentsOf, isSame, recordField, requireNamespace } from "./documents.ts"
+import { type JobField, recordField } from "../client/job-fields.ts"
+import { differences, documentsOf, isSame, requireNamespace } from "./documents.ts"
 
 /** Beginning of an object of Kubernetes. */
 const OBJECT = "apiVersion: berth.dev/v1alpha1\nmetadata: {name: a}\nkind: "
@@ -127,7 +128,7 @@ test("each field of a submission is a field of the record, under its name there"
   const record = Object.keys(schemas["JobRecord"]?.properties ?? {})
   const submitted = Object.keys(schemas["JobSubmission"]?.properties ?? {})
   expect(submitted.length).toBeGreaterThan(20)
-  expect(submitted.filter((field) => !record.includes(recordField(field)))).toEqual([])
+  expect(submitted.filter((field) => !record.includes(recordField(field as JobField)))).toEqual([])
 })
 
 test("a job is unchanged if the record has all that the body sets", () => {

@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
 import type { FieldError } from "../apis/field-error.ts"
-import { JOB_RECORD_FIELDS } from "../apis/rest-names.ts"
 import { readYaml, YamlError } from "../apis/yaml.ts"
 import type { JobSubmission, Schemas } from "../client/client.ts"
+import { type JobField, recordField } from "../client/job-fields.ts"
 import { usageError } from "./exit.ts"
 
 /** Body of POST /connections. Its fields depend on the type; the API checks them. */
@@ -130,13 +130,7 @@ export function differences(wanted: JobSubmission, record: Schemas["JobRecord"])
 
 function recordedAs(field: string, record: Schemas["JobRecord"]): unknown {
   if (field === "volumes") return Object.fromEntries(record.volumes.map(({ name, ...volume }) => [name, volume]))
-  return record[recordField(field)]
-}
-
-/** Returns the name of a submission's field in the record. */
-export function recordField(field: string): keyof Schemas["JobRecord"] {
-  const names: Partial<Record<string, keyof Schemas["JobRecord"]>> = JOB_RECORD_FIELDS
-  return names[field] ?? (field as keyof Schemas["JobRecord"])
+  return record[recordField(field as JobField)]
 }
 
 /** True for a value that is recorded alone. A definition has no empty list or map, and one cloud or region as a text. */

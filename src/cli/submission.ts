@@ -1,39 +1,23 @@
 import { randomBytes } from "node:crypto"
+import { Option } from "commander"
 import { LIMITS } from "../apis/limits.ts"
 import type { JobRecord, JobSubmission } from "../client/client.ts"
+import { JOB_FLAGS, type JobFlag } from "../client/job-fields.ts"
+import { DURATION, GPU, readText } from "../client/job-grammar.ts"
 import { submissionOf as resubmissionOf } from "../client/resubmission.ts"
+import { repeated } from "./command.ts"
 import type { Environment } from "./context.ts"
 import { usageError } from "./exit.ts"
 
-/** Flags of `berth run` and `berth plan` that describe the job. */
-export interface JobFlags {
-  image?: string
-  name?: string
-  prefix?: string
-  entrypoint?: string
-  cpu?: string
-  memory?: string
-  disk?: string
-  gpu?: string
-  region?: string[]
-  cloud?: string[]
-  spot?: boolean
-  spotFirst?: boolean
-  fallbackAfter?: string
-  maxPreemptions?: string
-  maxPrice?: string
-  maxCost?: string
-  timeout?: string
-  maxQueue?: string
-  grace?: string
-  retries?: string
-  env?: string[]
-  secret?: string[]
-  volume?: string[]
-  checkpoint?: string
-  workdir?: string
-  label?: string[]
-  tag?: string[]
+/** Texts of the flags of `berth run` and `berth plan` that describe the job. */
+export type JobFlags = { [Name in keyof typeof JOB_FLAGS]?: string | readonly string[] | boolean }
+
+/** Returns the options that describe a job. */
+export function jobOptions(): Option[] {
+  return Object.values(JOB_FLAGS).map(({ flags, help, isRepeated }) => {
+    const option = new Option(flags, isRepeated ? `${help}; may be repeated` : help).helpGroup("Job options:")
+    return isRepeated ? option.argParser(repeated) : option
+  })
 }
 
 /** Input of a job: its flags, and what they refer to. */
@@ -49,146 +33,30 @@ export interface JobInput {
 }
 
 /** Returns the body of POST /jobs. Each flag replaces the field of the file. @throws Failure that names the flag */
-export function submissionOf({ flags, args, base, fileEnvironment, environment }: JobInput): JobSubmission {
-  const image = flags.image ?? base?.image
-  if (image === undefined) throw usageError(`A job needs an image: give --image ${args[0] ?? "IMAGE"}, or -f FILE.`)
-  const env = {
-    ...base?.env,
-    ...fileEnvironment,
-    ...pairs(flags.env, environment, "--env"),
-  }
-  const secretEnv = { ...base?.secretEnv, ...mapped(flags.secret, secretOf) }
-  const volumes = { ...base?.volumes, ...volumesOf(flags.volume), ...checkpointOf(flags.checkpoint) }
-  const labels = { ...base?.labels, ...pairs(flags.label, {}, "--label") }
-  const tags = [...(base?.tags ?? []), ...(flags.tag ?? [])]
-  const resources = { ...base?.resources, ...resourcesOf(flags) }
-  const { name: _name, namePrefix: _prefix, ...rest } = base ?? {}
-  return {
-    ...(flags.name === undefined && flags.prefix === undefined ? base : rest),
-    ...defined({ name: flags.name, namePrefix: flags.prefix }),
-    image,
-    ...(flags.entrypoint !== undefined && { command: [flags.entrypoint] }),
+export function submissionOf({ flags, args, base, fileEnvironment = {}, environment }: JobInput): JobSubmission {
+  if (flags.image === undefined && base?.image === undefined)
+    throw usageError(`A job needs an image: give --image ${args[0] ?? "IMAGE"}, or -f FILE.`)
+  if (flags.spot === true && flags.spotFirst === true)
+    throw usageError("--spot and --spot-first exclude each other: give one.")
+  const { name: _name, namePrefix: _prefix, ...unnamed } = base ?? {}
+  const job: Record<string, unknown> = {
+    ...(flags.name === undefined && flags.prefix === undefined ? base : unnamed),
     ...(args.length > 0 && { args: [...args] }),
-    ...filled({ env, secretEnv, volumes, labels, resources }),
-    ...(tags.length > 0 && { tags }),
-    ...(flags.region !== undefined && { region: flags.region }),
-    ...(flags.cloud !== undefined && { cloud: flags.cloud as NonNullable<JobSubmission["cloud"]> }),
-    ...provisioningOf(flags),
-    ...defined({
-      maxHourlyPriceUsd: numberOf("--max-price", flags.maxPrice),
-      maxCostUsd: numberOf("--max-cost", flags.maxCost),
-      timeoutSeconds: durationOf("--timeout", flags.timeout),
-      maxQueueSeconds: durationOf("--max-queue", flags.maxQueue),
-      terminationGraceSeconds: durationOf("--grace", flags.grace),
-      maxRetries: numberOf("--retries", flags.retries),
-      maxPreemptions: numberOf("--max-preemptions", flags.maxPreemptions),
-      fallbackAfter: numberOf("--fallback-after", flags.fallbackAfter),
-    }),
+    ...(Object.keys(fileEnvironment).length > 0 && { env: { ...base?.env, ...fileEnvironment } }),
   }
-}
-
-function resourcesOf({ cpu, memory, disk, gpu }: JobFlags): NonNullable<JobSubmission["resources"]> {
-  return {
-    ...defined({ cpu: numberOf("--cpu", cpu), memory, disk }),
-    ...(gpu !== undefined && { gpu: gpuOf(gpu) }),
+  for (const [name, { field, read }] of Object.entries<JobFlag>(JOB_FLAGS)) {
+    const given = flags[name as keyof JobFlags]
+    if (given === undefined || read === undefined) continue
+    job[field] = read([given].flat().map(String), job[field], { environment, refuse: usageError })
   }
+  return job as unknown as JobSubmission
 }
 
-type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>
-
-const SIZE = /^[0-9.]+([KMGT]i|[kMGT])$/
-
-/** Returns the GPU of `24Gi` (memory in total), `L4`, `L4:2` (model and number of cards) or `A100:80Gi` (model and memory). */
-export function gpuOf(text: string): Gpu {
-  if (SIZE.test(text)) return text
-  const [, model = "", amount = "1"] = /^([A-Za-z][^:]*)(?::([^:]+))?$/.exec(text) ?? []
-  if (model !== "" && SIZE.test(amount)) return { model, vram: amount } as Gpu
-  if (model !== "" && /^[1-9][0-9]*$/.test(amount)) return { model, count: Number(amount) } as Gpu
-  throw usageError(
-    `--gpu ${text} is no GPU: write a model (L4), model and number (L4:2), model and memory (A100:80Gi) or memory (24Gi).`,
-  )
-}
-
-function provisioningOf({ spot, spotFirst }: JobFlags): Pick<JobSubmission, "provisioning"> {
-  if (spot === true && spotFirst === true) throw usageError("--spot and --spot-first exclude each other: give one.")
-  if (spotFirst === true) return { provisioning: "spotFirst" }
-  return spot === true ? { provisioning: "spot" } : {}
-}
-
-/** Returns the map of texts such as `K=V`. A name alone takes its value from the environment, as Docker does. */
-function pairs(texts: readonly string[] = [], environment: Environment, flag: string): Record<string, string> {
-  return mapped(texts, (text) => {
-    const at = text.indexOf("=")
-    if (at > 0) return [text.slice(0, at), text.slice(at + 1)]
-    const value = at < 0 && flag !== "--label" ? environment[text] : undefined
-    if (value === undefined) throw usageError(`${flag} ${text} has no value: write NAME=VALUE.`)
-    return [text, value]
-  })
-}
-
-function secretOf(text: string): [string, { secret: string; key: string }] {
-  const [, name, secret, key] = /^([^=]+)=([^:]+):(.+)$/.exec(text) ?? []
-  if (name === undefined || secret === undefined || key === undefined)
-    throw usageError(
-      `--secret ${/^[^=]*/.exec(text)?.[0]}=… must name a Secret and its key, as in HUB_TOKEN=hub:token. The value itself stays in the Secret.`,
-    )
-  return [name, { secret, key }]
-}
-
-type Volumes = NonNullable<JobSubmission["volumes"]>
-
-function volumesOf(texts: readonly string[] = []): Volumes {
-  return Object.fromEntries(texts.map((text, index) => [`volume-${index + 1}`, volumeOf("--volume", text)]))
-}
-
-/** Returns the volume for the job's checkpoints. */
-function checkpointOf(text: string | undefined): Volumes {
-  return text === undefined ? {} : { checkpoint: { ...volumeOf("--checkpoint", text), checkpoint: true } }
-}
-
-function volumeOf(flag: string, text: string): Volumes[string] {
-  const [, bucket, prefix, mountPath, connection] = /^([^/:@]+)(?:\/([^:]*))?:(\/[^@]*)(?:@(.+))?$/.exec(text) ?? []
-  if (bucket === undefined || mountPath === undefined)
-    throw usageError(`${flag} ${text} is no volume: write BUCKET[/PREFIX]:/PATH[@CONNECTION].`)
-  return { bucket, mountPath, ...defined({ prefix, connection }) }
-}
-
-const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 }
+const READING = { environment: {}, refuse: usageError }
 
 /** Returns the seconds of a duration such as `90s`, `2h` or `1h30m`. @throws Failure that names the flag */
 export function secondsOf(flag: string, text: string): number {
-  if (!/^(\d+[smhd])+$/.test(text)) throw usageError(`${flag} ${text} is no duration: write 90s, 30m, 2h, 1d or 1h30m.`)
-  return [...text.matchAll(/(\d+)([smhd])/g)].reduce(
-    (sum, [, count, unit]) => sum + Number(count) * SECONDS[unit as keyof typeof SECONDS],
-    0,
-  )
-}
-
-function durationOf(flag: string, text: string | undefined): number | undefined {
-  return text === undefined ? undefined : secondsOf(flag, text)
-}
-
-function numberOf(flag: string, text: string | undefined): number | undefined {
-  if (text === undefined) return undefined
-  const number = Number(text)
-  if (text.trim() === "" || Number.isNaN(number)) throw usageError(`${flag} ${text} is no number.`)
-  return number
-}
-
-function mapped<Value>(
-  texts: readonly string[] = [],
-  entryOf: (text: string) => [string, Value],
-): Record<string, Value> {
-  return Object.fromEntries(texts.map(entryOf))
-}
-
-function defined<T extends Record<string, unknown>>(fields: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never
-}
-
-/** Returns the maps that have an entry. */
-function filled<T extends Record<string, object>>(fields: T): Partial<T> {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => Object.keys(value).length > 0)) as Partial<T>
+  return readText(DURATION, [flag, text], READING)
 }
 
 /** Returns the submission of a job like the one of a record, with another name. */
@@ -210,7 +78,7 @@ export function withSetting(job: JobSubmission, setting: string): JobSubmission 
   const [field = "", ...rest] = path.split(".")
   const key = rest.join(".")
   const isText = field === "env" || field === "labels"
-  const value = path === "resources.gpu" ? gpuOf(text) : isText ? text : settingOf(text)
+  const value = path === "resources.gpu" ? readText(GPU, ["--gpu", text], READING) : isText ? text : settingOf(text)
   if (key === "") return { ...job, [field]: value }
   return { ...job, [field]: { ...(job as unknown as Record<string, object>)[field], [key]: value } }
 }

@@ -1,46 +1,34 @@
 import type { JobRecord, JobSubmission } from "./client.ts"
+import { JOB_FIELDS, type JobField, recordField } from "./job-fields.ts"
 
 /** Timeout of a job that names none. Sent as a timeout, it would count as the expected run time. */
 const DEFAULT_TIMEOUT_SECONDS = 2_592_000
 
-/** Fields that a job does not take from an earlier one. */
-type Own = "name" | "project_id" | "organization_id"
-
-/** Returns the submission that makes the same job again. Its name is left out, since it is taken. */
-export function submissionOf(job: JobRecord): JobSubmission {
-  const { cpu, memory, disk, gpu } = job.resources
-  // The type requires each field, so that none is forgotten when the API gets a new one.
-  const fields: { [Field in Exclude<keyof JobSubmission, Own>]-?: unknown } = {
-    namePrefix: job.namePrefix,
-    image: job.image,
-    command: job.command,
-    args: job.args,
-    env: job.env,
-    secretEnv: job.secretEnv,
-    volumes: Object.fromEntries(
-      job.volumes.map(({ name, checkpoint, ...volume }) => [
+/** Fields whose form in a submission is another than in the record. */
+const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
+  volumes: ({ volumes }) =>
+    Object.fromEntries(
+      volumes.map(({ name, checkpoint, ...volume }) => [
         name,
         filled({ ...volume, checkpoint: checkpoint === true ? true : null }),
       ]),
     ),
-    workdir: job.workdir,
-    resources: filled({ cpu, memory, disk, gpu: gpu === null ? null : filled(gpu) }),
-    region: job.region,
-    cloud: job.cloud,
-    provisioning: job.provisioning === "onDemand" ? null : job.provisioning,
-    maxPreemptions: job.max_preemptions,
-    fallbackAfter: job.fallback_after,
-    maxHourlyPriceUsd: job.maxHourlyPriceUsd,
-    maxCostUsd: job.max_cost_usd,
-    maxQueueSeconds: job.max_queue_seconds,
-    maxRetries: job.max_retries === 0 ? null : job.max_retries,
-    timeoutSeconds: job.timeout_seconds === DEFAULT_TIMEOUT_SECONDS ? null : job.timeout_seconds,
-    terminationGraceSeconds: job.termination_grace_seconds,
-    ttlSecondsAfterFinished: job.ttlSecondsAfterFinished,
-    labels: job.labels,
-    tags: job.tags,
-  }
-  return filled(fields) as unknown as JobSubmission
+  resources: ({ resources: { gpu, ...parts } }) => filled({ ...parts, gpu: gpu === null ? null : filled(gpu) }),
+  provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
+  maxRetries: valueBut("maxRetries", 0),
+  timeoutSeconds: valueBut("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS),
+}
+
+/** Returns a function that reads a field, and is null for the field's default. */
+function valueBut(field: JobField, byDefault: unknown): (job: JobRecord) => unknown {
+  return (job) => (job[recordField(field)] === byDefault ? null : job[recordField(field)])
+}
+
+/** Returns the submission that makes the same job again. Its name is left out, since it is taken. */
+export function submissionOf(job: JobRecord): JobSubmission {
+  const fields = JOB_FIELDS.filter((field) => field !== "name")
+  const formOf = (field: JobField) => FORMS[field] ?? ((record: JobRecord) => record[recordField(field)])
+  return filled(Object.fromEntries(fields.map((field) => [field, formOf(field)(job)]))) as unknown as JobSubmission
 }
 
 /** Returns the fields that are set: no null, and no empty list, map or text. */

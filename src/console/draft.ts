@@ -1,4 +1,5 @@
 import type { JobSubmission } from "../client/client.ts"
+import { DURATION, GPU, VOLUME, type Volume } from "../client/job-grammar.ts"
 import { filled } from "../client/resubmission.ts"
 import { shellWord } from "./spec.ts"
 
@@ -70,14 +71,14 @@ export function draftOf(job: JobSubmission): Draft {
     cpu: text(job.resources?.cpu),
     memory: text(job.resources?.memory),
     disk: text(job.resources?.disk),
-    gpu: gpuText(job.resources?.gpu),
+    gpu: job.resources?.gpu == null ? "" : GPU.print(job.resources.gpu),
     region: listText(job.region),
     cloud: listText(job.cloud),
     provisioning: job.provisioning ?? "",
     maxHourlyPriceUsd: text(job.maxHourlyPriceUsd),
     maxCostUsd: text(job.maxCostUsd),
-    timeout: job.timeoutSeconds == null ? "" : durationText(job.timeoutSeconds),
-    maxQueue: job.maxQueueSeconds == null ? "" : durationText(job.maxQueueSeconds),
+    timeout: job.timeoutSeconds == null ? "" : DURATION.print(job.timeoutSeconds),
+    maxQueue: job.maxQueueSeconds == null ? "" : DURATION.print(job.maxQueueSeconds),
     maxRetries: text(job.maxRetries),
     env: lines(job.env, (value) => value),
     secretEnv: lines(job.secretEnv, ({ secret, key }) => `${secret}:${key}`),
@@ -111,7 +112,11 @@ export function jobOf(draft: Draft, rest: Rest): { job: JobSubmission; errors: D
       cpu: amount("cpu"),
       memory: draft.memory.trim(),
       disk: draft.disk.trim(),
-      gpu: read("gpu", gpuOf, "Write a model (L4), a model and a number (L4:2) or memory (24Gi)."),
+      gpu: read(
+        "gpu",
+        (value) => GPU.parse(value, {}),
+        "Write a model (L4), a model and a number (L4:2) or memory (A100:80Gi), or memory (24Gi).",
+      ),
     }),
     region: listOf(draft.region),
     cloud: listOf(draft.cloud),
@@ -169,39 +174,9 @@ function numberOf(value: string): number | undefined {
   return Number.isFinite(number) ? number : undefined
 }
 
-const SECONDS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86_400 }
-
 /** Returns the seconds of a duration such as `1h30m`; undefined for another text. A number alone is seconds. */
 export function secondsOf(value: string): number | undefined {
-  if (/^\d+$/.test(value)) return Number(value)
-  if (!/^(\d+[smhd]\s*)+$/.test(value)) return undefined
-  return [...value.matchAll(/(\d+)([smhd])/g)].reduce(
-    (sum, [, number, unit]) => sum + Number(number) * (SECONDS[unit ?? ""] ?? 0),
-    0,
-  )
-}
-
-function durationText(seconds: number): string {
-  const units = Object.entries(SECONDS).toReversed()
-  const [unit = "s", size = 1] = units.find(([, one]) => seconds % one === 0) ?? []
-  return `${seconds / size}${unit}`
-}
-
-type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>
-
-function gpuOf(value: string): Gpu | undefined {
-  if (/^[0-9.]+([KMGT]i|[kMGT])$/.test(value)) return value
-  const [, model, count] = /^([A-Za-z][^:\s]*)(?::([1-9][0-9]*))?$/.exec(value) ?? []
-  if (model === undefined) return undefined
-  return { model, ...(count !== undefined && { count: Number(count) }) } as Gpu
-}
-
-function gpuText(gpu: Gpu | null | undefined): string {
-  if (gpu == null) return ""
-  if (typeof gpu === "string") return gpu
-  const { model, count, vram } = gpu as { model?: string | null; count?: number | null; vram?: string | null }
-  if (model == null) return vram ?? ""
-  return count == null ? model : `${model}:${count}`
+  return /^\d+$/.test(value) ? Number(value) : DURATION.parse(value.replace(/(?<=[smhd])\s+/g, ""), {})
 }
 
 function secretOf(value: string): { secret: string; key: string } | undefined {
@@ -209,19 +184,15 @@ function secretOf(value: string): { secret: string; key: string } | undefined {
   return secret === undefined || key === undefined ? undefined : { secret, key }
 }
 
-type Volume = NonNullable<JobSubmission["volumes"]>[string]
+const CHECKPOINT = /\s+checkpoint$/
 
 function volumeOf(value: string): Volume | undefined {
-  const [, bucket, prefix, mountPath, connection, checkpoint] =
-    /^([^/:@\s]+)(?:\/([^:]*))?:(\/[^@]*?)(?:@(.+?))?(\s+checkpoint)?$/.exec(value) ?? []
-  if (bucket === undefined || mountPath === undefined) return undefined
-  const volume = { bucket, prefix, mountPath, connection, checkpoint: checkpoint === undefined ? null : true }
-  return filled(volume) as unknown as Volume
+  const volume = VOLUME.parse(value.replace(CHECKPOINT, ""), {})
+  return volume && (filled({ ...volume, checkpoint: CHECKPOINT.test(value) ? true : null }) as unknown as Volume)
 }
 
-function volumeText({ bucket, prefix, mountPath, connection, checkpoint }: Volume): string {
-  const place = `${bucket}${prefix == null ? "" : `/${prefix}`}:${mountPath}`
-  return `${place}${connection == null ? "" : `@${connection}`}${checkpoint === true ? " checkpoint" : ""}`
+function volumeText(volume: Volume): string {
+  return `${VOLUME.print(volume)}${volume.checkpoint === true ? " checkpoint" : ""}`
 }
 
 /** Returns the words of a command line, as a POSIX shell reads them; undefined if a quotation mark is not closed. */

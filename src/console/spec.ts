@@ -1,4 +1,5 @@
 import type { JobSubmission } from "../client/client.ts"
+import { flagsOf } from "../client/job-fields.ts"
 import { filled } from "../client/resubmission.ts"
 
 /** The forms in which a job can be taken elsewhere: YAML, kubectl, curl, `berth run`. */
@@ -75,69 +76,8 @@ export function curlOf(job: JobSubmission, baseUrl: string): string {
 
 /** Returns the command of the command line; undefined if its flags can't say all of the job. */
 export function berthRunOf(job: JobSubmission): string | undefined {
-  const entrypoint = job.command ?? []
-  const gpu = gpuFlag(job.resources?.gpu)
-  const isSayable = gpu !== undefined && job.workdir == null && job.ttlSecondsAfterFinished == null
-  if (!isSayable) return undefined
-  const all: Flag[] = [
-    ["--image", job.image],
-    ["--name", job.name],
-    ["--prefix", job.namePrefix],
-    ["--entrypoint", entrypoint[0]],
-    ["--cpu", job.resources?.cpu],
-    ["--memory", job.resources?.memory],
-    ["--disk", job.resources?.disk],
-    ["--gpu", gpu],
-    ...listOf(job.region).map((region): Flag => ["--region", region]),
-    ...listOf(job.cloud).map((cloud): Flag => ["--cloud", cloud]),
-    ["--max-price", job.maxHourlyPriceUsd],
-    ["--max-cost", job.maxCostUsd],
-    ["--timeout", secondsFlag(job.timeoutSeconds)],
-    ["--max-queue", secondsFlag(job.maxQueueSeconds)],
-    ["--grace", secondsFlag(job.terminationGraceSeconds)],
-    ["--retries", job.maxRetries],
-    ["--max-preemptions", job.maxPreemptions],
-    ["--fallback-after", job.fallbackAfter],
-    ...Object.entries(job.env ?? {}).map(([name, value]): Flag => ["--env", `${name}=${value}`]),
-    ...Object.entries(job.secretEnv ?? {}).map(
-      ([name, { secret, key }]): Flag => ["--secret", `${name}=${secret}:${key}`],
-    ),
-    ...Object.values(job.volumes ?? {}).map(
-      (volume): Flag => [volume.checkpoint === true ? "--checkpoint" : "--volume", volumeFlag(volume)],
-    ),
-    ...Object.entries(job.labels ?? {}).map(([name, value]): Flag => ["--label", `${name}=${value}`]),
-    ...(job.tags ?? []).map((tag): Flag => ["--tag", tag]),
-  ]
-  const flags = all.flatMap(([flag, value]) =>
-    value == null || value === "" ? [] : [`${flag} ${shellWord(String(value))}`],
-  )
-  if (job.provisioning === "spot") flags.push("--spot")
-  if (job.provisioning === "spotFirst") flags.push("--spot-first")
-  const words = [...entrypoint.slice(1), ...(job.args ?? [])].map(shellWord)
-  return [["berth run", ...flags].join(" \\\n  "), ...(words.length === 0 ? [] : [`-- ${words.join(" ")}`])].join(
-    " \\\n  ",
-  )
-}
-
-function secondsFlag(seconds: number | null | undefined): string | undefined {
-  return seconds == null ? undefined : `${seconds}s`
-}
-
-type Flag = [flag: string, value: string | number | null | undefined]
-
-function listOf(value: string | readonly string[] | null | undefined): readonly string[] {
-  return typeof value === "string" ? [value] : (value ?? [])
-}
-
-/** Returns the value of `--gpu`: empty for none, undefined for GPUs that the flag can't say. */
-function gpuFlag(gpu: NonNullable<JobSubmission["resources"]>["gpu"]): string | undefined {
-  if (gpu == null) return ""
-  if (typeof gpu === "string") return gpu
-  const { model, count, vram } = gpu as { model?: string | null; count?: number | null; vram?: string | null }
-  if (model != null && vram == null) return count == null || count === 1 ? model : `${model}:${count}`
-  return vram != null && model == null && count == null ? vram : undefined
-}
-
-function volumeFlag({ bucket, prefix, mountPath, connection }: NonNullable<JobSubmission["volumes"]>[string]): string {
-  return `${bucket}${prefix == null ? "" : `/${prefix}`}:${mountPath}${connection == null ? "" : `@${connection}`}`
+  const flags = flagsOf(job)?.map(([name, text]) => (text === undefined ? name : `${name} ${shellWord(text)}`))
+  if (flags === undefined) return undefined
+  const words = [...(job.command ?? []).slice(1), ...(job.args ?? [])].map(shellWord)
+  return ["berth run", ...flags, ...(words.length === 0 ? [] : [`-- ${words.join(" ")}`])].join(" \\\n  ")
 }

@@ -1,8 +1,11 @@
+import { execFileSync } from "node:child_process"
+import { Command } from "commander"
 import fc from "fast-check"
 import { load } from "js-yaml"
 import { describe, expect, it } from "vitest"
 import { type JobSpec, JobSpecSchema, type StoredJob } from "../../src/apis/job.ts"
 import { nextTick, scheduleError } from "../../src/apis/schedule.ts"
+import { jobOptions, submissionOf as submissionByFlags } from "../../src/cli/submission.ts"
 import type { JobRecord, JobSubmission } from "../../src/client/client.ts"
 import { submissionOf } from "../../src/client/resubmission.ts"
 import { plain, segmentsOf } from "../../src/console/ansi.ts"
@@ -157,6 +160,69 @@ describe("the submission of a job's record", () => {
   })
 })
 
+/** Submissions with any of the fields that flags can say, and values that need quotes. */
+const SUBMISSIONS = (() => {
+  const text = fc.string({ unit: fc.constantFrom("a", "B", "7", "-", " ", "'", '"', "$", "=", ":", "\n", "é") })
+  const some = fc.string({ unit: fc.constantFrom("a", "b", "7", "-"), minLength: 1, maxLength: 8 })
+  const name = fc.tuple(fc.constantFrom("A", "b"), some).map((parts) => parts.join(""))
+  const count = fc.nat({ max: 1_000_000 })
+  const usd = fc.double({ min: 1e-9, max: 1e6, noNaN: true })
+  const size = fc.nat({ max: 999 }).map((amount) => `${amount}Gi`)
+  const gpu = fc.oneof(size, fc.record({ model: name, count }), fc.record({ model: name, vram: size }))
+  const volume = fc.record(
+    {
+      bucket: some,
+      mountPath: text.map((path) => `/${path}`),
+      prefix: text,
+      connection: name,
+      checkpoint: fc.constant(true),
+    },
+    { requiredKeys: ["bucket", "mountPath"] },
+  )
+  const optional = fc.record(
+    {
+      ...{ command: fc.array(text, { minLength: 1 }), args: fc.array(text, { minLength: 1 }) },
+      env: fc.dictionary(name, text, { minKeys: 1 }),
+      secretEnv: fc.dictionary(name, fc.record({ secret: name, key: name }), { minKeys: 1 }),
+      volumes: fc.array(volume, { minLength: 1, maxLength: 2 }).map((volumes) => Object.fromEntries(volumes.entries())),
+      resources: fc.record({ cpu: usd, memory: size, disk: size, gpu }, { requiredKeys: ["cpu"] }),
+      region: fc.array(name, { minLength: 1 }),
+      cloud: fc.constantFrom(["aws"], ["gcp", "azure"]),
+      provisioning: fc.constantFrom("spot", "spotFirst"),
+      ...{ maxPreemptions: count, fallbackAfter: count, maxRetries: count },
+      ...{ maxHourlyPriceUsd: usd, maxCostUsd: usd },
+      ...{ timeoutSeconds: count, maxQueueSeconds: count, terminationGraceSeconds: count },
+      ...{ labels: fc.dictionary(name, text, { minKeys: 1 }), tags: fc.array(text, { minLength: 1 }) },
+    },
+    { requiredKeys: [] },
+  )
+  const named = fc.oneof(fc.record({ name }), fc.record({ namePrefix: name }), fc.constant({}))
+  return fc
+    .tuple(named, name, optional)
+    .map(([own, image, fields]) => ({ ...own, image, ...fields }) as unknown as JobSubmission)
+})()
+
+/** Returns the job that `berth run` submits, if a shell runs the command. */
+function submissionByShell(command: string): JobSubmission {
+  const print = 'berth() { for word; do printf "%s\\0" "$word"; done; }'
+  const words = execFileSync("sh", ["-c", `${print}\n${command}`], { encoding: "utf8" })
+    .split("\0")
+    .slice(1, -1)
+  const parser = new Command().argument("[args...]")
+  for (const option of jobOptions()) parser.addOption(option)
+  parser.parse(words, { from: "user" })
+  return submissionByFlags({ flags: parser.opts(), args: parser.args, environment: {} })
+}
+
+/** Returns a job in the form in which flags give it: one program, then arguments; volumes have no names of their own. */
+function comparable({ command, args, volumes, ...job }: JobSubmission): object {
+  const words = [...(command ?? []).slice(1), ...(args ?? [])]
+  const [mounted, kept] = [false, true].map((isKept) =>
+    Object.values(volumes ?? {}).filter(({ checkpoint }) => (checkpoint === true) === isKept),
+  )
+  return { ...job, program: command?.[0], words, mounted, kept }
+}
+
 describe("the forms of a specification", () => {
   it("are YAML that a parser reads as the same", () => {
     expect(load(yamlOf(JOB))).toEqual(JOB)
@@ -191,7 +257,7 @@ describe("the forms of a specification", () => {
       "https://berth.example.com/projects/acme/1/jobs",
     )
     const more = { maxCostUsd: 20, terminationGraceSeconds: 60, volumes: { state: CHECKPOINTS.state } }
-    const flags = ["--max-cost 20", "--grace 60s", "--checkpoint acme/state:/state@aws"]
+    const flags = ["--max-cost 20", "--grace 1m", "--checkpoint acme/state:/state@aws"]
     for (const flag of flags) expect(berthRunOf({ ...JOB, ...more })).toContain(flag)
     // A command line uploads a folder. It can't name an upload.
     expect(berthRunOf({ ...JOB, workdir: UNSHOWN.workdir })).toBeUndefined()
@@ -199,6 +265,37 @@ describe("the forms of a specification", () => {
     expect(command).toContain("--gpu L4:2")
     expect(command).toContain("--volume acme/corpus/x:/data@aws")
     expect(command).toContain(`-- -c 'print('\\''a b'\\'')' --note 'two words' 'it'\\''s' '' yes 12`)
+  })
+
+  it("are a command line whose flags give the same job", () => {
+    const printed = new Set<string>()
+    fc.assert(
+      fc.property(SUBMISSIONS, (job) => {
+        const command = berthRunOf(job)
+        if (command === undefined) return
+        for (const [, flag = ""] of command.matchAll(/^ {2}(--[a-z-]+)/gm)) printed.add(flag)
+        expect(comparable(submissionByShell(command))).toEqual(comparable(job))
+      }),
+    )
+    const ofFiles = ["--env-file", "--workdir"]
+    const flags = jobOptions().flatMap(({ long }) => (ofFiles.includes(long ?? "") ? [] : [long]))
+    expect([...printed].sort()).toEqual(flags.sort())
+  })
+
+  it("are no command line for what flags can't say", () => {
+    const volume = { bucket: "acme", mountPath: "/data" }
+    const unsayable: Partial<JobSubmission>[] = [
+      { ttlSecondsAfterFinished: 60 },
+      { resources: { gpu: { model: "A100", vram: "80Gi", count: 2 } as never } },
+      { resources: { gpu: { count: 2 } as never } },
+      { volumes: { data: { ...volume, mountPath: "/a@b" } } },
+      { volumes: { data: { ...volume, prefix: "a:b" } } },
+      // The flag is that of one volume.
+      { volumes: { a: { ...volume, checkpoint: true }, b: { ...volume, mountPath: "/b", checkpoint: true } } },
+      { labels: { "a=b": "c" } },
+      { timeoutSeconds: 1.5 },
+    ]
+    expect(unsayable.filter((fields) => berthRunOf({ image: "a", ...fields }) !== undefined)).toEqual([])
   })
 
   it("quote words as a shell reads them", () => {
@@ -216,6 +313,11 @@ describe("the form of a job", () => {
     // A line of the form has no newline.
     const { "WITH NEWLINE": _, ...env } = JOB.env ?? {}
     const job = { ...JOB, env, ...UNSHOWN, volumes: { ...JOB.volumes, ...CHECKPOINTS } } as JobSubmission
+    expect(jobOf(draftOf(job), restOf(job))).toEqual({ job, errors: {} })
+  })
+
+  it("keeps a GPU with its memory", () => {
+    const job = { image: "a", resources: { gpu: { model: "A100", vram: "80Gi" } } } as unknown as JobSubmission
     expect(jobOf(draftOf(job), restOf(job))).toEqual({ job, errors: {} })
   })
 

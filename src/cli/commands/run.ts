@@ -8,7 +8,7 @@ import { envFileOf } from "../env-file.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { arrayShapeOf } from "../matrix.ts"
 import { exitOfPlan, jobPlanOf, type Plan, planText, questionOf, verdictText } from "../plan.ts"
-import { arrayName, type JobFlags, submissionLike, submissionOf, withSetting } from "../submission.ts"
+import { arrayName, type JobFlags, jobOptions, submissionLike, submissionOf, withSetting } from "../submission.ts"
 import { usdText } from "../table.ts"
 import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
 import { namespaceOf } from "./apply.ts"
@@ -18,6 +18,7 @@ import { attach, attachedTo, cancelOption, type FollowFlags, timestampsOption } 
 interface FileFlags extends JobFlags {
   file?: string
   envFile?: string[]
+  workdir?: string
 }
 
 interface ArrayFlags {
@@ -144,48 +145,6 @@ function fileOption(): Option {
     "-f, --file <file>",
     "job as YAML or JSON: a body of the REST API or a Kubernetes object; - is standard input",
   )
-}
-
-/** Flags that describe a job, in the words of docker run. */
-function jobOptions(): Option[] {
-  const many = (flags: string, text: string) => new Option(flags, `${text}; may be repeated`).argParser(repeated)
-  const group = "Job options:"
-  return [
-    new Option("--image <image>", "container image"),
-    new Option("--name <name>", "name of the job; default: generated"),
-    new Option("--prefix <prefix>", "prefix of a generated name"),
-    new Option("--entrypoint <program>", "program to start, instead of the image's entrypoint"),
-    new Option("--cpu <number>", "minimum number of vCPUs; default: 1"),
-    new Option("--memory <size>", "minimum memory of the container, such as 16Gi"),
-    new Option("--disk <size>", "minimum disk of the machine, such as 100Gi"),
-    new Option("--gpu <gpu>", "model (L4), model and number (L4:2) or memory (A100:80Gi), or GPU memory (24Gi)"),
-    many("--region <region>", "region, or us, eu, asia …"),
-    many("--cloud <cloud>", "aws, gcp or azure"),
-    new Option("--spot", "only spot machines"),
-    new Option("--spot-first", "spot machines if there are any, else on demand"),
-    new Option(
-      "--fallback-after <number>",
-      "preempted spot machines in a row before --spot-first buys on demand; default: 3",
-    ),
-    new Option("--max-preemptions <number>", "maximum number of preempted machines; default: no limit"),
-    new Option("--max-price <usd>", "maximum price of the machine, USD per hour"),
-    new Option("--max-cost <usd>", "maximum cost of the job, USD; Berth ends it before it costs more"),
-    new Option("--timeout <duration>", "maximum run time, such as 90s, 2h or 1d"),
-    new Option("--max-queue <duration>", "maximum time until the container starts, boots included; default: no limit"),
-    new Option("--grace <duration>", "maximum time from the stop signal to SIGKILL; default: 10s"),
-    new Option("--retries <number>", "number of times to start a failed container again"),
-    many("-e, --env <name=value>", "environment variable; a name alone takes the value of this shell"),
-    many("--env-file <file>", "file with a NAME=VALUE in each line"),
-    many("--secret <name=secret:key>", "environment variable from a key of a Secret in the project"),
-    new Option(
-      "--workdir <dir>",
-      "folder to upload and to start in: DIR[:/PATH]; without .git and what .gitignore and .berthignore name",
-    ),
-    many("--volume <bucket:path>", "bucket to mount: BUCKET[/PREFIX]:/PATH[@CONNECTION]"),
-    new Option("--checkpoint <bucket:path>", "bucket for the job's checkpoints, kept until it has succeeded"),
-    many("-l, --label <name=value>", "label"),
-    many("--tag <tag>", "tag"),
-  ].map((option) => option.helpGroup(group))
 }
 
 /** Job to submit, and the folder that it needs. */

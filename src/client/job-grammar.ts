@@ -1,0 +1,140 @@
+import type { JobSubmission } from "./client.ts"
+
+/** Values of a job as one text: in a flag of `berth run`, and in the form of the console. */
+
+/** Way to write one value as a text. */
+export interface Grammar<Value> {
+  /** Returns the value; undefined for a text that has none. @param environment variables that a text may refer to */
+  parse: (text: string, environment: Environment) => Value | undefined
+  print: (value: Value) => string
+  /** Returns the sentence about a text that has no value, to follow the flag. */
+  refusal: (text: string) => string
+}
+
+/** Variables of the shell. */
+export type Environment = Readonly<Record<string, string | undefined>>
+
+/** Circumstances in which a flag is read. */
+export interface Reading {
+  environment: Environment
+  /** Makes the error of a text that has no value. */
+  refuse: (message: string) => Error
+}
+
+/** Returns the value of a flag's text. @throws what `refuse` makes, with the flag's name */
+export function readText<Value>(
+  { parse, refusal }: Grammar<Value>,
+  [flag, text]: readonly [flag: string, text: string],
+  { environment, refuse }: Reading,
+): Value {
+  const value = parse(text, environment)
+  if (value === undefined) throw refuse(`${flag} ${refusal(text)}`)
+  return value
+}
+
+export const TEXT: Grammar<string> = {
+  parse: (text) => text,
+  print: (value) => value,
+  refusal: (text) => `${text} is no text.`,
+}
+
+export const NUMBER: Grammar<number> = {
+  parse: (text) => {
+    const number = Number(text)
+    return text.trim() === "" || Number.isNaN(number) ? undefined : number
+  },
+  print: String,
+  refusal: (text) => `${text} is no number.`,
+}
+
+const SECONDS = { d: 86_400, h: 3600, m: 60, s: 1 }
+
+/** Seconds as `90s`, `2h` or `1h30m`. */
+export const DURATION: Grammar<number> = {
+  parse: (text) => {
+    if (!/^(\d+[smhd])+$/.test(text)) return undefined
+    return [...text.matchAll(/(\d+)([smhd])/g)].reduce(
+      (sum, [, count, unit]) => sum + Number(count) * SECONDS[unit as keyof typeof SECONDS],
+      0,
+    )
+  },
+  print: (seconds) => {
+    const [unit = "s", size = 1] = Object.entries(SECONDS).find(([, one]) => seconds % one === 0) ?? []
+    return `${seconds / size}${unit}`
+  },
+  refusal: (text) => `${text} is no duration: write 90s, 30m, 2h, 1d or 1h30m.`,
+}
+
+export type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>
+
+const SIZE = /^[0-9.]+([KMGT]i|[kMGT])$/
+
+/** GPUs as `24Gi` (memory in total), `L4`, `L4:2` (model and number of cards) or `A100:80Gi` (model and memory). */
+export const GPU: Grammar<Gpu> = {
+  parse: (text) => {
+    if (SIZE.test(text)) return text
+    const [, model = "", amount = "1"] = /^([A-Za-z][^:]*)(?::([^:]+))?$/.exec(text) ?? []
+    if (model !== "" && SIZE.test(amount)) return { model, vram: amount } as Gpu
+    if (model !== "" && /^[1-9][0-9]*$/.test(amount)) return { model, count: Number(amount) } as Gpu
+    return undefined
+  },
+  print: (gpu) => {
+    if (typeof gpu === "string") return gpu
+    const { model, count, vram } = gpu as { model?: string | null; count?: number | null; vram?: string | null }
+    const amount = vram ?? (count == null || count === 1 ? undefined : String(count))
+    return [model, amount].filter((part) => part != null).join(":")
+  },
+  refusal: (text) =>
+    `${text} is no GPU: write a model (L4), model and number (L4:2), model and memory (A100:80Gi) or memory (24Gi).`,
+}
+
+/** A pair as `NAME=VALUE`. */
+export const PAIR: Grammar<[name: string, value: string]> = {
+  parse: (text) => {
+    const at = text.indexOf("=")
+    return at > 0 ? [text.slice(0, at), text.slice(at + 1)] : undefined
+  },
+  print: ([name, value]) => `${name}=${value}`,
+  refusal: (text) => `${text} has no value: write NAME=VALUE.`,
+}
+
+/** A variable as `NAME=VALUE`. A name alone takes its value from the environment, as Docker does. */
+export const VARIABLE: Grammar<[name: string, value: string]> = {
+  ...PAIR,
+  parse: (text, environment) => {
+    const value = environment[text]
+    return text.includes("=") || value === undefined ? PAIR.parse(text, environment) : [text, value]
+  },
+}
+
+type SecretKey = NonNullable<JobSubmission["secretEnv"]>[string]
+
+/** A variable from a Secret as `NAME=SECRET:KEY`. */
+export const SECRET: Grammar<[name: string, from: SecretKey]> = {
+  parse: (text) => {
+    const [, name, secret, key] = /^([^=]+)=([^:]+):(.+)$/.exec(text) ?? []
+    return name === undefined || secret === undefined || key === undefined ? undefined : [name, { secret, key }]
+  },
+  print: ([name, { secret, key }]) => `${name}=${secret}:${key}`,
+  // The text may be the value of a secret.
+  refusal: (text) =>
+    `${/^[^=]*/.exec(text)?.[0]}=… must name a Secret and its key, as in HUB_TOKEN=hub:token. The value itself stays in the Secret.`,
+}
+
+export type Volume = NonNullable<JobSubmission["volumes"]>[string]
+
+/** A bucket and its place as `BUCKET[/PREFIX]:/PATH[@CONNECTION]`. */
+export const VOLUME: Grammar<Volume> = {
+  parse: (text) => {
+    const [, bucket, prefix, mountPath, connection] = /^([^/:@]+)(?:\/([^:]*))?:(\/[^@]*)(?:@(.+))?$/.exec(text) ?? []
+    if (bucket === undefined || mountPath === undefined) return undefined
+    return {
+      ...{ bucket, mountPath },
+      ...(prefix !== undefined && { prefix }),
+      ...(connection !== undefined && { connection }),
+    }
+  },
+  print: ({ bucket, prefix, mountPath, connection }) =>
+    `${bucket}${prefix == null ? "" : `/${prefix}`}:${mountPath}${connection == null ? "" : `@${connection}`}`,
+  refusal: (text) => `${text} is no volume: write BUCKET[/PREFIX]:/PATH[@CONNECTION].`,
+}
