@@ -52,7 +52,10 @@ function troubleOf(claims: JWTPayload, claim: string, { value, entries, names }:
   const reference = referenceIn(claims, claim, names)
   if (reference !== undefined) {
     const listed = `Your token lists ${names.length === 0 ? "none" : "only some"} of your groups: it has ${reference} instead.`
-    return fault("GroupsOmitted", `${listed} Entra ID issues such tokens to people in too many groups, in most flows more than 200.`)
+    return fault(
+      "GroupsOmitted",
+      `${listed} Entra ID issues such tokens to people in too many groups, in most flows more than 200.`,
+    )
   }
   if (entries.length === 0) {
     if (isNested(claims, claim))
