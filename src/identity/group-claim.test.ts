@@ -1,11 +1,12 @@
 import fc from "fast-check"
+import type { JWTPayload } from "jose"
 import { describe, expect, it } from "vitest"
 import { groupsIn, groupsWarning, groupsWithoutRole } from "./group-claim.ts"
 
 const SOURCE = { _claim_sources: { src1: { endpoint: "https://graph.example/me/getMemberObjects" } } }
 
 describe("the groups of a token", () => {
-  it.each<[string, object, string, string[], string | undefined, string]>([
+  it.each<[string, JWTPayload, string, string[], string | undefined, string]>([
     ["a list", { groups: ["a", "b"] }, "groups", ["a", "b"], undefined, "names 2 groups"],
     ["one name", { groups: "a" }, "groups", ["a"], undefined, "names one group"],
     [

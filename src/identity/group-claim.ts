@@ -87,7 +87,7 @@ function fault(reason: GroupsReason, message: string): GroupsTrouble {
 /**
  * Returns the claim that refers to the groups: `_claim_names` of a distributed or aggregated claim
  * (https://openid.net/specs/openid-connect-core-1_0.html#AggregatedDistributedClaims), or Entra ID's `hasgroups`
- * (https://learn.microsoft.com/entra/identity-platform/access-token-claims-reference#groups-overage-claim).
+ * (https://learn.microsoft.com/entra/identity/hybrid/connect/how-to-connect-fed-group-claims).
  */
 function referenceIn(claims: JWTPayload, claim: string, names: readonly string[]): string | undefined {
   const { _claim_names: elsewhere, hasgroups } = claims

@@ -65,7 +65,8 @@ describe("a person whose role comes from a group", () => {
       const { whoAmI, organizations } = await answersTo({ sub: "gina", groups })
       const count = Array.isArray(groups) ? 2 : 1
       expect(await (await whoAmI()).json()).toMatchObject({ role: "developer", groups: count, warning: null })
-      expect(await organizations()).toMatchObject({ organizations: [{ role: "member" }], warning: null })
+      const expected = { organizations: [{ role: "member" }], warning: null }
+      await expect.poll(organizations, { timeout: 30_000 }).toMatchObject(expected)
     }
   })
 
