@@ -36,6 +36,8 @@ export interface IssuerOptions {
   tokenSeconds?: number
   /** Client with a secret, for the web console. Its access tokens are opaque, so its ID tokens are for Berth. */
   consoleClient?: ConfidentialClient
+  /** Claims about groups that a person's tokens have: `groups`, or `_claim_names` and `_claim_sources`. Default none. */
+  groupClaimsOf?: (accountId: string) => Record<string, unknown>
   /** False: no browser may read an answer of another origin. Default true. */
   hasCors?: boolean
 }
@@ -201,7 +203,8 @@ const confidential = ({ clientId, secret }: ConfidentialClient) => ({
 const configurationOf = ({
   tokenSeconds = TOKEN_SECONDS,
   consoleClient,
-}: Pick<IssuerOptions, "tokenSeconds" | "consoleClient">) => ({
+  groupClaimsOf = () => ({}),
+}: Pick<IssuerOptions, "tokenSeconds" | "consoleClient" | "groupClaimsOf">) => ({
   clients: [
     {
       ...CLIENT,
@@ -218,12 +221,12 @@ const configurationOf = ({
     resourceIndicators: resourceIndicators(tokenSeconds),
   },
   extraTokenClaims: (_context: unknown, { accountId }: { accountId?: string }) =>
-    accountId === undefined ? {} : { email: emailOf(accountId) },
+    accountId === undefined ? {} : { email: emailOf(accountId), ...groupClaimsOf(accountId) },
   findAccount: (_context: unknown, accountId: string) => ({
     accountId,
-    claims: () => ({ sub: accountId, email: emailOf(accountId) }),
+    claims: () => ({ sub: accountId, email: emailOf(accountId), ...groupClaimsOf(accountId) }),
   }),
-  claims: { openid: ["sub"], email: ["email"] },
+  claims: { openid: ["sub", "groups"], email: ["email"] },
   // An ID token has them too, for a client whose access tokens are opaque.
   conformIdTokenClaims: false,
   // The console is on another port, and has no secret.

@@ -26,6 +26,15 @@ export function organizationsOf(client: BerthClient): Promise<OrganizationRecord
   return allOf(async (query) => (await fetched(client.api.GET("/organizations", { params: { query } }))).organizations)
 }
 
+/**
+ * Returns the sentences about groups of a person that may not count; undefined without any.
+ * @param client at the host without a project
+ */
+export async function groupsWarningFor(client: BerthClient): Promise<string | undefined> {
+  const { warning } = await fetched(client.api.GET("/organizations", { params: { query: { limit: 1 } } }))
+  return warning ?? undefined
+}
+
 export function projectsIn(client: BerthClient, organization: string): Promise<ProjectRecord[]> {
   return allOf(async (query) => {
     const params = { path: { org_id: organization }, query }

@@ -3350,6 +3350,10 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "developer" | "admin";
+            /** @description Number of groups that the person's token names. Null: a key. */
+            groups: number | null;
+            /** @description Reason for which Berth can't see all groups of the person. Null: none is known. */
+            warning: string | null;
             project_id: string;
             organization_id: string;
             /** @description Kubernetes namespace of the project. */
@@ -3374,6 +3378,8 @@ export interface components {
         };
         OrganizationList: {
             organizations: components["schemas"]["OrganizationRecord"][];
+            /** @description Reason for which the caller's groups may not count, or give no organization. Null: none is known. */
+            warning: string | null;
         };
         OrganizationCreation: {
             /** @description Display name; need not be unique. */
@@ -6515,6 +6521,8 @@ export interface operations {
                      *       "id": "b1c6a1f4-40c5-4f3a-8c26-0a4f9e9b2f35",
                      *       "name": "ci",
                      *       "role": "developer",
+                     *       "groups": null,
+                     *       "warning": null,
                      *       "project_id": "reports-77ab01c4d2",
                      *       "organization_id": "acme-9f3c01ab7e",
                      *       "namespace": "reports-77ab01c4d2",

@@ -206,6 +206,7 @@ function Settings() {
             </span>
           </p>
         )}
+        {who?.warning != null && <p class="note">{who.warning}</p>}
         <label class="field">
           <span class="field-label">Theme</span>
           <select

@@ -17,6 +17,7 @@ import { requestLog } from "../http/request-log.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { CodeExchange } from "../identity/code-exchange.ts"
+import { GroupsLog } from "../identity/groups-log.ts"
 import type { IdentityIssuer } from "../identity/identity-tokens.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
 import { MemberEmails } from "../identity/member-emails.ts"
@@ -181,7 +182,9 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use("/agent/v1", gateway)
   app.use(installationRouter(installationFacts(dependencies)))
   if (dependencies.identity !== undefined) app.use("/.well-known", identityRouter(dependencies.identity))
-  const noting = { ...dependencies, tokens: notingEmails(dependencies) }
+  const groupsLog = groupsLogOf(dependencies)
+  const tokens = notingEmails(dependencies)
+  const noting = { ...dependencies, groupsLog, tokens: tokens && groupsLog.noting(tokens) }
   const addresses = new ProjectAddresses(hostDomain(settings))
   const ofProjects = projectRouter(noting, addresses)
   app.use(PROJECT_PATH, addresses.notePath, ofProjects)
@@ -204,8 +207,11 @@ function unsynced(caches: Caches): string | undefined {
   return missing.length === 0 ? undefined : `not read yet: ${missing.map(([name]) => name).join(", ")}`
 }
 
+/** Dependencies of the operations of a project. */
+type ProjectDependencies = FacadeDependencies & { groupsLog: GroupsLog }
+
 /** Returns the operations of a project. */
-function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddresses): Router {
+function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddresses): Router {
   const { client, caches, settings, clock, installation, catalogue } = dependencies
   const router = Router({ caseSensitive: true })
   const guard = projectGuard(dependencies, addresses)
@@ -411,6 +417,13 @@ function notingEmails(dependencies: FacadeDependencies): FacadeDependencies["tok
   return new MemberEmails({ client: writer, memberships, organizations, clock, logger }).noting(tokens)
 }
 
+function groupsLogOf({ caches, clock, logger }: FacadeDependencies): GroupsLog {
+  const stores = [caches.organizations.store, caches.projects.store]
+  const hasGroupRoles = (): boolean =>
+    stores.some((store) => store.list().some(({ spec: { groups = [] } }) => groups.length > 0))
+  return new GroupsLog({ hasGroupRoles, clock, logger })
+}
+
 /** @throws Problem 409 if the project is being deleted, 403 for too many objects, 429 for too many jobs or bytes */
 function requireRoom(ending: string | undefined, reached: LimitReached | undefined): void {
   if (ending !== undefined) throw beingDeleted(`${sentence(ending)} New objects are rejected.`)
@@ -423,8 +436,8 @@ function sentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`
 }
 
-function projectGuard(dependencies: FacadeDependencies, { labelOf }: ProjectAddresses): Guard<Principal> {
-  const { client, caches, settings, clock, tokens } = dependencies
+function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAddresses): Guard<Principal> {
+  const { client, caches, settings, clock, tokens, groupsLog } = dependencies
   const { defaultProject } = settings
   const failures = new FailureLimit({
     perMinute: settings.failuresPerMinute ?? DEFAULT_FAILURES_PER_MINUTE,
@@ -437,6 +450,7 @@ function projectGuard(dependencies: FacadeDependencies, { labelOf }: ProjectAddr
     apiKeys: new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
     tokens,
     projectMembers: membershipsOf(dependencies).projectMembers,
+    groupsLog,
     isSuspect: failures.areTooMany,
   })
   const guard = limited(authenticator, "requests", settings)

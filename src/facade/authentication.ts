@@ -1,6 +1,8 @@
 import type { Request, RequestHandler } from "express"
 import { badRequest, forbidden, notFound, problemOf, unauthorized } from "../http/problem.ts"
 import type { ApiKeyAuthenticator } from "../identity/authenticate.ts"
+import { groupsWithoutRole } from "../identity/group-claim.ts"
+import type { GroupsLog } from "../identity/groups-log.ts"
 import type { ProjectMembers } from "../identity/memberships.ts"
 import type { TokenVerifier, User } from "../identity/oidc.ts"
 import type { Principal } from "../identity/principal.ts"
@@ -52,6 +54,7 @@ export interface ProjectAuthenticatorOptions {
   /** Verifier of bearer tokens. Undefined: no user can sign in. */
   tokens?: Pick<TokenVerifier, "verify"> | undefined
   projectMembers: ProjectMembers
+  groupsLog: Pick<GroupsLog, "noteWithoutRole">
   /** Returns true if the request's address has too many failures. Then only the caches are read, not the API server. */
   isSuspect: (req: Request) => Promise<boolean>
 }
@@ -71,7 +74,7 @@ export class ProjectAuthenticator extends Authenticator<Principal> {
    */
   protected override async identify(req: Request): Promise<Principal> {
     const credentials = credentialsOf(req)
-    const { projects, labelOf, apiKeys, tokens, projectMembers, isSuspect } = this.#options
+    const { projects, labelOf, apiKeys, tokens, projectMembers, groupsLog, isSuspect } = this.#options
     if (credentials.kind === "key") {
       const lookup = { onlyCached: await isSuspect(req) }
       const project = await projects.find(labelOf(req), lookup)
@@ -84,8 +87,9 @@ export class ProjectAuthenticator extends Authenticator<Principal> {
     const user = await userOf(credentials.value, tokens)
     const project = await projects.find(labelOf(req))
     const principal = project && (await projectMembers.principal(user, project))
-    if (principal === undefined) throw notFound("You have no role in a project of this address.")
-    return principal
+    if (principal !== undefined) return principal
+    groupsLog.noteWithoutRole(user)
+    throw notFound(`You have no role in a project of this address. ${groupsWithoutRole(user)}`)
   }
 }
 

@@ -1,4 +1,4 @@
-import type { Static, TSchema } from "typebox"
+import type { Static, TObject, TSchema } from "typebox"
 import { COMPONENT } from "../apis/schema.ts"
 
 /** Builds the schemas of the OpenAPI document from the schemas that validate requests. */
@@ -100,15 +100,16 @@ export function pageOf<const Items extends string, Item>(
   return { name, json, parts: [item] }
 }
 
-/** Returns the schema of a list without a total: one property with the items, and no other. */
-export function listOf<const Items extends string, Item>(
+/** Returns the schema of a list without a total: one property with the items, and the other ones that are given. */
+export function listOf<const Items extends string, Item, Others extends TObject = TObject<Record<never, TSchema>>>(
   name: string,
   items: Items,
   item: DocumentSchema<Item>,
-  example?: unknown,
-): DocumentSchema<{ [Property in Items]: Item[] }> {
-  const properties = { [items]: { type: "array", items: referenceTo(item) } }
-  const json = { type: "object", required: [items], additionalProperties: false, properties }
+  { example, others }: { example?: unknown; others?: Others } = {},
+): DocumentSchema<{ [Property in Items]: Item[] } & Static<Others>> {
+  const more = others === undefined ? {} : (published(others) as { required?: string[]; properties?: Json })
+  const properties = { [items]: { type: "array", items: referenceTo(item) }, ...more.properties }
+  const json = { type: "object", required: [items, ...(more.required ?? [])], additionalProperties: false, properties }
   return { name, json, example, parts: [item] }
 }
 

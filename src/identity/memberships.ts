@@ -6,6 +6,7 @@ import { ProjectCondition } from "../apis/project.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound } from "../kube/errors.ts"
 import type { IndexFunction, Store } from "../kube/store.ts"
+import { groupsWarning } from "./group-claim.ts"
 import { LiveReads } from "./live-reads.ts"
 import { roleUserName } from "./machine-users.ts"
 import { creatorOf, projectRoles, roleInOrganization, roleInProject } from "./members.ts"
@@ -122,6 +123,8 @@ export class ProjectMembers {
       name: user.email,
       expiresAt: user.expiresAt,
       role,
+      groupCount: user.groups?.length ?? 0,
+      warning: groupsWarning(user),
       project: scope,
       machineUser: roleUserName(project.metadata.uid, role),
       // A project gets its namespace after the machine users of its roles have their rights there.

@@ -1,5 +1,6 @@
 import { createRemoteJWKSet, decodeJwt, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from "jose"
 import { type Clock, timestamp } from "../apis/clock.ts"
+import { type GroupsTrouble, groupsIn } from "./group-claim.ts"
 import { keptFor } from "./kept.ts"
 import { groupIdOf, userIdOf } from "./members.ts"
 
@@ -30,6 +31,8 @@ export interface User {
   expiresAt?: string
   /** Ids of the groups in the token; absent: none. */
   groups?: string[]
+  /** Reason for which the token names no groups, or not all. */
+  groupsTrouble?: GroupsTrouble
 }
 
 /** The issuer's keys can't be read now, so its tokens can be neither accepted nor rejected. */
@@ -68,14 +71,17 @@ export class TokenVerifier {
     const trusted = this.#options.issuers.find(({ issuer }) => issuer === claimedIssuer(token))
     if (trusted === undefined) return undefined
     const payload = await this.#payload(token, trusted)
-    const { sub, exp, email, email_verified: isVerified, [trusted.groupsClaim ?? "groups"]: names } = payload ?? {}
+    if (payload === undefined) return undefined
+    const { sub, exp, email, email_verified: isVerified } = payload
     if (sub === undefined || sub === "") return undefined
-    const groups = namesIn(names).map((name) => groupIdOf(trusted.issuer, name))
+    const { names, trouble } = groupsIn(payload, trusted.groupsClaim ?? "groups")
+    const groups = names.map((name) => groupIdOf(trusted.issuer, name))
     return {
       userId: userIdOf(trusted.issuer, sub),
       ...(typeof email === "string" && !isFalse(isVerified) && { email: email.slice(0, 320) }),
       ...(exp !== undefined && { expiresAt: timestamp(new Date(exp * 1000)) }),
       ...(groups.length > 0 && { groups }),
+      ...(trouble && { groupsTrouble: trouble }),
     }
   }
 
@@ -113,12 +119,6 @@ function claimedIssuer(token: string): string | undefined {
 /** Some issuers write the claim as a string. */
 function isFalse(claim: unknown): boolean {
   return claim === false || claim === "false"
-}
-
-/** Returns the names in a list or a single string, as Kubernetes reads the claim. Other values are ignored. */
-function namesIn(claim: unknown): string[] {
-  const names: unknown[] = Array.isArray(claim) ? claim : [claim]
-  return names.filter((name) => typeof name === "string").filter((name) => name !== "")
 }
 
 const ISSUERS_ERRORS: readonly string[] = [

@@ -23,6 +23,10 @@ export interface Principal {
   /** Time at which the credentials expire. Absent: never. */
   expiresAt?: string | undefined
   role: Role
+  /** Number of groups that the person's token names. Absent: a key. */
+  groupCount?: number | undefined
+  /** Sentences about groups of the person that the token does not name. */
+  warning?: string | undefined
   project: ProjectScope
   /** ServiceAccount in IDENTITIES_NAMESPACE that the API server sees as the caller. */
   machineUser: string

@@ -16,6 +16,8 @@ const fixture = testFixture("cli-sign-in")
 const TOKEN_SECONDS = 3
 /** Tokens are accepted for this time after their end, because clocks differ. Here the clock is so much ahead. */
 const TOLERANCE_MS = 30_000
+/** Claims of Entra ID for a person in more than 200 groups. */
+const OVERAGE = { _claim_names: { groups: "src1" }, _claim_sources: { src1: { endpoint: "https://graph.example" } } }
 let folder: string
 let issuer: DevelopmentIssuer
 let replica: Replica
@@ -24,7 +26,8 @@ const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "berth-sign-in-"))
-  issuer = await startIssuer({ port: 0, dataDir: folder, tokenSeconds: TOKEN_SECONDS })
+  const groupClaimsOf = (name: string) => (name === "gina" ? OVERAGE : {})
+  issuer = await startIssuer({ port: 0, dataDir: folder, tokenSeconds: TOKEN_SECONDS, groupClaimsOf })
   const clock = { ...systemClock, now: () => new Date(Date.now() + TOLERANCE_MS) }
   const tokens = new TokenVerifier({ issuers: [issuer], clock })
   const signIn = { issuer: issuer.issuer, audience: issuer.audience, clientId: CLIENT_ID }
@@ -82,4 +85,25 @@ it("a token that can't be renewed ends the command with 6, and says what to do",
   await following.printed("first\n")
   const { code, err } = await following.ended
   expect([code, err]).toEqual([6, expect.stringContaining("berth login")])
+})
+
+it("a person whose groups the token leaves out reads it at the sign-in, in the lists and in check", async () => {
+  const warned = expect.stringContaining("it has _claim_names instead")
+  const config = { XDG_CONFIG_HOME: join(folder, "of-gina") }
+  const logIn = async (...more: string[]) => {
+    const login = start(["login", proxy.url, "--device", "--context", "groups", ...more], config)
+    await login.noted("and confirm")
+    const [, address = ""] = /Open (\S+)/.exec(login.err()) ?? []
+    await new Browser().agree(address, { login: "gina" })
+    return login.ended
+  }
+  const first = await logIn()
+  expect(first).toMatchObject({ code: 0, err: warned })
+  expect(first.err).toContain("You are a member of no project yet.")
+  for (const list of ["org", "project"]) expect((await run([list, "ls"], config)).err).toEqual(warned)
+  expect(await run(["ps", "--project", fixture.project], config)).toMatchObject({ code: 7, err: warned })
+  const members = [{ userId: `${issuer.issuer}#gina`, role: "viewer" }]
+  await fixture.client.patch(PROJECTS, { name: fixture.project }, { merge: { spec: { members } } })
+  expect(await logIn("--project", fixture.project)).toMatchObject({ code: 0, err: warned })
+  expect((await run(["check"], config)).out).toMatch(/! groups +Your token lists none of your groups/)
 })

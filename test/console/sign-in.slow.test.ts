@@ -45,7 +45,10 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     await buildConsole(join(folder, "console"))
     await writeFile(join(folder, "client-secret"), CLIENT.secret)
     const confidential = { consoleClient: CLIENT, hasCors: false }
-    issuer = await startIssuer({ port: 0, dataDir: folder, ...(isByFacade && confidential) })
+    // Claims of Entra ID for a person in more than 200 groups.
+    const sources = { _claim_sources: { src1: { endpoint: "https://graph.example" } } }
+    const groupClaimsOf = (name: string) => (name === "gina" ? { _claim_names: { groups: "src1" }, ...sources } : {})
+    issuer = await startIssuer({ port: 0, dataDir: folder, groupClaimsOf, ...(isByFacade && confidential) })
     replica = await start(isByFacade ? CLIENT.clientId : issuer.audience)
     const ignoreDefaultArgs = ["--disable-back-forward-cache"]
     browser = await launchBrowser({ ignoreDefaultArgs })
@@ -109,6 +112,18 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     expect(calls.length > 0).toBe(!isByFacade)
     expect(faults).toEqual([])
     if (isByFacade) expect(replica.logged()).not.toContain(CLIENT.secret)
+  })
+
+  browserNeeded.it("reads why groups give no role, in the project and in the list of projects", async () => {
+    const { page } = await open("")
+    await signIn(page).click()
+    await giveName(page, "gina")
+    const sentence = page.getByText("it has _claim_names instead")
+    await sentence.waitFor()
+    expect(await sentence.textContent()).toContain("You have no role in a project of this address.")
+    await page.getByRole("link", { name: "Choose another project" }).click()
+    await page.getByText("You are in no organization yet.").waitFor()
+    expect(await sentence.textContent()).toMatch(/^Your token lists none of your groups/)
   })
 
   browserNeeded.it("signs in with one click where the issuer has forgotten the person", async () => {

@@ -180,7 +180,7 @@ describe("a person", () => {
     )
     expect(organizations).toEqual(made.toReversed())
     const page = await answer(await as(olga, "/1/organizations?offset=1&limit=1"), 200)
-    expect(page).toEqual({ organizations: [made[0]] })
+    expect(page).toEqual({ organizations: [made[0]], warning: null })
     const { id = "" } = made[0] ?? {}
     const projects = [await newProject(olga, id), await newProject(olga, id)]
     expect(await answer(await as(olga, `/1/organizations/${id}/projects`), 200)).toEqual({

@@ -48,7 +48,11 @@ describe("the exchange of a sign-in's code by the façade", () => {
     await writeFile(secretFile, `${CLIENT.secret}\n`)
     await mkdir(join(folder, "assets"))
     await writeFile(join(folder, "index.html"), "<!doctype html><title>Berth</title>")
-    issuer = await startIssuer({ port: 0, dataDir: folder, consoleClient: CLIENT, hasCors: false })
+    // A distributed claim, as Entra ID's for a person in more than 200 groups.
+    const crowd = { _claim_names: { groups: "src1" }, _claim_sources: { src1: { endpoint: "https://graph.example" } } }
+    const groupClaimsOf = (name: string): object => (name === "ada" ? crowd : { groups: ["engineers"] })
+    const options = { port: 0, dataDir: folder, consoleClient: CLIENT, hasCors: false }
+    issuer = await startIssuer({ ...options, groupClaimsOf: (name) => ({ ...groupClaimsOf(name) }) })
     replica = await start(issuer)
   })
   afterAll(async () => {
@@ -122,7 +126,8 @@ describe("the exchange of a sign-in's code by the façade", () => {
       ask(`/projects/${fixture.project}/1/whoami`, { headers: { Authorization: `Bearer ${token}` } })
     // The access token is opaque. Ada has no role in the project.
     expect((await whoAmI(tokens["access_token"])).status).toBe(401)
-    expect((await whoAmI(tokens["id_token"])).status).toBe(404)
+    const { status, detail } = await problemIn((await whoAmI(tokens["id_token"])) as never)
+    expect([status, detail]).toEqual([404, expect.stringContaining("it has _claim_names instead")])
     const again = await problemIn((await exchange(given)) as never)
     expect([again.status, again.type]).toEqual([400, "https://berth.dev/problems/sign-in-rejected"])
     expect(again.detail).toBe(`${issuer.issuer} rejected the sign-in (invalid_grant). Sign in again.`)

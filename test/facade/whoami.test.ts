@@ -30,6 +30,8 @@ describe("GET /1/whoami", () => {
       id: expect.any(String),
       name: "ci",
       role: "developer",
+      groups: null,
+      warning: null,
       project_id: fixture.project,
       organization_id: fixture.organization,
       namespace: fixture.namespace,

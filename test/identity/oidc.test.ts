@@ -21,7 +21,8 @@ const expiresAt = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/)
 describe("a bearer token", () => {
   it("identifies the person whom a token's issuer names", async () => {
     const person = await verifier.verify(await issuer.token())
-    expect(person).toEqual({ userId: `${issuer.url}#ada`, email: "ada@example.com", expiresAt })
+    const groupsTrouble = expect.objectContaining({ reason: "GroupsMissing" })
+    expect(person).toEqual({ userId: `${issuer.url}#ada`, email: "ada@example.com", expiresAt, groupsTrouble })
     const exp = now() + 60
     const expiry = new Date(exp * 1000).toISOString().replace(".000", "")
     expect(await verifier.verify(await issuer.token({ exp }))).toMatchObject({ expiresAt: expiry })
@@ -29,7 +30,8 @@ describe("a bearer token", () => {
 
   it.each([[false], ["false"]])("has no e-mail address for the claim email_verified: %j", async (claim) => {
     const token = await issuer.token({ email_verified: claim })
-    expect(await verifier.verify(token)).toEqual({ userId: `${issuer.url}#ada`, expiresAt })
+    const person = { userId: `${issuer.url}#ada`, expiresAt, groupsTrouble: expect.anything() }
+    expect(await verifier.verify(token)).toEqual(person)
     const verified = await verifier.verify(await issuer.token({ email_verified: true }))
     expect(verified).toMatchObject({ email: "ada@example.com" })
   })
@@ -38,18 +40,25 @@ describe("a bearer token", () => {
     expect(await verifier.verify(await issuer.token({ email: null }))).toEqual({
       userId: `${issuer.url}#ada`,
       expiresAt,
+      groupsTrouble: expect.anything(),
     })
   })
 
-  it.each<[string, unknown, string[] | undefined]>([
-    ["a list", ["engineers", "/night shift"], ["engineers", "/night shift"]],
-    ["a single group", "engineers", ["engineers"]],
-    ["an invalid group name", ["", 1, null, { a: 1 }, ["x"], "engineers"], ["engineers"]],
-    ["no group", [], undefined],
-    ["an object", { engineers: true }, undefined],
-  ])("returns the person's groups of the issuer from a claim with: %s", async (_what, claim, names) => {
+  it.each<[string, unknown, string[] | undefined, string | undefined]>([
+    ["a list", ["engineers", "/night shift"], ["engineers", "/night shift"], undefined],
+    ["a single group", "engineers", ["engineers"], undefined],
+    ["an invalid group name", ["", 1, null, { a: 1 }, ["x"], "engineers"], ["engineers"], "GroupsNotNames"],
+    ["no group", [], undefined, "GroupsEmpty"],
+    ["an object", { engineers: true }, undefined, "GroupsNotAList"],
+  ])("returns the person's groups of the issuer from a claim with: %s", async (_what, claim, names, reason) => {
     const groups = names?.map((name) => `${issuer.url}#${name}`)
-    const person = { userId: `${issuer.url}#ada`, email: "ada@example.com", expiresAt, ...(groups && { groups }) }
+    const person = {
+      userId: `${issuer.url}#ada`,
+      email: "ada@example.com",
+      expiresAt,
+      ...(groups && { groups }),
+      ...(reason !== undefined && { groupsTrouble: expect.objectContaining({ reason }) }),
+    }
     expect(await verifier.verify(await issuer.token({ groups: claim }))).toEqual(person)
     const trusted = { issuer: issuer.url, audience: AUDIENCE, groupsClaim: "cognito:groups" }
     const other = new TokenVerifier({ issuers: [trusted], clock: systemClock })

@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander"
-import { membersOf, organizationsOf, projectsOf } from "../../client/accounts.ts"
+import { groupsWarningFor, membersOf, organizationsOf, projectsOf } from "../../client/accounts.ts"
 import { fetched, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure } from "../exit.ts"
@@ -29,6 +29,7 @@ function addOrganizations(commands: Commands, group: Command): void {
         ],
         ({ id }) => id,
       )
+      await warnOfGroups(call)
       return 0
     },
   })
@@ -99,6 +100,7 @@ function addProjects(commands: Commands, group: Command): void {
         ],
         ({ id }) => id,
       )
+      await warnOfGroups(call)
       return 0
     },
   })
@@ -133,6 +135,12 @@ function addProjects(commands: Commands, group: Command): void {
       return 0
     },
   })
+}
+
+/** Warns a person who may be in more organizations, by groups that the token does not name. */
+async function warnOfGroups(call: Call<unknown>): Promise<void> {
+  const warning = await groupsWarningFor(call.accounts())
+  if (warning !== undefined) call.terminal.warn(warning)
 }
 
 async function onlyOrganization(call: Call<unknown>): Promise<string> {

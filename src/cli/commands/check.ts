@@ -106,9 +106,13 @@ function* callerFindings({
   project_id,
   expires_at,
   limits,
+  groups,
+  warning,
 }: Schemas["WhoAmI"]): Generator<Finding> {
   const who = `${kind} ${name ?? id} (${id})`
   yield { check: "credential", state: "good", text: `${who}, ${role} of the project ${project_id}` }
+  if (warning != null) yield { check: "groups", state: "warning", text: warning }
+  else if (groups != null) yield { check: "groups", state: "good", text: `Your token names ${groups} of your groups.` }
   if (role === "viewer") yield { check: "role", state: "warning", text: "A viewer can't submit or cancel jobs." }
   if (expires_at !== null) {
     const seconds = (Date.parse(expires_at) - Date.now()) / 1000

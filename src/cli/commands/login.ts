@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process"
 import { type Command, Option } from "commander"
-import { projectsOf } from "../../client/accounts.ts"
+import { groupsWarningFor, projectsOf } from "../../client/accounts.ts"
 import { BerthClient, fetched, type Schemas } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import type { Call, Commands } from "../command.ts"
@@ -57,6 +57,9 @@ async function login(call: Call<LoginFlags>): Promise<number> {
     `Signed in to ${url}${caller === undefined ? "" : ` ${roleText(caller)}`}. The context is now ${name}.`,
   )
   call.terminal.progress(caller === undefined ? NO_PROJECT : "Try: berth ps")
+  const warning =
+    caller === undefined ? await groupsWarningFor(clientFor(call, accountUrl(context), context)) : caller.warning
+  if (warning != null) call.terminal.warn(warning)
   warnOfEnvironment(call)
   return 0
 }

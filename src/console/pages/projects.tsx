@@ -1,4 +1,10 @@
-import { type OrganizationRecord, organizationsOf, type ProjectRecord, projectsIn } from "../../client/accounts.ts"
+import {
+  groupsWarningFor,
+  type OrganizationRecord,
+  organizationsOf,
+  type ProjectRecord,
+  projectsIn,
+} from "../../client/accounts.ts"
 import { PageTitle } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { Answer, Empty, useLoad } from "../parts/load.tsx"
@@ -37,29 +43,42 @@ function OfKey() {
   )
 }
 
-async function readGroups(): Promise<Group[]> {
-  const organizations = await organizationsOf(accounts)
+interface Found {
+  groups: Group[]
+  /** Sentences about groups of the person that Berth can't see. */
+  warning: string | undefined
+}
+
+async function readGroups(): Promise<Found> {
+  const [organizations, warning] = await Promise.all([organizationsOf(accounts), groupsWarningFor(accounts)])
   const groupOf = async (organization: OrganizationRecord): Promise<Group> => ({
     organization,
     projects: await projectsIn(accounts, organization.id),
   })
-  return Promise.all(organizations.map(groupOf))
+  return { groups: await Promise.all(organizations.map(groupOf)), warning }
 }
 
 function OfPerson() {
-  const groups = useLoad("projects", readGroups)
+  return <Answer of={useLoad("projects", readGroups)}>{(found) => <PersonsProjects {...found} />}</Answer>
+}
+
+/** Organizations of a person with their projects. */
+export function PersonsProjects({ groups, warning }: Found) {
   return (
-    <Answer of={groups}>
-      {(found) =>
-        found.length === 0 ? (
-          <Empty title="You are in no organization yet.">
-            <p>Ask an owner of yours to add you, or create an organization: docs/people.md of Berth says how.</p>
-          </Empty>
-        ) : (
-          found.map((group) => <GroupPanel key={group.organization.id} {...group} />)
-        )
-      }
-    </Answer>
+    <>
+      {warning !== undefined && (
+        <p class="note" role="status">
+          {warning}
+        </p>
+      )}
+      {groups.length === 0 ? (
+        <Empty title="You are in no organization yet.">
+          <p>Ask an owner of yours to add you, or create an organization: docs/people.md of Berth says how.</p>
+        </Empty>
+      ) : (
+        groups.map((group) => <GroupPanel key={group.organization.id} {...group} />)
+      )}
+    </>
   )
 }
 

@@ -9,6 +9,7 @@ import type { StoredProject } from "../../apis/project.ts"
 import { type Precondition, requireVersion } from "../../http/entity-tags.ts"
 import { beingDeleted, forbidden, invalidRequest, notFound, Problem, unavailable } from "../../http/problem.ts"
 import type { Page } from "../../http/query.ts"
+import { groupsWarning } from "../../identity/group-claim.ts"
 import { roleInOrganization } from "../../identity/members.ts"
 import type { Memberships } from "../../identity/memberships.ts"
 import type { User } from "../../identity/oidc.ts"
@@ -133,7 +134,7 @@ export class Accounts {
   /** Returns the organization, if the user belongs to it. @throws Problem 404 */
   async find(id: string, user: User): Promise<Membership> {
     const found = isId(id) ? await this.#options.memberships.find(id, user) : undefined
-    if (found === undefined) throw notFound(`The organization ${quoted(id)} does not exist.`)
+    if (found === undefined) throw noOrganization(id, user)
     return found
   }
 
@@ -193,7 +194,7 @@ export class Accounts {
     const updated = await this.#changes.run({ noun: "project", key: `projects/${id}` }, async () => {
       const project = isId(id) ? await this.#read(PROJECTS, id) : undefined
       const membership = project && (await memberships.find(project.spec.organization, user))
-      if (membership === undefined || project === undefined) throw noProject(id)
+      if (membership === undefined || project === undefined) throw noProject(id, user)
       requireAdmin(membership)
       requireVersion("project", project, precondition)
       requireRepetition("project", update, { id, organizationId: project.spec.organization })
@@ -219,9 +220,7 @@ export class Accounts {
     const changed = await this.#changes.run({ noun: "organization", key: `organizations/${id}` }, async () => {
       const organization = isId(id) ? await this.#read(ORGANIZATIONS, id) : undefined
       const role = organization && roleInOrganization(user, organization)
-      if (organization === undefined || role === undefined) {
-        throw notFound(`The organization ${quoted(id)} does not exist.`)
-      }
+      if (organization === undefined || role === undefined) throw noOrganization(id, user)
       requireAdmin({ role })
       const spec = change({ organization, role })
       const written = await replaced(client, ORGANIZATIONS, { ...organization, spec })
@@ -338,8 +337,18 @@ function requireAdmin({ role }: Pick<Membership, "role">): void {
     throw forbidden("This request needs the role admin or higher in the organization; yours is member.")
 }
 
-function noProject(id: string): Problem {
-  return notFound(`The project ${quoted(id)} does not exist.`)
+function noOrganization(id: string, user: User): Problem {
+  return notFound(withWarning(`The organization ${quoted(id)} does not exist.`, user))
+}
+
+function noProject(id: string, user: User): Problem {
+  return notFound(withWarning(`The project ${quoted(id)} does not exist.`, user))
+}
+
+/** Adds why Berth can't see groups that may have a role there. It depends on the token only. */
+function withWarning(detail: string, user: User): string {
+  const warning = groupsWarning(user)
+  return warning === undefined ? detail : `${detail} ${warning}`
 }
 
 function refusalOf(refusal: RoleRefusal): Problem {

@@ -1,9 +1,12 @@
+import Type from "typebox"
 import { UserIdSchema } from "../../apis/organization.ts"
 import { listOf, named } from "../../http/json-schema.ts"
 import { API_ROOT } from "../../http/mount.ts"
 import { ACCOUNT_PAGE, paging } from "../../http/query.ts"
 import { bodyOf, json, record, routesOf } from "../../http/route.ts"
+import { groupsWarning, groupsWithoutRole } from "../../identity/group-claim.ts"
 import type { AuthenticatedUser } from "../authentication.ts"
+import { nullable } from "../jobs/record.ts"
 import type { Accounts } from "./accounts.ts"
 import {
   MemberRecordSchema,
@@ -35,7 +38,14 @@ const PROJECT = named("ProjectRecord", ProjectRecordSchema, {
   spending: { month: "2026-11", spentUsd: 61.2, reservedUsd: 7.1, maxMonthlyUsd: 90, reachedPercent: 50 },
 })
 // Lists of the account scope have no total (contract, "Account-scope operations").
-const ORGANIZATIONS = listOf("OrganizationList", "organizations", ORGANIZATION)
+const ORGANIZATIONS = listOf("OrganizationList", "organizations", ORGANIZATION, {
+  others: Type.Object({
+    warning: nullable<string>(
+      "string",
+      "Reason for which the caller's groups may not count, or give no organization. Null: none is known.",
+    ),
+  }),
+})
 const MEMBERS = listOf("MemberList", "members", named("MemberRecord", MemberRecordSchema))
 const PROJECTS = listOf("ProjectList", "projects", PROJECT)
 
@@ -55,11 +65,11 @@ const organizationRoutes = [
     summary: "List the caller's organizations, newest first.",
     query: paging(ACCOUNT_PAGE),
     responses: { 200: json(ORGANIZATIONS, "A page of organizations.") },
-    handle: ({ query, principal }, { accounts }) => {
-      const found = accounts.organizationsOf(principal.user, query)
-      return {
-        body: { organizations: found.map(({ organization, role }) => organizationRecordOf(organization, role)) },
-      }
+    handle: ({ query, principal: { user } }, { accounts }) => {
+      const found = accounts.organizationsOf(user, query)
+      const organizations = found.map(({ organization, role }) => organizationRecordOf(organization, role))
+      const isInNone = organizations.length === 0 && query.offset === 0
+      return { body: { organizations, warning: (isInNone ? groupsWithoutRole(user) : groupsWarning(user)) ?? null } }
     },
   }),
   route("POST /organizations", {

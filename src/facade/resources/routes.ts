@@ -77,7 +77,7 @@ interface Discovery {
 }
 
 function discovery(path: string, { id, summary, sort, list, property, example }: Discovery) {
-  const content = listOf(list, property, ITEM, { [property]: [example] })
+  const content = listOf(list, property, ITEM, { example: { [property]: [example] } })
   return route(`GET /resources/${path}`, {
     id,
     summary: `${summary} These requests have a separate rate limit.`,

@@ -45,6 +45,11 @@ export const WhoAmISchema = Type.Object({
   id: Type.String({ description: "Id of the key, or user id of the person." }),
   name: nullable<string>("string", "Name of the key, or verified email address of the person."),
   role: StringEnum(ROLES, { description: "Role in the project." }),
+  groups: nullable<number>("integer", "Number of groups that the person's token names. Null: a key."),
+  warning: nullable<string>(
+    "string",
+    "Reason for which Berth can't see all groups of the person. Null: none is known.",
+  ),
   project_id: Type.String(),
   organization_id: Type.String(),
   namespace: Type.String({ description: "Kubernetes namespace of the project." }),
@@ -73,6 +78,8 @@ export const whoAmIRoutes = [
           id: "b1c6a1f4-40c5-4f3a-8c26-0a4f9e9b2f35",
           name: "ci",
           role: "developer",
+          groups: null,
+          warning: null,
           project_id: "reports-77ab01c4d2",
           organization_id: "acme-9f3c01ab7e",
           namespace: "reports-77ab01c4d2",
@@ -102,12 +109,14 @@ export const whoAmIRoutes = [
 ]
 
 function callerOf(principal: Principal, { limits, version }: WhoAmIServices): WhoAmI {
-  const { kind, publicId, name = null, role, project, expiresAt } = principal
+  const { kind, publicId, name = null, role, groupCount = null, warning = null, project, expiresAt } = principal
   return {
     kind: kind === "apiKey" ? "key" : "person",
     id: publicId,
     name,
     role,
+    groups: groupCount,
+    warning,
     project_id: project.id,
     organization_id: project.organizationId,
     namespace: project.namespace,
