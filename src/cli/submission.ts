@@ -58,7 +58,7 @@ export function submissionOf({ flags, args, base, fileEnvironment, environment }
     ...pairs(flags.env, environment, "--env"),
   }
   const secretEnv = { ...base?.secretEnv, ...mapped(flags.secret, secretOf) }
-  const volumes = { ...base?.volumes, ...volumesOf(flags.volume), ...checkpointOf(flags.checkpoint) }
+  const volumes = volumesOf(base?.volumes ?? {}, flags)
   const labels = { ...base?.labels, ...pairs(flags.label, {}, "--label") }
   const tags = [...(base?.tags ?? []), ...(flags.tag ?? [])]
   const resources = { ...base?.resources, ...resourcesOf(flags) }
@@ -137,13 +137,21 @@ function secretOf(text: string): [string, { secret: string; key: string }] {
 
 type Volumes = NonNullable<JobSubmission["volumes"]>
 
-function volumesOf(texts: readonly string[] = []): Volumes {
-  return Object.fromEntries(texts.map((text, index) => [`volume-${index + 1}`, volumeOf("--volume", text)]))
+/** Returns the volumes of the file with those of the flags. The names of flags are free ones: they replace no volume. */
+function volumesOf(base: Volumes, { volume = [], checkpoint }: JobFlags): Volumes {
+  const volumes = { ...base }
+  for (const text of volume) volumes[freeName("volume", volumes)] = volumeOf("--volume", text)
+  if (checkpoint !== undefined) {
+    const name = Object.hasOwn(volumes, "checkpoint") ? freeName("checkpoint", volumes) : "checkpoint"
+    volumes[name] = { ...volumeOf("--checkpoint", checkpoint), checkpoint: true }
+  }
+  return volumes
 }
 
-/** Returns the volume for the job's checkpoints. */
-function checkpointOf(text: string | undefined): Volumes {
-  return text === undefined ? {} : { checkpoint: { ...volumeOf("--checkpoint", text), checkpoint: true } }
+function freeName(prefix: string, taken: Volumes): string {
+  let number = 1
+  while (Object.hasOwn(taken, `${prefix}-${number}`)) number++
+  return `${prefix}-${number}`
 }
 
 function volumeOf(flag: string, text: string): Volumes[string] {
