@@ -1,5 +1,13 @@
 /** Names in REST of the fields of a CronJob's spec that have another name there. */
-export const CRON_JOB_FIELDS = { schedule: "cron_spec", jobDefinition: "job_definition", active: "is_active" } as const
+export const CRON_JOB_FIELDS = {
+  schedule: "cron_spec",
+  jobDefinition: "job_definition",
+  active: "is_active",
+  startingDeadlineSeconds: "starting_deadline_seconds",
+  concurrencyPolicy: "concurrency_policy",
+  successfulJobsHistoryLimit: "successful_jobs_history_limit",
+  failedJobsHistoryLimit: "failed_jobs_history_limit",
+} as const
 
 /** Names in REST of the fields of a JobArray's spec that have another name there. */
 export const ARRAY_FIELDS = {

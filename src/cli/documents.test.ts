@@ -83,8 +83,8 @@ test.each([
   ],
   ["apiVersion: berth.dev/v1alpha1\nkind: Webhook", "is a Webhook: use kubectl for it, or the body of the REST API"],
   [
-    "apiVersion: berth.dev/v1alpha1\nkind: CronJob\nmetadata: {name: a}\nspec: {schedule: '* * * * *', concurrencyPolicy: Forbid, jobDefinition: {image: a}}",
-    "spec.concurrencyPolicy is set, which berth apply can't keep: delete it, or use kubectl apply",
+    "apiVersion: berth.dev/v1alpha1\nkind: CronJob\nmetadata: {name: a}\nspec: {schedule: '* * * * *', concurrency_policy: Forbid, jobDefinition: {image: a}}",
+    "spec.concurrency_policy is the name in REST: write concurrencyPolicy in a Kubernetes object",
   ],
   ["timeoutSeconds: 0600\nimage: a", "timeoutSeconds: 0600 is 384 for kubectl (YAML 1.1) and 600 in YAML 1.2"],
   [

@@ -156,3 +156,17 @@ export function isSame(wanted: unknown, recorded: unknown): boolean {
   if (isMap && Object.keys(given).length !== Object.keys(known).length) return false
   return Object.entries(given).every(([key, value]) => isSame(value, known[key]))
 }
+
+/** Values that a definition's record has where nothing was sent. */
+const DEFAULTS: Fields = { maxRetries: 0, provisioning: "onDemand", count: 1 }
+
+/** True if a recorded definition has no more than what is wanted, but for defaults. A change replaces all of it. */
+export function isCovered(recorded: unknown, wanted: unknown): boolean {
+  if (typeof recorded !== "object" || recorded === null || Array.isArray(recorded)) return true
+  if (typeof wanted !== "object" || wanted === null) return true
+  return Object.entries(recorded).every(([key, value]) => {
+    if (value === null || value === DEFAULTS[key]) return true
+    const own = (wanted as Fields)[key]
+    return own != null && isCovered(value, own)
+  })
+}

@@ -38,15 +38,7 @@ const RETRY = "use berth array retry"
 
 const TRANSLATIONS: readonly Translation[] = [
   { kind: JOB, document: "job", names: {}, only: { cancelled: "use berth cancel" } },
-  {
-    ...{ kind: CRON_JOB, document: "cronjob", names: CRON_JOB_FIELDS },
-    only: {
-      concurrencyPolicy: KUBECTL,
-      startingDeadlineSeconds: KUBECTL,
-      successfulJobsHistoryLimit: KUBECTL,
-      failedJobsHistoryLimit: KUBECTL,
-    },
-  },
+  { kind: CRON_JOB, document: "cronjob", names: CRON_JOB_FIELDS, only: {} },
   {
     ...{ kind: JOB_ARRAY, document: "array", names: ARRAY_FIELDS },
     only: { cancelled: "use berth array cancel", retry: RETRY },

@@ -97,6 +97,17 @@ test.each<[JobFlags, string]>([
   expect(() => jobOf(flags)).toThrow(message)
 })
 
+test("a volume of a flag replaces none of the file", () => {
+  const own = { bucket: "own", mountPath: "/own" }
+  const base = { image: "a", volumes: { "volume-1": own, "volume-3": own, checkpoint: own } }
+  expect(jobOf({ volume: ["b:/b", "c:/c"], checkpoint: "d:/d" }, [], base).volumes).toEqual({
+    ...base.volumes,
+    "volume-2": { bucket: "b", mountPath: "/b" },
+    "volume-4": { bucket: "c", mountPath: "/c" },
+    "checkpoint-1": { bucket: "d", mountPath: "/d", checkpoint: true },
+  })
+})
+
 test("a value in place of a Secret is rejected, and not repeated", () => {
   const error = (() => {
     try {

@@ -148,19 +148,30 @@ function map<Field extends "env" | "labels" | "secretEnv", Value>(
   })
 }
 
-/** Declares a flag for volumes. It gives them names. @param nameOfVolume by its index */
-function volume(words: Words, isCheckpoint: boolean, nameOfVolume: (index: number) => string): JobFlag<"volumes"> {
+/** Declares a flag for volumes. It gives them names that are free: a flag replaces no volume of the file. */
+function volume(words: Words, isCheckpoint: boolean): JobFlag<"volumes"> {
   const mark = isCheckpoint ? { checkpoint: true } : {}
   return flag<"volumes", Volume>(words, "volumes", VOLUME, {
     get: (volumes) =>
       Object.values(volumes)
         .filter(({ checkpoint }) => (checkpoint === true) === isCheckpoint)
         .map(({ checkpoint: _, ...bucket }) => bucket),
-    set: (former, volumes) => ({
-      ...former,
-      ...Object.fromEntries(volumes.map((one, index) => [nameOfVolume(index), { ...one, ...mark }])),
-    }),
+    set: (former, volumes) => {
+      const all = { ...former }
+      for (const one of volumes) {
+        const isFree = isCheckpoint && !Object.hasOwn(all, "checkpoint")
+        const name = isFree ? "checkpoint" : freeName(isCheckpoint ? "checkpoint" : "volume", all)
+        all[name] = { ...one, ...mark }
+      }
+      return all
+    },
   })
+}
+
+function freeName(prefix: string, taken: object): string {
+  let number = 1
+  while (Object.hasOwn(taken, `${prefix}-${number}`)) number++
+  return `${prefix}-${number}`
 }
 
 /** Declares a flag without a value. */
@@ -292,12 +303,10 @@ export const JOB_FLAGS = {
   volume: volume(
     { flags: "--volume <bucket:path>", help: "bucket to mount: BUCKET[/PREFIX]:/PATH[@CONNECTION]", isRepeated: true },
     false,
-    (index) => `volume-${index + 1}`,
   ),
   checkpoint: volume(
     { flags: "--checkpoint <bucket:path>", help: "bucket for the job's checkpoints, kept until it has succeeded" },
     true,
-    () => "checkpoint",
   ),
   label: map("-l, --label <name=value>", "labels", PAIR, "label"),
   tag: list("--tag <tag>", "tags", "tag", true),

@@ -1455,6 +1455,27 @@ export interface components {
              */
             is_active?: boolean | null;
             /**
+             * Format: int64
+             * @description Seconds after the scheduled time in which a missed Job may still start. Default: no deadline.
+             */
+            starting_deadline_seconds?: number | null;
+            /**
+             * @description Policy for a tick while an earlier Job is unfinished. Allow: start the Job. Forbid: wait until the earlier Job ends; only the latest tick is kept. Replace: cancel the earlier Job.
+             * @default Allow
+             * @enum {string|null}
+             */
+            concurrency_policy?: "Allow" | "Forbid" | "Replace" | null;
+            /**
+             * Format: int64
+             * @description Number of succeeded Jobs to keep. Default: all.
+             */
+            successful_jobs_history_limit?: number | null;
+            /**
+             * Format: int64
+             * @description Number of failed and cancelled Jobs to keep. Default: all.
+             */
+            failed_jobs_history_limit?: number | null;
+            /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
              */
@@ -1598,6 +1619,17 @@ export interface components {
             cron_spec: string;
             job_definition: components["schemas"]["JobDefinitionOutput"];
             is_active: boolean;
+            /** @description Seconds after the scheduled time in which a missed job may still start. Null: no deadline. */
+            starting_deadline_seconds: number | null;
+            /**
+             * @description Policy for a tick while an earlier job is unfinished. Default: Allow.
+             * @enum {string}
+             */
+            concurrency_policy: "Allow" | "Forbid" | "Replace";
+            /** @description Number of succeeded jobs to keep. Null: all. */
+            successful_jobs_history_limit: number | null;
+            /** @description Number of failed and cancelled jobs to keep. Null: all. */
+            failed_jobs_history_limit: number | null;
             /** @description Reason why the cronjob creates jobs or does not, one word. Null: not known yet. */
             reason: string | null;
             /** @description Explanation of the reason for people. */
@@ -1619,6 +1651,27 @@ export interface components {
             job_definition?: components["schemas"]["JobDefinition"] | null;
             /** @description False while the schedule is paused. */
             is_active?: boolean | null;
+            /**
+             * Format: int64
+             * @description Seconds after the scheduled time in which a missed Job may still start. Default: no deadline.
+             */
+            starting_deadline_seconds?: number | null;
+            /**
+             * @description Policy for a tick while an earlier Job is unfinished. Allow: start the Job. Forbid: wait until the earlier Job ends; only the latest tick is kept. Replace: cancel the earlier Job.
+             * @default Allow
+             * @enum {string|null}
+             */
+            concurrency_policy?: "Allow" | "Forbid" | "Replace" | null;
+            /**
+             * Format: int64
+             * @description Number of succeeded Jobs to keep. Default: all.
+             */
+            successful_jobs_history_limit?: number | null;
+            /**
+             * Format: int64
+             * @description Number of failed and cancelled Jobs to keep. Default: all.
+             */
+            failed_jobs_history_limit?: number | null;
             /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
@@ -4155,7 +4208,9 @@ export interface operations {
                  *         "cloud": "aws",
                  *         "region": "eu",
                  *         "timeoutSeconds": 3600
-                 *       }
+                 *       },
+                 *       "concurrency_policy": "Forbid",
+                 *       "successful_jobs_history_limit": 7
                  *     }
                  */
                 "application/json": components["schemas"]["CronJobCreation"];
@@ -4188,7 +4243,11 @@ export interface operations {
                      *         "maxRetries": 0,
                      *         "provisioning": "onDemand"
                      *       },
+                     *       "concurrency_policy": "Forbid",
+                     *       "successful_jobs_history_limit": 7,
                      *       "is_active": true,
+                     *       "starting_deadline_seconds": null,
+                     *       "failed_jobs_history_limit": null,
                      *       "reason": "Scheduled",
                      *       "message": "fires at \"30 3 * * MON-FRI\", in UTC",
                      *       "last_triggered_at": "2026-01-30T03:30:00Z",
@@ -4254,7 +4313,11 @@ export interface operations {
                      *         "maxRetries": 0,
                      *         "provisioning": "onDemand"
                      *       },
+                     *       "concurrency_policy": "Forbid",
+                     *       "successful_jobs_history_limit": 7,
                      *       "is_active": true,
+                     *       "starting_deadline_seconds": null,
+                     *       "failed_jobs_history_limit": null,
                      *       "reason": "Scheduled",
                      *       "message": "fires at \"30 3 * * MON-FRI\", in UTC",
                      *       "last_triggered_at": "2026-01-30T03:30:00Z",
@@ -4375,7 +4438,11 @@ export interface operations {
                      *         "maxRetries": 0,
                      *         "provisioning": "onDemand"
                      *       },
+                     *       "concurrency_policy": "Forbid",
+                     *       "successful_jobs_history_limit": 7,
                      *       "is_active": true,
+                     *       "starting_deadline_seconds": null,
+                     *       "failed_jobs_history_limit": null,
                      *       "reason": "Scheduled",
                      *       "message": "fires at \"30 3 * * MON-FRI\", in UTC",
                      *       "last_triggered_at": "2026-01-30T03:30:00Z",

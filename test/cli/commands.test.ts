@@ -730,7 +730,7 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
     const array = "name: asked-array\nsize: 2\njob_definition: { image: a, region: [eu], cloud: aws }"
     const { code, out, err } = await berthWith(`name: asked\nimage: a\n---\n${array}\n`, "apply", "-f", "-")
     expect([code, out]).toEqual([2, ""])
-    expect(err).toMatch(/job\/asked:\n[\s\S]*array\/asked-array, each of its jobs:\n/)
+    expect(err).toMatch(/job\/asked:\n[\s\S]*array\/asked-array:\n[\s\S]*2 jobs: \$[.\d]+ expected in total/)
     expect(err).toContain("Create these 2? There is no terminal to ask: give --yes.")
     expect((await berth("show", "asked")).code).toBe(7)
     await makeJob({ name: "asked-before" })
@@ -747,8 +747,49 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
     expect(code).toBe(2)
     expect(err).toContain("job/dry-same: the job exists with other values of image")
     expect(err).toContain('job/dry-bad: The job has one error:\n  region "mars" is unknown')
-    expect(out).toMatch(/^array\/dry-array, each of its jobs:\n[\s\S]*\njob\/dry-same unchanged\n$/)
+    expect(out).toMatch(
+      /^array\/dry-array:\n[\s\S]*2 jobs: \$[.\d]+ expected in total[\s\S]*\njob\/dry-same unchanged\n$/,
+    )
     expect((await call("/1/arrays/dry-array")).status).toBe(404)
+  })
+
+  it("--dry-run says of cronjobs, connections and webhooks what apply then does", async () => {
+    const cron = (rest: string) => `name: foretold\ncron_spec: "@daily"\njob_definition: { image: a${rest} }`
+    const bodies = [
+      cron(", env: { A: b, C: d }, resources: { gpu: { model: L4 } }, region: [eu]"),
+      cron(", env: { A: b }, resources: { gpu: { model: L4 } }, region: eu"),
+      cron(", resources: { gpu: { model: L4, count: 1 } }"),
+      cron(", resources: { gpu: { model: L4, count: 1 } }"),
+      `${cron("")}\nconcurrency_policy: Forbid`,
+      `${cron("")}\nconcurrency_policy: Forbid\nis_active: null`,
+      "name: foretold\ntype: dockerhub\nusername: berth\ntoken: one",
+      "name: foretold\ntype: dockerhub\nusername: berth\ntoken: one",
+      "name: foretold\ntype: dockerhub\nusername: berth\ntoken: two",
+      "name: foretold\nurl: https://hooks.example.com/\nevents: [job.failed]",
+      "name: foretold\nurl: https://hooks.example.com/\nevents: [job.failed]",
+      "name: foretold\nurl: https://hooks.example.com/\nevents: [job.failed, job.succeeded]",
+    ]
+    const outcomes: string[] = []
+    for (const body of bodies) {
+      const apply = (...flags: string[]) =>
+        run(["apply", "-f", "-", ...flags], environment(fixture.keys.admin), `${body}\n`)
+      const { code, out, err } = await apply("--dry-run")
+      expect([code, err], body).toEqual([0, ""])
+      expect(await apply("-y"), body).toMatchObject({ code: 0, out })
+      outcomes.push(/ (\w+)\n$/.exec(out)?.[1] ?? out)
+    }
+    expect(outcomes.filter((_, index) => index < 6)).toEqual([
+      "created",
+      "configured",
+      "configured",
+      "unchanged",
+      "configured",
+      "unchanged",
+    ])
+    expect(outcomes.slice(6)).toEqual([
+      ...["created", "unchanged", "configured"],
+      ...["created", "unchanged", "configured"],
+    ])
   })
 
   it("reports an error of REST in the words of the file", async () => {

@@ -66,6 +66,24 @@ browserNeeded.describe("the console", () => {
     },
   )
 
+  browserNeeded.it("sends the YAML text as it is, and shows what the API says of it", async () => {
+    const { page } = await site.signedIn("/new")
+    await page.getByText("YAML").click()
+    const text = page.getByLabel("Body of POST /jobs")
+    const plan = page.getByRole("complementary", { name: "Plan" })
+    await text.fill("image: alpine:3.22\nname: in-yaml\ntimeoutSeconds: 0600\n")
+    await plan.getByText("timeoutSeconds: 0600 is 384 for kubectl (YAML 1.1) and 600 in YAML 1.2").waitFor()
+    expect(await page.getByLabel("Form").isDisabled()).toBe(true)
+    await text.fill("image: alpine:3.22\nname: in-yaml\ntimeoutSeconds: 600\nenv: { A: 'yes' }\n")
+    await plan.getByRole("table").first().waitFor()
+    await page.getByLabel("Form").click()
+    expect(await page.getByLabel("Timeout").inputValue()).toBe("10m")
+    await page.getByText("YAML").click()
+    await page.getByRole("button", { name: "Submit the job" }).click()
+    await page.getByRole("heading", { name: "in-yaml" }).waitFor()
+    expect((await jobOf("in-yaml")).spec).toMatchObject({ timeoutSeconds: 600, env: { A: "yes" } })
+  })
+
   browserNeeded.it("runs a cronjob now, links to its job, and says why it does not", async () => {
     const body = { name: "by-hand", cron_spec: "0 3 * * *", job_definition: { image: "alpine" } }
     expect((await call("/1/cronjobs", { body })).status).toBe(201)

@@ -97,6 +97,10 @@ describe("POST /1/cronjobs", () => {
       cron_spec: "0 3 * * *",
       job_definition: { image: "alpine", maxRetries: 0, provisioning: "onDemand" },
       is_active: true,
+      starting_deadline_seconds: null,
+      concurrency_policy: "Allow",
+      successful_jobs_history_limit: null,
+      failed_jobs_history_limit: null,
       reason: null,
       message: null,
       last_triggered_at: null,
@@ -447,6 +451,21 @@ describe("PATCH /1/cronjobs/{name}", () => {
     expect(again.job_definition).toEqual(made.job_definition)
   })
 
+  it("sets the policy, the deadline and the limits of kept jobs, which the CronJob has under Kubernetes' names", async () => {
+    const first = { concurrency_policy: "Forbid", starting_deadline_seconds: 60, failed_jobs_history_limit: 0 }
+    expect(await create({ ...LEAST, ...first })).toMatchObject({ ...first, successful_jobs_history_limit: null })
+    const then = { concurrency_policy: "Replace", successful_jobs_history_limit: 3, starting_deadline_seconds: null }
+    const changed = { ...first, ...then, starting_deadline_seconds: 60 }
+    expect(await patch("nightly", then)).toMatchObject(changed)
+    expect(await record("/1/cronjobs/nightly")).toMatchObject(changed)
+    expect((await stored())[0]?.spec).toMatchObject({
+      concurrencyPolicy: "Replace",
+      startingDeadlineSeconds: 60,
+      successfulJobsHistoryLimit: 3,
+      failedJobsHistoryLimit: 0,
+    })
+  })
+
   it("changes nothing for an empty PATCH of a cronjob", async () => {
     await create()
     const before = (await stored())[0]?.metadata.resourceVersion
@@ -462,6 +481,10 @@ describe("PATCH /1/cronjobs/{name}", () => {
     [{ job_definition: { image: "a", name: "x" } }, /must not contain name/],
     [{ job_definition: { image: "a", timeoutSeconds: 0 } }, /at least 1/],
     [{ is_active: 0 }, /true or false/],
+    [{ concurrency_policy: "forbid" }, /"Allow", "Forbid" or "Replace"|Allow, Forbid/],
+    [{ starting_deadline_seconds: -1 }, /at least 0/],
+    [{ successful_jobs_history_limit: 10_001 }, /at most 10000/],
+    [{ failed_jobs_history_limit: 1.5 }, /whole number|integer/],
     [{ name: "other" }, /name cannot be changed/],
     [{ project_id: "elsewhere" }, /\/project_id/],
     [{ active: false }, /did you mean is_active|active is an unknown field/],

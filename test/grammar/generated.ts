@@ -1,3 +1,5 @@
+import { CRON_JOB_FIELDS } from "../../src/apis/rest-names.ts"
+
 /** Documents with the scalars and structures that programs read differently, in the forms of Kubernetes and REST. */
 
 export interface Generated {
@@ -127,6 +129,13 @@ export function generated(random: Random): Generated {
   if (kind === "CronJob") {
     others.push(["schedule", "cron_spec", writer.scalar(["'*/5 * * * *'", "0", "'0 0 1 * '"], '"0 3 * * *"')])
     if (writer.in(0.4)) others.push(["active", "is_active", writer.scalar(BOOLEANS, "false")])
+    const own = (name: keyof typeof CRON_JOB_FIELDS, values: readonly string[], common: string) => {
+      if (writer.in(0.3)) others.push([name, CRON_JOB_FIELDS[name], writer.scalar(values, common)])
+    }
+    own("startingDeadlineSeconds", NUMBERS, "60")
+    own("concurrencyPolicy", ["forbid", "no", "Allow", "~"], "Forbid")
+    own("successfulJobsHistoryLimit", NUMBERS, "3")
+    own("failedJobsHistoryLimit", NUMBERS, "0")
   }
   if (kind === "JobArray") {
     others.push(

@@ -1,6 +1,13 @@
 import { isDeepStrictEqual } from "node:util"
 import { type Command, Option } from "commander"
-import { type BerthClient, fetched, type JobPlan, type JobSubmission, type Schemas } from "../../client/client.ts"
+import {
+  type ArrayPlan,
+  type BerthClient,
+  fetched,
+  type JobPlan,
+  type JobSubmission,
+  type Schemas,
+} from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import { readJob } from "../../client/jobs.ts"
 import { type Call, type Commands, repeated } from "../command.ts"
@@ -9,12 +16,13 @@ import {
   type Document,
   differences,
   documentsOf,
+  isCovered,
   isSame,
   requireNamespace,
   sourcesAt,
 } from "../documents.ts"
 import { EXIT, Failure, failureOf } from "../exit.ts"
-import { exitOfPlan, planText } from "../plan.ts"
+import { exitOfPlan, type Plan, planText } from "../plan.ts"
 
 /** Effect on the object of a document. */
 type Outcome = "created" | "configured" | "unchanged"
@@ -43,7 +51,7 @@ export function addApplyCommand(commands: Commands, program: Command): void {
         .argParser(repeated)
         .makeOptionMandatory(),
       new Option("-y, --yes", "create jobs and arrays without a question"),
-      new Option("--dry-run", "show the plans of jobs, and create or change nothing"),
+      new Option("--dry-run", "show the plans and the changes, and create or change nothing"),
     ],
     run: async (call) => {
       const sources = []
@@ -75,7 +83,7 @@ async function confirmBilled(call: Call<ApplyFlags>, client: BerthClient, docume
     const planned = await planOf(client, document)
     if (planned === undefined) continue
     billed.push(labelOf(document))
-    terminal.progress(`${planned.title}:\n${planText(planned.plan, planned.job, terminal)}`)
+    terminal.progress(`${labelOf(document)}:\n${planText(planned.plan, planned.job, terminal)}`)
   }
   if (billed.length === 0) return
   const what = billed.length === 1 ? billed[0] : `these ${billed.length}`
@@ -83,19 +91,15 @@ async function confirmBilled(call: Call<ApplyFlags>, client: BerthClient, docume
 }
 
 interface Planned {
-  plan: JobPlan
+  plan: Plan
+  /** Job, or the definition of an array's jobs. */
   job: JobSubmission
-  title: string
 }
 
-/** Returns the plan of a new job, or of each job of a new array. Undefined for all else, and for what is rejected. */
+/** Returns the plan of a new job or array. Undefined for all else, and for what is rejected. */
 async function planOf(client: BerthClient, document: Document): Promise<Planned | undefined> {
   try {
-    if (document.kind === "job")
-      return { plan: await planFor(client, document.body), job: document.body, title: labelOf(document) }
-    if (document.kind !== "array" || (await arrayRecord(client, document.body.name)) !== undefined) return undefined
-    const job = jobOfArray(document.body)
-    return { plan: await planFor(client, job), job, title: `${labelOf(document)}, each of its jobs` }
+    return await plannedOf(client, document)
   } catch (error) {
     // The application of the document reports the error.
     if (error instanceof ApiError) return undefined
@@ -103,24 +107,28 @@ async function planOf(client: BerthClient, document: Document): Promise<Planned 
   }
 }
 
-function planFor(client: BerthClient, body: JobSubmission): Promise<JobPlan> {
-  return fetched(client.api.POST("/jobs", { params: { query: { dry_run: true } }, body })) as Promise<JobPlan>
+/** Returns the plan of a job or of a new array. Undefined for all else. @throws ApiError for what is rejected */
+async function plannedOf(client: BerthClient, { kind, body }: Document): Promise<Planned | undefined> {
+  const params = { query: { dry_run: true } }
+  if (kind === "job") return { plan: (await fetched(client.api.POST("/jobs", { params, body }))) as JobPlan, job: body }
+  if (kind !== "array" || (await arrayRecord(client, body.name)) !== undefined) return undefined
+  const plan = await fetched(client.api.POST("/arrays", { params, body: body as never }))
+  return { plan: plan as ArrayPlan, job: body.job_definition as JobSubmission }
 }
 
 /** Returns the array's record; undefined if there is none. */
-async function arrayRecord(client: BerthClient, name: string): Promise<Schemas["ArrayRecord"] | undefined> {
+function arrayRecord(client: BerthClient, id: string): Promise<Schemas["ArrayRecord"] | undefined> {
+  return recordOf(client.api.GET("/arrays/{id}", { params: { path: { id } } }))
+}
+
+/** Returns the record that a request reads; undefined if there is none. */
+async function recordOf<Data>(request: Parameters<typeof fetched<Data>>[0]): Promise<Data | undefined> {
   try {
-    return await fetched(client.api.GET("/arrays/{id}", { params: { path: { id: name } } }))
+    return await fetched(request)
   } catch (error) {
     if (error instanceof ApiError && error.status === 404) return undefined
     throw error
   }
-}
-
-/** Returns the job that an array's jobs are like. */
-function jobOfArray({ job_definition }: Schemas["ArrayCreation"]): JobSubmission {
-  const { cloud } = job_definition
-  return { ...job_definition, cloud: typeof cloud === "string" ? [cloud] : cloud } as JobSubmission
 }
 
 function labelOf({ kind, body }: Document): string {
@@ -259,8 +267,9 @@ async function applyConnection(client: BerthClient, body: ConnectionCreation) {
   const { name: _name, project_id: _project, organization_id: _organization, ...change } = body
   const path = { params: { path: { name } } }
   const before = await fetched(client.api.GET("/connections/{name}", path))
-  const after = await fetched(client.api.PATCH("/connections/{name}", { ...path, body: change as never }))
-  return { name, outcome: outcomeOf(before, after) }
+  await fetched(client.api.PATCH("/connections/{name}", { ...path, body: change as never }))
+  // The response of a change has no secret to compare.
+  return { name, outcome: comparison(body, before) }
 }
 
 async function applyWebhook(client: BerthClient, body: Schemas["WebhookCreation"]) {
@@ -287,13 +296,7 @@ function definitionOf({ url, events, labels, tags, include, is_active, updated_a
 /** Compares two records of an object, but not the fields that the server sets. */
 function outcomeOf(before: object, after: object): Outcome {
   const set = (record: object) => {
-    const {
-      updated_at: _updated,
-      last_triggered_at: _triggered,
-      capabilities: _capabilities,
-      identity: _identity,
-      ...rest
-    } = record as Record<string, unknown>
+    const { updated_at: _updated, last_triggered_at: _triggered, ...rest } = record as Record<string, unknown>
     return JSON.stringify(rest)
   }
   return set(before) === set(after) ? "unchanged" : "configured"
@@ -305,7 +308,7 @@ function isTaken(error: unknown): boolean {
 
 /** Shows what `apply` would do. Continues after an error, and returns its exit code. */
 async function dryRun(call: Call<unknown>, client: BerthClient, documents: readonly Document[]): Promise<number> {
-  const plans: JobPlan[] = []
+  const plans: Plan[] = []
   let code = 0
   for (const document of documents) {
     try {
@@ -319,33 +322,60 @@ async function dryRun(call: Call<unknown>, client: BerthClient, documents: reado
   return code || Math.max(0, ...plans.map(exitOfPlan))
 }
 
-async function dryRunOf(call: Call<unknown>, client: BerthClient, document: Document): Promise<JobPlan | undefined> {
-  const { kind, body } = document
+async function dryRunOf(call: Call<unknown>, client: BerthClient, document: Document): Promise<Plan | undefined> {
   const result = async (text: string) => {
     if (!call.isForProgram) await call.terminal.line(text)
   }
-  if (kind === "array") {
-    const before = await arrayRecord(client, body.name)
-    if (before !== undefined) {
+  try {
+    const planned = await plannedOf(client, document)
+    if (planned !== undefined) {
+      const { plan, job } = planned
+      const name = "job" in plan ? labelOf(document) : `job/${plan.name}`
+      await result(`${name}:\n${planText(plan, job, call.terminal)}`)
+      return plan
+    }
+    await result(`${labelOf(document)} ${await expectedOutcome(client, document)}`)
+  } catch (error) {
+    if (document.kind !== "job") throw error
+    const { name, outcome } = await unchangedJob(client, document.body, error)
+    await result(`job/${name} ${outcome}`)
+  }
+  return undefined
+}
+
+/** Returns what `apply` would do to an object that has no plan, as far as its record shows it. */
+async function expectedOutcome(client: BerthClient, { kind, body }: Document): Promise<string> {
+  const name = body.name ?? ""
+  const path = { params: { path: { name } } }
+  switch (kind) {
+    case "job":
+      return "created"
+    case "array": {
+      const before = await arrayRecord(client, body.name)
+      if (before === undefined) return "created"
       requireSameJobs(body, before)
       const isSet = ARRAY_CHANGES.every((field) => body[field] == null || body[field] === before[field])
-      await result(`${labelOf(document)} ${isSet ? "unchanged" : "configured"}`)
-      return undefined
+      return isSet ? "unchanged" : "configured"
+    }
+    case "cronjob":
+      return comparison(body, await recordOf(client.api.GET("/cronjobs/{name}", path)))
+    case "connection":
+      return comparison(body, await recordOf(client.api.GET("/connections/{name}", path)))
+    case "webhook": {
+      const { signing_secret: _secret, ...fields } = body
+      const record = await recordOf(client.api.GET("/webhooks/{name}", path))
+      if (record?.url !== null || body.url == null) return comparison(fields, record)
+      return "exists: its address is secret, so it is not known if it changes"
     }
   }
-  if (kind !== "job" && kind !== "array") {
-    call.terminal.progress(`${labelOf(document)}: only jobs and arrays have a plan.`)
-    return undefined
-  }
-  const job = kind === "job" ? body : jobOfArray(body)
-  try {
-    const plan = await planFor(client, job)
-    const title = kind === "job" ? `job/${plan.name}` : `${labelOf(document)}, each of its jobs`
-    await result(`${title}:\n${planText(plan, job, call.terminal)}`)
-    return plan
-  } catch (error) {
-    const { name, outcome } = await unchangedJob(client, job, error)
-    await result(`job/${name} ${outcome}`)
-    return undefined
-  }
+}
+
+function comparison(body: object, record: object | undefined): Outcome {
+  if (record === undefined) return "created"
+  const { project_id: _project, organization_id: _organization, ...fields } = body as Record<string, unknown>
+  const isSet = Object.entries(fields).every(([field, value]) => {
+    const recorded = (record as Record<string, unknown>)[field]
+    return value == null || (isSame(value, recorded) && (field !== "job_definition" || isCovered(recorded, value)))
+  })
+  return isSet ? "unchanged" : "configured"
 }

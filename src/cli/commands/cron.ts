@@ -4,7 +4,7 @@ import { allItems, fetched, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
-import { ageOf } from "../table.ts"
+import { ageOf, durationText } from "../table.ts"
 import { shown } from "../terminal.ts"
 
 type CronJob = Schemas["CronJobRecord"]
@@ -119,11 +119,16 @@ function timesOf({ cron_spec, is_active }: CronJob, count: number): string[] {
 
 function textOf(cronjob: CronJob): string {
   const { name, cron_spec, is_active, last_triggered_at, job_definition } = cronjob
+  const { concurrency_policy, starting_deadline_seconds: deadline } = cronjob
+  const { successful_jobs_history_limit: succeeded, failed_jobs_history_limit: failed } = cronjob
+  const startWithin = deadline === null ? "" : `, each job within ${durationText(deadline)} of its time`
   return [
     `${shown(name)}  ${is_active ? "active" : "paused"}`,
     `  Schedule: ${shown(cron_spec)} (UTC)`,
     `  Next:     ${timesOf(cronjob, 3).join(", ") || "none: it is paused"}`,
     `  Last:     ${last_triggered_at ?? "never"}`,
+    `  Policy:   ${concurrency_policy}${startWithin}`,
+    `  Keeps:    ${succeeded ?? "all"} succeeded, ${failed ?? "all"} failed and cancelled jobs`,
     `  Image:    ${shown(job_definition.image)}`,
     `  Command:  ${shown([...(job_definition.command ?? []), ...(job_definition.args ?? [])].join(" "))}`,
     ...troubleLines(cronjob.conditions),

@@ -1,7 +1,7 @@
 import { useRoute } from "preact-iso/router"
 import { fetched, type Schemas } from "../../client/client.ts"
 import { nextTicks } from "../cron.ts"
-import { timeText } from "../format.ts"
+import { duration, timeText } from "../format.ts"
 import { Facts, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
@@ -48,6 +48,7 @@ export function CronJobPage() {
 
 /** State of a cronjob in a few facts. */
 export function Summary({ cronJob }: { cronJob: Schemas["CronJobRecord"] }) {
+  const deadline = cronJob.starting_deadline_seconds
   return (
     <section class="panel" aria-label="Summary">
       {cronJob.message !== null && <p class="note">{cronJob.message}</p>}
@@ -56,6 +57,9 @@ export function Summary({ cronJob }: { cronJob: Schemas["CronJobRecord"] }) {
         of={[
           ["Schedule (UTC)", <code>{cronJob.cron_spec}</code>],
           ["State", cronJob.is_active ? "active" : "paused"],
+          ["Concurrency", cronJob.concurrency_policy],
+          ["Starts within", deadline === null ? undefined : duration(deadline)],
+          ["Keeps", keptText(cronJob)],
           ["Last run", cronJob.last_triggered_at === null ? "never" : <Time at={cronJob.last_triggered_at} />],
           ["Created", <Time at={cronJob.created_at} />],
           ["Working directory", cronJob.job_definition.workdir && <Workdir of={cronJob.job_definition.workdir} />],
@@ -63,6 +67,10 @@ export function Summary({ cronJob }: { cronJob: Schemas["CronJobRecord"] }) {
       />
     </section>
   )
+}
+
+function keptText({ successful_jobs_history_limit, failed_jobs_history_limit }: Schemas["CronJobRecord"]): string {
+  return `${successful_jobs_history_limit ?? "all"} succeeded, ${failed_jobs_history_limit ?? "all"} failed`
 }
 
 const TICKS = 5

@@ -16,9 +16,9 @@ import { at, client } from "../state.ts"
 interface Editor {
   draft: Signal<Draft>
   rest: Signal<Rest>
+  /** YAML text; undefined while the form is shown. The API alone reads it, so it means what a file means. */
   yaml: Signal<string | undefined>
-  /** Error of the YAML text. */
-  yamlFault: Signal<string | undefined>
+  /** Job of the form. */
   job: Signal<JobSubmission>
   errors: Signal<DraftErrors>
 }
@@ -53,10 +53,9 @@ function useEditor(start: JobSubmission): Editor {
   const draft = useSignal(draftOf(start))
   const rest = useSignal(restOf(start))
   const yaml = useSignal<string | undefined>(undefined)
-  const yamlFault = useSignal<string | undefined>(undefined)
   const job = useSignal(start)
   const errors = useSignal<DraftErrors>({})
-  return { draft, rest, yaml, yamlFault, job, errors }
+  return { draft, rest, yaml, job, errors }
 }
 
 function Form({ start }: { start: JobSubmission }) {
@@ -70,7 +69,7 @@ function Form({ start }: { start: JobSubmission }) {
     isBusy.value = true
     fault.value = undefined
     try {
-      const answer = await fetched(client.value.api.POST("/jobs", { body: editor.job.value }))
+      const answer = await fetched(client.value.api.POST("/jobs", bodyOf(editor)))
       if ("job_id" in answer) route(at(`/jobs/${encodeURIComponent(answer.name)}`))
     } catch (error) {
       fault.value = error
@@ -79,11 +78,11 @@ function Form({ start }: { start: JobSubmission }) {
   }
   const errors = { ...draftErrors(plan.fault.value), ...draftErrors(fault.value), ...editor.errors.value }
   const { verdict } = plan.plan.value ?? {}
-  const isReady = isReadable(editor) && editor.job.value.image !== ""
+  const isReady = isReadyOf(editor)
   return (
     <form class="new-job" onSubmit={(event) => void submit(event)}>
       <div class="new-job-fields">
-        <ModeChoice editor={editor} />
+        <ModeChoice editor={editor} isAccepted={plan.isAccepted} />
         {editor.yaml.value === undefined ? <Fields editor={editor} errors={errors} /> : <YamlEditor editor={editor} />}
       </div>
       <aside class="panel plan" aria-label="Plan">
@@ -98,8 +97,19 @@ function Form({ start }: { start: JobSubmission }) {
   )
 }
 
-function isReadable({ errors, yamlFault }: Editor): boolean {
-  return Object.keys(errors.value).length === 0 && yamlFault.value === undefined
+function isReadyOf({ errors, yaml, job }: Editor): boolean {
+  if (yaml.value !== undefined) return yaml.value.trim() !== ""
+  return Object.keys(errors.value).length === 0 && job.value.image !== ""
+}
+
+/** Returns the body of a submission or a plan, with the options that send a YAML text as it is. */
+function bodyOf({ yaml, job }: Editor) {
+  if (yaml.value === undefined) return { body: job.value }
+  return {
+    body: yaml.value as unknown as JobSubmission,
+    bodySerializer: String,
+    headers: { "Content-Type": "application/yaml" },
+  }
 }
 
 /** Time without typing after which a plan is asked for, milliseconds. */
@@ -110,8 +120,10 @@ function usePlan(editor: Editor) {
   const plan = useSignal<JobPlan | undefined>(undefined)
   const fault = useSignal<unknown>(undefined)
   const isAsking = useSignal(false)
-  const body = JSON.stringify(editor.job.value)
-  const isReady = isReadable(editor) && editor.job.value.image !== ""
+  /** Body that the last plan is for. */
+  const planned = useSignal<string | undefined>(undefined)
+  const body = editor.yaml.value ?? JSON.stringify(editor.job.value)
+  const isReady = isReadyOf(editor)
   useEffect(() => {
     if (!isReady) return
     const stop = new AbortController()
@@ -119,9 +131,10 @@ function usePlan(editor: Editor) {
     const ask = async (): Promise<void> => {
       isAsking.value = true
       try {
-        const init = { body: JSON.parse(body) as JobSubmission, params: { query: { dry_run: true } }, signal }
+        const init = { ...bodyOf(editor), params: { query: { dry_run: true } }, signal }
         const answer = await fetched(client.value.api.POST("/jobs", init))
         if ("placements" in answer) plan.value = answer
+        planned.value = body
         fault.value = undefined
       } catch (error) {
         if (signal.aborted) return
@@ -136,7 +149,7 @@ function usePlan(editor: Editor) {
       stop.abort()
     }
   }, [body, isReady])
-  return { plan, fault, isAsking }
+  return { plan, fault, isAsking, isAccepted: planned.value === body && fault.value === undefined }
 }
 
 function Plan({ plan: { plan, fault, isAsking }, isReady }: { plan: ReturnType<typeof usePlan>; isReady: boolean }) {
@@ -150,12 +163,17 @@ function Plan({ plan: { plan, fault, isAsking }, isReady }: { plan: ReturnType<t
   )
 }
 
-/** Switches between the form and the YAML text. Both are the same job. */
-function ModeChoice({ editor }: { editor: Editor }) {
-  const { yaml, yamlFault, job, draft, rest } = editor
+/** Switches between the form and the YAML text. Both are the same job. The form gets a text that the API has accepted. */
+function ModeChoice({ editor, isAccepted }: { editor: Editor; isAccepted: boolean }) {
+  const { yaml, job, draft, rest, errors } = editor
   const isYaml = yaml.value !== undefined
-  const toForm = (): void => {
-    if (yamlFault.value !== undefined) return
+  const toForm = async (): Promise<void> => {
+    const text = yaml.value ?? ""
+    const { CORE_SCHEMA, load } = await import("js-yaml")
+    // A later text has been typed meanwhile.
+    if (yaml.value !== text) return
+    job.value = load(text, { schema: CORE_SCHEMA }) as JobSubmission
+    errors.value = {}
     draft.value = draftOf(job.value)
     rest.value = restOf(job.value)
     yaml.value = undefined
@@ -168,8 +186,8 @@ function ModeChoice({ editor }: { editor: Editor }) {
           type="radio"
           name="mode"
           checked={!isYaml}
-          disabled={isYaml && yamlFault.value !== undefined}
-          onChange={toForm}
+          disabled={isYaml && !isAccepted}
+          onChange={() => void toForm()}
         />
         Form
       </label>
@@ -188,23 +206,9 @@ function ModeChoice({ editor }: { editor: Editor }) {
   )
 }
 
-function YamlEditor({ editor: { yaml, yamlFault, job } }: { editor: Editor }) {
-  const read = async (text: string): Promise<void> => {
-    const { load } = await import("js-yaml")
-    // A later text has been typed meanwhile.
-    if (yaml.value !== text) return
-    try {
-      const value: unknown = load(text)
-      if (typeof value !== "object" || value === null || Array.isArray(value))
-        throw new Error("The text must have the fields of a job, such as image.")
-      job.value = { ...value, image: "image" in value ? String(value.image ?? "") : "" }
-      yamlFault.value = undefined
-    } catch (error) {
-      yamlFault.value = error instanceof Error ? error.message : String(error)
-    }
-  }
+function YamlEditor({ editor: { yaml } }: { editor: Editor }) {
   return (
-    <Field label="Body of POST /jobs" error={yamlFault.value}>
+    <Field label="Body of POST /jobs">
       <textarea
         class="code"
         rows={24}
@@ -212,7 +216,6 @@ function YamlEditor({ editor: { yaml, yamlFault, job } }: { editor: Editor }) {
         value={yaml.value}
         onInput={typed((text) => {
           yaml.value = text
-          void read(text)
         })}
       />
     </Field>

@@ -47,6 +47,8 @@ const CREATION = {
   name: "nightly-report",
   cron_spec: "30 3 * * MON-FRI",
   job_definition: { image: "ghcr.io/acme/report:2", cloud: "aws", region: "eu", timeoutSeconds: 3600 },
+  concurrency_policy: "Forbid",
+  successful_jobs_history_limit: 7,
 }
 
 const CRON_JOB = named("CronJobRecord", CronJobRecordSchema, {
@@ -56,6 +58,8 @@ const CRON_JOB = named("CronJobRecord", CronJobRecordSchema, {
   ...CREATION,
   job_definition: { ...CREATION.job_definition, maxRetries: 0, provisioning: "onDemand" },
   is_active: true,
+  starting_deadline_seconds: null,
+  failed_jobs_history_limit: null,
   reason: "Scheduled",
   message: 'fires at "30 3 * * MON-FRI", in UTC',
   last_triggered_at: "2026-01-30T03:30:00Z",

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
-import { LONGEST_SCHEDULE } from "../../apis/cronjob.ts"
-import { ALLOWED } from "../../apis/schema.ts"
+import { CONCURRENCY_POLICIES, CronJobSpecSchema, LONGEST_SCHEDULE } from "../../apis/cronjob.ts"
+import { ALLOWED, StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { conditionsField, ignoredConditions } from "../conditions.ts"
 import { JobDefinitionRecordSchema, JobDefinitionSchema, ownerFields } from "../jobs/definition.ts"
@@ -9,6 +9,16 @@ import { noUuid } from "../names.ts"
 import { Ignored, Repeated } from "../repetition.ts"
 
 /** Schemas of a cronjob. The property names are exactly those of the contract. */
+
+const { startingDeadlineSeconds, concurrencyPolicy, successfulJobsHistoryLimit, failedJobsHistoryLimit } =
+  CronJobSpecSchema.properties
+
+const settings = {
+  starting_deadline_seconds: startingDeadlineSeconds,
+  concurrency_policy: concurrencyPolicy,
+  successful_jobs_history_limit: successfulJobsHistoryLimit,
+  failed_jobs_history_limit: failedJobsHistoryLimit,
+}
 
 const changeableFields = {
   // Without the kind's pattern: a rule of the body finds the part that is wrong.
@@ -35,6 +45,7 @@ export const CronJobCreationSchema = Type.Object(
     cron_spec: changeableFields.cron_spec,
     job_definition: changeableFields.job_definition,
     is_active: Type.Optional(Type.Boolean({ ...changeableFields.is_active, default: true })),
+    ...settings,
     ...ownerFields,
   },
   { description: "New cronjob." },
@@ -47,6 +58,7 @@ export const CronJobChangeSchema = Type.Object(
     cron_spec: Type.Optional(changeableFields.cron_spec),
     job_definition: Type.Optional(changeableFields.job_definition),
     is_active: Type.Optional(changeableFields.is_active),
+    ...settings,
     ...ownerFields,
     id: Repeated(),
     name: Repeated(),
@@ -70,6 +82,15 @@ export const CronJobRecordSchema = Type.Object({
   cron_spec: Type.String({ description: "Cron expression, in UTC." }),
   job_definition: JobDefinitionRecordSchema,
   is_active: Type.Boolean(),
+  starting_deadline_seconds: nullable<number>(
+    "integer",
+    "Seconds after the scheduled time in which a missed job may still start. Null: no deadline.",
+  ),
+  concurrency_policy: StringEnum(CONCURRENCY_POLICIES, {
+    description: "Policy for a tick while an earlier job is unfinished. Default: Allow.",
+  }),
+  successful_jobs_history_limit: nullable<number>("integer", "Number of succeeded jobs to keep. Null: all."),
+  failed_jobs_history_limit: nullable<number>("integer", "Number of failed and cancelled jobs to keep. Null: all."),
   reason: nullable<string>("string", "Reason why the cronjob creates jobs or does not, one word. Null: not known yet."),
   message: nullable<string>("string", "Explanation of the reason for people."),
   conditions: conditionsField(),

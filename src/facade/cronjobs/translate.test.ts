@@ -56,12 +56,28 @@ const definitions: fc.Arbitrary<JobDefinition> = fc.record(
   { requiredKeys: ["image"] },
 )
 
+const limit = fc.integer({ min: 0, max: 10_000 })
+/** Settings that a CronJob has under the names of Kubernetes, too. */
+const settings = {
+  starting_deadline_seconds: limit,
+  concurrency_policy: fc.constantFrom("Allow", "Forbid", "Replace"),
+  successful_jobs_history_limit: limit,
+  failed_jobs_history_limit: limit,
+} as const
+const DEFAULTS = {
+  starting_deadline_seconds: null,
+  concurrency_policy: "Allow",
+  successful_jobs_history_limit: null,
+  failed_jobs_history_limit: null,
+} as const
+
 const creations: fc.Arbitrary<CronJobCreation> = fc.record(
   {
     name: fc.stringMatching(/^[a-z0-9][a-z0-9-]{2,30}$/),
     cron_spec: fc.constantFrom("@hourly", "*/5 * * * *", "0 3 * * MON-FRI"),
     job_definition: definitions,
     is_active: fc.boolean(),
+    ...settings,
   },
   { requiredKeys: ["name", "cron_spec", "job_definition"] },
 )
@@ -79,8 +95,12 @@ describe("a cronjob", () => {
         const cronJob = cronJobOf(creation, identity)
         expect(errorsOfObject(CRON_JOB, cronJob)).toEqual([])
         const record = cronJobRecordOf(stored(cronJob.metadata.name, cronJob.spec), context)
-        const { name, cron_spec, job_definition, is_active = true } = creation
-        expect(record).toMatchObject({ name, cron_spec, is_active, project_id: "p", organization_id: "o" })
+        const { name, job_definition, ...others } = creation
+        expect(record).toMatchObject({ is_active: true, ...DEFAULTS, ...others, project_id: "p", organization_id: "o" })
+        const own = Object.values(CRON_JOB_FIELDS).filter((field) => creation[field] !== undefined)
+        expect(new Set(Object.keys(cronJob.spec).map((field) => CRON_JOB_FIELDS[field as keyof CronJobSpec]))).toEqual(
+          new Set([...own, "is_active"]),
+        )
         expect(record.job_definition).toEqual(job_definition)
         expect(fromMetadataName(cronJob.metadata.name)).toBe(name)
       }),
@@ -127,6 +147,10 @@ describe("a change", () => {
         cron_spec: fc.option(fc.constant("@daily")),
         job_definition: fc.option(definitions),
         is_active: fc.option(fc.boolean()),
+        starting_deadline_seconds: fc.option(limit),
+        concurrency_policy: fc.option(settings.concurrency_policy),
+        successful_jobs_history_limit: fc.option(limit),
+        failed_jobs_history_limit: fc.option(limit),
         project_id: fc.constant(null),
       },
       { requiredKeys: [] },
@@ -135,13 +159,10 @@ describe("a change", () => {
       fc.property(creations, change, (creation, body) => {
         const checked = checkChange(body, context)
         if ("errors" in checked) throw new Error(JSON.stringify(checked.errors))
-        const before = { ...cronJobOf(creation, identity).spec, concurrencyPolicy: "Forbid" as const }
+        const before = cronJobOf(creation, identity).spec
         const after = changedSpec(before, checked.body) ?? before
-        const record = cronJobRecordOf(stored("name", after), context)
-        expect(record.cron_spec).toBe(body.cron_spec ?? creation.cron_spec)
-        expect(record.job_definition).toEqual(body.job_definition ?? creation.job_definition)
-        expect(record.is_active).toBe(body.is_active ?? creation.is_active ?? true)
-        expect(after.concurrencyPolicy).toBe("Forbid")
+        const [was, is] = [before, after].map((spec) => cronJobRecordOf(stored("name", spec), context))
+        for (const field of Object.values(CRON_JOB_FIELDS)) expect(is?.[field]).toEqual(body[field] ?? was?.[field])
       }),
     )
   })

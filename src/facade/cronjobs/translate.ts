@@ -84,22 +84,32 @@ export function cronJobOf(creation: CronJobCreation, identity: Omit<JobIdentity,
       annotations: { [ANNOTATIONS.createdAt]: createdAt, ...annotations },
     },
     spec: {
+      active: true,
+      ...fieldsOf(creation),
       schedule: creation.cron_spec,
       jobDefinition: definitionSpecOf(creation.job_definition),
-      active: creation.is_active ?? true,
     },
   }
 }
 
 /** Returns the spec after a checked change, or undefined if the change is empty. */
-export function changedSpec(spec: CronJobSpec, { cron_spec, job_definition, is_active }: CronJobChange) {
-  if (cron_spec === undefined && job_definition === undefined && is_active === undefined) return undefined
+export function changedSpec(spec: CronJobSpec, change: CronJobChange): CronJobSpec | undefined {
+  const fields = fieldsOf(change)
+  return Object.keys(fields).length === 0 ? undefined : { ...spec, ...fields }
+}
+
+function fieldsOf(change: CronJobChange): Partial<CronJobSpec> {
+  const { cron_spec, job_definition, is_active, starting_deadline_seconds, concurrency_policy } = change
+  const { successful_jobs_history_limit, failed_jobs_history_limit } = change
   return {
-    ...spec,
     ...(cron_spec !== undefined && { schedule: cron_spec }),
     ...(job_definition !== undefined && { jobDefinition: definitionSpecOf(job_definition) }),
     ...(is_active !== undefined && { active: is_active }),
-  } satisfies CronJobSpec
+    ...(starting_deadline_seconds !== undefined && { startingDeadlineSeconds: starting_deadline_seconds }),
+    ...(concurrency_policy !== undefined && { concurrencyPolicy: concurrency_policy }),
+    ...(successful_jobs_history_limit !== undefined && { successfulJobsHistoryLimit: successful_jobs_history_limit }),
+    ...(failed_jobs_history_limit !== undefined && { failedJobsHistoryLimit: failed_jobs_history_limit }),
+  }
 }
 
 /**
@@ -140,6 +150,10 @@ export function cronJobRecordOf(cronJob: StoredCronJob, owner: Owner): CronJobRe
     cron_spec: spec.schedule,
     job_definition: definitionOf(spec.jobDefinition),
     is_active: spec.active ?? true,
+    starting_deadline_seconds: spec.startingDeadlineSeconds ?? null,
+    concurrency_policy: spec.concurrencyPolicy ?? "Allow",
+    successful_jobs_history_limit: spec.successfulJobsHistoryLimit ?? null,
+    failed_jobs_history_limit: spec.failedJobsHistoryLimit ?? null,
     ...conditionOf(cronJob),
     last_triggered_at: inUtc(status?.lastTriggeredTime),
     ...conditionsOf(cronJob),
