@@ -142,7 +142,7 @@ containers.describe("a pull", () => {
     gate = (_req, res) => answer(res, status)
     const runtime = new DockerRuntime({
       ...{ launch: "l", agent: "a", socketPath: DEFAULT_DOCKER_SOCKET, dataDir: "/nonexistent", volumesImage: image },
-      ...{ clock: systemClock, logger: testLogger(), pullPatienceSeconds: 0.1 },
+      ...{ clock: systemClock, logger: testLogger(), pullPatienceSeconds: 3 },
     })
     const options = { signal: new AbortController().signal, reorder: () => Promise.reject(new Error("unexpected")) }
     const run = { image, volumes: { out: { bucket: "b", mountPath: "/out" } } }

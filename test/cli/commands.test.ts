@@ -830,9 +830,8 @@ describe("webhook", () => {
     )
     expect([added.code, added.out]).toEqual([0, expect.stringMatching(/^whsec_[A-Za-z0-9+/=]+\n$/)])
     const list = await admin("webhook", "ls", "-o", "json")
-    expect(JSON.parse(list.out)).toMatchObject([
-      { name: "build-bot", events: ["job.failed"], labels: { team: "ml" }, url },
-    ])
+    const listed = (JSON.parse(list.out) as { name: string }[]).find(({ name }) => name === "build-bot")
+    expect(listed).toMatchObject({ events: ["job.failed"], labels: { team: "ml" }, url })
     const tested = await admin("webhook", "test", "build-bot")
     expect([tested.code, tested.out]).toEqual([1, ""])
     expect(tested.err).toContain("not accepted: the receiver refused the connection")

@@ -38,6 +38,7 @@ let berth: Installation
 beforeAll(async () => {
   berth = await startInstallation({
     retirement: { graceSeconds: 0.5, lookSeconds: 0.25 },
+    privateReceivers: { hosts: [], networks: ["127.0.0.0/8"] },
     providers: { gcp: chattyProvider, azure: chattyProvider, github: chattyProvider },
   })
 })
@@ -265,7 +266,7 @@ describe("credentials with a marker", () => {
       expect(await quietly(`/webhooks/${name}/test`, { method: "POST" })).toBe(200)
       await eventually(async () => {
         const { status: found } = await client.get(WEBHOOKS, { namespace, name })
-        expect(found?.pending?.[0]?.error).toMatch(/no public address/)
+        expect(found?.pending?.[0]?.error).toMatch(/refused the connection/)
       })
       for (const role of ["admin", "developer", "viewer"] as const)
         for (const path of [`/webhooks/${name}`, `/webhooks/${name}/deliveries`, "/webhooks"])

@@ -24,8 +24,12 @@ export interface CostServices {
   now: () => Date
 }
 
-/** Days of years with four digits: the month after the last day has such a year too. */
-const DAY = /^[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$/
+/**
+ * Days that exist, of years with four digits: the month after the last day has such a year too. The document has the
+ * pattern, so that generated requests have no 31 November.
+ */
+const DAY =
+  /^([12]\d{3}-((0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|(0[469]|11)-(0[1-9]|[12]\d|30)|02-(0[1-9]|1\d|2[0-8]))|([12]\d(0[48]|[2468][048]|[13579][26])|(1[26]|2[048])00)-02-29)$/
 
 /** Declares a parameter with a day. */
 function day(description: string): QueryParameter<string | undefined> {
@@ -35,8 +39,7 @@ function day(description: string): QueryParameter<string | undefined> {
     read: (query, name) => {
       const text = query.one(name)
       if (text === undefined || text === "") return undefined
-      const time = new Date(`${text}T00:00:00Z`)
-      if (DAY.test(text) && !Number.isNaN(time.getTime()) && dayOf(time) === text) return text
+      if (DAY.test(text)) return text
       query.error(name, `must be a day (UTC) from 1000-01-01 to 2999-12-31, such as 2026-11-01, not ${quoted(text)}`)
       return undefined
     },
