@@ -5,8 +5,8 @@
 # A base that has what a stage would install (node_modules, rclone …) is used as it is: for builds without a network.
 ARG BUILD_IMAGE=docker.io/library/node:24-trixie-slim
 ARG TOOLS_IMAGE=docker.io/library/debian:trixie-slim
-# Of the same Debian as the tools, whose programs are linked to its libraries.
 ARG RUNTIME_IMAGE=gcr.io/distroless/nodejs24-debian13:nonroot
+# Of the same Debian as the tools, whose programs are linked to its libraries.
 ARG VOLUMES_RUNTIME_IMAGE=gcr.io/distroless/base-debian13:nonroot
 
 # The program is the same for every architecture: it is made once, on the builder's own.

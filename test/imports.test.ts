@@ -92,6 +92,7 @@ const CASES: [file: string, specifier: string, allowed: boolean][] = [
   ["src/client/a.ts", "./b.ts", true],
   ["src/client/a.ts", "../apis/b.ts", false],
   ["src/client/a.ts", "../apis/rest-names.ts", true],
+  ["src/client/a.ts", "../apis/trouble.ts", true],
   ["src/cli/a.ts", "../client/b.ts", true],
   ["src/cli/commands/a.ts", "../../client/b.ts", true],
   ["src/cli/a.ts", "../apis/quantity.ts", true],

@@ -2,22 +2,6 @@ import { timestamp } from "./clock.ts"
 import { LIMITS } from "./limits.ts"
 import type { Condition } from "./schema.ts"
 
-/** Types of conditions whose True is the trouble. All others are good while they are True. */
-export const GOOD_IF_FALSE: readonly string[] = [
-  "CoolingDown",
-  "Expired",
-  "Failed",
-  "OnDemandFallback",
-  "Reconciling",
-  "Stalled",
-  "Unisolated",
-]
-
-/** Returns true for a condition that is not as it should be. */
-export function isTrouble({ type, status }: Pick<Condition, "type" | "status">): boolean {
-  return status !== (GOOD_IF_FALSE.includes(type) ? "False" : "True")
-}
-
 /** Reason and message of a condition. */
 export interface ConditionCause {
   reason: string

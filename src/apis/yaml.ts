@@ -12,7 +12,7 @@ import { escapePointer, type FieldError, fieldOf, MOST_ERRORS, quoted, shownText
 import { Positions } from "./positions.ts"
 
 /** Deepest nesting of a document. The API's schemas need 5 levels; the limit bounds every later recursion. */
-export const MOST_DEPTH = 32
+const MOST_DEPTH = 32
 
 /** Rejection of a text that is no YAML, or that programs read differently. */
 export class YamlError extends Error {

@@ -65,7 +65,7 @@ export function ageOf(time: string | null | undefined, now: Date): string {
 }
 
 /** Widest line of prose, characters. */
-export const LINE_WIDTH = 120
+const LINE_WIDTH = 120
 
 /** Returns prose in lines of at most `LINE_WIDTH` characters. @param indent start of each line but the first */
 export function wrapped(text: string, indent: string, width = LINE_WIDTH - 2): string {

@@ -1,3 +1,5 @@
+import { isTrouble } from "../apis/trouble.ts"
+
 /** Condition of an object, as a record of the REST API has it. */
 export interface ConditionRecord {
   type: string
@@ -7,17 +9,6 @@ export interface ConditionRecord {
   message?: string
 }
 
-/** Conditions whose True is the trouble. All others are good while they are True. */
-export const GOOD_IF_FALSE: readonly string[] = [
-  "CoolingDown",
-  "Expired",
-  "Failed",
-  "OnDemandFallback",
-  "Reconciling",
-  "Stalled",
-  "Unisolated",
-]
-
 /**
  * Returns the sentences of the conditions that are not as they should be, each once and in the API's own words.
  * @param said sentences that the reader has already
@@ -26,9 +17,7 @@ export function troublesOf(
   conditions: readonly ConditionRecord[] | undefined,
   said: readonly (string | null | undefined)[] = [],
 ): string[] {
-  const troubles = (conditions ?? []).filter(
-    ({ type, status }) => status !== (GOOD_IF_FALSE.includes(type) ? "False" : "True"),
-  )
+  const troubles = (conditions ?? []).filter(isTrouble)
   const sentences = troubles.map(({ message, reason }) => message ?? reason)
   return [...new Set(sentences)].filter((sentence) => sentence !== "" && !said.includes(sentence))
 }

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
-import { isTrouble } from "../apis/conditions.ts"
 import { COMPONENT, type Condition, StringEnum } from "../apis/schema.ts"
+import { isTrouble } from "../apis/trouble.ts"
 
 const ConditionRecordSchema = Type.Object(
   {

@@ -146,7 +146,8 @@ containers.describe("a pull", () => {
     })
     const options = { signal: new AbortController().signal, reorder: () => Promise.reject(new Error("unexpected")) }
     const run = { image, volumes: { out: { bucket: "b", mountPath: "/out" } } }
-    await expect(runtime.mount({ run } as unknown as RunOrder, options)).rejects.toMatchObject({
+    const buckets = { out: { remote: { type: "memory" }, path: "b" } }
+    await expect(runtime.mount({ run, buckets } as unknown as RunOrder, options)).rejects.toMatchObject({
       ...{ name: "RunError", reason },
       message: expect.stringMatching(message),
     })

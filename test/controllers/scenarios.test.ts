@@ -142,7 +142,7 @@ describe("a job's life", () => {
     const launch = await liveLaunch(harness)
     await inPhase(harness, "started", "booting")
     await operator.stop()
-    // No operator has seen the start when the time is over.
+    // The time ends before an operator sees the start.
     await harness.start(launch)
     harness.clock.advance(600)
     harness.operator()

@@ -1,12 +1,11 @@
 import { glob, readFile } from "node:fs/promises"
 import { afterAll, beforeAll, expect, it, vi } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
-import { GOOD_IF_FALSE, isTrouble } from "../../src/apis/conditions.ts"
 import type { KindDefinition } from "../../src/apis/kind.ts"
 import { KINDS } from "../../src/apis/kinds.ts"
 import { launchName } from "../../src/apis/launch.ts"
 import type { Condition } from "../../src/apis/schema.ts"
-import { GOOD_IF_FALSE as CLIENT_GOOD_IF_FALSE } from "../../src/client/conditions.ts"
+import { isTrouble } from "../../src/apis/trouble.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, WEBHOOKS } from "../../src/facade/caches.ts"
@@ -203,10 +202,6 @@ const KINDS_WITH_CONDITIONS = KINDS.filter(({ conditions }) => conditions.length
 
 it("each kind with conditions is in the table", () => {
   expect(Object.keys(SURFACES).sort()).toEqual(KINDS_WITH_CONDITIONS.map(({ kind }) => kind).sort())
-})
-
-it("client and controllers agree on the conditions that are good if they are False", () => {
-  expect(CLIENT_GOOD_IF_FALSE).toEqual(GOOD_IF_FALSE)
 })
 
 it("controllers write only conditions that a kind declares", async () => {

@@ -28,13 +28,14 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end }}
 
-{{- /* Images that VMs pull, of the same release: the repository of Berth's own image with a suffix. */ -}}
-{{- define "berth.agentImage" -}}
-{{ .Values.agentImage | default (printf "%s-agent:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)) }}
+{{- /* Image that VMs pull: their own value, or that of the same release, whose repository has a suffix. */ -}}
+{{- define "berth.vmImage" -}}
+{{- $image := .root.Values.image -}}
+{{ .own | default (printf "%s-%s:%s" $image.repository .name ($image.tag | default .root.Chart.AppVersion)) }}
 {{- end }}
 
-{{- define "berth.volumesImage" -}}
-{{ .Values.volumesImage | default (printf "%s-volumes:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)) }}
+{{- define "berth.agentImage" -}}
+{{ include "berth.vmImage" (dict "root" . "name" "agent" "own" .Values.agentImage) }}
 {{- end }}
 
 {{- define "berth.gatewayUrl" -}}

@@ -128,8 +128,8 @@ export class DockerContainer implements Container {
   }
 
   /**
-   * Returns the state a moment after a kill without a known cause. It is undefined if somebody removed the container: a
-   * removal kills it first. Otherwise the cause may be its memory. On cgroup v2 the engine often
+   * Returns the state again, shortly after a kill whose cause is unknown. Returns undefined for a removed container:
+   * a removal kills it first. Else the cause may be its memory. On cgroup v2 the engine often
    * misses a kill that ends the container (https://github.com/containerd/containerd/issues/8893), but the kernel counts it.
    */
   async #settled(found: Docker.ContainerInspectInfo): Promise<Docker.ContainerInspectInfo | undefined> {

@@ -90,7 +90,6 @@ export class DockerRuntime implements Runtime {
   readonly #agent: string
   readonly #logger: Logger
   readonly #volumes: VolumeDriver
-  readonly #volumesImage: string | undefined
   readonly #dataDir: string
   readonly #clock: Clock
   readonly #pullPatienceSeconds: number
@@ -107,14 +106,11 @@ export class DockerRuntime implements Runtime {
     this.#agent = agent
     this.#logger = logger
     const labels = { [LAUNCH_LABEL]: launch, [AGENT_LABEL]: agent }
-    this.#volumesImage = image
     this.#volumes = new VolumeDriver({ docker: this.#docker, launch, labels, dataDir, image, logger })
   }
 
-  async mount(order: RunOrder, options: PrepareOptions): Promise<void> {
-    if (Object.keys(order.run.volumes ?? {}).length === 0) return
-    if (this.#volumesImage !== undefined) await this.#pullForVolumes(this.#volumesImage, options)
-    await this.#volumes.mount(order, options.signal)
+  mount(order: RunOrder, options: PrepareOptions): Promise<void> {
+    return this.#volumes.mount(order, options.signal, (image) => this.#pullForVolumes(image, options))
   }
 
   /** Pulls Berth's image for volumes, without credentials. A final failure is an error of the installation. */

@@ -80,8 +80,15 @@ export class VolumeDriver {
     }))
   }
 
-  /** Mounts the run's buckets. Rejects with RunError. */
-  async mount({ run, buckets = {} }: RunOrder, signal: AbortSignal): Promise<void> {
+  /**
+   * Mounts the run's buckets, if it has any. Rejects with RunError, or with errors of `pull`.
+   * @param pull makes sure that the engine has the driver's image
+   */
+  async mount(
+    { run, buckets = {} }: RunOrder,
+    signal: AbortSignal,
+    pull: (image: string) => Promise<void>,
+  ): Promise<void> {
     const names = Object.keys(run.volumes ?? {})
     if (names.length === 0) return
     const lacking = names.filter((name) => buckets[name] === undefined)
@@ -91,6 +98,7 @@ export class VolumeDriver {
         "volumes need an image with rclone, and the Launch names none: set --volumes-image of the operator",
       )
     }
+    await pull(this.#options.image)
     try {
       await this.renew(buckets)
       const mounted = names.map((name): [string, Mounted] => {

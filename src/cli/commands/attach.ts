@@ -138,7 +138,7 @@ function stepText(job: JobRecord): string {
 }
 
 /** Returns how a job has ended, in one line. */
-export function endText(job: JobRecord, styled: (text: string) => string): string {
+function endText(job: JobRecord, styled: (text: string) => string): string {
   const ran =
     job.started_at === null || job.ended_at === null
       ? undefined

@@ -1,0 +1,15 @@
+/** Types of conditions whose True is the trouble. All others are good while they are True. */
+const GOOD_IF_FALSE: readonly string[] = [
+  "CoolingDown",
+  "Expired",
+  "Failed",
+  "OnDemandFallback",
+  "Reconciling",
+  "Stalled",
+  "Unisolated",
+]
+
+/** Returns true for a condition that is not as it should be. */
+export function isTrouble({ type, status }: { type: string; status: "True" | "False" | "Unknown" }): boolean {
+  return status !== (GOOD_IF_FALSE.includes(type) ? "False" : "True")
+}
