@@ -116,7 +116,7 @@ containers.describe("a pull", () => {
         image,
         { registry: registry.host, why },
         {
-          ...{ docker, clock: systemClock, logger: testLogger(), patienceSeconds: 0.1 },
+          ...{ docker, clock: systemClock, logger: testLogger(), patienceSeconds: 3 },
           explain: (error) => Promise.resolve(messageOf(error)),
           signal: new AbortController().signal,
           reorder: () => Promise.reject(new Error("unexpected")),
