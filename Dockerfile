@@ -6,8 +6,8 @@
 ARG BUILD_IMAGE=docker.io/library/node:24-trixie-slim
 ARG TOOLS_IMAGE=docker.io/library/debian:trixie-slim
 ARG RUNTIME_IMAGE=gcr.io/distroless/nodejs24-debian13:nonroot
-# Of the same Debian as the tools, whose programs are linked to its libraries.
-ARG VOLUMES_RUNTIME_IMAGE=gcr.io/distroless/base-debian13:nonroot
+# Of the same Debian as the tools and Node.js, whose programs are linked to its libraries.
+ARG VM_RUNTIME_IMAGE=gcr.io/distroless/cc-debian13:nonroot
 
 # The program is the same for every architecture: it is made once, on the builder's own.
 FROM --platform=${BUILDPLATFORM:-linux/amd64} ${BUILD_IMAGE} AS program
@@ -28,7 +28,7 @@ RUN [ -x /usr/bin/rclone -a -x /usr/bin/fusermount3 -a -x /bin/busybox ] || { \
 RUN mkdir -p /tools/usr/bin && cd /tools/usr/bin && cp /usr/bin/rclone /usr/bin/fusermount3 /bin/busybox . \
     && ln -s fusermount3 fusermount && ln -s busybox sh && ln -s busybox cat
 
-FROM ${VOLUMES_RUNTIME_IMAGE} AS volumes
+FROM ${VM_RUNTIME_IMAGE} AS volumes
 LABEL org.opencontainers.image.title="Berth volumes" \
       org.opencontainers.image.description="Mounts the buckets of Berth's jobs by rclone's Docker volume driver." \
       org.opencontainers.image.source="https://github.com/berth-dev/berth" \
@@ -38,18 +38,27 @@ COPY --from=tools /tools/ /
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/rclone"]
 
+FROM ${RUNTIME_IMAGE} AS nodejs
+
+# A seventh of Node.js is names of its own functions, which only a debugger reads.
+FROM ${TOOLS_IMAGE} AS stripped
+RUN [ -x /usr/bin/strip ] || { apt-get update && apt-get install --yes --no-install-recommends binutils; }
+COPY --from=nodejs /nodejs/bin/node /nodejs/bin/node
+RUN strip --strip-unneeded /nodejs/bin/node
+
 # Each VM pulls it before its job can start, so it holds nothing else: docs/start-time.md.
-FROM ${RUNTIME_IMAGE} AS agent
+FROM ${VM_RUNTIME_IMAGE} AS agent
 LABEL org.opencontainers.image.title="Berth agent" \
       org.opencontainers.image.description="Runs a job of Berth on a VM." \
       org.opencontainers.image.source="https://github.com/berth-dev/berth" \
       org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=stripped /nodejs/bin/node /nodejs/bin/node
 COPY --from=program /agent/ /berth/
 ENV NODE_ENV=production
 USER 65532:65532
 ENTRYPOINT ["/nodejs/bin/node", "/berth/agent.mjs"]
 
-FROM ${RUNTIME_IMAGE}
+FROM nodejs
 LABEL org.opencontainers.image.title="Berth" \
       org.opencontainers.image.description="Runs declarative container jobs on the cheapest cloud VM that fits." \
       org.opencontainers.image.source="https://github.com/berth-dev/berth" \

@@ -16,16 +16,19 @@ import { BUSYBOX, buildImage, docker, librariesOf, missingForContainers } from "
 const ROOT = join(import.meta.dirname, "..", "..")
 const NODE = join(ROOT, "node_modules", "node", "bin", "node")
 
-/** Programs of Debian's packages rclone and fuse3. */
+/** Programs of Debian's packages rclone and fuse3, which the image for volumes gets. */
 const TOOLS = ["/usr/bin/rclone", "/usr/bin/fusermount3"]
+
+/** Program of Debian's package binutils, which the build uses. */
+const STRIP = "/usr/bin/strip"
 
 /** Returns the reason why the image can't be built here, or undefined. */
 export async function missingForImage(): Promise<string | undefined> {
   const noContainers = await missingForContainers()
   if (noContainers !== undefined) return noContainers
   if (spawnSync("docker", ["--version"]).status !== 0) return "the program docker is missing"
-  const lacking = TOOLS.filter((path) => !existsSync(path))
-  return lacking.length === 0 ? undefined : `${lacking.join(", ")} missing (Debian's packages rclone, fuse3)`
+  const lacking = [...TOOLS, STRIP].filter((path) => !existsSync(path))
+  return lacking.length === 0 ? undefined : `${lacking.join(", ")} missing (Debian's packages rclone, fuse3, binutils)`
 }
 
 /** Targets of the Dockerfile beside the last one, which is operator and façade. */
@@ -36,8 +39,8 @@ export type ImageTarget = "agent" | "volumes"
  * other.
  */
 export async function buildBerthImage(name: string, target?: ImageTarget): Promise<void> {
-  const { base, runtime } = await bases()
-  const builtFrom = { BUILD_IMAGE: base, TOOLS_IMAGE: base, RUNTIME_IMAGE: runtime, VOLUMES_RUNTIME_IMAGE: runtime }
+  const { base, nodejs, libraries } = await bases()
+  const builtFrom = { BUILD_IMAGE: base, TOOLS_IMAGE: base, RUNTIME_IMAGE: nodejs, VM_RUNTIME_IMAGE: libraries }
   const args = Object.entries(builtFrom).flatMap(([key, value]) => ["--build-arg", `${key}=${value}`])
   if (target !== undefined) args.push("--target", target)
   await promisify(execFile)("docker", ["build", "--tag", name, "--label", `suite=${name}`, ...args, ROOT], {
@@ -46,38 +49,41 @@ export async function buildBerthImage(name: string, target?: ImageTarget): Promi
 }
 
 /** Builds the base images once per content and keeps them, so that the engine's cache of build steps works. */
-async function bases(): Promise<{ base: string; runtime: string }> {
-  const files = await runtimeFiles()
+async function bases(): Promise<{ base: string; nodejs: string; libraries: string }> {
+  const files = await libraryFiles()
+  const node = { "nodejs/bin/node": await readFile(NODE) }
   const packages = await packageFiles()
-  const digest = digestOf({ ...files, ...packages })
-  const runtime = `berth-test/runtime-base:${digest}`
+  const digest = digestOf({ ...files, ...node, ...packages })
+  const libraries = `berth-test/library-base:${digest}`
+  const nodejs = `berth-test/nodejs-base:${digest}`
   const base = `berth-test/build-base:${digest}`
-  if ((await docker.listImages({ filters: { reference: [base] } })).length > 0) return { base, runtime }
+  if ((await docker.listImages({ filters: { reference: [base] } })).length > 0) return { base, nodejs, libraries }
   console.log(`making the bases of Berth's image out of this machine's files: ${base}`)
-  await buildImage(runtime, { Dockerfile: "FROM scratch\nCOPY . /\n", ...files })
+  await buildImage(libraries, { Dockerfile: "FROM scratch\nCOPY . /\n", ...files })
+  await buildImage(nodejs, { Dockerfile: `FROM ${libraries}\nCOPY nodejs /nodejs\n`, ...node })
   const dockerfile = [
-    `FROM ${runtime}`,
+    `FROM ${nodejs}`,
     "COPY . /",
     'RUN ["/bin/sh", "-c", "/bin/busybox --install -s /bin && ln -s /nodejs/bin/node /usr/bin/node"]',
   ]
-  const tools = await Promise.all(TOOLS.map(async (path) => [path.slice(1), await readFile(path)] as const))
+  const tools = await Promise.all([...TOOLS, STRIP].map(async (path) => [path.slice(1), await readFile(path)] as const))
   const busybox = await readFile(BUSYBOX)
   await buildImage(base, {
     Dockerfile: dockerfile.join("\n"),
     "bin/busybox": busybox,
     "bin/sh": busybox,
     ...Object.fromEntries(tools),
+    ...(await librariesOf(STRIP)),
     ...packages,
   })
-  return { base, runtime }
+  return { base, nodejs, libraries }
 }
 
-/** Returns the files of the distroless image: Node.js and its libraries, without a shell. */
-async function runtimeFiles(): Promise<Record<string, Uint8Array>> {
+/** Returns the files of the distroless image: libraries of the programs, without a shell. */
+async function libraryFiles(): Promise<Record<string, Uint8Array>> {
   const libraries = await Promise.all([NODE, ...TOOLS].map(librariesOf))
   const passwd = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
   return {
-    "nodejs/bin/node": await readFile(NODE),
     "etc/passwd": Buffer.from(passwd),
     ...Object.assign({}, ...libraries),
   }
