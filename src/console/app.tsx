@@ -16,21 +16,22 @@ import { NewJobPage } from "./pages/new-job.tsx"
 import { OffersPage } from "./pages/offers.tsx"
 import { OverviewPage } from "./pages/overview.tsx"
 import { ProjectsPage } from "./pages/projects.tsx"
-import { forgetPerson, SignInPage } from "./pages/sign-in.tsx"
+import { SignInPage } from "./pages/sign-in.tsx"
 import { WebhooksPage } from "./pages/webhooks.tsx"
 import { PageTitle } from "./parts/basics.tsx"
 import { Empty, Fault, Skeleton } from "./parts/load.tsx"
+import { fits, session } from "./session.ts"
 import {
   at,
   BASE,
   connection,
   credential,
   followChanges,
+  leave,
   me,
   project,
   projectIn,
   signInTo,
-  signOut,
   theme,
   zone,
 } from "./state.ts"
@@ -39,7 +40,7 @@ import {
 export function App() {
   const { path } = useLocation()
   const named = projectIn(path)
-  if (credential.value === undefined) return <SignInPage project={named} />
+  if (session.value === undefined || !fits(session.value, named)) return <SignInPage project={named} />
   if (named === undefined) return <Frame>{path === BASE ? <ProjectsPage /> : <NotFound />}</Frame>
   return <Project key={named} name={named} />
 }
@@ -48,13 +49,15 @@ export function App() {
 function Project({ name }: { name: string }) {
   const error = useSignal<unknown>(undefined)
   const isCurrent = project.value === name && me.value !== undefined
-  useEffect(() => {
+  const enter = (): void => {
     const proof = credential.value
-    if (proof !== undefined && !isCurrent)
-      signInTo(name, proof).catch((fault: unknown) => {
-        error.value = fault
-      })
-  }, [name])
+    if (proof === undefined || isCurrent) return
+    error.value = undefined
+    signInTo(name, proof).catch((fault: unknown) => {
+      error.value = fault
+    })
+  }
+  useEffect(enter, [name])
   useEffect(() => {
     if (!isCurrent) return
     const stop = new AbortController()
@@ -65,7 +68,7 @@ function Project({ name }: { name: string }) {
     return (
       <Frame>
         <PageTitle title={name} />
-        <Fault error={error.value} />
+        <Fault error={error.value} retry={enter} />
         <p>
           <a href={BASE}>Choose another project</a>
         </p>
@@ -183,11 +186,6 @@ function Live() {
   )
 }
 
-function leave(): void {
-  forgetPerson()
-  signOut()
-}
-
 const THEMES = ["auto", "light", "dark"]
 
 function Settings() {
@@ -206,7 +204,7 @@ function Settings() {
             </span>
           </p>
         )}
-        {who?.warning != null && <p class="note">{who.warning}</p>}
+        {who?.warning != null && <p class="note trouble">{who.warning}</p>}
         <label class="field">
           <span class="field-label">Theme</span>
           <select

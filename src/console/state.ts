@@ -4,6 +4,7 @@ import { delay } from "../client/delay.ts"
 import { ApiError } from "../client/errors.ts"
 import { type Change, changesOf } from "../client/events.ts"
 import type { Zone } from "./format.ts"
+import { beginSession, endSession, forgetPerson, session, shareSession, signOutOtherTabs } from "./session.ts"
 
 export type WhoAmI = Schemas["WhoAmI"]
 
@@ -24,8 +25,8 @@ export const BASE = "/console"
 /** Page to which the issuer sends the browser back. */
 export const RETURN_PATH = `${BASE}/signed-in`
 
-/** The present sign-in. It is only in the memory of this page. */
-export const credential = signal<Credential>()
+/** What the present sign-in proves itself with. */
+export const credential = computed(() => session.value?.credential)
 
 /** Reason for which the last sign-in ended. */
 export const signInNote = signal<string>()
@@ -95,14 +96,14 @@ export async function signInTo(name: string, proof: Credential): Promise<void> {
     const { api } = clientAt(pathOf(name), { credential: async () => proof })
     const caller = await fetched(api.GET("/whoami"))
     batch(() => {
-      credential.value = proof
+      beginSession({ credential: proof, project: name })
       project.value = name
       me.value = caller
       signInNote.value = undefined
     })
   } catch (error) {
     me.value = undefined
-    if ("key" in proof || isRejected(error)) credential.value = undefined
+    if (session.value !== undefined && isRejected(error)) signOut(ENDED)
     throw error
   }
 }
@@ -121,11 +122,32 @@ export async function isAccepted(token: string, path: string): Promise<boolean> 
   )
 }
 
+/** Note after the API has rejected a credential that it accepted before. */
+export const ENDED = "Your sign-in has ended."
+
+/** Ends the sign-in of this tab. */
 export function signOut(note?: string): void {
-  credential.value = undefined
-  me.value = undefined
-  signInNote.value = note
+  batch(() => {
+    endSession()
+    me.value = undefined
+    signInNote.value = note
+  })
 }
+
+/** Ends the sign-in of all tabs, as a person asked for. */
+export function leave(): void {
+  forgetPerson()
+  signOut()
+  signOutOtherTabs()
+}
+
+shareSession(
+  () => projectIn(location.pathname),
+  () => {
+    forgetPerson()
+    signOut("You signed out in another tab.")
+  },
+)
 
 /** True if the API doesn't accept the credential. */
 export function isRejected(error: unknown): boolean {
@@ -169,7 +191,7 @@ export async function followChanges(signal_: AbortSignal): Promise<void> {
       for await (const change of changesOf(stream, signal_, onOpen)) for (const listener of listeners) listener(change)
     } catch (error) {
       if (signal_.aborted) return
-      if (isRejected(error)) return signOut("Your sign-in has ended.")
+      if (isRejected(error)) return signOut(ENDED)
       connection.value = "offline"
       await Promise.race([delay(RETRY_SECONDS * 1000, signal_), online(signal_)]).catch(() => undefined)
     }

@@ -114,7 +114,13 @@ export function consoleSite(fixture: Fixture, optionsOf: () => ReplicaOptions = 
     await rm(folder, { recursive: true, force: true })
   })
   const open: ConsoleSite["open"] = async (path, { of = fixture, ...pageOptions } = {}) => {
-    const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, locale: "en-GB", ...pageOptions })
+    // In a context of its own, in which a test can open more tabs.
+    const context = await browser.newContext({
+      viewport: { width: 1280, height: 900 },
+      locale: "en-GB",
+      ...pageOptions,
+    })
+    const page = await context.newPage()
     const hosts = [site.origin, ...(issuer === undefined ? [] : [issuer])].map((host) => `${host}/`)
     const faults = collectFaults(page, [...hosts, "data:", "blob:"], issuer)
     await page.goto(`${site.origin}/console/projects/${of.project}${path}`)

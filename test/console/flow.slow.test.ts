@@ -4,7 +4,7 @@ import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { caller, created, makeKey, setStatus, testFixture } from "../facade/harness.ts"
+import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
 import { consoleSite, goTo, tabTo } from "./browser.ts"
 import { writeLog } from "./sample.ts"
 
@@ -288,21 +288,5 @@ browserNeeded.describe("the console", () => {
     const { page } = await site.signedIn("/members", { viewport: { width: 360, height: 700 } })
     const box = () => page.getByRole("navigation", { name: "Pages" }).getByText("Members").boundingBox()
     await expect.poll(async () => (await box())?.x ?? 0).toBeLessThan(300)
-  })
-
-  browserNeeded.it("ends the sign-in when its key is revoked, and keeps no credential", async () => {
-    const key = await makeKey(fixture.client, fixture.namespace, "viewer", { name: "short-lived" })
-    const { page } = await site.open("/jobs")
-    await page.getByRole("textbox", { name: "API key" }).fill(key)
-    await page.getByRole("button", { name: "Sign in" }).click()
-    await page.getByText("Live", { exact: true }).waitFor()
-    expect(await page.getByRole("link", { name: "New job" }).count()).toBe(0)
-    const kept = await page.evaluate("JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie])")
-    expect(kept).not.toContain(key)
-    await call("/1/keys?name=short-lived").then(async (answer) => {
-      const [found] = ((await answer.json()) as { keys: { id: string }[] }).keys
-      await call(`/1/keys/${found?.id}`, { method: "DELETE" })
-    })
-    await page.getByText("Your sign-in has ended.").waitFor()
   })
 })

@@ -67,7 +67,7 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
 
   /** A page of the console. `faults` has policy reports, `calls` the issuer's addresses that scripts asked. */
   async function open(path: string, at = replica) {
-    const page = await browser.newPage()
+    const page = await (await browser.newContext()).newPage()
     const faults: string[] = []
     const calls: string[] = []
     const visits: string[] = []
@@ -92,7 +92,10 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     await page.getByRole("button", { name: "Sign in" }).click()
   }
 
-  browserNeeded.it("comes back to the page of before, and a reload asks nothing", async () => {
+  /** Ends what the tab keeps of the sign-in, as the end of its token does. */
+  const forget = (page: Page) => page.evaluate(`sessionStorage.removeItem("session")`)
+
+  browserNeeded.it("comes back to the page of before, and neither a reload nor a new tab asks anything", async () => {
     const { page, address, faults, calls, visits } = await open("/jobs?status=failed&label=team%3Dred")
     await signIn(page).click()
     await giveName(page, "ada")
@@ -105,10 +108,20 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     expect(page.url()).toBe(address)
     // The way back leads to the page before, and not to the same sign-in.
     expect(await page.evaluate("history.length")).toBe(entries)
-    expect(visits).toEqual([expect.stringContaining("prompt=none")])
-    const kept = (await page.evaluate("JSON.stringify([{ ...localStorage }, { ...sessionStorage }])")) as string
-    expect(kept).not.toMatch(/eyJ|verifier/)
+    const second = await page.context().newPage()
+    await second.goto(address)
+    await second.getByText("Live", { exact: true }).waitFor()
+    expect(visits).toEqual([])
+    expect(await page.evaluate("JSON.stringify({ ...sessionStorage })")).not.toMatch(/verifier/)
+    expect(await page.evaluate("JSON.stringify({ ...localStorage })")).not.toMatch(/eyJ/)
     expect(await page.evaluate("document.cookie")).toBe("")
+    await second.close()
+    await forget(page)
+    await page.reload()
+    await page.getByText("Live", { exact: true }).waitFor()
+    expect(page.url()).toBe(address)
+    expect(await page.evaluate("history.length")).toBe(entries)
+    expect(visits).toEqual([expect.stringContaining("prompt=none")])
     expect(calls.length > 0).toBe(!isByFacade)
     expect(faults).toEqual([])
     if (isByFacade) expect(replica.logged()).not.toContain(CLIENT.secret)
@@ -132,6 +145,7 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     await giveName(page, "ada")
     await page.getByText("Live", { exact: true }).waitFor()
     await page.context().clearCookies()
+    await forget(page)
     visits.length = 0
     const { promise: isAnswered, resolve: answer } = Promise.withResolvers<void>()
     // The program that leads to the issuer is held. A navigation that is held would leave no page to look at.

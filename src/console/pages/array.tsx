@@ -4,7 +4,7 @@ import { type ArrayRecord, type IndexState, indexStates, jobNameOf, valuesOf } f
 import { fetched } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
 import { Facts, PageTitle, Status, Time } from "../parts/basics.tsx"
-import { Conditions } from "../parts/conditions.tsx"
+import { StateMessage } from "../parts/conditions.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { JobDefinition } from "../parts/spec-view.tsx"
 import { Workdir } from "../parts/workdir.tsx"
@@ -58,8 +58,7 @@ export function Summary({ array }: { array: ArrayRecord }) {
   const shown = PHASES.filter((phase) => counts[phase] > 0).map((phase) => `${count(counts[phase])} ${phase}`)
   return (
     <section class="panel" aria-label="Summary">
-      {array.message !== null && <p class="note">{array.message}</p>}
-      <Conditions of={array.conditions} said={[array.message]} />
+      <StateMessage of={array} />
       <Facts
         of={[
           ["Status", <Status of={array.status} />],

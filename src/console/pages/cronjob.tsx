@@ -3,7 +3,7 @@ import { fetched, type Schemas } from "../../client/client.ts"
 import { nextTicks } from "../cron.ts"
 import { duration, timeText } from "../format.ts"
 import { Facts, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
-import { Conditions } from "../parts/conditions.tsx"
+import { StateMessage } from "../parts/conditions.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { JobDefinition } from "../parts/spec-view.tsx"
 import { Workdir } from "../parts/workdir.tsx"
@@ -51,8 +51,7 @@ export function Summary({ cronJob }: { cronJob: Schemas["CronJobRecord"] }) {
   const deadline = cronJob.starting_deadline_seconds
   return (
     <section class="panel" aria-label="Summary">
-      {cronJob.message !== null && <p class="note">{cronJob.message}</p>}
-      <Conditions of={cronJob.conditions} said={[cronJob.message]} />
+      <StateMessage of={cronJob} />
       <Facts
         of={[
           ["Schedule (UTC)", <code>{cronJob.cron_spec}</code>],

@@ -8,7 +8,8 @@ import {
 import { PageTitle } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { Answer, Empty, useLoad } from "../parts/load.tsx"
-import { accounts, BASE, credential, me, signOut } from "../state.ts"
+import { session } from "../session.ts"
+import { accounts, BASE, credential, signOut } from "../state.ts"
 
 interface Group {
   organization: OrganizationRecord
@@ -27,7 +28,7 @@ export function ProjectsPage() {
 }
 
 function OfKey() {
-  const id = me.value?.project_id
+  const id = session.value?.project
   return (
     <div class="panel">
       {id !== undefined && (
@@ -67,7 +68,7 @@ export function PersonsProjects({ groups, warning }: Found) {
   return (
     <>
       {warning !== undefined && (
-        <p class="note" role="status">
+        <p class="note trouble" role="status">
           {warning}
         </p>
       )}

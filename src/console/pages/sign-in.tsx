@@ -3,18 +3,9 @@ import { useEffect } from "preact/hooks"
 import { useLocation } from "preact-iso/router"
 import { Field, typed } from "../parts/basics.tsx"
 import { explained, Fault } from "../parts/load.tsx"
+import { beginSession, forgetPerson, isAsking, isPersonKnown, rememberPerson } from "../session.ts"
 import { type ConsoleClient, consoleClientOf } from "../sign-in.ts"
-import {
-  at,
-  BASE,
-  credential,
-  type Installation,
-  installation,
-  isAccepted,
-  RETURN_PATH,
-  signInNote,
-  signInTo,
-} from "../state.ts"
+import { at, BASE, type Installation, installation, isAccepted, RETURN_PATH, signInNote, signInTo } from "../state.ts"
 
 /** Key and project of an address such as `#key=…&project=default`, which `npm start` prints. */
 interface LinkedKey {
@@ -58,7 +49,7 @@ export function SignInPage({ project }: { project: string | undefined }) {
         </p>
       )}
       {fault.value !== undefined && <Fault error={fault.value} />}
-      {facts !== undefined && (
+      {facts !== undefined && !isAsking.value && (
         <Ways
           client={linked.value === undefined ? consoleClientOf(facts) : undefined}
           linked={linked.value}
@@ -84,20 +75,13 @@ function Ways({ client, linked, project }: WaysProps) {
     <>
       {client !== undefined && <IssuerSignIn at={client} isBusy={isBusy} />}
       <div hidden={isBusy.value}>
-        <KeyForm key={project} linked={linked} project={project} />
+        <KeyForm key={project} linked={linked} project={project} isOnlyWay={client === undefined} />
       </div>
     </>
   )
 }
 
-/** Kept in this tab: true if the issuer knows the person, so that a reload asks nothing. */
-const SILENT = "sign-in-silent"
-
-function isPersonKnown(): boolean {
-  return sessionStorage.getItem(SILENT) !== null
-}
-
-/** Sign-in of a person. After a reload it happens by itself, as long as the issuer knows the person. */
+/** Sign-in of a person. After the end of a token it happens by itself, as long as the issuer knows the person. */
 function IssuerSignIn({ at: client, isBusy }: { at: ConsoleClient; isBusy: Signal<boolean> }) {
   const { route, path, url } = useLocation()
   const error = useSignal<string | undefined>(undefined)
@@ -123,9 +107,9 @@ function IssuerSignIn({ at: client, isBusy }: { at: ConsoleClient; isBusy: Signa
       const token = await finish()
       if (!(await isAccepted(token, returnTo)))
         throw new Error(`Berth rejects its token. The token must have the audience ${client.audience}.`)
-      sessionStorage.setItem(SILENT, "true")
+      rememberPerson()
       signInNote.value = undefined
-      credential.value = { token }
+      beginSession({ credential: { token } })
     } catch (fault) {
       // The issuer has forgotten the person, so the button is there for that.
       if (!needsQuestion(fault)) throw fault
@@ -159,18 +143,20 @@ function IssuerSignIn({ at: client, isBusy }: { at: ConsoleClient; isBusy: Signa
   )
 }
 
-/** Forgets that the issuer knows the person, at a sign-out. */
-export function forgetPerson(): void {
-  sessionStorage.removeItem(SILENT)
-}
-
 /** Returns the first label of a host, which may name a project. */
 function hostProject(): string {
   const labels = location.hostname.split(".")
   return labels.length > 1 && !/^\d+$/.test(labels.at(-1) ?? "") ? (labels[0] ?? "") : ""
 }
 
-function KeyForm({ linked, project }: { linked: LinkedKey | undefined; project: string }) {
+interface KeyFormProps {
+  linked: LinkedKey | undefined
+  project: string
+  /** False: most readers sign in as a person. */
+  isOnlyWay: boolean
+}
+
+function KeyForm({ linked, project, isOnlyWay }: KeyFormProps) {
   const { route, path } = useLocation()
   const name = useSignal(linked?.project ?? project)
   const key = useSignal(linked?.key ?? "")
@@ -192,7 +178,9 @@ function KeyForm({ linked, project }: { linked: LinkedKey | undefined; project: 
     <form class="panel" onSubmit={(event) => void submit(event)} aria-label="Sign in with an API key">
       <h2>Sign in with an API key</h2>
       {linked !== undefined && (
-        <p class="note">The link that you opened has the key of a project. Sign in only if you trust its sender.</p>
+        <p class="note trouble">
+          The link that you opened has the key of a project. Sign in only if you trust its sender.
+        </p>
       )}
       <Field label="Project">
         <input
@@ -205,7 +193,10 @@ function KeyForm({ linked, project }: { linked: LinkedKey | undefined; project: 
           })}
         />
       </Field>
-      <Field label="API key" hint="The key stays in the memory of this page, and is forgotten when you close it.">
+      <Field
+        label="API key"
+        hint="This tab keeps it until you sign out or close it, and new tabs get it from open ones."
+      >
         <input
           type="password"
           name="password"
@@ -222,8 +213,8 @@ function KeyForm({ linked, project }: { linked: LinkedKey | undefined; project: 
           {error.value}
         </p>
       )}
-      <button type="submit" class="primary" disabled={isBusy.value}>
-        Sign in
+      <button type="submit" class={isOnlyWay ? "primary" : ""} disabled={isBusy.value}>
+        {name.value === "" ? "Sign in" : `Sign in to ${name.value}`}
       </button>
     </form>
   )

@@ -111,7 +111,7 @@ export function WebhookPanel({ webhook, reload, remove }: PanelProps) {
       </header>
       <p class={HEALTHY.includes(reason) ? "minor" : "fault"}>{message ?? "Berth has not looked at it yet."}</p>
       {failing_since !== null && (
-        <p class="note">
+        <p class="note trouble">
           No delivery has succeeded since <Time at={failing_since} />.{!isStopped && " Berth retries."}
         </p>
       )}

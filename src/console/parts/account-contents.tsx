@@ -77,7 +77,7 @@ function Items({ sort, items, lacking }: Contents & { sort: Sort }) {
   return (
     <>
       {lacking !== undefined && (
-        <p class="note" role="status">
+        <p class="note trouble" role="status">
           The list is incomplete: {lacking}
         </p>
       )}

@@ -11,10 +11,26 @@ export function Conditions({
   return (
     <>
       {troublesOf(of, said).map((sentence) => (
-        <p key={sentence} class="note">
+        <p key={sentence} class="note trouble">
           {sentence}
         </p>
       ))}
     </>
   )
+}
+
+/** The one message of an object, in the look of a trouble if it is one, and what else its conditions say. */
+export function StateMessage({ of: { message, conditions } }: { of: Told }) {
+  const isTrouble = troublesOf(conditions, [message]).length < troublesOf(conditions).length
+  return (
+    <>
+      {message !== null && <p class={isTrouble ? "note trouble" : "note"}>{message}</p>}
+      <Conditions of={conditions} said={[message]} />
+    </>
+  )
+}
+
+interface Told {
+  message: string | null
+  conditions?: readonly ConditionRecord[]
 }

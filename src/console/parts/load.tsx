@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact"
 import { useEffect, useRef } from "preact/hooks"
 import { ApiError } from "../../client/errors.ts"
 import type { Change } from "../../client/events.ts"
-import { isRejected, onChange, signOut } from "../state.ts"
+import { ENDED, isRejected, onChange, signOut } from "../state.ts"
 
 /** Answer of the API: data, the last error, and how to ask again. Data stay while they are read again. */
 export interface Loaded<Data> {
@@ -42,7 +42,7 @@ export function useLoad<Data>(key: string, load: (signal: AbortSignal) => Promis
         },
         (fault: unknown) => {
           if (signal.aborted) return
-          if (isRejected(fault)) signOut("Your sign-in has ended.")
+          if (isRejected(fault)) signOut(ENDED)
           error.value = fault
         },
       )

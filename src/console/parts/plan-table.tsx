@@ -21,7 +21,6 @@ export function PlanTable({ plan: { verdict, reason, message, placements } }: { 
               <tr>
                 <th class="number">#</th>
                 <th>Machine</th>
-                <th>Region</th>
                 <th class="number">vCPU</th>
                 <th class="number">Memory</th>
                 <th>GPU</th>
@@ -36,8 +35,8 @@ export function PlanTable({ plan: { verdict, reason, message, placements } }: { 
                   <td class="row-name">
                     {one.provider} {one.instance_type}
                     {one.provisioning === "spot" && <span class="tag">spot</span>}
+                    <span class="minor below">{one.region}</span>
                   </td>
-                  <td>{one.region}</td>
                   <td class="number" data-label="vCPU">
                     {one.cpu}
                   </td>

@@ -83,7 +83,7 @@ function Choice({ job, launches }: { job: JobRecord; launches: readonly Launch[]
     <>
       {job.placement_reason !== null && <p>{job.placement_reason}</p>}
       {job.placement_reason === null && !nothingFits && <p class="minor">No machine has been chosen yet.</p>}
-      {nothingFits && job.message !== null && <p class="note">Nearest miss: {job.message}</p>}
+      {nothingFits && job.message !== null && <p class="note trouble">Nearest miss: {job.message}</p>}
       {refused.length > 0 && (
         <>
           <h3>Offers that the cloud refused</h3>
@@ -148,7 +148,7 @@ export function Machine({ launch }: { launch: Launch }) {
         {number}. {provider} {instance_type} <span class="minor">{zone ?? region}</span>
       </h3>
       {fault !== null && (
-        <p class="note">
+        <p class="note trouble">
           {fault.reason}: {fault.message}
         </p>
       )}
