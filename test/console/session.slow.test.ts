@@ -36,7 +36,7 @@ browserNeeded.describe("a sign-in with a key", () => {
     await start.getByRole("link", { name: fixture.project }).click()
     await live(start)
     expect(await lasting(page)).not.toContain(fixture.keys.admin)
-    // It is with the tabs alone: after the last of them nobody has it.
+    // It is with the tabs alone, and ends with the last of them.
     for (const tab of [page, second, start]) await tab.close()
     const later = await newTab(context, "/jobs")
     await signIn(later).waitFor()
@@ -50,7 +50,7 @@ browserNeeded.describe("a sign-in with a key", () => {
     const context = page.context()
     const foreign = await newTab(context, "/jobs", other)
     await signIn(foreign).waitFor()
-    // Its project is on the button, so that nobody signs in to another one unseen.
+    // Its project is on the button, so that a person can't sign in to another one unseen.
     await signIn(foreign).fill(other.keys.viewer)
     await foreign.getByRole("button", { name: `Sign in to ${other.project}` }).click()
     await live(foreign)
