@@ -25,7 +25,7 @@ export const BASE = "/console"
 /** Page to which the issuer sends the browser back. */
 export const RETURN_PATH = `${BASE}/signed-in`
 
-/** What the present sign-in proves itself with. */
+/** Proof of the present sign-in. */
 export const credential = computed(() => session.value?.credential)
 
 /** Reason for which the last sign-in ended. */

@@ -20,7 +20,7 @@ browserNeeded.describe("a sign-in with a key", () => {
     return page
   }
 
-  /** What survives in the browser when all its tabs are closed. */
+  /** Returns all that survives in the browser when its tabs are closed. */
   const lasting = (page: Page) => page.evaluate("JSON.stringify([{ ...localStorage }, document.cookie])")
 
   browserNeeded.it("holds over F5, and in new tabs while one is open", async () => {
