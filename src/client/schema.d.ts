@@ -1025,7 +1025,7 @@ export interface components {
         };
         /** @description Jobs to cancel: names, or a filter of one or more fields. */
         JobCancellation: {
-            /** @description Ids or names of jobs. Excludes the other fields. */
+            /** @description Ids or names of jobs. Excludes the other fields. Each 10 count as one more request under the limit. */
             names?: string[] | null;
             /**
              * @description Only jobs with this status.

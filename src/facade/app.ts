@@ -21,6 +21,7 @@ import { GroupsLog } from "../identity/groups-log.ts"
 import type { IdentityIssuer } from "../identity/identity-tokens.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
 import { MemberEmails } from "../identity/member-emails.ts"
+import { creatorOf } from "../identity/members.ts"
 import { Memberships, ProjectMembers } from "../identity/memberships.ts"
 import type { TokenVerifier } from "../identity/oidc.ts"
 import { impersonating, impersonatingUser, type Principal } from "../identity/principal.ts"
@@ -450,6 +451,10 @@ function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAdd
     apiKeys: new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
     tokens,
     projectMembers: membershipsOf(dependencies).projectMembers,
+    creatorOf: (name) => {
+      const organization = caches.organizations.store.get({ name })
+      return (organization && creatorOf(organization)) ?? name
+    },
     groupsLog,
     isSuspect: failures.areTooMany,
   })
@@ -459,14 +464,14 @@ function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAdd
 
 /** Adds the limits of requests and bodies to a guard. */
 function limited<Caller extends { id: string }>(
-  { authenticate, principalOf, isStillAuthenticated }: Omit<Guard<Caller>, "limit" | "readBody">,
+  { authenticate, principalOf, isStillAuthenticated }: Omit<Guard<Caller>, "limit" | "readBody" | "countMore">,
   name: string,
   settings: FacadeSettings,
 ): Guard<Caller> {
   const requestsPerMinute = settings.requestsPerMinute ?? DEFAULT_REQUESTS_PER_MINUTE
-  const { countRequest, countBody } = new PrincipalLimit({ name, requestsPerMinute, principalOf })
+  const { countRequest, countBody, countMore } = new PrincipalLimit({ name, requestsPerMinute, principalOf })
   const readBody = bodyReader({ principalOf, countBody })
-  return { authenticate, limit: countRequest, readBody, principalOf, isStillAuthenticated }
+  return { authenticate, limit: countRequest, readBody, countMore, principalOf, isStillAuthenticated }
 }
 
 /** Returns the operations of organizations, members and projects, for signed-in users. */

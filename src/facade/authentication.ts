@@ -1,4 +1,5 @@
-import type { Request, RequestHandler } from "express"
+import type { Request, RequestHandler, Response } from "express"
+import { addressOf } from "../http/limits.ts"
 import { badRequest, forbidden, notFound, problemOf, unauthorized } from "../http/problem.ts"
 import type { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { groupsWithoutRole } from "../identity/group-claim.ts"
@@ -7,6 +8,7 @@ import type { ProjectMembers } from "../identity/memberships.ts"
 import type { TokenVerifier, User } from "../identity/oidc.ts"
 import type { Principal } from "../identity/principal.ts"
 import { type ProjectDirectory, type ProjectLabel, scopeOf } from "../identity/projects.ts"
+import { type CountedFlow, runIn } from "../kube/flow.ts"
 
 /** Signed-in user, outside of any project. */
 export interface AuthenticatedUser {
@@ -15,14 +17,33 @@ export interface AuthenticatedUser {
   user: User
 }
 
-/** Authenticates requests and stores the caller of each one. */
+/** Most reads at the API server for one request. Work that grows with a request's body or with a project needs the caches. */
+const MOST_READS = 64
+
+/** Words of the log line about a request with more reads. Tests look for them. */
+export const TOO_MANY_READS = "the request has read too much at the API server"
+
+/** Logs an error if a request has read more than MOST_READS objects and lists at the API server. */
+function limitReads(flow: CountedFlow, req: Request, res: Response): void {
+  res.once("close", () => {
+    if (flow.reads > MOST_READS) req.log.error({ reads: flow.reads, most: MOST_READS }, TOO_MANY_READS)
+  })
+}
+
+/**
+ * Authenticates requests and stores the caller of each one. All that a request does at the API server is in the caller's flow,
+ * so that callers share the calls fairly. The check of credentials has a flow of its own, which has a reserve.
+ */
 abstract class Authenticator<Caller> {
   readonly #callers = new WeakMap<Request, Caller>()
 
   /** Handler that passes on requests with valid credentials. */
-  readonly authenticate: RequestHandler = async (req, _res, next) => {
-    this.#callers.set(req, await this.identify(req))
-    next()
+  readonly authenticate: RequestHandler = async (req, res, next) => {
+    const caller = await this.#identified(req)
+    this.#callers.set(req, caller)
+    const flow: CountedFlow = { kind: "requests", path: this.pathOf(caller), reads: 0 }
+    limitReads(flow, req, res)
+    runIn(flow, next)
   }
 
   /** Returns the caller of a request that has passed `authenticate`. */
@@ -35,15 +56,22 @@ abstract class Authenticator<Caller> {
   /** Returns false if the credentials are no longer valid. Returns true if the check fails, for example with a 503. */
   readonly isStillAuthenticated = async (req: Request): Promise<boolean> => {
     try {
-      await this.identify(req)
+      await this.#identified(req)
       return true
     } catch (error) {
       return ![401, 404].includes(problemOf(error).status)
     }
   }
 
+  #identified(req: Request): Promise<Caller> {
+    return runIn({ kind: "authentication", path: [addressOf(req)], reads: 0 }, () => this.identify(req))
+  }
+
   /** Checks the credentials, before and during the response. */
   protected abstract identify(req: Request): Promise<Caller>
+
+  /** Returns for whom a caller's requests are: the person with all organizations, the project, the caller. */
+  protected abstract pathOf(caller: Caller): [person: string, project: string, caller: string]
 }
 
 export interface ProjectAuthenticatorOptions {
@@ -54,6 +82,8 @@ export interface ProjectAuthenticatorOptions {
   /** Verifier of bearer tokens. Undefined: no user can sign in. */
   tokens?: Pick<TokenVerifier, "verify"> | undefined
   projectMembers: ProjectMembers
+  /** Returns the id of the person who created an organization, or the organization's if that is unknown. */
+  creatorOf: (organizationId: string) => string
   groupsLog: Pick<GroupsLog, "noteWithoutRole">
   /** Returns true if the request's address has too many failures. Then only the caches are read, not the API server. */
   isSuspect: (req: Request) => Promise<boolean>
@@ -91,6 +121,10 @@ export class ProjectAuthenticator extends Authenticator<Principal> {
     groupsLog.noteWithoutRole(user)
     throw notFound(`You have no role in a project of this address. ${groupsWithoutRole(user)}`)
   }
+
+  protected override pathOf({ id, project }: Principal): [string, string, string] {
+    return [this.#options.creatorOf(project.organizationId), project.id, id]
+  }
 }
 
 export interface AccountAuthenticatorOptions {
@@ -122,6 +156,10 @@ export class AccountAuthenticator extends Authenticator<AuthenticatedUser> {
     }
     const user = await userOf(credentials.value, tokens)
     return { id: `person/${user.userId}`, user }
+  }
+
+  protected override pathOf({ id, user }: AuthenticatedUser): [string, string, string] {
+    return [user.userId, "", id]
   }
 }
 

@@ -88,17 +88,37 @@ export class Collection<T extends Stored<KubeObject>> {
 
   /** Returns the object with this id or, if the text is no UUID, with this name. @throws Problem 404 */
   async find(idOrName: string): Promise<T> {
-    const found = await (isUuid(idOrName) ? this.#byId(idOrName.toLowerCase()) : this.#byName(idOrName))
-    if (found === undefined) throw this.#unknown(idOrName)
+    const found = await (isUuid(idOrName) ? this.#byId(idOrName) : this.#byName(idOrName))
+    if (found === undefined) throw this.unknown(idOrName)
     return found
   }
 
-  #byId(uid: string): Promise<T | undefined> {
+  /**
+   * Returns the objects with these ids or names from the cache, which is brought up to date at most once. Unknown ones are
+   * undefined.
+   */
+  async findMany(idsOrNames: readonly string[]): Promise<Map<string, T | undefined>> {
+    const cached = (): Map<string, T | undefined> =>
+      new Map(idsOrNames.map((idOrName) => [idOrName, this.#cached(idOrName)]))
+    const complete = (): Map<string, T | undefined> | undefined => {
+      const found = cached()
+      return [...found.values()].includes(undefined) ? undefined : found
+    }
+    return (await this.#findOrCatchUp(complete)) ?? cached()
+  }
+
+  #cached(idOrName: string): T | undefined {
     const { store, namespace } = this.#options
-    return this.#findOrCatchUp(() => {
-      const found = store.getByUid(uid)
-      return found?.metadata.namespace === namespace ? found : undefined
-    })
+    if (!isUuid(idOrName)) {
+      const name = toMetadataName(idOrName)
+      return name === undefined ? undefined : store.get({ namespace, name })
+    }
+    const found = store.getByUid(idOrName.toLowerCase())
+    return found?.metadata.namespace === namespace ? found : undefined
+  }
+
+  #byId(uid: string): Promise<T | undefined> {
+    return this.#findOrCatchUp(() => this.#cached(uid))
   }
 
   async #byName(name: string): Promise<T | undefined> {
@@ -243,9 +263,9 @@ export class Collection<T extends Stored<KubeObject>> {
     try {
       await writer.delete(resource, metadata, { preconditions })
     } catch (error) {
-      if (isNotFound(error)) throw this.#unknown(idOrName)
+      if (isNotFound(error)) throw this.unknown(idOrName)
       // Another object has the name now. With If-Match, the object may also have changed.
-      if (isConflict(error)) throw precondition === undefined ? this.#unknown(idOrName) : notAtVersion(noun)
+      if (isConflict(error)) throw precondition === undefined ? this.unknown(idOrName) : notAtVersion(noun)
       throw error
     }
     const isGone = (): boolean => store.getByUid(uid) === undefined
@@ -257,16 +277,17 @@ export class Collection<T extends Stored<KubeObject>> {
     const uid = isUuid(idOrName) ? idOrName.toLowerCase() : undefined
     const name = await this.#metadataNameOf(idOrName)
     const present = name === undefined ? undefined : await this.read(name)
-    if (present === undefined || (uid !== undefined && present.metadata.uid !== uid)) throw this.#unknown(idOrName)
+    if (present === undefined || (uid !== undefined && present.metadata.uid !== uid)) throw this.unknown(idOrName)
     return present
   }
 
   async #metadataNameOf(idOrName: string): Promise<string | undefined> {
     if (!isUuid(idOrName)) return toMetadataName(idOrName)
-    return (await this.#byId(idOrName.toLowerCase()))?.metadata.name
+    return (await this.#byId(idOrName))?.metadata.name
   }
 
-  #unknown(idOrName: string): Error {
+  /** Returns the problem 404 for an id or a name. */
+  unknown(idOrName: string): Error {
     const { noun } = this.#options
     return notFound(`There is no ${noun} with the id or name ${quoted(idOrName)}.`)
   }

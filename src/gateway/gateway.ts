@@ -40,6 +40,7 @@ import type { Logger } from "../apis/logger.ts"
 import { nvidiaGpusOf } from "../apis/offer.ts"
 import { badRequest, Problem, unavailable } from "../http/problem.ts"
 import { isConflict, isNotFound } from "../kube/errors.ts"
+import type { CountedFlow } from "../kube/flow.ts"
 import type { LogStore } from "../logs/store.ts"
 import type { StoredUpload, UploadStore } from "../uploads/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
@@ -149,6 +150,16 @@ export class Gateway {
   /** Returns true if the token is the Launch's. */
   isFromVm(launch: string, token: string | undefined): boolean {
     return token !== undefined && verifyBootstrapToken(this.#options.bootstrapKey, launch, token)
+  }
+
+  /**
+   * Returns the flow of a message at the API server: of its Launch's project if the token is the Launch's. All senders without
+   * one share a flow, as they may be anybody.
+   */
+  flowOf(launch: string, token: string | undefined): CountedFlow {
+    const isFromVm = this.isFromVm(launch, token)
+    const project = this.#options.launches.get(launch)?.spec.job.namespace ?? ""
+    return { kind: "agents", path: isFromVm ? [project, launch] : ["", ""], reads: 0 }
   }
 
   /** Charges a Launch for a message of its VM. @throws Problem 429 */

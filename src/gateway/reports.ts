@@ -1,6 +1,7 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http"
 import { GATEWAY_PATH, JWS_CONTENT_TYPE } from "../agent/protocol.ts"
 import { requestIdOf } from "../http/request-log.ts"
+import { runIn } from "../kube/flow.ts"
 import type { Gateway } from "./gateway.ts"
 import { bearerTokenIn, LAUNCH_NAME, MESSAGE_BYTES } from "./messages.ts"
 
@@ -34,9 +35,10 @@ export function withReports(app: RequestListener, { gateway, onAnswer }: ReportL
     const launch = launchOfReport(req)
     const current = launch === undefined ? undefined : gateway()
     if (launch === undefined || current === undefined) return app(req, res)
-    if (!current.isFromVm(launch, bearerTokenIn(req.headers.authorization))) return app(req, res)
+    const token = bearerTokenIn(req.headers.authorization)
+    if (!current.isFromVm(launch, token)) return app(req, res)
     const startedAt = performance.now()
-    void answer(current, launch, { req, res }).then(
+    void runIn(current.flowOf(launch, token), () => answer(current, launch, { req, res })).then(
       () => onAnswer?.((performance.now() - startedAt) / 1000),
       (error: unknown) => {
         // No one waits for an answer.

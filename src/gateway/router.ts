@@ -16,6 +16,7 @@ import {
 import { FailureLimit } from "../http/limits.ts"
 import { notFound, Problem } from "../http/problem.ts"
 import { OWNER_PATH } from "../identity/gateway-owner.ts"
+import { runIn } from "../kube/flow.ts"
 import { bootFailureHandlers } from "./boot-failure.ts"
 import { type AdmittedKind, Gateway, type GatewayOptions, type Message } from "./gateway.ts"
 import { bearerTokenIn, LAUNCH_NAME, MESSAGE_BYTES } from "./messages.ts"
@@ -49,8 +50,9 @@ export function gatewayRouter(
 ): Router {
   const failures = new FailureLimit(FAILURES)
   const router = express.Router({ caseSensitive: true })
-  router.param("launch", (_req, _res, next, name: string) => {
-    next(LAUNCH_NAME.test(name) ? undefined : notFound("There is no Launch of this name."))
+  router.param("launch", (req, _res, next, name: string) => {
+    if (!LAUNCH_NAME.test(name)) return next(notFound("There is no Launch of this name."))
+    runIn(gateway.flowOf(name, bearerToken(req)), next)
   })
   const admit = (kind: AdmittedKind): RequestHandler => {
     return async (req, res, next) => {

@@ -49,16 +49,26 @@ export class PrincipalLimit {
   }
 
   /** Counts a body as one request for each 16 KiB, because its check takes time. @throws Problem 429 */
-  readonly countBody = async (req: Request, bytes: number): Promise<void> => {
+  readonly countBody = (req: Request, bytes: number): Promise<void> =>
+    this.countMore(
+      req,
+      Math.floor(bytes / BYTES_PER_REQUEST),
+      `each ${BYTES_PER_REQUEST} bytes of a body count as one more`,
+    )
+
+  /**
+   * Counts a request as `more` further ones, because of its work.
+   * @param rule such as `each 10 names count as one more`
+   * @throws Problem 429
+   */
+  readonly countMore = async (req: Request, more: number, rule: string): Promise<void> => {
     const { name, requestsPerMinute, principalOf } = this.#options
     if (requestsPerMinute === 0) return
     const { id } = principalOf(req)
-    for (let counted = BYTES_PER_REQUEST; counted <= bytes; counted += BYTES_PER_REQUEST) {
+    for (let counted = 0; counted < more; counted++) {
       const { totalHits, resetTime } = await this.#store.increment(id)
       if (totalHits <= requestsPerMinute) continue
-      const detail =
-        `More than ${requestsPerMinute} requests in a minute; each ${BYTES_PER_REQUEST} bytes of a body count as one more. ` +
-        "Wait for the seconds in Retry-After."
+      const detail = `More than ${requestsPerMinute} requests in a minute; ${rule}. Wait for the seconds in Retry-After.`
       throw tooMany({ name, perMinute: requestsPerMinute, resetTime }, detail)
     }
   }
@@ -220,6 +230,6 @@ export class FailureLimit {
 }
 
 /** Returns the client's address, or the network of an IPv6 address, because one client has all of its addresses. */
-function addressOf(req: Request): string {
+export function addressOf(req: Request): string {
   return ipKeyGenerator(req.ip ?? "")
 }

@@ -11,6 +11,8 @@ export interface Guard<Caller> {
   limit: RequestHandler
   /** Reads the body into memory. It runs last, so that a caller without rights can't make the server read one. */
   readBody: RequestHandler
+  /** Counts a request as `more` further ones under the limit, by a rule in words. @throws Problem 429 */
+  countMore: (req: Request, more: number, rule: string) => Promise<void>
   principalOf: (req: Request) => Caller
   /** Returns false if the credentials of an authenticated request are no longer valid. */
   isStillAuthenticated: (req: Request) => Promise<boolean>
@@ -80,7 +82,7 @@ function passOn(route: IRoute, methods: readonly string[]): void {
 function put<Caller, Services>(
   route: IRoute,
   { method, operation, run }: Route<Caller, Services>,
-  { authenticate, limit, readBody, principalOf, isStillAuthenticated }: Guard<Caller>,
+  { authenticate, limit, readBody, countMore, principalOf, isStillAuthenticated }: Guard<Caller>,
   services: Services,
 ): void {
   const name = method.toLowerCase() as Lowercase<Method>
@@ -88,8 +90,16 @@ function put<Caller, Services>(
   if (operation.role !== undefined) route[name](requireRole(operation.role, principalOf))
   if (readsBody(method) && operation.stream === undefined) route[name](readBody)
   route[name]((req, res) => {
-    const request = { req, res, principal: principalOf(req), isStillAuthenticated: () => isStillAuthenticated(req) }
-    return run(request, services)
+    return run(
+      {
+        req,
+        res,
+        principal: principalOf(req),
+        countMore: (more, rule) => countMore(req, more, rule),
+        isStillAuthenticated: () => isStillAuthenticated(req),
+      },
+      services,
+    )
   })
 }
 

@@ -39,6 +39,8 @@ export interface AuthenticatedRequest<Caller> {
   req: Request
   res: Response
   principal: Caller
+  /** Counts the request as `more` further ones under the caller's limit, by a rule in words. @throws Problem 429 */
+  countMore: (more: number, rule: string) => Promise<void>
   /** Checks the credentials again during a long response. */
   isStillAuthenticated: () => Promise<boolean>
 }

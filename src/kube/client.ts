@@ -1,6 +1,14 @@
 import type { KubeConfig } from "@kubernetes/client-node"
+import type { FlowKind } from "./flow.ts"
 import { type ApiObject, apiVersionOf, collectionPath, type ObjectRef, objectPath, type Resource } from "./resource.ts"
-import { type CallOptions, type Exchange, type KubeRequest, Transport, type TransportOptions } from "./transport.ts"
+import {
+  type CallOptions,
+  type Exchange,
+  type KubeRequest,
+  Transport,
+  type TransportOptions,
+  type Wait,
+} from "./transport.ts"
 import { type WatchEvent, watchEvents } from "./watch.ts"
 
 export type { CallOptions, Exchange, Impersonation } from "./transport.ts"
@@ -297,6 +305,16 @@ export class KubeClient {
    */
   onExchange(listener: (exchange: Exchange) => void): () => void {
     return this.#transport.onExchange(listener)
+  }
+
+  /** Calls the listener after each wait for a permit to send. The listener must not throw. The returned function removes it. */
+  onWait(listener: (wait: Wait) => void): () => void {
+    return this.#transport.onWait(listener)
+  }
+
+  /** Number of calls of a kind that wait for a permit to send. */
+  waiting(kind: FlowKind): number {
+    return this.#transport.waiting(kind)
   }
 
   /** Waits for running requests, then closes the connections. */

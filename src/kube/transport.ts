@@ -5,7 +5,8 @@ import { Connections } from "./connections.ts"
 import { CredentialSource, type Credentials } from "./credentials.ts"
 import { Deadline } from "./deadline.ts"
 import { CLIENT_REASONS, errorFromAnswer, isTooManyRequests, isUnavailable, KubeError } from "./errors.ts"
-import { Limiter } from "./limiter.ts"
+import { type FlowKind, presentFlow } from "./flow.ts"
+import { Limiter, type Permit } from "./limiter.ts"
 
 export interface TransportOptions {
   /** Maximum number of concurrent requests without watches. Berth keeps as many connections open. Default 32. */
@@ -55,14 +56,20 @@ export interface Exchange {
 const DEFAULT_TIMEOUT_SECONDS = 30
 const MAX_ATTEMPTS = 5
 
+/** Time that a call waited until it could be sent, because of the calls that were sent already. */
+export interface Wait {
+  kind: FlowKind
+  seconds: number
+}
+
 /** Timeouts of undici in milliseconds; 0 is none. */
 type Timeouts = { headersTimeout: number; bodyTimeout: number }
 /** Requests other than watches have only the deadline. */
 const NO_TIMEOUTS: Timeouts = { headersTimeout: 0, bodyTimeout: 0 }
 
 /**
- * Sends requests over pooled connections, with current credentials, limited concurrency and a timeout for everything.
- * It retries only where a second execution can do no harm.
+ * Sends requests over pooled connections, with current credentials, limited concurrency and a timeout for everything. The
+ * callers of `runIn` share the concurrency fairly. It retries only where a second execution can do no harm.
  */
 export class Transport {
   readonly #credentials: CredentialSource
@@ -72,6 +79,7 @@ export class Transport {
   readonly #pathPrefix: string
   readonly #connections: Connections
   readonly #listeners = new Set<(exchange: Exchange) => void>()
+  readonly #waitListeners = new Set<(wait: Wait) => void>()
 
   constructor(kubeConfig: KubeConfig, options: TransportOptions = {}) {
     const server = kubeConfig.getCurrentCluster()?.server
@@ -89,13 +97,13 @@ export class Transport {
   /** Resolves with the parsed JSON of a successful answer (text, if the server sends text). @throws KubeError */
   async send(request: KubeRequest): Promise<unknown> {
     const deadline = new Deadline(request, request.timeoutSeconds ?? DEFAULT_TIMEOUT_SECONDS)
+    if (request.method === "GET") presentFlow().reads++
     try {
-      const permit = this.#limiter.acquire(deadline.signal)
-      if (permit !== undefined) await permit
+      const permit = await this.#permit(deadline.signal)
       try {
         return await this.#sendWithRetries(request, deadline)
       } finally {
-        this.#limiter.release()
+        this.#limiter.release(permit)
       }
     } catch (error) {
       throw deadline.explain(error)
@@ -134,9 +142,33 @@ export class Transport {
     return () => this.#listeners.delete(listener)
   }
 
+  /** Calls the listener after each wait for a permit. The returned function removes it. */
+  onWait(listener: (wait: Wait) => void): () => void {
+    this.#waitListeners.add(listener)
+    return () => this.#waitListeners.delete(listener)
+  }
+
+  /** Number of calls of a kind that wait for a permit. */
+  waiting(kind: FlowKind): number {
+    return this.#limiter.waiting(kind)
+  }
+
   /** Waits for the running requests, then closes all connections. Watches must have been aborted. */
   async close(): Promise<void> {
     await this.#connections.close()
+  }
+
+  async #permit(signal: AbortSignal): Promise<Permit> {
+    const flow = presentFlow()
+    const permit = this.#limiter.acquire(flow, signal)
+    if (!(permit instanceof Promise)) return permit
+    const began = performance.now()
+    try {
+      return await permit
+    } finally {
+      const wait = { kind: flow.kind, seconds: (performance.now() - began) / 1000 }
+      for (const listener of this.#waitListeners) listener(wait)
+    }
   }
 
   async #sendWithRetries(request: KubeRequest, deadline: Deadline): Promise<unknown> {

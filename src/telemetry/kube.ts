@@ -1,5 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client"
 import type { KubeClient } from "../kube/client.ts"
+import { FLOW_KINDS } from "../kube/flow.ts"
 import type { Reflector, ReflectorCounts } from "../kube/reflector.ts"
 
 /**
@@ -7,7 +8,11 @@ import type { Reflector, ReflectorCounts } from "../kube/reflector.ts"
  * Kubernetes' own programs work. `code` is `<error>` for a request without an answer.
  * @param end ends the measurement, as a client may exist for longer
  */
-export function measureClient(registry: Registry, client: Pick<KubeClient, "onExchange">, end: AbortSignal): void {
+export function measureClient(
+  registry: Registry,
+  client: Pick<KubeClient, "onExchange" | "onWait" | "waiting">,
+  end: AbortSignal,
+): void {
   const requests = new Counter({
     name: "rest_client_requests_total",
     help: "Requests to the Kubernetes API server, by HTTP method and status.",
@@ -21,11 +26,32 @@ export function measureClient(registry: Registry, client: Pick<KubeClient, "onEx
     buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30],
     registers: [registry],
   })
+  const waits = new Histogram({
+    name: "rest_client_rate_limiter_duration_seconds",
+    help: "Time for which a call waited for other calls to the API server, by the kind of work. Calls that did not wait don't count.",
+    labelNames: ["kind"],
+    buckets: [0.005, 0.025, 0.1, 0.25, 0.5, 1, 4, 15, 30],
+    registers: [registry],
+  })
+  new Gauge({
+    name: "berth_api_server_calls_waiting",
+    help: "Calls that wait for other calls to the API server, by the kind of work.",
+    labelNames: ["kind"],
+    registers: [registry],
+    collect() {
+      for (const kind of FLOW_KINDS) this.set({ kind }, client.waiting(kind))
+    },
+  })
+  const unsubscribeWaits = client.onWait(({ kind, seconds }) => waits.observe({ kind }, seconds))
   const unsubscribe = client.onExchange(({ method, code = "<error>", seconds }) => {
     requests.inc({ method, code })
     duration.observe({ verb: method }, seconds)
   })
-  end.addEventListener("abort", unsubscribe, { once: true })
+  const stop = (): void => {
+    unsubscribe()
+    unsubscribeWaits()
+  }
+  end.addEventListener("abort", stop, { once: true })
 }
 
 /** Part of a reflector that is measured. A Reflector of any kind has it. */

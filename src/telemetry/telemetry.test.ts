@@ -3,7 +3,8 @@ import { networkInterfaces } from "node:os"
 import { join } from "node:path"
 import { describe, expect, it } from "vitest"
 import { noDisk, smallDisk } from "../../test/small-disk.ts"
-import type { Exchange } from "../kube/transport.ts"
+import type { FlowKind } from "../kube/flow.ts"
+import type { Exchange, Wait } from "../kube/transport.ts"
 import { Health } from "./health.ts"
 import { measureClient } from "./kube.ts"
 import { createLogger, logDestination } from "./logger.ts"
@@ -95,11 +96,17 @@ describe("startOperationsServer", () => {
 describe("measureClient", () => {
   it("counts the requests of a client until it is ended, and leaves the client open", async () => {
     const listeners = new Set<(exchange: Exchange) => void>()
+    const waitListeners = new Set<(wait: Wait) => void>()
     const client = {
       onExchange: (listener: (exchange: Exchange) => void) => {
         listeners.add(listener)
         return () => listeners.delete(listener)
       },
+      onWait: (listener: (wait: Wait) => void) => {
+        waitListeners.add(listener)
+        return () => waitListeners.delete(listener)
+      },
+      waiting: (kind: FlowKind) => (kind === "agents" ? 2 : 0),
     }
     const metrics = createMetrics("test")
     const end = new AbortController()
@@ -107,7 +114,11 @@ describe("measureClient", () => {
     for (const listener of listeners) listener({ method: "GET", code: 200, seconds: 0.1 })
     const counted = await metrics.getSingleMetricAsString("rest_client_requests_total")
     expect(counted).toContain('rest_client_requests_total{method="GET",code="200",program="test"} 1')
+    for (const listener of waitListeners) listener({ kind: "requests", seconds: 0.3 })
+    const text = await metrics.metrics()
+    expect(text).toContain('rest_client_rate_limiter_duration_seconds_count{program="test",kind="requests"} 1')
+    expect(text).toContain('berth_api_server_calls_waiting{kind="agents",program="test"} 2')
     end.abort()
-    expect(listeners).toEqual(new Set())
+    expect([...listeners, ...waitListeners]).toEqual([])
   })
 })

@@ -23,6 +23,8 @@ export class ChaosProxy {
   readonly #sockets = new Set<Socket>()
   readonly #watches = new Set<{ from: IncomingMessage; to: ServerResponse }>()
   readonly #injected: { kind: RequestKind; answer: InjectedAnswer }[] = []
+  readonly #held: (() => void)[] = []
+  #mustWait: (url: string) => boolean = () => false
   #answersToLose = 0
   /** Number of watches passed on to the API server. */
   watchesOpened = 0
@@ -99,6 +101,22 @@ export class ChaosProxy {
     this.#answersToLose++
   }
 
+  /** Passes on no request whose path and query `mustWait` accepts, until `letPass`. */
+  hold(mustWait: (url: string) => boolean): void {
+    this.#mustWait = mustWait
+  }
+
+  /** Number of requests that wait. */
+  get held(): number {
+    return this.#held.length
+  }
+
+  /** Passes on the requests that wait, and all later ones. */
+  letPass(): void {
+    this.#mustWait = () => false
+    for (const pass of this.#held.splice(0)) pass()
+  }
+
   /** Removes all requested faults. */
   calm(): void {
     this.#injected.length = 0
@@ -119,7 +137,9 @@ export class ChaosProxy {
       answer(outgoing, fault?.answer)
       return
     }
-    this.#pass(incoming, outgoing, kind)
+    const pass = (): void => this.#pass(incoming, outgoing, kind)
+    if (this.#mustWait(incoming.url ?? "")) this.#held.push(pass)
+    else pass()
   }
 
   #pass(incoming: IncomingMessage, outgoing: ServerResponse, kind: RequestKind): void {

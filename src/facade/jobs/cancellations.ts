@@ -5,6 +5,7 @@ import { COMPONENT, StringEnum } from "../../apis/schema.ts"
 import { checked, type Rule } from "../../http/checked.ts"
 import type { Json } from "../../http/json-schema.ts"
 import { problemOf, unauthorized } from "../../http/problem.ts"
+import type { AuthenticatedRequest } from "../../http/route.ts"
 import type { Jobs } from "./jobs.ts"
 import { UNFINISHED } from "./record.ts"
 
@@ -18,6 +19,8 @@ const BUDGET_SECONDS = 25
 const CHECK_SECONDS = 1
 /** Largest number of names in one request. */
 const MAX_NAMES = 1000
+/** Names that count as one more request under the caller's limit. */
+const NAMES_PER_REQUEST = 10
 
 /** Keywords of an object that has these fields, none of them null. */
 function given(...fields: string[]): Json {
@@ -33,7 +36,7 @@ export const JobCancellationSchema = Type.Object(
       Type.Array(Type.String({ minLength: 1, maxLength: 253 }), {
         minItems: 1,
         maxItems: MAX_NAMES,
-        description: "Ids or names of jobs. Excludes the other fields.",
+        description: `Ids or names of jobs. Excludes the other fields. Each ${NAMES_PER_REQUEST} count as one more request under the limit.`,
       }),
     ),
     status: Type.Optional(StringEnum(UNFINISHED, { description: "Only jobs with this status." })),
@@ -88,6 +91,15 @@ export function checkCancellation(value: unknown) {
   })
 }
 
+/** Counts the names of a body under the caller's limit of requests. @throws Problem 429 */
+export function countNames(
+  { names = [] }: JobCancellation,
+  { countMore }: Pick<AuthenticatedRequest<unknown>, "countMore">,
+): Promise<void> {
+  const rule = `each ${NAMES_PER_REQUEST} names of jobs to cancel count as one more`
+  return countMore(Math.floor(names.length / NAMES_PER_REQUEST), rule)
+}
+
 /** Response of POST /jobs/cancellations. */
 export const JobCancellationsSchema = Type.Object({
   dry_run: Type.Boolean({ description: "True: the jobs were only counted." }),
@@ -121,10 +133,10 @@ export interface CancellationOptions {
   isStillAuthenticated: () => Promise<boolean>
 }
 
-/** A job to cancel. The function finds it, and throws the Problem if it can't be cancelled. */
+/** A job to cancel, or the Problem of a name that is no job's. */
 interface Target {
   name: string
-  find: () => Promise<StoredJob>
+  found: StoredJob | Error
 }
 
 /**
@@ -133,7 +145,7 @@ interface Target {
  * @throws Problem 401, or that of the first job if the API server rejects every call
  */
 export async function cancelJobs(body: JobCancellation, options: CancellationOptions): Promise<JobCancellations> {
-  const targets = targetsOf(body, options)
+  const targets = await targetsOf(body, options)
   const run = new CancellationRun(options)
   const queue = targets.values()
   const work = async (): Promise<void> => {
@@ -146,15 +158,15 @@ export async function cancelJobs(body: JobCancellation, options: CancellationOpt
   return run.outcome(targets.length)
 }
 
-function targetsOf(
+async function targetsOf(
   { names, status, labels = {}, tags = [] }: JobCancellation,
   { jobs, array }: Pick<CancellationOptions, "jobs" | "array">,
-): Target[] {
-  if (names !== undefined) return [...new Set(names)].map((name) => ({ name, find: () => jobs.find(name) }))
+): Promise<Target[]> {
+  if (names !== undefined) return jobs.findMany([...new Set(names)])
   const filter = { tags, labels: Object.entries(labels).map(([key, value]) => ({ key, value })), array }
   const statuses = status === undefined ? UNFINISHED : [status]
   const found = statuses.flatMap((one) => jobs.all({ ...filter, status: one }))
-  return found.map((job) => ({ name: job.metadata.name, find: () => Promise.resolve(job) }))
+  return found.map((job) => ({ name: job.metadata.name, found: job }))
 }
 
 /** State of one request. */
@@ -187,12 +199,12 @@ class CancellationRun {
     return this.#isInvalid || this.#fault !== undefined || isClosed() || now >= this.#until
   }
 
-  async cancel({ name, find }: Target): Promise<void> {
+  async cancel({ name, found }: Target): Promise<void> {
     this.#attempted++
     try {
-      const job = await find()
-      if (this.#options.dryRun) this.#options.jobs.requireUnfinished(job)
-      else this.#note(await this.#options.jobs.cancelFound(job))
+      if (found instanceof Error) throw found
+      if (this.#options.dryRun) this.#options.jobs.requireUnfinished(found)
+      else this.#note(await this.#options.jobs.cancelFound(found))
       this.#cancellable++
     } catch (error) {
       const { status, message } = problemOf(error)

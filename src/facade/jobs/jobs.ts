@@ -95,6 +95,12 @@ export class Jobs {
     return this.#collection.find(idOrName)
   }
 
+  /** Returns the jobs with these ids or names, each of which may be unknown: a Problem 404. One read is enough for all. */
+  async findMany(idsOrNames: readonly string[]): Promise<{ name: string; found: StoredJob | Error }[]> {
+    const jobs = await this.#collection.findMany(idsOrNames)
+    return [...jobs].map(([name, job]) => ({ name, found: job ?? this.#collection.unknown(name) }))
+  }
+
   /** Reads the job with this metadata.name from the API server. */
   read(name: string): Promise<StoredJob | undefined> {
     return this.#collection.read(name)

@@ -24,6 +24,7 @@ import { ownerOf } from "../owner.ts"
 import {
   cancelJobs,
   checkCancellation,
+  countNames,
   type JobCancellation,
   JobCancellationSchema,
   type JobCancellations,
@@ -187,9 +188,10 @@ const cancelMany = route("POST /jobs/cancellations", {
     ),
   },
   handle: async (
-    { body, query, principal, res, isStillAuthenticated },
+    { body, query, principal, res, countMore, isStillAuthenticated },
     { jobsOf, arrayIdOf, cancellations, clock },
   ) => {
+    await countNames(body, { countMore })
     const detail = `You run ${MOST_CANCELLATIONS} bulk cancellations at the same time: wait until one of them has ended.`
     cancellations.hold(principal.id, res, { detail, retryAfterSeconds: 5 })
     const isClosed = () => res.closed
