@@ -372,7 +372,7 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
 function planner(
   { agentImage }: Options,
   { client, offers, providers, ownAccounts, architectures, askRegistries: send, logger }: FacadeParts,
-  { jobs, launches, statements, connections, projects, credentialsOf, caps }: PlannerSources,
+  { jobs, launches, statements, connections, projects, organizations, credentialsOf, caps }: PlannerSources,
 ): Planner {
   const { store } = connections
   const finding = {
@@ -391,7 +391,7 @@ function planner(
       launches,
       statements,
       caps,
-      tenants: tenantsIn(projects.store),
+      tenants: tenantsIn(projects.store, organizations.store),
       clock: systemClock,
       buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
       whySecretMissing: secretChecker(client),
@@ -404,7 +404,7 @@ function planner(
 
 type PlannerSources = Pick<
   ReturnType<typeof facadeCaches>,
-  "jobs" | "launches" | "statements" | "connections" | "projects"
+  "jobs" | "launches" | "statements" | "connections" | "projects" | "organizations"
 > & {
   credentialsOf: ReadCredentials
   caps: ReturnType<typeof capsIn>

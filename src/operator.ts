@@ -351,7 +351,7 @@ function jobController(
       organizations: caches.organizations.store,
       installation: options.caps,
     }),
-    tenants: tenantsIn(caches.projects.store),
+    tenants: tenantsIn(caches.projects.store, caches.organizations.store),
     quota,
     tenancy: { projects: caches.projects, organizations: caches.organizations },
     fence,

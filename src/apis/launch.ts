@@ -260,6 +260,11 @@ export const LaunchStatusSchema = Type.Object(
         ipAddress: Type.Optional(Text(64, "Public IP address of the VM, if it has one.")),
         createTime: Type.Optional(Time("Time at which billing began.")),
         terminationTime: Type.Optional(Time("Time at which billing ended.")),
+        preempted: Type.Optional(
+          Type.Boolean({
+            description: "True if the cloud itself says that it took the VM back. An agent's word is in `agent`.",
+          }),
+        ),
       }),
     ),
     refusal: Type.Optional(

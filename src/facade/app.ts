@@ -21,11 +21,10 @@ import { GroupsLog } from "../identity/groups-log.ts"
 import type { IdentityIssuer } from "../identity/identity-tokens.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
 import { MemberEmails } from "../identity/member-emails.ts"
-import { creatorOf } from "../identity/members.ts"
 import { Memberships, ProjectMembers } from "../identity/memberships.ts"
 import type { TokenVerifier } from "../identity/oidc.ts"
 import { impersonating, impersonatingUser, type Principal } from "../identity/principal.ts"
-import { endingIn, ProjectDirectory } from "../identity/projects.ts"
+import { endingIn, ProjectDirectory, personIn } from "../identity/projects.ts"
 import type { KubeClient } from "../kube/client.ts"
 import type { Store } from "../kube/store.ts"
 import {
@@ -451,10 +450,7 @@ function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAdd
     apiKeys: new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
     tokens,
     projectMembers: membershipsOf(dependencies).projectMembers,
-    creatorOf: (name) => {
-      const organization = caches.organizations.store.get({ name })
-      return (organization && creatorOf(organization)) ?? name
-    },
+    personOf: (organization) => personIn(caches.organizations.store, organization),
     groupsLog,
     isSuspect: failures.areTooMany,
   })

@@ -83,7 +83,7 @@ export interface ProjectAuthenticatorOptions {
   tokens?: Pick<TokenVerifier, "verify"> | undefined
   projectMembers: ProjectMembers
   /** Returns the id of the person who created an organization, or the organization's if that is unknown. */
-  creatorOf: (organizationId: string) => string
+  personOf: (organizationId: string) => string
   groupsLog: Pick<GroupsLog, "noteWithoutRole">
   /** Returns true if the request's address has too many failures. Then only the caches are read, not the API server. */
   isSuspect: (req: Request) => Promise<boolean>
@@ -123,7 +123,7 @@ export class ProjectAuthenticator extends Authenticator<Principal> {
   }
 
   protected override pathOf({ id, project }: Principal): [string, string, string] {
-    return [this.#options.creatorOf(project.organizationId), project.id, id]
+    return [this.#options.personOf(project.organizationId), project.id, id]
   }
 }
 

@@ -5,6 +5,7 @@ import type { KubeClient } from "../kube/client.ts"
 import { ifFound } from "../kube/errors.ts"
 import { resourceOf } from "../kube/resource.ts"
 import type { Change, IndexFunction, Store } from "../kube/store.ts"
+import { creatorOf } from "./members.ts"
 import type { ProjectScope } from "./principal.ts"
 
 export const PROJECTS = resourceOf<StoredProject>(PROJECT)
@@ -68,12 +69,24 @@ function hasCaps(caps: SpendCaps | undefined): caps is SpendCaps {
   return caps !== undefined && [caps.maxVms, caps.maxHourlyUsd, caps.maxMonthlyUsd].some((cap) => cap !== undefined)
 }
 
-/** Returns the organizations of the projects. */
-export function tenantsIn(projects: Store<StoredProject>) {
+/** Returns who the projects belong to. */
+export function tenantsIn(projects: Store<StoredProject>, organizations: Store<StoredOrganization>) {
+  const organizationOf = (namespace: string) => projectOf(namespace, projects)?.spec.organization
+  const personOf = (organization: string) => personIn(organizations, organization)
   return {
-    organizationOf: (namespace: string) => projectOf(namespace, projects)?.spec.organization,
-    count: () => new Set(projects.list().map(({ spec }) => spec.organization)).size,
+    organizationOf,
+    personOf: (namespace: string) => {
+      const organization = organizationOf(namespace)
+      return organization === undefined ? undefined : personOf(organization)
+    },
+    persons: () => new Set(projects.list().map(({ spec }) => personOf(spec.organization))).size,
   }
+}
+
+/** Returns the id of the person who created an organization, or the organization's name if that is unknown. */
+export function personIn(organizations: Store<StoredOrganization>, organization: string): string {
+  const found = organizations.get({ name: organization })
+  return (found && creatorOf(found)) ?? organization
 }
 
 /** Index that caches of projects must have: each job asks for its project at each reconcile. */

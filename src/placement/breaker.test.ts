@@ -74,8 +74,13 @@ describe("the breaker", () => {
     expect(pauses(others, last)).toEqual([])
   })
 
-  const OWNERS: Record<string, string> = { team: "acme", sister: "acme", other: "rival" }
-  const tenantsOf = (count: number): Tenants => ({ organizationOf: (name) => OWNERS[name], count: () => count })
+  const ORGANIZATIONS: Record<string, string> = { team: "acme", sister: "acme", other: "rival", front: "acme-too" }
+  const PERSONS: Record<string, string> = { team: "ada", sister: "ada", other: "eve", front: "ada" }
+  const tenantsOf = (persons: number): Tenants => ({
+    organizationOf: (name) => ORGANIZATIONS[name],
+    personOf: (name) => PERSONS[name],
+    persons: () => persons,
+  })
   const all = (launches: StoredLaunch[], seconds: number, count: number) => {
     const terms = { now: at(seconds), settings: JOB_DEFAULTS, tenants: tenantsOf(count) }
     return pausedAccounts([{ cloud: "sim" }], "team", historyOf(launches), terms).map(({ cause: _, ...scope }) => scope)
@@ -83,11 +88,13 @@ describe("the breaker", () => {
   const four = own.slice(0, 4)
   const rivals = deadBoot(40, { account: "43", ...of("other") })
   const sisters = deadBoot(40, { account: "43", ...of("sister") })
+  const fronts = deadBoot(40, { account: "43", ...of("front") })
 
-  test("pauses everybody when boots of several organizations and accounts make the row", () => {
+  test("pauses everybody when boots of several persons' organizations and accounts make the row", () => {
     expect(all([...four, rivals], last, 2)).toEqual([{ cloud: "sim", until: at(last + 600) }])
-    // One person may have several projects and accounts.
+    // One person may have several organizations, projects and accounts.
     expect(all([...four, sisters], last, 2)).toEqual([])
+    expect(all([...four, fronts], last, 2)).toEqual([])
     expect(all([...four, deadBoot(40, { ...broken, ...of("other") })], last, 2)).toEqual([])
     expect(all([...four, deadBoot(40, { account: "43" })], last, 2)).toEqual([])
   })
@@ -101,7 +108,7 @@ describe("the breaker", () => {
     expect(all([...row, good(0, { account: "99" })], last, 2)).toHaveLength(1)
   })
 
-  test("in an installation of one organization, several projects are enough if no VM registered lately", () => {
+  test("in an installation of one person's, several projects are enough if no VM registered lately", () => {
     expect(all([...four, sisters], last, 1)).toHaveLength(1)
     expect(pauses([...four, sisters], last)).toHaveLength(1)
     expect(pauses([...four, deadBoot(40, { account: "43" })], last)).toEqual([])

@@ -11,18 +11,20 @@ export interface BreakerSettings {
   maxCooldownSeconds: number
 }
 
-/** Organizations of an installation. */
+/** Who the projects of an installation belong to. */
 export interface Tenants {
   /** Returns the organization of a namespace's project. */
   organizationOf(namespace: string): string | undefined
-  /** Number of organizations. */
-  count(): number
+  /** Returns the person who created that organization, or the organization if that is unknown. One person may have many. */
+  personOf(namespace: string): string | undefined
+  /** Number of these persons. */
+  persons(): number
 }
 
 export interface BreakerTerms {
   now: Date
   settings: BreakerSettings
-  /** Absent: the installation counts as one organization. */
+  /** Absent: the installation counts as one person's. */
   tenants?: Tenants | undefined
 }
 
@@ -45,8 +47,8 @@ export function neverRegistered(launch: StoredLaunch): boolean {
  * Returns the accounts whose launches are paused because their last VMs in a row never registered. A broken gateway,
  * image or network would otherwise cost money again and again.
  * If one account's VMs form the row, only that account pauses: its own network may be broken. All accounts pause if the
- * row spans several organizations and several accounts, except accounts with a good boot lately. In an installation of
- * one organization, several projects are enough, if no VM registered lately.
+ * row spans several persons' organizations and several accounts, except accounts with a good boot lately. In an
+ * installation of one person's, several projects are enough, if no VM registered lately.
  * After the pause one VM is tried while the others wait. Its failure extends the row. Pure, from the Launches alone.
  */
 export function pausedAccounts(
@@ -93,16 +95,16 @@ function accountKeyOf({ spec: { offer, account, connection, job } }: StoredLaunc
 }
 
 /**
- * Returns true if no single tenant can be the cause of the failures: they span at least two accounts and two
- * organizations. One person may have several projects and accounts.
+ * Returns true if no single tenant can be the cause of the failures: they span at least two accounts and organizations of
+ * two persons. One person may have several organizations, projects and accounts.
  */
 function isOfSeveral(row: readonly StoredLaunch[], launches: readonly StoredLaunch[], terms: BreakerTerms): boolean {
   if (new Set(row.map(accountKeyOf)).size < 2) return false
   const namespaces = new Set(row.map(({ spec }) => spec.job.namespace))
   const { tenants } = terms
-  if (tenants === undefined || tenants.count() < 2) return namespaces.size > 1 && !hadGoodBoot(launches, terms)
-  const organizations = [...namespaces].flatMap((namespace) => tenants.organizationOf(namespace) ?? [])
-  return new Set(organizations).size > 1
+  if (tenants === undefined || tenants.persons() < 2) return namespaces.size > 1 && !hadGoodBoot(launches, terms)
+  const persons = [...namespaces].flatMap((namespace) => tenants.personOf(namespace) ?? [])
+  return new Set(persons).size > 1
 }
 
 function hadGoodBoot(launches: readonly StoredLaunch[], { now, settings }: BreakerTerms): boolean {

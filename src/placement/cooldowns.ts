@@ -8,6 +8,7 @@ import { seriesOf } from "../machines/machines.ts"
 import { blocks, type Cooldown, isWhole, type LaunchAccount, type Scope } from "../router/cooldown.ts"
 import { neverRegistered } from "./breaker.ts"
 import type { LaunchHistory } from "./ledger.ts"
+import { preemptedBy } from "./losses.ts"
 import { outcomeOf } from "./outcome.ts"
 import { accountScope, isAboutSizes, likeText, quotaScope, remedyOf, requestScope, saidOf } from "./refusals.ts"
 
@@ -419,7 +420,6 @@ function accountOf({ offer, connection, account }: StoredLaunch["spec"]): Launch
 
 function claimsOf(launch: StoredLaunch, viewer: Viewer): Claim[] {
   const outcome = outcomeOf(launch)
-  const { loss, agent } = launch.status ?? {}
   switch (outcome.kind) {
     case "refused": {
       const { class: kind, time } = outcome.refusal
@@ -430,13 +430,12 @@ function claimsOf(launch: StoredLaunch, viewer: Viewer): Claim[] {
     case "bootFailed":
       return neverRegistered(launch) ? agentsWord(launch, outcome.time, "{VM} never registered", viewer) : []
     case "lost": {
-      if (outcome.reason !== "Preempted") return []
-      // The notice and the end are the agent's own words. Without them, the cloud's list says it.
-      const isCloudsWord = loss?.reason === "Preempted" && agent?.preemptionNotice === undefined
-      if (isCloudsWord) return [cloudsWord(launch, outcome.time, `${launch.spec.offer.cloud} preempted {VM}`)]
-      return launch.spec.offer.provisioning === "spot"
-        ? agentsWord(launch, outcome.time, "{VM} reported a preemption", viewer)
-        : []
+      const witness = preemptedBy(launch)
+      if (witness === "cloud") return [cloudsWord(launch, outcome.time, `${launch.spec.offer.cloud} preempted {VM}`)]
+      // All projects share Berth's own account. So there the word of a project's VM counts for that project alone.
+      const isShared = launch.spec.connection === undefined && launch.spec.job.namespace !== viewer.namespace
+      if (witness === undefined || launch.spec.offer.provisioning !== "spot" || isShared) return []
+      return agentsWord(launch, outcome.time, "{VM} reported a preemption", viewer)
     }
     default:
       return []

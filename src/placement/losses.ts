@@ -30,6 +30,18 @@ export function isPreempted(launch: StoredLaunch): boolean {
   return reasonOf(launch) === "Preempted"
 }
 
+/**
+ * Returns who says that a VM was preempted: the cloud, or only the VM's agent, whose keys its tenant may have. Undefined: it
+ * was not preempted.
+ */
+export function preemptedBy(launch: StoredLaunch): "cloud" | "agent" | undefined {
+  if (!isPreempted(launch)) return undefined
+  const { vm, loss, agent } = launch.status ?? {}
+  // A version before did not note the cloud's word. Without a notice of the agent, no other word was there.
+  const isCloudsWord = vm?.preempted === true || (loss?.reason === "Preempted" && agent?.preemptionNotice === undefined)
+  return isCloudsWord ? "cloud" : "agent"
+}
+
 function reasonOf(launch: StoredLaunch): "VMLost" | "Preempted" | undefined {
   const outcome = outcomeOf(launch)
   return outcome.kind === "lost" ? outcome.reason : undefined

@@ -78,13 +78,14 @@ export interface MarketFacts {
 
 /** Calculates the market of one project at one time. Pure. */
 export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): Market {
-  const { namespace, launchAccounts, launches, preemptions } = facts
+  const { namespace, launchAccounts, launches, preemptions, tenants } = facts
+  const viewer = { namespace, launchAccounts, personOf: tenants?.personOf }
   return {
     offers: facts.offers,
     launchAccounts,
     ...(facts.deniedAccounts && { deniedAccounts: facts.deniedAccounts }),
     ...(facts.agentImage && { agentImage: facts.agentImage }),
-    ...(preemptions && { preemptionRates: () => preemptions.rates(() => launches.all(), now) }),
+    ...(preemptions && { preemptionRates: () => preemptions.rates(() => launches.all(), viewer, now) }),
     cooldowns: cooldownsOf(launches, { namespace, launchAccounts }, now, settings),
     paused: pausedAccounts(launchAccounts, namespace, launches, { now, settings, tenants: facts.tenants }),
     levels: facts.levels ?? [],

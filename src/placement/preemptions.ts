@@ -1,8 +1,9 @@
 import { secondsBetween } from "../apis/clock.ts"
 import { isOver, type StoredLaunch } from "../apis/launch.ts"
 import type { Offer } from "../apis/offer.ts"
+import type { LaunchAccount } from "../router/cooldown.ts"
 import type { PreemptionRate } from "../router/lost-work.ts"
-import { isPreempted } from "./losses.ts"
+import { preemptedBy } from "./losses.ts"
 
 /** Time that spot VMs of one machine type ran in one region, and their preemptions. */
 export interface Exposure {
@@ -10,8 +11,8 @@ export interface Exposure {
   preemptions: number
 }
 
-/** Number of machine types in regions that a process remembers. The one that ran longest ago is forgotten first. */
-export const MOST_POOLS = 1000
+/** Number of records that a process remembers: a machine type in a region, of one project. The oldest are forgotten first. */
+export const MOST_RECORDS = 5000
 
 /** Time after which what was seen counts half, hours. */
 const HALF_LIFE_HOURS = 7 * 24
@@ -19,81 +20,156 @@ const HALF_LIFE_HOURS = 7 * 24
 /** Time for which rates are used again, seconds. Each placement on spot asks for them, and so short a time says little. */
 const RATES_SECONDS = 10
 
+/**
+ * Most that the VMs of one other person count. So nobody can make a machine type look bad, or good, for others: by a cloud
+ * account in which the person can preempt VMs, for example.
+ */
+const MOST_OF_ANOTHER: Exposure = { hours: 200, preemptions: 1 }
+
 type Rates = (offer: Offer) => PreemptionRate
 
-/** Ended VMs of one pool. They count as of `time`. */
-interface Pool extends Exposure {
+/** Project that asks for rates, and its accounts. */
+export interface Viewer {
+  namespace: string
+  launchAccounts: readonly LaunchAccount[]
+  /** Returns the person whose project is in a namespace. Absent: each project counts as one person's. */
+  personOf?: ((namespace: string) => string | undefined) | undefined
+}
+
+/** VMs of one project, machine type and region. */
+interface PoolRecord {
+  pool: string
+  namespace: string
+  /** Key of the account, if a connection of the project has it. */
+  account: string | undefined
+  /** Ended VMs that the cloud preempted, or that no one did. They fade, and count as of `time`. */
+  sure: Exposure
+  /** VMs of which only their agents say that they were preempted. */
+  claimed: Exposure
   /** Milliseconds. */
   time: number
 }
 
 /**
  * Preemptions of this installation's spot VMs. The records of ended jobs are deleted after about an hour, so a process
- * remembers what it has seen: of each pool a sum, which fades. After a restart it begins with the records that exist.
+ * remembers what it has seen: sums, which fade. After a restart it begins with the records that exist.
+ * A project counts all VMs of its own and of its accounts. Of others' VMs it counts those of which the cloud knows the end,
+ * because the agent's keys are on the VM.
  */
 export class PreemptionHistory {
-  readonly #pools = new Map<string, Pool>()
+  /** The one that changed last is the last. */
+  readonly #records = new Map<string, PoolRecord>()
   /** Names of ended Launches that are in the sums and still recorded. */
   #counted: ReadonlySet<string> = new Set()
-  #latest: { at: Date; rates: Rates } | undefined
+  #latest: { at: Date; pools: ReadonlyMap<string, readonly PoolRecord[]> } | undefined
 
   /**
-   * Returns the rates, at most `RATES_SECONDS` old.
+   * Returns the rates as a project sees them, at most `RATES_SECONDS` old.
    * @param launches returns all that are recorded now
    */
-  rates(launches: () => readonly StoredLaunch[], now: Date): Rates {
+  rates(launches: () => readonly StoredLaunch[], viewer: Viewer, now: Date): Rates {
     const known = this.#latest
     // The clock may be set back.
-    if (known !== undefined && Math.abs(secondsBetween(known.at, now)) < RATES_SECONDS) return known.rates
-    const rates = this.#count(launches(), now)
-    this.#latest = { at: now, rates }
-    return rates
+    const isFresh = known !== undefined && Math.abs(secondsBetween(known.at, now)) < RATES_SECONDS
+    const { at, pools } = isFresh ? known : this.#count(launches(), now)
+    return (offer) => rateOf(seenBy(viewer, pools.get(poolOf(offer)) ?? [], at))
   }
 
-  #count(launches: readonly StoredLaunch[], now: Date): Rates {
+  #count(launches: readonly StoredLaunch[], at: Date): { at: Date; pools: ReadonlyMap<string, readonly PoolRecord[]> } {
     const spot = launches.filter(({ spec, status }) => spec.offer.provisioning === "spot" && status?.vm !== undefined)
     const ended = spot.filter(isOver)
     for (const launch of ended) if (!this.#counted.has(launch.metadata.name)) this.#add(launch)
     this.#counted = new Set(ended.map(({ metadata }) => metadata.name))
-    const running = new Map<string, number>()
-    for (const launch of spot) {
-      const key = poolOf(launch.spec.offer)
-      if (!isOver(launch)) running.set(key, (running.get(key) ?? 0) + hoursOf(launch, now))
-    }
-    return (offer) => {
-      const key = poolOf(offer)
-      const past = faded(this.#pools.get(key), now.getTime())
-      return rateOf({ hours: past.hours + (running.get(key) ?? 0), preemptions: past.preemptions })
-    }
+    const running = spot.filter((launch) => !isOver(launch)).map((launch) => recordOf(launch, at))
+    this.#latest = { at, pools: Map.groupBy([...this.#records.values(), ...running], ({ pool }) => pool) }
+    return this.#latest
   }
 
   #add(launch: StoredLaunch): void {
-    const key = poolOf(launch.spec.offer)
-    const end = new Date(launch.status?.vm?.terminationTime ?? launch.metadata.creationTimestamp)
-    const known = this.#pools.get(key)
-    const time = Math.max(known?.time ?? 0, end.getTime())
-    const before = faded(known, time)
-    this.#pools.delete(key)
-    this.#pools.set(key, {
+    const added = recordOf(launch, new Date(launch.status?.vm?.terminationTime ?? launch.metadata.creationTimestamp))
+    const key = JSON.stringify([added.pool, added.namespace, added.account])
+    const known = this.#records.get(key)
+    const time = Math.max(known?.time ?? 0, added.time)
+    this.#records.delete(key)
+    this.#records.set(key, {
+      ...added,
       time,
-      hours: before.hours + hoursOf(launch, end),
-      preemptions: before.preemptions + Number(isPreempted(launch)),
+      sure: sum([faded(known?.sure, known?.time, time), added.sure]),
+      claimed: sum([faded(known?.claimed, known?.time, time), added.claimed]),
     })
-    for (const oldest of this.#pools.keys()) {
-      if (this.#pools.size <= MOST_POOLS) break
-      this.#pools.delete(oldest)
+    for (const oldest of this.#records.keys()) {
+      if (this.#records.size <= MOST_RECORDS) break
+      this.#records.delete(oldest)
     }
   }
+}
+
+/** Returns the record of one VM until a time. */
+function recordOf(launch: StoredLaunch, until: Date): PoolRecord {
+  const { offer, connection, account, job } = launch.spec
+  const hours = hoursOf(launch, until)
+  const witness = preemptedBy(launch)
+  const exposure = { hours, preemptions: Number(witness !== undefined) }
+  return {
+    pool: poolOf(offer),
+    namespace: job.namespace,
+    account: connection === undefined || account === undefined ? undefined : accountOf(offer.cloud, account),
+    sure: witness === "agent" ? NOTHING : exposure,
+    claimed: witness === "agent" ? exposure : NOTHING,
+    time: until.getTime(),
+  }
+}
+
+/** Returns what a project counts of a pool. */
+function seenBy({ namespace, launchAccounts, personOf }: Viewer, records: readonly PoolRecord[], at: Date): Exposure {
+  if (records.length === 0) return NOTHING
+  const accounts = new Set(
+    launchAccounts.flatMap(({ cloud, connection, account }) =>
+      connection === undefined || account === undefined ? [] : accountOf(cloud, account),
+    ),
+  )
+  const isOwn = (record: PoolRecord): boolean =>
+    record.namespace === namespace || (record.account !== undefined && accounts.has(record.account))
+  const [own, others] = [records.filter(isOwn), records.filter((record) => !isOwn(record))]
+  const byPerson = Map.groupBy(others, (record) => personOf?.(record.namespace) ?? record.namespace)
+  const fadedSum = (of: readonly PoolRecord[], part: "sure" | "claimed") =>
+    sum(of.map((record) => faded(record[part], record.time, at.getTime())))
+  return sum([
+    fadedSum(own, "sure"),
+    fadedSum(own, "claimed"),
+    ...[...byPerson.values()].map((of) => limited(fadedSum(of, "sure"))),
+  ])
+}
+
+/** Returns an exposure that counts no more than MOST_OF_ANOTHER. Long hours keep their rate, as far as that allows. */
+function limited({ hours, preemptions }: Exposure): Exposure {
+  const share = Math.min(1, MOST_OF_ANOTHER.hours / Math.max(hours, Number.MIN_VALUE))
+  return { hours: hours * share, preemptions: Math.min(MOST_OF_ANOTHER.preemptions, preemptions * share) }
+}
+
+const NOTHING: Exposure = { hours: 0, preemptions: 0 }
+
+function sum(parts: readonly Exposure[]): Exposure {
+  return parts.reduce(
+    (all, { hours, preemptions }) => ({ hours: all.hours + hours, preemptions: all.preemptions + preemptions }),
+    NOTHING,
+  )
+}
+
+/** Returns the key of an account that is the same in all projects. */
+function accountOf(cloud: string, account: string): string {
+  return JSON.stringify([cloud, account])
 }
 
 function poolOf({ cloud, region, instanceType }: Offer): string {
   return JSON.stringify([cloud, region, instanceType])
 }
 
-function faded(pool: Pool | undefined, time: number): Exposure {
-  if (pool === undefined) return { hours: 0, preemptions: 0 }
-  const left = 0.5 ** (Math.max(0, time - pool.time) / 3_600_000 / HALF_LIFE_HOURS)
-  return { hours: pool.hours * left, preemptions: pool.preemptions * left }
+/** Returns what is left of an exposure after the time from `since` to `time`, milliseconds. */
+function faded(exposure: Exposure | undefined, since = 0, time: number): Exposure {
+  if (exposure === undefined) return NOTHING
+  const left = 0.5 ** (Math.max(0, time - since) / 3_600_000 / HALF_LIFE_HOURS)
+  return { hours: exposure.hours * left, preemptions: exposure.preemptions * left }
 }
 
 function hoursOf({ status, metadata }: StoredLaunch, until: Date): number {

@@ -367,7 +367,12 @@ function closed(
   const { preempted, terminationTime } = ended
   const isMachineFree = preempted === true && isFreeIfPreempted(launch, terminationTime)
   const billed = billedUntil(launch, terminationTime, isMachineFree)
-  const status: OwnStatus = { ...next, phase: "terminated", ...billed }
+  const status: OwnStatus = {
+    ...next,
+    phase: "terminated",
+    ...billed,
+    ...(preempted === true && billed.vm !== undefined && { vm: { ...billed.vm, preempted } }),
+  }
   if (expected) {
     const message = next.loss?.message ?? "the VM was terminated"
     return { status: { ...status, message }, actions: [], events: [] }
