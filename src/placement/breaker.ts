@@ -11,7 +11,7 @@ export interface BreakerSettings {
   maxCooldownSeconds: number
 }
 
-/** Who the projects of an installation belong to. */
+/** Owners of an installation's projects. */
 export interface Tenants {
   /** Returns the organization of a namespace's project. */
   organizationOf(namespace: string): string | undefined

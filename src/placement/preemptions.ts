@@ -21,7 +21,7 @@ const HALF_LIFE_HOURS = 7 * 24
 const RATES_SECONDS = 10
 
 /**
- * Most that the VMs of one other person count. So nobody can make a machine type look bad, or good, for others: by a cloud
+ * Most that the VMs of one other person count. So a person can't make a machine type look bad, or good, for others: by a cloud
  * account in which the person can preempt VMs, for example.
  */
 const MOST_OF_ANOTHER: Exposure = { hours: 200, preemptions: 1 }
