@@ -14,6 +14,7 @@ const object = (name: string): ApiObject => ({
 /** Lists of a server, page by page. The last one is followed by a watch without events. */
 function clientOf(lists: (ApiObject[] | Error)[][]): ReflectorOptions<ApiObject>["client"] {
   return {
+    list: () => Promise.reject(new Error("no watch of this server ends, so none resumes")),
     async *pages() {
       for (const page of lists.shift() ?? []) {
         if (page instanceof Error) throw page

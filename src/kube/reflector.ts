@@ -18,7 +18,7 @@ import { compareResourceVersions } from "./resource-version.ts"
 import { type Change, type ChangeHandler, IndexedStore, type IndexFunction, type Packing, type Store } from "./store.ts"
 
 export interface ReflectorOptions<T extends ApiObject> extends Selection {
-  client: Pick<KubeClient, "pages" | "watch">
+  client: Pick<KubeClient, "list" | "pages" | "watch">
   resource: Resource<T>
   logger: Logger
   /** Indexes by name; see Store.byIndex. */
@@ -68,7 +68,7 @@ const SHORT_WATCH_SECONDS = 1
 /**
  * Keeps a store equal to the API server's objects of one resource, and reports each change. The contract is that of
  * client-go's reflector: list, then watch from the list's version. After a break it resumes from the last version. If
- * that is Expired, it lists again and reports the missed changes, deletions included. Changes of one object come in
+ * that is Expired, or the server has not reached it, it lists again and reports the missed changes, deletions included. Changes of one object come in
  * order. Several changes may be reported as one; the last is never lost.
  */
 export class Reflector<T extends ApiObject = ApiObject> {
@@ -160,9 +160,9 @@ export class Reflector<T extends ApiObject = ApiObject> {
 
   /** Watches again and again. Returns when the server can't resume. Throws errors that need a new list or a caller. */
   async #follow(signal: AbortSignal): Promise<void> {
-    for (;;) {
+    for (let isResumed = false; ; isResumed = true) {
       try {
-        await this.#watch(signal)
+        await this.#watch(signal, isResumed)
       } catch (error) {
         if (signal.aborted || !(mustList(error) || mayResume(error))) throw error
         if (mayResume(error)) {
@@ -177,7 +177,20 @@ export class Reflector<T extends ApiObject = ApiObject> {
     }
   }
 
-  async #watch(signal: AbortSignal): Promise<void> {
+  /**
+   * Throws "Too large resource version" if the server has not reached the store's version: etcd was restored from a backup.
+   * A watch from that version is accepted, and delivers nothing until the version is reached again.
+   */
+  async #requireReached(signal: AbortSignal): Promise<void> {
+    const { client, resource, namespace, labelSelector, fieldSelector } = this.#options
+    const resourceVersion = this.#store.resourceVersion
+    if (resourceVersion === undefined) return
+    const minimum = { resourceVersion, resourceVersionMatch: "NotOlderThan" } as const
+    await client.list(resource, { namespace, labelSelector, fieldSelector, limit: 1, ...minimum, signal })
+  }
+
+  async #watch(signal: AbortSignal, isResumed: boolean): Promise<void> {
+    if (isResumed) await this.#requireReached(signal)
     const { client, resource, serverTimeoutSeconds, idleTimeoutSeconds } = this.#options
     const { namespace, labelSelector, fieldSelector } = this.#options
     const startedAt = this.#clock.monotonic()
