@@ -10,9 +10,9 @@ const time = (seconds: number): string => `${at(seconds).toISOString().slice(0, 
 const FAILED: AttemptOutcome = { is: "failed", error: "the receiver answered 500", statusCode: 500 }
 const DELIVERED: AttemptOutcome = { is: "delivered", statusCode: 204 }
 
-function backlogOf(status?: WebhookStatus, start?: string): Backlog {
+function backlogOf(status?: WebhookStatus, start?: string, now = at(100_000)): Backlog {
   const metadata = { name: "hook", uid: "hook", creationTimestamp: time(0) }
-  return new Backlog({ metadata, ...(status && { status }) } as unknown as StoredWebhook, WEBHOOK_DEFAULTS, start)
+  return new Backlog({ metadata, ...(status && { status }) } as unknown as StoredWebhook, WEBHOOK_DEFAULTS, now, start)
 }
 
 function end(job: string, seconds: number) {
@@ -39,6 +39,19 @@ describe("an end of a job", () => {
     expect(backlog.holds("a")).toBe(false)
     expect(backlog.offer(end("a", 5))).toBe(false)
     expect(backlog.status(at(12))).toMatchObject({ deliveredCount: 1, pendingCount: 0, lastSuccessTime: time(11) })
+  })
+
+  it.each([
+    ["7,200 s fast: all that is not settled counts", 7200 - 120, 5],
+    ["100 s fast: what is younger than the margin counts", -20, 880],
+    ["right: what is younger than the cursor counts", -400, 600],
+    ["7,200 s slow: what is younger than the cursor counts", -7320, 5],
+  ])("is sent after the operator that wrote the cursor had a clock %s", (_, cursor, oldest) => {
+    const now = 1000
+    const backlog = backlogOf({ cursor: time(now + cursor) }, undefined, at(now))
+    const taken = [5, 600, 880, 990].filter((seconds) => backlog.offer(end(`job-${seconds}`, seconds)))
+    expect(taken[0]).toBe(oldest)
+    expect(taken).toContain(990)
   })
 
   it("is forgotten with its job only after it is delivered", () => {

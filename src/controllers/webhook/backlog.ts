@@ -53,6 +53,22 @@ export interface AttemptOutcome {
   error?: string
 }
 
+/**
+ * Returns the time from which ends of jobs count as not sent. A cursor in the future is of an operator with a fast clock, so it
+ * says nothing: all unsettled ends since the webhook's creation count, and the receiver may get some again, under the same id.
+ * A cursor within the margin may be so too, of a clock that is a little fast.
+ */
+export function startOf(
+  { metadata: { creationTimestamp }, status }: Pick<StoredWebhook, "metadata" | "status">,
+  now: Date,
+  { marginSeconds }: Pick<BacklogSettings, "marginSeconds">,
+): string {
+  const cursor = status?.cursor
+  if (cursor === undefined || Date.parse(cursor) > now.getTime()) return creationTimestamp
+  const latest = timestamp(new Date(now.getTime() - marginSeconds * 1000))
+  return isBefore(latest, creationTimestamp) ? creationTimestamp : earlier(cursor, latest)
+}
+
 /** Reason for which Berth sends nothing until the spec changes. */
 export type StopReason = "Paused" | "ReceiverGone" | "RetriesExhausted"
 
@@ -97,9 +113,14 @@ export class Backlog {
   #stopped: StopReason | undefined
   #lastError: string | undefined
 
-  constructor({ metadata, status }: StoredWebhook, settings: BacklogSettings, start?: string) {
+  /**
+   * @param now present time
+   * @param start time from which it gets events, and gets none of before; default: it goes on from its status
+   */
+  constructor(webhook: StoredWebhook, settings: BacklogSettings, now: Date, start?: string) {
+    const { status } = webhook
     this.#settings = settings
-    this.#start = start ?? status?.cursor ?? metadata.creationTimestamp
+    this.#start = start ?? startOf(webhook, now, settings)
     this.#cursor = this.#start
     const pending = start === undefined ? (status?.pending ?? []) : []
     for (const delivery of pending) this.#add({ ...delivery })

@@ -15,7 +15,7 @@ import { messageId } from "../../webhooks/message-id.ts"
 import { sendMessage } from "../../webhooks/send.ts"
 import { NotLeaderError } from "../fence.ts"
 import type { EndReader } from "../job/options.ts"
-import { type AttemptOutcome, Backlog, type Delivery } from "./backlog.ts"
+import { type AttemptOutcome, Backlog, type Delivery, startOf } from "./backlog.ts"
 import { WEBHOOK_DEFAULTS, type WebhookControllerOptions, type WebhookSettings } from "./options.ts"
 import { ReceiverUnusable, receiverIn } from "./secret.ts"
 
@@ -142,7 +142,8 @@ export class WebhookDeliveries implements EndReader {
     if (courier !== undefined || !wantsType(spec, end.type)) return false
     // This process does not send yet.
     const isPending = status?.pending?.some(({ jobUid }) => jobUid === job.metadata.uid) === true
-    return isPending || Date.parse(end.time) >= Date.parse(status?.cursor ?? metadata.creationTimestamp)
+    const start = startOf(webhook, this.#options.clock.now(), this.#settings)
+    return isPending || Date.parse(end.time) >= Date.parse(start)
   }
 
   /** Returns the backlog of a webhook; undefined if it gets nothing, and its status says so. */
@@ -218,7 +219,7 @@ export class WebhookDeliveries implements EndReader {
     const queue = new KeyQueue({ clock })
     const courier: Courier = {
       webhook,
-      backlog: new Backlog(webhook, this.#settings, from),
+      backlog: new Backlog(webhook, this.#settings, clock.now(), from),
       queue,
       workers: Promise.resolve(),
       jobs: new Map(),
