@@ -2,6 +2,7 @@ import { once } from "node:events"
 import { createInterface } from "node:readline/promises"
 import { Writable } from "node:stream"
 import { styleText } from "node:util"
+import { ColorsOnly, colorsOnly } from "./escape-sequences.ts"
 import { EXIT, Failure, usageError } from "./exit.ts"
 
 export interface Streams {
@@ -12,13 +13,28 @@ export interface Streams {
 
 export type Style = "bold" | "dim" | "green" | "red" | "yellow" | "cyan"
 
-/** Streams of the command: results to standard output, all else to standard error. */
+/** Log on its way to a terminal, in pieces. */
+class LogText {
+  readonly #decoder = new TextDecoder()
+  readonly #colors = new ColorsOnly()
+
+  of(piece: Uint8Array): string {
+    return this.#colors.of(this.#decoder.decode(piece, { stream: true }))
+  }
+}
+
+/**
+ * Streams of the command: results to standard output, all else to standard error. Where a stream is a terminal, text and logs
+ * of others can color it, and change nothing else of it. A file or a program gets every byte.
+ */
 export class Terminal {
   readonly #streams: Streams
   readonly #signal: AbortSignal
   readonly #allowsColor: boolean
   /** Rows of the last redraw. */
   #drawnRows = 0
+  /** Logs on their way to a terminal, by stream. */
+  readonly #logs = { stdout: new LogText(), stderr: new LogText() }
   /** False suppresses progress. */
   isVerbose = true
 
@@ -43,9 +59,15 @@ export class Terminal {
     return this.#streams.stdout.rows ?? 24
   }
 
-  /** Writes a result. Waits while the reader is slow. */
-  async write(data: string | Uint8Array): Promise<void> {
-    if (!this.#streams.stdout.write(data)) await once(this.#streams.stdout, "drain", { signal: this.#signal })
+  /** Writes a result, or bytes of a log. Waits while the reader is slow. */
+  write(data: string | Uint8Array): Promise<void> {
+    if (!this.isScreen) return this.#send("stdout", data)
+    return this.#send("stdout", typeof data === "string" ? colorsOnly(data) : this.#logs.stdout.of(data))
+  }
+
+  async #send(name: "stdout" | "stderr", data: string | Uint8Array): Promise<void> {
+    const stream = this.#streams[name]
+    if (!stream.write(data)) await once(stream, "drain", { signal: this.#signal })
   }
 
   line(text: string): Promise<void> {
@@ -57,7 +79,8 @@ export class Terminal {
     const up = this.#drawnRows === 0 ? "" : `\u001b[${this.#drawnRows}A`
     const lines = text.split("\n")
     this.#drawnRows = lines.length
-    return this.write(`\r${up}\u001b[?7l${lines.map((line) => `${line}\u001b[K\n`).join("")}\u001b[J\u001b[?7h`)
+    const drawn = lines.map((line) => `${colorsOnly(line)}\u001b[K\n`).join("")
+    return this.#send("stdout", `\r${up}\u001b[?7l${drawn}\u001b[J\u001b[?7h`)
   }
 
   /** Reports what happens; not with --quiet. */
@@ -66,12 +89,13 @@ export class Terminal {
   }
 
   warn(text: string): void {
-    this.#streams.stderr.write(`${text}\n`)
+    const { stderr } = this.#streams
+    stderr.write(`${stderr.isTTY === true ? colorsOnly(text) : text}\n`)
   }
 
   /** Writes bytes of a log to standard error, for commands whose standard output is a record. */
-  async log(data: Uint8Array): Promise<void> {
-    if (!this.#streams.stderr.write(data)) await once(this.#streams.stderr, "drain", { signal: this.#signal })
+  log(data: Uint8Array): Promise<void> {
+    return this.#send("stderr", this.#streams.stderr.isTTY === true ? this.#logs.stderr.of(data) : data)
   }
 
   /** Returns the text in a style if standard output shows colors. */

@@ -163,6 +163,18 @@ describe("a run to its end", () => {
     expect(output).toContain("\u001b[31mfailed")
   })
 
+  it("a job's log colors a terminal, and changes nothing else of it; a pipe gets every byte", async () => {
+    const [color, others] = ["\\033[31mred\\033[0m", "\\033]52;c;aGk=\\007\\033[2J\\033]0;title\\007\\033[6n"]
+    const script = `printf "before${others}${color}${others}after\\n"`
+    const { output } = await terminal(`${RUN} --yes --name painter -- -c '${script}'`).ended
+    expect(output).toContain("before\u001b[31mred\u001b[0mafter\r\n")
+    const again = await terminal("berth logs painter").ended
+    expect(again.output).toBe("before\u001b[31mred\u001b[0mafter\r\n")
+    const { out } = await shell("berth logs painter")
+    const sequences = "\u001b]52;c;aGk=\u0007\u001b[2J\u001b]0;title\u0007\u001b[6n"
+    expect(out).toBe(`before${sequences}\u001b[31mred\u001b[0m${sequences}after\n`)
+  })
+
   it("a no, Ctrl-C and Ctrl-D at the question submit nothing", async () => {
     for (const [typed, code] of [
       ["n\n", 125],
