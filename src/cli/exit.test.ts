@@ -37,6 +37,21 @@ test.each([
   expect(failureOf(new ApiError(new Response(null, { status }), {})).code).toBe(code)
 })
 
+test("an answer of another form names the versions as the cause", () => {
+  const jobs = (answer: unknown) => (answer as { jobs: { name: string }[] }).jobs.map(({ name }) => name)
+  const failed = (() => {
+    try {
+      return jobs({ items: [] })
+    } catch (error) {
+      return failureOf(error)
+    }
+  })()
+  expect(failed).toMatchObject({
+    code: 1,
+    message: expect.stringMatching(/^The API's answer has another form .*berth check/),
+  })
+})
+
 test("an API that can't be reached ends with 75", () => {
   expect(failureOf(new Unreachable("no")).code).toBe(75)
 })

@@ -50,6 +50,12 @@ export function failureOf(error: unknown, inFile?: (error: FieldError) => FieldE
     return new Failure(EXIT.tryAgain, `${error.message}. \`berth check\` finds the cause.`)
   if (error instanceof NoApi)
     return new Failure(EXIT.usage, `${error.message}. Use Berth's own address, without a path such as /console.`)
+  // An answer of another shape than the API's lacks what a command reads from it.
+  if (error instanceof TypeError)
+    return new Failure(
+      EXIT.failed,
+      `The API's answer has another form than this version of berth reads (${error.message}). \`berth check\` compares the versions.`,
+    )
   return new Failure(EXIT.failed, error instanceof Error ? error.message : String(error))
 }
 

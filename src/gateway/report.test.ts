@@ -87,6 +87,15 @@ describe("takeReport", () => {
     expect(takeReport({ ...bound, sequence: 2 }, { ...report, finish }, now)?.finish?.time).toBe(stored)
   })
 
+  it("keeps the number of retries within what a job may have, and never lowers it", () => {
+    const counted = (before: AgentStatus, retryCount: number): AgentStatus => {
+      const report = { launch: "l", sequence: before.sequence + 1, attempt: 0, retryCount }
+      return takeReport(before, report, now) ?? { ...before, sequence: report.sequence }
+    }
+    expect(counted(bound, 1e9).retryCount).toBe(100)
+    expect(counted(counted(bound, 3), 1).retryCount).toBe(3)
+  })
+
   it("writes a heartbeat also if the clock was set back", () => {
     const report = { launch: "l", sequence: 1, attempt: 0, retryCount: 0 }
     const at = (time: string) => takeReport(bound, report, new Date(time))?.lastHeartbeatTime

@@ -1,6 +1,7 @@
 import { HEARTBEAT_SECONDS, type RegisterRequest, type ReportRequest } from "../agent/protocol.ts"
 import { secondsBetween, timestamp } from "../apis/clock.ts"
 import { type AgentStatus, bootFailureOf, type Finish, isOver, type StoredLaunch } from "../apis/launch.ts"
+import { LIMITS } from "../apis/limits.ts"
 
 /**
  * Minimum delay between two writes of a healthy VM's heartbeat into its Launch, because every write reaches every watcher
@@ -71,7 +72,8 @@ function news(agent: AgentStatus, report: ReportRequest, now: Date): Partial<Age
   const preemptionNotice = first(agent.preemptionNotice, report.preemptionNotice)
   return {
     sequence: report.sequence,
-    retryCount: report.retryCount,
+    // A job has no more retries, and a count never falls. An agent's keys are on the VM, so its word may be a user's.
+    retryCount: Math.max(agent.retryCount, Math.min(report.retryCount, LIMITS.maxRetries)),
     ...(startTime !== undefined && { startTime }),
     ...(preemptionNotice !== undefined && { preemptionNotice }),
     ...(report.lastExitCode !== undefined && { lastExitCode: report.lastExitCode }),

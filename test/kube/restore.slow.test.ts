@@ -33,7 +33,7 @@ async function whileStopped(act: (etcd: string) => Promise<void>): Promise<void>
   controlPlane = await start()
 }
 
-it("a reflector that goes on running shows what a restored etcd has, and drops what it has not", async () => {
+it("a reflector that keeps running shows what a restored etcd has, and drops what it has not", async () => {
   const kubeConfig = new KubeConfig()
   kubeConfig.loadFromFile(controlPlane.kubeconfigPath)
   const client = new KubeClient(kubeConfig)

@@ -115,7 +115,7 @@ export class Backlog {
 
   /**
    * @param now present time
-   * @param start time from which it gets events, and gets none of before; default: it goes on from its status
+   * @param start time from which it gets events, and gets none of before; default: it continues from its status
    */
   constructor(webhook: StoredWebhook, settings: BacklogSettings, now: Date, start?: string) {
     const { status } = webhook
