@@ -11,12 +11,13 @@ import { freePort } from "../dev/controlplane/ports.ts"
 import { cacheDirectory } from "../dev/controlplane/programs.ts"
 import { isBound, type StoredApiKey } from "../src/apis/apikey.ts"
 import { systemClock } from "../src/apis/clock.ts"
+import { ANNOTATIONS } from "../src/apis/meta.ts"
 import { createApiKeyController } from "../src/controllers/apikey/controller.ts"
 import { BINDING_CACHE, MACHINE_USER_CACHE } from "../src/controllers/apikey/options.ts"
 import { makeApiKey } from "../src/identity/apikeys.ts"
 import { API_KEYS } from "../src/identity/authenticate.ts"
-import { ensureInstallation } from "../src/identity/installation.ts"
-import { PROJECTS } from "../src/identity/projects.ts"
+import { ensureInstallation, type Installation } from "../src/identity/installation.ts"
+import { ORGANIZATIONS, PROJECTS } from "../src/identity/projects.ts"
 import { ensureSealingKeys } from "../src/identity/sealing-keys.ts"
 import { KubeClient } from "../src/kube/client.ts"
 import { NAMESPACES } from "../src/kube/core.ts"
@@ -51,7 +52,11 @@ export interface FacadeStack {
   /** Process of the façade. */
   facadePid: number
   controlPlane: ControlPlane
-  makeProject(name: string): Promise<BenchProject>
+  /** Id and bootstrap key of the installation. */
+  installation: Installation
+  makeProject(name: string, owner?: string): Promise<BenchProject>
+  /** Makes another admin's key of a project. */
+  makeKey(project: string, key: string): Promise<BenchProject>
   stop(): Promise<void>
 }
 
@@ -73,7 +78,7 @@ export async function startFacadeStack(
   kubeConfig.loadFromFile(controlPlane.kubeconfigPath)
   const client = new KubeClient(kubeConfig, { maxConcurrent: connections })
   await installBase(client, AbortSignal.timeout(READY_SECONDS * 1000))
-  await ensureInstallation(client, SYSTEM_NAMESPACE)
+  const installation = await ensureInstallation(client, SYSTEM_NAMESPACE)
   await ensureSealingKeys(client, SYSTEM_NAMESPACE)
   const tended = startKeyController(client)
   const program = await startFacade(controlPlane, client, { folder, limits })
@@ -85,7 +90,9 @@ export async function startFacadeStack(
     facadeUrl: program.url,
     facadePid: program.pid,
     controlPlane,
-    makeProject: (name) => makeProject(client, name),
+    installation,
+    makeProject: (name, owner) => makeProject(client, name, owner),
+    makeKey: (project, key) => makeKey(client, project, key),
     stop: async () => {
       await facade.close()
       await program.stop()
@@ -136,15 +143,27 @@ async function startFacade(
   return { ...program, url }
 }
 
-/** Creates a project with an admin's key. A controller of keys must run. */
-export async function makeProject(client: KubeClient, name: string): Promise<BenchProject> {
+/**
+ * Creates a project with an admin's key. A controller of keys must run.
+ * @param owner id of the person who created its organization; default: nobody is known
+ */
+export async function makeProject(client: KubeClient, name: string, owner?: string): Promise<BenchProject> {
   await client.create(NAMESPACES, { metadata: { name } })
+  if (owner !== undefined) {
+    const metadata = { name, annotations: { [ANNOTATIONS.createdBy]: owner } }
+    const members = [{ userId: owner, role: "owner" as const }]
+    await client.apply(ORGANIZATIONS, { metadata, spec: { displayName: name, members } })
+  }
   await client.apply(PROJECTS, { metadata: { name }, spec: { displayName: name, organization: name, namespace: name } })
   await client.applyStatus(PROJECTS, { metadata: { name }, status: { namespace: name } })
+  return makeKey(client, name, "admin")
+}
+
+async function makeKey(client: KubeClient, project: string, name: string): Promise<BenchProject> {
   const { value, keyId, tokenHash } = makeApiKey()
-  const key = { metadata: { namespace: name, name: "admin" }, spec: { role: "admin", keyId, tokenHash } }
+  const key = { metadata: { namespace: project, name }, spec: { role: "admin", keyId, tokenHash } }
   await client.create(API_KEYS, key as StoredApiKey)
   const signal = AbortSignal.timeout(READY_SECONDS * 1000)
   while (!isBound(await client.get(API_KEYS, key.metadata))) await delay(50, undefined, { signal })
-  return { name, headers: { host: `${name}.localhost`, "x-service-api-key": value } }
+  return { name: project, headers: { host: `${project}.localhost`, "x-service-api-key": value } }
 }

@@ -1,22 +1,47 @@
+import { randomUUID } from "node:crypto"
 import { setTimeout as delay } from "node:timers/promises"
 import type { Pool } from "undici"
+import { GatewayClient } from "../src/agent/gateway-client.ts"
+import { bootConfig, generateAgentKeys } from "../src/agent/messages.ts"
+import { LAUNCH, launchName, type StoredLaunch } from "../src/apis/launch.ts"
+import { API_VERSION } from "../src/apis/meta.ts"
+import { resourceOf } from "../src/kube/resource.ts"
 import { type BenchProject, type FacadeStack, startFacadeStack } from "./facade-stack.ts"
-import { type BenchContext, type BenchResult, compareLess, spreadOf } from "./result.ts"
+import { SYSTEM_NAMESPACE, usageOf } from "./program.ts"
+import { type BenchContext, type BenchResult, type BenchRow, compareLess } from "./result.ts"
 
-const CONNECTIONS = 16
-const ROUNDS = 5
-const SECONDS_PER_TURN = 5
-const HOSTILE_PER_SECOND = 10
+/** The attacker. */
+const EVE = "https://issuer.example#eve"
+/** Connections of the attack, and of the other tenant. */
+const CONNECTIONS = 96
+const ROUNDS = 3
+const SECONDS_PER_TURN = 3
 const BODY_BYTES = 128 * 1024
 /** Pause between two requests of the other tenant, milliseconds. */
-const PAUSE_MS = 10
-
-/** Aim of the project: under hostile bodies, another tenant's requests take at most 5 times as long. */
-const GOAL = 1 / 5
+const PAUSE_MS = 5
+/** Connections of one key of the attacker. */
+const PER_KEY = 4
+/** VMs that report: each may send ten messages a second. */
+const AGENTS = 10
 
 /**
- * Measures another tenant's GET /1/jobs?limit=1 while one key sends 10 of the most expensive bodies a second, against
- * the same without them. The façade has no rate limit here: the limit would only make the attack shorter.
+ * Aim of the project: under an attack, another tenant's requests and an agent's report take at most twice as long, or 20 ms
+ * longer.
+ */
+const TIMES = 2
+const MORE_MS = 20
+
+/** One attack: who sends, and what. */
+interface Attack {
+  name: string
+  senders: readonly BenchProject[]
+  request: (n: number) => { method: "GET" | "POST"; path: string; body?: string; type?: string }
+}
+
+/**
+ * Measures another tenant's list, get and POST, and the report of a VM's agent, while one tenant sends the most expensive
+ * requests, against the same without them. Both take turns. The façade has no rate limit here: the limit would only make the
+ * attacks shorter.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const stack = await startFacadeStack(context, CONNECTIONS)
@@ -28,67 +53,208 @@ export async function run(context: BenchContext): Promise<BenchResult> {
 }
 
 async function measure(stack: FacadeStack, { report, seconds = SECONDS_PER_TURN }: BenchContext): Promise<BenchResult> {
-  const [attacker, tenant] = [await stack.makeProject("attacker"), await stack.makeProject("tenant")]
-  const found = {
-    quiet: { p50: [] as number[], p95: [] as number[] },
-    hostile: { p50: [] as number[], p95: [] as number[] },
-  }
-  // The first round warms up.
-  for (let round = 0; round <= ROUNDS; round++) {
-    for (const turn of ["quiet", "hostile"] as const) {
+  const attacks = await attacksOf(stack)
+  const victim = await Victim.prepare(stack)
+  await victim.times(seconds)
+  const rows: BenchRow[] = []
+  for (const attack of attacks) {
+    const rounds: { quiet: Times; hostile: Times }[] = []
+    for (let round = 1; round <= ROUNDS; round++) {
+      const quiet = await victim.times(seconds)
       const stop = new AbortController()
-      const attack = turn === "hostile" ? attackUntil(stop.signal, stack.facade, attacker) : undefined
-      const times = await listTimes(stack.facade, tenant, seconds)
+      const before = await usageOf(stack.facadePid)
+      const attacking = attackUntil(stop.signal, stack.facade, attack)
+      const hostile = await victim.times(seconds)
+      const cpu = ((await usageOf(stack.facadePid)).cpuSeconds - before.cpuSeconds) / seconds
       stop.abort()
-      await attack
-      const [p50, p95] = [quantile(times, 0.5), quantile(times, 0.95)]
-      report(`round ${round} of ${ROUNDS}, ${turn}: median ${p50.toFixed(1)} ms, p95 ${p95.toFixed(1)} ms`)
-      if (round === 0) continue
-      found[turn].p50.push(p50)
-      found[turn].p95.push(p95)
+      const sent = await attacking
+      rounds.push({ quiet, hostile })
+      report(
+        `${attack.name}, round ${round}: ${sent} requests, façade ${cpu.toFixed(2)} cores; ${lineOf(quiet, hostile)}`,
+      )
+    }
+    for (const what of OPERATIONS) {
+      for (const [share, name] of QUANTILES) {
+        const limits = rounds.map(({ quiet }) => limitOf(quantile(quiet[what], share)))
+        const found = rounds.map(({ hostile }) => quantile(hostile[what], share))
+        rows.push(compareLess(`${attack.name}: ${what}, ${name} in ms, against its limit`, found, limits, 1))
+      }
     }
   }
-  const { quiet, hostile } = found
-  return {
-    name: "hostile",
-    rows: [
-      compareLess("GET under hostile bodies, median in ms, against quiet", hostile.p50, quiet.p50, GOAL),
-      compareLess("GET under hostile bodies, p95 in ms, against quiet", hostile.p95, quiet.p95, GOAL),
-    ],
-    spread: { "hostile, p95 in ms": spreadOf(hostile.p95), "quiet, p95 in ms": spreadOf(quiet.p95) },
+  return { name: "hostile", rows, spread: {} }
+}
+
+const QUANTILES = [
+  [0.5, "median"],
+  [0.95, "p95"],
+] as const
+
+function limitOf(quiet: number): number {
+  return Math.max(TIMES * quiet, quiet + MORE_MS)
+}
+
+const OPERATIONS = ["list", "get", "POST", "report"] as const
+type Times = Record<(typeof OPERATIONS)[number], number[]>
+
+function lineOf(quiet: Times, hostile: Times): string {
+  const both = (what: (typeof OPERATIONS)[number]) =>
+    [quiet, hostile].map((times) => quantile(times[what], 0.95).toFixed(1)).join(" → ")
+  return OPERATIONS.map((what) => `${what} ${both(what)} ms`).join(", ")
+}
+
+/** The other tenant, and the agents of its VMs. */
+class Victim {
+  readonly #facade: Pool
+  readonly #project: BenchProject
+  readonly #agents: readonly Reporter[]
+  #count = 0
+
+  private constructor(facade: Pool, project: BenchProject, agents: readonly Reporter[]) {
+    this.#facade = facade
+    this.#project = project
+    this.#agents = agents
+  }
+
+  static async prepare(stack: FacadeStack): Promise<Victim> {
+    const project = await stack.makeProject("tenant")
+    const agents = await Promise.all(Array.from({ length: AGENTS }, () => Reporter.register(stack, project.name)))
+    const victim = new Victim(stack.facade, project, agents)
+    await victim.#send("POST", "/1/jobs", { name: "known", image: "a" })
+    return victim
+  }
+
+  /** Returns the durations of each operation for a time, milliseconds. */
+  async times(seconds: number): Promise<Times> {
+    const times: Times = { list: [], get: [], POST: [], report: [] }
+    const endsAt = performance.now() + seconds * 1000
+    const timed = async (what: keyof Times, act: () => Promise<unknown>): Promise<void> => {
+      const startedAt = performance.now()
+      await act()
+      times[what].push(performance.now() - startedAt)
+      await delay(PAUSE_MS)
+    }
+    while (performance.now() < endsAt) {
+      this.#count++
+      const name = `job-${this.#count}`
+      await timed("list", () => this.#send("GET", "/1/jobs?limit=1"))
+      await timed("get", () => this.#send("GET", "/1/jobs/known"))
+      await timed("POST", () => this.#send("POST", "/1/jobs", { name, image: "a" }))
+      await timed("report", async () => await this.#agents[this.#count % AGENTS]?.report())
+    }
+    return times
+  }
+
+  async #send(method: "GET" | "POST", path: string, content?: object): Promise<void> {
+    const headers = { ...this.#project.headers, ...(content && { "content-type": "application/json" }) }
+    const body = content === undefined ? null : JSON.stringify(content)
+    const answer = await this.#facade.request({ method, path, headers, body })
+    const text = await answer.body.text()
+    if (answer.statusCode >= 300) throw new Error(`${method} ${path}: ${answer.statusCode} ${text}`)
   }
 }
 
-async function listTimes(facade: Pool, { headers }: BenchProject, seconds: number): Promise<number[]> {
-  const times: number[] = []
-  const endsAt = performance.now() + seconds * 1000
-  while (performance.now() < endsAt) {
-    const startedAt = performance.now()
-    const { statusCode, body } = await facade.request({ method: "GET", path: "/1/jobs?limit=1", headers })
-    await body.dump()
-    if (statusCode !== 200) throw new Error(`GET /1/jobs: ${statusCode}`)
-    times.push(performance.now() - startedAt)
-    await delay(PAUSE_MS)
+/** The agent of a VM, which has registered. */
+class Reporter {
+  readonly #client: GatewayClient
+  #sequence = 0
+
+  private constructor(client: GatewayClient) {
+    this.#client = client
   }
-  return times
+
+  static async register({ client, facadeUrl, installation }: FacadeStack, namespace: string): Promise<Reporter> {
+    const uid = randomUUID()
+    const launch = {
+      apiVersion: API_VERSION,
+      kind: "Launch",
+      metadata: { name: launchName(uid, 1), namespace: SYSTEM_NAMESPACE },
+      spec: {
+        job: { namespace, name: "job", uid },
+        number: 1,
+        installation: installation.id,
+        offer: {
+          ...{ cloud: "local", region: "local", instanceType: "local", architecture: "amd64" },
+          ...{ provisioning: "onDemand", cpu: 1, memoryGib: 1, hourlyPriceUsd: 0, minimumBilledSeconds: 0 },
+        },
+        run: { image: "none" },
+        gatewayUrl: facadeUrl,
+        ...{ bootDeadlineSeconds: 600, startDeadlineSeconds: 600, lifetimeSeconds: 3600 },
+      },
+    } as unknown as StoredLaunch
+    const made = await client.create(resourceOf<StoredLaunch>(LAUNCH), launch)
+    const keys = await generateAgentKeys()
+    const gateway = new GatewayClient(bootConfig(made, installation.bootstrapKey), keys)
+    await gateway.register({ version: "bench", runtime: "process" })
+    return new Reporter(gateway)
+  }
+
+  report(): Promise<unknown> {
+    this.#sequence++
+    return this.#client.report({ sequence: this.#sequence, attempt: 1, retryCount: 0 })
+  }
 }
 
-/** Sends hostile bodies at a constant rate, whether or not the earlier ones have a response. */
-async function attackUntil(signal: AbortSignal, facade: Pool, { headers }: BenchProject): Promise<void> {
-  const requests: Promise<void>[] = []
-  for (let n = 0; !signal.aborted; n++) {
-    requests.push(attackOnce(facade, headers, n))
-    await delay(1000 / HOSTILE_PER_SECOND, undefined, { signal }).catch(() => undefined)
-  }
-  await Promise.all(requests)
+/** Returns the attacks: what one developer can send that costs most. */
+async function attacksOf(stack: FacadeStack): Promise<Attack[]> {
+  const first = await stack.makeProject("attacker", EVE)
+  const keys = [first]
+  while (keys.length < 20) keys.push(await stack.makeKey("attacker", `key-${keys.length}`))
+  const organizations: BenchProject[] = []
+  while (organizations.length < 50) organizations.push(await stack.makeProject(`front-${organizations.length}`, EVE))
+  const names = JSON.stringify({ names: Array.from({ length: 1000 }, (_, n) => `unknown-${n}`) })
+  const cancelMany: Attack["request"] = () => ({
+    method: "POST",
+    path: "/1/jobs/cancellations?dry_run=true",
+    body: names,
+  })
+  const unknown: Attack["request"] = (n) => ({ method: "GET", path: `/1/jobs/unknown-${n}` })
+  const array = JSON.stringify({ job_definition: { image: "a" }, count: 10_000 })
+  return [
+    ...[1, 5, 20].map((count) => ({
+      name: `1,000 unknown names to cancel, ${count} keys`,
+      senders: keys.slice(0, count),
+      request: cancelMany,
+    })),
+    {
+      name: "1,000 unknown names to cancel, 50 organizations of one person",
+      senders: organizations,
+      request: cancelMany,
+    },
+    { name: "unknown jobs, 20 keys", senders: keys, request: unknown },
+    { name: "unknown jobs, 50 organizations of one person", senders: organizations, request: unknown },
+    {
+      name: "hostile bodies, 5 keys",
+      senders: keys.slice(0, 5),
+      request: (n) => ({ method: "POST", path: "/1/jobs", ...(BODIES[n % BODIES.length] ?? { body: "" }) }),
+    },
+    {
+      name: "plans of an array of 10,000, 5 keys",
+      senders: keys.slice(0, 5),
+      request: () => ({ method: "POST", path: "/1/arrays?dry_run=true", body: array }),
+    },
+    {
+      name: "plans of a job, 20 keys",
+      senders: keys,
+      request: () => ({ method: "POST", path: "/1/jobs?dry_run=true", body: '{"image":"a","provisioning":"spot"}' }),
+    },
+  ]
 }
 
-async function attackOnce(facade: Pool, headers: BenchProject["headers"], n: number): Promise<void> {
-  const { type, body: text } = BODIES[n % BODIES.length] ?? { type: "application/json", body: "" }
-  const request = { ...headers, "content-type": type }
-  const { statusCode, body } = await facade.request({ method: "POST", path: "/1/jobs", headers: request, body: text })
-  await body.dump()
-  if (![400, 429].includes(statusCode)) throw new Error(`a hostile body was answered with ${statusCode}`)
+/** Sends the requests of an attack over all its connections, one after the other on each. Returns their number. */
+async function attackUntil(signal: AbortSignal, facade: Pool, { senders, request }: Attack): Promise<number> {
+  let sent = 0
+  const perKey = Math.max(1, Math.min(PER_KEY, Math.floor((CONNECTIONS - 8) / senders.length)))
+  const work = async ({ headers }: BenchProject): Promise<void> => {
+    while (!signal.aborted) {
+      const { method, path, body = null, type = "application/json" } = request(sent++)
+      const answer = await facade.request({ method, path, headers: { ...headers, "content-type": type }, body })
+      await answer.body.dump()
+      if (answer.statusCode === 401 || answer.statusCode >= 500)
+        throw new Error(`${method} ${path} was answered with ${answer.statusCode}`)
+    }
+  }
+  await Promise.all(senders.flatMap((sender) => Array.from({ length: perKey }, () => work(sender))))
+  return sent
 }
 
 /** Repeats a text up to the largest body, or `most` times. */

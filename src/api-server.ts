@@ -36,6 +36,7 @@ import { leaderReader, leaderReadsHeartbeats } from "./gateway/owner.ts"
 import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
 import { REPORT_ROUTE, withReports } from "./gateway/reports.ts"
 import { kubeSecretEnv, secretChecker } from "./gateway/secrets.ts"
+import { Processor, type Turn } from "./http/processor.ts"
 import { createHttpServer } from "./http/server.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { CodeExchange } from "./identity/code-exchange.ts"
@@ -138,7 +139,7 @@ export async function startFacade(
     identity: parts.identity,
     catalogue: () => offers.current(),
     installation,
-    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, ...money }),
+    ...planning(options, parts, { ...caches, launches, statements, credentialsOf, ...money }, stop),
     discover: discovererOf(finding),
     consoleFolder: consoleFolderOf(options, parts),
     codeExchange: codeExchangeOf(options),
@@ -368,11 +369,23 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
   return Object.fromEntries(usable)
 }
 
+/** Constructs the planner of dry runs, whose scans take turns with the other work of the processor. */
+function planning(
+  options: Options,
+  parts: FacadeParts,
+  sources: Omit<PlannerSources, "turn">,
+  stop: AbortSignal,
+): Pick<FacadeDependencies, "plan" | "processor"> {
+  const processor = new Processor()
+  const turn: Turn = (work) => processor.run(work, stop)
+  return { processor, plan: planner(options, parts, { ...sources, turn }) }
+}
+
 /** Constructs the planner of dry runs, which places jobs as the operator would. */
 function planner(
   { agentImage }: Options,
   { client, offers, providers, ownAccounts, architectures, askRegistries: send, logger }: FacadeParts,
-  { jobs, launches, statements, connections, projects, organizations, credentialsOf, caps }: PlannerSources,
+  { jobs, launches, statements, connections, projects, organizations, credentialsOf, caps, turn }: PlannerSources,
 ): Planner {
   const { store } = connections
   const finding = {
@@ -395,6 +408,7 @@ function planner(
       clock: systemClock,
       buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
       whySecretMissing: secretChecker(client),
+      turn,
       ...(images && { images }),
       ...agentImagePlatforms({ agentImage, readImage, assumed: architectures, clock: systemClock, logger }),
     },
@@ -408,6 +422,7 @@ type PlannerSources = Pick<
 > & {
   credentialsOf: ReadCredentials
   caps: ReturnType<typeof capsIn>
+  turn: Turn
 }
 
 type GatewaySources = Pick<PlannerSources, "launches" | "connections" | "credentialsOf"> & {

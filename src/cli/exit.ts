@@ -54,7 +54,7 @@ export function failureOf(error: unknown, inFile?: (error: FieldError) => FieldE
   if (error instanceof TypeError)
     return new Failure(
       EXIT.failed,
-      `The API's answer has another form than this version of berth reads (${error.message}). \`berth check\` compares the versions.`,
+      `The API's answer has another form than this version of berth reads (${error.message}). \`berth check\` shows the version of the API.`,
     )
   return new Failure(EXIT.failed, error instanceof Error ? error.message : String(error))
 }

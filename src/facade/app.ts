@@ -13,6 +13,7 @@ import { bodyReader } from "../http/body.ts"
 import { ConcurrencyLimit, FailureLimit, PrincipalLimit } from "../http/limits.ts"
 import { API_ROOT, type Guard, mount } from "../http/mount.ts"
 import { badRequest, beingDeleted, notFound, problemHandler, projectLimit } from "../http/problem.ts"
+import type { Processor } from "../http/processor.ts"
 import { requestLog } from "../http/request-log.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { NAMESPACE_INDEX } from "../identity/catch-up.ts"
@@ -145,6 +146,8 @@ export interface FacadeDependencies {
   catalogue: () => Catalogue
   /** Sender of the messages that test webhooks. */
   sending: SendOptions
+  /** Turns of work that keeps the processor. */
+  processor: Processor
   /** Planner of dry runs. */
   plan: Planner
   /** Returns the id of this installation of Berth; undefined while it is not known. */
@@ -454,27 +457,31 @@ function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAdd
     groupsLog,
     isSuspect: failures.areTooMany,
   })
-  const guard = limited(authenticator, "requests", settings)
+  const guard = limited(authenticator, "requests", dependencies)
   return { ...guard, authenticate: failures.counting(guard.authenticate) }
 }
 
 /** Adds the limits of requests and bodies to a guard. */
 function limited<Caller extends { id: string }>(
-  { authenticate, principalOf, isStillAuthenticated }: Omit<Guard<Caller>, "limit" | "readBody" | "countMore">,
+  {
+    authenticate,
+    principalOf,
+    isStillAuthenticated,
+  }: Omit<Guard<Caller>, "limit" | "readBody" | "countMore" | "processor">,
   name: string,
-  settings: FacadeSettings,
+  { settings, processor }: Pick<FacadeDependencies, "settings" | "processor">,
 ): Guard<Caller> {
   const requestsPerMinute = settings.requestsPerMinute ?? DEFAULT_REQUESTS_PER_MINUTE
   const { countRequest, countBody, countMore } = new PrincipalLimit({ name, requestsPerMinute, principalOf })
   const readBody = bodyReader({ principalOf, countBody })
-  return { authenticate, limit: countRequest, readBody, countMore, principalOf, isStillAuthenticated }
+  return { authenticate, limit: countRequest, readBody, countMore, processor, principalOf, isStillAuthenticated }
 }
 
 /** Returns the operations of organizations, members and projects, for signed-in users. */
 function accountRouter(dependencies: FacadeDependencies, { ofHost }: ProjectAddresses): Router {
-  const { client, caches, settings, clock, tokens } = dependencies
+  const { client, caches, clock, tokens } = dependencies
   const router = Router({ caseSensitive: true })
-  const guard = limited(new AccountAuthenticator({ tokens, labelOf: ofHost }), "accounts", settings)
+  const guard = limited(new AccountAuthenticator({ tokens, labelOf: ofHost }), "accounts", dependencies)
   const accounts = new Accounts({
     client: impersonatingUser(client, ACCOUNTS_USER),
     reader: client,

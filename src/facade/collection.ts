@@ -89,7 +89,7 @@ export class Collection<T extends Stored<KubeObject>> {
   /** Returns the object with this id or, if the text is no UUID, with this name. @throws Problem 404 */
   async find(idOrName: string): Promise<T> {
     const found = await (isUuid(idOrName) ? this.#byId(idOrName) : this.#byName(idOrName))
-    if (found === undefined) throw this.unknown(idOrName)
+    if (found === undefined) throw this.#unknown(idOrName)
     return found
   }
 
@@ -98,13 +98,11 @@ export class Collection<T extends Stored<KubeObject>> {
    * undefined.
    */
   async findMany(idsOrNames: readonly string[]): Promise<Map<string, T | undefined>> {
-    const cached = (): Map<string, T | undefined> =>
-      new Map(idsOrNames.map((idOrName) => [idOrName, this.#cached(idOrName)]))
-    const complete = (): Map<string, T | undefined> | undefined => {
-      const found = cached()
-      return [...found.values()].includes(undefined) ? undefined : found
-    }
-    return (await this.#findOrCatchUp(complete)) ?? cached()
+    const missing = idsOrNames.filter((idOrName) => this.#cached(idOrName) === undefined)
+    // Asked after each change of the cache, so it stops at the first that is still missing.
+    const areThere = () => missing.every((idOrName) => this.#cached(idOrName) !== undefined) || undefined
+    if (missing.length > 0) await this.#findOrCatchUp(areThere)
+    return new Map(idsOrNames.map((idOrName) => [idOrName, this.#cached(idOrName)]))
   }
 
   #cached(idOrName: string): T | undefined {
@@ -263,9 +261,9 @@ export class Collection<T extends Stored<KubeObject>> {
     try {
       await writer.delete(resource, metadata, { preconditions })
     } catch (error) {
-      if (isNotFound(error)) throw this.unknown(idOrName)
+      if (isNotFound(error)) throw this.#unknown(idOrName)
       // Another object has the name now. With If-Match, the object may also have changed.
-      if (isConflict(error)) throw precondition === undefined ? this.unknown(idOrName) : notAtVersion(noun)
+      if (isConflict(error)) throw precondition === undefined ? this.#unknown(idOrName) : notAtVersion(noun)
       throw error
     }
     const isGone = (): boolean => store.getByUid(uid) === undefined
@@ -277,7 +275,7 @@ export class Collection<T extends Stored<KubeObject>> {
     const uid = isUuid(idOrName) ? idOrName.toLowerCase() : undefined
     const name = await this.#metadataNameOf(idOrName)
     const present = name === undefined ? undefined : await this.read(name)
-    if (present === undefined || (uid !== undefined && present.metadata.uid !== uid)) throw this.unknown(idOrName)
+    if (present === undefined || (uid !== undefined && present.metadata.uid !== uid)) throw this.#unknown(idOrName)
     return present
   }
 
@@ -286,10 +284,13 @@ export class Collection<T extends Stored<KubeObject>> {
     return (await this.#byId(idOrName))?.metadata.name
   }
 
-  /** Returns the problem 404 for an id or a name. */
-  unknown(idOrName: string): Error {
-    const { noun } = this.#options
-    return notFound(`There is no ${noun} with the id or name ${quoted(idOrName)}.`)
+  #unknown(idOrName: string): Error {
+    return notFound(this.unknown(idOrName))
+  }
+
+  /** Returns the words about an id or a name that is no object's. */
+  unknown(idOrName: string): string {
+    return `There is no ${this.#options.noun} with the id or name ${quoted(idOrName)}.`
   }
 
   #refused(error: KubeError): Error {

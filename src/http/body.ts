@@ -1,7 +1,7 @@
 import type { Request, RequestHandler } from "express"
 import { quoted, shownText } from "../apis/field-error.ts"
 import { parseJson } from "./json.ts"
-import { ConcurrencyLimit, Turns } from "./limits.ts"
+import { ConcurrencyLimit } from "./limits.ts"
 import { badRequest, Problem } from "./problem.ts"
 import { requireUnicode } from "./surrogates.ts"
 import { parseYaml } from "./yaml.ts"
@@ -36,13 +36,11 @@ export interface BodyReaderOptions {
 /**
  * Returns a handler that reads the body into memory. The handler rejects a body over the limit at its Content-Length or
  * at the first byte too many. Express's own parsers would read the body to its end first. A principal has at most
- * MOST_LARGE_BODIES larger bodies at the same time, and they are processed one after the other. So other principals
- * wait for one large body at most.
+ * MOST_LARGE_BODIES larger bodies at the same time. The check of each waits for its turn (`Processor`).
  * @throws Problem 413, 415 for a Content-Encoding, 400 if the body is incomplete, 429
  */
 export function bodyReader({ principalOf, countBody }: BodyReaderOptions): RequestHandler {
   const large = new ConcurrencyLimit(MOST_LARGE_BODIES)
-  const turns = new Turns()
   const detail =
     `${MOST_LARGE_BODIES} requests with bodies over ${SMALL_BODY_BYTES} bytes are in progress: ` +
     "repeat this one when one of them has ended."
@@ -55,10 +53,14 @@ export function bodyReader({ principalOf, countBody }: BodyReaderOptions): Reque
     if (announced > SMALL_BODY_BYTES) takeTurn()
     const body = await boundedBytes(req, announced > SMALL_BODY_BYTES ? undefined : takeTurn)
     await countBody(req, body.length)
-    if (body.length > SMALL_BODY_BYTES) await turns.take(principalOf(req).id, res)
     req.body = body
     next()
   }
+}
+
+/** Returns true for a body whose check keeps the processor for milliseconds. */
+export function isLarge({ body }: Pick<Request, "body">): boolean {
+  return Buffer.isBuffer(body) && body.length > SMALL_BODY_BYTES
 }
 
 /** @param takeTurn called when the body turns out to be large */

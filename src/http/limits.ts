@@ -127,25 +127,6 @@ export class ConcurrencyLimit {
   }
 }
 
-/** Lets the requests of each principal take turns: one begins when the response to the one before is closed. */
-export class Turns {
-  readonly #last = new Map<string, Promise<unknown>>()
-
-  /** Resolves when it is the request's turn. */
-  async take(id: string, res: Response): Promise<void> {
-    const before = this.#last.get(id)
-    const closed = new Promise<void>((resolve) => {
-      if (res.closed) resolve()
-      else res.once("close", () => resolve())
-    })
-    const ended = Promise.all([before, closed]).then(() => {
-      if (this.#last.get(id) === ended) this.#last.delete(id)
-    })
-    this.#last.set(id, ended)
-    await before
-  }
-}
-
 export interface MinuteLimitOptions {
   /** Name of the quota in the RateLimit headers. */
   name: string

@@ -1,8 +1,9 @@
-import type { IRoute, Request, RequestHandler, Router } from "express"
+import type { IRoute, Request, RequestHandler, Response, Router } from "express"
 import { type Role, roleAllows } from "../apis/apikey.ts"
 import { noteRoute } from "../telemetry/http.ts"
 import { forbidden, methodNotAllowed, problemTypeIn } from "./problem.ts"
 import { problemTypesOf } from "./problem-types.ts"
+import type { Processor } from "./processor.ts"
 import { METHODS, type Method, type Operation, type Route } from "./route.ts"
 
 /** Checks before every handler: authentication, and a limit of requests. */
@@ -13,6 +14,7 @@ export interface Guard<Caller> {
   readBody: RequestHandler
   /** Counts a request as `more` further ones under the limit, by a rule in words. @throws Problem 429 */
   countMore: (req: Request, more: number, rule: string) => Promise<void>
+  processor: Processor
   principalOf: (req: Request) => Caller
   /** Returns false if the credentials of an authenticated request are no longer valid. */
   isStillAuthenticated: (req: Request) => Promise<boolean>
@@ -82,7 +84,7 @@ function passOn(route: IRoute, methods: readonly string[]): void {
 function put<Caller, Services>(
   route: IRoute,
   { method, operation, run }: Route<Caller, Services>,
-  { authenticate, limit, readBody, countMore, principalOf, isStillAuthenticated }: Guard<Caller>,
+  { authenticate, limit, readBody, countMore, processor, principalOf, isStillAuthenticated }: Guard<Caller>,
   services: Services,
 ): void {
   const name = method.toLowerCase() as Lowercase<Method>
@@ -96,11 +98,20 @@ function put<Caller, Services>(
         res,
         principal: principalOf(req),
         countMore: (more, rule) => countMore(req, more, rule),
+        turn: (work) => processor.run(work, leaving(res)),
         isStillAuthenticated: () => isStillAuthenticated(req),
       },
       services,
     )
   })
+}
+
+/** Returns a signal that aborts when the client disconnects before its response. */
+function leaving(res: Response): AbortSignal {
+  const left = new AbortController()
+  if (res.closed) left.abort()
+  else res.once("close", () => left.abort())
+  return left.signal
 }
 
 /** Words of the log line about a response that an operation does not declare. Tests look for them. */

@@ -36,22 +36,33 @@ class Share {
 /** A permit that is held. */
 export type Permit = Share
 
+/** Most permits at the same time: of all requests, and of the first level of their paths. */
+export interface Most {
+  requests: number
+  person: number
+}
+
+/** Returns the limits of a client: of 32 permits, requests have at most 28, and those of one person at most 24. */
+function reserving(size: number): Most {
+  const reserve = Math.floor(size / 8)
+  return { requests: size - reserve, person: size - 2 * reserve }
+}
+
 /**
  * Permits for at most `size` tasks at a time. A free permit is for the part that holds the fewest, and among equals for the
- * one that waited longest: first of the kinds of work, then of the levels of their paths. Some permits are in reserve:
- * `requests` leave a part to the other kinds, and one path among them leaves the same part to the others.
+ * one that waited longest: first of the kinds of work, then of the levels of their paths.
  */
 export class Limiter {
   readonly #all: Share
-  readonly #reserve: number
+  readonly #most: Most
   #grants = 0
 
-  constructor(size: number) {
+  /** @param most default: an eighth of the permits is in reserve for other kinds than requests, and another for other persons */
+  constructor(size: number, most: Most = reserving(size)) {
     if (!Number.isInteger(size) || size < 1)
       throw new RangeError(`concurrency is ${size}: give an integer of at least 1`)
     this.#all = new Share(size)
-    // Of 32 permits, requests have at most 28, and those of one person at most 24.
-    this.#reserve = Math.floor(size / 8)
+    this.#most = most
   }
 
   /** Number of tasks of a kind that wait for a permit. */
@@ -101,14 +112,13 @@ export class Limiter {
   }
 
   #shareOf({ kind, path }: Flow): Share {
-    const { most } = this.#all
+    const { requests, person } = kind === "requests" ? this.#most : { requests: this.#all.most, person: this.#all.most }
     let share = this.#all
     const levels = [kind, ...path]
     for (const [depth, key] of levels.entries()) {
-      const reserved = kind === "requests" ? this.#reserve * Math.min(depth + 1, 2) : 0
       let child = share.children.get(key)
       if (child === undefined) {
-        child = new Share(Math.max(1, most - reserved), key, share)
+        child = new Share(depth === 0 ? requests : person, key, share)
         share.children.set(key, child)
       }
       share = child

@@ -302,7 +302,13 @@ export type WhySecretMissing = (namespace: string, refs: SecretRefs) => Promise<
  * accounts of the volumes' connections.
  */
 export function jobPlanner(
-  sources: MarketSources & { images?: Images; buckets?: Buckets; whySecretMissing?: WhySecretMissing },
+  sources: MarketSources & {
+    images?: Images
+    buckets?: Buckets
+    whySecretMissing?: WhySecretMissing
+    /** Does the scan of all offers at its turn. Absent: at once. */
+    turn?: <Result>(work: () => Result) => Promise<Result>
+  },
   settings: Partial<JobSettings> = {},
 ): Planner {
   const effective = { ...JOB_DEFAULTS, ...settings }
@@ -314,17 +320,20 @@ export function jobPlanner(
       sources.images?.whenFound(namespace, spec.image),
       sources.buckets && whenVolumesFound(namespace, spec, sources.buckets),
     ])
-    const now = sources.clock.now()
-    const known = { ...(image && { image }), budget: budgetOf({ spec }, []) }
-    const market = { ...marketOf(namespace, sources, ledger, effective), ...known }
-    if (secretMissing !== undefined) {
-      const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
-      return planOf(outline, laterPlacements({ spec }, market, now, effective))
-    }
-    if (volumes !== undefined && volumes.kind !== "found") {
-      const outline = { verdict: "waits", reason: reasonToWait(volumes), message: volumes.message } as const
-      return planOf(outline, laterPlacements({ spec }, market, now, effective))
-    }
-    return planJob({ spec }, { ...market, ...(volumes && { buckets: volumes.places }) }, now, effective)
+    const { turn = async (work) => work() } = sources
+    return turn(() => {
+      const now = sources.clock.now()
+      const known = { ...(image && { image }), budget: budgetOf({ spec }, []) }
+      const market = { ...marketOf(namespace, sources, ledger, effective), ...known }
+      if (secretMissing !== undefined) {
+        const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
+        return planOf(outline, laterPlacements({ spec }, market, now, effective))
+      }
+      if (volumes !== undefined && volumes.kind !== "found") {
+        const outline = { verdict: "waits", reason: reasonToWait(volumes), message: volumes.message } as const
+        return planOf(outline, laterPlacements({ spec }, market, now, effective))
+      }
+      return planJob({ spec }, { ...market, ...(volumes && { buckets: volumes.places }) }, now, effective)
+    })
   }
 }

@@ -47,7 +47,14 @@ const unread: (() => number)[] = []
 const principal = { id: "key", project: { id: "p", organizationId: "o", namespace: "ns" } } as Principal
 const app = express().get("/", async (req, res) => {
   unread.push(() => res.writableLength)
-  const call = { req, res, principal, countMore: async () => undefined, isStillAuthenticated: async () => true }
+  const call = {
+    req,
+    res,
+    principal,
+    countMore: async () => undefined,
+    turn: async <R>(work: () => R) => work(),
+    isStillAuthenticated: async () => true,
+  }
   await streamEvents(
     call,
     { after: undefined, filter: { kinds: [], names: [] } },

@@ -39,6 +39,7 @@ import type { JobCreated } from "../../src/facade/jobs/schema.ts"
 import type { Discoverer } from "../../src/facade/resources/schema.ts"
 import { UNDECLARED } from "../../src/http/mount.ts"
 import type { ProblemDocument } from "../../src/http/problem.ts"
+import { Processor } from "../../src/http/processor.ts"
 import { createHttpServer, type ServerLimits } from "../../src/http/server.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
@@ -217,6 +218,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     consoleFolder: options.consoleFolder,
     codeExchange: options.codeExchange,
     catalogue: () => market.offers.current(),
+    processor: new Processor(),
     plan: jobPlanner({
       ...market,
       jobs,

@@ -133,10 +133,10 @@ export interface CancellationOptions {
   isStillAuthenticated: () => Promise<boolean>
 }
 
-/** A job to cancel, or the Problem of a name that is no job's. */
+/** A job to cancel, or what is wrong with a name that is no job's. */
 interface Target {
   name: string
-  found: StoredJob | Error
+  found: StoredJob | string
 }
 
 /**
@@ -201,8 +201,9 @@ class CancellationRun {
 
   async cancel({ name, found }: Target): Promise<void> {
     this.#attempted++
+    // Not as an error: a thousand of them would keep the processor for ten milliseconds.
+    if (typeof found === "string") return void this.#failed.push({ name, status: 404, detail: found })
     try {
-      if (found instanceof Error) throw found
       if (this.#options.dryRun) this.#options.jobs.requireUnfinished(found)
       else this.#note(await this.#options.jobs.cancelFound(found))
       this.#cancellable++

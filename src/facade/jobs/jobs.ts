@@ -95,8 +95,8 @@ export class Jobs {
     return this.#collection.find(idOrName)
   }
 
-  /** Returns the jobs with these ids or names, each of which may be unknown: a Problem 404. One read is enough for all. */
-  async findMany(idsOrNames: readonly string[]): Promise<{ name: string; found: StoredJob | Error }[]> {
+  /** Returns the jobs with these ids or names, or what is wrong with one. One read is enough for all. */
+  async findMany(idsOrNames: readonly string[]): Promise<{ name: string; found: StoredJob | string }[]> {
     const jobs = await this.#collection.findMany(idsOrNames)
     return [...jobs].map(([name, job]) => ({ name, found: job ?? this.#collection.unknown(name) }))
   }
