@@ -250,6 +250,111 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
     })
   })
 
+  describe("timestamps", () => {
+    const at = (seconds: number) => Date.parse("2026-01-02T10:00:00.500Z") + 1000 * seconds
+    const time = (seconds: number) => new Date(at(seconds)).toISOString()
+
+    it("stand before each line of a stored log, over pieces, launches and stores", async () => {
+      const untimed = await read({ timestamps: true })
+      expect(untimed.byteLength).toBe(0)
+      await store.append({ job, launch: 1 }, 0, Buffer.from("a\nb"), [
+        { offset: 0, time: at(0) },
+        { offset: 2, time: at(1) },
+      ])
+      await store.append({ job, launch: 1 }, 3, Buffer.from("b\n\nc"), [{ offset: 3, time: at(2) }])
+      await under.open().append({ job, launch: 2 }, 0, Buffer.from("d\ne\nf\n"), [
+        { offset: 0, time: at(60) },
+        { offset: 4, time: at(70) },
+      ])
+      // The line is as old as its first byte.
+      const lines = [
+        `${time(0)} a\n${time(1)} bb\n${time(2)} \n${time(2)} c\n`,
+        `${time(2)} --- launch 2 ---\n${time(60)} d\n${time(60)} e\n${time(70)} f\n`,
+      ]
+      expect((await read({ timestamps: true })).toString()).toBe(lines.join(""))
+      expect((await read({ timestamps: true, tail: 2 }, under.open())).toString()).toBe(`${time(60)} e\n${time(70)} f\n`)
+      expect((await read()).toString()).toBe("a\nbb\n\nc\n--- launch 2 ---\nd\ne\nf\n")
+    })
+
+    it("are - before lines without a known time", async () => {
+      await store.append({ job, launch: 1 }, 0, Buffer.from("a\nb\n"))
+      await store.append({ job, launch: 1 }, 4, Buffer.from("c\n"), [{ offset: 4, time: at(0) }])
+      expect((await read({ timestamps: true })).toString()).toBe(`- a\n- b\n${time(0)} c\n`)
+    })
+
+    it("are those of the marks, wherever pieces, blocks, the cap and a tail cut the log", async () => {
+      const line = fc.record({ text: fc.string({ unit: fc.constantFrom("a", "é", "\r"), maxLength: 6 }), wait: fc.nat(3) })
+      await fc.assert(
+        fc.asyncProperty(
+          fc.array(line, { maxLength: 40 }),
+          fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 1, maxLength: 5 }),
+          fc.constantFrom(32, 200, 100_000),
+          fc.nat(10),
+          async (lines, sizes, capBytes, tail) => {
+            await store.remove(job)
+            const bounded = under.open({ capBytes })
+            let seconds = 0
+            const timed = lines.map(({ text, wait }, index) => {
+              seconds += wait
+              return { bytes: Buffer.from(`${index}${text}\n`), time: at(seconds) }
+            })
+            const all = Buffer.concat(timed.map(({ bytes }) => bytes))
+            let offset = 0
+            const marks = timed.map(({ bytes, time: ofLine }) => ({ offset: (offset += bytes.length) - bytes.length, time: ofLine }))
+            for (let from = 0, piece = 0; from < all.length; piece++) {
+              const to = Math.min(all.length, from + (sizes[piece % sizes.length] ?? 1))
+              // As an agent does: the mark in effect at the start of the piece, and those within it.
+              const first = marks.findLast((mark) => mark.offset <= from)
+              await bounded.append({ job, launch: 1 }, from, all.subarray(from, to), [
+                ...(first === undefined ? [] : [{ ...first, offset: from }]),
+                ...marks.filter((mark) => mark.offset > from && mark.offset < to),
+              ])
+              from = to
+            }
+            const plain = (await read({}, bounded)).toString().split("\n")
+            const stamped = (await read({ timestamps: true }, bounded)).toString().split("\n")
+            expect(stamped.map((each) => each.replace(/^(-|\S{24}) /, ""))).toEqual(plain)
+            for (const each of stamped) {
+              const [, shownTime, number] = /^(\S+) ([0-9]+)(?:[aé\r]|$)/.exec(each) ?? []
+              // A line whose beginning was left out may begin with digits of its number.
+              if (number !== undefined && each.endsWith(`${number}${lines[Number(number)]?.text}`) && !isCut(plain, number))
+                expect([number, shownTime]).toEqual([number, new Date(timed[Number(number)]?.time ?? 0).toISOString()])
+            }
+            const last = (await read({ timestamps: true, tail }, bounded)).toString()
+            const wanted = stamped.join("\n").match(/[^\n]*\n|[^\n]+$/g) ?? []
+            expect(last).toBe(tail === 0 ? "" : wanted.slice(-tail).join(""))
+          },
+        ),
+        { numRuns: runs },
+      )
+
+      /** True if bytes before this line were left out, so that the line may have lost its first digits. */
+      function isCut(plain: readonly string[], number: string): boolean {
+        const index = plain.findIndex((each) => each.startsWith(number))
+        return index > 0 && (plain[index - 1] ?? "").includes("are left out here")
+      }
+    })
+
+    it("arrive with the lines of a follow", async () => {
+      const ended = new AbortController()
+      const follow = store.read(job, { follow: ended.signal, timestamps: true })
+      const next = async () => Buffer.from((await follow.next()).value ?? "end").toString()
+      const first = next()
+      await store.append({ job, launch: 1 }, 0, Buffer.from("a\nb"), [{ offset: 0, time: at(0) }])
+      expect(await first).toBe(`${time(0)} a\n${time(0)} b`)
+      await store.append({ job, launch: 1 }, 3, Buffer.from("b\nc\n"), [{ offset: 3, time: at(5) }])
+      expect(await next()).toBe(`b\n${time(5)} c\n`)
+      ended.abort()
+      expect(await next()).toBe("end")
+    })
+
+    it("are removed with the log", async () => {
+      await store.append({ job, launch: 1 }, 0, Buffer.from("a\n"), [{ offset: 0, time: at(0) }])
+      await store.remove(job)
+      expect((await under.entries()).filter((entry) => entry.includes(job.uid))).toEqual([])
+    })
+  })
+
   describe("remove and list", () => {
     it("lists the jobs with logs, and deletes all of a job's log", async () => {
       const other = { namespace: "project-b", uid: "b" }
