@@ -1,11 +1,11 @@
 import type { ComponentChildren } from "preact"
-import { segmentsOf } from "../ansi.ts"
+import type { Segment } from "../ansi.ts"
 import { ROW_HEIGHT } from "../log-rows.ts"
 
 interface Props {
   /** From 0. */
   number: number
-  text: string
+  segments: readonly Segment[]
   rows: number
   /** Text that is marked. */
   find: string
@@ -13,14 +13,14 @@ interface Props {
 }
 
 /** One line of a log. Its bytes become text nodes only. */
-export function LogLine({ number, text, rows, find, isCurrent }: Props) {
+export function LogLine({ number, segments, rows, find, isCurrent }: Props) {
   return (
     <div class={isCurrent ? "log-line current" : "log-line"} style={{ height: `${rows * ROW_HEIGHT}px` }}>
       <span class="log-number" aria-hidden="true">
         {number + 1}
       </span>
       <span class="log-text">
-        {segmentsOf(text).map(({ text: piece, styles }, index) =>
+        {segments.map(({ text: piece, styles }, index) =>
           styles.length === 0 ? (
             marked(piece, find)
           ) : (

@@ -133,7 +133,7 @@ async function download(job: JobRecord, { buffer, state }: ReturnType<typeof use
 }
 
 /** Lines that one step of a search reads. In between, the page answers the reader. */
-const STEP_LINES = 100_000
+const STEP_LINES = 20_000
 const MOST_MATCHES = 10_000
 
 /** Lines that have the text that the reader looks for. */
@@ -275,7 +275,7 @@ function Lines({ buffer, isWrapped, isFollowing, found }: LinesProps) {
             <LogLine
               key={number}
               number={number}
-              text={buffer.line(number)}
+              segments={buffer.segments(number)}
               rows={isWrapped ? rows.rowOf(number + 1) - rows.rowOf(number) : 1}
               find={found.text.value}
               isCurrent={number === line}
