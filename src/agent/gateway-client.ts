@@ -111,11 +111,16 @@ export class GatewayClient {
   }
 
   /** @param times seconds of the monotonic clock at which the bytes from `at` of this piece on were read */
-  async sendLog(offset: number, data: Buffer, times: readonly { at: number; seconds: number }[] = []): Promise<LogsResponse> {
+  async sendLog(
+    offset: number,
+    data: Buffer,
+    times: readonly { at: number; seconds: number }[] = [],
+  ): Promise<LogsResponse> {
     // An empty piece changes nothing. Its answer has the gateway's time, which an agent after a restart doesn't know.
     if (times.length > 0 && this.#epoch === undefined) await this.sendLog(offset, Buffer.alloc(0))
     const epoch = this.#epoch
-    const known = epoch === undefined ? [] : times.map(({ at, seconds }) => ({ at, time: Math.round(epoch + seconds * 1000) }))
+    const known =
+      epoch === undefined ? [] : times.map(({ at, seconds }) => ({ at, time: Math.round(epoch + seconds * 1000) }))
     const message = { offset, data: data.toString("base64"), ...(known.length > 0 && { times: known }) }
     const answer = await this.#post("logs", message, LogsResponseSchema)
     this.#learnTime(answer)

@@ -138,7 +138,11 @@ describe("Spool", () => {
     async () => {
       const disk = await smallDisk(1)
       try {
-        await using spool = await Spool.open(join(disk.path, "output"), { clock, limit: 640_000, onAppend: () => appends++ })
+        await using spool = await Spool.open(join(disk.path, "output"), {
+          clock,
+          limit: 640_000,
+          onAppend: () => appends++,
+        })
         await spool.append(Buffer.from("before\n"))
         await disk.fill()
         const page = Buffer.alloc(8192, "x")

@@ -72,7 +72,11 @@ export class Spool {
   #appendedAt: number
 
   /** @param writtenAt time of the last write to the files, seconds of the monotonic clock */
-  private constructor(path: string, segments: Segment[], { writtenAt, ...options }: SpoolOptions & { writtenAt: number }) {
+  private constructor(
+    path: string,
+    segments: Segment[],
+    { writtenAt, ...options }: SpoolOptions & { writtenAt: number },
+  ) {
     this.#path = path
     this.#segments = segments
     this.#options = options
@@ -211,7 +215,13 @@ export class Spool {
 
   /** Drops the marks before an offset, except the one in effect there. */
   #dropMarks(offset: number): void {
-    this.#marks.splice(0, Math.max(0, this.#marks.findLastIndex((mark) => mark.offset <= offset)))
+    this.#marks.splice(
+      0,
+      Math.max(
+        0,
+        this.#marks.findLastIndex((mark) => mark.offset <= offset),
+      ),
+    )
     if (this.#marks.length <= 1) this.#markSeconds = MARK_SECONDS
   }
 

@@ -14,6 +14,8 @@ const MOVES = /[\r\b]|\x1b\[[0-9;?]*[ -/]*[@-ln-~]/
 // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with control characters
 const BEGUN = /\x1b(?:\[[0-9;:?]*[ -/]*|\][^\x07\x1b]{0,500}\x1b?|[ -/]*)$/
 
+const UNSTYLED: readonly string[] = []
+
 /** Columns of a line that are shown. */
 export const SHOWN_COLUMNS = 20_000
 const TAB_COLUMNS = 8
@@ -29,7 +31,7 @@ export class TerminalLine {
   #styles: (readonly string[])[] = []
   #column = 0
   readonly #style = new Style()
-  #names: readonly string[] = []
+  #names = UNSTYLED
   #begun = ""
   #hasMovedUp = false
   /** Columns beyond those that are shown. */
@@ -53,11 +55,12 @@ export class TerminalLine {
   /** Returns what the terminal shows now. */
   segments(): Segment[] {
     const segments: Segment[] = []
-    for (let column = 0, last: Segment | undefined; column < this.#cells.length; column++) {
+    for (let column = 0; column < this.#cells.length; column++) {
       const text = this.#cells[column] ?? " "
-      const styles = this.#styles[column] ?? []
-      if (last !== undefined && last.styles === styles) last.text += text
-      else segments.push((last = { text, styles }))
+      const styles = this.#styles[column] ?? UNSTYLED
+      const last = segments.at(-1)
+      if (last?.styles === styles) last.text += text
+      else segments.push({ text, styles })
     }
     if (this.#beyond > 0) segments.push({ text: ` … (${this.#beyond} more characters)`, styles: [] })
     return segments
@@ -121,7 +124,7 @@ export class TerminalLine {
     }
     for (let column = start; column < Math.min(end, this.#cells.length); column++) {
       this.#cells[column] = " "
-      this.#styles[column] = []
+      this.#styles[column] = UNSTYLED
     }
   }
 }
@@ -163,9 +166,10 @@ export function plain(line: string): string {
 }
 
 /** Characters of scripts and emoji that are two columns wide. */
-const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}]/u
+const WIDE =
+  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}]/u
 /** Marks that belong to the character before. */
-const COMBINING = /[\p{Mn}\u200b-\u200f\ufe0f]/u
+const COMBINING = /\p{Mn}|[\u200b-\u200f]/u
 
 function columnsOf(character: string): number {
   if (character < "\u0300") return 1

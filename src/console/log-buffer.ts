@@ -108,27 +108,28 @@ export class LogBuffer {
     const places = this.#placesOf([wanted[0] ?? 0, ESCAPE, RETURN, BACKSPACE], end)
     let line = from
     for (let at = places(this.#starts[from] ?? 0); at < end; at = places(at)) {
-      const byte = this.#bytes[at]
-      const isControl = byte === ESCAPE || byte === BACKSPACE || (byte === RETURN && this.#bytes[at + 1] !== NEWLINE)
-      if (!isControl && !this.#matches(wanted, at)) {
+      if (!this.#isControl(at) && !this.#matches(wanted, at)) {
         at++
         continue
       }
       line = this.#lineAt(at, line)
-      if ((!isControl && this.#isAsStored(line)) || this.#shows(line, text)) found.push(line)
+      if (this.#hasText(line, text, at)) found.push(line)
       // One match of each line is enough.
       at = line + 1 < this.#lines ? (this.#starts[line + 1] ?? end) : end
     }
     return found
   }
 
-  /** True if a terminal shows the bytes of a line as they are. */
-  #isAsStored(index: number): boolean {
-    const { from, to } = this.#range(index)
-    return this.#kindOf(from, to) !== "controlled"
+  /** True for a byte that changes what a terminal shows of the line. */
+  #isControl(at: number): boolean {
+    const byte = this.#bytes[at]
+    return byte === ESCAPE || byte === BACKSPACE || (byte === RETURN && this.#bytes[at + 1] !== NEWLINE)
   }
 
-  #shows(index: number, text: string): boolean {
+  /** True if a line shows the text. @param at place of the line that is a control character, or the text as it is stored */
+  #hasText(index: number, text: string, at: number): boolean {
+    const { from, to } = this.#range(index)
+    if (!this.#isControl(at) && this.#kindOf(from, to) !== "controlled") return true
     return this.line(index).toLowerCase().includes(text.toLowerCase())
   }
 

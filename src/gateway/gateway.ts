@@ -480,7 +480,10 @@ async function asClientError<Result>(open: () => Result | Promise<Result>): Prom
  * Returns the times of a piece of log for the store. No time is before the Launch or in the future: the agent has
  * learned this clock from an answer, but a VM may send anything.
  */
-function marksIn({ offset, times = [] }: LogsRequest, { createdAt, now }: { createdAt: number; now: number }): TimeMark[] {
+function marksIn(
+  { offset, times = [] }: LogsRequest,
+  { createdAt, now }: { createdAt: number; now: number },
+): TimeMark[] {
   const marks = times.map(({ at, time }) => ({ offset: offset + at, time: Math.min(now, Math.max(createdAt, time)) }))
   return marks.length === 0 ? [{ offset, time: now }] : marks
 }

@@ -33,7 +33,10 @@ const MESSAGE_LIMIT: BodyLimit = { fromVm: MESSAGE_BYTES, others: MESSAGE_BYTES 
 /** Longest time of output in a body, such as `{"at":262143,"time":1767348000500},`, bytes. */
 const MARK_BYTES = 36
 
-const LOGS_LIMIT: BodyLimit = { fromVm: logsBody(LARGE_LOG_CHUNK_BYTES, LOG_MARKS), others: logsBody(LOG_CHUNK_BYTES, 1) }
+const LOGS_LIMIT: BodyLimit = {
+  fromVm: logsBody(LARGE_LOG_CHUNK_BYTES, LOG_MARKS),
+  others: logsBody(LOG_CHUNK_BYTES, 1),
+}
 
 /** Returns the size of a body with a piece of log and its times, bytes: base64 in JSON, encoded again as base64url. */
 function logsBody(pieceBytes: number, marks: number): number {

@@ -284,7 +284,8 @@ async function rangeMarks(files: readonly LogFile[], start: number, end: number)
   const blocks: Buffer[] = []
   for (let to = size - (size % MARK_BYTES); to > 0; to -= MARKS_BLOCK_BYTES) {
     const block: Buffer[] = []
-    for await (const bytes of fileBytesIfKept(timesPath(path), Math.max(0, to - MARKS_BLOCK_BYTES), to)) block.push(bytes)
+    for await (const bytes of fileBytesIfKept(timesPath(path), Math.max(0, to - MARKS_BLOCK_BYTES), to))
+      block.push(bytes)
     blocks.unshift(Buffer.concat(block))
     if ((decodeMarks(blocks[0] as Buffer)[0]?.offset ?? 0) <= start) break
   }

@@ -292,11 +292,7 @@ export class S3LogStore implements LogStore {
     return (await this.#stored(folder)).find((log) => log.launch === launch)?.pieces ?? []
   }
 
-  async *#bytes(
-    log: PiecesOfLaunch,
-    from: number,
-    end: number,
-  ): AsyncGenerator<Buffer, void, void> {
+  async *#bytes(log: PiecesOfLaunch, from: number, end: number): AsyncGenerator<Buffer, void, void> {
     let pieces = log.pieces
     for (let at = from, tries = 0; at < end; ) {
       const piece = pieces.findLast(({ start, end: pieceEnd }) => start <= at && at < pieceEnd)

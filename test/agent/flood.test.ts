@@ -127,7 +127,11 @@ interface Vm {
 
 async function presentVm(launch: StoredLaunch): Promise<Vm> {
   const spec = { ...launch.spec, gatewayUrl: gateway.url }
-  const client = new GatewayClient(bootConfig({ ...launch, spec }, BOOTSTRAP_KEY), await generateAgentKeys(), systemClock)
+  const client = new GatewayClient(
+    bootConfig({ ...launch, spec }, BOOTSTRAP_KEY),
+    await generateAgentKeys(),
+    systemClock,
+  )
   return {
     launch,
     register: async () => void (await client.register({ version: "test", runtime: "process" })),
