@@ -346,7 +346,7 @@ function Lines({ buffer, times, isWrapped, isFollowing, found, link }: LinesProp
   const frame = useRef<HTMLDivElement>(null)
   const size = useSize(frame)
   const digits = Math.max(3, String(buffer.lineCount).length)
-  const before = digits + 3 + (times === undefined ? 0 : TIME_LETTERS + 1)
+  const before = digits + 2 + (times === undefined ? 0 : TIME_LETTERS + 1)
   const columns = isWrapped ? Math.max(20, Math.floor(size.width / size.letter) - before) : undefined
   const rows = useMemo(() => new LogRows(buffer, columns), [buffer, columns])
   const view = new RowWindow(rows.count, size.height)
@@ -374,7 +374,14 @@ function Lines({ buffer, times, isWrapped, isFollowing, found, link }: LinesProp
       onScroll={onScroll}
     >
       <div style={{ height: `${view.height}px`, width: isWrapped ? "100%" : `${buffer.longest + before}ch` }}>
-        <div class="log-window" style={{ transform: `translateY(${offset}px)`, "--digits": `${digits}ch` }}>
+        <div
+          class="log-window"
+          style={{
+            transform: `translateY(${offset}px)`,
+            "--digits": `${digits}ch`,
+            "--columns": `${columns ?? buffer.longest}ch`,
+          }}
+        >
           {Array.from({ length: Math.max(0, last - first + 1) }, (_, index) => first + index).map((number) => (
             <LogLine
               key={number}
