@@ -687,8 +687,10 @@ describe("gateway: logs", () => {
     const createdAt = Date.parse(launch.metadata.creationTimestamp)
     const started = createdAt + 3_600_000
     let monotonic = 7
+    /** Seconds by which the gateway's clock, or that of another replica, was changed. */
+    let changed = 0
     const late = await startGateway(fixture, {
-      parts: { clock: { ...systemClock, now: () => new Date(started + (monotonic - 7) * 1000) } },
+      parts: { clock: { ...systemClock, now: () => new Date(started + (monotonic + changed - 7) * 1000) } },
     })
     try {
       const config = bootConfig({ ...launch, spec: { ...launch.spec, gatewayUrl: late.url } }, BOOTSTRAP_KEY)
@@ -712,6 +714,13 @@ describe("gateway: logs", () => {
       await again.sendLog(10, Buffer.from("f\n"))
       expect((await late.logOf(launch, { timestamps: true })).toString()).toBe(
         `${stamped}${iso(started + 570_000)} e\n${iso(started + 600_000)} f\n`,
+      )
+      // What an agent sends again has the same times, whatever the gateway's clock says now.
+      changed = 5
+      await again.sendLog(12, Buffer.from("g\n"), [{ at: 0, seconds: monotonic - 1000 }])
+      await again.sendLog(14, Buffer.from("h\n"), [{ at: 0, seconds: monotonic - 1000 }])
+      expect((await late.logOf(launch, { timestamps: true, tail: 2 })).toString()).toBe(
+        `${iso(started + 600_000)} g\n${iso(started + 600_000)} h\n`,
       )
       await Promise.all([agent.close(), again.close()])
     } finally {
