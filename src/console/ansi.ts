@@ -7,8 +7,8 @@ export interface Segment {
 // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with control characters
 const CONTROL = /\x1b(?:\[([0-9;:?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])|[\0-\x1f\x7f]/g
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these characters move the cursor, or are in such sequences
-const MOVES = /[\r\b]|\x1b\[[0-9;?]*[ -/]*[@-ln-~]/
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a line without these characters is shown as it is
+const CONTROLLED = /[\0-\x08\x0b-\x1f\x7f]/
 
 /** Beginning of an escape sequence whose end is not there yet. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with control characters
@@ -100,14 +100,16 @@ export class TerminalLine {
   }
 
   #obey(command: string, parameters: string): void {
-    const [first = 0] = parameters.split(/[;:]/).map(Number)
+    const numbers = parameters.split(/[;:]/).map(Number)
+    const [first = 0] = numbers
     const steps = Math.max(1, first)
     if (command === "m") {
-      this.#style.apply(parameters.split(/[;:]/).map(Number))
+      this.#style.apply(numbers)
       this.#names = this.#style.names()
-    } else if ((command === "K" || command === "J") && first === 0) this.#erase(this.#column)
-    else if (command === "K" || command === "J") this.#erase(0, first === 1 ? this.#column + 1 : 0)
-    else if (command === "C") this.#column += steps
+    } else if (/[JK]/.test(command)) {
+      if (first === 0) this.#erase(this.#column)
+      else this.#erase(0, first === 1 ? this.#column + 1 : 0)
+    } else if (command === "C") this.#column += steps
     else if (command === "D") this.#column = Math.max(0, this.#column - steps)
     else if (command === "G") this.#column = steps - 1
     else if (/[AFH]/.test(command)) this.#hasMovedUp = true
@@ -130,32 +132,11 @@ export class TerminalLine {
 }
 
 /** Returns the pieces of a line by their style, as a terminal shows the line in the end. */
-export function segmentsOf(line: string): Segment[] {
-  const text = line.endsWith("\r") ? line.slice(0, -1) : line
-  if (MOVES.test(text)) return written(text).segments()
-  const segments: Segment[] = []
-  const style = new Style()
-  let styles: readonly string[] = []
-  let end = 0
-  const add = (until: number): void => {
-    if (until > end) segments.push({ text: text.slice(end, until), styles })
-  }
-  for (const found of text.matchAll(CONTROL)) {
-    if (found[0] === "\t") continue
-    add(found.index)
-    end = found.index + found[0].length
-    if (found[2] !== "m") continue
-    style.apply((found[1] ?? "").split(/[;:]/).map(Number))
-    styles = style.names()
-  }
-  add(text.length)
-  return segments
-}
-
-function written(text: string): TerminalLine {
+export function segmentsOf(text: string): Segment[] {
+  if (!CONTROLLED.test(text)) return text === "" ? [] : [{ text, styles: UNSTYLED }]
   const line = new TerminalLine()
   line.write(text)
-  return line
+  return line.segments()
 }
 
 /** Returns the text of a line that a terminal shows in the end. */

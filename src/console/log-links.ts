@@ -6,7 +6,7 @@ export interface LineRange {
 
 /** Returns the lines that a text such as `12` or `10-20` names; undefined for another text. */
 export function rangeOf(text: string | null): LineRange | undefined {
-  const [, first, last = first] = /^ *([1-9]\d{0,8})(?: *- *([1-9]\d{0,8}))? *$/.exec(text ?? "") ?? []
+  const [, first, last = first] = /^([1-9]\d*)(?:-([1-9]\d*))?$/.exec(text ?? "") ?? []
   if (first === undefined) return undefined
   const lines = [Number(first) - 1, Number(last) - 1]
   return { from: Math.min(...lines), to: Math.max(...lines) }

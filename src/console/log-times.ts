@@ -31,9 +31,8 @@ export class TimedLines {
 /** Letters of a time before a line. */
 export const TIME_LETTERS = 14
 
-/** Returns the month, day and time before a line; empty if the time is not known. */
-export function lineTime(time: number | undefined, zone: Zone): string {
-  if (time === undefined || Number.isNaN(time)) return ""
+/** Returns the month, day and time before a line. */
+export function lineTime(time: number, zone: Zone): string {
   const shift = zone === "utc" ? 0 : new Date(time).getTimezoneOffset() * 60_000
   return new Date(time - shift).toISOString().slice(5, 19).replace("T", " ")
 }

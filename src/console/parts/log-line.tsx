@@ -24,9 +24,11 @@ interface Props {
 
 /** One line of a log. Its bytes become text nodes only. */
 export function LogLine({ number, segments, rows, find, isCurrent, isLinked, href, pick, time }: Props) {
-  const states = [isCurrent && " current", isLinked && " linked"].filter(Boolean)
   return (
-    <div class={`log-line${states.join("")}`} style={{ height: `${rows * ROW_HEIGHT}px` }}>
+    <div
+      class={`log-line ${isCurrent ? "current" : ""} ${isLinked ? "linked" : ""}`}
+      style={{ height: `${rows * ROW_HEIGHT}px` }}
+    >
       {/* With the keyboard, the field for the line does the same. */}
       <a class="log-number" href={href} tabIndex={-1} onClick={pick}>
         {number + 1}
@@ -48,12 +50,11 @@ export function LogLine({ number, segments, rows, find, isCurrent, isLinked, hre
 }
 
 function LineTime({ of }: { of: number }) {
-  const text = lineTime(of, zone.value)
-  if (text === "") return <span class="log-time" />
+  if (Number.isNaN(of)) return <span class="log-time" />
   const iso = new Date(of).toISOString()
   return (
     <time class="log-time" dateTime={iso} title={`${timeText(iso, "local")} (${timeText(iso, "utc")})`}>
-      {text}
+      {lineTime(of, zone.value)}
     </time>
   )
 }

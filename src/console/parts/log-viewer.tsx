@@ -128,36 +128,9 @@ export function LogViewer({ job }: { job: JobRecord }) {
           }}
         />
         <LineField link={link} lineCount={buffer.lineCount} state={state.value} isLive={!isEnded(job)} />
-        <label class="toggle">
-          <input
-            type="checkbox"
-            checked={isFollowing.value}
-            onChange={({ currentTarget }) => {
-              isFollowing.value = currentTarget.checked
-            }}
-          />
-          Follow
-        </label>
-        <label class="toggle">
-          <input
-            type="checkbox"
-            checked={isWrapped.value}
-            onChange={({ currentTarget }) => {
-              isWrapped.value = currentTarget.checked
-            }}
-          />
-          Wrap
-        </label>
-        <label class="toggle">
-          <input
-            type="checkbox"
-            checked={isTimed.value}
-            onChange={({ currentTarget }) => {
-              isTimed.value = currentTarget.checked
-            }}
-          />
-          Times
-        </label>
+        <Toggle of={isFollowing}>Follow</Toggle>
+        <Toggle of={isWrapped}>Wrap</Toggle>
+        <Toggle of={isTimed}>Times</Toggle>
         <button type="button" class="small" disabled={isEmpty} onClick={() => void download(job, log)}>
           Download
         </button>
@@ -179,6 +152,21 @@ export function LogViewer({ job }: { job: JobRecord }) {
         />
       )}
     </section>
+  )
+}
+
+function Toggle({ of, children }: { of: { value: boolean }; children: string }) {
+  return (
+    <label class="toggle">
+      <input
+        type="checkbox"
+        checked={of.value}
+        onChange={({ currentTarget }) => {
+          of.value = currentTarget.checked
+        }}
+      />
+      {children}
+    </label>
   )
 }
 
@@ -209,8 +197,8 @@ function LineField({ link, lineCount, state, isLive }: LineFieldProps) {
       <input
         aria-label="Go to line"
         placeholder="Line"
-        pattern=" *[1-9][0-9]{0,8}( *- *[1-9][0-9]{0,8})? *"
-        title="A line such as 12, or lines such as 10-20"
+        pattern="[1-9]\d*(-[1-9]\d*)?"
+        title="12 or 10-20"
         value={text.value}
         onInput={typed((value) => {
           text.value = value
