@@ -10,6 +10,9 @@ const CONTROL = /\x1b(?:\[([0-9;:?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)
 // biome-ignore lint/suspicious/noControlCharactersInRegex: a line without these characters is shown as it is
 const CONTROLLED = /[\0-\x08\x0b-\x1f\x7f]/
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with control characters
+const COLORS = /\x1b\[[0-9;:]*m/g
+
 /** Beginning of an escape sequence whose end is not there yet. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with control characters
 const BEGUN = /\x1b(?:\[[0-9;:?]*[ -/]*|\][^\x07\x1b]{0,500}\x1b?|[ -/]*)$/
@@ -141,6 +144,9 @@ export function segmentsOf(text: string): Segment[] {
 
 /** Returns the text of a line that a terminal shows in the end. */
 export function plain(line: string): string {
+  // Most sequences are those of colors.
+  const colorless = line.replace(COLORS, "")
+  if (!CONTROLLED.test(colorless)) return colorless
   return segmentsOf(line)
     .map(({ text }) => text)
     .join("")

@@ -1,9 +1,12 @@
-import { type Segment, SHOWN_COLUMNS, segmentsOf, TerminalLine, widthOf } from "./ansi.ts"
+import { plain, type Segment, SHOWN_COLUMNS, segmentsOf, TerminalLine, widthOf } from "./ansi.ts"
 
 const BACKSPACE = 8
 const NEWLINE = 10
 const RETURN = 13
 const ESCAPE = 27
+const BRACKET = 91
+/** Letter at the end of the sequence of a color. */
+const COLOR = 109
 /** Bytes of a long line that are written to its terminal at once. */
 const PIECE_BYTES = 64 * 1024
 
@@ -14,9 +17,6 @@ interface LongLine {
   /** End of the bytes that the terminal has got. */
   end: number
 }
-
-/** Kinds of bytes in a line: ASCII only, also UTF-8, or also such that a terminal doesn't show as they are. */
-type Kind = "ascii" | "utf8" | "controlled"
 
 /** A log in memory: its bytes, and the place of each line. A log of 64 MiB needs little more than that. */
 export class LogBuffer {
@@ -38,7 +38,7 @@ export class LogBuffer {
   /** Columns of the longest line, up to those that are shown. */
   get longest(): number {
     for (; this.#measured < this.lineCount; this.#measured++) {
-      const columns = this.#columnsOf(this.#measured)
+      const columns = this.#columnsOf(this.#measured, this.#longest)
       if (this.#measured === this.#lines - 1) return Math.min(SHOWN_COLUMNS, Math.max(this.#longest, columns))
       this.#longest = Math.max(this.#longest, columns)
     }
@@ -72,6 +72,8 @@ export class LogBuffer {
 
   /** Returns the text of a line that a terminal shows in the end. */
   line(index: number): string {
+    const { from, to } = this.#range(index)
+    if (to - from <= SHOWN_COLUMNS) return plain(new TextDecoder().decode(this.#bytes.subarray(from, to)))
     return this.segments(index)
       .map(({ text }) => text)
       .join("")
@@ -87,16 +89,39 @@ export class LogBuffer {
     return Math.max(1, Math.ceil(this.#columnsOf(index, columns) / columns))
   }
 
-  /** Returns the columns of a line. @param least number that is exact enough if there are fewer */
-  #columnsOf(index: number, least = 0): number {
+  /** Returns the columns of a line. @param most number up to which an upper bound is exact enough */
+  #columnsOf(index: number, most: number): number {
     const { from, to } = this.#range(index)
-    const size = to - from
-    if (size <= SHOWN_COLUMNS) {
-      const kind = this.#kindOf(from, to)
-      // No character of UTF-8 has more columns than bytes.
-      if (kind === "ascii" || (kind === "utf8" && size <= Math.max(least, this.#longest))) return size
-    }
+    const simple = to - from > SHOWN_COLUMNS ? undefined : this.#simpleColumns(from, to)
+    if (simple !== undefined && (simple.isExact || simple.columns <= most)) return simple.columns
     return widthOf(this.line(index))
+  }
+
+  /**
+   * Returns the columns of a line without other control characters than colors and carriage returns. They are an upper
+   * bound for UTF-8, of which no character has more columns than bytes.
+   */
+  #simpleColumns(from: number, to: number): { columns: number; isExact: boolean } | undefined {
+    let columns = 0
+    let most = 0
+    let isExact = true
+    for (let at = from; at < to; at++) {
+      const byte = this.#bytes[at] ?? 0
+      if (byte === ESCAPE) at = this.#endOfColor(at)
+      else if (byte === RETURN) columns = 0
+      else if (byte < 32) return undefined
+      else most = Math.max(most, ++columns)
+      if (at < 0) return undefined
+      if (byte > 126) isExact = false
+    }
+    return { columns: most, isExact }
+  }
+
+  /** Returns the place of the last byte of the sequence of a color; -1 if another sequence begins there. */
+  #endOfColor(start: number): number {
+    let at = start + 2
+    while ((this.#bytes[at] ?? 0) >= 0x30 && (this.#bytes[at] ?? 0) <= 0x3b) at++
+    return this.#bytes[start + 1] === BRACKET && this.#bytes[at] === COLOR ? at : -1
   }
 
   /** Returns the lines from `from` to before `to` that have a text. Upper and lower case of ASCII are alike. */
@@ -129,7 +154,7 @@ export class LogBuffer {
   /** True if a line shows the text. @param at place of the line that is a control character, or the text as it is stored */
   #hasText(index: number, text: string, at: number): boolean {
     const { from, to } = this.#range(index)
-    if (!this.#isControl(at) && this.#kindOf(from, to) !== "controlled") return true
+    if (!this.#isControl(at) && this.#simpleColumns(from, to)?.columns === to - from) return true
     return this.line(index).toLowerCase().includes(text.toLowerCase())
   }
 
@@ -166,16 +191,6 @@ export class LogBuffer {
       else high = middle - 1
     }
     return low
-  }
-
-  #kindOf(from: number, to: number): Kind {
-    let kind: Kind = "ascii"
-    for (let at = from; at < to; at++) {
-      const byte = this.#bytes[at] ?? 0
-      if (byte < 32) return "controlled"
-      if (byte > 126) kind = "utf8"
-    }
-    return kind
   }
 
   /** Returns the place of a line, without the bytes that end it. */

@@ -127,6 +127,10 @@ describe("lines with control characters", () => {
           const buffer = bufferOf(text, cuts)
           const lines = await onTerminal(text)
           const own = Array.from({ length: buffer.lineCount }, (_, index) => buffer.line(index))
+          for (const columns of [1, 3, 10]) {
+            const rows = own.map((line) => Math.max(1, Math.ceil(columnsOf(untabbed(line)) / columns)))
+            expect(own.map((_, index) => buffer.rowsOf(index, columns))).toEqual(rows)
+          }
           // A tab is a character here, and columns there.
           const shown = own.map((line) => untabbed(line).trimEnd())
           expect(shown).toEqual(lines.slice(0, buffer.lineCount).map((line) => line.trimEnd()))
@@ -136,7 +140,7 @@ describe("lines with control characters", () => {
           }
         },
       ),
-      { numRuns: 300 },
+      { numRuns: 150 },
     )
   })
 
@@ -162,7 +166,7 @@ describe("lines with control characters", () => {
             .replace(/語/g, "  ").length,
         )
       }),
-      { numRuns: 60 },
+      { numRuns: 30 },
     )
   })
 
@@ -177,6 +181,10 @@ describe("lines with control characters", () => {
         return character === "\t" ? " ".repeat(size) : character
       })
       .join("")
+  }
+
+  function columnsOf(line: string): number {
+    return [...line].reduce((sum, character) => sum + (WIDTHS[character] ?? 1), 0)
   }
 
   it("of a bar with 10,000 steps have each step while it moves, and 100 % in the end", () => {

@@ -228,7 +228,7 @@ async function download(job: JobRecord, { buffer, state }: ReturnType<typeof use
 }
 
 /** Lines that one step of a search reads. In between, the page answers the reader. */
-const STEP_LINES = 20_000
+const STEP_LINES = 5000
 const MOST_MATCHES = 10_000
 
 /** Lines that have the text that the reader looks for. */
