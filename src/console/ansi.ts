@@ -146,10 +146,11 @@ export function segmentsOf(text: string): Segment[] {
 export function plain(line: string): string {
   // Most sequences are those of colors.
   const colorless = line.replace(COLORS, "")
-  if (!CONTROLLED.test(colorless)) return colorless
-  return segmentsOf(line)
-    .map(({ text }) => text)
-    .join("")
+  return CONTROLLED.test(colorless) ? textOf(segmentsOf(line)) : colorless
+}
+
+export function textOf(segments: readonly Segment[]): string {
+  return segments.map(({ text }) => text).join("")
 }
 
 /** Characters of scripts and emoji that are two columns wide. */

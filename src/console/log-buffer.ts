@@ -1,4 +1,4 @@
-import { plain, type Segment, SHOWN_COLUMNS, segmentsOf, TerminalLine, widthOf } from "./ansi.ts"
+import { plain, type Segment, SHOWN_COLUMNS, segmentsOf, TerminalLine, textOf, widthOf } from "./ansi.ts"
 
 const BACKSPACE = 8
 const NEWLINE = 10
@@ -23,8 +23,6 @@ export class LogBuffer {
   #bytes = new Uint8Array(64 * 1024)
   #length = 0
   #longest = 0
-  /** Number of lines whose width is in `longest`. */
-  #measured = 0
   readonly #long = new Map<number, LongLine>()
   /** Start of each line. */
   #starts = new Float64Array(1024)
@@ -35,13 +33,8 @@ export class LogBuffer {
     return this.#length
   }
 
-  /** Columns of the longest line, up to those that are shown. */
+  /** Columns of the longest complete line, up to those that are shown. */
   get longest(): number {
-    for (; this.#measured < this.lineCount; this.#measured++) {
-      const columns = this.#columnsOf(this.#measured, this.#longest)
-      if (this.#measured === this.#lines - 1) return Math.min(SHOWN_COLUMNS, Math.max(this.#longest, columns))
-      this.#longest = Math.max(this.#longest, columns)
-    }
     return Math.min(SHOWN_COLUMNS, this.#longest)
   }
 
@@ -74,9 +67,7 @@ export class LogBuffer {
   line(index: number): string {
     const { from, to } = this.#range(index)
     if (to - from <= SHOWN_COLUMNS) return plain(new TextDecoder().decode(this.#bytes.subarray(from, to)))
-    return this.segments(index)
-      .map(({ text }) => text)
-      .join("")
+    return textOf(this.segments(index))
   }
 
   /** Returns all bytes. */
@@ -208,6 +199,7 @@ export class LogBuffer {
       this.#starts = larger
     }
     this.#starts[this.#lines++] = start
+    this.#longest = Math.max(this.#longest, this.#columnsOf(this.#lines - 2, this.#longest))
   }
 
   #reserve(more: number): void {

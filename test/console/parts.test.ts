@@ -159,6 +159,7 @@ describe("lines with control characters", () => {
         const [shown] = await onTerminal(text)
         const buffer = bufferOf(text, cuts)
         expect(untabbed(buffer.line(0)).trimEnd()).toBe(shown?.trimEnd())
+        buffer.append(new TextEncoder().encode("\n"))
         expect(buffer.longest).toBe(
           buffer
             .line(0)
@@ -199,7 +200,7 @@ describe("lines with control characters", () => {
     expect(buffer.lineCount).toBe(1)
     expect(buffer.line(0)).toMatch(/^train: 100%\|█+\| 10000\/10000 /)
     expect(buffer.rowsOf(0, 200)).toBe(1)
-    expect(buffer.longest).toBeLessThan(200)
+    expect(buffer.longest).toBe(buffer.line(0).length)
     expect(buffer.find("9999/10000", { from: 0, to: 1 })).toEqual([])
     expect(buffer.find("10000/10000", { from: 0, to: 1 })).toEqual([0])
   })
