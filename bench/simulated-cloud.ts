@@ -178,7 +178,7 @@ class SimulatedAgent {
   #sequence: number
 
   constructor(config: BootConfig, keys: AgentKeys, { counts, sequence }: { counts: ReportCounts; sequence: number }) {
-    this.#client = new GatewayClient(config, keys)
+    this.#client = new GatewayClient(config, keys, systemClock)
     this.#encryption = keys.encryption
     this.#counts = counts
     this.#sequence = sequence

@@ -2,6 +2,7 @@ import type { Readable } from "node:stream"
 import type { Static, TSchema } from "typebox"
 import { Agent, type Dispatcher, request } from "undici"
 import { type BackoffLimits, backoffSeconds } from "../apis/backoff.ts"
+import type { Clock } from "../apis/clock.ts"
 import { type AgentKeys, check, publicKey, signMessage } from "./messages.ts"
 import {
   ABILITIES,
@@ -71,10 +72,17 @@ export class GatewayClient {
   readonly #dispatcher: Agent
   /** Connections for answers of any size. */
   readonly #large: Agent
+  readonly #clock: Pick<Clock, "monotonic">
+  /**
+   * Time of the gateway's clock when the monotonic clock was 0, milliseconds since 1970, from the first answer with a
+   * time. It stays the same, so that a piece that is sent twice has the same times.
+   */
+  #epoch: number | undefined
 
-  constructor(config: BootConfig, keys: AgentKeys) {
+  constructor(config: BootConfig, keys: AgentKeys, clock: Pick<Clock, "monotonic">) {
     this.#config = config
     this.#keys = keys
+    this.#clock = clock
     const options = {
       connect: { timeout: CONNECT_TIMEOUT_MS, ...(config.gatewayCa !== undefined && { ca: config.gatewayCa }) },
       headersTimeout: ANSWER_TIMEOUT_MS,
@@ -85,7 +93,7 @@ export class GatewayClient {
   }
 
   /** Registers the agent. The order in the answer is still sealed: `openOrder` opens it. */
-  register(about: { version: string; runtime: string }): Promise<RegisterResponse> {
+  async register(about: { version: string; runtime: string }): Promise<RegisterResponse> {
     const message = {
       protocol: PROTOCOL_VERSION,
       ...about,
@@ -93,15 +101,34 @@ export class GatewayClient {
       encryptionKey: publicKey(this.#keys.encryption, "X25519"),
       abilities: ABILITIES,
     }
-    return this.#post("register", message, RegisterResponseSchema)
+    const answer = await this.#post("register", message, RegisterResponseSchema)
+    this.#learnTime(answer)
+    return answer
   }
 
   report(report: Omit<ReportRequest, "launch">): Promise<ReportResponse> {
     return this.#post("report", report, ReportResponseSchema)
   }
 
-  sendLog(offset: number, data: Buffer): Promise<LogsResponse> {
-    return this.#post("logs", { offset, data: data.toString("base64") }, LogsResponseSchema)
+  /** @param times seconds of the monotonic clock at which the bytes from `at` of this piece on were read */
+  async sendLog(
+    offset: number,
+    data: Buffer,
+    times: readonly { at: number; seconds: number }[] = [],
+  ): Promise<LogsResponse> {
+    // An empty piece changes nothing. Its answer has the gateway's time, which an agent after a restart doesn't know.
+    if (times.length > 0 && this.#epoch === undefined) await this.sendLog(offset, Buffer.alloc(0))
+    const epoch = this.#epoch
+    const known =
+      epoch === undefined ? [] : times.map(({ at, seconds }) => ({ at, time: Math.round(epoch + seconds * 1000) }))
+    const message = { offset, data: data.toString("base64"), ...(known.length > 0 && { times: known }) }
+    const answer = await this.#post("logs", message, LogsResponseSchema)
+    this.#learnTime(answer)
+    return answer
+  }
+
+  #learnTime({ time }: { time?: number }): void {
+    if (time !== undefined) this.#epoch ??= time - this.#clock.monotonic() * 1000
   }
 
   /** Requests access to the buckets. The answer is still sealed: `openBuckets` opens it. */

@@ -198,7 +198,7 @@ class Session {
     const { config, clock, logger, leave } = context
     this.#context = context
     this.#disk = disk
-    this.#client = new GatewayClient(config, disk.keys)
+    this.#client = new GatewayClient(config, disk.keys, clock)
     this.#reporter = new Reporter(
       {
         disk,
@@ -221,6 +221,7 @@ class Session {
   async run(): Promise<void> {
     const { clock, logger, dataDir, spoolBytes: limit = DEFAULT_SPOOL_BYTES, leave } = this.#context
     await using spool = await Spool.open(join(dataDir, "output"), {
+      clock,
       limit,
       onAppend: () => this.#shipper?.wake(),
       onWriteError: (error) =>

@@ -75,6 +75,9 @@ export const LOG_CHUNK_BYTES = 64 * 1024
 /** Largest piece of log that the gateway takes from an agent that sends its bootstrap token, bytes before encoding. */
 export const LARGE_LOG_CHUNK_BYTES = 256 * 1024
 
+/** Maximum number of times with one piece of log. */
+export const LOG_MARKS = 1024
+
 /**
  * Public key as a JWK (RFC 7517). It has the required members only, in the order of RFC 7638, so that equal keys are
  * equal text.
@@ -157,9 +160,15 @@ export const RunOrderSchema = Type.Object({
 })
 export type RunOrder = Static<typeof RunOrderSchema>
 
+/** Time of the gateway's clock, in its answers. The agent times its output by it, because the VM's own clock may be wrong. */
+function GatewayTime() {
+  return Type.Optional(Int({ description: "Milliseconds since 1970." }))
+}
+
 export const RegisterResponseSchema = Type.Object({
   order: Type.String({ description: "RunOrder as a compact JWE." }),
   heartbeatSeconds: Int({ minimum: 1 }),
+  time: GatewayTime(),
 })
 export type RegisterResponse = Static<typeof RegisterResponseSchema>
 
@@ -207,6 +216,15 @@ export const LogsRequestSchema = Type.Object({
   offset: Int(),
   /** Base64. */
   data: Type.String({ maxLength: Math.ceil((LARGE_LOG_CHUNK_BYTES * 4) / 3) + 4 }),
+  /**
+   * Times at which the agent has read the bytes from `at` of this piece on, by the gateway's clock. They are in order.
+   * Absent: the gateway takes the time of the message.
+   */
+  times: Type.Optional(
+    Type.Array(Type.Object({ at: Int(), time: Int({ description: "Milliseconds since 1970." }) }), {
+      maxItems: LOG_MARKS,
+    }),
+  ),
 })
 export type LogsRequest = Static<typeof LogsRequestSchema>
 
@@ -219,6 +237,7 @@ export const LogsResponseSchema = Type.Object({
   full: Type.Boolean(),
   /** Largest piece that the gateway takes. Gateways of former versions omit it: LOG_CHUNK_BYTES. */
   pieceBytes: Type.Optional(Int({ minimum: 1 })),
+  time: GatewayTime(),
 })
 export type LogsResponse = Static<typeof LogsResponseSchema>
 

@@ -55,7 +55,7 @@ describe("Shipper", () => {
       },
     } as Pick<GatewayClient, "sendLog"> as GatewayClient
     let wake = (): void => {}
-    await using spool = await Spool.open(join(folder, "output"), { limit: 1000, onAppend: () => wake() })
+    await using spool = await Spool.open(join(folder, "output"), { clock, limit: 1000, onAppend: () => wake() })
     const logger = { info: () => {}, warn: () => {}, error: () => {}, debug: () => {} }
     const shipper = new Shipper({ spool, client, clock, logger, onRefused: () => {} })
     wake = () => shipper.wake()

@@ -199,14 +199,20 @@ export class Shipper {
   /** Sends the piece at the offset. Another replica of the gateway may be of a former version. It gets a smaller piece. */
   async #send(offset: number): Promise<LogsResponse> {
     const { spool, client } = this.#options
+    const send = async (): Promise<LogsResponse> => {
+      const data = await spool.read(offset, this.#pieceBytes)
+      const marks = spool.marks(offset, offset + data.byteLength)
+      const times = marks.map(({ offset: start, seconds }) => ({ at: start - offset, seconds }))
+      return await client.sendLog(offset + this.#shift, data, times)
+    }
     try {
-      return await client.sendLog(offset + this.#shift, await spool.read(offset, this.#pieceBytes))
+      return await send()
     } catch (error) {
       const isTooLarge = error instanceof GatewayError && error.status === CONTENT_TOO_LARGE
       if (!isTooLarge || this.#pieceBytes <= LOG_CHUNK_BYTES) throw error
       this.#acceptedBytes = LOG_CHUNK_BYTES
       this.#pieceBytes = LOG_CHUNK_BYTES
-      return await client.sendLog(offset + this.#shift, await spool.read(offset, this.#pieceBytes))
+      return await send()
     }
   }
 }

@@ -53,7 +53,11 @@ async function run(steps: Record<Step, (signal: AbortSignal) => Promise<void>>, 
     flush: () => Promise.resolve(),
     ...{ renew: unused, deleteCheckpoints: unused, clear: unused },
   }
-  await using spool = await Spool.open(join(folder, "output"), { limit: 1000, onAppend: () => undefined })
+  await using spool = await Spool.open(join(folder, "output"), {
+    clock: systemClock,
+    limit: 1000,
+    onAppend: () => undefined,
+  })
   const finish = await runToEnd({
     ...{ runtime, spool, stop, clock: systemClock, logger: pino({ enabled: false }) },
     disk: await Disk.open(folder, "2026-01-01T00:00:00Z", (error) => expect.unreachable(String(error))),

@@ -1,21 +1,25 @@
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises"
+import { mkdtemp, readdir, readFile, rm, utimes, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import fc from "fast-check"
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
+import { ManualClock } from "../../test/kube/manual-clock.ts"
 import { noDisk, smallDisk } from "../../test/small-disk.ts"
+import { LOG_MARKS } from "./protocol.ts"
 import { gapLine, Spool } from "./spool.ts"
 
 let folder: string
 let appends = 0
+let clock = new ManualClock()
 
 beforeEach(async () => {
+  clock = new ManualClock()
   folder = await mkdtemp(join(tmpdir(), "berth-spool-"))
 })
 afterEach(() => rm(folder, { recursive: true, force: true }))
 
 function open(limit: number, name = "output"): Promise<Spool> {
-  return Spool.open(join(folder, name), { limit, onAppend: () => appends++ })
+  return Spool.open(join(folder, name), { clock, limit, onAppend: () => appends++ })
 }
 
 /** Lines with the numbers from 0 on. */
@@ -112,6 +116,7 @@ describe("Spool", () => {
   it("adds the number of lost bytes and the last ones to the log, even if the full disk accepts nothing", async () => {
     const errors: unknown[] = []
     await using spool = await Spool.open("/dev/full", {
+      clock,
       limit: 192,
       onAppend: () => appends++,
       onWriteError: (error) => errors.push(error),
@@ -133,7 +138,11 @@ describe("Spool", () => {
     async () => {
       const disk = await smallDisk(1)
       try {
-        await using spool = await Spool.open(join(disk.path, "output"), { limit: 640_000, onAppend: () => appends++ })
+        await using spool = await Spool.open(join(disk.path, "output"), {
+          clock,
+          limit: 640_000,
+          onAppend: () => appends++,
+        })
         await spool.append(Buffer.from("before\n"))
         await disk.fill()
         const page = Buffer.alloc(8192, "x")
@@ -152,4 +161,67 @@ describe("Spool", () => {
       }
     },
   )
+})
+
+describe("the times of the output", () => {
+  it("are those of the reads, at most half a second apart, also of output that waits for the gateway", async () => {
+    const wait = fc.constantFrom(0, 0.1, 0.5, 3, 700)
+    let run = 0
+    await fc.assert(
+      fc.asyncProperty(fc.array(fc.tuple(wait, fc.integer({ min: 1, max: 9 })), { maxLength: 30 }), async (reads) => {
+        await using spool = await open(10_000, `times-${run++}`)
+        const readAt: number[] = []
+        for (const [seconds, size] of reads) {
+          clock.advance(seconds)
+          await spool.append(Buffer.alloc(size))
+          for (let byte = 0; byte < size; byte++) readAt.push(clock.monotonic())
+        }
+        const half = Math.floor(readAt.length / 2)
+        const check = (from: number): void => {
+          const marks = spool.marks(from, readAt.length)
+          for (let byte = from; byte < readAt.length; byte++) {
+            const marked = marks.findLast(({ offset }) => offset <= byte)?.seconds ?? Number.NaN
+            expect((readAt[byte] ?? 0) - marked).toBeGreaterThanOrEqual(0)
+            expect((readAt[byte] ?? 0) - marked).toBeLessThan(0.5)
+          }
+        }
+        check(0)
+        await spool.release(half)
+        check(half)
+      }),
+      { numRuns: 60 },
+    )
+  })
+
+  it("become rarer while the gateway is away for long, and never too many", async () => {
+    await using spool = await open(1_000_000)
+    for (let count = 0; count < 5000; count++) {
+      clock.advance(1)
+      await spool.append(Buffer.from("x"))
+    }
+    const marks = spool.marks(0, spool.length)
+    expect(marks.length).toBeLessThan(LOG_MARKS)
+    expect(marks.length).toBeGreaterThan(LOG_MARKS / 2)
+    const gaps = marks.slice(1).map(({ seconds }, index) => seconds - (marks[index]?.seconds ?? 0))
+    expect(Math.max(...gaps)).toBeLessThanOrEqual(8)
+    await spool.release(spool.length)
+    for (const text of ["a", "b"]) {
+      clock.advance(1)
+      await spool.append(Buffer.from(text))
+    }
+    expect(spool.marks(5000, 5002).map(({ seconds }) => seconds)).toEqual([5001, 5002])
+  })
+
+  it("of a spool that an earlier agent has left are that of its last write", async () => {
+    await writeFile(join(folder, "output"), "before\n")
+    await utimes(join(folder, "output"), 1000, 1000)
+    clock.advance(1000)
+    clock.advance(60)
+    await using spool = await open(1000)
+    await spool.append(Buffer.from("after\n"))
+    expect(spool.marks(0, spool.length)).toEqual([
+      { offset: 0, seconds: 1000 },
+      { offset: 7, seconds: 1060 },
+    ])
+  })
 })

@@ -1,5 +1,7 @@
 import { type FileHandle, open, readdir, rm } from "node:fs/promises"
 import { basename, dirname } from "node:path"
+import type { Clock } from "../apis/clock.ts"
+import { LOG_MARKS } from "./protocol.ts"
 
 /** Default limit of the output on the VM's disk, bytes. It is more than the gateway keeps. */
 export const DEFAULT_SPOOL_BYTES = 128 * 1024 * 1024
@@ -14,7 +16,18 @@ const NEWLINE = 0x0a
 
 const NOTHING: Buffer = Buffer.alloc(0)
 
+/** Delay between two times of the output, seconds, as long as the gateway keeps up. */
+const MARK_SECONDS = 0.5
+
+/** Time of output: the bytes from an offset on were read then, up to the next mark. */
+export interface Mark {
+  offset: number
+  /** Seconds of the monotonic clock. */
+  seconds: number
+}
+
 export interface SpoolOptions {
+  clock: Clock
   /** Maximum number of bytes on the disk. */
   limit: number
   /** Called after each append, and when waiting output is written. */
@@ -52,11 +65,24 @@ export class Spool {
   #released = 0
   #writeFailed = false
   #turn: Promise<unknown> = Promise.resolve()
+  /** By their offset. Those of output that the gateway has stored are dropped. */
+  #marks: Mark[]
+  #markSeconds = MARK_SECONDS
+  /** Time of the newest output. */
+  #appendedAt: number
 
-  private constructor(path: string, segments: Segment[], options: SpoolOptions) {
+  /** @param writtenAt time of the last write to the files, seconds of the monotonic clock */
+  private constructor(
+    path: string,
+    segments: Segment[],
+    { writtenAt, ...options }: SpoolOptions & { writtenAt: number },
+  ) {
     this.#path = path
     this.#segments = segments
     this.#options = options
+    this.#appendedAt = writtenAt
+    // The times of an earlier agent are lost.
+    this.#marks = this.length === 0 ? [] : [{ offset: this.start, seconds: writtenAt }]
   }
 
   /** Opens the files, or creates the first one. */
@@ -65,7 +91,9 @@ export class Spool {
     const starts = names.filter((start) => start !== undefined).sort((a, b) => a - b)
     const segments: Segment[] = []
     for (const start of starts.length === 0 ? [0] : starts) segments.push(await openSegment(path, start))
-    return new Spool(path, segments, options)
+    const { mtimeMs } = (await segments.at(-1)?.file.stat()) ?? { mtimeMs: Number.NaN }
+    const age = Math.max(0, options.clock.now().getTime() - mtimeMs) / 1000
+    return new Spool(path, segments, { ...options, writtenAt: options.clock.monotonic() - age })
   }
 
   /** Offset of the first byte that can be read. */
@@ -94,6 +122,7 @@ export class Spool {
   append(data: Uint8Array): Promise<void> {
     return this.#inTurn(async () => {
       if (data.byteLength === 0) return
+      this.#appendedAt = this.#options.clock.monotonic()
       this.#waiting = this.#waiting.byteLength === 0 ? data : Buffer.concat([this.#waiting, data])
       await this.#commit()
       const tail = Math.floor(this.#options.limit * TAIL_SHARE)
@@ -117,6 +146,7 @@ export class Spool {
   release(offset: number): Promise<void> {
     return this.#inTurn(async () => {
       this.#released = offset
+      this.#dropMarks(offset)
       if (this.#lost === 0 && this.#waiting.byteLength === 0) return
       const before = this.length
       await this.#commit()
@@ -134,6 +164,13 @@ export class Spool {
       this.#waiting = NOTHING
       this.#options.onAppend()
     })
+  }
+
+  /** Returns the marks of the bytes from `start` up to `end`. The first one is at `start`. */
+  marks(start: number, end: number): Mark[] {
+    const before = this.#marks.findLast(({ offset }) => offset <= start)
+    const within = this.#marks.filter(({ offset }) => offset > start && offset < end)
+    return before === undefined || start >= end ? within : [{ ...before, offset: start }, ...within]
   }
 
   /** Returns at most `length` bytes from `offset` on, which is not before `start`; fewer at the end. */
@@ -157,9 +194,35 @@ export class Spool {
 
   /** Runs one change after the other. */
   #inTurn(change: () => Promise<void>): Promise<void> {
-    const run = this.#turn.then(change)
+    const run = this.#turn.then(async () => {
+      const { length } = this
+      await change()
+      if (this.length > length) this.#mark(length)
+    })
     this.#turn = run.catch(() => undefined)
     return run
+  }
+
+  /** Marks the output from an offset on. With too many marks, each second one is dropped, and later ones are as far apart. */
+  #mark(offset: number): void {
+    const last = this.#marks.at(-1)
+    if (last !== undefined && this.#appendedAt - last.seconds < this.#markSeconds) return
+    this.#marks.push({ offset, seconds: this.#appendedAt })
+    if (this.#marks.length < LOG_MARKS) return
+    this.#marks = this.#marks.filter((_, index) => index % 2 === 0)
+    this.#markSeconds = (this.#appendedAt - (this.#marks[0]?.seconds ?? 0)) / this.#marks.length
+  }
+
+  /** Drops the marks before an offset, except the one in effect there. */
+  #dropMarks(offset: number): void {
+    this.#marks.splice(
+      0,
+      Math.max(
+        0,
+        this.#marks.findLastIndex((mark) => mark.offset <= offset),
+      ),
+    )
+    if (this.#marks.length <= 1) this.#markSeconds = MARK_SECONDS
   }
 
   #gap(): Buffer {

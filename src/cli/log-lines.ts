@@ -1,48 +1,65 @@
 const NEWLINE = 10
+const RETURN = 13
+const SPACE = 32
+
+export interface LinePrefixOptions {
+  /** True if each line of the log begins with its time and a space. The time is a part of the prefix then. */
+  isTimed?: boolean | undefined
+  /** True if a terminal shows the log. There a carriage return would let a progress bar overwrite the prefix. */
+  isScreen?: boolean | undefined
+}
 
 /** Puts a text before each line of a log that arrives in pieces. */
 export class LinePrefix {
-  readonly #prefixOf: (position: number) => string
-  readonly #encoder = new TextEncoder()
-  #position = 0
+  readonly #text: Uint8Array
+  readonly #options: LinePrefixOptions
   #isLineBegun = false
+  /** True while the bytes are those of the line's time. */
+  #isInTime = false
+  #time: number[] = []
+  #isReturned = false
 
-  /** @param prefixOf returns the text for the line that begins at a position of the log, bytes */
-  constructor(prefixOf: (position: number) => string) {
-    this.#prefixOf = prefixOf
+  constructor(text: string, options: LinePrefixOptions = {}) {
+    this.#text = new TextEncoder().encode(text)
+    this.#options = options
   }
 
-  /** Returns the next piece with the texts before its lines. */
+  /** Returns the next piece with the text before its lines. On a screen the prefix is repeated after a carriage return. */
   of(piece: Uint8Array): Uint8Array {
     const parts: Uint8Array[] = []
-    for (let at = 0; at < piece.length; ) {
-      if (!this.#isLineBegun) parts.push(this.#encoder.encode(this.#prefixOf(this.#position)))
-      const newline = piece.indexOf(NEWLINE, at)
-      const end = newline < 0 ? piece.length : newline + 1
-      parts.push(piece.subarray(at, end))
-      this.#position += end - at
-      this.#isLineBegun = newline < 0
-      at = end
+    let written = 0
+    for (const [at, byte] of piece.entries()) {
+      const prefix = this.#prefixBefore(byte)
+      if (prefix !== undefined) {
+        parts.push(piece.subarray(written, at), prefix)
+        written = at
+      }
+      this.#pass(byte)
     }
-    return Buffer.concat(parts)
+    return Buffer.concat([...parts, piece.subarray(written)])
   }
 
   /** Returns the newline that the log's last line lacks. */
   end(): Uint8Array {
-    return this.#encoder.encode(this.#isLineBegun ? "\n" : "")
+    return new TextEncoder().encode(this.#isLineBegun ? "\n" : "")
   }
-}
 
-/** Length of a time in UTC such as 2026-01-02T10:00:00Z. */
-const TIME_LENGTH = 20
+  #prefixBefore(byte: number): Uint8Array | undefined {
+    if (!this.#isLineBegun) return this.#text
+    if (!this.#isReturned || byte === NEWLINE || byte === RETURN) return undefined
+    return Buffer.concat([this.#text, Uint8Array.from(this.#time)])
+  }
 
-/**
- * Returns a prefix with the time at which a line arrived here, in UTC. The stored log has no times. So lines that were
- * stored when the command began have `-`. @param storedBytes size of the log at that time
- */
-export function arrivalTimes(storedBytes: number, now: () => Date): LinePrefix {
-  return new LinePrefix((position) => {
-    const time = position < storedBytes ? "-".padEnd(TIME_LENGTH) : `${now().toISOString().slice(0, 19)}Z`
-    return `${time} `
-  })
+  #pass(byte: number): void {
+    if (!this.#isLineBegun) {
+      this.#time = []
+      this.#isInTime = this.#options.isTimed === true
+    }
+    if (this.#isInTime) {
+      this.#time.push(byte)
+      this.#isInTime = byte !== SPACE
+    }
+    this.#isLineBegun = byte !== NEWLINE
+    this.#isReturned = byte === RETURN && this.#options.isScreen === true
+  }
 }

@@ -8,6 +8,8 @@ export interface LogOptions {
   follow: boolean
   /** Number of last lines; undefined: all. */
   tail?: number | undefined
+  /** Puts the time before each line, or `-`, and a space. */
+  timestamps?: boolean | undefined
   signal?: AbortSignal
   /** Called when a stream was cut and is opened again, but not after silence. */
   onReconnect?: () => void
@@ -25,15 +27,15 @@ const RECONNECT_SECONDS = 1
 export async function* logOf(
   client: BerthClient,
   id: string,
-  { follow, tail, signal, onReconnect }: LogOptions,
+  { follow, tail, timestamps = false, signal, onReconnect }: LogOptions,
 ): AsyncGenerator<Uint8Array, void, void> {
-  const options = { follow, ...(signal !== undefined && { signal }) }
+  const options = { follow, timestamps, ...(signal !== undefined && { signal }) }
   if (!follow) return yield* withoutCut(client, id, { ...options, tail })
   // Position in the whole log; undefined as long as only the last lines are known.
   let position = tail === undefined ? 0 : undefined
   let last = new Uint8Array()
   for (let isFirst = true; ; isFirst = false) {
-    if (!isFirst) position ??= await positionAfter(client, id, last, signal)
+    if (!isFirst) position ??= await positionAfter(client, id, last, { ...options, follow: false })
     const from = position
     let isFruitful = false
     const end = yield* followed(client, id, { ...options, tail: isFirst ? tail : undefined }, from ?? 0, (piece) => {
@@ -54,7 +56,7 @@ function report(end: StreamEnd, onReconnect: LogOptions["onReconnect"]): void {
   if (end !== "silent") onReconnect?.()
 }
 
-type ReadOptions = Pick<LogOptions, "follow" | "tail" | "signal">
+type ReadOptions = Pick<LogOptions, "follow" | "tail" | "timestamps" | "signal">
 
 /** End of a stream: by itself, by a cut, or by fetch, which gives up a stream that is silent for five minutes. */
 type StreamEnd = "whole" | "cut" | "silent"
@@ -90,9 +92,10 @@ async function* withoutCut(client: BerthClient, id: string, options: ReadOptions
   yield* piecesOf(await open(client, id, options))
 }
 
-async function open(client: BerthClient, id: string, { follow, tail, signal }: ReadOptions) {
+async function open(client: BerthClient, id: string, { follow, tail, timestamps, signal }: ReadOptions) {
+  const query = { ...(follow && { follow }), ...(tail !== undefined && { tail }), ...(timestamps && { timestamps }) }
   const { data, response } = await client.api.GET("/jobs/{id}/logs", {
-    params: { path: { id }, query: { ...(follow && { follow }), ...(tail !== undefined && { tail }) } },
+    params: { path: { id }, query },
     parseAs: "stream",
     ...(signal !== undefined && { signal }),
   })
@@ -101,14 +104,14 @@ async function open(client: BerthClient, id: string, { follow, tail, signal }: R
 }
 
 /** Returns the position after the last occurrence of these bytes in the log; 0 if they are not in it. */
-async function positionAfter(client: BerthClient, id: string, last: Uint8Array, signal: AbortSignal | undefined) {
+async function positionAfter(client: BerthClient, id: string, last: Uint8Array, options: ReadOptions) {
   const pieces: Uint8Array[] = []
   const note = (piece: Uint8Array) => void pieces.push(piece)
-  let whole = followed(client, id, { follow: false, ...(signal && { signal }) }, 0, note)
+  let whole = followed(client, id, options, 0, note)
   for (let next = await whole.next(); !(next.done && next.value === "whole"); next = await whole.next()) {
     if (!next.done) continue
     pieces.length = 0
-    whole = followed(client, id, { follow: false, ...(signal && { signal }) }, 0, note)
+    whole = followed(client, id, options, 0, note)
   }
   const at = lastIndexOf(joined(pieces), last)
   return at < 0 ? 0 : at + last.length

@@ -4128,6 +4128,8 @@ export interface operations {
                 follow?: boolean;
                 /** @description Number of last lines. Default: all. */
                 tail?: number;
+                /** @description true: put the time of its first byte before each line, in UTC with milliseconds, and a space. It is the time at which the agent on the VM has read the output, to half a second. It is - if it is not known. */
+                timestamps?: boolean;
             };
             header?: never;
             path: {

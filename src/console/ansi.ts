@@ -5,38 +5,171 @@ export interface Segment {
 }
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with control characters
-const SEQUENCE = /\x1b(?:\[([0-9;:?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])/g
+const CONTROL = /\x1b(?:\[([0-9;:?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])|[\0-\x1f\x7f]/g
 
-/** Returns the text of a line that a terminal would show in the end: a carriage return overwrites what is before it. */
-function overwritten(line: string): string {
-  const text = line.endsWith("\r") ? line.slice(0, -1) : line
-  return text.slice(text.lastIndexOf("\r") + 1)
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a line without these characters is shown as it is
+const CONTROLLED = /[\0-\x08\x0b-\x1f\x7f]/
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with control characters
+const COLORS = /\x1b\[[0-9;:]*m/g
+
+/** Beginning of an escape sequence whose end is not there yet. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with control characters
+const BEGUN = /\x1b(?:\[[0-9;:?]*[ -/]*|\][^\x07\x1b]{0,500}\x1b?|[ -/]*)$/
+
+const UNSTYLED: readonly string[] = []
+
+/** Columns of a line that are shown. */
+export const SHOWN_COLUMNS = 20_000
+const TAB_COLUMNS = 8
+
+/**
+ * One line of a terminal without an end at the right. A carriage return, a backspace and the cursor's sequences move to
+ * other columns, where text replaces what is there. A line of the log that moves the cursor up ends there for us: what
+ * follows is the update of another line, and is shown in place of the former text.
+ */
+export class TerminalLine {
+  /** Text of each column. The second column of a wide character is empty. */
+  #cells: string[] = []
+  #styles: (readonly string[])[] = []
+  #column = 0
+  readonly #style = new Style()
+  #names = UNSTYLED
+  #begun = ""
+  #hasMovedUp = false
+  /** Columns beyond those that are shown. */
+  #beyond = 0
+
+  /** Adds text of the log, wherever it is cut. */
+  write(more: string): void {
+    let text = this.#begun + more
+    this.#begun = BEGUN.exec(text)?.[0] ?? ""
+    text = text.slice(0, text.length - this.#begun.length)
+    let end = 0
+    for (const found of text.matchAll(CONTROL)) {
+      this.#print(text.slice(end, found.index))
+      end = found.index + found[0].length
+      if (found[2] !== undefined) this.#obey(found[2], found[1] ?? "")
+      else this.#move(found[0])
+    }
+    this.#print(text.slice(end))
+  }
+
+  /** Returns what the terminal shows now. */
+  segments(): Segment[] {
+    const segments: Segment[] = []
+    for (let column = 0; column < this.#cells.length; column++) {
+      const text = this.#cells[column] ?? " "
+      const styles = this.#styles[column] ?? UNSTYLED
+      const last = segments.at(-1)
+      if (last?.styles === styles) last.text += text
+      else segments.push({ text, styles })
+    }
+    if (this.#beyond > 0) segments.push({ text: ` … (${this.#beyond} more characters)`, styles: [] })
+    return segments
+  }
+
+  #print(text: string): void {
+    if (text !== "" && this.#hasMovedUp) this.#erase(0, 0)
+    // Most of a very long line is beyond what is shown.
+    const shown = text.length > 2 * SHOWN_COLUMNS ? text.slice(0, 2 * SHOWN_COLUMNS) : text
+    for (const character of shown) this.#put(character)
+    this.#column += text.length - shown.length
+    this.#beyond = Math.max(this.#beyond, this.#column - SHOWN_COLUMNS)
+  }
+
+  #put(character: string): void {
+    const width = columnsOf(character)
+    const column = this.#column
+    this.#column += width
+    if (column >= SHOWN_COLUMNS) return
+    if (width === 0) {
+      if (column > 0) this.#cells[column - 1] += character
+      return
+    }
+    // Half of a wide character is none.
+    if (this.#cells[column] === "") this.#cells[column - 1] = " "
+    if (this.#cells[column + width] === "") this.#cells[column + width] = " "
+    for (let at = column; at < column + width; at++) {
+      this.#cells[at] = at === column ? character : ""
+      this.#styles[at] = this.#names
+    }
+  }
+
+  #move(control: string): void {
+    if (control === "\r") this.#column = 0
+    else if (control === "\b") this.#column = Math.max(0, this.#column - 1)
+    else if (control === "\t") this.#column += TAB_COLUMNS - (this.#column % TAB_COLUMNS)
+  }
+
+  #obey(command: string, parameters: string): void {
+    const numbers = parameters.split(/[;:]/).map(Number)
+    const [first = 0] = numbers
+    const steps = Math.max(1, first)
+    if (command === "m") {
+      this.#style.apply(numbers)
+      this.#names = this.#style.names()
+    } else if (/[JK]/.test(command)) {
+      if (first === 0) this.#erase(this.#column)
+      else this.#erase(0, first === 1 ? this.#column + 1 : 0)
+    } else if (command === "C") this.#column += steps
+    else if (command === "D") this.#column = Math.max(0, this.#column - steps)
+    else if (command === "G") this.#column = steps - 1
+    else if (/[AFH]/.test(command)) this.#hasMovedUp = true
+  }
+
+  /** Erases the columns from `start` to before `end`; without `end` all to the right. */
+  #erase(start: number, end = 0): void {
+    this.#hasMovedUp &&= start > 0 || end > 0
+    if (this.#cells[start] === "" && start > 0) this.#cells[start - 1] = " "
+    if (end > 0 && this.#cells[end] === "") this.#cells[end] = " "
+    if (end === 0) {
+      this.#cells.length = Math.min(this.#cells.length, start)
+      this.#beyond = 0
+    }
+    for (let column = start; column < Math.min(end, this.#cells.length); column++) {
+      this.#cells[column] = " "
+      this.#styles[column] = UNSTYLED
+    }
+  }
 }
 
-/** Returns the pieces of a line by their style. Escape sequences other than those of colors are left out. */
-export function segmentsOf(line: string): Segment[] {
-  const text = overwritten(line)
-  if (!text.includes("\x1b")) return text === "" ? [] : [{ text, styles: [] }]
-  const segments: Segment[] = []
-  const style = new Style()
-  let end = 0
-  const add = (until: number): void => {
-    if (until > end) segments.push({ text: text.slice(end, until), styles: style.names() })
-  }
-  for (const found of text.matchAll(SEQUENCE)) {
-    add(found.index)
-    end = found.index + found[0].length
-    if (found[2] === "m") style.apply((found[1] ?? "").split(/[;:]/).map(Number))
-  }
-  add(text.length)
-  return segments
+/** Returns the pieces of a line by their style, as a terminal shows the line in the end. */
+export function segmentsOf(text: string): Segment[] {
+  if (!CONTROLLED.test(text)) return text === "" ? [] : [{ text, styles: UNSTYLED }]
+  const line = new TerminalLine()
+  line.write(text)
+  return line.segments()
 }
 
-/** Returns a line without escape sequences. */
+/** Returns the text of a line that a terminal shows in the end. */
 export function plain(line: string): string {
-  return segmentsOf(line)
-    .map(({ text }) => text)
-    .join("")
+  // Most sequences are those of colors.
+  const colorless = line.replace(COLORS, "")
+  return CONTROLLED.test(colorless) ? textOf(segmentsOf(line)) : colorless
+}
+
+export function textOf(segments: readonly Segment[]): string {
+  return segments.map(({ text }) => text).join("")
+}
+
+/** Characters of scripts and emoji that are two columns wide. */
+const WIDE =
+  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}]/u
+/** Marks that belong to the character before. */
+const COMBINING = /\p{Mn}|[\u200b-\u200f]/u
+
+function columnsOf(character: string): number {
+  if (character < "\u0300") return 1
+  return COMBINING.test(character) ? 0 : WIDE.test(character) ? 2 : 1
+}
+
+/** Returns the columns of a text without control characters. */
+export function widthOf(text: string): number {
+  let columns = 0
+  for (const character of text)
+    columns += character === "\t" ? TAB_COLUMNS - (columns % TAB_COLUMNS) : columnsOf(character)
+  return columns
 }
 
 const ATTRIBUTES: Record<number, string> = {

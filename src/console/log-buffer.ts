@@ -1,15 +1,29 @@
-import { plain } from "./ansi.ts"
+import { plain, type Segment, SHOWN_COLUMNS, segmentsOf, TerminalLine, textOf, widthOf } from "./ansi.ts"
 
+const BACKSPACE = 8
 const NEWLINE = 10
+const RETURN = 13
 const ESCAPE = 27
-/** Longest part of a line that is shown, bytes. */
-const SHOWN_BYTES = 20_000
+const BRACKET = 91
+/** Letter at the end of the sequence of a color. */
+const COLOR = 109
+/** Bytes of a long line that are written to its terminal at once. */
+const PIECE_BYTES = 64 * 1024
+
+/** Line that is too long to be read from its beginning each time. */
+interface LongLine {
+  terminal: TerminalLine
+  decode: (bytes: Uint8Array) => string
+  /** End of the bytes that the terminal has got. */
+  end: number
+}
 
 /** A log in memory: its bytes, and the place of each line. A log of 64 MiB needs little more than that. */
 export class LogBuffer {
   #bytes = new Uint8Array(64 * 1024)
   #length = 0
   #longest = 0
+  readonly #long = new Map<number, LongLine>()
   /** Start of each line. */
   #starts = new Float64Array(1024)
   #lines = 1
@@ -19,9 +33,9 @@ export class LogBuffer {
     return this.#length
   }
 
-  /** Bytes of the longest complete line, up to what is shown. */
+  /** Columns of the longest complete line, up to those that are shown. */
   get longest(): number {
-    return Math.min(this.#longest, SHOWN_BYTES)
+    return Math.min(SHOWN_COLUMNS, this.#longest)
   }
 
   /** Number of lines. The empty one after a last newline does not count. */
@@ -38,12 +52,22 @@ export class LogBuffer {
     this.#length += piece.length
   }
 
-  /** Returns the text of a line. A very long line is cut. */
+  /** Returns a line by its styles, as a terminal shows it in the end. A very long line is cut. */
+  segments(index: number): Segment[] {
+    const { from, to } = this.#range(index)
+    if (to - from <= SHOWN_COLUMNS) return segmentsOf(new TextDecoder().decode(this.#bytes.subarray(from, to)))
+    const long = this.#long.get(index) ?? longLine(from)
+    this.#long.set(index, long)
+    for (; long.end < to; long.end = Math.min(to, long.end + PIECE_BYTES))
+      long.terminal.write(long.decode(this.#bytes.subarray(long.end, Math.min(to, long.end + PIECE_BYTES))))
+    return long.terminal.segments()
+  }
+
+  /** Returns the text of a line that a terminal shows in the end. */
   line(index: number): string {
     const { from, to } = this.#range(index)
-    const cut = Math.min(to, from + SHOWN_BYTES)
-    const text = new TextDecoder().decode(this.#bytes.subarray(from, cut))
-    return cut < to ? `${text} … (${to - cut} more bytes)` : text
+    if (to - from <= SHOWN_COLUMNS) return plain(new TextDecoder().decode(this.#bytes.subarray(from, to)))
+    return textOf(this.segments(index))
   }
 
   /** Returns all bytes. */
@@ -53,11 +77,42 @@ export class LogBuffer {
 
   /** Returns the rows that a line needs when it is wrapped at a number of columns. */
   rowsOf(index: number, columns: number): number {
+    return Math.max(1, Math.ceil(this.#columnsOf(index, columns) / columns))
+  }
+
+  /** Returns the columns of a line. @param most number up to which an upper bound is exact enough */
+  #columnsOf(index: number, most: number): number {
     const { from, to } = this.#range(index)
-    const size = Math.min(to - from, SHOWN_BYTES)
-    if (size <= columns) return 1
-    const width = this.#isPlain(from, from + size) ? size : widthOf(plain(this.line(index)))
-    return Math.max(1, Math.ceil(width / columns))
+    const simple = to - from > SHOWN_COLUMNS ? undefined : this.#simpleColumns(from, to)
+    if (simple !== undefined && (simple.isExact || simple.columns <= most)) return simple.columns
+    return widthOf(this.line(index))
+  }
+
+  /**
+   * Returns the columns of a line without other control characters than colors and carriage returns. They are an upper
+   * bound for UTF-8, of which no character has more columns than bytes.
+   */
+  #simpleColumns(from: number, to: number): { columns: number; isExact: boolean } | undefined {
+    let columns = 0
+    let most = 0
+    let isExact = true
+    for (let at = from; at < to; at++) {
+      const byte = this.#bytes[at] ?? 0
+      if (byte === ESCAPE) at = this.#endOfColor(at)
+      else if (byte === RETURN) columns = 0
+      else if (byte < 32) return undefined
+      else most = Math.max(most, ++columns)
+      if (at < 0) return undefined
+      if (byte > 126) isExact = false
+    }
+    return { columns: most, isExact }
+  }
+
+  /** Returns the place of the last byte of the sequence of a color; -1 if another sequence begins there. */
+  #endOfColor(start: number): number {
+    let at = start + 2
+    while ((this.#bytes[at] ?? 0) >= 0x30 && (this.#bytes[at] ?? 0) <= 0x3b) at++
+    return this.#bytes[start + 1] === BRACKET && this.#bytes[at] === COLOR ? at : -1
   }
 
   /** Returns the lines from `from` to before `to` that have a text. Upper and lower case of ASCII are alike. */
@@ -66,25 +121,38 @@ export class LogBuffer {
     const found: number[] = []
     if (wanted.length === 0 || from >= to) return found
     const end = to < this.#lines ? (this.#starts[to] ?? 0) : this.#length
-    const places = this.#placesOf(wanted[0] ?? 0, end)
+    const places = this.#placesOf([wanted[0] ?? 0, ESCAPE, RETURN, BACKSPACE], end)
     let line = from
     for (let at = places(this.#starts[from] ?? 0); at < end; at = places(at)) {
-      if (!this.#matches(wanted, at)) {
+      if (!this.#isControl(at) && !this.#matches(wanted, at)) {
         at++
         continue
       }
       line = this.#lineAt(at, line)
-      found.push(line)
+      if (this.#hasText(line, text, at)) found.push(line)
       // One match of each line is enough.
       at = line + 1 < this.#lines ? (this.#starts[line + 1] ?? end) : end
     }
     return found
   }
 
-  /** Returns a function that finds the next place of a byte, in upper or lower case, from a place on. */
-  #placesOf(byte: number, end: number): (from: number) => number {
+  /** True for a byte that changes what a terminal shows of the line. */
+  #isControl(at: number): boolean {
+    const byte = this.#bytes[at]
+    return byte === ESCAPE || byte === BACKSPACE || (byte === RETURN && this.#bytes[at + 1] !== NEWLINE)
+  }
+
+  /** True if a line shows the text. @param at place of the line that is a control character, or the text as it is stored */
+  #hasText(index: number, text: string, at: number): boolean {
+    const { from, to } = this.#range(index)
+    if (!this.#isControl(at) && this.#simpleColumns(from, to)?.columns === to - from) return true
+    return this.line(index).toLowerCase().includes(text.toLowerCase())
+  }
+
+  /** Returns a function that finds the next place of one of the bytes, in upper or lower case, from a place on. */
+  #placesOf(wanted: readonly number[], end: number): (from: number) => number {
     const bytes = this.#bytes.subarray(0, end)
-    const cases = byte >= 97 && byte <= 122 ? [byte, byte - 32] : [byte]
+    const cases = wanted.flatMap((byte) => (byte >= 97 && byte <= 122 ? [byte, byte - 32] : [byte]))
     const next = cases.map(() => -1)
     return (from) => {
       for (const [index, one] of cases.entries()) {
@@ -116,18 +184,12 @@ export class LogBuffer {
     return low
   }
 
-  #isPlain(from: number, to: number): boolean {
-    for (let at = from; at < to; at++) {
-      const byte = this.#bytes[at] ?? 0
-      if (byte > 126 || byte === ESCAPE || byte === 9 || byte === 13) return false
-    }
-    return true
-  }
-
+  /** Returns the place of a line, without the bytes that end it. */
   #range(index: number): { from: number; to: number } {
     const from = this.#starts[index] ?? 0
     const to = index + 1 < this.#lines ? (this.#starts[index + 1] ?? 0) - 1 : this.#length
-    return { from, to }
+    // The end of a line of Windows overwrites nothing.
+    return { from, to: to > from && this.#bytes[to - 1] === RETURN ? to - 1 : to }
   }
 
   #addLine(start: number): void {
@@ -136,8 +198,8 @@ export class LogBuffer {
       larger.set(this.#starts)
       this.#starts = larger
     }
-    this.#longest = Math.max(this.#longest, start - (this.#starts[this.#lines - 1] ?? 0))
     this.#starts[this.#lines++] = start
+    this.#longest = Math.max(this.#longest, this.#columnsOf(this.#lines - 2, this.#longest))
   }
 
   #reserve(more: number): void {
@@ -148,15 +210,12 @@ export class LogBuffer {
   }
 }
 
-function lower(byte: number): number {
-  return byte >= 65 && byte <= 90 ? byte + 32 : byte
+function longLine(from: number): LongLine {
+  const decoder = new TextDecoder()
+  const decode = (bytes: Uint8Array) => decoder.decode(bytes, { stream: true })
+  return { terminal: new TerminalLine(), decode, end: from }
 }
 
-/** Characters of scripts and emoji that are two columns wide. */
-const WIDE =
-  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}]/gu
-
-function widthOf(text: string): number {
-  const tabs = text.split("\t").length - 1
-  return [...text].length + (text.match(WIDE)?.length ?? 0) + tabs * 7
+function lower(byte: number): number {
+  return byte >= 65 && byte <= 90 ? byte + 32 : byte
 }

@@ -41,7 +41,7 @@ import { nvidiaGpusOf } from "../apis/offer.ts"
 import { badRequest, Problem, unavailable } from "../http/problem.ts"
 import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { CountedFlow } from "../kube/flow.ts"
-import type { LogStore } from "../logs/store.ts"
+import type { LogStore, TimeMark } from "../logs/store.ts"
 import type { StoredUpload, UploadStore } from "../uploads/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import type { HeartbeatWriter } from "./heartbeats.ts"
@@ -189,7 +189,8 @@ export class Gateway {
         // A VM of the local cloud is a process on a host that it shares with all others.
         ...(offer.cloud === "local" && { sharedHost: { memoryMib: Math.max(1, Math.floor(offer.memoryGib * 1024)) } }),
       }
-      return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds: this.#heartbeatSeconds }
+      const sealed = await sealOrder(order, request.encryptionKey)
+      return { order: sealed, heartbeatSeconds: this.#heartbeatSeconds, time: this.#options.clock.now().getTime() }
     } catch (error) {
       const reason = finishReasonOf(error)
       if (!(error instanceof Error) || reason === undefined) throw error
@@ -300,11 +301,13 @@ export class Gateway {
     const { launch, content } = await this.#open("logs", message, LogsRequestSchema)
     const pieceBytes = message.isFromVm ? LARGE_LOG_CHUNK_BYTES : LOG_CHUNK_BYTES
     const bytes = decodeChunk(content, pieceBytes)
+    const now = this.#options.clock.now().getTime()
+    const marks = marksIn(content, { createdAt: Date.parse(launch.metadata.creationTimestamp), now })
     const { namespace, uid } = launch.spec.job
     try {
       const log = { job: { namespace, uid }, launch: launch.spec.number }
-      const { length } = await this.#options.logs.append(log, content.offset, bytes)
-      return { length, full: false, pieceBytes }
+      const { length } = await this.#options.logs.append(log, content.offset, bytes, marks)
+      return { length, full: false, pieceBytes, time: now }
     } catch (error) {
       throw unavailable("The log store is unavailable. Send the message again.", 10, error)
     }
@@ -482,6 +485,18 @@ async function asClientError<Result>(open: () => Result | Promise<Result>): Prom
     if (error instanceof errors.JOSEError || error instanceof TypeError) throw badRequest(error.message)
     throw error
   }
+}
+
+/**
+ * Returns the times of a piece of log for the store. No time is before the Launch or in the future: the agent has
+ * learned this clock from an answer, but a VM may send anything.
+ */
+function marksIn(
+  { offset, times = [] }: LogsRequest,
+  { createdAt, now }: { createdAt: number; now: number },
+): TimeMark[] {
+  const marks = times.map(({ at, time }) => ({ offset: offset + at, time: Math.min(now, Math.max(createdAt, time)) }))
+  return marks.length === 0 ? [{ offset, time: now }] : marks
 }
 
 function decodeChunk({ data }: Pick<LogsRequest, "data" | "offset">, pieceBytes: number): Uint8Array {

@@ -11,6 +11,7 @@ import {
   JWS_CONTENT_TYPE,
   LARGE_LOG_CHUNK_BYTES,
   LOG_CHUNK_BYTES,
+  LOG_MARKS,
   type MessageKind,
 } from "../agent/protocol.ts"
 import { FailureLimit } from "../http/limits.ts"
@@ -30,11 +31,17 @@ interface BodyLimit {
 }
 
 const MESSAGE_LIMIT: BodyLimit = { fromVm: MESSAGE_BYTES, others: MESSAGE_BYTES }
-const LOGS_LIMIT: BodyLimit = { fromVm: logsBody(LARGE_LOG_CHUNK_BYTES), others: logsBody(LOG_CHUNK_BYTES) }
+/** Longest time of output in a body, such as `{"at":262143,"time":1767348000500},`, bytes. */
+const MARK_BYTES = 36
 
-/** Returns the size of a body with a piece of log, bytes: base64 in JSON, encoded again as base64url. */
-function logsBody(pieceBytes: number): number {
-  return Math.ceil((pieceBytes * 16) / 9) + 4096
+const LOGS_LIMIT: BodyLimit = {
+  fromVm: logsBody(LARGE_LOG_CHUNK_BYTES, LOG_MARKS),
+  others: logsBody(LOG_CHUNK_BYTES, 1),
+}
+
+/** Returns the size of a body with a piece of log and its times, bytes: base64 in JSON, encoded again as base64url. */
+function logsBody(pieceBytes: number, marks: number): number {
+  return Math.ceil((pieceBytes * 16) / 9 + (marks * MARK_BYTES * 4) / 3) + 4096
 }
 
 /** Answers to forged or invalid messages, and the maximum of them per address and minute. */

@@ -1,25 +1,19 @@
 import type { Dirent } from "node:fs"
-import { mkdir, open, readdir, rm, stat, writeFile } from "node:fs/promises"
+import { mkdir, open, readdir, rm, stat, truncate, writeFile } from "node:fs/promises"
 import { join } from "node:path"
-import {
-  assertIndex,
-  BLOCK_BYTES,
-  Followers,
-  type LaunchLog,
-  pathOf,
-  type Range,
-  readLogs,
-  Serial,
-} from "./sections.ts"
+import { assertIndex, Followers, type LaunchLog, pathOf, type Range, readLogs, Serial } from "./sections.ts"
 import {
   type Appended,
+  BLOCK_BYTES,
   DEFAULT_LOG_CAP_BYTES,
   HEAD_SHARE,
   type JobRef,
   type LogRef,
   type LogStore,
   type ReadOptions,
+  type TimeMark,
 } from "./store.ts"
+import { decodeMarks, encodeMarks, MARK_BYTES, marksOf } from "./times.ts"
 
 export interface FileLogStoreOptions {
   /** Bytes kept of one Job. Bytes in the middle are left out, and a line in the log says so. Default 64 MiB. */
@@ -31,12 +25,15 @@ export interface FileLogStoreOptions {
 /** Share of all logs that is deleted at once when the disk is full. */
 const FREED_SHARE = 0.01
 
+/** Bytes of marks that are read at once. */
+const MARKS_BLOCK_BYTES = MARK_BYTES * 4096
+
 /** Number of files that hold the end of a Job's log at its cap. The oldest one is removed as a whole. */
 const END_FILES = 8
 
 /**
  * Store of logs as plain files, for one façade replica. `<folder>/<namespace>/<job uid>/<launch>.log` has the beginning,
- * and the files `<launch>.<start>.log` have the end. Followers are woken by the appends of this process. A file
+ * and the files `<launch>.<start>.log` have the end. Beside each is a file `.times` with its marks. Followers are woken by the appends of this process. A file
  * `<launch>.truncated` marks a log that a former version of Berth has cut. When the disk is full, the oldest logs of the
  * namespace with the most bytes are deleted. So one project can't stop the logs of the others.
  */
@@ -53,12 +50,12 @@ export class FileLogStore implements LogStore {
     this.#onRemovedForSpace = options.onRemovedForSpace ?? (() => undefined)
   }
 
-  append(log: LogRef, offset: number, data: Uint8Array): Promise<Appended> {
+  append(log: LogRef, offset: number, data: Uint8Array, marks: readonly TimeMark[] = []): Promise<Appended> {
     assertIndex("launch", log.launch, 1)
     assertIndex("offset", offset, 0)
     const folder = this.#folderOf(log.job)
     return this.#writes.run(log.job, async () => {
-      const appended = await this.#withSpace(log.job, () => this.#append(folder, log.launch, { offset, data }))
+      const appended = await this.#withSpace(log.job, () => this.#append(folder, log.launch, { offset, data, marks }))
       this.#followers.wake(log.job)
       return appended
     })
@@ -107,7 +104,7 @@ export class FileLogStore implements LogStore {
     return removed.length > 0
   }
 
-  async #append(folder: string, launch: number, piece: { offset: number; data: Uint8Array }): Promise<Appended> {
+  async #append(folder: string, launch: number, piece: Piece): Promise<Appended> {
     const { files, cut } = await filesIn(folder)
     const length = lengthOf(files, launch)
     if (piece.offset > length) return { length }
@@ -117,14 +114,15 @@ export class FileLogStore implements LogStore {
     if (cut.has(launch)) await rm(cutPath(folder, launch))
     const room = files.some(isEnd) ? 0 : this.#capBytes * HEAD_SHARE - bytesIn(files)
     const head = fresh.subarray(0, Math.max(0, Math.floor(room)))
-    if (head.byteLength > 0) await writeFile(headPath(folder, launch), head, { flag: "a", mode: 0o600 })
+    if (head.byteLength > 0) await appendTo(headPath(folder, launch), { ...piece, offset: length, data: head })
     const rest = fresh.subarray(head.byteLength)
-    if (rest.byteLength > 0) await this.#appendToEnd(folder, launch, { offset: length + head.byteLength, data: rest })
+    if (rest.byteLength > 0)
+      await this.#appendToEnd(folder, launch, { ...piece, offset: length + head.byteLength, data: rest })
     return { length: length + fresh.byteLength }
   }
 
   /** Appends to the files of the log's end. Then it removes the oldest ones of these beyond the cap. */
-  async #appendToEnd(folder: string, launch: number, piece: { offset: number; data: Uint8Array }): Promise<void> {
+  async #appendToEnd(folder: string, launch: number, piece: Piece): Promise<void> {
     const endBytes = this.#capBytes * (1 - HEAD_SHARE)
     const fileBytes = Math.max(1, Math.floor(endBytes / END_FILES))
     const { files } = await filesIn(folder)
@@ -133,7 +131,7 @@ export class FileLogStore implements LogStore {
     for (let at = piece.offset, { data } = piece; data.byteLength > 0; ) {
       if (at - start >= fileBytes) start = at
       const part = data.subarray(0, fileBytes - (at - start))
-      await writeFile(endPath(folder, launch, start), part, { flag: "a", mode: 0o600 })
+      await appendTo(endPath(folder, launch, start), { ...piece, offset: at, data: part })
       data = data.subarray(part.byteLength)
       at += part.byteLength
     }
@@ -144,6 +142,32 @@ export class FileLogStore implements LogStore {
     const { namespace, uid } = pathOf(job)
     return join(this.#folder, namespace, uid)
   }
+}
+
+/** A piece of a Launch's log, and marks of which some are of this piece. */
+interface Piece {
+  offset: number
+  data: Uint8Array
+  marks: readonly TimeMark[]
+}
+
+/** Appends a piece to a file, and before that its marks to the file of times: no bytes get an earlier time than theirs. */
+async function appendTo(path: string, { offset, data, marks }: Piece): Promise<void> {
+  const added = encodeMarks(marksOf(marks, offset, offset + data.byteLength))
+  if (added.byteLength > 0) await appendTimes(timesPath(path), added)
+  await writeFile(path, data, { flag: "a", mode: 0o600 })
+}
+
+async function appendTimes(path: string, added: Buffer): Promise<void> {
+  const size = (await sizeOf(path)) ?? 0
+  // A write that was cut off must not shift the marks after it.
+  if (size % MARK_BYTES > 0) await truncate(path, size - (size % MARK_BYTES))
+  await writeFile(path, added, { flag: "a", mode: 0o600 })
+}
+
+/** Returns the path of the marks of a file. */
+function timesPath(path: string): string {
+  return path.replace(/\.log$/, ".times")
 }
 
 const FILE_NAME = /^([1-9][0-9]{0,8})(?:\.([0-9]{1,16}))?\.log$|^([1-9][0-9]{0,8})\.truncated$/
@@ -218,7 +242,7 @@ async function removeOldest(folder: string, bytes: number): Promise<void> {
     // An empty file keeps the length of a log of which nothing else is left.
     if (!files.some((file) => file.launch === launch))
       await writeFile(endPath(folder, launch, end), "", { mode: 0o600 })
-    await rm(path, { force: true })
+    for (const each of [path, timesPath(path)]) await rm(each, { force: true })
   }
 }
 
@@ -248,14 +272,34 @@ async function logsIn(folder: string): Promise<LaunchLog[]> {
     length: lengthOf(files, launch),
     isCut: cut.has(launch),
     read: (start, end) => rangeBytes(ofLaunch, start, end),
+    marks: (start, end) => rangeMarks(ofLaunch, start, end),
   }))
+}
+
+/** Returns the marks of a range within one file, read backwards from the file's end to the first one before the range. */
+async function rangeMarks(files: readonly LogFile[], start: number, end: number): Promise<TimeMark[]> {
+  const path = files.find((each) => each.start <= start && start < each.end)?.path
+  const size = path === undefined ? undefined : await sizeOf(timesPath(path))
+  if (path === undefined || size === undefined) return []
+  const blocks: Buffer[] = []
+  for (let to = size - (size % MARK_BYTES); to > 0; to -= MARKS_BLOCK_BYTES) {
+    const block: Buffer[] = []
+    for await (const bytes of fileBytesIfKept(timesPath(path), Math.max(0, to - MARKS_BLOCK_BYTES), to))
+      block.push(bytes)
+    blocks.unshift(Buffer.concat(block))
+    if ((decodeMarks(blocks[0] as Buffer)[0]?.offset ?? 0) <= start) break
+  }
+  return marksOf(decodeMarks(Buffer.concat(blocks)), start, end)
 }
 
 async function* rangeBytes(files: readonly LogFile[], start: number, end: number): AsyncGenerator<Buffer, void, void> {
   const file = files.find((each) => each.start <= start && start < each.end)
-  if (file === undefined) return
+  if (file !== undefined) yield* fileBytesIfKept(file.path, start - file.start, end - file.start)
+}
+
+async function* fileBytesIfKept(path: string, start: number, end: number): AsyncGenerator<Buffer, void, void> {
   try {
-    yield* fileBytes(file.path, start - file.start, end - file.start)
+    yield* fileBytes(path, start, end)
   } catch (error) {
     // The file was removed after it was listed.
     if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error

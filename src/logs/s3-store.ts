@@ -6,25 +6,19 @@ import {
   paginateListObjectsV2,
   S3Client,
 } from "@aws-sdk/client-s3"
-import {
-  assertIndex,
-  BLOCK_BYTES,
-  Followers,
-  type LaunchLog,
-  pathOf,
-  type Range,
-  readLogs,
-  Serial,
-} from "./sections.ts"
+import { assertIndex, Followers, type LaunchLog, pathOf, type Range, readLogs, Serial } from "./sections.ts"
 import {
   type Appended,
+  BLOCK_BYTES,
   DEFAULT_LOG_CAP_BYTES,
   HEAD_SHARE,
   type JobRef,
   type LogRef,
   type LogStore,
   type ReadOptions,
+  type TimeMark,
 } from "./store.ts"
+import { decodeMarks, encodeMarks, marksOf } from "./times.ts"
 
 /** Default delay until a follower sees bytes that another replica has stored. */
 const POLL_MS = 2000
@@ -73,6 +67,21 @@ export function s3Client({ endpoint, region }: { endpoint?: string; region?: str
 /** An object with a range of a Launch's log, or in place of such a range. */
 interface Piece extends Range {
   key: string
+  /** Bytes of marks after the range's own bytes. */
+  markBytes: number
+}
+
+/** A key below a Job's folder, with the size of its object in bytes. */
+interface StoredKey {
+  key: string
+  size: number
+  match: RegExpExecArray
+}
+
+interface PiecesOfLaunch {
+  folder: string
+  launch: number
+  pieces: Piece[]
 }
 
 interface StoredLog {
@@ -88,7 +97,8 @@ interface StoredLog {
 
 /**
  * Store of logs in S3, or any store with its API, for any number of façade replicas. S3 can't append, so each piece is
- * an object, `<namespace>/<job uid>/<launch>/<start>-<end>`, and small ones are merged later. Two replicas may store
+ * an object, `<namespace>/<job uid>/<launch>/<start>-<end>`, and small ones are merged later. Its marks follow its bytes in
+ * the same object, so that times cost no request. Two replicas may store
  * the same piece, or overlapping ones: the bytes at one offset are always the same. At the cap, pieces in the middle are
  * removed, and an empty object `<start>-<end>-left-out` takes their place. Followers are woken by this process's own
  * appends, and otherwise poll every few seconds.
@@ -108,12 +118,12 @@ export class S3LogStore implements LogStore {
     this.#capBytes = options.capBytes ?? DEFAULT_LOG_CAP_BYTES
   }
 
-  append(log: LogRef, offset: number, data: Uint8Array): Promise<Appended> {
+  append(log: LogRef, offset: number, data: Uint8Array, marks: readonly TimeMark[] = []): Promise<Appended> {
     assertIndex("launch", log.launch, 1)
     assertIndex("offset", offset, 0)
     const folder = this.#folderOf(log.job)
     return this.#writes.run(log.job, async () => {
-      const appended = await this.#append(folder, log.launch, { offset, data })
+      const appended = await this.#append(folder, log.launch, { offset, data, marks })
       this.#followers.wake(log.job)
       if (isMergeDue(this.#smallPieces(folder, log.launch))) this.#compactLater(log)
       return appended
@@ -143,7 +153,11 @@ export class S3LogStore implements LogStore {
     }
   }
 
-  async #append(folder: string, launch: number, piece: { offset: number; data: Uint8Array }): Promise<Appended> {
+  async #append(
+    folder: string,
+    launch: number,
+    piece: { offset: number; data: Uint8Array; marks: readonly TimeMark[] },
+  ): Promise<Appended> {
     let logs = this.#known.get(folder) ?? (await this.#stored(folder))
     const find = () => logs.find((log) => log.launch === launch)
     // Another replica may have stored the bytes before.
@@ -153,8 +167,9 @@ export class S3LogStore implements LogStore {
     if (piece.offset > length) return { length }
     const fresh = piece.data.subarray(length - piece.offset)
     if (fresh.byteLength === 0) return { length }
-    const added = pieceOf(folder, launch, length, length + fresh.byteLength)
-    await this.#put(added, fresh)
+    const marks = encodeMarks(marksOf(piece.marks, length, length + fresh.byteLength))
+    const added = pieceOf(folder, launch, { start: length, end: length + fresh.byteLength }, marks.byteLength)
+    await this.#put(added, Buffer.concat([fresh, marks]))
     if (find()?.cut === true) await this.#delete([cutKey(folder, launch)])
     logs = withObject(logs, launch, { piece: added })
     this.#known.set(folder, logs)
@@ -169,7 +184,7 @@ export class S3LogStore implements LogStore {
       const former = logs.find((log) => log.launch === launch)?.leftOut ?? []
       const ends = [...former, ...pieces].map(({ end }) => end)
       const starts = [...former, ...pieces].map(({ start }) => start)
-      const { key } = pieceOf(folder, launch, Math.min(...starts), Math.max(...ends))
+      const { key } = pieceOf(folder, launch, { start: Math.min(...starts), end: Math.max(...ends) })
       const mark = `${key}${LEFT_OUT}`
       // The mark comes first: without it a gap would look like the end of the log.
       await this.#put({ key: mark }, Buffer.alloc(0))
@@ -196,12 +211,14 @@ export class S3LogStore implements LogStore {
     this.#known.delete(folder)
     if (first === undefined || !isMergeDue(small)) return
     const bytes: Buffer[] = []
-    for await (const piece of this.#bytes({ folder, launch, pieces: small }, first.start, end)) bytes.push(piece)
-    const merged = pieceOf(folder, launch, first.start, end)
+    const log = { folder, launch, pieces: small }
+    for await (const piece of this.#bytes(log, first.start, end)) bytes.push(piece)
     const content = Buffer.concat(bytes)
     // Fewer bytes: the log is being removed.
     if (content.byteLength < end - first.start) return
-    await this.#put(merged, content)
+    const marks = encodeMarks(await this.#marks(log, first.start, end))
+    const merged = pieceOf(folder, launch, { start: first.start, end }, marks.byteLength)
+    await this.#put(merged, Buffer.concat([content, marks]))
     await this.#delete(small.map(({ key }) => key).filter((key) => key !== merged.key))
   }
 
@@ -216,22 +233,23 @@ export class S3LogStore implements LogStore {
   /** Returns the stored logs of a Job, oldest Launch first. */
   async #stored(folder: string): Promise<StoredLog[]> {
     let logs: StoredLog[] = []
-    for (const { key, match } of await this.#keys(folder)) {
+    for (const { key, size, match } of await this.#keys(folder)) {
       const launch = Number(match[1])
-      const piece = { key, start: Number(match[2]), end: Number(match[3]) }
+      const [start, end] = [Number(match[2]), Number(match[3])]
+      const piece = { key, start, end, markBytes: Math.max(0, size - (end - start)) }
       if (match[2] === undefined) logs = withObject(logs, launch, { cut: true })
       else logs = withObject(logs, launch, match[4] === undefined ? { piece } : { leftOut: piece })
     }
     return logs.sort((a, b) => a.launch - b.launch)
   }
 
-  async #keys(folder: string): Promise<{ key: string; match: RegExpExecArray }[]> {
+  async #keys(folder: string): Promise<StoredKey[]> {
     const { client, bucket: Bucket } = this.#options
-    const keys: { key: string; match: RegExpExecArray }[] = []
+    const keys: StoredKey[] = []
     for await (const { Contents = [] } of paginateListObjectsV2({ client }, { Bucket, Prefix: folder })) {
-      for (const { Key: key = "" } of Contents) {
+      for (const { Key: key = "", Size: size = 0 } of Contents) {
         const match = KEY.exec(key.slice(folder.length))
-        if (match !== null) keys.push({ key, match })
+        if (match !== null) keys.push({ key, size, match })
       }
     }
     return keys
@@ -247,15 +265,34 @@ export class S3LogStore implements LogStore {
 
   #readable(folder: string, { launch, size, cut, pieces }: StoredLog): LaunchLog {
     const kept = merged(pieces.filter(({ end }) => end <= size))
-    const read = (start: number, end: number) => this.#bytes({ folder, launch, pieces }, start, end)
-    return { launch, length: size, kept, isCut: cut, read }
+    const log = { folder, launch, pieces }
+    const read = (start: number, end: number) => this.#bytes(log, start, end)
+    const marks = (start: number, end: number) => this.#marks(log, start, end)
+    return { launch, length: size, kept, isCut: cut, read, marks }
   }
 
-  async *#bytes(
-    log: { folder: string; launch: number; pieces: Piece[] },
-    from: number,
-    end: number,
-  ): AsyncGenerator<Buffer, void, void> {
+  /** Returns the marks of a range from the ends of its objects. */
+  async #marks(log: PiecesOfLaunch, start: number, end: number): Promise<TimeMark[]> {
+    let pieces = log.pieces
+    for (let tries = 0; tries < READ_TRIES; tries++) {
+      const within = pieces.filter((piece) => piece.start < end && piece.end > start && piece.markBytes > 0)
+      const found = await inBatches(within, (piece) => {
+        const size = piece.end - piece.start
+        return this.#get(piece.key, size, size + piece.markBytes)
+      })
+      const marks = found.filter((bytes) => bytes !== undefined)
+      if (marks.length === within.length) return marksOf(decodeMarks(Buffer.concat(marks)), start, end)
+      // An object was merged into a larger one in the meantime, or removed.
+      pieces = await this.#piecesNow(log)
+    }
+    return []
+  }
+
+  async #piecesNow({ folder, launch }: PiecesOfLaunch): Promise<Piece[]> {
+    return (await this.#stored(folder)).find((log) => log.launch === launch)?.pieces ?? []
+  }
+
+  async *#bytes(log: PiecesOfLaunch, from: number, end: number): AsyncGenerator<Buffer, void, void> {
     let pieces = log.pieces
     for (let at = from, tries = 0; at < end; ) {
       const piece = pieces.findLast(({ start, end: pieceEnd }) => start <= at && at < pieceEnd)
@@ -264,7 +301,7 @@ export class S3LogStore implements LogStore {
       if (bytes === undefined) {
         // The object was merged into a larger one in the meantime, or removed.
         if (++tries === READ_TRIES) return
-        pieces = (await this.#stored(log.folder)).find(({ launch }) => launch === log.launch)?.pieces ?? []
+        pieces = await this.#piecesNow(log)
         continue
       }
       for (let offset = 0; offset < bytes.byteLength; offset += BLOCK_BYTES) {
@@ -309,9 +346,9 @@ const LEFT_OUT = "-left-out"
 /** Keys below a Job's folder. Numbers have leading zeros, so that keys sort by their content. */
 const KEY = /^(\d{9})\/(?:(\d{16})-(\d{16})(-left-out)?|truncated)$/
 
-function pieceOf(folder: string, launch: number, start: number, end: number): Piece {
+function pieceOf(folder: string, launch: number, { start, end }: Range, markBytes = 0): Piece {
   const digits = (value: number) => String(value).padStart(16, "0")
-  return { key: `${launchFolder(folder, launch)}${digits(start)}-${digits(end)}`, start, end }
+  return { key: `${launchFolder(folder, launch)}${digits(start)}-${digits(end)}`, start, end, markBytes }
 }
 
 function cutKey(folder: string, launch: number): string {

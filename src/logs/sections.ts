@@ -1,7 +1,5 @@
-import type { JobRef, ReadOptions } from "./store.ts"
-
-/** Size of one read in bytes, and so of the largest piece that a reader gets. */
-export const BLOCK_BYTES = 64 * 1024
+import { BLOCK_BYTES, type JobRef, type ReadOptions, type TimeMark } from "./store.ts"
+import { LineTimes } from "./times.ts"
 
 const NEWLINE = 0x0a
 
@@ -25,6 +23,8 @@ export interface LaunchLog {
    * bytes if they are being removed.
    */
   read(start: number, end: number): AsyncGenerator<Buffer, void, void>
+  /** Returns the marks of the bytes from `start` up to `end`, which are within one kept range. The first may be earlier. */
+  marks(start: number, end: number): Promise<TimeMark[]>
 }
 
 /** Access to the stored logs of one Job. */
@@ -47,6 +47,7 @@ interface Part {
   next: Position
   size: number
   read(start: number, end: number): AsyncIterable<Buffer>
+  marks(start: number, end: number): Promise<TimeMark[]>
 }
 
 const START: Position = { launch: 0, offset: 0 }
@@ -58,6 +59,7 @@ const READ_TRIES = 5
 export async function* readLogs(source: LogSource, options: ReadOptions): AsyncGenerator<Uint8Array, void, void> {
   if (options.tail !== undefined) assertIndex("tail", options.tail, 0)
   const until = options.follow ?? AbortSignal.abort()
+  const times = options.timestamps === true ? new LineTimes() : undefined
   let position: Position | undefined
   for (let tries = 0; tries < READ_TRIES; ) {
     // Subscribe before the logs are read, so that no append is missed in between.
@@ -65,7 +67,7 @@ export async function* readLogs(source: LogSource, options: ReadOptions): AsyncG
     const last = until.aborted
     const logs = await source.logs()
     const { parts, skip } = await unreadParts(logs, position, options.tail)
-    const read = yield* bytesOf(parts, skip, position ?? START)
+    const read = yield* bytesOf(parts, skip, { position: position ?? START, times })
     position = read.position
     tries = read.isComplete || read.bytes > 0 ? 0 : tries + 1
     // Otherwise bytes were left out during this read. The next one reports the gap.
@@ -79,14 +81,15 @@ export async function* readLogs(source: LogSource, options: ReadOptions): AsyncG
 async function* bytesOf(
   parts: Part[],
   skip: number,
-  from: Position,
+  { position, times }: { position: Position; times: LineTimes | undefined },
 ): AsyncGenerator<Buffer, { position: Position; isComplete: boolean; bytes: number }, void> {
-  let position = from
   let bytes = 0
-  for (const [index, { next, size, read }] of parts.entries()) {
+  for (const [index, { next, size, read, marks }] of parts.entries()) {
     let at = index === 0 ? skip : 0
+    times?.begin(await marks(at, size))
     for await (const piece of read(at, size)) {
-      yield piece
+      if (times === undefined) yield piece
+      else yield* times.of(piece, next.offset - size + at)
       at += piece.byteLength
       bytes += piece.byteLength
     }
@@ -196,8 +199,9 @@ async function partsOf(logs: LaunchLog[], from: Position): Promise<Part[]> {
     const isNew = log.launch > from.launch
     const previous = logs[index - 1]
     if (isNew && previous !== undefined) {
-      if (!(await endsLine(previous))) parts.push(lineOf("\n", { launch: previous.launch, offset: previous.length }))
-      parts.push(lineOf(`--- launch ${log.launch} ---\n`, { launch: log.launch, offset: 0 }))
+      const { launch, length } = previous
+      if (!(await endsLine(previous))) parts.push(lineOf("\n", { launch, offset: length }, previous))
+      parts.push(lineOf(`--- launch ${log.launch} ---\n`, { launch: log.launch, offset: 0 }, previous))
     }
     parts.push(...(await partsOfLaunch(log, isNew ? 0 : from.offset)))
   }
@@ -211,7 +215,7 @@ async function partsOfLaunch(log: LaunchLog, from: number): Promise<Part[]> {
   const skipTo = async (offset: number): Promise<void> => {
     if (offset <= at) return
     const newline = (await endsLine(log, at)) ? "" : "\n"
-    parts.push(lineOf(newline + gapLine(offset - at), { launch, offset }))
+    parts.push(lineOf(newline + gapLine(offset - at), { launch, offset }, log))
     at = offset
   }
   for (const { start, end } of log.kept) {
@@ -224,25 +228,36 @@ async function partsOfLaunch(log: LaunchLog, from: number): Promise<Part[]> {
   // An offset after the end stands for the line.
   const cut = length + 1
   if (log.isCut && at < cut) {
-    parts.push(lineOf(((await endsLine(log)) ? "" : "\n") + CUT_LINE, { launch, offset: cut }))
+    parts.push(lineOf(((await endsLine(log)) ? "" : "\n") + CUT_LINE, { launch, offset: cut }, log))
   }
   return parts
 }
 
-function partOf({ launch, read }: LaunchLog, { start, end }: Range): Part {
+function partOf({ launch, read, marks }: LaunchLog, { start, end }: Range): Part {
   return {
     next: { launch, offset: end },
     size: end - start,
     read: (from, to) => read(start + from, start + to),
+    marks: (from, to) => marks(start + from, start + to),
   }
 }
 
-function lineOf(line: string, next: Position): Part {
+/** @param before log before the line, whose last known time the line gets */
+function lineOf(line: string, next: Position, before: LaunchLog): Part {
   const bytes = Buffer.from(line)
   async function* read(start: number, end: number): AsyncGenerator<Buffer> {
     if (start < end) yield bytes.subarray(start, end)
   }
-  return { next, size: bytes.byteLength, read }
+  const at = before.launch === next.launch ? next.offset : before.length
+  return { next, size: bytes.byteLength, read, marks: () => timeBefore(before, at) }
+}
+
+/** Returns the time of the last kept byte before an offset, as a mark of all that follows. */
+async function timeBefore({ kept, marks }: LaunchLog, offset: number): Promise<TimeMark[]> {
+  const range = kept.findLast(({ start }) => start < offset)
+  if (range === undefined) return []
+  const end = Math.min(range.end, offset)
+  return (await marks(end - 1, end)).slice(-1).map(({ time }) => ({ time, offset: Number.NEGATIVE_INFINITY }))
 }
 
 /** Returns the start of the last `lines` lines, found by reading backwards from the end. */

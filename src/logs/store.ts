@@ -4,6 +4,9 @@ export const DEFAULT_LOG_CAP_BYTES = 64 * 1024 * 1024
 /** Share of the cap for the beginning of a log. The rest is for its end. */
 export const HEAD_SHARE = 0.5
 
+/** Size of one read, and so of the largest piece that a reader gets, bytes. */
+export const BLOCK_BYTES = 64 * 1024
+
 /** A Job as the key of its logs. The uid gives a new Job of the same name an empty log. */
 export interface JobRef {
   namespace: string
@@ -15,6 +18,14 @@ export interface LogRef {
   job: JobRef
   /** Number of the Launch, from 1. */
   launch: number
+}
+
+/** Time of output: the agent has read the bytes of a Launch's log from `offset` on at this time, up to the next mark. */
+export interface TimeMark {
+  /** Bytes. */
+  offset: number
+  /** Milliseconds since 1970, at most 2^48. */
+  time: number
 }
 
 /** State of the log after an append. */
@@ -31,6 +42,11 @@ export interface ReadOptions {
    * read ends. Without it the read ends at the present end.
    */
   follow?: AbortSignal
+  /**
+   * Puts the time of its first byte before each line: RFC 3339 in UTC with milliseconds, and a space. A line of Berth's
+   * has the time before it. Without any known time it is `-`.
+   */
+  timestamps?: boolean
 }
 
 /**
@@ -42,8 +58,9 @@ export interface LogStore {
   /**
    * Stores a piece that begins at `offset` of the Launch's log. Bytes that are stored already are skipped, so a piece
    * may come twice. A piece beyond the end changes nothing, and the result has the offset to continue from.
+   * @param marks times of the piece, by their offset. Each is kept as long as its bytes.
    */
-  append(log: LogRef, offset: number, data: Uint8Array): Promise<Appended>
+  append(log: LogRef, offset: number, data: Uint8Array, marks?: readonly TimeMark[]): Promise<Appended>
   /** Yields the Job's log; nothing if there is none. Pieces are at most 64 KiB. */
   read(job: JobRef, options?: ReadOptions): AsyncGenerator<Uint8Array, void, void>
   /** Removes the logs of the Job; no error if there are none. */

@@ -15,7 +15,7 @@ import {
   signMessage,
 } from "../../src/agent/messages.ts"
 import { GATEWAY_PATH, JWS_CONTENT_TYPE, JWS_TYPES, type MessageKind } from "../../src/agent/protocol.ts"
-import { timestamp } from "../../src/apis/clock.ts"
+import { systemClock, timestamp } from "../../src/apis/clock.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import type { Logger } from "../../src/apis/logger.ts"
 import { isNightly } from "../nightly.ts"
@@ -127,7 +127,11 @@ interface Vm {
 
 async function presentVm(launch: StoredLaunch): Promise<Vm> {
   const spec = { ...launch.spec, gatewayUrl: gateway.url }
-  const client = new GatewayClient(bootConfig({ ...launch, spec }, BOOTSTRAP_KEY), await generateAgentKeys())
+  const client = new GatewayClient(
+    bootConfig({ ...launch, spec }, BOOTSTRAP_KEY),
+    await generateAgentKeys(),
+    systemClock,
+  )
   return {
     launch,
     register: async () => void (await client.register({ version: "test", runtime: "process" })),

@@ -674,18 +674,65 @@ describe("gateway: logs", () => {
     const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
-    expect((await agent.logs(0, "hello ")).body).toEqual({ length: 6, full: false, pieceBytes: 65_536 })
-    expect((await agent.logs(0, "hello ")).body).toEqual({ length: 6, full: false, pieceBytes: 65_536 })
-    expect((await agent.logs(99, "gap")).body).toEqual({ length: 6, full: false, pieceBytes: 65_536 })
-    expect((await agent.logs(4, "o world")).body).toEqual({ length: 11, full: false, pieceBytes: 65_536 })
+    expect((await agent.logs(0, "hello ")).body).toMatchObject({ length: 6, full: false, pieceBytes: 65_536 })
+    expect((await agent.logs(0, "hello ")).body).toMatchObject({ length: 6, full: false, pieceBytes: 65_536 })
+    expect((await agent.logs(99, "gap")).body).toMatchObject({ length: 6, full: false, pieceBytes: 65_536 })
+    expect((await agent.logs(4, "o world")).body).toMatchObject({ length: 11, full: false, pieceBytes: 65_536 })
     expect((await gateway.logOf(launch)).toString()).toBe("hello world")
+  })
+
+  it("stores the times of an agent that was offline, by its own clock however wrong, within the life of the Launch", async () => {
+    const launch = await fixture.launch({})
+    const keys = await generateAgentKeys()
+    const createdAt = Date.parse(launch.metadata.creationTimestamp)
+    const started = createdAt + 3_600_000
+    let monotonic = 7
+    /** Seconds by which the gateway's clock, or that of another replica, was changed. */
+    let changed = 0
+    const late = await startGateway(fixture, {
+      parts: { clock: { ...systemClock, now: () => new Date(started + (monotonic + changed - 7) * 1000) } },
+    })
+    try {
+      const config = bootConfig({ ...launch, spec: { ...launch.spec, gatewayUrl: late.url } }, BOOTSTRAP_KEY)
+      const agent = new GatewayClient(config, keys, { monotonic: () => monotonic })
+      await agent.register({ version: "test", runtime: "docker" })
+      // The answers of ten minutes are lost.
+      monotonic += 600
+      const times = [
+        { at: 0, seconds: 8 },
+        { at: 2, seconds: 127 },
+        { at: 4, seconds: -999_999 },
+        { at: 6, seconds: 999_999 },
+      ]
+      await agent.sendLog(0, Buffer.from("a\nb\nc\nd\n"), times)
+      const iso = (ms: number) => new Date(ms).toISOString()
+      const stamped = `${iso(started + 1000)} a\n${iso(started + 120_000)} b\n${iso(createdAt)} c\n${iso(started + 600_000)} d\n`
+      expect((await late.logOf(launch, { timestamps: true })).toString()).toBe(stamped)
+      // An agent that has started again asks for the time first. One of a former version sends none.
+      const again = new GatewayClient(config, keys, { monotonic: () => monotonic - 1000 })
+      await again.sendLog(8, Buffer.from("e\n"), [{ at: 0, seconds: monotonic - 1000 - 30 }])
+      await again.sendLog(10, Buffer.from("f\n"))
+      expect((await late.logOf(launch, { timestamps: true })).toString()).toBe(
+        `${stamped}${iso(started + 570_000)} e\n${iso(started + 600_000)} f\n`,
+      )
+      // What an agent sends again has the same times, whatever the gateway's clock says now.
+      changed = 5
+      await again.sendLog(12, Buffer.from("g\n"), [{ at: 0, seconds: monotonic - 1000 }])
+      await again.sendLog(14, Buffer.from("h\n"), [{ at: 0, seconds: monotonic - 1000 }])
+      expect((await late.logOf(launch, { timestamps: true, tail: 2 })).toString()).toBe(
+        `${iso(started + 600_000)} g\n${iso(started + 600_000)} h\n`,
+      )
+      await Promise.all([agent.close(), again.close()])
+    } finally {
+      await late.close()
+    }
   })
 
   it("rejects logs that are too large, not base64, or from another agent", async () => {
     const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
-    expect((await agent.logs(0, Buffer.alloc(65_536, "x"))).body).toEqual({
+    expect((await agent.logs(0, Buffer.alloc(65_536, "x"))).body).toMatchObject({
       length: 65_536,
       full: false,
       pieceBytes: 65_536,
@@ -709,7 +756,7 @@ describe("gateway: logs", () => {
     }
     const body = await piece(262_144)
     expect((await send(url, { body })).status).toBe(413)
-    expect((await send(url, { token, body })).body).toEqual({ length: 262_144, full: false, pieceBytes: 262_144 })
+    expect((await send(url, { token, body })).body).toMatchObject({ length: 262_144, full: false, pieceBytes: 262_144 })
     expect((await send(url, { token, body: await piece(262_145) })).status).toBe(400)
     expect((await send(url, { token, body: await piece(300_000) })).status).toBe(413)
   })
@@ -789,7 +836,7 @@ describe("gateway: limits", () => {
       const former = await agent.report({ sequence: 2 }, flooded)
       expect([former.status, typeOf(former), former.headers.get("retry-after")]).toEqual([429, "rate-limited", "1"])
       const config = bootConfig({ ...launch, spec: { ...launch.spec, gatewayUrl: flooded.url } }, BOOTSTRAP_KEY)
-      const client = new GatewayClient(config, agent.keys)
+      const client = new GatewayClient(config, agent.keys, systemClock)
       expect(await client.report({ sequence: 3, attempt: 1, retryCount: 1 })).toEqual({
         desired: "run",
         heartbeatSeconds: 1,

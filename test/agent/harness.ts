@@ -26,6 +26,7 @@ import { KubeClient } from "../../src/kube/client.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { FileLogStore } from "../../src/logs/file-store.ts"
+import type { ReadOptions } from "../../src/logs/store.ts"
 import { createLogger, type Logger } from "../../src/telemetry/logger.ts"
 import { FileUploadStore } from "../../src/uploads/file-store.ts"
 import { UPLOADS_FOLDER } from "../../src/uploads/store.ts"
@@ -117,7 +118,7 @@ export interface TestGateway {
   restart: () => Promise<void>
   /** Returns the user data of this Launch. */
   userData: (launch: StoredLaunch) => string
-  logOf: (launch: StoredLaunch) => Promise<Buffer>
+  logOf: (launch: StoredLaunch, options?: ReadOptions) => Promise<Buffer>
   close: () => Promise<void>
 }
 
@@ -193,9 +194,9 @@ export async function startGateway(fixture: Fixture, options: TestGatewayOptions
     },
     userData: ({ metadata, spec }) =>
       renderUserData(bootConfig({ metadata, spec: { ...spec, gatewayUrl: url } }, BOOTSTRAP_KEY)),
-    logOf: async ({ spec: { job } }) => {
+    logOf: async ({ spec: { job } }, options) => {
       const pieces: Uint8Array[] = []
-      for await (const piece of logs.read({ namespace: job.namespace, uid: job.uid })) pieces.push(piece)
+      for await (const piece of logs.read({ namespace: job.namespace, uid: job.uid }, options)) pieces.push(piece)
       return Buffer.concat(pieces)
     },
     close: async () => {

@@ -264,9 +264,15 @@ export function agentSuite(runtime: Kind): void {
     await eventually("the container ends", async () => (await finishOnDisk(dataDir)) !== undefined)
     expect(await containersOfIfAny(launch)).toEqual([])
     expect((await fixture.agentOf(launch))?.finish).toBeUndefined()
+    const outageEnd = Date.now()
     await gateway.restart()
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
+    // The times are those of the output, not of the end of the outage.
+    const stamped = (await gateway.logOf(launch, { timestamps: true })).toString()
+    const [, began = "", done = ""] = /^(\S{24}) began\n(\S{24}) done\n$/.exec(stamped) ?? []
+    expect(Date.parse(began)).toBeLessThanOrEqual(Date.parse(done))
+    expect(Date.parse(done)).toBeLessThanOrEqual(outageEnd)
     expect((await fixture.agentOf(launch))?.finish?.reason).toBe("Succeeded")
   })
 

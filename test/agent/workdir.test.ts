@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { GatewayClient, RefusedError } from "../../src/agent/gateway-client.ts"
 import { type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import { bootstrapToken, generateAgentKeys, parseUserData, publicKey, signMessage } from "../../src/agent/messages.ts"
+import { systemClock } from "../../src/apis/clock.ts"
 import type { Run } from "../../src/apis/job.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { newDisk } from "./suite.ts"
@@ -172,7 +173,7 @@ describe("the gateway's answer to workdir", () => {
   /** Returns a registered agent's client. */
   async function clientOf(more: Partial<Run>, namespace = fixture.namespace): Promise<GatewayClient> {
     const launch = await fixture.launch(more, { job: { namespace, name: "job", uid: randomBytes(8).toString("hex") } })
-    const client = new GatewayClient(parseUserData(gateway.userData(launch)), await generateAgentKeys())
+    const client = new GatewayClient(parseUserData(gateway.userData(launch)), await generateAgentKeys(), systemClock)
     await client.register({ version: "test", runtime: "docker" })
     return client
   }

@@ -176,21 +176,21 @@ describe("run and plan", () => {
     await rm(state, { recursive: true })
   })
 
-  it("--timestamps marks the lines that arrive, and says that the stored log has no times", async () => {
+  it("--timestamps puts the stored times before the lines of a stored log, a followed one and an attached one", async () => {
     const { id, name } = await makeJob()
-    await writeLog(id, "stored\n")
-    expect((await berth("logs", name, "--timestamps")).err).toContain("the stored log has no times")
+    const log = { job: { namespace: fixture.namespace, uid: id }, launch: 1 }
+    const times = ["2026-11-24T10:00:00.500Z", "2026-11-24T10:07:00.000Z"] as const
+    await replica.logStore.append(log, 0, Buffer.from("first\n"), [{ offset: 0, time: Date.parse(times[0]) }])
+    expect((await berth("logs", name, "--timestamps")).out).toBe(`${times[0]} first\n`)
     const following = start(["logs", name, "-f", "--timestamps"], environment())
-    await following.printed("stored\n")
-    await replica.logStore.append(
-      { job: { namespace: fixture.namespace, uid: id }, launch: 1 },
-      7,
-      Buffer.from("new\n"),
-    )
-    await following.printed("new\n")
+    await following.printed("first\n")
+    await replica.logStore.append(log, 6, Buffer.from("\r1 %\r2 %"), [{ offset: 6, time: Date.parse(times[1]) }])
+    await following.printed("2 %")
     await setStatus(fixture, name, ended)
-    const { out } = await following.ended
-    expect(out).toMatch(/^- {20}stored\n\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ new\n$/)
+    const out = `${times[0]} first\n${times[1]} \r1 %\r2 %\n`
+    expect((await following.ended).out).toBe(out)
+    expect(await berth("attach", name, "--timestamps")).toMatchObject({ code: 0, out })
+    expect((await berth("logs", name, "--tail", "1", "--timestamps")).out).toBe(`${times[1]} \r1 %\r2 %\n`)
   })
 
   it("run --workdir uploads a folder once, and plan and a second run upload nothing", async () => {

@@ -1,3 +1,4 @@
+import { readFile } from "node:fs/promises"
 import { expect } from "vitest"
 import { timestamp } from "../../src/apis/clock.ts"
 import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
@@ -7,6 +8,7 @@ import { eventually } from "../cloud/eventually.ts"
 import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
 import { consoleSite, goTo, tabTo } from "./browser.ts"
 import { writeLog } from "./sample.ts"
+import { tqdmBar } from "./tqdm.ts"
 
 /** The main flow of the console, as people and attackers use it. */
 browserNeeded.describe("the console", () => {
@@ -65,6 +67,83 @@ browserNeeded.describe("the console", () => {
       expect(faults).toEqual([])
     },
   )
+
+  browserNeeded.it("shows a bar of 10,000 steps, the times of lines, and links to lines in another tab", async () => {
+    const uid = await submit("bar")
+    await setStatus(fixture, "bar", { phase: "running", startTime: "2026-11-24T10:00:00Z" })
+    const context = { timezoneId: "Europe/Berlin", permissions: ["clipboard-read", "clipboard-write"] }
+    const { page, faults } = await site.signedIn("/jobs/bar?tab=log", context)
+    const lines = page.getByRole("region", { name: "Lines of the log" })
+    let length = 0
+    const write = async (text: string, time: string) => {
+      await writeLog(sample(), uid, text, length, time)
+      length += Buffer.byteLength(text)
+    }
+    await write("start\n", "2026-11-24T10:00:00Z")
+    const steps = [...tqdmBar(10_000)]
+    const bar = lines.locator(".log-line").nth(1).locator(".log-text")
+    for (const [from, to, shown] of [
+      [0, 301, /^train: +3%.* 300\/10000 /],
+      [301, 6001, /^train: +60%.* 6000\/10000 /],
+      [6001, 10_002, /^train: 100%.* 10000\/10000 /],
+    ] as const) {
+      await write(steps.slice(from, to).join(""), "2026-11-24T10:00:02.500Z")
+      await expect.poll(() => bar.textContent()).toMatch(shown)
+    }
+    expect(await bar.evaluate((element) => (element as unknown as { offsetHeight: number }).offsetHeight)).toBe(20)
+    const many = Array.from({ length: 3000 }, (_, index) => `line ${index + 3} ${"x".repeat(index % 200)}\n`)
+    await write(many.join(""), "2026-11-24T10:07:00Z")
+    // Everything by the keyboard.
+    await tabTo(page, "input[placeholder=Line]")
+    await page.keyboard.type("1500")
+    await page.keyboard.press("Enter")
+    await lines
+      .locator(".log-line.linked")
+      .getByText(/^line 1500 /)
+      .waitFor()
+    expect(new URL(page.url()).search).toBe("?tab=log&line=1500")
+    await tabTo(page, ".log-bar input[type=checkbox]")
+    for (const label of ["Wrap", "Times"]) {
+      await page.keyboard.press("Tab")
+      expect(await page.evaluate("document.activeElement.parentElement.textContent")).toBe(label)
+      await page.keyboard.press("Space")
+    }
+    const linked = lines.locator(".log-line.linked")
+    await linked.getByText("11-24 11:07:00").waitFor()
+    expect(await linked.locator("time").getAttribute("dateTime")).toBe("2026-11-24T10:07:00.000Z")
+    expect(await linked.isVisible()).toBe(true)
+    await lines.getByText("1503", { exact: true }).click({ modifiers: ["Shift"] })
+    await expect.poll(() => linked.count()).toBe(4)
+    await page.getByRole("button", { name: "Copy link" }).click()
+    await page.getByText("Copied").waitFor()
+    const link = (await page.evaluate("navigator.clipboard.readText()")) as string
+    expect(link).toBe(`${site.origin}/console/projects/${fixture.project}/jobs/bar?tab=log&line=1500-1503`)
+    await page.reload()
+    expect(await page.evaluate("localStorage.getItem('log-times')")).toBe("true")
+    // The link survives a sign-in in another tab.
+    const { page: other, faults: otherFaults } = await site.open(link.slice(link.indexOf("/jobs/")), context)
+    await other.getByLabel("API key", { exact: true }).fill(fixture.keys.viewer)
+    await other.getByRole("form").getByRole("button", { name: "Sign in" }).click()
+    const there = other.locator(".log-line.linked")
+    await expect.poll(() => there.locator(".log-number").allTextContents()).toEqual(["1500", "1501", "1502", "1503"])
+    expect(await there.first().isVisible()).toBe(true)
+    const times = other.getByRole("checkbox", { name: "Times" })
+    await times.check()
+    await there.first().getByText("11-24 11:07:00").waitFor()
+    await setStatus(fixture, "bar", {
+      phase: "succeeded",
+      completionTime: "2026-11-24T10:08:00Z",
+      vm: { state: "terminated" },
+    })
+    await other.getByLabel("Go to line").fill("4000")
+    await other.getByLabel("Go to line").press("Enter")
+    await other.getByText("The log has 3,002 lines.").waitFor()
+    const download = other.waitForEvent("download")
+    await other.getByRole("button", { name: "Download" }).click()
+    const saved = await readFile(await (await download).path(), "utf8")
+    expect(saved).toBe(["start\n", ...steps, ...many].join(""))
+    expect([...faults, ...otherFaults]).toEqual([])
+  })
 
   browserNeeded.it("sends the YAML text as it is, and shows what the API says of it", async () => {
     const { page } = await site.signedIn("/new")

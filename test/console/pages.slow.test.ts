@@ -49,6 +49,14 @@ const PAGES_OF_PEOPLE: readonly Scene[] = [
 const press = (name: string | RegExp) => (of: Page) => of.getByRole("button", { name }).first().click()
 
 const STATES: readonly Scene[] = [
+  {
+    ...page("job-log-line", "/jobs/fine-tune?tab=log&line=12-14", "gradient norm"),
+    prepare: async (of) => {
+      await of.getByLabel("Times", { exact: true }).last().check()
+      await of.locator(".log-time").first().waitFor()
+      await of.locator(".log-line.linked").first().waitFor()
+    },
+  },
   { ...page("job-cancel", "/jobs/fine-tune?tab=log", "gradient norm"), prepare: press("Cancel") },
   {
     ...page("jobs-cancel", "/jobs?label=team%3Dspeech", "sweep-1"),

@@ -1,4 +1,5 @@
 import { execFileSync } from "node:child_process"
+import xterm from "@xterm/headless"
 import { Command } from "commander"
 import fc from "fast-check"
 import { load } from "js-yaml"
@@ -19,6 +20,7 @@ import { LogRows, ROW_HEIGHT, RowWindow } from "../../src/console/log-rows.ts"
 import { berthRunOf, curlOf, manifestOf, shellWord, yamlOf } from "../../src/console/spec.ts"
 import { recordOf } from "../../src/facade/jobs/record.ts"
 import { checkSubmission, jobSpecOf } from "../../src/facade/jobs/submission.ts"
+import { tqdmBar } from "./tqdm.ts"
 
 /** The pure parts of the console. */
 describe("the log buffer", () => {
@@ -88,6 +90,126 @@ describe("the window over rows", () => {
       expect(view.scrolledTo(rows)).toBeCloseTo(end)
       expect(view.height).toBeLessThanOrEqual(8_000_000)
     }
+  })
+})
+
+/** Returns the lines of a text as a real terminal shows them in the end. */
+async function onTerminal(text: string): Promise<string[]> {
+  const terminal = new xterm.Terminal({ cols: 1000, rows: 200, convertEol: true, allowProposedApi: true })
+  await new Promise<void>((resolve) => terminal.write(text, resolve))
+  const { active } = terminal.buffer
+  const lines = text.split("\n").map((_, index) => active.getLine(index)?.translateToString(true) ?? "")
+  terminal.dispose()
+  return lines
+}
+
+describe("lines with control characters", () => {
+  const bufferOf = (text: string, cuts: readonly number[]): LogBuffer => {
+    const whole = new TextEncoder().encode(text)
+    const buffer = new LogBuffer()
+    const places = [0, ...cuts.map((cut) => Math.min(cut, whole.length)).toSorted((a, b) => a - b), whole.length]
+    for (const [index, end] of places.slice(1).entries()) {
+      buffer.append(whole.subarray(places[index], end))
+      // A line is read while it grows.
+      if (buffer.lineCount > 0) buffer.line(buffer.lineCount - 1)
+    }
+    return buffer
+  }
+  const units = ["a", "bc", "\r", "\r\n", "\n", "\b", "\t", "語", "e\u0301", "\x1b[0m", "\x1b[1;31m", "\x1b(B"]
+  const sequences = ["K", "0K", "1K", "2K", "C", "3C", "D", "2D", "G", "5G", "J"].map((each) => `\x1b[${each}`)
+
+  it("are what a real terminal shows in the end, wherever the log was cut", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.string({ unit: fc.constantFrom(...units, ...sequences), maxLength: 60 }),
+        fc.array(fc.nat(200), { maxLength: 4 }),
+        async (text, cuts) => {
+          const buffer = bufferOf(text, cuts)
+          const lines = await onTerminal(text)
+          const own = Array.from({ length: buffer.lineCount }, (_, index) => buffer.line(index))
+          for (const columns of [1, 3, 10]) {
+            const rows = own.map((line) => Math.max(1, Math.ceil(columnsOf(untabbed(line)) / columns)))
+            expect(own.map((_, index) => buffer.rowsOf(index, columns))).toEqual(rows)
+          }
+          // A tab is a character here, and columns there.
+          const shown = own.map((line) => untabbed(line).trimEnd())
+          expect(shown).toEqual(lines.slice(0, buffer.lineCount).map((line) => line.trimEnd()))
+          for (const wanted of ["a", "bcb", "ab", "語a"]) {
+            const found = buffer.find(wanted, { from: 0, to: buffer.lineCount })
+            expect(found).toEqual(own.flatMap((line, index) => (line.includes(wanted) ? [index] : [])))
+          }
+        },
+      ),
+      { numRuns: 150 },
+    )
+  })
+
+  it("are what a real terminal shows in the end, however long they are", async () => {
+    const steps = fc.array(fc.constantFrom(...units.filter((unit) => !unit.includes("\n")), ...sequences), {
+      minLength: 25,
+      maxLength: 40,
+    })
+    await fc.assert(
+      fc.asyncProperty(steps, fc.array(fc.tuple(fc.nat(40), fc.nat(3)), { maxLength: 6 }), async (parts, places) => {
+        // Each part stands between enough text that is overwritten.
+        const pieces = parts.map((part) => `${"long ".repeat(180)}\r${part}`)
+        const text = pieces.join("")
+        // Cuts are within the parts.
+        const cuts = places.map(([part, at]) => Buffer.byteLength(pieces.slice(0, part).join("")) + 901 + at)
+        const [shown] = await onTerminal(text)
+        const buffer = bufferOf(text, cuts)
+        expect(untabbed(buffer.line(0)).trimEnd()).toBe(shown?.trimEnd())
+        buffer.append(new TextEncoder().encode("\n"))
+        expect(buffer.longest).toBe(
+          buffer
+            .line(0)
+            .replace(/\u0301/g, "")
+            .replace(/語/g, "  ").length,
+        )
+      }),
+      { numRuns: 30 },
+    )
+  })
+
+  const WIDTHS: Record<string, number> = { 語: 2, "\u0301": 0 }
+
+  function untabbed(line: string): string {
+    let columns = 0
+    return [...line]
+      .map((character) => {
+        const size = character === "\t" ? 8 - (columns % 8) : (WIDTHS[character] ?? 1)
+        columns += size
+        return character === "\t" ? " ".repeat(size) : character
+      })
+      .join("")
+  }
+
+  function columnsOf(line: string): number {
+    return [...line].reduce((sum, character) => sum + (WIDTHS[character] ?? 1), 0)
+  }
+
+  it("of a bar with 10,000 steps have each step while it moves, and 100 % in the end", () => {
+    const buffer = new LogBuffer()
+    let steps = 0
+    for (const piece of tqdmBar(10_000)) {
+      buffer.append(new TextEncoder().encode(piece))
+      steps++
+      if (steps % 1000 === 1) expect(buffer.line(0)).toMatch(new RegExp(`^train: +\\d+%\\|.* ${steps - 1}/10000 `))
+    }
+    expect(buffer.length).toBeGreaterThan(700_000)
+    expect(buffer.lineCount).toBe(1)
+    expect(buffer.line(0)).toMatch(/^train: 100%\|█+\| 10000\/10000 /)
+    expect(buffer.rowsOf(0, 200)).toBe(1)
+    expect(buffer.longest).toBe(buffer.line(0).length)
+    expect(buffer.find("9999/10000", { from: 0, to: 1 })).toEqual([])
+    expect(buffer.find("10000/10000", { from: 0, to: 1 })).toEqual([0])
+  })
+
+  it("that move the cursor up show one of the bars, never a mixture", () => {
+    const text = "\router:  50%|█████     |\n\rinner: 100%|██████████| 10/10\x1b[A\router: 60%\n\rinner:  10%|\x1b[A\n"
+    const buffer = bufferOf(text, [])
+    const lines = Array.from({ length: buffer.lineCount }, (_, index) => buffer.line(index))
+    expect(lines).toEqual(["outer:  50%|█████     |", "outer: 60%", "inner:  10%|"])
   })
 })
 

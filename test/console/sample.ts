@@ -85,9 +85,11 @@ export function writeLog(
   uid: string,
   text: string | Uint8Array,
   offset = 0,
+  time = "2026-11-24T10:00:00Z",
 ): Promise<unknown> {
   const data = typeof text === "string" ? new TextEncoder().encode(text) : text
-  return replica.logStore.append({ job: { namespace: fixture.namespace, uid }, launch: 1 }, offset, data)
+  const log = { job: { namespace: fixture.namespace, uid }, launch: 1 }
+  return replica.logStore.append(log, offset, data, [{ offset, time: Date.parse(time) }])
 }
 
 /** Log of a training run with colors, a progress bar and text of other scripts. */

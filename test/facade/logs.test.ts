@@ -105,10 +105,30 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     expect(await (await call(`/1/jobs/${name}/logs?follow=false&tail=1`)).text()).toBe("three\n")
   })
 
+  it("puts the times before the lines of a stored log, a tail and a follow, for each role", async () => {
+    const { name, ref, set } = await job()
+    const times = ["2026-11-24T10:00:00.500Z", "2026-11-24T10:07:00.000Z"] as const
+    const write = (offset: number, text: string, time: string) =>
+      replica.logStore.append({ job: ref, launch: 1 }, offset, Buffer.from(text), [{ offset, time: Date.parse(time) }])
+    await write(0, "one\ntwo\n", times[0])
+    const stored = `${times[0]} one\n${times[0]} two\n`
+    const { viewer } = fixture.keys
+    expect(await (await call(`/1/jobs/${name}/logs?timestamps=true`, { key: viewer })).text()).toBe(stored)
+    expect(await (await call(`/1/jobs/${name}/logs?timestamps=false`)).text()).toBe("one\ntwo\n")
+    const log = reader(await call(`/1/jobs/${name}/logs?timestamps=true&tail=1&follow=true`))
+    await log.until(`${times[0]} two\n`)
+    await write(8, "three", times[1])
+    await log.until(`${times[1]} three`)
+    await set({ phase: "succeeded", completionTime, vm: { state: "terminated" } })
+    expect(await log.toTheEnd()).toBe(`${times[0]} two\n${times[1]} three`)
+    const last = await call(`/1/jobs/${name}/logs?timestamps=true&tail=2`)
+    expect(await last.text()).toBe(`${times[0]} two\n${times[1]} three`)
+  })
+
   it("rejects invalid log parameters with 400, and lists them all", async () => {
-    const response = await call("/1/jobs/unknown/logs?follow=yes&tail=-1&lines=3")
+    const response = await call("/1/jobs/unknown/logs?follow=yes&tail=-1&timestamps=utc&lines=3")
     expect(response.status).toBe(400)
-    expect((await problemIn(response)).errors).toHaveLength(3)
+    expect((await problemIn(response)).errors).toHaveLength(4)
   })
 
   it("returns 404 for the log of an unknown job", async () => {

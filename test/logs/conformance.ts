@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto"
 import fc from "fast-check"
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
-import type { LogStore, ReadOptions } from "../../src/logs/store.ts"
+import type { LogStore, ReadOptions, TimeMark } from "../../src/logs/store.ts"
 
 const job = { namespace: "project-a", uid: "7d4c0f4e-6c1a-4df0-9f43-2f1a3d1c9b52" }
 /** Store of one kind, as the suite needs it. */
@@ -247,6 +247,118 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
       }
       ended.abort()
       for (const reader of readers) expect((await reader).equals(Buffer.concat(sent))).toBe(true)
+    })
+  })
+
+  describe("timestamps", () => {
+    const at = (seconds: number) => Date.parse("2026-01-02T10:00:00.500Z") + 1000 * seconds
+    const time = (seconds: number) => new Date(at(seconds)).toISOString()
+
+    it("stand before each line of a stored log, over pieces, launches and stores", async () => {
+      const untimed = await read({ timestamps: true })
+      expect(untimed.byteLength).toBe(0)
+      await store.append({ job, launch: 1 }, 0, Buffer.from("a\nb"), [
+        { offset: 0, time: at(0) },
+        { offset: 2, time: at(1) },
+      ])
+      await store.append({ job, launch: 1 }, 3, Buffer.from("b\n\nc"), [{ offset: 3, time: at(2) }])
+      await under.open().append({ job, launch: 2 }, 0, Buffer.from("d\ne\nf\n"), [
+        { offset: 0, time: at(60) },
+        { offset: 4, time: at(70) },
+      ])
+      // The line is as old as its first byte.
+      const lines = [
+        `${time(0)} a\n${time(1)} bb\n${time(2)} \n${time(2)} c\n`,
+        `${time(2)} --- launch 2 ---\n${time(60)} d\n${time(60)} e\n${time(70)} f\n`,
+      ]
+      expect((await read({ timestamps: true })).toString()).toBe(lines.join(""))
+      expect((await read({ timestamps: true, tail: 2 }, under.open())).toString()).toBe(
+        `${time(60)} e\n${time(70)} f\n`,
+      )
+      expect((await read()).toString()).toBe("a\nbb\n\nc\n--- launch 2 ---\nd\ne\nf\n")
+    })
+
+    it("are - before lines without a known time", async () => {
+      await store.append({ job, launch: 1 }, 0, Buffer.from("a\nb\n"))
+      await store.append({ job, launch: 1 }, 4, Buffer.from("c\n"), [{ offset: 4, time: at(0) }])
+      expect((await read({ timestamps: true })).toString()).toBe(`- a\n- b\n${time(0)} c\n`)
+    })
+
+    it("are those of the marks, wherever pieces, blocks, the cap and a tail cut the log", async () => {
+      const size = fc.integer({ min: 5, max: 40 })
+      await fc.assert(
+        fc.asyncProperty(
+          fc.nat(60),
+          fc.array(fc.tuple(size, fc.nat(9)), { maxLength: 20 }),
+          fc.array(size, { minLength: 1, maxLength: 5 }),
+          fc.constantFrom(32, 200, 100_000),
+          fc.nat(10),
+          async (count, waits, sizes, capBytes, tail) => {
+            await store.remove(job)
+            const bounded = under.open({ capBytes })
+            // The number of a line says where it begins.
+            const all = Buffer.from(
+              Array.from({ length: count }, (_, index) => `${String(index).padStart(7, "0")}\n`).join(""),
+            )
+            const marks = marksAfter(waits)
+            await appendInPieces(bounded, all, sizes, marks)
+            const plain = (await read({}, bounded)).toString()
+            const stamped = (await read({ timestamps: true }, bounded)).toString()
+            expect(stamped.replaceAll(/^\S+ /gm, "")).toBe(plain)
+            for (const [, shown, number] of stamped.matchAll(/^(\S+) (\d{7})$/gm))
+              expect(shown).toBe(new Date(timeAt(marks, Number(number) * 8)).toISOString())
+            const lines = stamped.match(/[^\n]*\n|[^\n]+$/g) ?? []
+            const last = (await read({ timestamps: true, tail }, bounded)).toString()
+            expect(last).toBe(tail === 0 ? "" : lines.slice(-tail).join(""))
+          },
+        ),
+        { numRuns: runs },
+      )
+    })
+
+    /** Returns marks, each some bytes and seconds after the one before. */
+    function marksAfter(waits: readonly [bytes: number, seconds: number][]): TimeMark[] {
+      const marks = [{ offset: 0, time: at(0) }]
+      for (const [bytes, seconds] of waits) {
+        const { offset, time: before } = marks.at(-1) ?? { offset: 0, time: 0 }
+        marks.push({ offset: offset + bytes, time: before + 1000 * seconds })
+      }
+      return marks
+    }
+
+    function timeAt(marks: readonly TimeMark[], offset: number): number {
+      return marks.findLast((mark) => mark.offset <= offset)?.time ?? 0
+    }
+
+    /** Appends as an agent does: each piece comes with the mark in effect at its start, and those within it. */
+    async function appendInPieces(to: LogStore, all: Buffer, sizes: readonly number[], marks: readonly TimeMark[]) {
+      let from = 0
+      for (let piece = 0; from < all.length; piece++) {
+        const end = Math.min(all.length, from + (sizes[piece % sizes.length] ?? 1))
+        const within = marks.filter(({ offset }) => offset > from && offset < end)
+        const first = { offset: from, time: timeAt(marks, from) }
+        await to.append({ job, launch: 1 }, from, all.subarray(from, end), [first, ...within])
+        from = end
+      }
+    }
+
+    it("arrive with the lines of a follow", async () => {
+      const ended = new AbortController()
+      const follow = store.read(job, { follow: ended.signal, timestamps: true })
+      const next = async () => Buffer.from((await follow.next()).value ?? "end").toString()
+      const first = next()
+      await store.append({ job, launch: 1 }, 0, Buffer.from("a\nb"), [{ offset: 0, time: at(0) }])
+      expect(await first).toBe(`${time(0)} a\n${time(0)} b`)
+      await store.append({ job, launch: 1 }, 3, Buffer.from("b\nc\n"), [{ offset: 3, time: at(5) }])
+      expect(await next()).toBe(`b\n${time(5)} c\n`)
+      ended.abort()
+      expect(await next()).toBe("end")
+    })
+
+    it("are removed with the log", async () => {
+      await store.append({ job, launch: 1 }, 0, Buffer.from("a\n"), [{ offset: 0, time: at(0) }])
+      await store.remove(job)
+      expect((await under.entries()).filter((entry) => entry.includes(job.uid))).toEqual([])
     })
   })
 

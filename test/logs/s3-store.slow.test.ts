@@ -107,4 +107,19 @@ describe("several replicas over one bucket", () => {
     expect((await follower).equals(data)).toBe(true)
     expect(failures).toEqual([])
   })
+
+  it("keeps the times of objects that are merged", async () => {
+    const { bucket, one, other } = await replicas()
+    const start = Date.parse("2026-11-24T10:00:00Z")
+    const lines = Array.from({ length: 70 }, (_, index) => `${String(index).padStart(3, "0")}\n`)
+    for (const [index, line] of lines.entries()) {
+      const marks = [{ offset: index * 4, time: start + index * 500 }]
+      await one.append({ job, launch: 1 }, index * 4, Buffer.from(line), marks)
+    }
+    await one.append({ job, launch: 1 }, 0, Buffer.alloc(0))
+    expect((await keysIn(bucket)).length).toBeLessThan(10)
+    const stamped = lines.map((line, index) => `${new Date(start + index * 500).toISOString()} ${line}`)
+    expect((await read(other, { timestamps: true })).toString()).toBe(stamped.join(""))
+    expect((await read(other)).toString()).toBe(lines.join(""))
+  })
 })

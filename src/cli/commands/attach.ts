@@ -5,7 +5,7 @@ import { logOf } from "../../client/logs.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, exitOfJob, Failure, failureOf } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
-import { arrivalTimes, type LinePrefix } from "../log-lines.ts"
+import { LinePrefix } from "../log-lines.ts"
 import { durationText, usdText } from "../table.ts"
 import { TARGET, targetOf } from "../target.ts"
 import { shown } from "../terminal.ts"
@@ -35,7 +35,7 @@ export function addAttachCommand(commands: Commands, program: Command): void {
         const client = call.client()
         const target = await targetOf(call, client)
         if (target.kind === "array") return followArray(call, client, target.array.name)
-        return attach(call, client, target.job.name, await storedBytesOf(call, client, target.job.id))
+        return attach(call, client, target.job.name)
       }),
   })
 }
@@ -45,25 +45,13 @@ export function cancelOption(): Option {
 }
 
 export function timestampsOption(): Option {
-  return new Option("--timestamps", "time (UTC) at which each line arrived here; - for lines that were stored before")
+  return new Option("--timestamps", "the time (UTC) at which the VM's agent has read each line")
 }
 
-/** Returns the size of a job's log if its lines get times: they have none while they are stored. */
-export async function storedBytesOf(
-  { options, signal }: Call<FollowFlags>,
-  client: BerthClient,
-  id: string,
-  tail?: number,
-): Promise<number> {
-  if (options.timestamps !== true) return 0
-  let bytes = 0
-  for await (const piece of logOf(client, id, { follow: false, tail, signal })) bytes += piece.length
-  return bytes
-}
-
-/** Returns the texts before the lines of a followed log. @param storedBytes size of the log before */
-export function linePrefix({ options }: Call<FollowFlags>, storedBytes: number): LinePrefix | undefined {
-  return options.timestamps === true ? arrivalTimes(storedBytes, () => new Date()) : undefined
+/** Returns what a log's lines pass, if they get times; undefined if they stay as they are. */
+export function timedLines({ options, terminal }: Call<FollowFlags>): LinePrefix | undefined {
+  const { isScreen } = terminal
+  return options.timestamps === true ? new LinePrefix("", { isTimed: true, isScreen }) : undefined
 }
 
 /** Runs a command whose exit code is a container's: its own failures are all 125, and Ctrl-C is 130. */
@@ -77,24 +65,17 @@ export async function attachedTo(call: Call<unknown>, attached: () => Promise<nu
   }
 }
 
-/**
- * Follows a job to its end. Its log is the output; with --json the record is, and the log is on standard error.
- * @param storedBytes size of the log before, whose lines get no times
- */
-export async function attach(
-  call: Call<FollowFlags>,
-  client: BerthClient,
-  id: string,
-  storedBytes = 0,
-): Promise<number> {
+/** Follows a job to its end. Its log is the output; with --json the record is, and the log is on standard error. */
+export async function attach(call: Call<FollowFlags>, client: BerthClient, id: string): Promise<number> {
   const { terminal, signal } = call
-  const lines = linePrefix(call, storedBytes)
+  const { timestamps } = call.options
+  const lines = timedLines(call)
   const write = (piece: Uint8Array) => (call.isForProgram ? terminal.log(piece) : terminal.write(piece))
   const job = await readJob(client, id)
   const progress = reportProgress(call, client, job)
   try {
     const onReconnect = () => terminal.progress("The log's connection was cut: reconnecting.")
-    for await (const piece of logOf(client, job.id, { follow: true, signal, onReconnect })) {
+    for await (const piece of logOf(client, job.id, { follow: true, timestamps, signal, onReconnect })) {
       await write(lines?.of(piece) ?? piece)
     }
     if (lines !== undefined) await write(lines.end())

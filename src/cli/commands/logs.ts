@@ -7,7 +7,7 @@ import { usageError } from "../exit.ts"
 import { LinePrefix } from "../log-lines.ts"
 import { TARGET, targetOf } from "../target.ts"
 import { jobsOfArray } from "./array.ts"
-import { linePrefix, storedBytesOf, timestampsOption } from "./attach.ts"
+import { timedLines, timestampsOption } from "./attach.ts"
 
 interface LogFlags {
   follow?: boolean
@@ -27,6 +27,7 @@ export function addLogsCommand(commands: Commands, program: Command): void {
     examples: [
       ["berth logs train --tail 20", "the last lines"],
       ["berth logs train -f", "the whole log, to the job's end"],
+      ["berth logs train --timestamps", "with the time before each line"],
       ["berth logs sweep --tail 1", "the last line of each index of an array"],
     ],
     options: [
@@ -35,17 +36,11 @@ export function addLogsCommand(commands: Commands, program: Command): void {
       timestampsOption(),
     ],
     run: async (call) => {
-      const { follow = false, tail, timestamps } = call.options
+      const { tail } = call.options
       if (tail !== undefined && !/^\d+$/.test(tail)) throw usageError(`--tail ${tail} is no whole number.`)
-      if (timestamps === true && !follow)
-        throw usageError(
-          "--timestamps needs --follow: the stored log has no times, so Berth only knows when a line arrives.",
-        )
       const client = call.client()
       const target = await targetOf(call, client)
       if (target.kind === "job") await printLog(call, client, target.job)
-      else if (timestamps === true)
-        throw usageError("--timestamps is for the log of one job: an index of an array comes when it has ended.")
       else await printLogs(call, client, target.array)
       return 0
     },
@@ -54,11 +49,11 @@ export function addLogsCommand(commands: Commands, program: Command): void {
 
 async function printLog(call: Call<LogFlags>, client: BerthClient, { id }: JobRecord): Promise<void> {
   const { terminal, signal } = call
-  const { follow = false } = call.options
+  const { follow = false, timestamps } = call.options
   const tail = tailOf(call)
-  const lines = linePrefix(call, await storedBytesOf(call, client, id, tail))
+  const lines = timedLines(call)
   const onReconnect = () => terminal.progress("The log's connection was cut: reconnecting.")
-  for await (const piece of logOf(client, id, { follow, tail, signal, onReconnect }))
+  for await (const piece of logOf(client, id, { follow, tail, timestamps, signal, onReconnect }))
     await terminal.write(lines?.of(piece) ?? piece)
   if (lines !== undefined) await terminal.write(lines.end())
 }
@@ -77,7 +72,8 @@ async function printIndexes(
   array: ArrayRecord,
   printed: Set<string>,
 ): Promise<void> {
-  const { follow = false } = call.options
+  const { follow = false, timestamps } = call.options
+  const { isScreen } = call.terminal
   const states = indexStates(array)
   const isDue = (index: number) => !follow || states[index] === "succeeded" || states[index] === "failed"
   const wanted = new Set(
@@ -86,9 +82,9 @@ async function printIndexes(
   if (wanted.size === 0) return
   const jobs = (await jobsOfArray(client, array)).filter(({ name }) => wanted.has(name))
   for (const job of jobs.toSorted((a, b) => (a.array_index ?? 0) - (b.array_index ?? 0))) {
-    const lines = new LinePrefix(() => `[${job.array_index}] `)
+    const lines = new LinePrefix(`[${job.array_index}] `, { isTimed: timestamps, isScreen })
     // A follow of a job that has ended waits until its log is complete.
-    const options = { follow, tail: tailOf(call), signal: call.signal }
+    const options = { follow, tail: tailOf(call), timestamps, signal: call.signal }
     for await (const piece of logOf(client, job.id, options)) await call.terminal.write(lines.of(piece))
     await call.terminal.write(lines.end())
     printed.add(job.name)

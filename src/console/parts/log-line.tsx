@@ -1,26 +1,41 @@
 import type { ComponentChildren } from "preact"
-import { segmentsOf } from "../ansi.ts"
+import type { Segment } from "../ansi.ts"
+import { timeText } from "../format.ts"
 import { ROW_HEIGHT } from "../log-rows.ts"
+import { lineTime } from "../log-times.ts"
+import { zone } from "../state.ts"
 
 interface Props {
   /** From 0. */
   number: number
-  text: string
+  segments: readonly Segment[]
   rows: number
   /** Text that is marked. */
   find: string
   isCurrent: boolean
+  /** True for a line that the address names. */
+  isLinked: boolean
+  /** Address of the line. */
+  href: string
+  pick: (event: MouseEvent) => void
+  /** Milliseconds since 1970, NaN if it is not known; undefined: the log is shown without times. */
+  time: number | undefined
 }
 
 /** One line of a log. Its bytes become text nodes only. */
-export function LogLine({ number, text, rows, find, isCurrent }: Props) {
+export function LogLine({ number, segments, rows, find, isCurrent, isLinked, href, pick, time }: Props) {
   return (
-    <div class={isCurrent ? "log-line current" : "log-line"} style={{ height: `${rows * ROW_HEIGHT}px` }}>
-      <span class="log-number" aria-hidden="true">
+    <div
+      class={`log-line ${isCurrent ? "current" : ""} ${isLinked ? "linked" : ""}`}
+      style={{ height: `${rows * ROW_HEIGHT}px` }}
+    >
+      {/* With the keyboard, the field for the line does the same. */}
+      <a class="log-number" href={href} tabIndex={-1} onClick={pick}>
         {number + 1}
-      </span>
+      </a>
+      {time !== undefined && <LineTime of={time} />}
       <span class="log-text">
-        {segmentsOf(text).map(({ text: piece, styles }, index) =>
+        {segments.map(({ text: piece, styles }, index) =>
           styles.length === 0 ? (
             marked(piece, find)
           ) : (
@@ -31,6 +46,16 @@ export function LogLine({ number, text, rows, find, isCurrent }: Props) {
         )}
       </span>
     </div>
+  )
+}
+
+function LineTime({ of }: { of: number }) {
+  if (Number.isNaN(of)) return <span class="log-time" />
+  const iso = new Date(of).toISOString()
+  return (
+    <time class="log-time" dateTime={iso} title={`${timeText(iso, "local")} (${timeText(iso, "utc")})`}>
+      {lineTime(of, zone.value)}
+    </time>
   )
 }
 

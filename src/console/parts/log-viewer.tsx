@@ -1,22 +1,44 @@
-import { useSignal } from "@preact/signals"
+import { signal, useSignal } from "@preact/signals"
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks"
+import { useLocation } from "preact-iso/router"
 import type { JobRecord } from "../../client/client.ts"
 import { isEnded } from "../../client/jobs.ts"
 import { logOf } from "../../client/logs.ts"
 import { bytes, count } from "../format.ts"
 import { LogBuffer } from "../log-buffer.ts"
+import { type LineRange, rangeOf, rangeText } from "../log-links.ts"
 import { LogRows, ROW_HEIGHT, RowWindow } from "../log-rows.ts"
-import { client } from "../state.ts"
-import { typed } from "./basics.tsx"
+import { TIME_LETTERS, TimedLines } from "../log-times.ts"
+import { at, client } from "../state.ts"
+import { Copy, typed } from "./basics.tsx"
 import { Empty, Fault } from "./load.tsx"
 import { LogLine } from "./log-line.tsx"
 import { saveFile } from "./save.ts"
 
 type ReadState = "reading" | "cut" | "complete"
 
-/** Reads the log of a job into memory. `version` changes with each piece. */
+/** Setting of the reader that stays in this browser: times before the lines. */
+const isTimed = signal(localStorage.getItem("log-times") === "true")
+isTimed.subscribe((value) => localStorage.setItem("log-times", String(value)))
+
+/** A log as far as it is read. */
+interface ReadLog {
+  buffer: LogBuffer
+  /** Absent: the log is read without times. */
+  lines: TimedLines | undefined
+  /** Bytes from the API, with those of the times. */
+  received: number
+}
+
+function emptyLog(): ReadLog {
+  return { buffer: new LogBuffer(), lines: isTimed.value ? new TimedLines() : undefined, received: 0 }
+}
+
+/**
+ * Reads the log of a job into memory, and again when the setting for times changes. `version` changes with each piece.
+ */
 function useLog({ id, ended_at }: JobRecord) {
-  const buffer = useMemo(() => new LogBuffer(), [id])
+  const log = useSignal(useMemo(emptyLog, []))
   const version = useSignal(0)
   const state = useSignal<ReadState>("reading")
   const error = useSignal<unknown>(undefined)
@@ -24,23 +46,29 @@ function useLog({ id, ended_at }: JobRecord) {
   useEffect(() => {
     const stop = new AbortController()
     const { signal } = stop
+    const timestamps = isTimed.value
+    const next = (log.value.lines !== undefined) === timestamps ? log.value : emptyLog()
     let frame = 0
     const show = (): void => {
       frame ||= requestAnimationFrame(() => {
         frame = 0
+        // Until then the log stays as it was read before.
+        if (next.buffer.length >= log.value.buffer.length || state.value === "complete") log.value = next
         version.value++
       })
     }
     const read = async (): Promise<void> => {
       // A second try begins where the first one ended.
-      let known = buffer.length
+      let known = next.received
       const onReconnect = (): void => {
         state.value = "cut"
       }
-      for await (const piece of logOf(client.value, id, { follow: ended_at === null, signal, onReconnect })) {
+      const options = { follow: ended_at === null, timestamps, signal, onReconnect }
+      for await (const piece of logOf(client.value, id, options)) {
         const fresh = piece.subarray(Math.min(known, piece.length))
         known -= piece.length - fresh.length
-        buffer.append(fresh)
+        next.received += fresh.length
+        next.buffer.append(next.lines?.of(fresh) ?? fresh)
         state.value = "reading"
         show()
       }
@@ -48,6 +76,7 @@ function useLog({ id, ended_at }: JobRecord) {
       show()
     }
     error.value = undefined
+    state.value = "reading"
     read().catch((fault: unknown) => {
       if (!signal.aborted) error.value = fault
     })
@@ -55,9 +84,10 @@ function useLog({ id, ended_at }: JobRecord) {
       stop.abort()
       cancelAnimationFrame(frame)
     }
-  }, [id, attempt.value])
+  }, [id, attempt.value, isTimed.value])
   return {
-    buffer,
+    buffer: log.value.buffer,
+    times: log.value.lines?.times,
     version,
     state,
     error,
@@ -67,13 +97,26 @@ function useLog({ id, ended_at }: JobRecord) {
   }
 }
 
-/** Log of a job: it follows, finds, wraps, and shows only the lines that are in sight. */
+/** Lines that the address names, and how to name others. */
+function useLink({ name }: JobRecord) {
+  const { url, route } = useLocation()
+  const text = new URL(url, location.origin).searchParams.get("line")
+  const lines = useMemo(() => rangeOf(text), [text])
+  const addressOf = (range: LineRange): string =>
+    at(`/jobs/${encodeURIComponent(name)}?tab=log&line=${rangeText(range)}`)
+  return { lines, addressOf, name: (range: LineRange): void => route(addressOf(range), true) }
+}
+
+type Link = ReturnType<typeof useLink>
+
+/** Log of a job: it follows, finds, wraps, links, and shows only the lines that are in sight. */
 export function LogViewer({ job }: { job: JobRecord }) {
   const log = useLog(job)
+  const link = useLink(job)
   const isWrapped = useSignal(true)
-  const isFollowing = useSignal(true)
+  const isFollowing = useSignal(link.lines === undefined)
   const found = useFind(log.buffer, log.version.value)
-  const { buffer, version, state, error } = log
+  const { buffer, times, version, state, error } = log
   const isEmpty = buffer.lineCount === 0
   return (
     <section class="log" aria-label="Log" data-version={version.value} data-state={state.value}>
@@ -84,26 +127,10 @@ export function LogViewer({ job }: { job: JobRecord }) {
             isFollowing.value = false
           }}
         />
-        <label class="toggle">
-          <input
-            type="checkbox"
-            checked={isFollowing.value}
-            onChange={({ currentTarget }) => {
-              isFollowing.value = currentTarget.checked
-            }}
-          />
-          Follow
-        </label>
-        <label class="toggle">
-          <input
-            type="checkbox"
-            checked={isWrapped.value}
-            onChange={({ currentTarget }) => {
-              isWrapped.value = currentTarget.checked
-            }}
-          />
-          Wrap
-        </label>
+        <LineField link={link} lineCount={buffer.lineCount} state={state.value} isLive={!isEnded(job)} />
+        <Toggle of={isFollowing}>Follow</Toggle>
+        <Toggle of={isWrapped}>Wrap</Toggle>
+        <Toggle of={isTimed}>Times</Toggle>
         <button type="button" class="small" disabled={isEmpty} onClick={() => void download(job, log)}>
           Download
         </button>
@@ -114,8 +141,76 @@ export function LogViewer({ job }: { job: JobRecord }) {
       </div>
       {error.value !== undefined && <Fault error={error.value} retry={log.retry} />}
       {isEmpty && error.value === undefined && <NoOutput job={job} state={state.value} />}
-      {!isEmpty && <Lines buffer={buffer} isWrapped={isWrapped.value} isFollowing={isFollowing} found={found} />}
+      {!isEmpty && (
+        <Lines
+          buffer={buffer}
+          times={times}
+          isWrapped={isWrapped.value}
+          isFollowing={isFollowing}
+          found={found}
+          link={link}
+        />
+      )}
     </section>
+  )
+}
+
+function Toggle({ of, children }: { of: { value: boolean }; children: string }) {
+  return (
+    <label class="toggle">
+      <input
+        type="checkbox"
+        checked={of.value}
+        onChange={({ currentTarget }) => {
+          of.value = currentTarget.checked
+        }}
+      />
+      {children}
+    </label>
+  )
+}
+
+interface LineFieldProps {
+  link: Link
+  lineCount: number
+  state: ReadState
+  isLive: boolean
+}
+
+/** Field for the lines to show. The address names them then, so it is a link to them. */
+function LineField({ link, lineCount, state, isLive }: LineFieldProps) {
+  const { lines } = link
+  const text = useSignal("")
+  useEffect(() => {
+    text.value = lines === undefined ? "" : rangeText(lines)
+  }, [lines])
+  const isBeyond = lines !== undefined && lines.from >= lineCount && (state === "complete" || isLive)
+  return (
+    <form
+      class="find line"
+      onSubmit={(event) => {
+        event.preventDefault()
+        const range = rangeOf(text.value)
+        if (range !== undefined) link.name(range)
+      }}
+    >
+      <input
+        aria-label="Go to line"
+        placeholder="Line"
+        pattern="[1-9]\d*(-[1-9]\d*)?"
+        title="12 or 10-20"
+        value={text.value}
+        onInput={typed((value) => {
+          text.value = value
+        })}
+      />
+      {lines !== undefined && <Copy text={location.origin + link.addressOf(lines)} label="Copy link" />}
+      {isBeyond && (
+        <span role="status">
+          The log has {count(lineCount)} lines{state === "complete" ? "" : " so far"}.
+        </span>
+      )}
+    </form>
   )
 }
 
@@ -133,7 +228,7 @@ async function download(job: JobRecord, { buffer, state }: ReturnType<typeof use
 }
 
 /** Lines that one step of a search reads. In between, the page answers the reader. */
-const STEP_LINES = 100_000
+const STEP_LINES = 5000
 const MOST_MATCHES = 10_000
 
 /** Lines that have the text that the reader looks for. */
@@ -224,38 +319,35 @@ const SPARE_ROWS = 15
 
 interface LinesProps {
   buffer: LogBuffer
+  times: readonly number[] | undefined
   isWrapped: boolean
   isFollowing: { value: boolean }
   found: Found
+  link: Link
 }
 
+/** Rows above a line that is shown. */
+const ROWS_ABOVE = 4
+
 /** Window over the lines. */
-function Lines({ buffer, isWrapped, isFollowing, found }: LinesProps) {
+function Lines({ buffer, times, isWrapped, isFollowing, found, link }: LinesProps) {
   const frame = useRef<HTMLDivElement>(null)
   const size = useSize(frame)
   const digits = Math.max(3, String(buffer.lineCount).length)
-  const columns = isWrapped ? Math.max(20, Math.floor(size.width / size.letter) - digits - 3) : undefined
+  const before = digits + 2 + (times === undefined ? 0 : TIME_LETTERS + 1)
+  const columns = isWrapped ? Math.max(20, Math.floor(size.width / size.letter) - before) : undefined
   const rows = useMemo(() => new LogRows(buffer, columns), [buffer, columns])
   const view = new RowWindow(rows.count, size.height)
-  const top = useSignal(0)
-  const moveTo = (row: number): void => {
-    const element = frame.current
-    if (element === null) return
-    element.scrollTop = view.scrolledTo(row)
-    top.value = Math.max(0, Math.min(row, view.rows - size.height / ROW_HEIGHT))
-  }
-  useFollowing({ isFollowing, moveTo, end: view.rows })
+  const { top, show, onScroll } = usePlace(frame, { rows, view, isFollowing })
   const line = found.lines.value[found.current.value]
+  useLayoutEffect(() => show(line), [line])
+  const linked = link.lines
+  const isLinkedRead = linked !== undefined && linked.from < buffer.lineCount
   useLayoutEffect(() => {
-    if (line !== undefined) moveTo(rows.rowOf(line) - 4)
-  }, [line])
-  useScaledScrolling(frame, view, (by) => moveTo(top.value + by))
-  const onScroll = (): void => {
-    const element = frame.current
-    if (element === null || Math.abs(element.scrollTop - view.scrolledTo(top.value)) < 1.5) return
-    top.value = view.topAt(element.scrollTop)
-    isFollowing.value = element.scrollTop + element.clientHeight >= element.scrollHeight - 2
-  }
+    if (!isLinkedRead) return
+    isFollowing.value = false
+    show(linked.from)
+  }, [linked, isLinkedRead])
   const first = rows.lineAt(Math.max(0, top.value - SPARE_ROWS))
   const last = rows.lineAt(top.value + size.height / ROW_HEIGHT + SPARE_ROWS)
   const offset =
@@ -269,22 +361,81 @@ function Lines({ buffer, isWrapped, isFollowing, found }: LinesProps) {
       aria-label="Lines of the log"
       onScroll={onScroll}
     >
-      <div style={{ height: `${view.height}px`, width: isWrapped ? "100%" : `${buffer.longest + digits + 3}ch` }}>
-        <div class="log-window" style={{ transform: `translateY(${offset}px)`, "--digits": `${digits}ch` }}>
+      <div style={{ height: `${view.height}px`, width: isWrapped ? "100%" : `${buffer.longest + before}ch` }}>
+        <div
+          class="log-window"
+          style={{
+            transform: `translateY(${offset}px)`,
+            "--digits": `${digits}ch`,
+            "--columns": `${columns ?? buffer.longest}ch`,
+          }}
+        >
           {Array.from({ length: Math.max(0, last - first + 1) }, (_, index) => first + index).map((number) => (
             <LogLine
               key={number}
               number={number}
-              text={buffer.line(number)}
+              segments={buffer.segments(number)}
               rows={isWrapped ? rows.rowOf(number + 1) - rows.rowOf(number) : 1}
               find={found.text.value}
               isCurrent={number === line}
+              isLinked={linked !== undefined && linked.from <= number && number <= linked.to}
+              href={link.addressOf({ from: number, to: number })}
+              pick={(event) => pick(link, number, event)}
+              time={times === undefined ? undefined : (times[number] ?? Number.NaN)}
             />
           ))}
         </div>
       </div>
     </div>
   )
+}
+
+/** Names a line that is clicked, with Shift the lines from the named one on. The browser opens it in another tab with Ctrl. */
+function pick({ lines, name }: Link, number: number, event: MouseEvent): void {
+  if (event.ctrlKey || event.metaKey || event.altKey) return
+  event.preventDefault()
+  event.stopPropagation()
+  const other = event.shiftKey && lines !== undefined ? lines.from : number
+  name({ from: Math.min(number, other), to: Math.max(number, other) })
+}
+
+interface PlaceOptions {
+  rows: LogRows
+  view: RowWindow
+  isFollowing: { value: boolean }
+}
+
+/** Place of the window over the rows. */
+function usePlace(ref: { current: HTMLElement | null }, { rows, view, isFollowing }: PlaceOptions) {
+  /** Row at the top. */
+  const top = useSignal(0)
+  /** Line that stays where it is when lines get other rows. */
+  const kept = useRef({ line: 0, above: 0 })
+  const moveTo = (row: number): void => {
+    const element = ref.current
+    if (element === null) return
+    kept.current = { line: rows.lineAt(row), above: 0 }
+    element.scrollTop = view.scrolledTo(row)
+    top.value = Math.max(0, Math.min(row, view.rows - view.visible / ROW_HEIGHT))
+  }
+  const show = (line: number | undefined, above = ROWS_ABOVE): void => {
+    if (line === undefined) return
+    moveTo(rows.rowOf(line) - above)
+    kept.current = { line, above }
+  }
+  useLayoutEffect(() => {
+    if (!isFollowing.value) show(kept.current.line, kept.current.above)
+  }, [rows, view.visible])
+  useFollowing({ isFollowing, moveTo, end: view.rows })
+  useScaledScrolling(ref, view, (by) => moveTo(top.value + by))
+  const onScroll = (): void => {
+    const element = ref.current
+    if (element === null || Math.abs(element.scrollTop - view.scrolledTo(top.value)) < 1.5) return
+    top.value = view.topAt(element.scrollTop)
+    kept.current = { line: rows.lineAt(top.value), above: 0 }
+    isFollowing.value = element.scrollTop + element.clientHeight >= element.scrollHeight - 2
+  }
+  return { top, show, onScroll }
 }
 
 interface Following {

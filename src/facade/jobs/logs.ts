@@ -18,7 +18,7 @@ import { timeOrAbort, untilRefused } from "../long-responses.ts"
 export async function streamLog(
   { req, res, isStillAuthenticated }: Pick<AuthenticatedRequest<unknown>, "req" | "res" | "isStillAuthenticated">,
   job: StoredJob,
-  { follow, tail }: { follow: boolean; tail: number | undefined },
+  { follow, tail, timestamps }: { follow: boolean; tail: number | undefined; timestamps: boolean },
   logStreams: LogStreams,
 ): Promise<void> {
   // X-Accel-Buffering: a proxy that buffers the response would delay the lines of a followed log.
@@ -36,6 +36,7 @@ export async function streamLog(
   for await (const piece of logStreams.open(job, {
     tail,
     follow,
+    timestamps,
     signal: gone.signal,
     mayGoOn: isStillAuthenticated,
   })) {
@@ -71,6 +72,8 @@ export interface LogStreamsOptions {
 export interface LogRequest {
   tail?: number | undefined
   follow: boolean
+  /** Puts the time before each line. */
+  timestamps: boolean
   /** Signal that aborts when the client disconnects. */
   signal: AbortSignal
   /** Returns true while the caller may read. A follow calls it every second. */
@@ -89,9 +92,10 @@ export class LogStreams {
    * Returns the log in pieces. A follow ends when the log of an ended job is complete, the caller loses access, or a
    * signal aborts. @throws Problem 503 when the log store fails
    */
-  async *open(job: StoredJob, { tail, follow, signal, mayGoOn }: LogRequest): AsyncGenerator<Uint8Array, void, void> {
+  async *open(job: StoredJob, request: LogRequest): AsyncGenerator<Uint8Array, void, void> {
+    const { tail, follow, timestamps, signal, mayGoOn } = request
     const ref: JobRef = { namespace: job.metadata.namespace ?? "", uid: job.metadata.uid }
-    const lines = tail === undefined ? {} : { tail }
+    const lines = { timestamps, ...(tail !== undefined && { tail }) }
     if (!follow) return yield* this.#read(ref, lines)
     const ended = new AbortController()
     const end = (): void => ended.abort()

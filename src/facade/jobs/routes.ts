@@ -325,7 +325,15 @@ const OTHERS = [
     id: "getJobLogs",
     summary: "Get the output of the job's containers.",
     role: "viewer",
-    query: { follow: flag("true: follow the log until the job has ended.", false), tail: TAIL },
+    query: {
+      follow: flag("true: follow the log until the job has ended.", false),
+      tail: TAIL,
+      timestamps: flag(
+        "true: put the time of its first byte before each line, in UTC with milliseconds, and a space. It is the time at " +
+          "which the agent on the VM has read the output, to half a second. It is - if it is not known.",
+        false,
+      ),
+    },
     responses: { 200: text("The log.") },
     handle: async (call, { jobsOf, logStreams, followers }) => {
       const { principal, query, path, res } = call
