@@ -45,7 +45,7 @@ export function historyOf(jobs: readonly JobRecord[], from: number, to: number):
   return { running, usdPerHour }
 }
 
-/** What happens to jobs, by time. */
+/** Returns the starts and ends of jobs, by time. */
 function eventsOf(jobs: readonly JobRecord[]): Event[] {
   const unique = [...new Map(jobs.map((job) => [job.id, job])).values()]
   const events = unique.flatMap((job): Event[] => {

@@ -27,7 +27,7 @@ export interface NumberRange {
   before?: number | undefined
 }
 
-/** What the index knows of an object. It is valid only during the call that has it. */
+/** Object as the index knows it. It is valid only during the call that has it. */
 export interface Match {
   key: string
   group: string | undefined

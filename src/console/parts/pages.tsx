@@ -61,7 +61,7 @@ export interface SearchQuery extends PageQuery {
   sort_order: "asc" | "desc"
 }
 
-/** What a list is searched for, as its address has it. */
+/** Search of a list, as its address has it. */
 interface Search {
   /** Part of the name. */
   name: string

@@ -71,7 +71,7 @@ export interface JobGroup {
   end: number
 }
 
-/** What creates jobs: an array or a cronjob. */
+/** Creator of jobs: an array or a cronjob. */
 export interface Origin {
   kind: "array" | "cronjob"
   uid: string
