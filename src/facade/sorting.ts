@@ -44,5 +44,7 @@ export function pageOrder<Field extends string>(
 
 /** Returns the name in REST of the object with this key of a store, `namespace/name`. */
 export function nameIn(key: string): string {
-  return fromMetadataName(key.slice(key.indexOf("/") + 1))
+  const name = key.slice(key.indexOf("/") + 1)
+  // Each coded name has a dot. Most have none, and a list may ask for 100,000.
+  return name.includes(".") ? fromMetadataName(name) : name
 }

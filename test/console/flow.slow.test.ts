@@ -279,7 +279,11 @@ browserNeeded.describe("the console", () => {
     await page.getByRole("link", { name: /^Failed in 24 h\s*1$/ }).click()
     await page.getByRole("link", { name: "failed-now" }).waitFor()
     expect(await page.getByRole("link", { name: "failed-before" }).count()).toBe(0)
-    await page.locator("label.field").filter({ hasText: /^Ended/ }).locator("select").selectOption("any time")
+    await page
+      .locator("label.field")
+      .filter({ hasText: /^Ended/ })
+      .locator("select")
+      .selectOption("any time")
     await page.getByRole("link", { name: "failed-before" }).waitFor()
     expect(faults).toEqual([])
   })
