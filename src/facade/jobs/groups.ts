@@ -161,7 +161,7 @@ export type Creator = StoredJobArray | StoredCronJob
 
 /**
  * Returns the name of a group.
- * @param newest reads the group's newest job, which knows the name of what created it
+ * @param newest reads the group's newest job, which knows the name of a creator that was deleted
  */
 export function groupName(
   { origin, newestKey }: JobGroup,
@@ -169,10 +169,10 @@ export function groupName(
   newest: () => StoredJob | undefined,
 ): string {
   if (origin === undefined) return nameIn(newestKey)
+  if (creator !== undefined) return fromMetadataName(creator.metadata.name)
   const { labels, annotations } = newest()?.metadata ?? {}
   const recorded = origin.kind === "array" ? labels?.[LABELS.array] : annotations?.[CRON_JOB_ANNOTATIONS.name]
-  const name = creator?.metadata.name ?? recorded
-  return name === undefined ? origin.uid : fromMetadataName(name)
+  return recorded === undefined ? origin.uid : fromMetadataName(recorded)
 }
 
 interface Shown {
