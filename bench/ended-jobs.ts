@@ -5,6 +5,7 @@ import { runInNewContext } from "node:vm"
 import { Pool } from "undici"
 import type { StoredJob } from "../src/apis/job.ts"
 import { CACHE_OPTIONS } from "../src/facade/caches.ts"
+import type { JobGroupList } from "../src/facade/jobs/groups.ts"
 import type { JobList } from "../src/facade/jobs/record.ts"
 import { Reflector } from "../src/kube/reflector.ts"
 import { createLogger } from "../src/telemetry/logger.ts"
@@ -18,6 +19,7 @@ const SIZES = [1000, 50_000]
 const SAMPLES = 4
 const ROUNDS = 5
 const PAGES_PER_ROUND = 100
+const SEARCHES_PER_ROUND = 20
 const LIMIT = 50
 const PATIENCE_SECONDS = 300
 
@@ -26,10 +28,12 @@ const KIB_AN_OBJECT = 2.2
 const START_SECONDS_OF_100_000 = 20
 /** A page of the largest project takes at most 3 times as long as one of the smallest. */
 const NEARLY_FLAT = 1 / 3
+/** A page that the façade finds among all jobs: a person waits for it. */
+const SEARCH_MS = 1000
 
 /**
  * Measures the cost of ended jobs for the façade: heap of each, its start with a warm API server, and pages of GET
- * /1/jobs in projects of different sizes. The jobs are copies of jobs that ran completely, each with its own name, uid,
+ * /1/jobs and /1/job-groups in projects of different sizes. The jobs are copies of jobs that ran completely, each with its own name, uid,
  * times and label. They are written into etcd as the API server had stored them.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
@@ -149,6 +153,8 @@ async function listed(client: BerthStack["client"]) {
 
 interface Filter {
   name: string
+  /** Default: jobs. */
+  path?: "jobs" | "job-groups"
   query: string
   /** Position of the first page, as a share of all jobs. */
   depth?: number
@@ -162,6 +168,16 @@ const FILTERS: Filter[] = [
   { name: "no filter, from 90 % on", query: "", depth: 0.9 },
 ]
 
+/** Lists whose cost grows with the number of jobs. */
+const SEARCHES: Filter[] = [
+  { name: "a part of the name", query: "name_contains=opy-" },
+  { name: "sorted by name", query: "sort_by=name&sort_order=asc" },
+  { name: "sorted by cost", query: "sort_by=cost" },
+  { name: "sorted by run time, from 90 % on", query: "sort_by=run_time", depth: 0.9 },
+  { name: "by origin", path: "job-groups", query: "" },
+  { name: "by origin, sorted by name", path: "job-groups", query: "sort_by=name" },
+]
+
 /** Reads pages of all projects in turn, so that other load of the machine affects all of them. */
 async function measurePages(
   { url }: BerthStack,
@@ -171,7 +187,7 @@ async function measurePages(
   const pool = new Pool(url, { connections: 1 })
   const p99s = new Map<string, number[]>()
   for (let round = 0; round <= ROUNDS; round++) {
-    for (const filter of FILTERS) {
+    for (const filter of [...FILTERS, ...SEARCHES]) {
       const measured = await measureRound(pool, projects, filter)
       report(`round ${round}, ${filter.name}: ${measured.map(([size, p99]) => `${size}: ${p99.toFixed(1)} ms`).join()}`)
       // The first round warms up.
@@ -181,40 +197,49 @@ async function measurePages(
   await pool.close()
   const of = (size: number | undefined, { name }: Filter): number[] => p99s.get(`${size} ${name}`) ?? []
   const [smallest, largest] = [projects[0]?.size, projects.at(-1)?.size]
-  const what = (filter: Filter): string => `GET /1/jobs, p99 in ms, ${filter.name}, of ${inWords(largest ?? 0)}`
+  const what = ({ name, path = "jobs" }: Filter): string =>
+    `GET /1/${path}, p99 in ms, ${name}, of ${inWords(largest ?? 0)}`
   return {
-    rows: FILTERS.map((filter) =>
-      compareLess(
-        `${what(filter)} against ${inWords(smallest ?? 0)}`,
-        of(largest, filter),
-        of(smallest, filter),
-        NEARLY_FLAT,
+    rows: [
+      ...FILTERS.map((filter) =>
+        compareLess(
+          `${what(filter)} against ${inWords(smallest ?? 0)}`,
+          of(largest, filter),
+          of(smallest, filter),
+          NEARLY_FLAT,
+        ),
       ),
+      ...SEARCHES.map((filter) => within(what(filter), of(largest, filter), SEARCH_MS)),
+    ],
+    spread: Object.fromEntries(
+      [...FILTERS, ...SEARCHES].map((filter) => [what(filter), spreadOf(of(largest, filter))]),
     ),
-    spread: Object.fromEntries(FILTERS.map((filter) => [what(filter), spreadOf(of(largest, filter))])),
   }
 }
 
 /** Returns the 99th percentile of each project, ms. */
 async function measureRound(pool: Pool, projects: readonly Filled[], filter: Filter) {
   const times = projects.map((): number[] => [])
-  for (let n = 0; n < PAGES_PER_ROUND; n++) {
+  const pages = SEARCHES.includes(filter) ? SEARCHES_PER_ROUND : PAGES_PER_ROUND
+  for (let n = 0; n < pages; n++) {
     for (const [index, project] of projects.entries()) times[index]?.push(await readPage(pool, project, filter, n))
   }
   return projects.map(({ size }, index) => [size, quantile(times[index] ?? [], 0.99)] as const)
 }
 
 /** Returns the milliseconds of one page. @throws Error if it is not a full page */
-async function readPage(pool: Pool, { headers, size }: Filled, { query, depth = 0 }: Filter, n: number) {
+async function readPage(pool: Pool, { headers, size }: Filled, filter: Filter, n: number) {
+  const { path: list = "jobs", query, depth = 0 } = filter
   const offset = Math.floor((size - 2 * LIMIT) * depth) + (depth === 0 ? (n % 4) * LIMIT : n % LIMIT)
-  const path = `/1/jobs?${query}&limit=${LIMIT}&offset=${offset}`
+  const path = `/1/${list}?${query}&limit=${LIMIT}&offset=${offset}`
   const startedAt = performance.now()
   const { statusCode, body } = await pool.request({ method: "GET", path, headers })
   const text = await body.text()
   const milliseconds = performance.now() - startedAt
   if (statusCode !== 200) throw new Error(`GET ${path}: ${statusCode} ${text}`)
-  const { jobs } = JSON.parse(text) as JobList
-  if (jobs.length !== LIMIT) throw new Error(`GET ${path}: ${jobs.length} jobs instead of ${LIMIT}`)
+  const { jobs = [], groups = [] } = JSON.parse(text) as Partial<JobList & JobGroupList>
+  const found = jobs.length + groups.length
+  if (found !== LIMIT) throw new Error(`GET ${path}: ${found} rows instead of ${LIMIT}`)
   return milliseconds
 }
 

@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises"
 import type { Pool } from "undici"
 import { GatewayClient } from "../src/agent/gateway-client.ts"
 import { bootConfig, generateAgentKeys } from "../src/agent/messages.ts"
+import { systemClock } from "../src/apis/clock.ts"
 import { LAUNCH, launchName, type StoredLaunch } from "../src/apis/launch.ts"
 import { API_VERSION } from "../src/apis/meta.ts"
 import { resourceOf } from "../src/kube/resource.ts"
@@ -183,7 +184,7 @@ class Reporter {
     } as unknown as StoredLaunch
     const made = await client.create(resourceOf<StoredLaunch>(LAUNCH), launch)
     const keys = await generateAgentKeys()
-    const gateway = new GatewayClient(bootConfig(made, installation.bootstrapKey), keys)
+    const gateway = new GatewayClient(bootConfig(made, installation.bootstrapKey), keys, systemClock)
     await gateway.register({ version: "bench", runtime: "process" })
     return new Reporter(gateway)
   }

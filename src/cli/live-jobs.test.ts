@@ -7,6 +7,7 @@ const selection: JobSelection = {
   tags: ["t"],
   labels: [["team", "a"]],
   array: "sweep",
+  namePart: "tra",
 }
 
 /** Returns a record of the selection; a higher number is a newer job. */
@@ -14,6 +15,7 @@ function jobOf(number: number, fields: Partial<JobRecord> = {}): JobRecord {
   const time = `2026-11-24T10:00:${String(number).padStart(2, "0")}Z`
   const record = {
     id: `id-${number}`,
+    name: `train-${number}`,
     status: "queued",
     tags: ["t"],
     labels: { team: "a" },
@@ -42,6 +44,7 @@ test.each<[string, Partial<JobRecord> & { deleted?: true }]>([
   ["has lost its tag", { tags: [] }],
   ["has another label", { labels: { team: "b" } }],
   ["is of another array", { array_id: "other" }],
+  ["has another name", { name: "eval-1" }],
   ["is deleted", { deleted: true }],
 ])("a job that %s is removed, and that is a change", (_, fields) => {
   const live = liveOf([jobOf(1), jobOf(2)])

@@ -9,11 +9,15 @@ export interface JobSelection {
   labels: readonly (readonly [string, string])[]
   /** Array that created them: its id, or its name in a list. Absent: any, or none. */
   array?: string | undefined
+  /** Part of the name. Absent: any. */
+  namePart?: string | undefined
 }
 
 /** True if a list of this selection has the job. */
-export function isSelected({ statuses, tags, labels, array }: JobSelection, job: JobRecord): boolean {
+export function isSelected(selection: JobSelection, job: JobRecord): boolean {
+  const { statuses, tags, labels, array, namePart } = selection
   return (
+    (namePart === undefined || job.name.includes(namePart)) &&
     (array === undefined || job.array_id === array) &&
     (statuses.length === 0 || statuses.includes(job.status)) &&
     tags.every((tag) => job.tags.includes(tag)) &&

@@ -45,6 +45,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/job-groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List jobs by origin, newest first: the jobs of an array or a cronjob together, other jobs by themselves.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listJobGroups"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/{id}": {
         parameters: {
             query?: never;
@@ -1236,6 +1256,98 @@ export interface components {
             offset: number;
             limit: number;
         };
+        /** @description These jobs by status. */
+        JobCounts: {
+            queued: number;
+            booting: number;
+            running: number;
+            succeeded: number;
+            failed: number;
+            cancelled: number;
+        };
+        /** @description Indexes by phase. */
+        ArrayCounts: {
+            /**
+             * Format: int64
+             * @description Number of indexes without a job so far.
+             */
+            pending: number;
+            /**
+             * Format: int64
+             * @description Number of indexes whose job is queued.
+             */
+            queued: number;
+            /**
+             * Format: int64
+             * @description Number of indexes whose job is booting.
+             */
+            booting: number;
+            /**
+             * Format: int64
+             * @description Number of indexes whose job is running.
+             */
+            running: number;
+            /**
+             * Format: int64
+             * @description Number of indexes that succeeded.
+             */
+            succeeded: number;
+            /**
+             * Format: int64
+             * @description Number of indexes that failed.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Number of indexes that were cancelled.
+             */
+            cancelled: number;
+        };
+        /** @description The array itself, as in its own record: with jobs that don't match, and with jobs that were deleted. Null: no array, or a deleted one. */
+        ArrayAsWhole: {
+            /**
+             * @description Status of the array.
+             * @enum {string}
+             */
+            status: "queued" | "running" | "succeeded" | "failed" | "cancelled";
+            /** @description Number of indexes: 0 to size - 1. */
+            size: number;
+            counts: components["schemas"]["ArrayCounts"];
+            /** @description Cost of the jobs whose VMs are deleted, USD. */
+            cost: number;
+        };
+        JobGroup: {
+            /**
+             * @description array and cronjob: all its jobs that match. job: a single job.
+             * @enum {string}
+             */
+            kind: "array" | "cronjob" | "job";
+            /** @description UUID of the array, cronjob or job. */
+            id: string;
+            /** @description Name of the array, cronjob or job. */
+            name: string;
+            /** @description False if the array or cronjob was deleted. Its jobs are still there. */
+            exists: boolean;
+            /** @description Number of its jobs that match. */
+            jobs: number;
+            counts: components["schemas"]["JobCounts"];
+            /** @description Cost of these jobs so far, USD. A live VM counts until now. */
+            cost: number;
+            /** @description Sum of their run times, each from its first start to its end, or until now. */
+            run_seconds: number;
+            /** @description Creation time of the newest of them. */
+            created_at: string;
+            /** @description Time of the last end. Null: none has ended. */
+            ended_at: string | null;
+            latest: components["schemas"]["JobRecord"];
+            whole: components["schemas"]["ArrayAsWhole"] | null;
+        };
+        JobGroupList: {
+            groups: components["schemas"]["JobGroup"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
         /** @description Rejection by the cloud: there was no VM. */
         LaunchRefusal: {
             /** @enum {string} */
@@ -1775,44 +1887,6 @@ export interface components {
             /** @description Price of as many VMs of the first placement as run at the same time, USD per hour. parallelism limits it. */
             hourly_usd: number | null;
             job: components["schemas"]["JobPlan"];
-        };
-        /** @description Indexes by phase. */
-        ArrayCounts: {
-            /**
-             * Format: int64
-             * @description Number of indexes without a job so far.
-             */
-            pending: number;
-            /**
-             * Format: int64
-             * @description Number of indexes whose job is queued.
-             */
-            queued: number;
-            /**
-             * Format: int64
-             * @description Number of indexes whose job is booting.
-             */
-            booting: number;
-            /**
-             * Format: int64
-             * @description Number of indexes whose job is running.
-             */
-            running: number;
-            /**
-             * Format: int64
-             * @description Number of indexes that succeeded.
-             */
-            succeeded: number;
-            /**
-             * Format: int64
-             * @description Number of indexes that failed.
-             */
-            failed: number;
-            /**
-             * Format: int64
-             * @description Number of indexes that were cancelled.
-             */
-            cancelled: number;
         };
         ArrayAttempt: {
             /** @description Number of the attempt. */
@@ -3739,6 +3813,8 @@ export interface operations {
                 label?: string[];
                 /** @description Start of the name. Empty: any. */
                 name_prefix?: string;
+                /** @description Part of the name. Empty: any. */
+                name_contains?: string;
                 /** @description Jobs created at this time or later. RFC 3339 with a zone. Empty: any. */
                 created_after?: string | "";
                 /** @description Jobs created before this time. RFC 3339 with a zone. Empty: any. */
@@ -3751,6 +3827,9 @@ export interface operations {
                 cronjob?: string;
                 /** @description Id or name of the array that created the jobs. Empty: any. */
                 array?: string;
+                /** @description cost: so far. run_time: from the first start to the end, or until now. Jobs without the value are last. Of groups: the sum, or the latest time. */
+                sort_by?: "created_at" | "started_at" | "ended_at" | "name" | "cost" | "run_time";
+                sort_order?: "asc" | "desc";
                 limit?: number;
                 offset?: number;
             };
@@ -3969,6 +4048,61 @@ export interface operations {
             503: components["responses"]["Problem503"];
         };
     };
+    listJobGroups: {
+        parameters: {
+            query?: {
+                /** @description Empty: any. */
+                status?: "queued" | "booting" | "running" | "succeeded" | "failed" | "cancelled" | "";
+                tag?: string[];
+                /** @description key:value or key=value. Empty: any. */
+                label?: string[];
+                /** @description Start of the name. Empty: any. */
+                name_prefix?: string;
+                /** @description Part of the name. Empty: any. */
+                name_contains?: string;
+                /** @description Jobs created at this time or later. RFC 3339 with a zone. Empty: any. */
+                created_after?: string | "";
+                /** @description Jobs created before this time. RFC 3339 with a zone. Empty: any. */
+                created_before?: string | "";
+                /** @description Jobs that ended at this time or later. RFC 3339 with a zone. Empty: any. */
+                ended_after?: string | "";
+                /** @description Jobs that ended before this time. RFC 3339 with a zone. Empty: any. */
+                ended_before?: string | "";
+                /** @description Id or name of the cronjob that created the jobs. Empty: any. */
+                cronjob?: string;
+                /** @description Id or name of the array that created the jobs. Empty: any. */
+                array?: string;
+                /** @description cost: so far. run_time: from the first start to the end, or until now. Jobs without the value are last. Of groups: the sum, or the latest time. */
+                sort_by?: "created_at" | "started_at" | "ended_at" | "name" | "cost" | "run_time";
+                sort_order?: "asc" | "desc";
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of groups. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobGroupList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
     getJob: {
         parameters: {
             query?: never;
@@ -4162,6 +4296,10 @@ export interface operations {
     listCronJobs: {
         parameters: {
             query?: {
+                /** @description Part of the name. Empty: any. */
+                name_contains?: string;
+                sort_by?: "name" | "created_at";
+                sort_order?: "asc" | "desc";
                 limit?: number;
                 offset?: number;
             };
@@ -4515,6 +4653,10 @@ export interface operations {
     listArrays: {
         parameters: {
             query?: {
+                /** @description Part of the name. Empty: any. */
+                name_contains?: string;
+                sort_by?: "name" | "created_at";
+                sort_order?: "asc" | "desc";
                 limit?: number;
                 offset?: number;
             };

@@ -72,6 +72,7 @@ import { LeaseMutex } from "./idempotency.ts"
 import { identityRouter } from "./identity-documents.ts"
 import { type InstallationFacts, installationRouter, type SignIn } from "./installation-document.ts"
 import { costFields } from "./jobs/cost.ts"
+import type { Origin } from "./jobs/groups.ts"
 import { lastHeartbeatIn } from "./jobs/heartbeat.ts"
 import { Jobs, Submitter } from "./jobs/jobs.ts"
 import { LogStreams } from "./jobs/logs.ts"
@@ -246,8 +247,8 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
     writer: callerClient(principal),
     mutexes,
   })
-  const { cronJobsOf, cronJobIdOf, arraysOf, arrayIdOf } = creatorsOfJobs(caches, collectionOf)
-  mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, cronJobIdOf, arrayIdOf, submitterOf })
+  const { cronJobsOf, arraysOf, ...lookups } = creatorsOfJobs(caches, collectionOf)
+  mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, ...lookups, submitterOf })
   mount(router, eventRoutes, guard, eventParts(dependencies, ofJobs))
   const ofSealed = { ...dependencies, creationTimes, collectionOf }
   const connectionsOf = connectionsIn(ofSealed)
@@ -294,7 +295,9 @@ function creatorsOfJobs({ cronJobs, jobArrays }: Caches, collectionOf: Collectio
     (collection: (principal: Principal) => Pick<Collection<StoredCronJob | StoredJobArray>, "find">) =>
     async (principal: Principal, idOrName: string): Promise<string> =>
       isUuid(idOrName) ? idOrName.toLowerCase() : (await collection(principal).find(idOrName)).metadata.uid
-  return { cronJobsOf, cronJobIdOf: idIn(cronJobsOf), arraysOf, arrayIdOf: idIn(arraysOf) }
+  const creatorOf = (principal: Principal, { kind, uid }: Origin) =>
+    (kind === "array" ? arraysOf(principal) : cronJobsOf(principal)).cached(uid)
+  return { cronJobsOf, cronJobIdOf: idIn(cronJobsOf), arraysOf, arrayIdOf: idIn(arraysOf), creatorOf }
 }
 
 /** Parts of the services of connections and of webhooks, which seal secrets. */
@@ -358,7 +361,7 @@ function callerLimits(settings: FacadeSettings): CallerLimits {
 /** Returns what the operations of jobs need for any caller. */
 function jobParts(
   dependencies: FacadeDependencies,
-): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "submitterOf"> {
+): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "creatorOf" | "submitterOf"> {
   const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown } = dependencies
   return {
     plan,

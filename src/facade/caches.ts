@@ -1,6 +1,6 @@
 import type { StoredApiKey } from "../apis/apikey.ts"
 import { CONNECTION, type StoredConnection } from "../apis/connection.ts"
-import { creationKey, microsecondsOf } from "../apis/creation-times.ts"
+import { creationKey } from "../apis/creation-times.ts"
 import { CRON_JOB, type StoredCronJob } from "../apis/cronjob.ts"
 import { isTerminal, JOB, type JobPhase, type StoredJob } from "../apis/job.ts"
 import { JOB_ARRAY, type StoredJobArray } from "../apis/jobarray.ts"
@@ -17,6 +17,8 @@ import type { PageIndexDefinition } from "../kube/page-index.ts"
 import type { Reflector, ReflectorOptions } from "../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
 import type { IndexFunction, Packing, Store } from "../kube/store.ts"
+import { groupOf } from "./jobs/groups.ts"
+import { JOB_NUMBERS } from "./jobs/numbers.ts"
 import { statusOf } from "./jobs/record.ts"
 import { keepUpdateTime, textWithUpdateTime, withUpdateTime } from "./update-time.ts"
 
@@ -89,11 +91,6 @@ function termsOfJob(job: StoredJob): string[] {
   return [JobTerm.status(statusOf(job)), ...tags.map(JobTerm.tag), ...ofLabels, ...ofCronJob, ...ofArray]
 }
 
-/** Returns the time at which a job ended, microseconds from 1970. */
-function endOf({ status }: StoredJob): number | undefined {
-  return status?.completionTime === undefined ? undefined : microsecondsOf(status.completionTime)
-}
-
 /** Defines pages of a project's objects, newest first. */
 function newestOfProject<T extends Stored<KubeObject>>(termsOf: (object: T) => string[]): PageIndexDefinition<T> {
   return { scopeOf, sortKeyOf: creationKey, termsOf }
@@ -140,7 +137,7 @@ export const CACHE_OPTIONS: {
   jobs: {
     resource: JOBS,
     indexes: OBJECT_INDEXES,
-    pages: { ...newestOfProject(termsOfJob), numberOf: endOf },
+    pages: { ...newestOfProject(termsOfJob), numbers: JOB_NUMBERS, groupOf },
     packing: ENDED_JOBS,
     transform: keepUpdateTime,
   },

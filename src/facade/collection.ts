@@ -10,13 +10,14 @@ import { findOrCatchUp, NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound, type KubeError } from "../kube/errors.ts"
-import type { PageOf, PageQuery } from "../kube/page-index.ts"
+import type { Match, MatchQuery, PageOf, PageQuery } from "../kube/page-index.ts"
 import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 import { IDEMPOTENCY_KEY_INDEX, inNamespace, isBeingDeleted, requireSynced, waitWithTimeout } from "./caches.ts"
 import type { Changes } from "./changes.ts"
 import { type KeyedMutex, requireHeld, usedKey } from "./idempotency.ts"
 import { idempotencySelector } from "./idempotency-marks.ts"
+import { nameIn } from "./sorting.ts"
 
 /** Longest time that the response to a write waits for the cache to show it. The limit is for a broken watch. */
 const CACHE_WAIT_MS = 3000
@@ -52,6 +53,8 @@ export interface PageFilter extends Pick<PageQuery, "from" | "before" | "numbers
   terms?: readonly string[]
   /** Start of metadata.name. */
   namePrefix?: string | undefined
+  /** Part of the name in REST. */
+  namePart?: string | undefined
 }
 
 /** Request to create an object that may be sent again. */
@@ -79,11 +82,30 @@ export class Collection<T extends Stored<KubeObject>> {
     return requireSynced(this.#options.store).byIndex(NAMESPACE_INDEX, this.#options.namespace)
   }
 
-  /** Returns a page of the objects that match, newest first, and their number. @throws Problem 503 before the cache is filled */
-  page(page: Page, { terms = [], namePrefix = "", ...range }: PageFilter = {}): PageOf<T> {
-    const { store, namespace: scope } = this.#options
-    const keyPrefix = namePrefix === "" ? undefined : `${scope}/${namePrefix}`
-    return requireSynced(store).page({ scope, terms, keyPrefix, ...range, ...page })
+  /**
+   * Returns a page of the objects that match, and their number. @throws Problem 503 before the cache is filled
+   * @param order default: newest first
+   */
+  page({ limit, offset }: Page, filter: PageFilter = {}, order?: PageQuery["order"]): PageOf<T> {
+    return requireSynced(this.#options.store).page({ ...this.#query(filter), order, limit, offset })
+  }
+
+  /** Visits what the cache's index knows of the objects that match, newest first. @throws Problem 503 before the cache is filled */
+  visit(filter: PageFilter, use: (match: Match) => void): void {
+    requireSynced(this.#options.store).visit(this.#query(filter), use)
+  }
+
+  /** Returns the object that a visit has found; undefined if it was deleted since. */
+  at(key: string): T | undefined {
+    return this.#options.store.getByKey(key)
+  }
+
+  #query({ terms = [], namePrefix = "", namePart = "", ...range }: PageFilter): MatchQuery {
+    const scope = this.#options.namespace
+    const start = `${scope}/${namePrefix}`
+    const isAny = namePrefix === "" && namePart === ""
+    const hasKey = isAny ? undefined : (key: string) => key.startsWith(start) && nameIn(key).includes(namePart)
+    return { scope, terms, hasKey, ...range }
   }
 
   /** Returns the object with this id or, if the text is no UUID, with this name. @throws Problem 404 */
@@ -98,14 +120,15 @@ export class Collection<T extends Stored<KubeObject>> {
    * undefined.
    */
   async findMany(idsOrNames: readonly string[]): Promise<Map<string, T | undefined>> {
-    const missing = idsOrNames.filter((idOrName) => this.#cached(idOrName) === undefined)
+    const missing = idsOrNames.filter((idOrName) => this.cached(idOrName) === undefined)
     // Asked after each change of the cache, so it stops at the first that is still missing.
-    const areThere = () => missing.every((idOrName) => this.#cached(idOrName) !== undefined) || undefined
+    const areThere = () => missing.every((idOrName) => this.cached(idOrName) !== undefined) || undefined
     if (missing.length > 0) await this.#findOrCatchUp(areThere)
-    return new Map(idsOrNames.map((idOrName) => [idOrName, this.#cached(idOrName)]))
+    return new Map(idsOrNames.map((idOrName) => [idOrName, this.cached(idOrName)]))
   }
 
-  #cached(idOrName: string): T | undefined {
+  /** Returns the cached object with this id or name. */
+  cached(idOrName: string): T | undefined {
     const { store, namespace } = this.#options
     if (!isUuid(idOrName)) {
       const name = toMetadataName(idOrName)
@@ -116,7 +139,7 @@ export class Collection<T extends Stored<KubeObject>> {
   }
 
   #byId(uid: string): Promise<T | undefined> {
-    return this.#findOrCatchUp(() => this.#cached(uid))
+    return this.#findOrCatchUp(() => this.cached(uid))
   }
 
   async #byName(name: string): Promise<T | undefined> {

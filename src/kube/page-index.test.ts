@@ -1,7 +1,7 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { keyOf } from "../apis/meta.ts"
-import { PageIndex, type PageQuery } from "./page-index.ts"
+import { PageIndex, type PageOrder, type PageQuery } from "./page-index.ts"
 import type { ApiObject } from "./resource.ts"
 import { IndexedStore } from "./store.ts"
 
@@ -14,21 +14,64 @@ const definition = {
   scopeOf: ({ metadata, order }: Item) => (order % 7 === 0 ? undefined : metadata.namespace),
   sortKeyOf: ({ order, metadata }: Item) => `${String(order).padStart(6, "0")} ${metadata.uid}`,
   termsOf: ({ terms }: Item) => terms,
-  numberOf: ({ order }: Item) => (order % 3 === 0 ? undefined : order % 100),
+  numbers: [
+    ({ order }: Item) => (order % 3 === 0 ? undefined : order % 100),
+    ({ metadata }: Item) => Number(metadata.uid) % 11,
+  ],
+  groupOf: ({ metadata }: Item) => (Number(metadata.uid) % 4 === 0 ? undefined : `group${Number(metadata.uid) % 40}`),
+}
+
+/** Orders of pages, and the values of items in them. */
+const ORDERS: Record<string, { value: PageOrder["value"]; of: (item: Item) => number | string }> = {
+  key: { value: ({ key }) => key, of: keyOf },
+  first: { value: ({ number }) => number(0), of: (item) => definition.numbers[0]?.(item) ?? Number.NaN },
+  both: { value: ({ number }) => number(0) + number(1), of: (item) => sumOf(item) },
+  group: { value: ({ group = "" }) => group, of: (item) => definition.groupOf(item) ?? "" },
+}
+
+function sumOf(item: Item): number {
+  return definition.numbers.reduce((sum, of) => sum + (of(item) ?? Number.NaN), 0)
+}
+
+interface Asked extends Omit<PageQuery, "order" | "hasKey"> {
+  keyPart?: string | undefined
+  order?: { by: string; isAscending: boolean } | "lowestKeyFirst" | undefined
+}
+
+function queryOf({ keyPart, order, ...asked }: Asked): PageQuery {
+  const hasKey = keyPart === undefined ? undefined : (key: string) => key.includes(keyPart)
+  if (typeof order !== "object") return { ...asked, hasKey, order }
+  const { value } = ORDERS[order.by] as (typeof ORDERS)[string]
+  return { ...asked, hasKey, order: { value, isAscending: order.isAscending } }
 }
 
 /** Finds a page by a scan of all items. The index must find the same. */
-function bruteForce(items: Iterable<Item>, { scope, terms, offset, limit, numbers, ...range }: PageQuery) {
-  const { from = "", before = "~", keyPrefix = "" } = range
-  const { from: least = 0, before: above = 100 } = numbers ?? {}
+function bruteForce(items: Iterable<Item>, { scope, terms, offset, limit, numbers, order, ...range }: Asked) {
+  const { from = "", before = "~", keyPart = "" } = range
+  const { column = 0, from: least = 0, before: above = 100 } = numbers ?? {}
   const hasNumber = (number = -1) => numbers === undefined || (number >= least && number < above)
   const isWithin = (item: Item) =>
-    definition.sortKeyOf(item) >= from && definition.sortKeyOf(item) < before && hasNumber(definition.numberOf(item))
-  const found = [...items]
+    definition.sortKeyOf(item) >= from &&
+    definition.sortKeyOf(item) < before &&
+    hasNumber(definition.numbers[column]?.(item))
+  const newest = [...items]
     .filter((item) => definition.scopeOf(item) === scope && terms.every((term) => item.terms.includes(term)))
-    .filter((item) => isWithin(item) && keyOf(item).startsWith(keyPrefix))
+    .filter((item) => isWithin(item) && keyOf(item).includes(keyPart))
     .sort((a, b) => (definition.sortKeyOf(a) > definition.sortKeyOf(b) ? -1 : 1))
+  const found = inOrder(newest, order)
   return { objects: found.slice(offset, offset + limit).map(keyOf), total: found.length }
+}
+
+function inOrder(newest: Item[], order: Asked["order"]): Item[] {
+  if (order === undefined) return newest
+  if (order === "lowestKeyFirst") return newest.toReversed()
+  const { of } = ORDERS[order.by] as (typeof ORDERS)[string]
+  const isNone = (item: Item) => Number.isNaN(of(item))
+  const compare = (a: Item, b: Item) => (of(a) < of(b) ? -1 : of(a) > of(b) ? 1 : 0)
+  const sorted = newest
+    .filter((item) => !isNone(item))
+    .sort((a, b) => (order.isAscending ? compare(a, b) : compare(b, a)))
+  return [...sorted, ...newest.filter(isNone)]
 }
 
 /** Creates an item like a job: with a common term, some frequent ones, a unique one, and a repeated one. */
@@ -54,9 +97,17 @@ const query = fc.record({
   terms: fc.array(fc.constantFrom("all", "half0", "half1", "eighth3", "eighth5", "own7", "unknown"), { maxLength: 3 }),
   from: fc.option(fc.constantFrom("000000", "000300", "032000"), { nil: undefined }),
   before: fc.option(fc.constantFrom("000400", "040000", "999999"), { nil: undefined }),
-  keyPrefix: fc.option(fc.constantFrom("a/", "a/i1", "a/i22", "b/i1"), { nil: undefined }),
+  keyPart: fc.option(fc.constantFrom("a/", "a/i1", "22", "i", "7"), { nil: undefined }),
+  order: fc.option(
+    fc.oneof(
+      fc.constant("lowestKeyFirst" as const),
+      fc.record({ by: fc.constantFrom(...Object.keys(ORDERS)), isAscending: fc.boolean() }),
+    ),
+    { nil: undefined },
+  ),
   numbers: fc.option(
     fc.record({
+      column: fc.constantFrom(0, 1),
       from: fc.option(fc.constantFrom(0, 10, 50), { nil: undefined }),
       before: fc.option(fc.constantFrom(20, 99), { nil: undefined }),
     }),
@@ -75,7 +126,7 @@ class Both {
   take({ do: kind, count, seed }: { do: string; count: number; seed: number }): void {
     if (kind === "append" || kind === "scatter") {
       for (let n = 0; n < count; n++, this.#next++) {
-        const order = kind === "append" ? this.#next : Math.imul(this.#next + 1, seed + 7) >>> 16
+        const order = kind === "append" ? this.#next : Math.imul(this.#next + 1, 0x9e3779b1 + 2 * seed) >>> 16
         this.#add(this.#next, order, seed)
       }
       return
@@ -101,7 +152,8 @@ describe("PageIndex", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 8 }), queries, (steps, asked) => {
         const both = new Both()
-        const check = (one: PageQuery) => expect(both.index.page(one)).toEqual(bruteForce(both.items.values(), one))
+        const check = (one: Asked) =>
+          expect(both.index.page(queryOf(one))).toEqual(bruteForce(both.items.values(), one))
         for (const next of steps) {
           both.take(next)
           asked.slice(0, 1).forEach(check)
@@ -109,6 +161,48 @@ describe("PageIndex", () => {
         asked.forEach(check)
       }),
       { numRuns: 40 },
+    )
+  })
+
+  test("finds the first of many in another order, however they are mixed", () => {
+    const both = new Both()
+    both.take({ do: "scatter", count: 4000, seed: 5 })
+    for (const [by, isAscending] of Object.keys(ORDERS).flatMap((name) => [
+      [name, true] as const,
+      [name, false] as const,
+    ]))
+      for (const [offset, limit] of [
+        [0, 1],
+        [0, 50],
+        [120, 200],
+      ] as const) {
+        const asked = { scope: "a", terms: [], order: { by, isAscending }, offset, limit }
+        expect(both.index.page(queryOf(asked)), by).toEqual(bruteForce(both.items.values(), asked))
+      }
+  })
+
+  test("visits what a full scan finds, with the group and the numbers of each", () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 6 }), query, (steps, asked) => {
+        const both = new Both()
+        for (const next of steps) both.take(next)
+        const all = { ...asked, order: undefined, offset: 0, limit: Number.MAX_SAFE_INTEGER }
+        const visited: unknown[] = []
+        both.index.visit(queryOf(all), ({ key, group, number }) =>
+          visited.push({ key, group, numbers: [number(0), number(1)] }),
+        )
+        const items = new Map([...both.items.values()].map((item) => [keyOf(item), item]))
+        const expected = bruteForce(both.items.values(), all).objects.map((key) => {
+          const item = items.get(key) as Item
+          return {
+            key,
+            group: definition.groupOf(item),
+            numbers: definition.numbers.map((of) => of(item) ?? Number.NaN),
+          }
+        })
+        expect(visited).toEqual(expected)
+      }),
+      { numRuns: 30 },
     )
   })
 

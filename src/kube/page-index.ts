@@ -10,18 +10,39 @@ export interface PageIndexDefinition<T extends ApiObject> {
   sortKeyOf(object: T): string
   /** Returns the terms of an object, by which pages can be filtered. It is called again when the object is removed. */
   termsOf(object: T): Iterable<string>
-  /** Returns a number by whose range pages can be filtered, for example a time. Default: no object has one. */
-  numberOf?(object: T): number | undefined
+  /** Columns of numbers, for example times, by which pages can be filtered and sorted. Default: none. */
+  numbers?: readonly NumberColumn<T>[]
+  /** Returns the group of an object, for example what created it. Default: no object has one. */
+  groupOf?(object: T): string | undefined
 }
 
-/** Numbers from the first, until before the second. */
+/** Returns the number of an object; undefined if it has none. */
+export type NumberColumn<T> = (object: T) => number | undefined
+
+/** Numbers of a column, from the first, until before the second. */
 export interface NumberRange {
+  /** Place of the column in the definition. */
+  column: number
   from?: number | undefined
   before?: number | undefined
 }
 
-/** Filter and position of a page. */
-export interface PageQuery {
+/** Object as the index knows it. It is valid only during the call that has it. */
+export interface Match {
+  key: string
+  group: string | undefined
+  /** Returns the object's number in a column; NaN if it has none. */
+  number: (column: number) => number
+}
+
+/** Order of pages by a value of their objects. Those whose value is NaN are the last. Of equal ones the newest is first. */
+export interface PageOrder {
+  value: (match: Match) => number | string
+  isAscending: boolean
+}
+
+/** Filter of objects. */
+export interface MatchQuery {
   scope: string
   /** Only objects with all of these terms. */
   terms: readonly string[]
@@ -29,10 +50,16 @@ export interface PageQuery {
   from?: string | undefined
   /** Only objects whose sort key is below this one. */
   before?: string | undefined
-  /** Only objects whose keys begin with this text. The cost of this filter grows with the number of objects. */
-  keyPrefix?: string | undefined
+  /** Only objects whose keys this accepts. The cost of this filter grows with the number of objects. */
+  hasKey?: ((key: string) => boolean) | undefined
   /** Only objects with a number in this range. The cost of this filter grows with the number of objects. */
   numbers?: NumberRange | undefined
+}
+
+/** Filter, order and position of a page. */
+export interface PageQuery extends MatchQuery {
+  /** Default: by the sort key, the highest first. The cost of another order grows with the number of objects. */
+  order?: PageOrder | "lowestKeyFirst" | undefined
   /** Number of objects before the page. */
   offset: number
   limit: number
@@ -64,15 +91,16 @@ export class PageIndex<T extends ApiObject> {
 
   /** Adds an object under a key. Its sort key must not be in the index yet. */
   add(key: string, object: T): void {
-    const { scopeOf, sortKeyOf, termsOf, numberOf } = this.#definition
+    const { scopeOf, sortKeyOf, termsOf, numbers = [], groupOf } = this.#definition
     const scope = scopeOf(object)
     if (scope === undefined) return
     let blocks = this.#scopes.get(scope)
     if (blocks === undefined) {
-      blocks = new Blocks()
+      blocks = new Blocks(numbers.length)
       this.#scopes.set(scope, blocks)
     }
-    blocks.add({ sortKey: sortKeyOf(object), key, number: numberOf?.(object) }, termsOf(object))
+    const entry = { sortKey: sortKeyOf(object), key, group: blocks.groups.join(groupOf?.(object)) }
+    blocks.add({ entry, terms: termsOf(object), numbers: numbers.map((of) => of(object) ?? Number.NaN) })
   }
 
   /**
@@ -99,43 +127,90 @@ export class PageIndex<T extends ApiObject> {
     const terms = [...new Set(query.terms)]
     return this.#scopes.get(scope)?.page({ ...query, terms }) ?? { objects: [], total: 0 }
   }
+
+  /** Visits all objects that match, the highest sort key first. The cost grows with their number. */
+  visit({ scope, ...query }: MatchQuery, use: (match: Match) => void): void {
+    const terms = [...new Set(query.terms)]
+    this.#scopes.get(scope)?.visit({ ...query, terms }, use)
+  }
 }
 
-type BlockQuery = Omit<PageQuery, "scope">
+type BlockQuery = Omit<MatchQuery, "scope">
+
+/** Group of a scope's objects. They share its text. */
+interface Group {
+  name: string
+  size: number
+}
+
+class Groups {
+  readonly #known = new Map<string, Group>()
+
+  /** Counts one more object of a group. */
+  join(name: string | undefined): Group | undefined {
+    if (name === undefined) return undefined
+    const group = this.#known.get(name) ?? { name, size: 0 }
+    this.#known.set(name, group)
+    group.size++
+    return group
+  }
+
+  /** Counts one object less. */
+  leave(group: Group | undefined): void {
+    if (group !== undefined && --group.size === 0) this.#known.delete(group.name)
+  }
+}
 
 interface Entry {
   sortKey: string
   key: string
-  number: number | undefined
+  group: Group | undefined
+}
+
+/** Entry with the rest of what the index keeps of its object. */
+interface Addition {
+  entry: Entry
+  terms: Iterable<string>
+  /** One for each column. */
+  numbers: readonly number[]
 }
 
 /** Entries of one scope, in blocks. Blocks and their entries are in ascending order. */
 class Blocks {
   readonly #blocks: Block[] = []
+  readonly #columns: number
+  readonly groups = new Groups()
   size = 0
 
-  add(entry: Entry, terms: Iterable<string>): void {
+  constructor(columns: number) {
+    this.#columns = columns
+  }
+
+  add(added: Addition): void {
     this.size++
-    const at = Math.min(this.#placeOf(entry.sortKey), this.#blocks.length - 1)
+    const { sortKey } = added.entry
+    const at = Math.min(this.#placeOf(sortKey), this.#blocks.length - 1)
     const block = this.#blocks[at]
     // Most objects are added in order: blocks that are full stay full.
-    if (block === undefined || (block.size === CAPACITY && block.lastKey < entry.sortKey)) {
-      this.#blocks.push(new Block())
-      this.#blocks.at(-1)?.add(entry, terms)
+    if (block === undefined || (block.size === CAPACITY && block.lastKey < sortKey)) {
+      this.#blocks.push(new Block(this.#columns))
+      this.#blocks.at(-1)?.add(added)
     } else if (block.size < CAPACITY) {
-      block.add(entry, terms)
+      block.add(added)
     } else {
       const upper = block.split()
       this.#blocks.splice(at + 1, 0, upper)
-      const half = block.lastKey < entry.sortKey ? upper : block
-      half.add(entry, terms)
+      const half = block.lastKey < sortKey ? upper : block
+      half.add(added)
     }
   }
 
   remove(sortKey: string, terms: Iterable<string>): void {
     const at = this.#placeOf(sortKey)
     const block = this.#blocks[at]
-    if (!block?.remove(sortKey, terms)) return
+    const removed = block?.remove(sortKey, terms)
+    if (block === undefined || removed === undefined) return
+    this.groups.leave(removed.group)
     this.size--
     const next = this.#blocks[at + 1]
     const previous = this.#blocks[at - 1]
@@ -144,19 +219,45 @@ class Blocks {
     else if (block.size === 0) this.#blocks.splice(at, 1)
   }
 
-  page(query: BlockQuery): PageOf<string> {
+  page({ order, ...query }: Omit<PageQuery, "scope">): PageOf<string> {
+    if (typeof order === "object") return this.#sortedPage(query, order)
     const { offset, limit } = query
+    const isLowestFirst = order === "lowestKeyFirst"
     const objects: string[] = []
     let total = 0
-    for (let at = this.#blocks.length - 1; at >= 0; at--) {
-      const block = this.#blocks[at] as Block
+    for (let n = 0; n < this.#blocks.length; n++) {
+      const block = this.#blocks[isLowestFirst ? n : this.#blocks.length - 1 - n] as Block
       const found = block.matching(query)
       const count = found === undefined ? 0 : found === "all" ? block.size : ones(found)
       const skipped = Math.max(0, offset - total)
-      if (found !== undefined && skipped < count) block.collect(found, skipped, { objects, limit })
+      if (found !== undefined && skipped < count) block.collect(found, skipped, { objects, limit, isLowestFirst })
       total += count
     }
     return { objects, total }
+  }
+
+  #sortedPage({ offset, limit, ...query }: Omit<PageQuery, "scope" | "order">, order: PageOrder): PageOf<string> {
+    const best = new Best<{ key: string; value: number | string }>(offset + limit, comparing(order.isAscending))
+    let total = 0
+    this.visit(query, (match) => {
+      total++
+      best.offer({ key: match.key, value: order.value(match) })
+    })
+    return {
+      objects: best
+        .sorted()
+        .slice(offset, offset + limit)
+        .map(({ key }) => key),
+      total,
+    }
+  }
+
+  visit(query: BlockQuery, use: (match: Match) => void): void {
+    for (let at = this.#blocks.length - 1; at >= 0; at--) {
+      const block = this.#blocks[at] as Block
+      const found = block.matching(query)
+      if (found !== undefined) block.visit(found, use)
+    }
   }
 
   /** Returns the index of the sort key's block: the first whose last key is not below it. */
@@ -176,11 +277,59 @@ function fitTogether(one: { size: number }, other: { size: number }): boolean {
   return one.size + other.size <= CAPACITY / 2
 }
 
+/** Returns a comparison of values, of which NaN is always the last. */
+export function comparing(isAscending: boolean): (a: Valued, b: Valued) => number {
+  const sign = isAscending ? 1 : -1
+  return ({ value: a }, { value: b }) => {
+    if (a < b) return -sign
+    if (a > b) return sign
+    return Number(Number.isNaN(a)) - Number(Number.isNaN(b))
+  }
+}
+
+interface Valued {
+  value: number | string
+}
+
+/** The first of many items in an order. It keeps few more than it is asked for, so most items cost one comparison. */
+class Best<Item> {
+  readonly #most: number
+  readonly #compare: (a: Item, b: Item) => number
+  #items: Item[] = []
+  /** The last of the first items, once there are enough. */
+  #last: Item | undefined
+
+  constructor(most: number, compare: (a: Item, b: Item) => number) {
+    this.#most = most
+    this.#compare = compare
+  }
+
+  offer(item: Item): void {
+    // Of equal items the earlier one is first.
+    if (this.#last !== undefined && this.#compare(item, this.#last) >= 0) return
+    this.#items.push(item)
+    if (this.#items.length < 2 * this.#most) return
+    this.#items = this.sorted()
+    this.#last = this.#items.at(-1)
+  }
+
+  sorted(): Item[] {
+    return this.#items.toSorted(this.#compare).slice(0, this.#most)
+  }
+}
+
 /** Text after all sort keys. */
 const AFTER_ALL = "\uffff"
 
 /** Bits of a block's slots. */
 type Bits = Uint32Array
+
+/** Page that grows. */
+interface Collected {
+  objects: string[]
+  limit: number
+  isLowestFirst: boolean
+}
 
 /** Up to CAPACITY entries in order. Each entry keeps its slot, so that bits don't move when others are inserted. */
 class Block {
@@ -190,6 +339,13 @@ class Block {
   #freeSlots: number[] = Array.from({ length: CAPACITY }, (_, index) => CAPACITY - 1 - index)
   /** Slots that have a term. Many terms are of one object only: they have its number instead of bits. */
   readonly #having = new Map<string, Bits | number>()
+  readonly #columns: number
+  /** Numbers of all columns by slot. It has place for the slots that were ever used: small projects have few. */
+  #numbers = new Float64Array(0)
+
+  constructor(columns: number) {
+    this.#columns = columns
+  }
 
   get size(): number {
     return this.#entries.length
@@ -199,26 +355,28 @@ class Block {
     return this.#entries.at(-1)?.sortKey ?? ""
   }
 
-  add(entry: Entry, terms: Iterable<string>): void {
-    const slot = this.#insert(this.#placeOf(entry.sortKey), entry)
+  add({ entry, terms, numbers }: Addition): void {
+    const slot = this.#insert(this.#placeOf(entry.sortKey), entry, numbers)
     for (const term of terms) this.#mark(term, slot)
   }
 
-  /** Returns true if the sort key was here. */
-  remove(sortKey: string, terms: Iterable<string>): boolean {
+  /** Returns the removed entry; undefined if the sort key was not here. */
+  remove(sortKey: string, terms: Iterable<string>): Entry | undefined {
     const at = this.#placeOf(sortKey)
-    if (this.#entries[at]?.sortKey !== sortKey) return false
+    const entry = this.#entries[at]
+    if (entry?.sortKey !== sortKey) return undefined
     this.#entries.splice(at, 1)
     const [slot] = this.#slots.splice(at, 1) as [number]
     this.#freeSlots.push(slot)
     for (const term of new Set(terms)) this.#unmark(term, slot)
-    return true
+    return entry
   }
 
   /** Moves the upper half into a new block, where each entry keeps its slot. */
   split(): Block {
     const half = CAPACITY / 2
-    const upper = new Block()
+    const upper = new Block(this.#columns)
+    upper.#numbers = this.#numbers.slice()
     upper.#entries = this.#entries.splice(half)
     upper.#slots = this.#slots.splice(half)
     upper.#freeSlots = [...this.#slots]
@@ -236,7 +394,12 @@ class Block {
 
   /** Adds the entries of the next block. */
   append(next: Block): void {
-    const slots = new Map(next.#entries.map((entry, at) => [next.#slots[at], this.#insert(this.size, entry)]))
+    const slots = new Map(
+      next.#entries.map((entry, at) => {
+        const slot = next.#slots[at] as number
+        return [slot, this.#insert(this.size, entry, next.#numbersAt(slot))]
+      }),
+    )
     for (const [term, having] of next.#having) {
       for (const slot of slotsOf(having)) this.#mark(term, slots.get(slot) as number)
     }
@@ -244,20 +407,27 @@ class Block {
 
   /** Returns the slots of the entries that match; undefined: none. */
   matching(query: BlockQuery): Bits | "all" | undefined {
-    const { terms, from = "", before = AFTER_ALL, keyPrefix = "", numbers } = query
+    const { terms, from = "", before = AFTER_ALL, hasKey, numbers } = query
     const first = this.#entries[0]?.sortKey ?? ""
     if (this.lastKey < from || first >= before) return undefined
     const found = this.#withAll(terms)
-    const isWhole = first >= from && this.lastKey < before && keyPrefix === "" && numbers === undefined
+    const isWhole = first >= from && this.lastKey < before && hasKey === undefined && numbers === undefined
     if (found === undefined || isWhole) return found
     const narrowed = new Uint32Array(WORDS)
-    for (const [at, { sortKey, key, number }] of this.#entries.entries()) {
+    for (const [at, { sortKey, key }] of this.#entries.entries()) {
       const slot = this.#slots[at] as number
-      if (sortKey < from || sortKey >= before || !key.startsWith(keyPrefix)) continue
-      if (!isIn(numbers, number)) continue
-      if (found === "all" || has(found, slot)) set(narrowed, slot)
+      if (found !== "all" && !has(found, slot)) continue
+      if (sortKey < from || sortKey >= before || hasKey?.(key) === false) continue
+      if (this.#isIn(numbers, slot)) set(narrowed, slot)
     }
     return narrowed
+  }
+
+  #isIn(range: NumberRange | undefined, slot: number): boolean {
+    if (range === undefined) return true
+    const { column, from = -Infinity, before = Infinity } = range
+    const number = this.#number(slot, column)
+    return number >= from && number < before
   }
 
   #withAll(terms: readonly string[]): Bits | "all" | undefined {
@@ -272,20 +442,48 @@ class Block {
     return found ?? "all"
   }
 
-  /** Adds the keys of the found entries after the first `skipped` ones, the highest first, until there are `limit`. */
-  collect(found: Bits | "all", skipped: number, { objects, limit }: { objects: string[]; limit: number }): void {
+  /** Adds the keys of the found entries after the first `skipped` ones, until there are `limit`. */
+  collect(found: Bits | "all", skipped: number, { objects, limit, isLowestFirst }: Collected): void {
     let left = skipped
-    for (let at = this.size - 1; at >= 0 && objects.length < limit; at--) {
+    for (let n = 0; n < this.size && objects.length < limit; n++) {
+      const at = isLowestFirst ? n : this.size - 1 - n
       const isFound = found === "all" || has(found, this.#slots[at] as number)
       if (isFound && left-- <= 0) objects.push((this.#entries[at] as Entry).key)
     }
   }
 
+  /** Visits the found entries, the highest first. */
+  visit(found: Bits | "all", use: (match: Match) => void): void {
+    let slot = 0
+    const number = (column: number): number => this.#number(slot, column)
+    for (let at = this.size - 1; at >= 0; at--) {
+      slot = this.#slots[at] as number
+      if (found !== "all" && !has(found, slot)) continue
+      const { key, group } = this.#entries[at] as Entry
+      use({ key, group: group?.name, number })
+    }
+  }
+
+  #number(slot: number, column: number): number {
+    return this.#numbers[slot * this.#columns + column] ?? Number.NaN
+  }
+
+  #numbersAt(slot: number): number[] {
+    return Array.from({ length: this.#columns }, (_, column) => this.#number(slot, column))
+  }
+
   /** Inserts an entry at a position and returns its slot. */
-  #insert(at: number, entry: Entry): number {
+  #insert(at: number, entry: Entry, numbers: readonly number[]): number {
     const slot = this.#freeSlots.pop() as number
     this.#entries.splice(at, 0, entry)
     this.#slots.splice(at, 0, slot)
+    const end = (slot + 1) * this.#columns
+    if (this.#numbers.length < end) {
+      const grown = new Float64Array(Math.min(CAPACITY * this.#columns, 2 * end))
+      grown.set(this.#numbers)
+      this.#numbers = grown
+    }
+    this.#numbers.set(numbers, slot * this.#columns)
     return slot
   }
 
@@ -306,12 +504,6 @@ class Block {
   #placeOf(sortKey: string): number {
     return firstIndex(this.size, (at) => (this.#entries[at] as Entry).sortKey >= sortKey)
   }
-}
-
-function isIn(range: NumberRange | undefined, number: number | undefined): boolean {
-  if (range === undefined) return true
-  const { from = -Infinity, before = Infinity } = range
-  return number !== undefined && number >= from && number < before
 }
 
 function has(bits: Bits, slot: number): boolean {

@@ -1,6 +1,14 @@
 import { keyOf } from "../apis/meta.ts"
 import { PackedTexts } from "./packed-texts.ts"
-import { firstIndex, PageIndex, type PageIndexDefinition, type PageOf, type PageQuery } from "./page-index.ts"
+import {
+  firstIndex,
+  type Match,
+  type MatchQuery,
+  PageIndex,
+  type PageIndexDefinition,
+  type PageOf,
+  type PageQuery,
+} from "./page-index.ts"
 import type { ApiObject, ObjectRef } from "./resource.ts"
 import { compareResourceVersions } from "./resource-version.ts"
 import { withSharedStrings } from "./shared-strings.ts"
@@ -58,6 +66,11 @@ export interface Store<T extends ApiObject> {
    * order
    */
   page(query: PageQuery): PageOf<T>
+  /**
+   * Visits what the pages' index knows of all objects that match, in its order, without reading the objects. @throws
+   * RangeError without an order
+   */
+  visit(query: MatchQuery, use: (match: Match) => void): void
   /** Returns true if the cache shows this version of its resource, or a later one. */
   reached(resourceVersion: string): boolean
   /** Resolves when `reached` returns true. Rejects with the signal's reason. */
@@ -159,9 +172,17 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   }
 
   page(query: PageQuery): PageOf<T> {
-    if (this.#pages === undefined) throw new RangeError("this store keeps no order for pages")
-    const { objects, total } = this.#pages.page(query)
+    const { objects, total } = this.#pagesOrThrow().page(query)
     return { objects: this.#read(objects), total }
+  }
+
+  visit(query: MatchQuery, use: (match: Match) => void): void {
+    this.#pagesOrThrow().visit(query, use)
+  }
+
+  #pagesOrThrow(): PageIndex<T> {
+    if (this.#pages === undefined) throw new RangeError("this store keeps no order for pages")
+    return this.#pages
   }
 
   reached(resourceVersion: string): boolean {

@@ -370,6 +370,41 @@ describe("ps, show, logs, wait and cancel", () => {
     expect((await berth("ps", "-a", "--tag", "ps", "--limit", "1")).err).toContain("1 of 2 jobs; --limit 0 shows all.")
   })
 
+  it("ps finds a part of the name, and sorts over all statuses", async () => {
+    const [from, to] = ["2026-02-01T00:00:00Z", "2026-02-01T01:00:00Z"]
+    const costs = { "by-part-c": 0.5, "by-part-a": 2, "by-part-d": undefined, "by-part-b": 1 }
+    for (const [name, actualUsd] of Object.entries(costs)) {
+      await makeJob({ name })
+      if (actualUsd === undefined) continue
+      const phase = name === "by-part-a" ? "running" : "succeeded"
+      const hourly = { machineUsd: 1, diskUsd: 0, addressUsd: 0 }
+      const times = { startTime: from, ...(phase === "succeeded" && { completionTime: to }) }
+      await setStatus(fixture, name, { phase, cost: { hourly, actualUsd }, ...times })
+    }
+    const shown = async (...argv: string[]) =>
+      (await berth("ps", "-q", "--name", "y-part", ...argv)).out
+        .trim()
+        .split("\n")
+        .map((name) => name.slice(-1))
+        .join("")
+    await eventually(async () => expect(await shown("-a", "--status", "succeeded", "--sort", "name")).toBe("bc"))
+    expect(await shown("-a", "--sort", "name")).toBe("abcd")
+    // The unfinished ones are two lists, one for each status.
+    expect(await shown("--sort", "cost")).toBe("ad")
+    expect(await shown("-a", "--sort", "cost")).toBe("abcd")
+    expect(await shown("-a", "--sort", "run_time")).toBe("abcd")
+    expect(await shown("-a", "--sort", "created_at")).toBe("bdac")
+    expect(await shown("-a", "--sort", "cost", "--limit", "2")).toBe("ab")
+    for (const wrong of [
+      ["--sort", "size"],
+      ["-w", "--sort", "name"],
+    ]) {
+      const { code, err } = await berth("ps", ...wrong)
+      expect(code).not.toBe(0)
+      expect(err).toContain("--sort")
+    }
+  })
+
   it("ps gives a pipe all jobs, whatever their number", async () => {
     await Promise.all(Array.from({ length: 57 }, () => makeJob({ tags: ["many"] })))
     const listed = await berth("ps", "-a", "--tag", "many", "--json")

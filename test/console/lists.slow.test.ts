@@ -1,12 +1,15 @@
 import { beforeAll, expect } from "vitest"
-import type { StoredJob } from "../../src/apis/job.ts"
-import { API_VERSION } from "../../src/apis/meta.ts"
+import { CRON_JOB_ANNOTATIONS } from "../../src/apis/cronjob.ts"
+import type { JobStatus, StoredJob } from "../../src/apis/job.ts"
+import { API_VERSION, LABELS } from "../../src/apis/meta.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import { browserNeeded } from "../browser.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
 import { caller, created, makeKey, testFixture } from "../facade/harness.ts"
-import { consoleSite } from "./browser.ts"
+import { consoleSite, goTo, tabTo } from "./browser.ts"
 import { people } from "./people.ts"
+import { writeLog } from "./sample.ts"
 
 /** One more than a page of the console has. */
 const MANY = 51
@@ -86,5 +89,173 @@ browserNeeded.describe("the console", () => {
     await list.filter({ hasText: ids.at(-1) ?? "" }).waitFor()
     expect(await list.count()).toBeGreaterThanOrEqual(MANY_PROJECTS)
     expect(faults).toEqual([])
+  })
+
+  browserNeeded.describe("of a project with a sweep and a schedule", () => {
+    const work = testFixture("console-work")
+    const own = caller(() => site.replica, work)
+    const minutesAgo = (minutes: number): string => new Date(Date.now() - minutes * 60_000).toISOString()
+    /** Times of the jobs, milliseconds: the test counts those that ran at the same time. */
+    const runs: [start: number, end: number][] = []
+
+    /** Creates a job like a controller does, that ran for some seconds. Returns its uid. */
+    async function ran(name: string, marks: object, ago: number, seconds: number, more: JobStatus): Promise<string> {
+      const startTime = minutesAgo(ago)
+      const end = Date.parse(startTime) + seconds * 1000
+      const metadata = { name, namespace: work.namespace, ...marks }
+      const { metadata: stored } = await work.client.create(JOBS, {
+        metadata,
+        spec: { image: "alpine" },
+      } as StoredJob)
+      const status = { startTime, completionTime: new Date(end).toISOString(), ...more }
+      await work.client.patchStatus(JOBS, metadata, { merge: { status } })
+      runs.push([Date.parse(startTime), end])
+      return stored.uid ?? ""
+    }
+
+    const failed = (exitCode: number): JobStatus => ({ phase: "failed", reason: "ContainerFailed", exitCode })
+    const succeeded: JobStatus = { phase: "succeeded", reason: "Succeeded", cost: { actualUsd: 0.25 } }
+
+    beforeAll(async () => {
+      const sweep = (await (
+        await own("/1/arrays", { body: { name: "lr-sweep", size: 30, job_definition: definition } })
+      ).json()) as { id: string }
+      const cronJob = (await (
+        await own("/1/cronjobs", { body: { name: "nightly", cron_spec: "0 3 * * *", job_definition: definition } })
+      ).json()) as { id: string }
+      const log = (uid: string, text: string) =>
+        writeLog({ fixture: work, replica: site.replica, call: own }, uid, text)
+      for (let index = 0; index < 30; index++) {
+        const labels = {
+          [LABELS.array]: "lr-sweep",
+          [LABELS.arrayUid]: sweep.id,
+          [LABELS.arrayIndex]: String(index),
+        }
+        const isFailed = index === 7 || index === 9
+        const uid = await ran(`lr-sweep-${index}`, { labels }, 200 - index, 90, isFailed ? failed(1) : succeeded)
+        if (isFailed) await log(uid, `epoch 1\n\x1b[31mRuntimeError: ${index}\x1b[0m\n\n`)
+      }
+      const marks = {
+        labels: { [LABELS.cronJobUid]: cronJob.id },
+        annotations: { [CRON_JOB_ANNOTATIONS.name]: "nightly" },
+      }
+      await ran("nightly-1", marks, 2 * 24 * 60, 60, succeeded)
+      await ran("nightly-2", marks, 600, 60, succeeded)
+      await log(await ran("eval", {}, 30, 1, failed(3)), "0 %\r50 %\rAssertionError: 4 != 5")
+      await ran("silent", {}, 20, 1, failed(9))
+      // The list is not older than the jobs.
+      await eventually(async () => {
+        const list = (await (await own("/1/jobs?status=failed")).json()) as { total: number }
+        expect(list.total).toBe(4)
+      })
+    })
+
+    browserNeeded.it("shows the last runs, the failures with their last lines, and a chart that is true", async () => {
+      const { page, faults } = await site.signedIn("", { of: work })
+      const rows = page.getByRole("group", { name: "Jobs by array and cronjob" }).locator("tbody tr")
+      await rows.filter({ hasText: "lr-sweep" }).waitFor()
+      const texts = (await rows.allTextContents()).map((text) => text.replace(/\s+/g, " "))
+      expect(texts).toHaveLength(4)
+      expect(texts.find((text) => text.startsWith("lr-sweep"))).toMatch(
+        /array · 30 jobs.*28 succeeded.*2 failed.*\$7\.00/,
+      )
+      expect(texts.find((text) => text.startsWith("nightly"))).toMatch(/cronjob · 2 jobs.*2 succeeded.*\$0\.50/)
+
+      const failures = page.locator(".failures li")
+      await failures.nth(2).waitFor()
+      await page.getByText("AssertionError: 4 != 5", { exact: true }).waitFor()
+      await page.getByText("It wrote nothing.").waitFor()
+      const found = await failures.allInnerTexts()
+      expect(found.map((text) => text.split(/\s/)[0])).toEqual(["silent", "eval", expect.stringMatching(/^lr-sweep-/)])
+      expect(found[1]).toContain("exit code 3")
+      expect(found[2]).toMatch(/and 1 more of lr-sweep\s+RuntimeError: [79]$/)
+
+      const since = Date.now() - 86_400_000
+      const counted = runs.map(([start]) =>
+        start < since ? 0 : runs.filter(([from, to]) => from <= start && start < to).length,
+      )
+      await page.getByText(`running jobs, at most ${Math.max(...counted)} at the same time`).waitFor()
+
+      // A failure's output that can't be read is an error that says why, and can be tried again.
+      const denied = { status: 403, contentType: "application/problem+json", body: '{"status":403,"detail":"not now"}' }
+      await page.route("**/logs*", (route) => route.fulfill(denied))
+      await goTo(page, work, "/jobs")
+      await goTo(page, work, "")
+      await failures.getByText("can't be read").nth(2).waitFor()
+      await page.unroute("**/logs*")
+      await failures.nth(1).getByRole("button", { name: "Try again" }).click()
+      await page.getByText("AssertionError: 4 != 5", { exact: true }).waitFor()
+
+      await page.getByRole("link", { name: "and 1 more of lr-sweep" }).click()
+      await page.getByText("2 in all").waitFor()
+      await page.getByRole("button", { name: "Array lr-sweep" }).waitFor()
+      expect(faults.filter((fault) => !fault.includes("status of 403"))).toEqual([])
+    })
+
+    browserNeeded.it("groups, searches, sorts and filters jobs by keyboard, all in the address", async () => {
+      const { page, faults } = await site.signedIn("/jobs", { of: work, viewport: { width: 1280, height: 900 } })
+      const names = async () =>
+        (await page.locator("tbody .row-name > :first-child").allTextContents()).map((text) => text.trim())
+      /** Reaches a field from the page's title, and types into it. */
+      const choose = async (label: string, text: string): Promise<void> => {
+        const title = page.getByText(label, { exact: true })
+        const field = page.locator("label.field").filter({ has: title }).locator("select, input")
+        const focused = field.and(page.locator(":focus"))
+        await page.locator("h1").focus()
+        for (let presses = 0; presses < 40 && (await focused.count()) === 0; presses++) await page.keyboard.press("Tab")
+        await page.keyboard.type(text)
+      }
+      await page.getByText("34 in all").waitFor()
+      await choose("Group by", "array")
+      await page.getByText("4 in all").waitFor()
+      expect(page.url()).toContain("/jobs?group=origin")
+      expect((await names()).sort()).toEqual(["eval", "lr-sweep", "nightly", "silent"])
+
+      // The title of a column sorts, and sorts in the other direction.
+      await tabTo(page, "th:first-child .sort")
+      await page.keyboard.press("Enter")
+      await expect.poll(names).toEqual(["eval", "lr-sweep", "nightly", "silent"])
+      expect(await page.locator("th").first().getAttribute("aria-sort")).toBe("ascending")
+      await page.keyboard.press("Enter")
+      await expect.poll(names).toEqual(["silent", "nightly", "lr-sweep", "eval"])
+      expect(page.url()).toContain("sort_by=name&group=origin")
+      await choose("Sort", "highest")
+      await expect.poll(async () => (await names()).slice(0, 2)).toEqual(["lr-sweep", "nightly"])
+
+      // A count leads to its jobs, with the filters.
+      await page.getByRole("link", { name: "2 failed" }).focus()
+      await page.keyboard.press("Enter")
+      await page.getByText("2 in all").waitFor()
+      expect((await names()).sort()).toEqual(["lr-sweep-7", "lr-sweep-9"])
+
+      await goTo(page, work, "/jobs")
+      await page.getByText("34 in all").waitFor()
+      await choose("Name contains", "sweep-2")
+      await page.getByText("11 in all").waitFor()
+      expect(page.url()).toMatch(/\/jobs\?name=sweep-2$/)
+      await goTo(page, work, "/jobs?ended=1h&sort_by=ended_at")
+      await expect.poll(names).toEqual(["silent", "eval"])
+      await choose("Ended", "between")
+      await page.getByText("34 in all").waitFor()
+      await page.getByLabel("Ended before").fill(minutesAgo(24 * 60).slice(0, 16))
+      await page.getByText("1 in all").waitFor()
+      expect(await names()).toEqual(["nightly-1"])
+      // The address alone shows the same.
+      const address = page.url()
+      await goTo(page, work, "/jobs?name=none")
+      await page.getByText("No job matches the filters.").waitFor()
+      await goTo(page, work, address.slice(address.indexOf("/jobs?")))
+      await expect.poll(names).toEqual(["nightly-1"])
+
+      await goTo(page, work, "/arrays?name=grid")
+      await page.getByText("No array has this in its name.").waitFor()
+      await choose("Name contains", "")
+      await page.keyboard.press("Control+A")
+      await page.keyboard.type("sweep")
+      await expect.poll(names).toEqual(["lr-sweep"])
+      await goTo(page, work, "/cronjobs?name=night&sort=name")
+      await expect.poll(names).toEqual(["nightly"])
+      expect(faults).toEqual([])
+    })
   })
 })

@@ -27,6 +27,7 @@ const page = (name: string, path: string, shown: string): Scene => ({ name, path
 const PAGES: readonly Scene[] = [
   page("overview", "", "Why jobs wait"),
   page("jobs", "/jobs", "fine-tune"),
+  page("jobs-grouped", "/jobs?group=origin", "6 succeeded"),
   page("job-log", "/jobs/fine-tune?tab=log", "gradient norm"),
   page("job-story", "/jobs/fine-tune?tab=story", "Offers that the cloud refused"),
   page("job-spec", "/jobs/fine-tune?tab=spec", "ghcr.io/acme/train:3.2"),
@@ -57,6 +58,7 @@ const STATES: readonly Scene[] = [
       await of.locator(".log-line.linked").first().waitFor()
     },
   },
+  page("jobs-between", "/jobs?submitted=between&ended_before=2099-01-01T00:00:00Z&sort_by=cost", "nightly-7"),
   { ...page("job-cancel", "/jobs/fine-tune?tab=log", "gradient norm"), prepare: press("Cancel") },
   {
     ...page("jobs-cancel", "/jobs?label=team%3Dspeech", "sweep-1"),
@@ -123,7 +125,7 @@ const STATES_OF_PEOPLE: readonly Scene[] = [
 ]
 /** Pages of a project without anything. */
 const EMPTY: readonly Scene[] = [
-  page("empty-overview", "", "Nothing ran here in the last 24 hours."),
+  page("empty-overview", "", "Nothing ran here yet."),
   page("empty-jobs", "/jobs", "This project has no jobs yet."),
   page("empty-cronjobs", "/cronjobs", "This project has no cronjobs."),
   page("empty-arrays", "/arrays", "This project has no arrays."),

@@ -14,7 +14,6 @@ import { keptMonths, roundedUp, stackOf } from "../../src/console/costs.ts"
 import { nextTicks } from "../../src/console/cron.ts"
 import { draftOf, jobOf, restOf, secondsOf, wordsOf } from "../../src/console/draft.ts"
 import { ago, bytes, duration, usd } from "../../src/console/format.ts"
-import { historyOf } from "../../src/console/history.ts"
 import { LogBuffer } from "../../src/console/log-buffer.ts"
 import { LogRows, ROW_HEIGHT, RowWindow } from "../../src/console/log-rows.ts"
 import { berthRunOf, curlOf, manifestOf, shellWord, yamlOf } from "../../src/console/spec.ts"
@@ -497,15 +496,6 @@ describe("numbers", () => {
       "in 2 h",
       "now",
     ])
-  })
-
-  it("of a history are the jobs that ran at each moment, each once", () => {
-    const from = Date.parse("2026-11-24T00:00:00Z")
-    const job = { id: "1", started_at: "2026-11-24T06:00:00Z", ended_at: "2026-11-24T12:00:00Z", hourly_price_usd: 0.5 }
-    const { running, usdPerHour } = historyOf([job, job] as never, from, from + 86_400_000)
-    expect(running.reduce((sum, value) => sum + value, 0)).toBe(24)
-    expect(Math.max(...usdPerHour)).toBe(0.5)
-    expect([running[23], running[24], running[47], running[48]]).toEqual([0, 1, 1, 0])
   })
 })
 

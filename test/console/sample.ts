@@ -1,7 +1,8 @@
 import { createHash, randomUUID } from "node:crypto"
-import type { JobStatus, Placement } from "../../src/apis/job.ts"
+import type { JobStatus, Placement, StoredJob } from "../../src/apis/job.ts"
 import type { StoredJobArray } from "../../src/apis/jobarray.ts"
 import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
+import { LABELS } from "../../src/apis/meta.ts"
 import { roundUsd } from "../../src/apis/money.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { monthOf, type StoredStatement, statementName } from "../../src/apis/statement.ts"
@@ -184,6 +185,35 @@ async function sweep({ call, fixture: { client, namespace } }: SampleProject): P
   await client.patchStatus(JOB_ARRAYS, { namespace, name: "lr-sweep" }, { merge: merge as Partial<StoredJobArray> })
 }
 
+/** Makes the nightly jobs runs of the cronjob, and creates some jobs of the array, of which one has failed. */
+async function origins(sample: SampleProject): Promise<void> {
+  const { call, fixture } = sample
+  const { client, namespace } = fixture
+  const idOf = async (path: string): Promise<string> => ((await (await call(path)).json()) as { id: string }).id
+  const merge = { metadata: { labels: { [LABELS.cronJobUid]: await idOf("/1/cronjobs/nightly-train") } } }
+  for (let number = 1; number <= 7; number++)
+    await client.patch(JOBS, { namespace, name: `nightly-${number}` }, { merge })
+  const arrayUid = await idOf("/1/arrays/lr-sweep")
+  for (const index of [40, 41]) {
+    const marks = { [LABELS.array]: "lr-sweep", [LABELS.arrayUid]: arrayUid, [LABELS.arrayIndex]: String(index) }
+    const metadata = { namespace, name: `lr-sweep-${index}`, labels: marks }
+    const spec = { image: "ghcr.io/acme/train:3.2" }
+    const stored = await client.create(JOBS, { metadata, spec } as unknown as StoredJob)
+    const ended = {
+      startTime: minutesAgo(60 - index),
+      completionTime: minutesAgo(52 - index),
+      cost: { actualUsd: 0.11 },
+    }
+    await setStatus(fixture, metadata.name, {
+      ...{ ...ended, placement: placed(L4) },
+      ...(index === 41
+        ? { phase: "failed", reason: "ContainerFailed", message: "The container ended with exit code 1.", exitCode: 1 }
+        : { phase: "succeeded", reason: "Succeeded", message: "exit code 0", exitCode: 0 }),
+    })
+    if (index === 41) await writeLog(sample, stored.metadata.uid, "epoch 12\nRuntimeError: loss is nan at step 4180\n")
+  }
+}
+
 /** Fills the project. */
 export async function fillProject(sample: SampleProject): Promise<void> {
   const { call } = sample
@@ -219,6 +249,7 @@ export async function fillProject(sample: SampleProject): Promise<void> {
   const report = { image: "ghcr.io/acme/report:1" }
   await made(call, "/1/cronjobs", { name: "report", cron_spec: "0 * * * *", is_active: false, job_definition: report })
   await sweep(sample)
+  await origins(sample)
   const secrets = { access_key_id: "AKIAEXAMPLE", secret_access_key: "very-secret" }
   await made(call, "/1/connections", { name: "aws-prod", type: "aws", ...secrets })
   const receiver = { url: "https://ci.example.com/berth", events: ["job.*"] }

@@ -87,6 +87,7 @@ interface Row {
 const TABLE: Readonly<Record<string, Row>> = {
   "POST /jobs": { statuses: [403, 201, 201], request: () => ({ path: "/jobs", body: { image: "a" } }) },
   "GET /jobs": { statuses: [200, 200, 200], request: () => ({ path: "/jobs" }) },
+  "GET /job-groups": { statuses: [200, 200, 200], request: () => ({ path: "/job-groups" }) },
   "GET /jobs/:id": { statuses: [200, 200, 200], request: async () => ({ path: `/jobs/${(await job()).id}` }) },
   "GET /jobs/:id/logs": {
     statuses: [200, 200, 200],

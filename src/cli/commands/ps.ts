@@ -24,6 +24,8 @@ interface ListFlags extends Filter {
   all?: boolean
   watch?: boolean
   array?: string
+  name?: string
+  sort?: SortField
   limit?: string
 }
 
@@ -37,6 +39,7 @@ export function addPsCommand(commands: Commands, program: Command): void {
       ["berth ps -a --label team=vision", "all jobs of a team"],
       ["berth ps -w", "the list, live"],
       ["berth ps -a -w --array sweep", "the jobs of an array, live"],
+      ["berth ps -a --name train --sort cost", "jobs with train in their name, the dearest first"],
       ["berth cancel $(berth ps -q --tag sweep)", "names for another command"],
     ],
     options: [
@@ -44,6 +47,10 @@ export function addPsCommand(commands: Commands, program: Command): void {
       new Option("-w, --watch", "go on and show changes"),
       ...filterOptions(),
       new Option("--array <name>", "only jobs of this array"),
+      new Option("--name <part>", "only jobs with this part in their name"),
+      new Option("--sort <field>", "order: newest, longest, dearest or last first; name from a to z")
+        .choices(SORT_FIELDS)
+        .conflicts("watch"),
       new Option(
         "--limit <number>",
         `largest number of jobs; 0: all; default: ${SCREEN_LIMIT} on a terminal, else all`,
@@ -54,7 +61,7 @@ export function addPsCommand(commands: Commands, program: Command): void {
       const client = call.client()
       const selection = selectionOf(call.options)
       if (call.options.watch === true) return watch(call, client, selection, limit)
-      const { jobs, total } = await listJobs(client, selection, limit)
+      const { jobs, total } = await listJobs(client, selection, limit, call.options.sort)
       await printJobs(call, jobs)
       if (jobs.length < total) call.terminal.progress(`${jobs.length} of ${total} jobs; --limit 0 shows all.`)
       if (total === 0)
@@ -73,9 +80,32 @@ function limitOf({ options, terminal, isForProgram }: Call<ListFlags>): number {
   return text === "0" ? Number.POSITIVE_INFINITY : Number(text)
 }
 
-function selectionOf({ all, status, tag = [], label = [], array }: ListFlags): JobSelection {
+function selectionOf({ all, status, tag = [], label = [], array, name }: ListFlags): JobSelection {
   const statuses = status !== undefined ? [status] : all === true ? [] : UNFINISHED
-  return { statuses, tags: tag, labels: label.map(labelOf), array }
+  return { statuses, tags: tag, labels: label.map(labelOf), array, namePart: name }
+}
+
+/** Fields of `--sort`, as GET /jobs has them. */
+const SORT_FIELDS = ["created_at", "started_at", "ended_at", "name", "cost", "run_time"] as const
+type SortField = (typeof SORT_FIELDS)[number]
+
+/** Returns the comparison of `--sort`. Jobs without the value are last. */
+function orderOf(field: SortField, now: number): (a: JobRecord, b: JobRecord) => number {
+  const sign = field === "name" ? 1 : -1
+  const valueIn: (job: JobRecord) => string | number | null = {
+    created_at: ({ created_at }: JobRecord) => created_at,
+    started_at: ({ started_at }: JobRecord) => started_at,
+    ended_at: ({ ended_at }: JobRecord) => ended_at,
+    name: ({ name }: JobRecord) => name,
+    cost: ({ accrued_cost }: JobRecord) => accrued_cost,
+    run_time: ({ started_at, ended_at }: JobRecord) =>
+      started_at === null ? null : (ended_at === null ? now : Date.parse(ended_at)) - Date.parse(started_at),
+  }[field]
+  return (a, b) => {
+    const [one, other] = [valueIn(a), valueIn(b)]
+    if (one === null || other === null) return Number(one === null) - Number(other === null)
+    return one < other ? -sign : one > other ? sign : newestFirst(a, b)
+  }
 }
 
 interface Listed {
@@ -83,11 +113,23 @@ interface Listed {
   total: number
 }
 
-/** Returns the newest jobs of a selection, by one list for each status. */
-async function listJobs(client: BerthClient, selection: JobSelection, limit: number): Promise<Listed> {
-  const { statuses, tags, labels, array } = selection
+/** Returns the first jobs of a selection, by one list for each status. @param sort default: newest first */
+async function listJobs(
+  client: BerthClient,
+  selection: JobSelection,
+  limit: number,
+  sort: SortField = "created_at",
+): Promise<Listed> {
+  const { statuses, tags, labels, array, namePart } = selection
   const ofLabels = labels.map(([name, value]) => `${name}=${value}`)
-  const filter = { tag: [...tags], label: ofLabels, ...(array !== undefined && { array }) }
+  const filter = {
+    tag: [...tags],
+    label: ofLabels,
+    ...(array !== undefined && { array }),
+    ...(namePart !== undefined && { name_contains: namePart }),
+    sort_by: sort,
+    sort_order: sort === "name" ? ("asc" as const) : ("desc" as const),
+  }
   const lists = await Promise.all(
     (statuses.length === 0 ? [undefined] : statuses).map(async (status): Promise<Listed> => {
       let total = 0
@@ -104,7 +146,7 @@ async function listJobs(client: BerthClient, selection: JobSelection, limit: num
   )
   // A job may change its status between two of the lists.
   const unique = new Map(lists.flatMap(({ jobs }) => jobs.map((job) => [job.id, job])))
-  const jobs = [...unique.values()].sort(newestFirst).slice(0, limit)
+  const jobs = [...unique.values()].sort(orderOf(sort, Date.now())).slice(0, limit)
   const total = lists.reduce((sum, list) => sum + list.total, 0)
   return { jobs, total: Math.max(jobs.length, total) }
 }

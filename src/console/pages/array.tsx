@@ -5,12 +5,12 @@ import { fetched } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
 import { Facts, PageTitle, Status, Time } from "../parts/basics.tsx"
 import { StateMessage } from "../parts/conditions.tsx"
+import { jobsAddress } from "../parts/job-table.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { JobDefinition } from "../parts/spec-view.tsx"
 import { Workdir } from "../parts/workdir.tsx"
 import { at, client, may } from "../state.ts"
 import { ArrayActions } from "./arrays.tsx"
-import { jobsAddress } from "./jobs.tsx"
 
 /** One array: its counts, the grid of its indexes and the definition of its jobs. */
 export function ArrayPage() {

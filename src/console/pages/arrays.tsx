@@ -4,21 +4,24 @@ import { count, usd } from "../format.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
 import { CancelButton, PageTitle, Status, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, Empty, useReloadOnChange } from "../parts/load.tsx"
-import { Pages, usePages } from "../parts/pages.tsx"
+import { Pages, SearchBar, useSearch } from "../parts/pages.tsx"
 import { at, client } from "../state.ts"
 
 /** Arrays of the project, with their counts and costs. */
 export function ArraysPage() {
-  const arrays = usePages("/arrays", (query, signal) =>
+  const arrays = useSearch("/arrays", (query, signal) =>
     fetched(client.value.api.GET("/arrays", { params: { query }, signal })),
   )
   useReloadOnChange(({ event }) => event === "array", arrays.reload)
   return (
     <>
       <PageTitle title="Arrays" />
+      <SearchBar of={arrays} what="arrays" />
       <Answer of={arrays}>
         {({ arrays: found, total }) =>
-          total === 0 ? (
+          total === 0 && arrays.search.name !== "" ? (
+            <Empty title="No array has this in its name." />
+          ) : total === 0 ? (
             <Empty title="This project has no arrays.">
               <p>
                 Create one with <code>berth run --array 100</code>, kubectl or the REST API.
@@ -47,7 +50,7 @@ export function ArraysPage() {
                   </tbody>
                 </table>
               </TableFrame>
-              <Pages of={arrays} shown={found.length} total={total} />
+              <Pages of={arrays} shown={found.length} total={total} isNewestFirst={arrays.search.order === ""} />
             </>
           )
         }

@@ -4,12 +4,12 @@ import { nextTicks } from "../cron.ts"
 import { duration, timeText } from "../format.ts"
 import { Facts, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
 import { StateMessage } from "../parts/conditions.tsx"
+import { jobsAddress } from "../parts/job-table.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { JobDefinition } from "../parts/spec-view.tsx"
 import { Workdir } from "../parts/workdir.tsx"
 import { client, may } from "../state.ts"
 import { CronJobActions, Runs } from "./cronjobs.tsx"
-import { jobsAddress } from "./jobs.tsx"
 
 /** One cronjob: its next ticks, last runs and the definition of its jobs. */
 export function CronJobPage() {

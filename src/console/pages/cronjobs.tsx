@@ -4,23 +4,26 @@ import { nextTicks } from "../cron.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
 import { PageTitle, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
-import { Pages, usePages } from "../parts/pages.tsx"
+import { Pages, SearchBar, useSearch } from "../parts/pages.tsx"
 import { at, client, may } from "../state.ts"
 
 type CronJob = Schemas["CronJobRecord"]
 
 /** Cronjobs of the project, with their next ticks and last runs. */
 export function CronJobsPage() {
-  const cronJobs = usePages("/cronjobs", (query, signal) =>
+  const cronJobs = useSearch("/cronjobs", (query, signal) =>
     fetched(client.value.api.GET("/cronjobs", { params: { query }, signal })),
   )
   useReloadOnChange(({ event }) => event === "cronjob", cronJobs.reload)
   return (
     <>
       <PageTitle title="Cronjobs" />
+      <SearchBar of={cronJobs} what="cronjobs" />
       <Answer of={cronJobs}>
         {({ cronjobs, total }) =>
-          total === 0 ? (
+          total === 0 && cronJobs.search.name !== "" ? (
+            <Empty title="No cronjob has this in its name." />
+          ) : total === 0 ? (
             <Empty title="This project has no cronjobs.">
               <p>
                 Create one with <code>berth apply -f</code>, kubectl or the REST API.
@@ -47,7 +50,7 @@ export function CronJobsPage() {
                   </tbody>
                 </table>
               </TableFrame>
-              <Pages of={cronJobs} shown={cronjobs.length} total={total} />
+              <Pages of={cronJobs} shown={cronjobs.length} total={total} isNewestFirst={cronJobs.search.order === ""} />
             </>
           )
         }

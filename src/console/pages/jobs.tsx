@@ -1,85 +1,37 @@
 import { useSignal } from "@preact/signals"
 import type { ComponentChildren } from "preact"
 import { useLocation } from "preact-iso/router"
-import { fetched, type JobRecord, type Schemas } from "../../client/client.ts"
-import { isEnded } from "../../client/jobs.ts"
-import { count, usd } from "../format.ts"
+import { fetched, type Schemas } from "../../client/client.ts"
+import { count } from "../format.ts"
 import {
-  costOf,
-  Dialog,
-  Field,
-  machineOf,
-  PageTitle,
-  runTime,
-  Status,
-  TableFrame,
-  Time,
-  typed,
-} from "../parts/basics.tsx"
+  type Filters,
+  filtersIn,
+  inputTime,
+  ORDERS,
+  queryOf,
+  SPAN_TEXTS,
+  type Span,
+  STATUSES,
+  timeOfInput,
+} from "../job-filters.ts"
+import { Dialog, Field, PageTitle, typed } from "../parts/basics.tsx"
+import { GroupTable } from "../parts/job-groups.tsx"
+import { JobTable, jobsAddress } from "../parts/job-table.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
-import { offsetIn, PAGE_SIZE, Pages } from "../parts/pages.tsx"
-import { at, client, may } from "../state.ts"
+import { PAGE_SIZE, Pages } from "../parts/pages.tsx"
+import { at, client, may, zone } from "../state.ts"
 
 type JobCancellation = Schemas["JobCancellation"]
 
-const STATUSES = ["queued", "booting", "running", "succeeded", "failed", "cancelled"] as const
+/** Changes filters. Without an offset, the list begins at its first page. */
+type Change = (next: Partial<Filters>) => void
 
-/** Filters of the list, as its address has them. */
-interface Filters {
-  status: JobRecord["status"] | ""
-  name: string
-  tag: string[]
-  label: string[]
-  cronjob: string
-  /** The jobs ended at this time or later, RFC 3339. */
-  ended_after: string
-  array: string
-  offset: number
-}
-
-function filtersIn(url: string): Filters {
-  const query = new URL(url, location.origin).searchParams
-  const status = STATUSES.find((one) => one === query.get("status")) ?? ""
-  const endedAfter = query.get("ended_after") ?? ""
-  return {
-    status,
-    name: query.get("name") ?? "",
-    tag: query.getAll("tag"),
-    label: query.getAll("label"),
-    cronjob: query.get("cronjob") ?? "",
-    ended_after: Number.isNaN(Date.parse(endedAfter)) ? "" : endedAfter,
-    array: query.get("array") ?? "",
-    offset: offsetIn(query),
-  }
-}
-
-/** Returns the address of a list. */
-export function jobsAddress(filters: Partial<Filters>): string {
-  const query = new URLSearchParams()
-  for (const [name, value] of Object.entries(filters)) {
-    for (const one of Array.isArray(value) ? value : [value])
-      if (one !== "" && one !== 0) query.append(name, String(one))
-  }
-  const text = query.toString()
-  return at(text === "" ? "/jobs" : `/jobs?${text}`)
-}
-
-function readJobs({ name, offset, ...filters }: Filters, signal: AbortSignal) {
-  const query = { ...filters, name_prefix: name, limit: PAGE_SIZE, offset }
-  return fetched(client.value.api.GET("/jobs", { params: { query }, signal }))
-}
-
-/** Jobs of the project, newest first. */
+/** Jobs of the project, each by itself or grouped by what created them. */
 export function JobsPage() {
   const { url, route } = useLocation()
-  const filters = filtersIn(url)
-  const jobs = useLoad(`jobs ${url}`, (signal) => readJobs(filters, signal), "jobs")
-  useReloadOnChange(({ event }) => event === "job", jobs.reload)
-  const selected = useSignal<ReadonlySet<string>>(new Set())
-  const change = (next: Partial<Filters>): void => {
-    selected.value = new Set()
-    route(jobsAddress({ ...filters, offset: 0, ...next }), true)
-  }
+  const filters = filtersIn(new URL(url, location.origin).searchParams)
+  const change: Change = (next) => route(jobsAddress({ ...filters, offset: 0, ...next }), true)
+  const List = filters.group === "" ? JobList : GroupList
   return (
     <>
       <PageTitle title="Jobs">
@@ -90,47 +42,94 @@ export function JobsPage() {
         )}
       </PageTitle>
       <FilterBar filters={filters} change={change} />
-      <Answer of={jobs}>
-        {({ jobs: found, total }) => (
-          <>
-            <Cancelling
-              filters={filters}
-              total={total}
-              selected={selected.value}
-              done={() => {
-                selected.value = new Set()
-                jobs.reload()
-              }}
-            />
-            {found.length === 0 ? (
-              <NoJobs isFiltered={jobsAddress({ ...filters, offset: 0 }) !== at("/jobs")} />
-            ) : (
-              <JobTable
-                jobs={found}
-                selected={selected.value}
-                select={(names) => {
-                  selected.value = names
-                }}
-              />
-            )}
-            {found.length === total && <p class="minor">{count(total)} in all</p>}
-            <Pages
-              of={{ offset: filters.offset, go: (offset) => change({ offset }) }}
-              shown={found.length}
-              total={total}
-            />
-          </>
-        )}
-      </Answer>
+      <List filters={filters} change={change} />
     </>
   )
 }
 
-function NoJobs({ isFiltered }: { isFiltered: boolean }) {
-  if (isFiltered)
+interface ListProps {
+  filters: Filters
+  change: Change
+}
+
+/** Returns the parameters of the API for the page of a list. */
+function pageQuery(filters: Filters) {
+  return { query: { ...queryOf(filters, Date.now()), limit: PAGE_SIZE } }
+}
+
+function JobList({ filters, change }: ListProps) {
+  const address = jobsAddress(filters)
+  const jobs = useLoad(
+    address,
+    (signal) => fetched(client.value.api.GET("/jobs", { params: pageQuery(filters), signal })),
+    "jobs",
+  )
+  useReloadOnChange(({ event }) => event === "job", jobs.reload)
+  // Another list has no job selected.
+  const selection = useSignal<{ address: string; names: ReadonlySet<string> }>({ address, names: new Set() })
+  const selected = selection.value.address === address ? selection.value.names : new Set<string>()
+  const select = (names: ReadonlySet<string>): void => {
+    selection.value = { address, names }
+  }
+  const done = (): void => {
+    select(new Set())
+    jobs.reload()
+  }
+  return (
+    <Answer of={jobs}>
+      {({ jobs: found, total }) => (
+        <>
+          <Cancelling filters={filters} total={total} selected={selected} done={done} />
+          {found.length === 0 ? (
+            <NoJobs filters={filters} />
+          ) : (
+            <JobTable jobs={found} sorting={{ ...filters, change }} selected={selected} select={select} />
+          )}
+          <ListEnd filters={filters} change={change} shown={found.length} total={total} />
+        </>
+      )}
+    </Answer>
+  )
+}
+
+function GroupList({ filters, change }: ListProps) {
+  const groups = useLoad(
+    jobsAddress(filters),
+    (signal) => fetched(client.value.api.GET("/job-groups", { params: pageQuery(filters), signal })),
+    "groups",
+  )
+  useReloadOnChange(({ event }) => event === "job" || event === "array", groups.reload)
+  return (
+    <Answer of={groups}>
+      {({ groups: found, total }) => (
+        <>
+          <Cancelling filters={filters} total={total} selected={new Set()} done={groups.reload} />
+          {found.length === 0 ? (
+            <NoJobs filters={filters} />
+          ) : (
+            <GroupTable groups={found} filters={filters} sorting={{ ...filters, change }} />
+          )}
+          <ListEnd filters={filters} change={change} shown={found.length} total={total} />
+        </>
+      )}
+    </Answer>
+  )
+}
+
+function ListEnd({ filters, change, shown, total }: ListProps & { shown: number; total: number }) {
+  if (shown === total) return <p class="minor">{count(total)} in all</p>
+  const { offset, sort_by, sort_order } = filters
+  const place = { offset, go: (next: number) => change({ offset: next }) }
+  const isNewestFirst = sort_by === "created_at" && sort_order === "desc"
+  return <Pages of={place} shown={shown} total={total} isNewestFirst={isNewestFirst} />
+}
+
+function NoJobs({ filters: { group, sort_by, sort_order, ...filters } }: { filters: Filters }) {
+  const order = { group, sort_by, sort_order }
+  if (jobsAddress({ ...filters, offset: 0 }) !== at("/jobs"))
     return (
       <Empty title="No job matches the filters.">
-        <a href={at("/jobs")}>Show all jobs</a>
+        <a href={jobsAddress(order)}>Show all jobs</a>
       </Empty>
     )
   return (
@@ -140,22 +139,25 @@ function NoJobs({ isFiltered }: { isFiltered: boolean }) {
   )
 }
 
-function FilterBar({ filters, change }: { filters: Filters; change: (next: Partial<Filters>) => void }) {
-  const { status, name, tag, label, cronjob, array, ended_after } = filters
+function FilterBar({ filters, change }: ListProps) {
+  const { status, name, tag, label, cronjob, array, sort_by, sort_order, group } = filters
   const listOf = (text: string): string[] => text.split(/[\s,]+/).filter((one) => one !== "")
+  const order = ORDERS.findIndex(([by, direction]) => by === sort_by && direction === sort_order)
   return (
-    <form class="filters" role="search" aria-label="Filter jobs" onSubmit={(event) => event.preventDefault()}>
+    <form class="filters many" role="search" aria-label="Filter jobs" onSubmit={(event) => event.preventDefault()}>
+      <Field label="Name contains">
+        <input type="search" value={name} onInput={typed((value) => change({ name: value.trim().toLowerCase() }))} />
+      </Field>
       <Field label="Status">
-        <select value={status} onChange={(event) => change({ status: event.currentTarget.value as Filters["status"] })}>
+        <select value={status} onChange={typed((value) => change({ status: value as Filters["status"] }))}>
           <option value="">any</option>
           {STATUSES.map((one) => (
             <option key={one}>{one}</option>
           ))}
         </select>
       </Field>
-      <Field label="Name begins with">
-        <input type="search" value={name} onInput={typed((value) => change({ name: value.trim() }))} />
-      </Field>
+      <Times what="submitted" label="Submitted" filters={filters} change={change} />
+      <Times what="ended" label="Ended" filters={filters} change={change} />
       <Field label="Tags">
         <input value={tag.join(" ")} onChange={typed((value) => change({ tag: listOf(value) }))} />
       </Field>
@@ -166,14 +168,66 @@ function FilterBar({ filters, change }: { filters: Filters; change: (next: Parti
           onChange={typed((value) => change({ label: listOf(value) }))}
         />
       </Field>
+      <Field label="Sort">
+        <select
+          value={String(order)}
+          onChange={typed((value) => {
+            const [by, direction] = ORDERS[Number(value)] ?? ORDERS[0]
+            change({ sort_by: by, sort_order: direction })
+          })}
+        >
+          {ORDERS.map(([, , text], index) => (
+            <option key={text} value={String(index)}>
+              {text}
+            </option>
+          ))}
+        </select>
+      </Field>
+      <Field label="Group by">
+        <select value={group} onChange={typed((value) => change({ group: value as Filters["group"] }))}>
+          <option value="">nothing</option>
+          <option value="origin">array, cronjob</option>
+        </select>
+      </Field>
       {cronjob !== "" && <Removable remove={() => change({ cronjob: "" })}>Cronjob {cronjob}</Removable>}
-      {ended_after !== "" && (
-        <Removable remove={() => change({ ended_after: "" })}>
-          Ended since <Time at={ended_after} isRelative />
-        </Removable>
-      )}
       {array !== "" && <Removable remove={() => change({ array: "" })}>Array {array}</Removable>}
     </form>
+  )
+}
+
+const BOUNDS = {
+  submitted: ["created_after", "created_before"],
+  ended: ["ended_after", "ended_before"],
+} as const
+
+/** Choice of a period, and the inputs of its times where it has given ones. */
+function Times({ what, label, filters, change }: ListProps & { what: keyof typeof BOUNDS; label: string }) {
+  const span = filters[what]
+  return (
+    <>
+      <Field label={label}>
+        <select value={span} onChange={typed((value) => change({ [what]: value as Span }))}>
+          {SPAN_TEXTS.map(([value, text]) => (
+            <option key={value} value={value}>
+              {text}
+            </option>
+          ))}
+        </select>
+      </Field>
+      {span === "between" &&
+        BOUNDS[what].map((bound, index) => (
+          <Field
+            key={bound}
+            label={`${label} ${index === 0 ? "from" : "before"}${zone.value === "utc" ? " (UTC)" : ""}`}
+          >
+            <input
+              type="datetime-local"
+              value={inputTime(filters[bound], zone.value)}
+              onChange={typed((value) => change({ [bound]: timeOfInput(value, zone.value) }))}
+            />
+          </Field>
+        ))}
+    </>
   )
 }
 
@@ -187,105 +241,6 @@ function Removable({ remove, children }: { remove: () => void; children: Compone
   )
 }
 
-interface TableProps {
-  jobs: readonly JobRecord[]
-  selected?: ReadonlySet<string>
-  select?: (names: ReadonlySet<string>) => void
-}
-
-/** Table of jobs. Unfinished ones can be selected where `select` is given. */
-export function JobTable({ jobs, selected = new Set(), select }: TableProps) {
-  const canSelect = select !== undefined && may("developer")
-  const open = jobs.filter((job) => !isEnded(job)).map(({ name }) => name)
-  const toggle = (name: string, isOn: boolean): void =>
-    select?.(new Set(isOn ? [...selected, name] : [...selected].filter((one) => one !== name)))
-  return (
-    <TableFrame label="Jobs">
-      <table class="cards">
-        <thead>
-          <tr>
-            {canSelect && (
-              <th class="check">
-                <input
-                  type="checkbox"
-                  aria-label="Select all unfinished jobs of this page"
-                  disabled={open.length === 0}
-                  checked={open.length > 0 && open.every((name) => selected.has(name))}
-                  onChange={({ currentTarget }) => select(new Set(currentTarget.checked ? open : []))}
-                />
-              </th>
-            )}
-            <th>Job</th>
-            <th>Status</th>
-            <th>Machine</th>
-            <th class="number">$/h</th>
-            <th class="number">Cost</th>
-            <th class="number">Ran</th>
-            <th class="number">Submitted</th>
-          </tr>
-        </thead>
-        <tbody>
-          {jobs.map((job) => (
-            <JobRow
-              key={job.id}
-              job={job}
-              isSelected={selected.has(job.name)}
-              toggle={canSelect ? toggle : undefined}
-            />
-          ))}
-        </tbody>
-      </table>
-    </TableFrame>
-  )
-}
-
-interface RowProps {
-  job: JobRecord
-  isSelected: boolean
-  toggle: ((name: string, isOn: boolean) => void) | undefined
-}
-
-function JobRow({ job, isSelected, toggle }: RowProps) {
-  const machine = machineOf(job)
-  const note = job.status === "failed" || job.status === "queued" ? (job.reason ?? "") : ""
-  return (
-    <tr>
-      {toggle !== undefined && (
-        <td class="check">
-          <input
-            type="checkbox"
-            aria-label={`Select ${job.name}`}
-            disabled={isEnded(job)}
-            checked={isSelected}
-            onChange={({ currentTarget }) => toggle(job.name, currentTarget.checked)}
-          />
-        </td>
-      )}
-      <td class="row-name">
-        <a href={at(`/jobs/${encodeURIComponent(job.name)}`)}>{job.name}</a>
-        <span class="minor cut">{job.image}</span>
-      </td>
-      <td>
-        <Status of={job.status} />
-        {note !== "" && <span class="minor cut">{note}</span>}
-      </td>
-      <td class="whole-row">{machine !== undefined && <span class="cut">{machine}</span>}</td>
-      <td class="number" data-label="$/h">
-        {job.hourly_price_usd === null ? "" : usd(job.hourly_price_usd)}
-      </td>
-      <td class="number" data-label="Cost">
-        {costOf(job)}
-      </td>
-      <td class="number" data-label="Ran">
-        {runTime(job)}
-      </td>
-      <td class="number" data-label="Submitted">
-        <Time at={job.created_at} isRelative />
-      </td>
-    </tr>
-  )
-}
-
 interface CancellingProps {
   filters: Filters
   total: number
@@ -296,12 +251,12 @@ interface CancellingProps {
 /** Cancels the selected jobs, or all that the filters match. */
 function Cancelling({ filters, total, selected, done }: CancellingProps) {
   const asked = useSignal<JobCancellation | undefined>(undefined)
-  const { status, tag, label, name, cronjob, array, ended_after } = filters
+  const { status, tag, label, name, cronjob, array, submitted, ended } = filters
   const isOpen = status === "queued" || status === "booting" || status === "running"
   // The API selects by status, tags, labels and array only.
   const isNarrowed = isOpen || tag.length > 0 || label.length > 0 || array !== ""
   const isFilter =
-    isNarrowed && (isOpen || status === "") && [name, cronjob, ended_after].every((other) => other === "")
+    isNarrowed && (isOpen || status === "") && [name, cronjob, submitted, ended].every((other) => other === "")
   if (!may("developer") || (selected.size === 0 && !(isFilter && total > 0))) return null
   const ofFilters = (): JobCancellation => ({
     ...(isOpen && { status }),

@@ -1,19 +1,25 @@
 import { fetched, type JobRecord } from "../../client/client.ts"
 import { type CostReport, costReport } from "../../client/costs.ts"
+import { logOf } from "../../client/logs.ts"
 import { count, usd } from "../format.ts"
+import { hourlyUsd } from "../history.ts"
+import { type Filters, NO_FILTERS, queryOf } from "../job-filters.ts"
+import { lastLineOf } from "../last-line.ts"
 import { PageTitle, Time } from "../parts/basics.tsx"
 import { MonthMeter } from "../parts/budgets.tsx"
 import { History } from "../parts/history.tsx"
-import { Answer, Empty, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { GroupTable, type JobGroup, listOf } from "../parts/job-groups.tsx"
+import { jobsAddress } from "../parts/job-table.tsx"
+import { Answer, Empty, explained, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { at, client, may } from "../state.ts"
-import { JobTable, jobsAddress } from "./jobs.tsx"
 
-const PAGE = 100
+/** Largest page of the API. */
+const PAGE = 200
 /** Most jobs of one status that are read to sum them up. */
 const MOST = 500
-/** Jobs of a section. */
-const SHOWN = 5
-const DAY_MS = 86_400_000
+/** Rows of a section. */
+const SHOWN = 8
+const FAILURES = 5
 /** Shortest time between two reads, since each is several requests, milliseconds. */
 const RELOAD_MS = 5000
 
@@ -23,7 +29,8 @@ interface Listed {
 }
 
 /** Reads the first jobs of a list. */
-async function read(query: { status?: JobRecord["status"]; ended_after?: string }, most: number, signal: AbortSignal) {
+async function read(filters: Partial<Filters>, most: number, signal: AbortSignal) {
+  const query = queryOf({ ...NO_FILTERS, ...filters }, Date.now())
   const jobs: JobRecord[] = []
   let total = 0
   do {
@@ -37,31 +44,44 @@ async function read(query: { status?: JobRecord["status"]; ended_after?: string 
   return { jobs, total } satisfies Listed
 }
 
+interface Groups {
+  groups: JobGroup[]
+  total: number
+}
+
+function readGroups(filters: Partial<Filters>, limit: number, signal: AbortSignal): Promise<Groups> {
+  const query = { ...queryOf({ ...NO_FILTERS, ...filters }, Date.now()), limit }
+  return fetched(client.value.api.GET("/job-groups", { params: { query }, signal }))
+}
+
+const FAILED: Partial<Filters> = { status: "failed", ended: "24h", sort_by: "ended_at" }
+
 interface Overview {
+  /** Last runs. */
+  runs: Groups
   running: Listed
   booting: Listed
   queued: Listed
-  failed: Listed
-  /** Jobs that ended in the last 24 hours. */
+  failed: Groups
+  failedJobs: Listed
+  /** Jobs that ended in the last 24 hours, the last one first. */
   ended: Listed
   month: CostReport
 }
 
 async function readOverview(signal: AbortSignal): Promise<Overview> {
-  const ended_after = dayAgo()
-  const [running, booting, queued, failed, ended, month] = await Promise.all([
+  const [runs, running, booting, queued, failed, failedJobs, ended, month] = await Promise.all([
+    readGroups({}, SHOWN, signal),
     read({ status: "running" }, MOST, signal),
     read({ status: "booting" }, MOST, signal),
-    read({ status: "queued" }, MOST, signal),
-    read({ status: "failed", ended_after }, SHOWN, signal),
-    read({ ended_after }, MOST, signal),
+    // Jobs that have run already, and wait for another machine, come first: the chart counts them.
+    read({ status: "queued", sort_by: "started_at" }, MOST, signal),
+    readGroups(FAILED, FAILURES, signal),
+    read(FAILED, 1, signal),
+    read({ ended: "24h", sort_by: "ended_at" }, MOST, signal),
     costReport(client.value, {}, signal),
   ])
-  return { running, booting, queued, failed, ended, month }
-}
-
-function dayAgo(): string {
-  return new Date(Date.now() - DAY_MS).toISOString()
+  return { runs, running, booting, queued, failed, failedJobs, ended, month }
 }
 
 /** Returns the dates of the prices of the clouds that the project has connections to. */
@@ -97,14 +117,15 @@ export function OverviewPage() {
 
 type Prices = Loaded<string[]>
 
-function Content({ running, booting, queued, failed, ended, month, prices }: Overview & { prices: Prices }) {
+function Content({ prices, ...of }: Overview & { prices: Prices }) {
+  const { runs, running, booting, queued, failed, failedJobs, month } = of
   const paid = [...running.jobs, ...booting.jobs]
-  const hourly = paid.reduce((sum, { hourly_price_usd }) => sum + (hourly_price_usd ?? 0), 0)
+  const hourly = paid.reduce((sum, job) => sum + hourlyUsd(job), 0)
   const isPartial = running.total + booting.total > paid.length
-  if (ended.total === 0 && paid.length === 0 && queued.total === 0 && month.total_usd === 0)
+  if (runs.total === 0 && month.total_usd === 0)
     return (
-      <Empty title="Nothing ran here in the last 24 hours.">
-        {may("developer") && <a href={at("/new")}>Submit a job</a>} <a href={at("/jobs")}>Earlier jobs</a>
+      <Empty title="Nothing ran here yet.">
+        {may("developer") ? <a href={at("/new")}>Submit a job</a> : <p>Its developers can submit a job.</p>}
       </Empty>
     )
   return (
@@ -115,18 +136,127 @@ function Content({ running, booting, queued, failed, ended, month, prices }: Ove
         <Tile title="Queued" value={count(queued.total)} href={jobsAddress({ status: "queued" })} />
         <Tile title={isPartial ? "Spend now, at least" : "Spend now"} value={`${usd(hourly)}/h`} />
         <MonthTile month={month} />
-        <Tile title="Failed in 24 h" value={count(failed.total)} href={failedAddress()} />
+        <Tile title="Failed in 24 h" value={count(failedJobs.total)} href={jobsAddress(FAILED)} />
         <PriceTile prices={prices} />
       </ul>
-      <section class="panel">
-        <h2>Last 24 hours</h2>
-        <History jobs={[...ended.jobs, ...paid]} isPartial={ended.total > ended.jobs.length || isPartial} />
-      </section>
+      <Runs runs={runs} />
+      <Failures failed={failed} />
       {queued.total > 0 && <Queue queued={queued} />}
-      {running.total > 0 && <Section title="Running" listed={running} address={jobsAddress({ status: "running" })} />}
-      {failed.total > 0 && <Section title="Failed in the last 24 hours" listed={failed} address={failedAddress()} />}
+      <Day {...of} />
     </>
   )
+}
+
+/** Chart of the last day. */
+function Day({ running, booting, queued, ended }: Overview) {
+  const live = [running, booting, queued]
+  const oldest = ended.jobs.at(-1)?.ended_at ?? undefined
+  const isCut = ended.total > ended.jobs.length && oldest !== undefined
+  const left = live.reduce((sum, { jobs, total }) => sum + total - jobs.length, 0)
+  return (
+    <section class="panel">
+      <h2>Last 24 hours</h2>
+      <History
+        jobs={[...live, ended].flatMap(({ jobs }) => jobs)}
+        wholeSince={isCut ? Date.parse(oldest) : undefined}
+        left={left}
+      />
+    </section>
+  )
+}
+
+/** Last jobs of the project. An array and a cronjob are one row each. */
+function Runs({ runs: { groups, total } }: { runs: Groups }) {
+  if (total === 0) return null
+  return (
+    <section>
+      <h2>Last runs</h2>
+      <GroupTable groups={groups} />
+      {total > groups.length && (
+        <p>
+          <a href={jobsAddress({ group: "origin" })}>All {count(total)}</a>
+        </p>
+      )}
+    </section>
+  )
+}
+
+/** Last failures, each with the last line of its output. */
+function Failures({ failed: { groups, total } }: { failed: Groups }) {
+  if (total === 0) return <p class="minor">No job failed in the last 24 hours.</p>
+  return (
+    <section class="panel">
+      <h2>Failed in the last 24 hours</h2>
+      <ul class="plain failures">
+        {groups.map((group) => (
+          <Failure key={group.latest.id} of={group} />
+        ))}
+      </ul>
+      {total > groups.length && (
+        <p>
+          <a href={jobsAddress({ ...FAILED, group: "origin" })}>All {count(total)}</a>
+        </p>
+      )}
+    </section>
+  )
+}
+
+function Failure({ of }: { of: JobGroup }) {
+  const { kind, jobs, latest, name } = of
+  const { exit_code, reason, message, ended_at } = latest
+  return (
+    <li>
+      <span class="state">
+        <a href={at(`/jobs/${encodeURIComponent(latest.name)}`)}>{latest.name}</a>
+        <strong>{exit_code === null ? (reason ?? "failed") : `exit code ${exit_code}`}</strong>
+        {ended_at !== null && (
+          <span class="minor">
+            <Time at={ended_at} isRelative />
+          </span>
+        )}
+        {kind !== "job" && jobs > 1 && (
+          <a href={jobsAddress(listOf(of, { ...NO_FILTERS, ...FAILED }))}>
+            and {count(jobs - 1)} more of {name}
+          </a>
+        )}
+      </span>
+      {message !== null && <span class="minor">{message}</span>}
+      <LastLine of={latest} />
+    </li>
+  )
+}
+
+/** Lines from which the last one that is not empty is taken. */
+const TAIL = 20
+
+async function readLastLine(id: string, signal: AbortSignal): Promise<string | undefined> {
+  const decoder = new TextDecoder()
+  let text = ""
+  // The end of a long line is enough.
+  for await (const piece of logOf(client.value, id, { follow: false, tail: TAIL, signal }))
+    text = (text + decoder.decode(piece, { stream: true })).slice(-LONGEST_TAIL)
+  return lastLineOf(text)
+}
+
+/** Characters of the end of a log that are kept. */
+const LONGEST_TAIL = 65_536
+
+/** Last line of a job's output, or why there is none. */
+function LastLine({ of: { id, started_at } }: { of: JobRecord }) {
+  const line = useLoad(`last line ${id}`, (signal) => readLastLine(id, signal))
+  if (started_at === null) return <span class="minor">It never started, so it wrote nothing.</span>
+  const { data, error, isLoading, reload } = line
+  if (error.value !== undefined)
+    return (
+      <span class="error">
+        Its output can't be read: {explained(error.value).text}{" "}
+        <button type="button" class="small" onClick={reload}>
+          Try again
+        </button>
+      </span>
+    )
+  if (data.value !== undefined) return <code class="last-line">{data.value}</code>
+  return <span class="minor">{isLoading.value ? "Reading its output …" : "It wrote nothing."}</span>
 }
 
 function Tile({ title, value, href }: { title: string; value: string; href?: string }) {
@@ -195,24 +325,6 @@ function Queue({ queued: { jobs, total } }: { queued: Listed }) {
           </li>
         ))}
       </ul>
-    </section>
-  )
-}
-
-function failedAddress(): string {
-  return jobsAddress({ status: "failed", ended_after: dayAgo() })
-}
-
-function Section({ title, listed, address }: { title: string; listed: Listed; address: string }) {
-  return (
-    <section>
-      <h2>{title}</h2>
-      <JobTable jobs={listed.jobs.slice(0, SHOWN)} />
-      {listed.total > SHOWN && (
-        <p>
-          <a href={address}>All {count(listed.total)}</a>
-        </p>
-      )}
     </section>
   )
 }

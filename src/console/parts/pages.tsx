@@ -1,6 +1,7 @@
 import { useLocation } from "preact-iso/router"
 import { count } from "../format.ts"
 import { at } from "../state.ts"
+import { Field, typed } from "./basics.tsx"
 import { type Loaded, useLoad } from "./load.tsx"
 
 /** Items of a page. */
@@ -30,7 +31,7 @@ export interface Place {
 export type Paged<Data> = Loaded<Data> & Place
 
 /** Returns the offset that an address has; 0 if it has none. */
-export function offsetIn(query: URLSearchParams): number {
+function offsetIn(query: URLSearchParams): number {
   return Math.max(0, Number(query.get("offset")) || 0)
 }
 
@@ -46,22 +47,108 @@ export function usePages<Data>(
   return { ...loaded, offset, go }
 }
 
-/**
- * Buttons that show other pages of a list, newest first. A list of one page has none.
- * @param shown number of the page's items: less than PAGE_SIZE at the end, and where the API has cut a page by its bytes
- */
-export function Pages({ of: { offset, go }, shown, total }: { of: Place; shown: number; total: number }) {
+/** Orders of a list that is searched by name, as addresses name them, with the API's parameters. */
+const ORDERS = {
+  "": { text: "newest first", sort_by: "created_at", sort_order: "desc" },
+  oldest: { text: "oldest first", sort_by: "created_at", sort_order: "asc" },
+  name: { text: "name", sort_by: "name", sort_order: "asc" },
+} as const
+
+/** Part of a list that the API is asked for, by a part of the name and in an order. */
+export interface SearchQuery extends PageQuery {
+  name_contains: string
+  sort_by: "name" | "created_at"
+  sort_order: "asc" | "desc"
+}
+
+/** Search of a list, as its address has it. */
+interface Search {
+  /** Part of the name. */
+  name: string
+  order: keyof typeof ORDERS
+}
+
+/** Page of a list that is searched by name. */
+export interface Searched<Data> extends Paged<Data> {
+  search: Search
+  change: (next: Partial<Search>) => void
+}
+
+/** Asks the API for the page that the address names, by a part of the name and in an order. @param path as in `usePages` */
+export function useSearch<Data>(
+  path: string,
+  load: (query: SearchQuery, signal: AbortSignal) => Promise<Data>,
+): Searched<Data> {
+  const { url, route } = useLocation()
+  const query = new URL(url, location.origin).searchParams
+  const offset = offsetIn(query)
+  const order = query.get("sort") ?? ""
+  const search: Search = {
+    name: query.get("name") ?? "",
+    order: Object.hasOwn(ORDERS, order) ? (order as Search["order"]) : "",
+  }
+  const show = ({ name, order: sort }: Search, next: number): void => {
+    const given = Object.entries({ name, sort, offset: next || "" }).filter(([, value]) => value !== "")
+    const text = new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString()
+    route(at(text === "" ? path : `${path}?${text}`), true)
+  }
+  const { text: _text, ...sorting } = ORDERS[search.order]
+  const loaded = useLoad(
+    `${path} ${offset} ${search.order} ${search.name}`,
+    (signal) => load({ limit: PAGE_SIZE, offset, name_contains: search.name, ...sorting }, signal),
+    path,
+  )
+  return {
+    ...loaded,
+    offset,
+    go: (next) => show(search, next),
+    search,
+    change: (next) => show({ ...search, ...next }, 0),
+  }
+}
+
+/** Fields that search and sort a list. @param what is listed, such as `arrays` */
+export function SearchBar({ of: { search, change }, what }: { of: Searched<unknown>; what: string }) {
+  return (
+    <form class="filters few" role="search" aria-label={`Search ${what}`} onSubmit={(event) => event.preventDefault()}>
+      <Field label="Name contains">
+        <input type="search" value={search.name} onInput={typed((value) => change({ name: value.trim() }))} />
+      </Field>
+      <Field label="Sort">
+        <select value={search.order} onChange={typed((value) => change({ order: value as Search["order"] }))}>
+          {Object.entries(ORDERS).map(([order, { text }]) => (
+            <option key={order} value={order}>
+              {text}
+            </option>
+          ))}
+        </select>
+      </Field>
+    </form>
+  )
+}
+
+interface PagesProps {
+  of: Place
+  /** Number of the page's items: less than PAGE_SIZE at the end, and where the API has cut a page by its bytes. */
+  shown: number
+  total: number
+  /** False: the list is in another order. */
+  isNewestFirst?: boolean
+}
+
+/** Buttons that show other pages of a list. A list of one page has none. */
+export function Pages({ of: { offset, go }, shown, total, isNewestFirst = true }: PagesProps) {
   if (offset === 0 && shown === total) return null
   return (
     <nav class="pages" aria-label="Pages of the list">
       <button type="button" disabled={offset === 0} onClick={() => go(Math.max(0, offset - PAGE_SIZE))}>
-        Newer
+        {isNewestFirst ? "Newer" : "Previous"}
       </button>
       <span>
         {shown === 0 ? "none" : `${count(offset + 1)}–${count(offset + shown)}`} of {count(total)}
       </span>
       <button type="button" disabled={offset + shown >= total} onClick={() => go(offset + shown)}>
-        Older
+        {isNewestFirst ? "Older" : "Next"}
       </button>
     </nav>
   )

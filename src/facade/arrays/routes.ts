@@ -14,6 +14,7 @@ import { PLAN_EXAMPLE } from "../jobs/routes.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
 import { requireRepetition } from "../repetition.ts"
+import { pageOrder, SORTING } from "../sorting.ts"
 import type { Uploads } from "../uploads/uploads.ts"
 import {
   type ArrayChange,
@@ -169,10 +170,10 @@ const OTHERS = [
     id: "listArrays",
     summary: "List arrays, newest first.",
     role: "viewer",
-    query: paging(),
+    query: { name_contains: filter("Part of the name. Empty: any."), ...SORTING, ...paging() },
     responses: { 200: json(LIST, "A page of arrays.") },
     handle: ({ query, principal }, { arraysOf }) => {
-      const { objects, total } = arraysOf(principal).page(query)
+      const { objects, total } = arraysOf(principal).page(query, { namePart: query.name_contains }, pageOrder(query))
       const owner = ownerOf(principal.project)
       const shown = withinBytes(
         objects.map((one) => arrayRecordOf(one, owner)),

@@ -3,7 +3,7 @@ import type { StoredCronJob } from "../../apis/cronjob.ts"
 import { quoted } from "../../apis/field-error.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
 import { invalidRequest, notFound } from "../../http/problem.ts"
-import { flag, paging, withinBytes } from "../../http/query.ts"
+import { filter, flag, paging, withinBytes } from "../../http/query.ts"
 import { type Answer, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { Collection, Replay } from "../collection.ts"
@@ -12,6 +12,7 @@ import { JOB_CREATED, jobCreatedAnswer } from "../jobs/routes.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
 import { requireRepetition } from "../repetition.ts"
+import { pageOrder, SORTING } from "../sorting.ts"
 import type { Uploads } from "../uploads/uploads.ts"
 import { type RunOptions, runNow } from "./runs.ts"
 import {
@@ -153,10 +154,10 @@ const OTHERS = [
     id: "listCronJobs",
     summary: "List cronjobs, newest first.",
     role: "viewer",
-    query: paging(),
+    query: { name_contains: filter("Part of the name. Empty: any."), ...SORTING, ...paging() },
     responses: { 200: json(LIST, "A page of cronjobs, active or not.") },
     handle: ({ query, principal }, { cronJobsOf }) => {
-      const { objects, total } = cronJobsOf(principal).page(query)
+      const { objects, total } = cronJobsOf(principal).page(query, { namePart: query.name_contains }, pageOrder(query))
       const owner = ownerOf(principal.project)
       const shown = withinBytes(
         objects.map((one) => cronJobRecordOf(one, owner)),

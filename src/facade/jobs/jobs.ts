@@ -12,8 +12,11 @@ import { isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../kube/e
 import type { Store } from "../../kube/store.ts"
 import { JOBS, JobTerm } from "../caches.ts"
 import { Changes } from "../changes.ts"
-import { Collection, errorsOfRefusal } from "../collection.ts"
+import { Collection, errorsOfRefusal, type PageFilter } from "../collection.ts"
 import { type Idempotency, KeyedMutex, replayed, requestHash, requireHeld, usedKey } from "../idempotency.ts"
+import { pageOrder } from "../sorting.ts"
+import { type Creator, groupName, type JobGroup, JobGroups, type Origin, sortedGroups } from "./groups.ts"
+import { columnOf, type JobSortField, sortValue } from "./numbers.ts"
 import { statusOf } from "./record.ts"
 import type { JobSubmission } from "./schema.ts"
 import { generatedName, type JobIdentity, jobOf } from "./submission.ts"
@@ -25,6 +28,8 @@ export interface JobFilter {
   /** Labels that a job must all have. */
   labels: { key: string; value: string }[]
   namePrefix?: string | undefined
+  /** Part of the name. */
+  namePart?: string | undefined
   /** The job was created at this time or later, RFC 3339. */
   createdAfter?: string | undefined
   /** The job was created earlier, RFC 3339. */
@@ -37,6 +42,42 @@ export interface JobFilter {
   cronJob?: string | undefined
   /** Uid of the array that created the job. */
   array?: string | undefined
+}
+
+/** Order of a list of jobs. */
+export interface JobSorting {
+  sort_by: JobSortField
+  sort_order: "asc" | "desc"
+  /** Present time, microseconds from 1970: live jobs run and cost until then. */
+  now: number
+}
+
+function orderOf({ now, ...sorting }: JobSorting): ReturnType<typeof pageOrder> {
+  const { sort_by } = sorting
+  if (sort_by === "created_at") return pageOrder(sorting)
+  return pageOrder(sorting, (match) => sortValue(match, sort_by, now))
+}
+
+function pageFilterOf(filter: JobFilter): PageFilter {
+  const { status, tags, labels, namePrefix, namePart, createdAfter, createdBefore, endedAfter, endedBefore } = filter
+  const { cronJob, array } = filter
+  const [from, before] = [endedAfter, endedBefore].map((time) =>
+    time === undefined ? undefined : microsecondsOf(time),
+  )
+  return {
+    terms: [
+      ...(status === undefined ? [] : [JobTerm.status(status)]),
+      ...tags.map(JobTerm.tag),
+      ...labels.map(({ key, value }) => JobTerm.label(key, value)),
+      ...(cronJob === undefined ? [] : [JobTerm.cronJob(cronJob)]),
+      ...(array === undefined ? [] : [JobTerm.array(array)]),
+    ],
+    namePrefix,
+    namePart,
+    from: createdAfter && creationBound(createdAfter),
+    before: createdBefore && creationBound(createdBefore),
+    numbers: (from ?? before) === undefined ? undefined : { column: columnOf("end"), from, before },
+  }
 }
 
 /** Attempts to cancel a job that changes at the same time. */
@@ -62,27 +103,25 @@ export class Jobs {
     })
   }
 
-  /** Returns a page of the jobs that match the filter, newest first, and their number. */
-  list(filter: JobFilter, page: Page): { jobs: StoredJob[]; total: number } {
-    const { status, tags, labels, namePrefix, createdAfter, createdBefore, endedAfter, endedBefore } = filter
-    const { cronJob, array } = filter
-    const [endFrom, endBefore] = [endedAfter, endedBefore].map((time) =>
-      time === undefined ? undefined : microsecondsOf(time),
-    )
-    const { objects, total } = this.#collection.page(page, {
-      terms: [
-        ...(status === undefined ? [] : [JobTerm.status(status)]),
-        ...tags.map(JobTerm.tag),
-        ...labels.map(({ key, value }) => JobTerm.label(key, value)),
-        ...(cronJob === undefined ? [] : [JobTerm.cronJob(cronJob)]),
-        ...(array === undefined ? [] : [JobTerm.array(array)]),
-      ],
-      namePrefix,
-      from: createdAfter && creationBound(createdAfter),
-      before: createdBefore && creationBound(createdBefore),
-      numbers: (endFrom ?? endBefore) === undefined ? undefined : { from: endFrom, before: endBefore },
-    })
+  /** Returns a page of the jobs that match the filter, and their number. @param sorting default: newest first */
+  list(filter: JobFilter, page: Page, sorting?: JobSorting): { jobs: StoredJob[]; total: number } {
+    const { objects, total } = this.#collection.page(page, pageFilterOf(filter), sorting && orderOf(sorting))
     return { jobs: objects, total }
+  }
+
+  /** Returns a page of the groups of the jobs that match the filter, each with its newest job, and the number of groups. */
+  groups(filter: JobFilter, page: Page, sorting: JobSorting, creatorOf: (origin: Origin) => Creator | undefined) {
+    const collected = new JobGroups(sorting.now)
+    this.#collection.visit(pageFilterOf(filter), (match) => collected.add(match))
+    const newestOf = ({ newestKey }: JobGroup) => this.#collection.at(newestKey)
+    const creator = ({ origin }: JobGroup) => origin && creatorOf(origin)
+    const nameOf = (group: JobGroup): string => groupName(group, creator(group), () => newestOf(group))
+    const all = sortedGroups(collected.groups, sorting, nameOf)
+    const shown = all.slice(page.offset, page.offset + page.limit).flatMap((group) => {
+      const newest = newestOf(group)
+      return newest === undefined ? [] : [{ group, newest, name: nameOf(group), creator: creator(group) }]
+    })
+    return { groups: shown, total: all.length }
   }
 
   /** Returns all jobs that match the filter. */

@@ -12,6 +12,7 @@ import {
   paging,
   type Query,
   type QueryParameter,
+  type QueryValues,
   repeated,
   time,
   wholeNumber,
@@ -21,6 +22,7 @@ import { type Answer, checkedBody, json, record, routesOf, text } from "../../ht
 import type { Principal } from "../../identity/principal.ts"
 import type { Planner } from "../../placement/place.ts"
 import { ownerOf } from "../owner.ts"
+import { sorting } from "../sorting.ts"
 import {
   cancelJobs,
   checkCancellation,
@@ -31,9 +33,11 @@ import {
   JobCancellationsSchema,
   NAMES_OR_FILTER,
 } from "./cancellations.ts"
-import type { Jobs, Submitter } from "./jobs.ts"
+import { type Creator, groupRecordOf, JobGroupSchema, type Origin } from "./groups.ts"
+import type { JobFilter, JobSorting, Jobs, Submitter } from "./jobs.ts"
 import { LaunchListSchema, launchListOf, TimelineSchema, timelineOf } from "./launches.ts"
 import { type LogStreams, streamLog } from "./logs.ts"
+import { JOB_SORT_FIELDS } from "./numbers.ts"
 import { type JobPlanRecord, JobPlanSchema, JobRecordSchema, planRecordOf, recordOf } from "./record.ts"
 import { type JobCreated, JobCreatedSchema, type JobSubmission, JobSubmissionSchema } from "./schema.ts"
 import { checkSubmission, type SubmissionContext, submissionRules } from "./submission.ts"
@@ -44,6 +48,8 @@ export interface JobServices {
   cronJobIdOf: (principal: Principal, idOrName: string) => Promise<string>
   /** Returns the uid of an array with this id or name. An id may be of a deleted one. @throws Problem 404 */
   arrayIdOf: (principal: Principal, idOrName: string) => Promise<string>
+  /** Returns the array or cronjob that created jobs of the project; undefined if it was deleted. */
+  creatorOf: (principal: Principal, origin: Origin) => Creator | undefined
   /** Returns the last heartbeat of a job's VMs, if their records still exist. */
   lastHeartbeatOf: (job: StoredJob) => string | undefined
   /** Returns the Launches of a job that still exist. */
@@ -110,6 +116,7 @@ export const PLAN_EXAMPLE = {
 const PLAN = named("JobPlan", JobPlanSchema, PLAN_EXAMPLE)
 const JOB = named("JobRecord", JobRecordSchema)
 const LIST = pageOf("JobList", "jobs", JOB)
+const GROUPS = pageOf("JobGroupList", "groups", named("JobGroup", JobGroupSchema))
 
 function submission(clouds: readonly string[]) {
   return checkedBody<JobSubmission, Principal, JobServices>("JobSubmission", JobSubmissionSchema, {
@@ -146,6 +153,51 @@ const LABELS: QueryParameter<{ key: string; value: string }[]> = {
       query.error(name, `must be key:value or key=value, not ${quoted(label)}`)
       return []
     }),
+}
+
+/** Parameters that select jobs. */
+const FILTERS = {
+  status: choice(JOB_PHASES),
+  tag: repeated(),
+  label: LABELS,
+  name_prefix: filter("Start of the name. Empty: any."),
+  name_contains: filter("Part of the name. Empty: any."),
+  created_after: time("Jobs created at this time or later."),
+  created_before: time("Jobs created before this time."),
+  ended_after: time("Jobs that ended at this time or later."),
+  ended_before: time("Jobs that ended before this time."),
+  cronjob: filter("Id or name of the cronjob that created the jobs. Empty: any."),
+  array: filter("Id or name of the array that created the jobs. Empty: any."),
+}
+
+const JOB_SORTING = sorting(
+  JOB_SORT_FIELDS,
+  "cost: so far. run_time: from the first start to the end, or until now. Jobs without the value are last. Of groups: the sum, or the latest time.",
+)
+
+async function filterOf(
+  query: QueryValues<typeof FILTERS>,
+  principal: Principal,
+  { cronJobIdOf, arrayIdOf }: JobServices,
+): Promise<JobFilter> {
+  const { cronjob, array } = query
+  return {
+    status: query.status,
+    tags: query.tag,
+    labels: query.label,
+    namePrefix: query.name_prefix,
+    namePart: query.name_contains,
+    createdAfter: query.created_after,
+    createdBefore: query.created_before,
+    endedAfter: query.ended_after,
+    endedBefore: query.ended_before,
+    cronJob: cronjob && (await cronJobIdOf(principal, cronjob)),
+    array: array && (await arrayIdOf(principal, array)),
+  }
+}
+
+function sortingOf({ sort_by, sort_order }: QueryValues<typeof JOB_SORTING>, { clock }: JobServices): JobSorting {
+  return { sort_by, sort_order, now: clock.now().getTime() * 1000 }
 }
 
 const TAIL = wholeNumber(
@@ -241,42 +293,43 @@ const OTHERS = [
     id: "listJobs",
     summary: "List jobs, newest first.",
     role: "viewer",
-    query: {
-      status: choice(JOB_PHASES),
-      tag: repeated(),
-      label: LABELS,
-      name_prefix: filter("Start of the name. Empty: any."),
-      created_after: time("Jobs created at this time or later."),
-      created_before: time("Jobs created before this time."),
-      ended_after: time("Jobs that ended at this time or later."),
-      ended_before: time("Jobs that ended before this time."),
-      cronjob: filter("Id or name of the cronjob that created the jobs. Empty: any."),
-      array: filter("Id or name of the array that created the jobs. Empty: any."),
-      ...paging(),
-    },
+    query: { ...FILTERS, ...JOB_SORTING, ...paging() },
     responses: { 200: json(LIST, "A page of jobs.") },
-    handle: async ({ query, principal }, { jobsOf, cronJobIdOf, arrayIdOf, lastHeartbeatOf }) => {
-      const { limit, offset, cronjob, array } = query
-      const page = { limit, offset }
-      const wanted = {
-        status: query.status,
-        tags: query.tag,
-        labels: query.label,
-        namePrefix: query.name_prefix,
-        createdAfter: query.created_after,
-        createdBefore: query.created_before,
-        endedAfter: query.ended_after,
-        endedBefore: query.ended_before,
-        cronJob: cronjob && (await cronJobIdOf(principal, cronjob)),
-        array: array && (await arrayIdOf(principal, array)),
-      }
-      const { jobs, total } = jobsOf(principal).list(wanted, page)
+    handle: async ({ query, principal }, services) => {
+      const { jobsOf, lastHeartbeatOf } = services
+      const { jobs, total } = jobsOf(principal).list(
+        await filterOf(query, principal, services),
+        query,
+        sortingOf(query, services),
+      )
       const owner = ownerOf(principal.project)
       const fitting = withinBytes(
         jobs.map((job) => recordOf(job, owner, lastHeartbeatOf(job))),
-        page,
+        query,
       )
       return { body: { jobs: fitting.records, total, ...fitting.page } }
+    },
+  }),
+  route("GET /job-groups", {
+    id: "listJobGroups",
+    summary: "List jobs by origin, newest first: the jobs of an array or a cronjob together, other jobs by themselves.",
+    role: "viewer",
+    query: { ...FILTERS, ...JOB_SORTING, ...paging() },
+    responses: { 200: json(GROUPS, "A page of groups.") },
+    handle: async ({ query, principal }, services) => {
+      const { jobsOf, creatorOf, lastHeartbeatOf } = services
+      const filter = await filterOf(query, principal, services)
+      const sorting = sortingOf(query, services)
+      const creator = (origin: Origin) => creatorOf(principal, origin)
+      const { groups, total } = jobsOf(principal).groups(filter, query, sorting, creator)
+      const owner = ownerOf(principal.project)
+      const fitting = withinBytes(
+        groups.map(({ group, newest, name, creator: by }) =>
+          groupRecordOf(group, { name, by, latest: recordOf(newest, owner, lastHeartbeatOf(newest)), owner }),
+        ),
+        query,
+      )
+      return { body: { groups: fitting.records, total, ...fitting.page } }
     },
   }),
   route("GET /jobs/{id}", {
