@@ -9,6 +9,7 @@ import { type GoProgram, goProgram } from "./go-program.ts"
 import { KSTATUS } from "./kstatus/kstatus.ts"
 import { motoEnvironment } from "./moto.ts"
 import { pythonEnvironment } from "./python-environment.ts"
+import { ETCD_TOOLS } from "./operate/etcd-tools.ts"
 import { PROMQL } from "./telemetry/promql.ts"
 
 /** The Lua interpreter with which Argo CD runs health scripts. */
@@ -54,6 +55,7 @@ export const TOOLS = {
   kstatus: { prepare: () => goProgram(KSTATUS) },
   glua: { prepare: () => goProgram(LUA) },
   actionlint: { prepare: () => goProgram(ACTIONLINT) },
+  "etcd-tools": { prepare: () => goProgram(ETCD_TOOLS) },
   "fake-gcs-server": { prepare: () => goProgram(FAKE_GCS) },
 } satisfies Record<string, { prepare: () => Promise<unknown> }>
 
