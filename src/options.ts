@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs"
 import { isIP } from "node:net"
 import { resolve } from "node:path"
 import { Command, InvalidArgumentError, Option } from "commander"
@@ -6,7 +7,9 @@ import { ROLES, type Role } from "./apis/apikey.ts"
 import { type SpendCaps, SpendCapsSchema } from "./apis/caps.ts"
 import { LIMITS } from "./apis/limits.ts"
 import { toMetadataName } from "./apis/names.ts"
+import { type ProxySettings, proxySettings } from "./apis/proxy.ts"
 import { errorsOf } from "./apis/validate.ts"
+import { type VmProxy, VmProxySchema } from "./apis/vm-proxy.ts"
 import type { TrustedIssuer } from "./identity/oidc.ts"
 import { type ProjectLimits, ProjectLimitsSchema } from "./limits/project-limits.ts"
 import type { PrivateTargets } from "./registries/public-fetch.ts"
@@ -38,6 +41,10 @@ export interface KubeOptions {
 export interface OperatorOptions extends KubeOptions {
   /** URL at which agents reach the gateway. */
   gatewayUrl: string
+  /** Proxy of VMs. */
+  vmProxy?: VmProxy
+  /** PEM of authorities that VMs trust besides the public ones. */
+  vmCa?: string
   /** Berth's image from which VMs of public clouds run the agent. */
   agentImage?: string
   /** Berth's image with rclone, which VMs of jobs with volumes pull. */
@@ -226,6 +233,16 @@ function operatorCommand(choose: Choose): Command {
         .env("BERTH_GATEWAY_URL")
         .makeOptionMandatory()
         .argParser(httpUrl),
+    )
+    .addOption(
+      new Option("--vm-proxy <json>", `proxy of VMs, such as {"url":"http://proxy.example.com:3128"}: docs/operate.md`)
+        .env("BERTH_VM_PROXY")
+        .argParser(vmProxy),
+    )
+    .addOption(
+      new Option("--vm-ca <file>", "PEM file with authorities that VMs trust besides the public ones: docs/operate.md")
+        .env("BERTH_VM_CA")
+        .argParser(certificates),
     )
     .addOption(
       new Option("--agent-image <image>", "Berth's image from which VMs of public clouds run the agent")
@@ -760,6 +777,27 @@ function projectLimits(text: string): Partial<ProjectLimits> {
   const errors = errorsOf(Type.Partial(ProjectLimitsSchema), value)
   if (errors.length === 0) return value as Partial<ProjectLimits>
   throw new InvalidArgumentError(errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
+}
+
+function vmProxy(text: string): VmProxy {
+  const value = jsonOf(text)
+  const errors = errorsOf(VmProxySchema, value)
+  if (errors.length === 0) return value as VmProxy
+  // Not with the value: it may have a password.
+  throw new InvalidArgumentError(errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
+}
+
+/** Reads a PEM file. Each VM's user data has it, so only certificates are allowed. */
+function certificates(path: string): string {
+  const pem = readFileSync(path, "utf8")
+  const found = pem.match(/-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g) ?? []
+  if (found.length > 0 && !pem.includes("PRIVATE KEY")) return `${found.join("\n")}\n`
+  throw new InvalidArgumentError(`${path} is no file of certificates in PEM: give the authority's certificate only.`)
+}
+
+/** Returns the proxies of this process. @throws RangeError for a URL that is none */
+export function proxyInEnvironment(): ProxySettings | undefined {
+  return proxySettings(process.env)
 }
 
 function spendCaps(text: string): SpendCaps {

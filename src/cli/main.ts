@@ -1,3 +1,4 @@
+import { proxySettings, useProxy } from "../apis/proxy.ts"
 import { EXIT } from "./exit.ts"
 import { CANCEL_SECONDS } from "./leave.ts"
 import { runCommand } from "./program.ts"
@@ -33,6 +34,12 @@ for (const [name, code] of Object.entries(SIGNALS))
     stop.abort(code)
   })
 
+try {
+  useProxy(proxySettings(process.env))
+} catch (error) {
+  // Whoever has no need of the proxy here goes without it.
+  console.error(`berth: ${error instanceof Error ? error.message : String(error)}.`)
+}
 runCommand({
   argv: process.argv.slice(2),
   environment: process.env,

@@ -2,15 +2,15 @@ import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect, inject, it } from "vitest"
-import { JOB, type StoredJob } from "../../src/apis/job.ts"
-import { KINDS } from "../../src/apis/kinds.ts"
 import { isBound } from "../../src/apis/apikey.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
+import { JOB, type StoredJob } from "../../src/apis/job.ts"
+import { KINDS } from "../../src/apis/kinds.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
 import { JOB_ARRAYS } from "../../src/controllers/array/options.ts"
-import { CRON_JOBS } from "../../src/facade/caches.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { STATEMENTS } from "../../src/controllers/statement/options.ts"
+import { CRON_JOBS } from "../../src/facade/caches.ts"
 import { declareKey } from "../../src/identity/key-manifest.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { FileLogStore } from "../../src/logs/file-store.ts"
@@ -179,8 +179,7 @@ describeBackups("the backups of docs/operate.md", () => {
     })
     // The next tick of both CronJobs. They fire while nothing else depends on the clock.
     clock.advance(HOUR - ((clock.now().getTime() / 1000) % HOUR) + 1)
-    for (const name of ["patient", "punctual"])
-      await eventually(async () => expect(await jobsOf(name)).toHaveLength(1))
+    for (const name of ["patient", "punctual"]) await eventually(async () => expect(await jobsOf(name)).toHaveLength(1))
     await apply(jobManifest("ended"))
     await vmOf("ended")
     const logs = new FileLogStore(join(folder, "logs"))
@@ -261,7 +260,9 @@ describeBackups("the backups of docs/operate.md", () => {
     })
     expect(alive()).toEqual(expect.arrayContaining(before))
     expectOneVmEach()
-    await apply("apiVersion: v1\nkind: Secret\nmetadata: {name: token, namespace: team}\ntype: berth.dev/env\nstringData: {token: t}")
+    await apply(
+      "apiVersion: v1\nkind: Secret\nmetadata: {name: token, namespace: team}\ntype: berth.dev/env\nstringData: {token: t}",
+    )
     await vmOf("queued")
     await finished("running")
     expect((await berth.launchesOf("running")).map(({ spec }) => spec.number)).toEqual([1])
@@ -310,12 +311,17 @@ describeBackups("the backups of docs/operate.md", () => {
     const since = cronJobs[0]?.metadata.creationTimestamp.replace(/[-:]/g, "").toLowerCase() ?? ""
     const names = (await berth.client.list(JOBS, { namespace: "team" })).items
       .map(({ metadata }) => metadata.name)
-      .filter((name) => !(/^(patient|punctual)-/.test(name) && name.replace(/^\w+-/, "") > since && !runs.includes(name)))
+      .filter(
+        (name) => !(/^(patient|punctual)-/.test(name) && name.replace(/^\w+-/, "") > since && !runs.includes(name)),
+      )
     const exported = JSON.parse(await readFile(join(folder, "shell", "berth-backup", "objects.json"), "utf8")) as {
       items: { kind: string; metadata: { name: string } }[]
     }
     expect(names.sort()).toEqual(
-      exported.items.filter(({ kind }) => kind === "Job").map(({ metadata }) => metadata.name).sort(),
+      exported.items
+        .filter(({ kind }) => kind === "Job")
+        .map(({ metadata }) => metadata.name)
+        .sort(),
     )
     await shell.run(release)
     await vmOf("running")

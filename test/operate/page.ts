@@ -90,7 +90,10 @@ function quoted(words: string): string {
 
 /** Asks the test first, if it replaces the program. */
 function shim(name: string, program: string | undefined, isReplaced: boolean): string {
-  const real = program === undefined ? `echo "${name} is not here" >&2; exit 127` : `PATH=${quoted(process.env["PATH"] ?? "")} exec ${program} "$@"`
+  const real =
+    program === undefined
+      ? `echo "${name} is not here" >&2; exit 127`
+      : `PATH=${quoted(process.env["PATH"] ?? "")} exec ${program} "$@"`
   if (!isReplaced) return `#!/bin/bash\n${real}\n`
   return `#!/bin/bash
 node -e '
