@@ -236,8 +236,7 @@ function operatorCommand(choose: Choose): Command {
     )
     .addOption(
       new Option("--vm-proxy <json>", `proxy of VMs, such as {"url":"http://proxy.example.com:3128"}: docs/operate.md`)
-        .env("BERTH_VM_PROXY")
-        .argParser(vmProxy),
+        .env("BERTH_VM_PROXY"),
     )
     .addOption(
       new Option("--vm-ca <file>", "PEM file with authorities that VMs trust besides the public ones: docs/operate.md")
@@ -279,7 +278,16 @@ function operatorCommand(choose: Choose): Command {
         .default(PRICE_REFRESH_HOURS.market)
         .argParser(hours),
     )
-    .action((_, command: Command) => choose({ command: "operator", options: kubeOptions(command) }))
+    .action((_, command: Command) => choose({ command: "operator", options: operatorOptions(command) }))
+}
+
+function operatorOptions(command: Command): OperatorOptions {
+  const { vmProxy: text, ...options } = kubeOptions<Omit<OperatorOptions, "vmProxy"> & { vmProxy?: string }>(command)
+  if (text === undefined) return options
+  const proxy = vmProxyIn(text)
+  // Commander would print the value of an option that its parser rejects, and this one may have a password.
+  if (typeof proxy === "string") command.error(`error: --vm-proxy (BERTH_VM_PROXY) is not valid: ${proxy}`)
+  return { ...options, vmProxy: proxy }
 }
 
 function facadeCommand(choose: Choose): Command {
@@ -779,20 +787,38 @@ function projectLimits(text: string): Partial<ProjectLimits> {
   throw new InvalidArgumentError(errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
 }
 
-function vmProxy(text: string): VmProxy {
-  const value = jsonOf(text)
+/** Returns the proxy, or what is wrong with the text, without a part of the text. */
+function vmProxyIn(text: string): VmProxy | string {
+  const value = parsedOrUndefined(text)
+  if (value === undefined) return `give JSON, such as {"url":"http://proxy.example.com:3128"}`
   const errors = errorsOf(VmProxySchema, value)
   if (errors.length === 0) return value as VmProxy
-  // Not with the value: it may have a password.
-  throw new InvalidArgumentError(errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
+  return `${errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; ")}. The user data of VMs has it, so it has no password`
+}
+
+function parsedOrUndefined(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    // The parser's message would quote the text.
+    return undefined
+  }
 }
 
 /** Reads a PEM file. Each VM's user data has it, so only certificates are allowed. */
 function certificates(path: string): string {
-  const pem = readFileSync(path, "utf8")
+  const pem = textOf(path)
   const found = pem.match(/-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g) ?? []
   if (found.length > 0 && !pem.includes("PRIVATE KEY")) return `${found.join("\n")}\n`
   throw new InvalidArgumentError(`${path} is no file of certificates in PEM: give the authority's certificate only.`)
+}
+
+function textOf(path: string): string {
+  try {
+    return readFileSync(path, "utf8")
+  } catch (error) {
+    throw new InvalidArgumentError(`the file can't be read: ${error instanceof Error ? error.message : String(error)}.`)
+  }
 }
 
 /** Returns the proxies of this process. @throws RangeError for a URL that is none */

@@ -1,5 +1,5 @@
 import Type, { type Static } from "typebox"
-import { ALLOWED } from "./schema.ts"
+import { ALLOWED, SENSITIVE } from "./schema.ts"
 
 /**
  * Hosts that are never reached by a proxy: this machine, and the metadata services of the clouds, which give each machine
@@ -30,6 +30,8 @@ export const VmProxySchema = Type.Object({
     pattern: PROXY_PATTERN,
     description: "URL of the proxy, such as http://proxy.example.com:3128.",
     [ALLOWED]: "an http or https URL without user, password and path, such as http://proxy.example.com:3128",
+    // Whoever gives a password by mistake must not read it in a log.
+    [SENSITIVE]: true,
   }),
   noProxy: Type.Optional(
     Type.String({
@@ -37,6 +39,7 @@ export const VmProxySchema = Type.Object({
       pattern: NO_PROXY_PATTERN,
       description: "Hosts that VMs reach without the proxy, separated by commas.",
       [ALLOWED]: "hosts, domains such as .example.com and addresses, separated by commas",
+      [SENSITIVE]: true,
     }),
   ),
 })
