@@ -235,8 +235,10 @@ function operatorCommand(choose: Choose): Command {
         .argParser(httpUrl),
     )
     .addOption(
-      new Option("--vm-proxy <json>", `proxy of VMs, such as {"url":"http://proxy.example.com:3128"}: docs/operate.md`)
-        .env("BERTH_VM_PROXY"),
+      new Option(
+        "--vm-proxy <json>",
+        `proxy of VMs, such as {"url":"http://proxy.example.com:3128"}: docs/operate.md`,
+      ).env("BERTH_VM_PROXY"),
     )
     .addOption(
       new Option("--vm-ca <file>", "PEM file with authorities that VMs trust besides the public ones: docs/operate.md")

@@ -8,8 +8,8 @@ import { FAKE_GCS } from "./fake-gcs.ts"
 import { type GoProgram, goProgram } from "./go-program.ts"
 import { KSTATUS } from "./kstatus/kstatus.ts"
 import { motoEnvironment } from "./moto.ts"
-import { pythonEnvironment } from "./python-environment.ts"
 import { ETCD_TOOLS } from "./operate/etcd-tools.ts"
+import { pythonEnvironment } from "./python-environment.ts"
 import { PROMQL } from "./telemetry/promql.ts"
 
 /** The Lua interpreter with which Argo CD runs health scripts. */

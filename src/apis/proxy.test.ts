@@ -13,7 +13,9 @@ describe("the proxies of the environment", () => {
 
   it("are never used for this machine and metadata services", () => {
     const hosts = withoutProxy(" b.example , .c.example 10.0.0.1").split(",")
-    expect(hosts).toEqual(expect.arrayContaining(["b.example", ".c.example", "10.0.0.1", "localhost", "169.254.169.254"]))
+    expect(hosts).toEqual(
+      expect.arrayContaining(["b.example", ".c.example", "10.0.0.1", "localhost", "169.254.169.254"]),
+    )
   })
 
   it.each(["proxy.example.com:3128", "socks5://s3cret", "http//s3cret"])("%s is refused without its text", (url) => {

@@ -30,7 +30,7 @@ export const VmProxySchema = Type.Object({
     pattern: PROXY_PATTERN,
     description: "URL of the proxy, such as http://proxy.example.com:3128.",
     [ALLOWED]: "an http or https URL without user, password and path, such as http://proxy.example.com:3128",
-    // Whoever gives a password by mistake must not read it in a log.
+    // A password that is given by mistake must not be in a log.
     [SENSITIVE]: true,
   }),
   noProxy: Type.Optional(

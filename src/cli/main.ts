@@ -35,9 +35,10 @@ for (const [name, code] of Object.entries(SIGNALS))
   })
 
 try {
-  useProxy(proxySettings(process.env))
+  // On an older Node.js its own setting does the same.
+  if (process.env["NODE_USE_ENV_PROXY"] !== "1") useProxy(proxySettings(process.env))
 } catch (error) {
-  // Whoever has no need of the proxy here goes without it.
+  // Most commands need no proxy to reach their Berth.
   console.error(`berth: ${error instanceof Error ? error.message : String(error)}.`)
 }
 runCommand({

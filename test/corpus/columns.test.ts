@@ -122,7 +122,9 @@ it.each(KINDS.map(({ kind }) => kind))("the tables of kubectl for the kind %s fi
   const get = ["get", `${kind.plural}.berth.dev`, objectName, ...(kind.namespaced ? ["-n", namespace] : [])]
   const widthOf = (table: string) => Math.max(...table.split("\n").map((line) => line.trimEnd().length))
   // kubectl discovers new kinds a moment after they are served.
-  const [plain, wide] = await eventually(async () => [await kubectl(get), await kubectl([...get, "-o", "wide"])] as const)
+  const [plain, wide] = await eventually(
+    async () => [await kubectl(get), await kubectl([...get, "-o", "wide"])] as const,
+  )
   expect(widthOf(plain), plain).toBeLessThanOrEqual(MOST.plain)
   expect(widthOf(wide), wide).toBeLessThanOrEqual(MOST.wide)
   // Each column has a value: a sample that lacks one would hide its width.

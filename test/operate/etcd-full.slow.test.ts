@@ -91,48 +91,54 @@ async function fill(): Promise<string> {
   throw new Error("etcd has no quota")
 }
 
-needing(missingTool("etcd-tools")).it("etcd at its quota: nothing is lost, and the page's commands end it", async () => {
-  await eventually(async () => expect((await submit("running")).status).toBe(201))
-  await submit("ended")
-  const launches: string[] = []
-  for (const name of ["running", "ended"]) {
-    const launch = await eventually(async () => {
-      const [found] = await berth.launchesOf(name)
-      expect(found?.status?.vm?.id).toBeDefined()
-      return found?.metadata.name ?? ""
+needing(missingTool("etcd-tools")).it(
+  "etcd at its quota: nothing is lost, and the page's commands end it",
+  async () => {
+    await eventually(async () => expect((await submit("running")).status).toBe(201))
+    await submit("ended")
+    const launches: string[] = []
+    for (const name of ["running", "ended"]) {
+      const launch = await eventually(async () => {
+        const [found] = await berth.launchesOf(name)
+        expect(found?.status?.vm?.id).toBeDefined()
+        return found?.metadata.name ?? ""
+      })
+      await berth.reports.register(launch)
+      await berth.reports.start(launch)
+      launches.push(launch)
+    }
+    const [running = "", ended = ""] = launches
+    await berth.reports.finish(ended, "Succeeded")
+    await eventually(async () => expect((await berth.job("team", "ended")).status?.settled).toBe(true))
+    const vms = cloud.alive.map(({ id }) => id)
+    expect(vms).toHaveLength(1)
+
+    expect(await fill()).toContain("etcdserver: mvcc: database space exceeded")
+    const [look = "", wayOut = "", shorten = ""] = commandsOf("etcd is full")
+    expect(await shell.run(look)).toContain("alarm:NOSPACE")
+    const refused = await submit("refused")
+    expect([refused.status, await refused.text()]).toEqual([
+      503,
+      expect.stringContaining("(etcd) is full, so nothing was changed"),
+    ])
+    await expect(berth.reports.finish(running, "Succeeded")).rejects.toThrow(/database space exceeded/)
+    expect((await berth.job("team", "running")).status?.phase).toBe("running")
+
+    await shell.run(wayOut)
+    expect(await shell.run("etcdctl alarm list")).toBe("")
+    await eventually(async () => expect((await submit("later")).status).toBe(201))
+    expect(cloud.alive.map(({ id }) => id)).toEqual(expect.arrayContaining(vms))
+    await berth.reports.finish(running, "Succeeded")
+    await eventually(async () => {
+      clock.advance(5)
+      expect((await berth.job("team", "running")).status?.phase).toBe("succeeded")
+      expect(await berth.launchesOf("later")).toHaveLength(1)
     })
-    await berth.reports.register(launch)
-    await berth.reports.start(launch)
-    launches.push(launch)
-  }
-  const [running = "", ended = ""] = launches
-  await berth.reports.finish(ended, "Succeeded")
-  await eventually(async () => expect((await berth.job("team", "ended")).status?.settled).toBe(true))
-  const vms = cloud.alive.map(({ id }) => id)
-  expect(vms).toHaveLength(1)
-
-  expect(await fill()).toContain("etcdserver: mvcc: database space exceeded")
-  const [look = "", wayOut = "", shorten = ""] = commandsOf("etcd is full")
-  expect(await shell.run(look)).toContain("alarm:NOSPACE")
-  const refused = await submit("refused")
-  expect([refused.status, await refused.text()]).toEqual([503, expect.stringContaining("(etcd) is full, so nothing was changed")])
-  await expect(berth.reports.finish(running, "Succeeded")).rejects.toThrow(/database space exceeded/)
-  expect((await berth.job("team", "running")).status?.phase).toBe("running")
-
-  await shell.run(wayOut)
-  expect(await shell.run("etcdctl alarm list")).toBe("")
-  await eventually(async () => expect((await submit("later")).status).toBe(201))
-  expect(cloud.alive.map(({ id }) => id)).toEqual(expect.arrayContaining(vms))
-  await berth.reports.finish(running, "Succeeded")
-  await eventually(async () => {
-    clock.advance(5)
-    expect((await berth.job("team", "running")).status?.phase).toBe("succeeded")
-    expect(await berth.launchesOf("later")).toHaveLength(1)
-  })
-  expect(cloud.breaches).toEqual([])
-  expect(await berth.launchesOf("running")).toHaveLength(1)
-  await eventually(async () => {
-    await shell.run(shorten)
-    await expect(berth.job("team", "ended")).rejects.toThrow(/not found/)
-  })
-})
+    expect(cloud.breaches).toEqual([])
+    expect(await berth.launchesOf("running")).toHaveLength(1)
+    await eventually(async () => {
+      await shell.run(shorten)
+      await expect(berth.job("team", "ended")).rejects.toThrow(/not found/)
+    })
+  },
+)

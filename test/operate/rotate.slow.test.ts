@@ -97,7 +97,12 @@ spec: {type: aws, credentialsSecretRef: {name: aws}}
   await shell.run("kubectl wait --for=condition=Ready project/team --timeout=1m")
   await shell.run(`kubectl apply --server-side -f - <<'END'\n${inProject}\nEND`)
   await eventually(async () => {
-    const body = { name: "main", type: "aws", access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: "the-first-secret" }
+    const body = {
+      name: "main",
+      type: "aws",
+      access_key_id: "AKIAIOSFODNN7EXAMPLE",
+      secret_access_key: "the-first-secret",
+    }
     const { status } = await berth.rest("team", adminKey, "/connections", { method: "POST", body })
     expect([201, 409]).toContain(status)
   })
@@ -135,7 +140,9 @@ describe("docs/operate.md rotates", () => {
     provider.issue("account", "the-second-secret")
     for (const path of [folder, join(folder, "shell")]) await writeFile(join(path, "new-secret"), "the-second-secret")
     await blocks("Credentials of a connection")
-    await eventually(() => expect(provider.verified.filter((secret) => secret === "the-second-secret").length).toBeGreaterThan(1))
+    await eventually(() =>
+      expect(provider.verified.filter((secret) => secret === "the-second-secret").length).toBeGreaterThan(1),
+    )
     provider.revoke("the-first-secret")
     await expectReady()
   })

@@ -242,12 +242,9 @@ function jobCost(
   const spent = larger(before?.spent, ended)
   const endedSpot = sumOfParts(addParts(launches.filter(isSpot).map(endedCost)))
   const spotUsd = Math.max(before?.spotUsd ?? 0, endedSpot)
-  const isFinal = isCostFinal(phase, inputs)
-  const actualUsd = isFinal ? Math.max(before?.actualUsd ?? 0, sumOfParts(ended)) : before?.actualUsd
   const cost = compact({
     estimatedUsd: estimate === undefined ? before?.estimatedUsd : sumOfParts(estimate),
-    actualUsd,
-    endedUsd: isTerminal(phase) ? (actualUsd ?? before?.endedUsd ?? costAtEnd(inputs, ended)) : undefined,
+    ...totals(before, phase, inputs, ended),
     hourly: chosen?.hourly ?? before?.hourly,
     minimumBilledSeconds: chosen?.billed.minimumBilledSeconds ?? before?.minimumBilledSeconds,
     since: inputs.launch !== undefined && !isOver(inputs.launch) ? inputs.launch.status?.vm?.createTime : undefined,
@@ -255,6 +252,14 @@ function jobCost(
     spotUsd: spotUsd > 0 ? spotUsd : undefined,
   })
   return Object.keys(cost).length === 0 ? undefined : cost
+}
+
+/** Returns the cost that is known at the job's end, and the actual cost once no VM is left. */
+function totals(before: JobStatus["cost"], phase: JobPhase, inputs: Inputs, ended: CostParts) {
+  const isFinal = isCostFinal(phase, inputs)
+  const actualUsd = isFinal ? Math.max(before?.actualUsd ?? 0, sumOfParts(ended)) : before?.actualUsd
+  const endedUsd = isTerminal(phase) ? (actualUsd ?? before?.endedUsd ?? costAtEnd(inputs, ended)) : undefined
+  return { actualUsd, endedUsd }
 }
 
 /** Returns what all VMs cost until now, USD: those that ended, and one whose end the cloud has not confirmed yet. */
