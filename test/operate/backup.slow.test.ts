@@ -43,9 +43,9 @@ kind: Project
 metadata: {name: team}
 spec: {displayName: Team, organization: acme}
 `
-/** The next full hour, and two hours later. */
-const nextHour = (clock.now().getUTCHours() + 1) % 24
-const SCHEDULE = `0 ${nextHour},${(nextHour + 2) % 24} * * *`
+/** A full hour that is at least an hour away, so that it does not pass before the CronJobs exist. */
+const FIRST_TICK = new Date((Math.ceil(clock.now().getTime() / 1000 / HOUR) + 1) * HOUR * 1000)
+const SCHEDULE = `0 ${FIRST_TICK.getUTCHours()},${(FIRST_TICK.getUTCHours() + 2) % 24} * * *`
 const IN_NAMESPACE = `
 apiVersion: v1
 kind: Secret
@@ -177,8 +177,8 @@ describeBackups("the backups of docs/operate.md", () => {
       })
       expect([201, 409]).toContain(made.status)
     })
-    // The next tick of both CronJobs. They fire while nothing else depends on the clock.
-    clock.advance(HOUR - ((clock.now().getTime() / 1000) % HOUR) + 1)
+    // The first tick of both CronJobs. They fire while nothing else depends on the clock.
+    clock.advance((FIRST_TICK.getTime() - clock.now().getTime()) / 1000 + 1)
     for (const name of ["patient", "punctual"]) await eventually(async () => expect(await jobsOf(name)).toHaveLength(1))
     await apply(jobManifest("ended"))
     await vmOf("ended")
