@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { systemClock } from "./apis/clock.ts"
 import type { Architecture } from "./apis/offer.ts"
+import { useProxy } from "./apis/proxy.ts"
 import { offersOf } from "./catalogue/file.ts"
 import { LiveCatalogue } from "./catalogue/live.ts"
 import { readPriceList } from "./catalogue/shipped.ts"
@@ -15,6 +16,7 @@ import {
   type KubeOptions,
   type LoginOptions,
   type OperatorOptions,
+  proxyInEnvironment,
   type RotateOptions,
   readInvocation,
   type SmokeCommandOptions,
@@ -26,9 +28,10 @@ import { createLogger } from "./telemetry/logger.ts"
 
 const invocation = await readInvocation(process.argv, packageVersion())
 const { command } = invocation
-await runProcess({ command, hasOwnLimits: ["agent", "smoke"].includes(command) }, (stopSignal) =>
-  run(invocation, stopSignal),
-)
+await runProcess({ command, hasOwnLimits: ["agent", "smoke"].includes(command) }, (stopSignal) => {
+  useProxy(proxyInEnvironment())
+  return run(invocation, stopSignal)
+})
 
 /**
  * Runs one program. Each is imported only when it runs: an agent needs no REST API, the REST API no cloud.

@@ -335,7 +335,7 @@ function jobController(
   accounts: Accounts,
   { deliveries }: WebhookControl,
 ): JobControl {
-  const { systemNamespace, gatewayUrl, agentImage, volumesImage } = options
+  const { systemNamespace, gatewayUrl, vmProxy, vmCa, agentImage, volumesImage } = options
   const { offers, architectures, launchesPerMinute } = parts
   const { images, readImage, buckets, launchAccounts, copyCredentials, vmImages } = accounts
   return createJobController({
@@ -371,6 +371,8 @@ function jobController(
     }),
     installation: {
       ...{ id: installation.id, systemNamespace, gatewayUrl },
+      ...(vmProxy !== undefined && { vmProxy }),
+      ...(vmCa !== undefined && { gatewayCa: vmCa }),
       ...(agentImage !== undefined && { agentImage }),
       ...(volumesImage !== undefined && { volumesImage }),
     },

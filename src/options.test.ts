@@ -46,6 +46,32 @@ describe("networks by region", () => {
   })
 })
 
+describe("the proxy of VMs", () => {
+  it("is read", async () => {
+    const vmProxy = { url: "http://proxy.example.com:3128", noProxy: ".corp.example.com,10.0.0.1" }
+    const { options } = await readInvocation([...OPERATOR, "--vm-proxy", JSON.stringify(vmProxy)], "1.0.0")
+    expect(options).toMatchObject({ vmProxy })
+  })
+
+  it.each([
+    '{"url":"http://ada:s3cret@proxy.example.com"}',
+    '{"url":"http://proxy.example.com/s3cret"}',
+    '{"url":"socks5://s3cret"}',
+    `{"url":"http://a.example.com","noProxy":"$(s3cret)"}`,
+    '{"url":"http://s3cret',
+  ])("%s is refused, and its text is not printed", async (text) => {
+    const complaint = await complaintOf("--vm-proxy", text)
+    expect(complaint).toMatch(/--vm-proxy \(BERTH_VM_PROXY\) is not valid/)
+    expect(complaint).not.toContain("s3cret")
+  })
+})
+
+describe("the authorities that VMs trust", () => {
+  it.each(["/nowhere/ca.pem", import.meta.filename])("%s is refused", async (path) => {
+    expect(await complaintOf("--vm-ca", path)).toMatch(/can't be read|is no file of certificates in PEM/)
+  })
+})
+
 describe("the socket of the Docker engine", () => {
   const AGENT = ["node", "berth", "agent", "--data-dir", "/var/lib/berth"]
   afterEach(() => vi.unstubAllEnvs())

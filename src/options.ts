@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs"
 import { isIP } from "node:net"
 import { resolve } from "node:path"
 import { Command, InvalidArgumentError, Option } from "commander"
@@ -6,7 +7,9 @@ import { ROLES, type Role } from "./apis/apikey.ts"
 import { type SpendCaps, SpendCapsSchema } from "./apis/caps.ts"
 import { LIMITS } from "./apis/limits.ts"
 import { toMetadataName } from "./apis/names.ts"
+import { type ProxySettings, proxySettings } from "./apis/proxy.ts"
 import { errorsOf } from "./apis/validate.ts"
+import { type VmProxy, VmProxySchema } from "./apis/vm-proxy.ts"
 import type { TrustedIssuer } from "./identity/oidc.ts"
 import { type ProjectLimits, ProjectLimitsSchema } from "./limits/project-limits.ts"
 import type { PrivateTargets } from "./registries/public-fetch.ts"
@@ -38,6 +41,10 @@ export interface KubeOptions {
 export interface OperatorOptions extends KubeOptions {
   /** URL at which agents reach the gateway. */
   gatewayUrl: string
+  /** Proxy of VMs. */
+  vmProxy?: VmProxy
+  /** PEM of authorities that VMs trust besides the public ones. */
+  vmCa?: string
   /** Berth's image from which VMs of public clouds run the agent. */
   agentImage?: string
   /** Berth's image with rclone, which VMs of jobs with volumes pull. */
@@ -228,6 +235,17 @@ function operatorCommand(choose: Choose): Command {
         .argParser(httpUrl),
     )
     .addOption(
+      new Option(
+        "--vm-proxy <json>",
+        `proxy of VMs, such as {"url":"http://proxy.example.com:3128"}: docs/operate.md`,
+      ).env("BERTH_VM_PROXY"),
+    )
+    .addOption(
+      new Option("--vm-ca <file>", "PEM file with authorities that VMs trust besides the public ones: docs/operate.md")
+        .env("BERTH_VM_CA")
+        .argParser(certificates),
+    )
+    .addOption(
       new Option("--agent-image <image>", "Berth's image from which VMs of public clouds run the agent")
         .env("BERTH_AGENT_IMAGE")
         .makeOptionMandatory(),
@@ -262,7 +280,16 @@ function operatorCommand(choose: Choose): Command {
         .default(PRICE_REFRESH_HOURS.market)
         .argParser(hours),
     )
-    .action((_, command: Command) => choose({ command: "operator", options: kubeOptions(command) }))
+    .action((_, command: Command) => choose({ command: "operator", options: operatorOptions(command) }))
+}
+
+function operatorOptions(command: Command): OperatorOptions {
+  const { vmProxy: text, ...options } = kubeOptions<Omit<OperatorOptions, "vmProxy"> & { vmProxy?: string }>(command)
+  if (text === undefined) return options
+  const proxy = vmProxyIn(text)
+  // Commander would print the value of an option that its parser rejects, and this one may have a password.
+  if (typeof proxy === "string") command.error(`error: --vm-proxy (BERTH_VM_PROXY) is not valid: ${proxy}`)
+  return { ...options, vmProxy: proxy }
 }
 
 function facadeCommand(choose: Choose): Command {
@@ -760,6 +787,45 @@ function projectLimits(text: string): Partial<ProjectLimits> {
   const errors = errorsOf(Type.Partial(ProjectLimitsSchema), value)
   if (errors.length === 0) return value as Partial<ProjectLimits>
   throw new InvalidArgumentError(errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
+}
+
+/** Returns the proxy, or what is wrong with the text, without a part of the text. */
+function vmProxyIn(text: string): VmProxy | string {
+  const value = parsedOrUndefined(text)
+  if (value === undefined) return `give JSON, such as {"url":"http://proxy.example.com:3128"}`
+  const errors = errorsOf(VmProxySchema, value)
+  if (errors.length === 0) return value as VmProxy
+  return `${errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; ")}. The user data of VMs has it, so it has no password`
+}
+
+function parsedOrUndefined(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    // The parser's message would quote the text.
+    return undefined
+  }
+}
+
+/** Reads a PEM file. Each VM's user data has it, so only certificates are allowed. */
+function certificates(path: string): string {
+  const pem = textOf(path)
+  const found = pem.match(/-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g) ?? []
+  if (found.length > 0 && !pem.includes("PRIVATE KEY")) return `${found.join("\n")}\n`
+  throw new InvalidArgumentError(`${path} is no file of certificates in PEM: give the authority's certificate only.`)
+}
+
+function textOf(path: string): string {
+  try {
+    return readFileSync(path, "utf8")
+  } catch (error) {
+    throw new InvalidArgumentError(`the file can't be read: ${error instanceof Error ? error.message : String(error)}.`)
+  }
+}
+
+/** Returns the proxies of this process. @throws RangeError for a URL that is none */
+export function proxyInEnvironment(): ProxySettings | undefined {
+  return proxySettings(process.env)
 }
 
 function spendCaps(text: string): SpendCaps {

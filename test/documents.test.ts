@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process"
-import { existsSync, readFileSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import { load } from "js-yaml"
 import { describe, expect, it } from "vitest"
@@ -30,6 +30,23 @@ describe("the roles in docs/roles", () => {
     const text = readFileSync(join(ROOT, "docs", page), "utf8")
     const blocks = [...text.matchAll(/```(?:json|yaml)\n([\s\S]*?)```/g)].map(([, block = ""]) => load(block))
     expect(blocks).toContainEqual(role)
+  })
+})
+
+describe("the commands of docs/operate.md", () => {
+  const page = readFileSync(join(ROOT, "docs/operate.md"), "utf8")
+  const folder = join(ROOT, "test/operate")
+  const tests = readdirSync(folder)
+    .filter((name) => name.endsWith(".test.ts"))
+    .map((name) => readFileSync(join(folder, name), "utf8"))
+    .join("\n")
+  const sections = page
+    .split(/^#+ /m)
+    .filter((section) => section.includes("\n```sh\n"))
+    .map((section) => section.split("\n", 1)[0] ?? "")
+
+  it.each(sections)("a test runs those of the section %s", (heading) => {
+    expect(tests).toMatch(new RegExp(`(commandsOf|blocks)\\("${heading}"\\)`))
   })
 })
 

@@ -8,6 +8,7 @@ import { FAKE_GCS } from "./fake-gcs.ts"
 import { type GoProgram, goProgram } from "./go-program.ts"
 import { KSTATUS } from "./kstatus/kstatus.ts"
 import { motoEnvironment } from "./moto.ts"
+import { ETCD_TOOLS } from "./operate/etcd-tools.ts"
 import { pythonEnvironment } from "./python-environment.ts"
 import { PROMQL } from "./telemetry/promql.ts"
 
@@ -54,6 +55,7 @@ export const TOOLS = {
   kstatus: { prepare: () => goProgram(KSTATUS) },
   glua: { prepare: () => goProgram(LUA) },
   actionlint: { prepare: () => goProgram(ACTIONLINT) },
+  "etcd-tools": { prepare: () => goProgram(ETCD_TOOLS) },
   "fake-gcs-server": { prepare: () => goProgram(FAKE_GCS) },
 } satisfies Record<string, { prepare: () => Promise<unknown> }>
 

@@ -1,6 +1,7 @@
 import { dump } from "js-yaml"
 import type { Launch } from "../apis/launch.ts"
 import { nvidiaGpusOf } from "../apis/offer.ts"
+import { type VmProxy, withoutProxy } from "../apis/vm-proxy.ts"
 import { bootConfig, renderUserData } from "./messages.ts"
 import { type BootConfig, CONSOLE_MARK, CONSOLE_OK, GATEWAY_PATH } from "./protocol.ts"
 
@@ -142,7 +143,7 @@ const SYSTEM_OF: Readonly<Record<string, { cpu: VmSystem; gpu: VmSystem }>> = {
  * @throws TypeError if the Launch has no agent image and its cloud needs one; errors of `renderCloudInit`
  */
 export function userDataOf(launch: Pick<Launch, "metadata" | "spec">, bootstrapKey: Uint8Array): string {
-  const { offer, agentImage, bootDeadlineSeconds, run } = launch.spec
+  const { offer, agentImage, bootDeadlineSeconds, proxy, run } = launch.spec
   const config = bootConfig(launch, bootstrapKey)
   const gpus = nvidiaGpusOf(offer)?.count
   const system = SYSTEM_OF[offer.cloud]?.[gpus === undefined ? "cpu" : "gpu"]
@@ -151,7 +152,7 @@ export function userDataOf(launch: Pick<Launch, "metadata" | "spec">, bootstrapK
     throw new TypeError("no image for the agent: set --agent-image (BERTH_AGENT_IMAGE) of the operator")
   }
   const options = { system, agentImage, bootDeadlineSeconds, jobImage: run.image }
-  return renderCloudInit(config, { ...options, ...(gpus !== undefined && { gpus }) })
+  return renderCloudInit(config, { ...options, ...(gpus !== undefined && { gpus }), ...(proxy && { proxy }) })
 }
 
 export interface CloudInitOptions {
@@ -162,6 +163,8 @@ export interface CloudInitOptions {
   bootDeadlineSeconds: number
   /** Number of GPUs without which the VM is useless, or the fraction of one. Absent: none. */
   gpus?: number
+  /** Proxy of the VM's own programs: its engine, apt, curl, the agent and rclone. Absent: none. */
+  proxy?: VmProxy
   /** Image that the VM pulls without credentials while the agent starts. Absent, or a failed pull: the agent pulls it. */
   jobImage?: string
 }
@@ -187,13 +190,14 @@ export function renderCloudInit(config: BootConfig, options: CloudInitOptions): 
     // First, and at every boot: this VM must end even if a later step fails. `runcmd` would run in cloud-init's last stage,
     // after all services have started. The agent's unit is started here, and waits only for what it needs.
     bootcmd: [
-      ["/bin/sh", "-c", armScript(config.lifetimeSeconds, after)],
+      ["/bin/sh", "-c", armScript(config.lifetimeSeconds, after, engineSettings(config, options))],
       ["systemctl", "mask", "--now", "--no-block", ...masked],
       ["systemctl", "start", "--no-block", AGENT_UNIT],
     ],
     write_files: [
       secret(`${AGENT_DATA_DIR}/user-data.json`, renderUserData(config)),
       secret(`${STATE_DIR}/${REPORT_FILE}`, reportRequest(config)),
+      ...(config.gatewayCa === undefined ? [] : [{ path: `${STATE_DIR}/${CA_SCRIPT}`, content: CA_SCRIPT_TEXT }]),
       { path: `${STATE_DIR}/${START_SCRIPT}`, content: startScript(config, options) },
     ],
   }
@@ -222,7 +226,7 @@ const END_FUNCTION = `end_vm() {
  * is stored, so that a reboot doesn't begin a new lifetime. The units, also the agent's, are created again at each boot. A
  * VM that can't arm the switch ends at once.
  */
-function armScript(lifetimeSeconds: number, after: readonly string[]): string {
+function armScript(lifetimeSeconds: number, after: readonly string[], { environment, drop }: EngineSettings): string {
   return `${END_FUNCTION}
 arm() (
   set -eu
@@ -244,7 +248,7 @@ arm() (
 [Unit]
 DefaultDependencies=no
 [Service]
-Type=oneshot
+${environment}Type=oneshot
 ExecStart=/bin/sh -c '$first shutdown -P now || systemctl poweroff --no-block; sleep $off; systemctl poweroff --force --force'
 END
   cat > /run/systemd/system/berth-dead-man.timer <<END
@@ -256,11 +260,44 @@ AccuracySec=1s
 END
   cat > /run/systemd/system/${AGENT_UNIT} <<END
 ${agentUnit(after)}END
-  systemctl daemon-reload
+${drop}  systemctl daemon-reload
   systemctl start --no-block berth-dead-man.timer
 )
 arm || end_vm
 `
+}
+
+/** Parts of the script that arms the VM, for a proxy and for authorities. Each is empty without them. */
+interface EngineSettings {
+  /** Line of a unit with the proxy. */
+  environment: string
+  /** Commands that give the engine its environment, before its first start. */
+  drop: string
+}
+
+/** Authorities in these folders are trusted by Docker's engine and by rclone, like those of the system (Go, crypto/x509). */
+const SYSTEM_CERTIFICATES = "/etc/ssl/certs:/etc/pki/tls/certs"
+
+function engineSettings({ gatewayCa }: BootConfig, { proxy }: CloudInitOptions): EngineSettings {
+  const variables = proxy === undefined ? [] : variablesOf(proxy)
+  const line = (all: readonly string[]) => `Environment=${all.map((one) => `"${one}"`).join(" ")}\n`
+  const environment = variables.length === 0 ? "" : line(variables)
+  if (gatewayCa === undefined && proxy === undefined) return { environment, drop: "" }
+  const trust = gatewayCa === undefined ? [] : [`SSL_CERT_DIR=${SYSTEM_CERTIFICATES}:${STATE_DIR}/${CA_FOLDER}`]
+  const before = gatewayCa === undefined ? "" : `ExecStartPre=-/bin/sh ${STATE_DIR}/${CA_SCRIPT}\n`
+  const folder = "/run/systemd/system/docker.service.d"
+  const drop = `  mkdir -p ${folder}
+  cat > ${folder}/berth.conf <<END
+[Service]
+${line([...variables, ...trust])}${before}END
+`
+  return { environment, drop }
+}
+
+/** Returns the variables of a proxy in both cases: curl reads some only in lower case, and others only in upper case. */
+function variablesOf({ url, noProxy }: VmProxy): string[] {
+  const values = { http_proxy: url, https_proxy: url, no_proxy: withoutProxy(noProxy) }
+  return Object.entries(values).flatMap(([name, value]) => [`${name}=${value}`, `${name.toUpperCase()}=${value}`])
 }
 
 /**
@@ -287,7 +324,11 @@ const NODE = "/nodejs/bin/node"
 /** Settings with which curl reports a boot failure. They keep the token out of a process's arguments. */
 const REPORT_FILE = "report.curl"
 const START_SCRIPT = "start.sh"
+/** Public authorities and those of the user data, for curl. */
 const CA_FILE = "ca.pem"
+/** Folder with the authorities of the user data. */
+const CA_FOLDER = "ca"
+const CA_SCRIPT = "ca.sh"
 
 function reportRequest({ launch, gatewayUrl, gatewayCa, bootstrapToken }: BootConfig): string {
   const settings = [
@@ -306,13 +347,14 @@ function reportRequest({ launch, gatewayUrl, gatewayCa, bootstrapToken }: BootCo
  * disk before, nothing was missing then, so the unit just tries again.
  */
 function startScript({ gatewayCa }: BootConfig, options: CloudInitOptions): string {
-  const { system, agentImage, jobImage, gpus, bootDeadlineSeconds } = options
+  const { system, agentImage, jobImage, gpus, bootDeadlineSeconds, proxy } = options
   const { packages } = SYSTEMS[system]
   const lines = [
     failFunctions(bootDeadlineSeconds),
     ...(gpus === undefined ? [] : [PERSISTENCE]),
     ...(gpus !== undefined && gpus < 1 ? [OVERCOMMIT] : []),
-    ...(gatewayCa === undefined ? [] : [WRITE_CA]),
+    ...(proxy === undefined ? [] : [`export ${variablesOf(proxy).join(" ")}`]),
+    ...(gatewayCa === undefined ? [] : [`sh ${CA_SCRIPT}`]),
     ...(packages.length === 0 ? [] : [GATEWAY_CHECK, installScript(packages, gpus !== undefined)]),
     "engine() { try docker version; }",
     `ready ${READY_SECONDS} engine || fail EngineUnavailable "no Docker engine answered"`,
@@ -322,7 +364,7 @@ function startScript({ gatewayCa }: BootConfig, options: CloudInitOptions): stri
     ...(gpus === undefined ? [] : [gpuCheck(Math.ceil(gpus))]),
     firewallScript(),
     PULLED,
-    runScript(),
+    runScript(proxy),
   ]
   return `${lines.join("\n")}\n`
 }
@@ -370,8 +412,15 @@ try() {
 }`
 }
 
-/** Extracts the PEM from the agent's own file, in which line ends are escaped. */
-const WRITE_CA = `printf %b "$(sed -n 's/^  "gatewayCa": "\\(.*\\)",$/\\1/p' agent/user-data.json)" > ${CA_FILE}`
+/**
+ * Extracts the PEM from the agent's own file, in which line ends are escaped. It is executed before the first start of the
+ * engine, and again by the start script: an engine that apt installs starts later.
+ */
+const CA_SCRIPT_TEXT = `cd ${STATE_DIR} || exit
+mkdir -p ${CA_FOLDER}
+printf %b "$(sed -n 's/^  "gatewayCa": "\\(.*\\)",$/\\1/p' agent/user-data.json)" > ${CA_FOLDER}/own.pem
+cat /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt ${CA_FOLDER}/own.pem > ${CA_FILE} 2> /dev/null || :
+`
 
 /**
  * Looks for a way to the gateway by a GET without a body: any answer of a server whose certificate is right will do.
@@ -505,11 +554,14 @@ const PULLED = `if ! wait $puller; then
 fi`
 
 /** Runs the agent in the host's network, because it polls the metadata service for preemption notices. */
-function runAgent(): string {
+function runAgent(proxy: VmProxy | undefined): string {
+  // Docker takes the values from the script's own variables.
+  const variables = proxy === undefined ? [] : variablesOf(proxy).map((one) => `-e ${one.split("=", 1)}`)
   return [
     // Root owns the engine's socket, and the image's own user has no rights. The whole program would take twice the
     // memory.
     `docker run --rm --name berth-agent --user 0 --entrypoint ${NODE} --network host --log-driver none`,
+    ...variables,
     "--volume /var/run/docker.sock:/var/run/docker.sock",
     `--volume ${AGENT_DATA_DIR}:${AGENT_DATA_DIR}`,
     // Sockets of volume drivers, which the engine and the agent use.
@@ -523,9 +575,9 @@ function runAgent(): string {
  * it. Without keys the image does not run here, for example because it is for another architecture. Only the engine's own
  * errors are retried (https://docs.docker.com/reference/cli/docker/container/run/#exit-status).
  */
-function runScript(): string {
+function runScript(proxy: VmProxy | undefined): string {
   return `end=$(($(age) + ${READY_SECONDS}))
-until ${runAgent()} 2> said; do
+until ${runAgent(proxy)} 2> said; do
   code=$? why=$(cat said)
   echo "$why"
   docker rm -f berth-agent > /dev/null 2>&1

@@ -1,8 +1,10 @@
 import type { Readable } from "node:stream"
+import { rootCertificates } from "node:tls"
 import type { Static, TSchema } from "typebox"
-import { Agent, type Dispatcher, request } from "undici"
+import { type Dispatcher, request } from "undici"
 import { type BackoffLimits, backoffSeconds } from "../apis/backoff.ts"
 import type { Clock } from "../apis/clock.ts"
+import { dispatcherOf } from "../apis/dispatcher.ts"
 import { type AgentKeys, check, publicKey, signMessage } from "./messages.ts"
 import {
   ABILITIES,
@@ -65,13 +67,18 @@ export function retrySeconds(error: unknown, tries: number, limits: BackoffLimit
   return (asked ?? 0) + backoffSeconds(tries + 1, limits)
 }
 
+/** Returns the authorities to trust, if the public ones are not enough. */
+function trustOf({ gatewayCa }: BootConfig): { ca?: string[] } {
+  return gatewayCa === undefined ? {} : { ca: [...rootCertificates, gatewayCa] }
+}
+
 /** Client of the agent's protocol. Every method rejects with RefusedError or GatewayError. */
 export class GatewayClient {
   readonly #config: BootConfig
   readonly #keys: AgentKeys
-  readonly #dispatcher: Agent
+  readonly #dispatcher: Dispatcher
   /** Connections for answers of any size. */
-  readonly #large: Agent
+  readonly #large: Dispatcher
   readonly #clock: Pick<Clock, "monotonic">
   /**
    * Time of the gateway's clock when the monotonic clock was 0, milliseconds since 1970, from the first answer with a
@@ -84,12 +91,12 @@ export class GatewayClient {
     this.#keys = keys
     this.#clock = clock
     const options = {
-      connect: { timeout: CONNECT_TIMEOUT_MS, ...(config.gatewayCa !== undefined && { ca: config.gatewayCa }) },
+      connect: { timeout: CONNECT_TIMEOUT_MS, ...trustOf(config) },
       headersTimeout: ANSWER_TIMEOUT_MS,
       bodyTimeout: ANSWER_TIMEOUT_MS,
     }
-    this.#dispatcher = new Agent({ ...options, maxResponseSize: ANSWER_BYTES })
-    this.#large = new Agent(options)
+    this.#dispatcher = dispatcherOf({ ...options, maxResponseSize: ANSWER_BYTES })
+    this.#large = dispatcherOf(options)
   }
 
   /** Registers the agent. The order in the answer is still sealed: `openOrder` opens it. */
@@ -158,7 +165,7 @@ export class GatewayClient {
     }
   }
 
-  async #send(kind: MessageKind, message: object, dispatcher: Agent): Promise<Dispatcher.ResponseData> {
+  async #send(kind: MessageKind, message: object, dispatcher: Dispatcher): Promise<Dispatcher.ResponseData> {
     const { launch, gatewayUrl, bootstrapToken } = this.#config
     const body = await signMessage(kind, { launch, ...message }, this.#keys.signing)
     const url = `${gatewayUrl.replace(/\/+$/, "")}${GATEWAY_PATH}/launches/${encodeURIComponent(launch)}/${kind}`

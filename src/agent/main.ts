@@ -316,8 +316,8 @@ class Session {
   async #openRuntime(): Promise<Runtime | undefined> {
     const { config, clock, dataDir, dockerSocket, pullPatienceSeconds, logger } = this.#context
     const { state, keys } = this.#disk
-    const { launch, volumesImage } = config
-    const engine = { dockerSocket, volumesImage, pullPatienceSeconds }
+    const { launch, volumesImage, gatewayCa: ca } = config
+    const engine = { dockerSocket, volumesImage, ca, pullPatienceSeconds }
     const options = { launch, agent: keys.signing.x ?? "", dataDir, clock, logger, ...engine }
     try {
       const found = await detectRuntime(

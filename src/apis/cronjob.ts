@@ -131,7 +131,6 @@ export const CRON_JOB = defineKind({
     { name: "Next", type: "string", jsonPath: ".status.nextTriggerTime" },
     { name: "State", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].reason" },
     { name: "Concurrency", type: "string", jsonPath: ".spec.concurrencyPolicy", priority: 1 },
-    { name: "Image", type: "string", jsonPath: ".spec.jobDefinition.image", priority: 1 },
     AGE_COLUMN,
   ],
 })

@@ -660,6 +660,12 @@ export const JobStatusSchema = Type.Object(
           actualUsd: Type.Optional(
             Type.Number({ minimum: 0, description: "Cost of all VMs, USD. Set when the last VM is deleted." }),
           ),
+          endedUsd: Type.Optional(
+            Type.Number({
+              minimum: 0,
+              description: "Cost of all VMs when the job ended, USD; the actual cost as soon as that is known.",
+            }),
+          ),
           hourly: Type.Optional(HourlyPricesSchema),
           minimumBilledSeconds: Type.Optional(
             Int({ description: "Minimum time that the cloud bills for the current VM, seconds." }),
@@ -714,11 +720,9 @@ export const JOB = defineKind({
     { name: "Cloud", type: "string", jsonPath: ".status.placement.offer.cloud" },
     { name: "Type", type: "string", jsonPath: ".status.placement.offer.instanceType" },
     { name: "USD/h", type: "number", jsonPath: ".status.placement.offer.hourlyPriceUsd" },
-    { name: "Cost", type: "number", jsonPath: ".status.cost.actualUsd", description: "Actual cost, USD." },
+    { name: "Cost", type: "number", jsonPath: ".status.cost.endedUsd", description: "Cost of an ended job, USD." },
     { name: "Retries", type: "integer", jsonPath: ".status.retryCount", priority: 1 },
     { name: "Region", type: "string", jsonPath: ".status.placement.offer.region", priority: 1 },
-    { name: "Image", type: "string", jsonPath: ".spec.image", priority: 1 },
-    { name: "Message", type: "string", jsonPath: ".status.message", priority: 1 },
     AGE_COLUMN,
   ],
   selectableFields: [

@@ -332,7 +332,6 @@ export const JOB_ARRAY = defineKind({
     { name: "Cost", type: "number", jsonPath: ".status.costUsd", description: "Cost of the ended jobs, USD." },
     { name: "Parallelism", type: "integer", jsonPath: ".spec.parallelism", priority: 1 },
     { name: "Reason", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].reason", priority: 1 },
-    { name: "Image", type: "string", jsonPath: ".spec.jobDefinition.image", priority: 1 },
     AGE_COLUMN,
   ],
 })

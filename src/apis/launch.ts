@@ -8,6 +8,7 @@ import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
 import { CostPartsSchema, type HourlyPrices, HourlyPricesSchema } from "./price.ts"
 import { ConditionList, Int, ObservedGeneration, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
+import { VmProxySchema } from "./vm-proxy.ts"
 import { VmNetworkSchema } from "./vm-settings.ts"
 
 /** Phases of one VM, in order. `refused`: the cloud rejected the request and no VM existed. */
@@ -147,7 +148,8 @@ export const LaunchSpecSchema = Type.Object(
     disk: Type.Optional(VmDiskSchema),
     run: RunSchema,
     gatewayUrl: Text(2048, "URL to which the agent sends its reports."),
-    gatewayCa: Type.Optional(Text(65_536, "PEM of the gateway's CA, if it is not a public one.")),
+    gatewayCa: Type.Optional(Text(65_536, "PEM of authorities that the VM trusts besides the public ones.")),
+    proxy: Type.Optional(VmProxySchema),
     agentImage: Type.Optional(
       Text(512, "Berth's image with the agent that runs on the VM. Absent on the local cloud."),
     ),
@@ -347,9 +349,8 @@ export const LAUNCH = defineKind({
     { name: "Phase", type: "string", jsonPath: ".status.phase" },
     { name: "Job", type: "string", jsonPath: ".spec.job.name" },
     { name: "Project", type: "string", jsonPath: ".spec.job.namespace" },
-    { name: "Cloud", type: "string", jsonPath: ".spec.offer.cloud" },
-    { name: "Type", type: "string", jsonPath: ".spec.offer.instanceType" },
-    { name: "VM", type: "string", jsonPath: ".status.vm.id", priority: 1 },
+    { name: "Cloud", type: "string", jsonPath: ".spec.offer.cloud", priority: 1 },
+    { name: "Type", type: "string", jsonPath: ".spec.offer.instanceType", priority: 1 },
     AGE_COLUMN,
   ],
   selectableFields: [".status.phase", ".spec.job.uid", ".spec.job.namespace"],

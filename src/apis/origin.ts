@@ -57,6 +57,14 @@ export function originOf({ metadata }: Pick<StoredJob, "metadata">, installation
   return { is: "recorded", submission }
 }
 
+/**
+ * Returns the uid of the Job that ran: of a copy, the original's. A Job from a backup keeps its log by it, because the API
+ * server gives each new object another uid.
+ */
+export function originalUidOf({ metadata }: Pick<StoredJob, "metadata">): string {
+  return metadata.annotations?.[ANNOTATIONS.recordedUid] ?? metadata.uid
+}
+
 /** Returns the origin of a copy. @param annotation the one without which the copy is a new Job */
 export function copyOf(original: string, annotation: string): Origin & { is: "copy" } {
   return { is: "copy", of: original, annotation }

@@ -1,3 +1,4 @@
+import { proxySettings, useProxy } from "../apis/proxy.ts"
 import { EXIT } from "./exit.ts"
 import { CANCEL_SECONDS } from "./leave.ts"
 import { runCommand } from "./program.ts"
@@ -33,6 +34,13 @@ for (const [name, code] of Object.entries(SIGNALS))
     stop.abort(code)
   })
 
+try {
+  // On an older Node.js its own setting does the same.
+  if (process.env["NODE_USE_ENV_PROXY"] !== "1") useProxy(proxySettings(process.env))
+} catch (error) {
+  // Most commands need no proxy to reach their Berth.
+  console.error(`berth: ${error instanceof Error ? error.message : String(error)}.`)
+}
 runCommand({
   argv: process.argv.slice(2),
   environment: process.env,

@@ -6,6 +6,7 @@ import { isTerminal, JOB, type JobPhase, type StoredJob } from "../apis/job.ts"
 import { JOB_ARRAY, type StoredJobArray } from "../apis/jobarray.ts"
 import { ANNOTATIONS, type KubeObject, LABELS, type Stored } from "../apis/meta.ts"
 import type { StoredOrganization } from "../apis/organization.ts"
+import { originalUidOf } from "../apis/origin.ts"
 import type { StoredProject } from "../apis/project.ts"
 import { type StoredWebhook, WEBHOOK } from "../apis/webhook.ts"
 import { unavailable } from "../http/problem.ts"
@@ -61,6 +62,16 @@ const OBJECT_INDEXES: Record<string, IndexFunction<ApiObject>> = {
   },
 }
 
+/** Index of the jobs from a backup, by the uid that they had before. */
+const ORIGINAL_UID_INDEX = "originalUid"
+
+/** Returns the jobs whose log is stored under this uid: the one that ran, and its copies in the namespace. */
+export function jobsWithLog(store: Store<StoredJob>, namespace: string, uid: string): StoredJob[] {
+  const job = store.getByUid(uid)
+  const isOwn = job !== undefined && originalUidOf(job) === uid
+  return [...(isOwn ? [job] : []), ...store.byIndex(ORIGINAL_UID_INDEX, inNamespace(namespace, uid))]
+}
+
 /**
  * Returns the cache if it has been filled, so that a list of it is complete.
  * @throws Problem 503 before the first list from the API server
@@ -80,6 +91,11 @@ export const JobTerm = {
   /** @param uid of the array that created the job */
   array: (uid: string) => `array\0${uid}`,
 } as const
+
+function originalUids(job: StoredJob): string[] {
+  const uid = originalUidOf(job)
+  return uid === job.metadata.uid ? [] : [inNamespace(job.metadata.namespace ?? "", uid)]
+}
 
 function termsOfJob(job: StoredJob): string[] {
   const { tags = [], labels = {} } = job.spec
@@ -136,7 +152,7 @@ export const CACHE_OPTIONS: {
 } = {
   jobs: {
     resource: JOBS,
-    indexes: OBJECT_INDEXES,
+    indexes: { ...OBJECT_INDEXES, [ORIGINAL_UID_INDEX]: originalUids },
     pages: { ...newestOfProject(termsOfJob), numbers: JOB_NUMBERS, groupOf },
     packing: ENDED_JOBS,
     transform: keepUpdateTime,

@@ -8,6 +8,7 @@ import {
   isConflict,
   isForbidden,
   isServerError,
+  isStorageFull,
   isTooManyRequests,
   isUnauthorized,
   isUnavailable,
@@ -156,6 +157,10 @@ function problemOfKube(error: unknown): Problem | undefined {
       ? "The Kubernetes API did not answer: the change may or may not have happened. Check before you repeat it."
       : "The Kubernetes API is unreachable: try again."
     return unavailable(detail, error.retryAfterSeconds, error)
+  }
+  if (isStorageFull(error)) {
+    const detail = "The cluster's storage (etcd) is full, so nothing was changed. Running jobs continue."
+    return unavailable(`${detail} An operator of the cluster must free space: docs/operate.md.`, 60, error)
   }
   if (isServerError(error)) {
     const detail = "The Kubernetes API failed. A change may or may not have happened: check before you repeat it."

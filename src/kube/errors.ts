@@ -183,6 +183,11 @@ export function isServerError(error: unknown): error is KubeError {
   return error instanceof KubeError && error.code >= 500
 }
 
+/** Returns true if etcd has reached its quota. It rejects every write, also of other programs, until it has room again. */
+export function isStorageFull(error: unknown): error is KubeError {
+  return isServerError(error) && error.message.includes("database space exceeded")
+}
+
 /** Returns true if the caller may not do this. */
 export function isForbidden(error: unknown): error is KubeError {
   return hasReason(error, "Forbidden")

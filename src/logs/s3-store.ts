@@ -6,6 +6,7 @@ import {
   paginateListObjectsV2,
   S3Client,
 } from "@aws-sdk/client-s3"
+import { proxiedAgents } from "../apis/proxy.ts"
 import { assertIndex, Followers, type LaunchLog, pathOf, type Range, readLogs, Serial } from "./sections.ts"
 import {
   type Appended,
@@ -55,7 +56,9 @@ export interface S3LogStoreOptions {
  * Returns a client for S3 or a compatible store. The credentials are the process's own, found as the SDK always does.
  */
 export function s3Client({ endpoint, region }: { endpoint?: string; region?: string }): S3Client {
+  const requestHandler = proxiedAgents()
   return new S3Client({
+    ...(requestHandler !== undefined && { requestHandler }),
     ...(region !== undefined && { region }),
     // Other stores support neither buckets as host names nor AWS' newer checksums.
     ...(endpoint !== undefined && { endpoint, forcePathStyle: true }),

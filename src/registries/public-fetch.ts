@@ -1,6 +1,8 @@
 import { type LookupAddress, type LookupOptions, lookup } from "node:dns"
 import { BlockList, isIP } from "node:net"
-import { Agent, fetch } from "undici"
+import { fetch } from "undici"
+import { dispatcherOf } from "../apis/dispatcher.ts"
+import { proxyOfProcess } from "../apis/proxy.ts"
 import { InvalidRequestError } from "../cloud/errors.ts"
 import type { Fetch } from "../cloud/guarded-fetch.ts"
 
@@ -68,18 +70,21 @@ export function targetCheck({ hosts, networks }: PrivateTargets): TargetCheck {
 
 /**
  * Returns a fetch for hosts that users choose. It connects to public addresses only, so that users can't reach the
- * cluster's own network through Berth. It connects to the same address that it has checked.
+ * cluster's own network through Berth. It connects to the same address that it has checked. A proxy looks up names itself,
+ * and must refuse private addresses.
  * @param targets other hosts and networks that it may connect to
  */
 export function publicFetch(targets: PrivateTargets = NO_TARGETS): Fetch {
   const isTarget = targetCheck(targets)
   const isAllowed: TargetCheck = (host, address) => isPublicAddress(address) || isTarget(host, address)
-  const dispatcher = new Agent({ connect: { lookup: lookupOf(isAllowed) } })
+  const look = lookupOf(isAllowed)
+  const dispatcher = dispatcherOf({ connect: { lookup: look } })
   return async (input, init) => {
     const url = new URL(input instanceof Request ? input.url : input)
     // No lookup runs for an address.
     const literal = url.hostname.replace(/^\[|\]$/g, "")
     if (isIP(literal) !== 0 && !isAllowed(literal, literal)) throw privateAddress(url.hostname)
+    if (isIP(literal) === 0 && proxyOfProcess() !== undefined) await knownHere(literal, look)
     return (await fetch(url, { ...(init as object), dispatcher })) as unknown as Response
   }
 }
@@ -97,6 +102,13 @@ function lookupOf(isAllowed: TargetCheck) {
       else done(null, first.address, first.family)
     })
   }
+}
+
+/** Rejects if a name is known here and leads only to addresses that are not allowed. Others are left to the proxy. */
+function knownHere(host: string, look: ReturnType<typeof lookupOf>): Promise<void> {
+  return new Promise((resolve, reject) => {
+    look(host, {}, (error) => (error instanceof InvalidRequestError ? reject(error) : resolve()))
+  })
 }
 
 function privateAddress(host: string): InvalidRequestError {

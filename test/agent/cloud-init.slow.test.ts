@@ -99,7 +99,7 @@ describe("rendering cloud-init", () => {
 
   it("stays below EC2's limit for user data, or throws an error that names the part that is too large", () => {
     const cas = (bytes: number) => ({ ...CONFIG, gatewayCa: "x".repeat(bytes) })
-    const most = renderCloudInit(cas(8000), { system: "ubuntu", agentImage, gpus: 8, bootDeadlineSeconds })
+    const most = renderCloudInit(cas(7800), { system: "ubuntu", agentImage, gpus: 8, bootDeadlineSeconds })
     expect(Buffer.byteLength(most)).toBeLessThanOrEqual(USER_DATA_LIMIT_BYTES)
     expect(() => renderCloudInit(cas(14_000), { system: "ecs", agentImage, bootDeadlineSeconds })).toThrow(
       /16384: gatewayCa has 14000/,

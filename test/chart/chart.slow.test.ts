@@ -158,7 +158,16 @@ const VARIANTS = {
 
 describe("the chart", () => {
   it("renders without the values that the former version had not, as helm upgrade --reuse-values does", async () => {
-    const missing = ["oidc.console", "webhooks", "facade.workdirMibPerMinute", "limits.webhooks", "limits.uploadMib"]
+    const missing = [
+      "oidc.console",
+      "webhooks",
+      "proxy",
+      "caCertificates",
+      "vms",
+      "facade.workdirMibPerMinute",
+      "limits.webhooks",
+      "limits.uploadMib",
+    ]
     const set = missing.map((name) => `${name}=null`)
     const oidc = { issuer: "https://issuer.example.com", audience: "berth" }
     for (const values of [LEAST, { ...LEAST, oidc }]) {
@@ -229,6 +238,13 @@ describe("the chart", () => {
       { ...LEAST, logs: { persistence: { enabled: false, existingClaim: "c" } } },
       /existingClaim is not used with logs\.persistence/,
     ],
+    ["a password of a proxy", { ...LEAST, proxy: { https: "http://u:p@proxy.example.com" } }, /proxy\/https/],
+    [
+      "a password of the VMs' proxy",
+      { ...LEAST, vms: { proxy: { url: "http://u:p@a.example.com" } } },
+      /vms\/proxy\/url/,
+    ],
+    ["authorities for VMs without any", { ...LEAST, vms: { trustCaCertificates: true } }, /caCertificates\.configMap/],
     ["arguments that are no list", { ...LEAST, facade: { extraArgs: "--help" } }, /facade\/extraArgs/],
     ["a port that is taken", { ...LEAST, metrics: { port: 8080 } }, /metrics\.port is 8080/],
     ["an unknown level of logs", { ...LEAST, logLevel: "loud" }, /logLevel/],
@@ -315,6 +331,40 @@ describe("the chart", () => {
       expect(container).toMatchObject({
         args: [name, ...values.extraArgs],
         securityContext: { runAsUser: 1000, readOnlyRootFilesystem: true, capabilities: { drop: ["ALL"] } },
+      })
+    }
+  })
+
+  it("gives both programs the proxy and the authorities, and VMs those of their own", async () => {
+    const url = "http://proxy.example.com:3128"
+    const values = {
+      ...{ ...LEAST, proxy: { http: url, https: url, noProxy: ".corp.example.com,10.0.0.1" } },
+      caCertificates: { configMap: "authorities" },
+      vms: { proxy: { url, noProxy: "mirror.example.com" }, trustCaCertificates: true },
+    }
+    const objects = await rendered(values)
+    for (const name of ["berth-operator", "berth-facade"]) {
+      const { spec, container, env } = programOf(objects, name)
+      expect([env.get("HTTP_PROXY"), env.get("HTTPS_PROXY")]).toEqual([url, url])
+      expect(env.get("NO_PROXY")).toBe(".corp.example.com,10.0.0.1")
+      expect(env.get("NODE_EXTRA_CA_CERTS")).toBe("/etc/berth/ca/ca.crt")
+      const items = [{ key: "ca.crt", path: "ca.crt" }]
+      expect(spec.volumes).toContainEqual({ name: "ca-certificates", configMap: { name: "authorities", items } })
+      const mount = { name: "ca-certificates", mountPath: "/etc/berth/ca", readOnly: true }
+      expect(container?.volumeMounts).toContainEqual(mount)
+    }
+    const { env } = programOf(objects, "berth-operator")
+    expect(JSON.parse(env.get("BERTH_VM_PROXY") ?? "")).toEqual({ url, noProxy: "mirror.example.com" })
+    expect(env.get("BERTH_VM_CA")).toBe("/etc/berth/ca/ca.crt")
+    const least = JSON.stringify(await rendered(LEAST))
+    for (const name of ["_PROXY", "NODE_EXTRA_CA_CERTS", "BERTH_VM", "/etc/berth/ca"]) expect(least).not.toContain(name)
+  })
+
+  it("renders without programs, as a restore needs it", async () => {
+    const objects = await rendered({ ...LEAST, operator: { replicas: 0 }, facade: { replicas: 0 } })
+    for (const name of ["berth-operator", "berth-facade"]) {
+      expect(objects.find(({ kind, metadata }) => kind === "Deployment" && metadata.name === name)).toMatchObject({
+        spec: { replicas: 0 },
       })
     }
   })

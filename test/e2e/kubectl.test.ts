@@ -52,6 +52,9 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
   it("applies a sample by kubectl, waits for it, and reads its events in kubectl describe", async () => {
     expect(await inProject(["apply", "-f", "-"], await sample("hello"))).toBe("job.berth.dev/hello created\n")
     await inProject(["wait", "--for=condition=Complete", "bj/hello", "--timeout=100s"])
+    // The cost is there with the end, before the cloud has confirmed that the VM is deleted.
+    const cost = "jsonpath={.status.cost.endedUsd}"
+    expect(Number(await inProject(["get", "bj", "hello", "-o", cost]))).toBeGreaterThan(0)
     await berth.allOver()
 
     const [head = "", row = ""] = (await inProject(["get", "bj"])).split("\n")

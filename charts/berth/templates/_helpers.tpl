@@ -62,6 +62,28 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end }}
 
+{{- /* Path of the own authorities in the pods. Empty: there are none. */}}
+{{- define "berth.caFile" -}}
+{{- with .Values.caCertificates }}{{- if .configMap -}}
+/etc/berth/ca/{{ .key }}
+{{- end }}{{- end }}
+{{- end }}
+
+{{- define "berth.caMount" -}}
+- name: ca-certificates
+  mountPath: /etc/berth/ca
+  readOnly: true
+{{- end }}
+
+{{- define "berth.caVolume" -}}
+- name: ca-certificates
+  configMap:
+    name: {{ .Values.caCertificates.configMap }}
+    items:
+      - key: {{ .Values.caCertificates.key }}
+        path: {{ .Values.caCertificates.key }}
+{{- end }}
+
 {{- define "berth.commonEnv" -}}
 - name: BERTH_SYSTEM_NAMESPACE
   valueFrom:
@@ -69,6 +91,24 @@ app.kubernetes.io/component: {{ .component }}
       fieldPath: metadata.namespace
 - name: BERTH_LOG_LEVEL
   value: {{ .Values.logLevel | quote }}
+{{- with .Values.proxy }}
+{{- with .http }}
+- name: HTTP_PROXY
+  value: {{ . | quote }}
+{{- end }}
+{{- with .https }}
+- name: HTTPS_PROXY
+  value: {{ . | quote }}
+{{- end }}
+{{- with .noProxy }}
+- name: NO_PROXY
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- with include "berth.caFile" . }}
+- name: NODE_EXTRA_CA_CERTS
+  value: {{ . }}
+{{- end }}
 {{- with .Values.limits }}
 {{- /* Helm reads numbers as floats: int64 keeps 1000000 from becoming 1e+06. */}}
 {{- $limits := dict }}
@@ -150,6 +190,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- if and (not .Values.logs.bucket) (or (gt (int .Values.facade.replicas) 1) .Values.facade.autoscaling.enabled) }}
 {{- fail "several façades need logs.bucket: a volume has the logs of one of them only" }}
+{{- end }}
+{{- if and (.Values.vms | default dict).trustCaCertificates (not (include "berth.caFile" .)) }}
+{{- fail "vms.trustCaCertificates needs caCertificates.configMap: the authorities that VMs trust" }}
 {{- end }}
 {{- if and .Values.logs.bucket .Values.logs.persistence.existingClaim }}
 {{- fail "logs.persistence.existingClaim is not used with logs.bucket: leave one of them empty" }}

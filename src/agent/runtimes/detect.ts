@@ -20,6 +20,8 @@ export interface RuntimeOptions {
   /** Public key of the agent. */
   agent: string
   dataDir: string
+  /** PEM of authorities to trust besides the public ones. */
+  ca?: string | undefined
   /** Image with rclone for volumes. */
   volumesImage?: string | undefined
   /** Time without progress of a pull after which it fails, seconds. Default 300. */
@@ -53,6 +55,6 @@ export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal
     }
     await waitUnlessAborted(clock, 1, signal)
   }
-  const { volumesImage, pullPatienceSeconds } = options
-  return new DockerRuntime({ launch, agent, socketPath, dataDir, volumesImage, pullPatienceSeconds, clock, logger })
+  const { volumesImage, ca, pullPatienceSeconds } = options
+  return new DockerRuntime({ launch, agent, socketPath, dataDir, ca, volumesImage, pullPatienceSeconds, clock, logger })
 }

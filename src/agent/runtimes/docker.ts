@@ -74,6 +74,8 @@ export interface DockerRuntimeOptions {
   socketPath: string
   /** Folder of the agent, by its path on the engine's host. */
   dataDir: string
+  /** PEM of authorities to trust besides the public ones. */
+  ca?: string | undefined
   /** Image with rclone for volumes. Without it volumes can't be mounted. */
   volumesImage: string | undefined
   /** Time without progress of a pull after which it fails, seconds. Default 300. */
@@ -97,7 +99,7 @@ export class DockerRuntime implements Runtime {
   readonly #lacking = new Set<Part>()
 
   constructor({ launch, agent, socketPath, logger, dataDir, clock, ...options }: DockerRuntimeOptions) {
-    const { volumesImage: image, pullPatienceSeconds } = options
+    const { ca, volumesImage: image, pullPatienceSeconds } = options
     this.#dataDir = dataDir
     this.#clock = clock
     this.#pullPatienceSeconds = pullPatienceSeconds ?? PULL_PATIENCE_SECONDS
@@ -106,7 +108,7 @@ export class DockerRuntime implements Runtime {
     this.#agent = agent
     this.#logger = logger
     const labels = { [LAUNCH_LABEL]: launch, [AGENT_LABEL]: agent }
-    this.#volumes = new VolumeDriver({ docker: this.#docker, launch, labels, dataDir, image, logger })
+    this.#volumes = new VolumeDriver({ docker: this.#docker, launch, labels, dataDir, ca, image, logger })
   }
 
   mount(order: RunOrder, options: PrepareOptions): Promise<void> {

@@ -1,5 +1,6 @@
 import { request } from "undici"
 import type { Clock } from "../../apis/clock.ts"
+import { dispatcherOf } from "../../apis/dispatcher.ts"
 
 /** Host of the images whose name has none. */
 const DOCKER_HUB = "registry-1.docker.io"
@@ -28,8 +29,10 @@ export function isBusy(message: string): boolean {
  * Returns undefined if the registry doesn't say it, or does not answer.
  */
 export async function requestedDelay(image: string, clock: Clock, signal: AbortSignal): Promise<number | undefined> {
+  const dispatcher = dispatcherOf({})
   try {
     const answer = await request(manifestUrl(image), {
+      dispatcher,
       method: "HEAD",
       headers: { accept: MANIFEST_TYPES },
       headersTimeout: TIMEOUT_MS,
@@ -42,6 +45,8 @@ export async function requestedDelay(image: string, clock: Clock, signal: AbortS
   } catch {
     // The pull's own error says what is wrong. Without an answer the usual delay holds.
     return undefined
+  } finally {
+    await dispatcher.destroy()
   }
 }
 

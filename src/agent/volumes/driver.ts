@@ -6,6 +6,7 @@ import type Docker from "dockerode"
 import { Client, request } from "undici"
 import { systemClock } from "../../apis/clock.ts"
 import type { Logger } from "../../apis/logger.ts"
+import { type ProxySettings, proxyOfProcess } from "../../apis/proxy.ts"
 import { readIfThere, replaceFile } from "../disk.ts"
 import type { Buckets, RunOrder } from "../protocol.ts"
 import { RunError } from "../runtimes/runtime.ts"
@@ -50,6 +51,8 @@ export interface VolumeDriverOptions {
   /** Labels of the driver's container, as of all containers of this Launch. */
   labels: Record<string, string>
   dataDir: string
+  /** PEM of authorities to trust besides the public ones. */
+  ca?: string | undefined
   /** Image with `rclone`, `fusermount3` and `sh`. Without it no volume can be mounted. */
   image: string | undefined
   logger: Logger
@@ -117,6 +120,7 @@ export class VolumeDriver {
     for (const part of ["config", "cache", "mnt"]) mkdirSync(join(this.#folder, part), { recursive: true, mode: 0o700 })
     for (const [name, text] of Object.entries(driverConfig(buckets)))
       replaceFile(join(this.#folder, "config", name), text)
+    if (this.#options.ca !== undefined) replaceFile(join(this.#folder, "config", "ca.pem"), this.#options.ca)
   }
 
   /** Resolves when all written files are in the buckets. Rejects with RunError if a bucket rejects a file. */
@@ -225,7 +229,11 @@ export class VolumeDriver {
       User: "0",
       Entrypoint: ["rclone", "serve", "docker", ...FLAGS],
       Cmd: ["--socket-addr", this.#socket, "--base-dir", mounts],
-      Env: [`${RC_ADDRESS}=127.0.0.1:${await freePort()}`, `${RC_PASSWORD}=${randomBytes(24).toString("base64url")}`],
+      Env: [
+        `${RC_ADDRESS}=127.0.0.1:${await freePort()}`,
+        `${RC_PASSWORD}=${randomBytes(24).toString("base64url")}`,
+        ...environmentOf(proxyOfProcess(), this.#options.ca === undefined ? undefined : CONFIG_DIR),
+      ],
       HostConfig: {
         // The remote control is for the agent only. Its address can't be reached from containers of other networks.
         NetworkMode: "host",
@@ -319,6 +327,14 @@ export class VolumeDriver {
     if (answer.statusCode !== 200) throw new Error(value.error ?? `rclone answers ${answer.statusCode} to ${method}`)
     return value
   }
+}
+
+/** Returns the variables with which rclone uses a proxy and trusts more authorities, whose PEM is in the folder. */
+export function environmentOf(proxy: ProxySettings | undefined, trusted: string | undefined): string[] {
+  const { httpProxy, httpsProxy, noProxy } = proxy ?? {}
+  const trust = trusted === undefined ? undefined : `/etc/ssl/certs:${trusted}`
+  const all = { HTTP_PROXY: httpProxy, HTTPS_PROXY: httpsProxy, NO_PROXY: noProxy, SSL_CERT_DIR: trust }
+  return Object.entries(all).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]))
 }
 
 const FLAGS = [

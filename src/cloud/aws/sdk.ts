@@ -1,6 +1,7 @@
 import type { EC2 } from "@aws-sdk/client-ec2"
 import type { SSM } from "@aws-sdk/client-ssm"
 import type { CredentialFields } from "../../apis/credentials.ts"
+import { proxiedAgents } from "../../apis/proxy.ts"
 import { type AccessKey, type AssumedRoles, hasRole, keyOf } from "./temporary-keys.ts"
 
 /** Configuration of every client of AWS' SDK. */
@@ -12,6 +13,14 @@ export interface SdkConfig {
   maxAttempts: number
   /** Endpoint of an emulator, instead of AWS' own. */
   endpoint?: string
+  /** Agents that use the process' proxy. Absent: the SDK's own. */
+  requestHandler?: NonNullable<ReturnType<typeof proxiedAgents>>
+}
+
+/** Returns the part of a configuration with which the SDK uses the process' proxy. Each client destroys its agents. */
+export function proxied(): Pick<SdkConfig, "requestHandler"> {
+  const requestHandler = proxiedAgents()
+  return requestHandler === undefined ? {} : { requestHandler }
 }
 
 /**
@@ -23,8 +32,9 @@ export function sdkConfig(
   credentials: CredentialFields,
   { region, roles, maxAttempts = 3 }: { region: string; roles: AssumedRoles; maxAttempts?: number },
 ): SdkConfig {
-  if (hasRole(credentials)) return { region, credentials: () => roles.keyOf(credentials, region), maxAttempts }
-  return { region, credentials: keyOf(credentials), maxAttempts }
+  const common = { region, maxAttempts, ...proxied() }
+  if (hasRole(credentials)) return { ...common, credentials: () => roles.keyOf(credentials, region) }
+  return { ...common, credentials: keyOf(credentials) }
 }
 
 /**

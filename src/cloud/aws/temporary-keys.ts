@@ -1,5 +1,6 @@
 import type { AssumeRoleCommandOutput, Credentials, STS } from "@aws-sdk/client-sts"
 import { audienceOf, type CredentialFields } from "../../apis/credentials.ts"
+import { proxiedAgents } from "../../apis/proxy.ts"
 import { ByCredentials } from "../by-credentials.ts"
 import { CredentialsError } from "../errors.ts"
 import { type IdentityTokens, identityToken } from "../identity-tokens.ts"
@@ -137,7 +138,8 @@ async function sent(
 ): Promise<AccessKey> {
   const { default: sdk } = await import("@aws-sdk/client-sts")
   const config = { region, credentials: keyOf(credentials), ...(endpoint !== undefined && { endpoint }) }
-  const client = new sdk.STS({ ...config, maxAttempts: 3 })
+  const requestHandler = proxiedAgents()
+  const client = new sdk.STS({ ...config, ...(requestHandler && { requestHandler }), maxAttempts: 3 })
   try {
     const { Credentials: key } = await call(client, { abortSignal: signal })
     return accessKeyOf(key)

@@ -1,5 +1,6 @@
 import type { S3 } from "@aws-sdk/client-s3"
 import type { CredentialFields } from "../../apis/credentials.ts"
+import { proxiedAgents } from "../../apis/proxy.ts"
 import {
   type AccountOpener,
   type Capabilities,
@@ -112,7 +113,9 @@ class CloudflareAccount implements ExternalAccount {
     if (accessKeyId === "" || secretAccessKey === "")
       throw new CredentialsError("NoCredentials", "access_key_id and secret_access_key are required")
     const { default: sdk } = await import("@aws-sdk/client-s3")
+    const requestHandler = proxiedAgents()
     return new sdk.S3({
+      ...(requestHandler && { requestHandler }),
       endpoint: this.#endpoint,
       region: REGION,
       credentials: { accessKeyId, secretAccessKey },

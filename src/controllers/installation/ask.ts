@@ -1,5 +1,6 @@
-import { Agent, request } from "undici"
+import { request } from "undici"
 import { GATEWAY_PATH } from "../../agent/protocol.ts"
+import { dispatcherOf } from "../../apis/dispatcher.ts"
 import { answeredOperator, newNonce, OWNER_PATH, questionToken } from "../../identity/gateway-owner.ts"
 
 /** Time that a gateway has to answer, seconds. It is the longest delay of a new leader. */
@@ -15,7 +16,7 @@ const ANSWER_BYTES = 16 * 1024
 export async function askGateway(url: string, key: Uint8Array, signal: AbortSignal): Promise<string | undefined> {
   const nonce = newNonce()
   // A connection of its own: the name may lead to another cluster since the last question.
-  const dispatcher = new Agent({ connect: { timeout: ANSWER_SECONDS * 1000 }, maxResponseSize: ANSWER_BYTES })
+  const dispatcher = dispatcherOf({ connect: { timeout: ANSWER_SECONDS * 1000 }, maxResponseSize: ANSWER_BYTES })
   try {
     const { statusCode, body } = await request(
       `${url.replace(/\/+$/, "")}${GATEWAY_PATH}${OWNER_PATH}?nonce=${nonce}`,

@@ -88,6 +88,7 @@ export function launchObject(
       run: runFor(job, inputs),
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
+      ...(installation.vmProxy !== undefined && { proxy: installation.vmProxy }),
       ...(installation.agentImage !== undefined && { agentImage: installation.agentImage }),
       ...(job.spec.volumes !== undefined &&
         installation.volumesImage !== undefined && { volumesImage: installation.volumesImage }),

@@ -9,6 +9,7 @@ import { submissionsOf } from "../../apis/origin.ts"
 import type { StoredProject } from "../../apis/project.ts"
 import { ENV_SECRET_TYPE, type SecretKeys, secretKeys } from "../../apis/secret-env.ts"
 import type { StoredStatement } from "../../apis/statement.ts"
+import type { VmProxy } from "../../apis/vm-proxy.ts"
 import type { FrozenSettings } from "../../apis/vm-settings.ts"
 import type { Offers } from "../../catalogue/offers.ts"
 import type { KubeClient } from "../../kube/client.ts"
@@ -102,8 +103,10 @@ export interface InstallationFacts {
   id: string
   systemNamespace: string
   gatewayUrl: string
-  /** PEM of the gateway's CA, if it is not a public one. */
+  /** PEM of authorities that VMs trust besides the public ones. */
   gatewayCa?: string
+  /** Proxy of VMs. */
+  vmProxy?: VmProxy
   /** Berth's image from which VMs of public clouds run the agent. */
   agentImage?: string
   /** Berth's image with rclone, for jobs with volumes. */

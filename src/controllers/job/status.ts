@@ -242,10 +242,9 @@ function jobCost(
   const spent = larger(before?.spent, ended)
   const endedSpot = sumOfParts(addParts(launches.filter(isSpot).map(endedCost)))
   const spotUsd = Math.max(before?.spotUsd ?? 0, endedSpot)
-  const isFinal = isCostFinal(phase, inputs)
   const cost = compact({
     estimatedUsd: estimate === undefined ? before?.estimatedUsd : sumOfParts(estimate),
-    actualUsd: isFinal ? Math.max(before?.actualUsd ?? 0, sumOfParts(ended)) : before?.actualUsd,
+    ...totals(before, phase, inputs, ended),
     hourly: chosen?.hourly ?? before?.hourly,
     minimumBilledSeconds: chosen?.billed.minimumBilledSeconds ?? before?.minimumBilledSeconds,
     since: inputs.launch !== undefined && !isOver(inputs.launch) ? inputs.launch.status?.vm?.createTime : undefined,
@@ -253,6 +252,24 @@ function jobCost(
     spotUsd: spotUsd > 0 ? spotUsd : undefined,
   })
   return Object.keys(cost).length === 0 ? undefined : cost
+}
+
+/** Returns the cost that is known at the job's end, and the actual cost once no VM is left. */
+function totals(before: JobStatus["cost"], phase: JobPhase, inputs: Inputs, ended: CostParts) {
+  const isFinal = isCostFinal(phase, inputs)
+  const actualUsd = isFinal ? Math.max(before?.actualUsd ?? 0, sumOfParts(ended)) : before?.actualUsd
+  const endedUsd = isTerminal(phase) ? (actualUsd ?? before?.endedUsd ?? costAtEnd(inputs, ended)) : undefined
+  return { actualUsd, endedUsd }
+}
+
+/** Returns what all VMs cost until now, USD: those that ended, and one whose end the cloud has not confirmed yet. */
+function costAtEnd({ launches, now }: Inputs, ended: CostParts): number {
+  const live = launches.filter((launch) => !isOver(launch) && launch.status?.vm?.createTime !== undefined)
+  const costs = live.map((launch) => {
+    const seconds = secondsBetween(launch.status?.vm?.createTime ?? now, now)
+    return costOf(pricesOf(launch), { seconds, minimumBilledSeconds: launch.spec.offer.minimumBilledSeconds })
+  })
+  return sumOfParts(addParts([ended, ...costs]))
 }
 
 function isCostFinal(phase: JobPhase, { launches }: Inputs): boolean {

@@ -5,13 +5,14 @@ import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { keyOf } from "../../apis/meta.ts"
+import { originalUidOf } from "../../apis/origin.ts"
 import { unavailable } from "../../http/problem.ts"
 import type { AuthenticatedRequest } from "../../http/route.ts"
 import { findOrCatchUp } from "../../identity/catch-up.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { Store } from "../../kube/store.ts"
 import type { JobRef, LogStore, ReadOptions } from "../../logs/store.ts"
-import { type Cache, JOBS } from "../caches.ts"
+import { type Cache, JOBS, jobsWithLog } from "../caches.ts"
 import { timeOrAbort, untilRefused } from "../long-responses.ts"
 
 /** Sends the log of a job as plain text. */
@@ -94,7 +95,7 @@ export class LogStreams {
    */
   async *open(job: StoredJob, request: LogRequest): AsyncGenerator<Uint8Array, void, void> {
     const { tail, follow, timestamps, signal, mayGoOn } = request
-    const ref: JobRef = { namespace: job.metadata.namespace ?? "", uid: job.metadata.uid }
+    const ref = refOf(job)
     const lines = { timestamps, ...(tail !== undefined && { tail }) }
     if (!follow) return yield* this.#read(ref, lines)
     const ended = new AbortController()
@@ -168,12 +169,13 @@ export interface LogRetentionOptions {
   logger: Logger
 }
 
-/** Removes the log of each Job when the Job is deleted. Returns a function that stops this. */
+/** Removes the log of each Job when the Job and its copies are deleted. Returns a function that stops this. */
 export function removeLogsOfDeletedJobs({ jobs, logStore, logger }: LogRetentionOptions): () => void {
   return jobs.onChange(({ old, current }) => {
     // A new Job with the same name has another uid, so the old Job's log is removed too.
     if (old === undefined || old.metadata.uid === current?.metadata.uid) return
-    remove(refOf(old), { logStore, logger })
+    const ref = refOf(old)
+    if (jobsWithLog(jobs.store, ref.namespace, ref.uid).length === 0) remove(ref, { logStore, logger })
   })
 }
 
@@ -181,7 +183,7 @@ export function removeLogsOfDeletedJobs({ jobs, logStore, logger }: LogRetention
 export async function removeOrphanedLogs({ client, jobs, logStore, logger }: LogRetentionOptions): Promise<void> {
   const cached = { client, resource: JOBS, store: jobs.store }
   for await (const ref of logStore.list()) {
-    const job = await findOrCatchUp(cached, ref.namespace, () => jobs.store.getByUid(ref.uid))
+    const job = await findOrCatchUp(cached, ref.namespace, () => jobsWithLog(jobs.store, ref.namespace, ref.uid)[0])
     if (job === undefined) remove(ref, { logStore, logger })
   }
 }
@@ -195,6 +197,6 @@ function remove(ref: JobRef, { logStore, logger }: Pick<LogRetentionOptions, "lo
     )
 }
 
-function refOf({ metadata }: StoredJob): JobRef {
-  return { namespace: metadata.namespace ?? "", uid: metadata.uid }
+function refOf(job: StoredJob): JobRef {
+  return { namespace: job.metadata.namespace ?? "", uid: originalUidOf(job) }
 }
