@@ -265,6 +265,26 @@ export interface paths {
         patch: operations["changeArray"];
         trace?: never;
     };
+    "/arrays/{id}/indexes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the indexes of an array, with their values and the results of their last jobs.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listArrayIndexes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/arrays/{id}/cancel": {
         parameters: {
             query?: never;
@@ -1486,6 +1506,20 @@ export interface components {
              */
             organization_id?: string | null;
         };
+        /** @description Plan for the cronjob, if it were created now. */
+        CronJobPlan: {
+            /** @description Always true: nothing was created. */
+            dry_run: boolean;
+            /** @description Name of the cronjob. */
+            name: string;
+            /** @description Ticks of the schedule in the next 365 days, for each of 12 months. */
+            runs_per_month: number;
+            /** @description Expected cost of one run on the first placement, USD. It is no limit. */
+            estimated_cost: number | null;
+            /** @description Expected cost of all runs of a month at the prices of now, USD. It is no limit. */
+            estimated_monthly_cost: number | null;
+            job: components["schemas"]["JobPlan"];
+        };
         /** @description Files of an upload that the container gets before it starts. The image is not changed. */
         WorkdirOutput: {
             /** @description SHA-256 of an archive (tar.gz) that was uploaded to the project: PUT /1/uploads/{sha256}. */
@@ -1875,6 +1909,38 @@ export interface components {
         };
         ArrayList: {
             arrays: components["schemas"]["ArrayRecord"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
+        /** @description Index of an array, and the result of its last job. */
+        ArrayIndex: {
+            /** @description Number of the index, from 0 on. */
+            index: number;
+            /**
+             * @description Status of the index. pending: it has no job yet.
+             * @enum {string}
+             */
+            status: "failed" | "cancelled" | "running" | "booting" | "queued" | "pending" | "succeeded";
+            /** @description Value of each variable of matrix. Empty: the array has a size instead. */
+            values: {
+                [key: string]: string;
+            };
+            /** @description Name of its last job. Null: it has none, or the array has deleted it. */
+            job: string | null;
+            /** @description Exit code of the container. Null: none is known. */
+            exit_code: number | null;
+            /** @description Seconds from the start of the container, until its end or until now. */
+            duration_seconds: number | null;
+            /** @description Cost of its last job so far, USD. Null: unknown. */
+            cost: number | null;
+            /** @description Reason for the status of its job, one word. */
+            reason: string | null;
+            /** @description Explanation of the reason for people. */
+            message: string | null;
+        };
+        ArrayIndexList: {
+            indexes: components["schemas"]["ArrayIndex"][];
             total: number;
             offset: number;
             limit: number;
@@ -4190,7 +4256,10 @@ export interface operations {
     };
     createCronJob: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description true: validate the cronjob and return its plan; create nothing. */
+                dry_run?: boolean;
+            };
             header?: {
                 "Idempotency-Key"?: string;
             };
@@ -4218,6 +4287,66 @@ export interface operations {
             };
         };
         responses: {
+            /** @description With dry_run=true: the plan. Nothing was created. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "dry_run": true,
+                     *       "name": "nightly-report",
+                     *       "runs_per_month": 21.75,
+                     *       "estimated_cost": 0.813837,
+                     *       "estimated_monthly_cost": 17.700955,
+                     *       "job": {
+                     *         "dry_run": true,
+                     *         "name": "nightly-report",
+                     *         "verdict": "placeable",
+                     *         "reason": "Placed",
+                     *         "message": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 12 matching offers on gcp, out of 164,214 in the catalogue; no other is available now; price of 2026-10-01; with disk and address $0.8138/h; expected to cost $0.8138",
+                     *         "estimated_cost": 0.813837,
+                     *         "placements": [
+                     *           {
+                     *             "provider": "gcp",
+                     *             "region": "europe-west4",
+                     *             "zone": null,
+                     *             "instance_type": "g2-standard-4",
+                     *             "provisioning": "onDemand",
+                     *             "connection": null,
+                     *             "hourly_price_usd": 0.7787,
+                     *             "price_date": "2026-10-01",
+                     *             "estimated_cost_usd": 0.813837,
+                     *             "cost_breakdown": {
+                     *               "machine_usd_per_hour": 0.7787,
+                     *               "disk_usd_per_hour": 0.030137,
+                     *               "address_usd_per_hour": 0.005,
+                     *               "total_usd_per_hour": 0.813837,
+                     *               "machine_usd": 0.7787,
+                     *               "disk_usd": 0.030137,
+                     *               "address_usd": 0.005,
+                     *               "total_usd": 0.813837,
+                     *               "traffic_usd": 0
+                     *             },
+                     *             "cpu": 4,
+                     *             "memory": "16Gi",
+                     *             "architecture": "amd64",
+                     *             "gpu": {
+                     *               "vram": "24Gi",
+                     *               "count": 1,
+                     *               "model": "L4"
+                     *             },
+                     *             "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
+                     *           }
+                     *         ]
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CronJobPlan"];
+                };
+            };
             /** @description Created. */
             201: {
                 headers: {
@@ -4936,6 +5065,44 @@ export interface operations {
             412: components["responses"]["Problem412"];
             413: components["responses"]["Problem413"];
             415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    listArrayIndexes: {
+        parameters: {
+            query?: {
+                /** @description Empty: any. */
+                status?: "failed" | "cancelled" | "running" | "booting" | "queued" | "pending" | "succeeded" | "";
+                sort_by?: "index" | "status" | "exit_code" | "duration" | "cost";
+                sort_order?: "asc" | "desc";
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of indexes. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArrayIndexList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];

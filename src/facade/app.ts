@@ -257,7 +257,7 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
     return { submitter: submitterOf(principal), jobs: jobsOf(principal), creations, reader: client }
   }
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, runsOf, ...ofJobs })
-  mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, creationTimes, uploads, ...ofJobs })
+  mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, jobsOf, creationTimes, uploads, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
   const webhookServices = { webhooksOf, privateReceivers: dependencies.sending.privateTargets }
   mount(router, webhookRoutes, guard, webhookServices)

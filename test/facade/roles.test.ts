@@ -118,6 +118,10 @@ const TABLE: Readonly<Record<string, Row>> = {
   "POST /arrays": { statuses: [403, 201, 201], request: () => ({ path: "/arrays", body: arrayBody() }) },
   "GET /arrays": { statuses: [200, 200, 200], request: () => ({ path: "/arrays" }) },
   "GET /arrays/:id": { statuses: [200, 200, 200], request: async () => ({ path: `/arrays/${(await array()).name}` }) },
+  "GET /arrays/:id/indexes": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/arrays/${(await array()).name}/indexes` }),
+  },
   "PATCH /arrays/:id": {
     statuses: [403, 200, 200],
     request: async () => ({ path: `/arrays/${(await array()).name}`, body: { parallelism: 2 } }),
