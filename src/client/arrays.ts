@@ -1,7 +1,13 @@
-import { type BerthClient, fetched, type Schemas } from "./client.ts"
+import { type BerthClient, fetched, type JobSubmission, type Schemas } from "./client.ts"
 import { changesOf } from "./events.ts"
 
 export type ArrayRecord = Schemas["ArrayRecord"]
+
+/** Returns the definition of the jobs of an array or a cronjob: a job without a name. The API checks it. */
+export function definitionOf(job: JobSubmission): Schemas["JobDefinition"] {
+  const { name: _name, namePrefix: _prefix, project_id: _project, organization_id: _organization, ...definition } = job
+  return definition as Schemas["JobDefinition"]
+}
 
 export function readArray(client: BerthClient, id: string, signal?: AbortSignal): Promise<ArrayRecord> {
   return fetched(client.api.GET("/arrays/{id}", { params: { path: { id } }, ...(signal !== undefined && { signal }) }))

@@ -561,7 +561,8 @@ describe("arrays", () => {
     const asked = await berth("run", ...argv)
     expect(asked.err).toContain(`Submit 30 jobs for about ${usdText(plan.estimated_cost)} in total, and wait?`)
     expect((await berth("plan", "--image", "a", "--parallelism", "3")).err).toContain("need --array")
-    expect((await berth("plan", ...argv, "--region", "us")).err).toContain("An array has one region")
+    const inBoth = JSON.parse((await berth("plan", ...argv, "--region", "us", "--json")).out)
+    expect([inBoth.size, inBoth.estimated_cost <= plan.estimated_cost]).toEqual([30, true])
   })
 
   it("show has the failed values, logs the lines of each index, and both take the last array", async () => {
