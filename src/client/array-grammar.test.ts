@@ -44,9 +44,9 @@ describe("the jobs of an array as text", () => {
     const value = fc.array(part, { maxLength: 4 }).map((parts) => parts.join(""))
     const values = fc.oneof(
       fc.array(value, { minLength: 1, maxLength: 5 }),
-      fc.tuple(fc.integer({ min: -5, max: 5 }), fc.integer({ min: 1, max: 9 })).map(([first, count]) =>
-        Array.from({ length: count }, (_, index) => String(first + index)),
-      ),
+      fc
+        .tuple(fc.integer({ min: -5, max: 5 }), fc.integer({ min: 1, max: 9 }))
+        .map(([first, count]) => Array.from({ length: count }, (_, index) => String(first + index))),
     )
     const matrices = fc.dictionary(names, values, { minKeys: 1, maxKeys: 3, noNullPrototype: true })
     fc.assert(

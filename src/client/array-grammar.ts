@@ -54,14 +54,20 @@ function readValues(name: string, text: string): { values: string[]; rest: strin
     for (const value of found) values.push(value)
     rest = rest.slice(item.length)
     const [comma] = /^\s*,\s*/.exec(rest) ?? []
-    if (comma === undefined) {
-      if (rest !== "" && !/^\s/.test(rest)) return `has text after a quotation mark of ${name}. Write a comma between values.`
-      return { values, rest: rest.trimStart() }
-    }
+    const problem = problemAfter(name, rest, comma)
+    if (problem !== undefined) return problem
+    if (comma === undefined) return { values, rest: rest.trimStart() }
     rest = rest.slice(comma.length)
-    if (/\s$/.test(comma) && /^[A-Za-z_][A-Za-z0-9_]*=/.test(rest))
-      return `has a comma after the last value of ${name}. Separate variables by blanks, or quote a value with =.`
   }
+}
+
+/** Returns the problem of the text after a value. @param comma at the start of the text, with its blanks */
+function problemAfter(name: string, rest: string, comma = ""): string | undefined {
+  if (comma === "" && /^\S/.test(rest))
+    return `has text after a quotation mark of ${name}. Write a comma between values.`
+  if (/\s$/.test(comma) && /^[A-Za-z_][A-Za-z0-9_]*=/.test(rest.slice(comma.length)))
+    return `has a comma after the last value of ${name}. Separate variables by blanks, or quote a value with =.`
+  return undefined
 }
 
 /** Returns the value of a JSON string, or its problem. */

@@ -1,5 +1,14 @@
 import { type Command, Option } from "commander"
-import { type ArrayRecord, definitionOf, indexStates, jobNameOf, readArray, valuesOf, watchArray } from "../../client/arrays.ts"
+import type { ArrayShape } from "../../client/array-grammar.ts"
+import {
+  type ArrayRecord,
+  definitionOf,
+  indexStates,
+  jobNameOf,
+  readArray,
+  valuesOf,
+  watchArray,
+} from "../../client/arrays.ts"
 import {
   allItems,
   type BerthClient,
@@ -9,7 +18,6 @@ import {
   type JobSubmission,
   type Schemas,
 } from "../../client/client.ts"
-import type { ArrayShape } from "../../client/array-grammar.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
