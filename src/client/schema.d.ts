@@ -2549,6 +2549,8 @@ export interface components {
                     reason: string;
                     /** @description Only for admins, because it may name parts of the account. */
                     message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
                 };
                 /** @description Ability to list buckets. */
                 buckets?: {
@@ -2557,6 +2559,8 @@ export interface components {
                     reason: string;
                     /** @description Only for admins, because it may name parts of the account. */
                     message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
                 };
                 /** @description Ability to list image repositories. */
                 repositories?: {
@@ -2565,6 +2569,8 @@ export interface components {
                     reason: string;
                     /** @description Only for admins, because it may name parts of the account. */
                     message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
                 };
                 /** @description Ability to read current prices. */
                 prices?: {
@@ -2573,6 +2579,8 @@ export interface components {
                     reason: string;
                     /** @description Only for admins, because it may name parts of the account. */
                     message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
                 };
             };
             /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */

@@ -56,7 +56,7 @@ import { type Caches, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, WEBHOOKS } from "./cac
 import { Changes } from "./changes.ts"
 import { Collection, type CollectionOptions } from "./collection.ts"
 import { Connections } from "./connections/connections.ts"
-import { connectionRoutes } from "./connections/routes.ts"
+import { connectionCheckRoutes, connectionRoutes } from "./connections/routes.ts"
 import { CONSOLE_PATH } from "./console/paths.ts"
 import { type ConsoleOptions, consoleRouter } from "./console/routes.ts"
 import { type CostServices, costRoutes } from "./costs/routes.ts"
@@ -259,6 +259,7 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, runsOf, ...ofJobs })
   mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, jobsOf, creationTimes, uploads, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
+  mount(router, connectionCheckRoutes, discoveryGuard(guard, limits), { connectionsOf })
   const webhookServices = { webhooksOf, privateReceivers: dependencies.sending.privateTargets }
   mount(router, webhookRoutes, guard, webhookServices)
   mount(router, webhookTestRoutes, discoveryGuard(guard, limits), webhookServices)
@@ -305,7 +306,7 @@ function connectionsIn({ caches, sealer, identity, creationTimes, collectionOf }
   return (principal: Principal): Connections => {
     const kind = { noun: "connection", resource: CONNECTIONS, store: caches.connections.store }
     const collection = new Collection({ ...collectionOf(principal, "connections"), ...kind })
-    return new Connections({ collection, project: principal.project, ...options })
+    return new Connections({ collection, store: kind.store, project: principal.project, ...options })
   }
 }
 

@@ -154,6 +154,11 @@ const TABLE: Readonly<Record<string, Row>> = {
     statuses: [200, 200, 200],
     request: async () => ({ path: `/connections/${(await connection()).name}` }),
   },
+  "POST /connections/:name/check": {
+    // No operator runs here, which would answer.
+    statuses: [403, 403, 404],
+    request: async () => ({ path: "/connections/none/check", method: "POST" }),
+  },
   "PATCH /connections/:name": {
     statuses: [403, 403, 200],
     request: async () => ({ path: `/connections/${(await connection()).name}`, body: { secret_access_key: "t" } }),

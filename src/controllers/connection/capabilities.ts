@@ -2,6 +2,7 @@ import { cutTo, findCondition } from "../../apis/conditions.ts"
 import {
   CAPABILITIES,
   CAPABILITY_MESSAGE,
+  MISSING_PERMISSIONS,
   type CapabilityName,
   ConnectionCondition,
   ConnectionReason,
@@ -69,7 +70,9 @@ function vmsOf(capability: Capability, isGuarded: boolean): StoredCapability {
 }
 
 function storedOf(capability: Capability): StoredCapability {
-  return { ...verdictOf(capability), message: cutTo(capability.message, CAPABILITY_MESSAGE) }
+  const missing = capability.is === "denied" ? capability.missing : undefined
+  const message = cutTo(capability.message, CAPABILITY_MESSAGE)
+  return { ...verdictOf(capability), message, ...(missing && { missing: missing.slice(0, MISSING_PERMISSIONS) }) }
 }
 
 function verdictOf(capability: Capability): Pick<StoredCapability, "status" | "reason"> {
