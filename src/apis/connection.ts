@@ -189,7 +189,9 @@ export const ConnectionStatusSchema = Type.Object({
         reason: Text(128, "Result of the check, as a reason of the condition Ready."),
         message: Text(LIMITS.message, "Result of the check for people."),
       },
-      { description: "Last check that the annotation has asked for. The other fields of the status have its findings." },
+      {
+        description: "Last check that the annotation has asked for. The other fields of the status have its findings.",
+      },
     ),
   ),
 })

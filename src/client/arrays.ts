@@ -15,7 +15,8 @@ export type IndexOrder = Pick<
 /** Returns all indexes of an array, with the results of their last jobs. */
 export function allIndexes(client: BerthClient, id: string, order: IndexOrder = {}): Promise<ArrayIndex[]> {
   return allItems(
-    (page) => fetched(client.api.GET("/arrays/{id}/indexes", { params: { path: { id }, query: { ...order, ...page } } })),
+    (page) =>
+      fetched(client.api.GET("/arrays/{id}/indexes", { params: { path: { id }, query: { ...order, ...page } } })),
     ({ indexes }) => indexes,
   )
 }

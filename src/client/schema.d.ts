@@ -449,6 +449,26 @@ export interface paths {
         patch: operations["changeConnection"];
         trace?: never;
     };
+    "/connections/{name}/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check a connection with its provider now, and return the result.
+         * @description Needs the role admin.
+         */
+        post: operations["checkConnection"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/webhooks": {
         parameters: {
             query?: never;
@@ -3043,6 +3063,67 @@ export interface components {
         };
         /** @description Changes of a connection: fields of its type. Null removes a setting of VMs. */
         ConnectionChange: components["schemas"]["AwsConnectionChange"] | components["schemas"]["GcpConnectionChange"] | components["schemas"]["AzureConnectionChange"] | components["schemas"]["CloudflareConnectionChange"] | components["schemas"]["DockerhubConnectionChange"] | components["schemas"]["GithubConnectionChange"];
+        /** @description Result of a check. */
+        ConnectionCheck: {
+            /** @description Name of the connection. */
+            name: string;
+            /**
+             * @description passed: the account answers, and nothing that it needs is missing. incomplete: it answers, and a use is not possible. refused: the provider rejects the credentials. unreachable: the provider did not answer. unusable: there are no credentials to check with. unfinished: the check takes longer than the response; it continues.
+             * @enum {string}
+             */
+            result: "passed" | "incomplete" | "refused" | "unreachable" | "unusable" | "unfinished";
+            /** @description Reason of the result, one word. Null: the check is unfinished. */
+            reason: string | null;
+            /** @description Result for people. */
+            message: string;
+            /** @description Time of the check. Null: it is unfinished. */
+            checked_at: string | null;
+            /** @description Permissions that the account lacks for its uses, by the provider's names. */
+            missing_permissions: string[];
+            /** @description Uses of the account that the credentials allow. Absent before the first check. */
+            capabilities: {
+                /** @description Ability to start VMs. False: no job runs with this connection. */
+                vms?: {
+                    /** @enum {string} */
+                    status: "True" | "False" | "Unknown";
+                    reason: string;
+                    /** @description Only for admins, because it may name parts of the account. */
+                    message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
+                };
+                /** @description Ability to list buckets. */
+                buckets?: {
+                    /** @enum {string} */
+                    status: "True" | "False" | "Unknown";
+                    reason: string;
+                    /** @description Only for admins, because it may name parts of the account. */
+                    message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
+                };
+                /** @description Ability to list image repositories. */
+                repositories?: {
+                    /** @enum {string} */
+                    status: "True" | "False" | "Unknown";
+                    reason: string;
+                    /** @description Only for admins, because it may name parts of the account. */
+                    message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
+                };
+                /** @description Ability to read current prices. */
+                prices?: {
+                    /** @enum {string} */
+                    status: "True" | "False" | "Unknown";
+                    reason: string;
+                    /** @description Only for admins, because it may name parts of the account. */
+                    message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
+                };
+            };
+        };
         /** @description New webhook. */
         WebhookCreation: {
             /** @description Unique in the project. */
@@ -5869,6 +5950,61 @@ export interface operations {
             404: components["responses"]["Problem404"];
             409: components["responses"]["Problem409"];
             412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    checkConnection: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The result. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "name": "my-aws",
+                     *       "result": "incomplete",
+                     *       "reason": "Verified",
+                     *       "message": "the credentials open aws 123456789012",
+                     *       "checked_at": "2026-01-02T10:00:01Z",
+                     *       "missing_permissions": [
+                     *         "ec2:RunInstances"
+                     *       ],
+                     *       "capabilities": {
+                     *         "vms": {
+                     *           "status": "False",
+                     *           "reason": "PermissionsMissing",
+                     *           "message": "no VM is started with this connection: AWS denies RunInstances in us-east-1",
+                     *           "missing": [
+                     *             "ec2:RunInstances"
+                     *           ]
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ConnectionCheck"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
             413: components["responses"]["Problem413"];
             415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];

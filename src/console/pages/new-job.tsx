@@ -532,9 +532,7 @@ function Ticks({ schedule }: { schedule: string }) {
   return (
     <ul class="plain minor" aria-label="Next runs">
       {ticks.map((tick) => (
-        <li key={tick.getTime()}>
-          {[...new Set([zonedText(tick, "utc"), zonedText(tick, "local")])].join(", here ")}
-        </li>
+        <li key={tick.getTime()}>{[...new Set([zonedText(tick, "utc"), zonedText(tick, "local")])].join(", here ")}</li>
       ))}
     </ul>
   )

@@ -2,11 +2,11 @@ import { cutTo, findCondition } from "../../apis/conditions.ts"
 import {
   CAPABILITIES,
   CAPABILITY_MESSAGE,
-  MISSING_PERMISSIONS,
   type CapabilityName,
   ConnectionCondition,
   ConnectionReason,
   type ConnectionStatus,
+  MISSING_PERMISSIONS,
   type StoredCapabilities,
 } from "../../apis/connection.ts"
 import type { Capabilities, Capability, DenialReason } from "../../cloud/account.ts"

@@ -48,7 +48,10 @@ const verify = { do: "verify", credentials, regions: [] }
 describe("a check that a user asks for", () => {
   const asked = (status: ConnectionStatus | undefined, request = "r1"): StoredConnection => {
     const connection = connectionOf(status)
-    return { ...connection, metadata: { ...connection.metadata, annotations: { "berth.dev/check-requested": request } } }
+    return {
+      ...connection,
+      metadata: { ...connection.metadata, annotations: { "berth.dev/check-requested": request } },
+    }
   }
   const good = { is: "verified", account: "1" } as const
 

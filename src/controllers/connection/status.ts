@@ -139,7 +139,10 @@ interface Why {
 }
 
 /** Returns the reason of a situation, and its words. Pure. */
-export function whyOf({ spec }: Pick<StoredConnection, "spec">, situation: Exclude<Situation, { is: "unchanged" }>): Why {
+export function whyOf(
+  { spec }: Pick<StoredConnection, "spec">,
+  situation: Exclude<Situation, { is: "unchanged" }>,
+): Why {
   switch (situation.is) {
     case "unusable":
       return { reason: situation.why.reason, message: situation.why.message }

@@ -89,7 +89,9 @@ const CapabilityRecordSchema = Type.Object({
   reason: Type.String(),
   message: Type.Optional(Type.String({ description: "Only for admins, because it may name parts of the account." })),
   missing: Type.Optional(
-    Type.Array(Type.String(), { description: "Permissions that are missing, by the provider's names. Only for admins." }),
+    Type.Array(Type.String(), {
+      description: "Permissions that are missing, by the provider's names. Only for admins.",
+    }),
   ),
 })
 

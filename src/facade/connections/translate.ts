@@ -258,7 +258,15 @@ export function connectionCheckOf({ metadata, status = {} }: StoredConnection, r
   const { lastCheck, capabilities = {} } = status
   if (lastCheck?.request !== request) {
     const message = "the check is not finished; it continues, and the connection shows its result"
-    return { name, result: "unfinished", reason: null, message, checked_at: null, missing_permissions: [], capabilities: {} }
+    return {
+      name,
+      result: "unfinished",
+      reason: null,
+      message,
+      checked_at: null,
+      missing_permissions: [],
+      capabilities: {},
+    }
   }
   const { reason, message, time } = lastCheck
   const result = RESULTS[reason] ?? "unusable"
