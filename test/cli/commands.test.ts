@@ -964,7 +964,7 @@ describe("what no command may do", () => {
     const checked = shown("connection", "check", "priced")
     await eventually(async () => {
       const request = (await client.get(CONNECTIONS, ref)).metadata.annotations?.["berth.dev/check-requested"]
-      if (request === undefined) throw new Error("nobody asked")
+      if (request === undefined) throw new Error("no request")
       const result = { reason: "Verified", message: "the credentials open aws 1", time: timestamp(new Date()) }
       const missing = ["ec2:RunInstances"]
       const vms = { status: "False" as const, reason: "PermissionsMissing", message: "AWS denies it", missing }

@@ -93,7 +93,7 @@ browserNeeded.describe("the console", () => {
       const field = (label: string) => page.getByLabel(label, { exact: true })
       const plan = page.getByRole("complementary", { name: "Plan" })
       await plan.getByText("Fill in Image to see machines and prices.").waitFor()
-      // Each wrong field says so, whoever finds it, also while others are empty.
+      // Each wrong field says so, whether the form or the API finds it, also while others are empty.
       await field("vCPU").fill("many")
       await field("Memory").fill("lots")
       await field("Timeout").fill("soon")
@@ -163,7 +163,7 @@ browserNeeded.describe("the console", () => {
       await goTo(page, fixture, "/new?as=array")
       await field("Values").fill("LEARNING_RATE=0.1,0.01 SEED=1..15")
       await field("Image").fill("ghcr.io/acme/train:3")
-      // The same name again: the API's error stands at its field, and goes with a change.
+      // The same name again: the API's error stands at its field.
       await field("Name").fill("each-night")
       await page.getByRole("button", { name: "Submit 30 jobs" }).click()
       await page.getByRole("heading", { name: "each-night" }).waitFor()

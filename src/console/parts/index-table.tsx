@@ -21,13 +21,13 @@ const ORDERS: Record<string, IndexOrder> = {
 }
 
 const STATUSES = ["failed", "cancelled", "running", "booting", "queued", "pending", "succeeded"] as const
-type Status = (typeof STATUSES)[number]
+type IndexStatus = (typeof STATUSES)[number]
 
 /** Table of an array's indexes: their values, and the results of their last jobs. */
 export function IndexTable({ array, reload }: { array: ArrayRecord; reload: () => void }) {
   const { id, name, matrix, size } = array
   const order = useSignal("by index")
-  const status = useSignal<Status | "">("")
+  const status = useSignal<IndexStatus | "">("")
   const offset = useSignal(0)
   const action = useAction()
   const query = { ...ORDERS[order.value], ...(status.value !== "" && { status: status.value }) }
@@ -55,7 +55,6 @@ export function IndexTable({ array, reload }: { array: ArrayRecord; reload: () =
     reload()
     rows.reload()
   }
-  const variables = Object.keys(matrix ?? {}).sort()
   return (
     <section class="panel" aria-labelledby="results">
       <h2 id="results">Values and results</h2>
@@ -64,7 +63,7 @@ export function IndexTable({ array, reload }: { array: ArrayRecord; reload: () =
           <select
             value={status.value}
             onChange={choose((text) => {
-              status.value = text as Status | ""
+              status.value = text as IndexStatus | ""
             })}
           >
             <option value="">all {count(size)}</option>
@@ -98,38 +97,12 @@ export function IndexTable({ array, reload }: { array: ArrayRecord; reload: () =
             <Empty title={`No index is ${status.value}.`} />
           ) : (
             <>
-              <TableFrame label="Values and results">
-                <table class="cards">
-                  <thead>
-                    <tr>
-                      <th class="number">Index</th>
-                      {variables.map((variable) => (
-                        <th key={variable}>{variable}</th>
-                      ))}
-                      <th>Status</th>
-                      <th class="number">Exit code</th>
-                      <th class="number">Duration</th>
-                      <th class="number">Cost</th>
-                      {may("developer") && <th>Actions</th>}
-                    </tr>
-                  </thead>
-                  <tbody>
-                    {indexes.map((row) => (
-                      <Row
-                        key={row.index}
-                        row={row}
-                        variables={variables}
-                        isBusy={action.isBusy.value}
-                        runAgain={
-                          array.status === "cancelled" || !["failed", "cancelled"].includes(row.status)
-                            ? undefined
-                            : () => action.run(runAgain(row.index))
-                        }
-                      />
-                    ))}
-                  </tbody>
-                </table>
-              </TableFrame>
+              <Results
+                indexes={indexes}
+                variables={Object.keys(matrix ?? {}).sort()}
+                isBusy={action.isBusy.value}
+                runAgain={array.status === "cancelled" ? undefined : (index) => action.run(runAgain(index))}
+              />
               <Stretch
                 label="Pages of the table"
                 from={offset}
@@ -175,6 +148,51 @@ export function Stretch({
         Higher
       </button>
     </nav>
+  )
+}
+
+interface ResultsProps {
+  indexes: readonly ArrayIndex[]
+  variables: readonly string[]
+  isBusy: boolean
+  /** Absent: no index can run again. */
+  runAgain: ((index: number) => void) | undefined
+}
+
+function Results({ indexes, variables, isBusy, runAgain }: ResultsProps) {
+  return (
+    <TableFrame label="Values and results">
+      <table class="cards">
+        <thead>
+          <tr>
+            <th class="number">Index</th>
+            {variables.map((variable) => (
+              <th key={variable}>{variable}</th>
+            ))}
+            <th>Status</th>
+            <th class="number">Exit code</th>
+            <th class="number">Duration</th>
+            <th class="number">Cost</th>
+            {may("developer") && <th>Actions</th>}
+          </tr>
+        </thead>
+        <tbody>
+          {indexes.map((row) => (
+            <Row
+              key={row.index}
+              row={row}
+              variables={variables}
+              isBusy={isBusy}
+              runAgain={
+                runAgain !== undefined && (row.status === "failed" || row.status === "cancelled")
+                  ? () => runAgain(row.index)
+                  : undefined
+              }
+            />
+          ))}
+        </tbody>
+      </table>
+    </TableFrame>
   )
 }
 
