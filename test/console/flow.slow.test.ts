@@ -163,19 +163,28 @@ browserNeeded.describe("the console", () => {
       await goTo(page, fixture, "/new?as=array")
       await field("Values").fill("LEARNING_RATE=0.1,0.01 SEED=1..15")
       await field("Image").fill("ghcr.io/acme/train:3")
-      // The same name again: the API's error stands at its field.
       await field("Name").fill("each-night")
+      // A second click after a failure is the same intent: it creates nothing twice.
+      const keys: (string | undefined)[] = []
+      await page.route(/\/1\/arrays$/, (route) => {
+        keys.push(route.request().headers()["idempotency-key"])
+        return keys.length === 1 ? route.fulfill({ status: 500 }) : route.continue()
+      })
+      await page.getByRole("button", { name: "Submit 30 jobs" }).click()
+      await plan.getByRole("alert").waitFor()
       await page.getByRole("button", { name: "Submit 30 jobs" }).click()
       await page.getByRole("heading", { name: "each-night" }).waitFor()
+      expect(keys).toEqual([expect.stringMatching(/./), keys[0]])
       const { spec } = await fixture.client.get(JOB_ARRAYS, ref)
       expect(spec).toMatchObject({ matrix: { LEARNING_RATE: ["0.1", "0.01"], SEED: seeds } })
       await page.getByRole("list", { name: "Indexes" }).getByRole("listitem").nth(29).waitFor()
       await goTo(page, fixture, "/new?as=array")
+      // The same name again: the API's error stands at its field.
       await field("Values").fill("2")
       await field("Image").fill("alpine")
       await field("Name").fill("each-night")
       await wrong.getByText('name "each-night" is in use').waitFor()
-      expect(faults.filter((fault) => !/status of (400|409)/.test(fault))).toEqual([])
+      expect(faults.filter((fault) => !/status of (400|409|500)/.test(fault))).toEqual([])
     },
   )
 

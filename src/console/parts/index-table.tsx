@@ -165,7 +165,7 @@ function Results({ indexes, variables, isBusy, runAgain }: ResultsProps) {
       <table class="cards">
         <thead>
           <tr>
-            <th class="number">Index</th>
+            <th>Index</th>
             {variables.map((variable) => (
               <th key={variable}>{variable}</th>
             ))}
@@ -208,7 +208,7 @@ function Row({ row, variables, isBusy, runAgain }: RowProps) {
   const { index, job, status, values, exit_code, duration_seconds, cost, reason, message } = row
   return (
     <tr>
-      <td class="number row-name">
+      <td class="row-name">
         {job === null ? count(index) : <a href={at(`/jobs/${encodeURIComponent(job)}`)}>{count(index)}</a>}
       </td>
       {variables.map((variable) => (
