@@ -21,8 +21,8 @@ export function ArraysPage() {
           total === 0 ? (
             <Empty title="This project has no arrays.">
               <p>
-                {may("developer") && <a href={at("/new?as=array")}>Create one</a>} <code>berth run --array 100</code>, kubectl
-                and the REST API make them too.
+                {may("developer") && <a href={at("/new?as=array")}>Create one</a>} <code>berth run --array 100</code>,
+                kubectl and the REST API make them too.
               </p>
             </Empty>
           ) : (

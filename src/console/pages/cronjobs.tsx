@@ -23,8 +23,8 @@ export function CronJobsPage() {
           total === 0 ? (
             <Empty title="This project has no cronjobs.">
               <p>
-                {may("developer") && <a href={at("/new?as=cronjob")}>Create one</a>} <code>berth apply -f</code>, kubectl and
-                the REST API make them too.
+                {may("developer") && <a href={at("/new?as=cronjob")}>Create one</a>} <code>berth apply -f</code>,
+                kubectl and the REST API make them too.
               </p>
             </Empty>
           ) : (
