@@ -137,6 +137,7 @@ const createArray = (clouds: readonly string[]) =>
       201: created(ARRAY, "Created.", {
         links: {
           getArray: { id: "$response.body#/name" },
+          listArrayIndexes: { id: "$response.body#/id" },
           changeArray: { id: "$response.body#/id" },
           cancelArray: { id: "$response.body#/id" },
           retryArray: { id: "$response.body#/id" },

@@ -31,12 +31,14 @@ import {
 } from "./translate.ts"
 
 /** Longest wait for a check. The operator gives up after 30 s, and pauses at most 10 s before it begins. */
-const CHECK_WAIT_MS = 45_000
+export const CHECK_WAIT_SECONDS = 45
 
 export interface ConnectionsOptions {
   collection: Collection<StoredConnection>
   /** Cache of the connections. */
   store: Store<StoredConnection>
+  /** Longest wait for a check. */
+  checkSeconds: number
   sealer: Sealer
   /** Id of the project, and the namespace of its objects. */
   project: { id: string; namespace: string }
@@ -102,7 +104,7 @@ export class Connections {
    * @throws Problem 404
    */
   async check(idOrName: string, signal: AbortSignal): Promise<ConnectionCheck> {
-    const { collection, store } = this.#options
+    const { collection, store, checkSeconds } = this.#options
     const { metadata } = await collection.change(idOrName, (present) => {
       if (openCheck(present) !== undefined) return undefined
       const annotations = { ...present.metadata.annotations, [ANNOTATIONS.checkRequested]: randomUUID() }
@@ -111,7 +113,7 @@ export class Connections {
     const request = metadata.annotations?.[ANNOTATIONS.checkRequested]?.slice(0, CHECK_REQUEST) ?? ""
     const latest = (): StoredConnection | undefined => store.getByUid(metadata.uid)
     const isDone = (): boolean => latest()?.status?.lastCheck?.request === request
-    await waitWithTimeout(CHECK_WAIT_MS, (timeout) =>
+    await waitWithTimeout(checkSeconds * 1000, (timeout) =>
       store.waitUntil(isDone, AbortSignal.any([timeout, signal]), { key: keyOf({ metadata }) }),
     ).catch((error: unknown) => {
       if (!signal.aborted) throw error
