@@ -169,7 +169,7 @@ browserNeeded.describe("the arrays in the console", () => {
         .toEqual([
           ["5", "0.01", "2", "failedContainerFailed", "137", "1 min 30 s", "$1.50"],
           ["7", "0.01", "4", "failedits job is deleted", "", "", ""],
-          ["6", "0.01", "3", "running", "", expect.stringMatching(/ d /), ""],
+          ["6", "0.01", "3", "running", "", expect.stringMatching(/^\d+ [a-z]/), ""],
         ])
       await table.getByLabel("Show").selectOption("failed")
       await expect.poll(async () => (await rows()).length).toBe(3)
