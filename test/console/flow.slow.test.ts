@@ -93,6 +93,8 @@ browserNeeded.describe("the console", () => {
       const field = (label: string) => page.getByLabel(label, { exact: true })
       const plan = page.getByRole("complementary", { name: "Plan" })
       await plan.getByText("Fill in Image to see machines and prices.").waitFor()
+      await field("YAML").check()
+      await field("Form").check()
       // Each wrong field says so, whether the form or the API finds it, also while others are empty.
       await field("vCPU").fill("many")
       await field("Memory").fill("lots")

@@ -40,6 +40,8 @@ interface Editor {
   form: Signal<Form>
   /** YAML text; undefined while the form is shown. The API alone reads it, so it means what a file means. */
   yaml: Signal<string | undefined>
+  /** YAML text that the form was shown as. Without a change the form is still the same, also one that the API rejects. */
+  printed: { current: string }
   /** End of the name of an object without one. */
   end: string
   /** True once the reader has changed something. */
@@ -91,6 +93,7 @@ function Editing({ start, shape: first, isTouched }: { start: object; shape: Sha
     shape: useSignal(first),
     form: useSignal(formOf("job", { ...start })),
     yaml: useSignal<string | undefined>(undefined),
+    printed: useRef(""),
     end: useRef(randomKey().slice(0, 4)).current,
     isTouched: useSignal(isTouched),
   }
@@ -291,11 +294,15 @@ function useSubmission(editor: Editor, body: string) {
  * that the API has accepted.
  */
 function Choices({ editor, isAccepted }: { editor: Editor; isAccepted: boolean }) {
-  const { shape, form, yaml, isTouched } = editor
+  const { shape, form, yaml, printed, isTouched } = editor
   const isYaml = yaml.value !== undefined
-  const isLocked = isYaml && !isAccepted
+  const isLocked = isYaml && !isAccepted && yaml.value !== printed.current
   const readYaml = async (): Promise<boolean> => {
     const text = yaml.value ?? ""
+    if (text === printed.current) {
+      yaml.value = undefined
+      return true
+    }
     const { CORE_SCHEMA, load } = await import("../yaml.ts")
     // A later text has been typed meanwhile.
     if (yaml.value !== text) return false
@@ -304,7 +311,8 @@ function Choices({ editor, isAccepted }: { editor: Editor; isAccepted: boolean }
     return true
   }
   const showYaml = (): void => {
-    yaml.value = yamlOf(meaningOf(editor).body)
+    printed.current = yamlOf(meaningOf(editor).body)
+    yaml.value = printed.current
   }
   const choose = async (next: Shape): Promise<void> => {
     const wasYaml = yaml.value !== undefined
