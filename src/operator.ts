@@ -22,7 +22,11 @@ import { accountsInUse, credentialsCopier, launchAccountsOf } from "./controller
 import { ConnectionClouds } from "./controllers/connection/clouds.ts"
 import { createConnectionController } from "./controllers/connection/controller.ts"
 import { cachedCredentials } from "./controllers/connection/credentials.ts"
-import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "./controllers/connection/options.ts"
+import {
+  CONNECTION_CACHE,
+  type ConnectionSettings,
+  CREDENTIALS_SECRET_CACHE,
+} from "./controllers/connection/options.ts"
 import { createRetirementController, type RetirementOptions } from "./controllers/connection/retirement.ts"
 import { creatorIndexes } from "./controllers/created-jobs.ts"
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
@@ -102,6 +106,8 @@ export interface OperatorParts {
   images?: Pick<ImageSettings, "limitSeconds">
   /** Between two lists of the VMs of an account. Default: the interval for public clouds. */
   observeSeconds?: number
+  /** Pauses and timeouts of the verification of connections. */
+  verification?: Partial<ConnectionSettings>
   /** Time for which the records of ended VMs are kept. Default: the launch controller's own. */
   retentionSeconds?: number
   /** Times of the leader's lease. Default: the elector's own. */
@@ -465,7 +471,16 @@ function connectionControllers(
   const { connections, secrets, projects, launches, sealingKeys } = caches
   const sealed = { ...base, secrets, projects, sealer, identityIssuer, sealingKeys }
   const openAccount = accountOpener(parts.providers)
-  const connection = createConnectionController({ ...sealed, connections, launches, openAccount, prices, quota })
+  const settings = parts.verification ?? {}
+  const connection = createConnectionController({
+    ...sealed,
+    connections,
+    launches,
+    openAccount,
+    prices,
+    quota,
+    settings,
+  })
   // An operator of one namespace can't see what other namespaces have sealed under a key.
   if (options.watchNamespace !== undefined) return [connection]
   const { systemNamespace } = options

@@ -1,7 +1,7 @@
 import Type, { type Static } from "typebox"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
-import type { KubeObject, Stored } from "./meta.ts"
+import { ANNOTATIONS, type KubeObject, type Stored } from "./meta.ts"
 import { ConditionList, ObservedGeneration, SENSITIVE, SecretName, StringEnum, Text, Time } from "./schema.ts"
 import { vmSettingFields, vmSettingRules } from "./vm-settings.ts"
 
@@ -115,6 +115,12 @@ export type CapabilityName = (typeof CAPABILITIES)[number]
 /** Maximum length of the message of a capability, characters. */
 export const CAPABILITY_MESSAGE = 1024
 
+/** Longest text of a request for a check, characters. The rest of a longer one does not count. */
+export const CHECK_REQUEST = 128
+
+/** Permissions that a capability names; an account that lacks more has them in its message. */
+export const MISSING_PERMISSIONS = 64
+
 const capability = (use: string) =>
   Type.Optional(
     Type.Object(
@@ -124,6 +130,12 @@ const capability = (use: string) =>
         message: Text(
           CAPABILITY_MESSAGE,
           "Result of the check. If something is missing, also the action that fixes it.",
+        ),
+        missing: Type.Optional(
+          Type.Array(Text(256, "Name of a permission, as the provider has it."), {
+            maxItems: MISSING_PERMISSIONS,
+            description: "Permissions that are missing, such as ec2:RunInstances.",
+          }),
         ),
       },
       { description: use },
@@ -169,11 +181,30 @@ export const ConnectionStatusSchema = Type.Object({
   ),
   capabilities: Type.Optional(CapabilitiesSchema),
   identity: Type.Optional(CloudIdentitySchema),
+  lastCheck: Type.Optional(
+    Type.Object(
+      {
+        request: Text(CHECK_REQUEST, `Value of the annotation ${ANNOTATIONS.checkRequested} that asked for it.`),
+        time: Time("Time of the check."),
+        reason: Text(128, "Result of the check, as a reason of the condition Ready."),
+        message: Text(LIMITS.message, "Result of the check for people."),
+      },
+      {
+        description: "Last check that the annotation has asked for. The other fields of the status have its findings.",
+      },
+    ),
+  ),
 })
 export type ConnectionStatus = Static<typeof ConnectionStatusSchema>
 
 export type Connection = KubeObject<ConnectionSpec, ConnectionStatus>
 export type StoredConnection = Stored<Connection>
+
+/** Returns the request for a check that the operator has not answered; undefined if there is none. */
+export function openCheck({ metadata, status }: Pick<StoredConnection, "metadata" | "status">): string | undefined {
+  const request = metadata.annotations?.[ANNOTATIONS.checkRequested]?.slice(0, CHECK_REQUEST)
+  return request === undefined || request === "" || request === status?.lastCheck?.request ? undefined : request
+}
 
 export const CONNECTION = defineKind({
   kind: "Connection",

@@ -93,6 +93,8 @@ export const ANNOTATIONS = {
   heartbeats: `${GROUP}/heartbeats`,
   /** Holder of the operators' Lease that reads these Leases. Absent, or another than the holder: it reads Launches only. */
   readsHeartbeats: `${GROUP}/reads-heartbeats`,
+  /** Any new text asks the operator to check a Connection now. Its `status.lastCheck.request` then has the text. */
+  checkRequested: `${GROUP}/check-requested`,
 } as const
 
 /** Returns true for the field managers of Berth's programs: `berth` over REST, and `berth-…` of controllers. */

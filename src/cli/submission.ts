@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto"
 import { Option } from "commander"
 import { LIMITS } from "../apis/limits.ts"
+import { ARRAY_SHAPE, type ArrayShape } from "../client/array-grammar.ts"
 import type { JobRecord, JobSubmission } from "../client/client.ts"
 import { JOB_FLAGS, type JobFlag } from "../client/job-fields.ts"
 import { DURATION, GPU, readText } from "../client/job-grammar.ts"
@@ -68,6 +69,11 @@ export function submissionLike(record: JobRecord): JobSubmission {
 export function arrayName(prefix: string): string {
   const suffix = randomBytes(4).toString("hex")
   return `${prefix.slice(0, LIMITS.jobArrayName - suffix.length - 1).replace(/-+$/, "")}-${suffix}`
+}
+
+/** Returns the jobs of an array in the text of `--array`. @throws Failure that says how to write it */
+export function arrayShapeOf(text: string): ArrayShape {
+  return readText(ARRAY_SHAPE, ["--array", text], READING)
 }
 
 /** Returns the submission with one field changed. @param setting such as `resources.gpu=L4` @throws Failure */

@@ -1,7 +1,46 @@
-import { type BerthClient, fetched, type Schemas } from "./client.ts"
+import { allItems, type BerthClient, fetched, type JobSubmission, type Schemas } from "./client.ts"
+import { csvField } from "./costs.ts"
 import { changesOf } from "./events.ts"
+import type { operations } from "./schema.d.ts"
 
 export type ArrayRecord = Schemas["ArrayRecord"]
+export type ArrayIndex = Schemas["ArrayIndex"]
+
+/** Order of the indexes of an array, and the status that they have. */
+export type IndexOrder = Pick<
+  NonNullable<operations["listArrayIndexes"]["parameters"]["query"]>,
+  "sort_by" | "sort_order" | "status"
+>
+
+/** Returns all indexes of an array, with the results of their last jobs. */
+export function allIndexes(client: BerthClient, id: string, order: IndexOrder = {}): Promise<ArrayIndex[]> {
+  return allItems(
+    (page) =>
+      fetched(client.api.GET("/arrays/{id}/indexes", { params: { path: { id }, query: { ...order, ...page } } })),
+    ({ indexes }) => indexes,
+  )
+}
+
+const RESULTS = ["status", "job", "exit_code", "duration_seconds", "cost", "reason", "message"] as const
+
+/** Returns indexes as CSV, with a column for each variable of the array. */
+export function csvOfIndexes({ matrix }: Pick<ArrayRecord, "matrix">, indexes: readonly ArrayIndex[]): string {
+  const variables = Object.keys(matrix ?? {}).sort()
+  const rows = indexes.map((row) => [
+    row.index,
+    ...variables.map((name) => row.values[name]),
+    ...RESULTS.map((field) => row[field]),
+  ])
+  return [["index", ...variables, ...RESULTS], ...rows]
+    .map((cells) => `${cells.map((cell) => (typeof cell === "string" ? csvField(cell) : (cell ?? ""))).join(",")}\n`)
+    .join("")
+}
+
+/** Returns the definition of the jobs of an array or a cronjob: a job without a name. The API checks it. */
+export function definitionOf(job: JobSubmission): Schemas["JobDefinition"] {
+  const { name: _name, namePrefix: _prefix, project_id: _project, organization_id: _organization, ...definition } = job
+  return definition as Schemas["JobDefinition"]
+}
 
 export function readArray(client: BerthClient, id: string, signal?: AbortSignal): Promise<ArrayRecord> {
   return fetched(client.api.GET("/arrays/{id}", { params: { path: { id } }, ...(signal !== undefined && { signal }) }))

@@ -9,6 +9,7 @@ export type JobRecord = Schemas["JobRecord"]
 export type JobSubmission = Schemas["JobSubmission"]
 export type JobPlan = Schemas["JobPlan"]
 export type ArrayPlan = Schemas["ArrayPlan"]
+export type CronJobPlan = Schemas["CronJobPlan"]
 export type JobStatus = JobRecord["status"]
 
 /** Proof of who calls: an API key of a project, or the token of a person. */
@@ -103,7 +104,7 @@ export class BerthClient {
 }
 
 /** Returns a key for one creation. `crypto.randomUUID` is missing in browsers on pages without HTTPS. */
-function randomKey(): string {
+export function randomKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("")
 }
 

@@ -38,7 +38,7 @@ export function csvOf({ by, rows }: CostReport): string {
 }
 
 /** Returns a field of RFC 4180. Spreadsheets evaluate a text that begins like a formula, so it gets a quote. */
-function csvField(value: string): string {
+export function csvField(value: string): string {
   const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
 }

@@ -80,7 +80,7 @@ function nameOf(flags: string): string {
 }
 
 /** Returns the same text for the same value. A null is the same as no field. */
-function sameText(value: unknown): string {
+export function sameText(value: unknown): string {
   return JSON.stringify(value, (_, part: unknown) =>
     typeof part === "object" && part !== null && !Array.isArray(part)
       ? Object.fromEntries(

@@ -41,7 +41,8 @@ export const TEXT: Grammar<string> = {
 export const NUMBER: Grammar<number> = {
   parse: (text) => {
     const number = Number(text)
-    return text.trim() === "" || Number.isNaN(number) ? undefined : number
+    // JSON has no Infinity: it would be sent as null, which sets nothing.
+    return text.trim() === "" || !Number.isFinite(number) ? undefined : number
   },
   print: String,
   refusal: (text) => `${text} is no number.`,

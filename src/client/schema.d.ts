@@ -285,6 +285,26 @@ export interface paths {
         patch: operations["changeArray"];
         trace?: never;
     };
+    "/arrays/{id}/indexes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the indexes of an array, with their values and the results of their last jobs.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listArrayIndexes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/arrays/{id}/cancel": {
         parameters: {
             query?: never;
@@ -447,6 +467,26 @@ export interface paths {
          * @description Needs the role admin.
          */
         patch: operations["changeConnection"];
+        trace?: never;
+    };
+    "/connections/{name}/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check a connection with its provider now, and return the result.
+         * @description Needs the role admin.
+         */
+        post: operations["checkConnection"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/webhooks": {
@@ -1598,6 +1638,20 @@ export interface components {
              */
             organization_id?: string | null;
         };
+        /** @description Plan for the cronjob, if it were created now. */
+        CronJobPlan: {
+            /** @description Always true: nothing was created. */
+            dry_run: boolean;
+            /** @description Name of the cronjob. */
+            name: string;
+            /** @description Ticks of the schedule in the next 365 days, for each of 12 months. */
+            runs_per_month: number;
+            /** @description Expected cost of one run on the first placement, USD. It is no limit. */
+            estimated_cost: number | null;
+            /** @description Expected cost of all runs of a month at the prices of now, USD. It is no limit. */
+            estimated_monthly_cost: number | null;
+            job: components["schemas"]["JobPlan"];
+        };
         /** @description Files of an upload that the container gets before it starts. The image is not changed. */
         WorkdirOutput: {
             /** @description SHA-256 of an archive (tar.gz) that was uploaded to the project: PUT /1/uploads/{sha256}. */
@@ -1949,6 +2003,38 @@ export interface components {
         };
         ArrayList: {
             arrays: components["schemas"]["ArrayRecord"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
+        /** @description Index of an array, and the result of its last job. */
+        ArrayIndex: {
+            /** @description Number of the index, from 0 on. */
+            index: number;
+            /**
+             * @description Status of the index. pending: it has no job yet.
+             * @enum {string}
+             */
+            status: "failed" | "cancelled" | "running" | "booting" | "queued" | "pending" | "succeeded";
+            /** @description Value of each variable of matrix. Empty: the array has a size instead. */
+            values: {
+                [key: string]: string;
+            };
+            /** @description Name of its last job. Null: it has none, or the array has deleted it. */
+            job: string | null;
+            /** @description Exit code of the container. Null: none is known. */
+            exit_code: number | null;
+            /** @description Seconds from the start of the container, until its end or until now. */
+            duration_seconds: number | null;
+            /** @description Cost of its last job so far, USD. Null: unknown. */
+            cost: number | null;
+            /** @description Reason for the status of its job, one word. */
+            reason: string | null;
+            /** @description Explanation of the reason for people. */
+            message: string | null;
+        };
+        ArrayIndexList: {
+            indexes: components["schemas"]["ArrayIndex"][];
             total: number;
             offset: number;
             limit: number;
@@ -2557,6 +2643,8 @@ export interface components {
                     reason: string;
                     /** @description Only for admins, because it may name parts of the account. */
                     message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
                 };
                 /** @description Ability to list buckets. */
                 buckets?: {
@@ -2565,6 +2653,8 @@ export interface components {
                     reason: string;
                     /** @description Only for admins, because it may name parts of the account. */
                     message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
                 };
                 /** @description Ability to list image repositories. */
                 repositories?: {
@@ -2573,6 +2663,8 @@ export interface components {
                     reason: string;
                     /** @description Only for admins, because it may name parts of the account. */
                     message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
                 };
                 /** @description Ability to read current prices. */
                 prices?: {
@@ -2581,6 +2673,8 @@ export interface components {
                     reason: string;
                     /** @description Only for admins, because it may name parts of the account. */
                     message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
                 };
             };
             /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
@@ -3043,6 +3137,67 @@ export interface components {
         };
         /** @description Changes of a connection: fields of its type. Null removes a setting of VMs. */
         ConnectionChange: components["schemas"]["AwsConnectionChange"] | components["schemas"]["GcpConnectionChange"] | components["schemas"]["AzureConnectionChange"] | components["schemas"]["CloudflareConnectionChange"] | components["schemas"]["DockerhubConnectionChange"] | components["schemas"]["GithubConnectionChange"];
+        /** @description Result of a check. */
+        ConnectionCheck: {
+            /** @description Name of the connection. */
+            name: string;
+            /**
+             * @description passed: the account answers, and nothing that it needs is missing. incomplete: it answers, and a use is not possible. refused: the provider rejects the credentials. unreachable: the provider did not answer. unusable: there are no credentials to check with. unfinished: the check takes longer than the response; it continues.
+             * @enum {string}
+             */
+            result: "passed" | "incomplete" | "refused" | "unreachable" | "unusable" | "unfinished";
+            /** @description Reason of the result, one word. Null: the check is unfinished. */
+            reason: string | null;
+            /** @description Result for people. */
+            message: string;
+            /** @description Time of the check. Null: it is unfinished. */
+            checked_at: string | null;
+            /** @description Permissions that the account lacks for its uses, by the provider's names. */
+            missing_permissions: string[];
+            /** @description Uses of the account that the credentials allow. Absent before the first check. */
+            capabilities: {
+                /** @description Ability to start VMs. False: no job runs with this connection. */
+                vms?: {
+                    /** @enum {string} */
+                    status: "True" | "False" | "Unknown";
+                    reason: string;
+                    /** @description Only for admins, because it may name parts of the account. */
+                    message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
+                };
+                /** @description Ability to list buckets. */
+                buckets?: {
+                    /** @enum {string} */
+                    status: "True" | "False" | "Unknown";
+                    reason: string;
+                    /** @description Only for admins, because it may name parts of the account. */
+                    message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
+                };
+                /** @description Ability to list image repositories. */
+                repositories?: {
+                    /** @enum {string} */
+                    status: "True" | "False" | "Unknown";
+                    reason: string;
+                    /** @description Only for admins, because it may name parts of the account. */
+                    message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
+                };
+                /** @description Ability to read current prices. */
+                prices?: {
+                    /** @enum {string} */
+                    status: "True" | "False" | "Unknown";
+                    reason: string;
+                    /** @description Only for admins, because it may name parts of the account. */
+                    message?: string;
+                    /** @description Permissions that are missing, by the provider's names. Only for admins. */
+                    missing?: string[];
+                };
+            };
+        };
         /** @description New webhook. */
         WebhookCreation: {
             /** @description Unique in the project. */
@@ -4330,7 +4485,10 @@ export interface operations {
     };
     createCronJob: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description true: validate the cronjob and return its plan; create nothing. */
+                dry_run?: boolean;
+            };
             header?: {
                 "Idempotency-Key"?: string;
             };
@@ -4358,6 +4516,66 @@ export interface operations {
             };
         };
         responses: {
+            /** @description With dry_run=true: the plan. Nothing was created. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "dry_run": true,
+                     *       "name": "nightly-report",
+                     *       "runs_per_month": 21.75,
+                     *       "estimated_cost": 0.813837,
+                     *       "estimated_monthly_cost": 17.700955,
+                     *       "job": {
+                     *         "dry_run": true,
+                     *         "name": "nightly-report",
+                     *         "verdict": "placeable",
+                     *         "reason": "Placed",
+                     *         "message": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 12 matching offers on gcp, out of 164,214 in the catalogue; no other is available now; price of 2026-10-01; with disk and address $0.8138/h; expected to cost $0.8138",
+                     *         "estimated_cost": 0.813837,
+                     *         "placements": [
+                     *           {
+                     *             "provider": "gcp",
+                     *             "region": "europe-west4",
+                     *             "zone": null,
+                     *             "instance_type": "g2-standard-4",
+                     *             "provisioning": "onDemand",
+                     *             "connection": null,
+                     *             "hourly_price_usd": 0.7787,
+                     *             "price_date": "2026-10-01",
+                     *             "estimated_cost_usd": 0.813837,
+                     *             "cost_breakdown": {
+                     *               "machine_usd_per_hour": 0.7787,
+                     *               "disk_usd_per_hour": 0.030137,
+                     *               "address_usd_per_hour": 0.005,
+                     *               "total_usd_per_hour": 0.813837,
+                     *               "machine_usd": 0.7787,
+                     *               "disk_usd": 0.030137,
+                     *               "address_usd": 0.005,
+                     *               "total_usd": 0.813837,
+                     *               "traffic_usd": 0
+                     *             },
+                     *             "cpu": 4,
+                     *             "memory": "16Gi",
+                     *             "architecture": "amd64",
+                     *             "gpu": {
+                     *               "vram": "24Gi",
+                     *               "count": 1,
+                     *               "model": "L4"
+                     *             },
+                     *             "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
+                     *           }
+                     *         ]
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CronJobPlan"];
+                };
+            };
             /** @description Created. */
             201: {
                 headers: {
@@ -5080,6 +5298,44 @@ export interface operations {
             412: components["responses"]["Problem412"];
             413: components["responses"]["Problem413"];
             415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    listArrayIndexes: {
+        parameters: {
+            query?: {
+                /** @description Empty: any. */
+                status?: "failed" | "cancelled" | "running" | "booting" | "queued" | "pending" | "succeeded" | "";
+                sort_by?: "index" | "status" | "exit_code" | "duration" | "cost";
+                sort_order?: "asc" | "desc";
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of indexes. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArrayIndexList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
@@ -5838,6 +6094,61 @@ export interface operations {
             404: components["responses"]["Problem404"];
             409: components["responses"]["Problem409"];
             412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    checkConnection: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The result. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "name": "my-aws",
+                     *       "result": "incomplete",
+                     *       "reason": "Verified",
+                     *       "message": "the credentials open aws 123456789012",
+                     *       "checked_at": "2026-01-02T10:00:01Z",
+                     *       "missing_permissions": [
+                     *         "ec2:RunInstances"
+                     *       ],
+                     *       "capabilities": {
+                     *         "vms": {
+                     *           "status": "False",
+                     *           "reason": "PermissionsMissing",
+                     *           "message": "no VM is started with this connection: AWS denies RunInstances in us-east-1",
+                     *           "missing": [
+                     *             "ec2:RunInstances"
+                     *           ]
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ConnectionCheck"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
             413: components["responses"]["Problem413"];
             415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];

@@ -53,7 +53,8 @@ export type DenialReason =
 /** Verdict on one use of an account. A check creates nothing. Messages name what is missing and what to do. */
 export type Capability =
   | { is: "granted"; message: string }
-  | { is: "denied"; reason: DenialReason; message: string }
+  /** `missing`: the permissions that are missing, by the provider's names. */
+  | { is: "denied"; reason: DenialReason; message: string; missing?: string[] }
   /** The provider answered, but its answer proves neither. */
   | { is: "unknown"; message: string }
   /** The provider did not answer. An earlier verdict remains. */

@@ -5,6 +5,8 @@ import { CloudError, CredentialsError } from "./errors.ts"
 export interface Obstacle {
   reason: DenialReason
   message: string
+  /** Names of the permissions that are missing. */
+  missing?: readonly string[]
 }
 
 /** Results of several checks of one use. */
@@ -22,9 +24,11 @@ export function noFindings(): Findings {
 
 /** Merges findings into one verdict: an obstacle outweighs a doubt. Pure. */
 export function verdictOf({ obstacles, doubts, notes }: Findings, granted: string): Capability {
-  const [first, ...others] = obstacles
+  const [first] = obstacles
   if (first !== undefined) {
-    return { is: "denied", reason: first.reason, message: [first, ...others].map(({ message }) => message).join("; ") }
+    const missing = [...new Set(obstacles.flatMap((obstacle) => obstacle.missing ?? []))]
+    const message = obstacles.map((obstacle) => obstacle.message).join("; ")
+    return { is: "denied", reason: first.reason, message, ...(missing.length > 0 && { missing }) }
   }
   if (doubts.length > 0) return { is: "unknown", message: [...doubts, ...notes].join("; ") }
   return { is: "granted", message: [granted, ...notes].join("; ") }

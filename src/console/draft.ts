@@ -1,146 +1,326 @@
+import { ARRAY_SHAPE } from "../client/array-grammar.ts"
+import { definitionOf } from "../client/arrays.ts"
 import type { JobSubmission } from "../client/client.ts"
-import { DURATION, GPU, VOLUME, type Volume } from "../client/job-grammar.ts"
+import { JOB_FLAGS, type JobFlag, sameText } from "../client/job-fields.ts"
+import { DURATION, type Grammar, NUMBER, PAIR, readText, TEXT, VOLUME, type Volume } from "../client/job-grammar.ts"
 import { filled } from "../client/resubmission.ts"
 import { shellWord } from "./spec.ts"
 
-/** Texts of the form of a new job, by field. */
-export interface Draft {
-  name: string
-  image: string
-  command: string
-  args: string
-  cpu: string
-  memory: string
-  disk: string
-  gpu: string
-  region: string
-  cloud: string
-  provisioning: string
-  maxHourlyPriceUsd: string
-  maxCostUsd: string
-  timeout: string
-  maxQueue: string
-  maxRetries: string
-  env: string
-  secretEnv: string
-  volumes: string
-  labels: string
-  tags: string
+/** The form of a new job, array or cronjob: texts of its controls, and the bodies that they mean. */
+
+/** Object that the form makes: one job, one for each combination of values, or one at each tick of a schedule. */
+export type Shape = "job" | "array" | "cronjob"
+
+type Fields = Readonly<Record<string, unknown>>
+
+/** Control of the form: one text that stands for a part of the body. */
+interface Control {
+  /** Paths of the part in the API. */
+  paths: readonly string[]
+  /** Returns the text of the part, empty if it is not set; undefined if the form can't show it. */
+  print: (body: Fields) => string | undefined
+  /** Returns the body with the part. @throws Error about a text that can't be read */
+  set: (body: Fields, text: string) => Fields
 }
 
-/** Fields whose text can't be read, with what is expected. */
-export type DraftErrors = Partial<Record<keyof Draft, string>>
-
-/** Fields of a job that the form shows. */
-const SHOWN = [
-  "name",
-  "image",
-  "command",
-  "args",
-  "resources",
-  "region",
-  "cloud",
-  "provisioning",
-  "maxHourlyPriceUsd",
-  "maxCostUsd",
-  "timeoutSeconds",
-  "maxQueueSeconds",
-  "maxRetries",
-  "env",
-  "secretEnv",
-  "volumes",
-  "labels",
-  "tags",
-] as const satisfies (keyof JobSubmission)[]
-
-/** Fields of a job that the form doesn't show. They are kept. */
-export type Rest = Omit<JobSubmission, (typeof SHOWN)[number]>
-
-export function restOf(job: JobSubmission): Rest {
-  const shown: readonly string[] = SHOWN
-  return Object.fromEntries(Object.entries(job).filter(([name]) => !shown.includes(name)))
+/** Way in which a control shows the texts of a flag, of which some may be repeated. */
+interface Layout {
+  split: (text: string) => readonly string[]
+  join: (texts: readonly string[]) => string
 }
 
-/** Returns the texts of a job. */
-export function draftOf(job: JobSubmission): Draft {
+/** One text, in which people may write a number or a time more freely than in a flag. */
+function line(tidy: (text: string) => string = (text) => text): Layout {
+  return { split: (text) => [tidy(text.trim())], join: ([text = ""]) => text }
+}
+
+const WORDS: Layout = { split: listOf, join: (texts) => texts.join(" ") }
+
+const LINES: Layout = {
+  split: (text) =>
+    text
+      .split("\n")
+      .filter((one) => one.trim() !== "")
+      .map((one) => one.replace(/^\s*([^=\s]+)\s*=/, "$1=")),
+  join: (texts) => texts.join("\n"),
+}
+
+const AMOUNT = line((text) => text.replace(",", "."))
+const TIME = line((text) => (/^\d+$/.test(text) ? `${text}s` : text.replace(/(?<=[smhd])\s+/g, "")))
+
+/** Returns what makes the error of a text. The message of a flag begins with its name, which the control's label replaces. */
+function readingOf(name: string) {
+  return { environment: {}, refuse: (message: string) => new Error(message.slice(name.length + 1)) }
+}
+
+const READING = { environment: {}, refuse: (message: string) => new Error(message) }
+
+type Flag = Pick<JobFlag, "field" | "name" | "read" | "print">
+
+/** Declares the control of a flag. @param part of the resources */
+function ofFlag({ field, name, read, print }: Flag, { split, join }: Layout, part?: string): Control {
   return {
-    name: job.name ?? "",
-    image: job.image ?? "",
-    command: (job.command ?? []).map(shellWord).join(" "),
-    args: (job.args ?? []).map(shellWord).join(" "),
-    cpu: text(job.resources?.cpu),
-    memory: text(job.resources?.memory),
-    disk: text(job.resources?.disk),
-    gpu: job.resources?.gpu == null ? "" : GPU.print(job.resources.gpu),
-    region: listText(job.region),
-    cloud: listText(job.cloud),
-    provisioning: job.provisioning ?? "",
-    maxHourlyPriceUsd: text(job.maxHourlyPriceUsd),
-    maxCostUsd: text(job.maxCostUsd),
-    timeout: job.timeoutSeconds == null ? "" : DURATION.print(job.timeoutSeconds),
-    maxQueue: job.maxQueueSeconds == null ? "" : DURATION.print(job.maxQueueSeconds),
-    maxRetries: text(job.maxRetries),
-    env: lines(job.env, (value) => value),
-    secretEnv: lines(job.secretEnv, ({ secret, key }) => `${secret}:${key}`),
-    volumes: lines(job.volumes, volumeText),
-    labels: lines(job.labels, (value) => value),
-    tags: (job.tags ?? []).join(" "),
+    paths: [part === undefined ? field : `${field}.${part}`],
+    print: (body) => {
+      const texts = print(body[field])
+      if (texts === undefined || texts.length === 0) return texts && ""
+      const text = join(texts.map(String))
+      return isSame(split(text), texts) ? text : undefined
+    },
+    set: (body, text) => ({ ...body, [field]: read?.(split(text), body[field], readingOf(name)) }),
   }
 }
 
-/** Returns the job of the texts, and the fields that can't be read. */
-export function jobOf(draft: Draft, rest: Rest): { job: JobSubmission; errors: DraftErrors } {
-  const errors: DraftErrors = {}
-  const read = <Value>(field: keyof Draft, parse: (value: string) => Value | undefined, expected: string) => {
-    const value = draft[field].trim()
-    if (value === "") return undefined
-    const parsed = parse(value)
-    if (parsed === undefined) errors[field] = expected
-    return parsed
+/** Declares the control of a field whose value is one text of a grammar. */
+function ofField<Value>(field: string, grammar: Grammar<Value>, { split }: Layout = line()): Control {
+  const parse = (text: string) => readText(grammar, ["", split(text)[0] ?? ""], readingOf(""))
+  return {
+    paths: [field],
+    print: (body) => {
+      if (body[field] == null) return ""
+      const text = grammar.print(body[field] as Value)
+      return grammar.parse(split(text)[0] ?? "", {}) === body[field] ? text : undefined
+    },
+    set: (body, text) => ({ ...body, [field]: parse(text) }),
   }
-  const amount = (field: keyof Draft) => read(field, numberOf, "Write a number, such as 1.5.")
-  const time = (field: keyof Draft) => read(field, secondsOf, "Write a duration, such as 90s, 30m, 2h or 1h30m.")
-  const words = (field: keyof Draft) => read(field, wordsOf, "A quotation mark is not closed.")
-  const pairs = <Value>(field: keyof Draft, parse: (value: string) => Value | undefined, expected: string) =>
-    read(field, (value) => mapOf(value.split("\n"), parse), expected)
-  const job = filled({
-    ...(draft.name.trim() === "" ? rest : { ...rest, namePrefix: null, name: draft.name.trim() }),
-    image: draft.image.trim(),
-    command: words("command"),
-    args: words("args"),
-    resources: filled({
-      cpu: amount("cpu"),
-      memory: draft.memory.trim(),
-      disk: draft.disk.trim(),
-      gpu: read(
-        "gpu",
-        (value) => GPU.parse(value, {}),
-        "Write a model (L4), a model and a number (L4:2) or memory (A100:80Gi), or memory (24Gi).",
-      ),
-    }),
-    region: listOf(draft.region),
-    cloud: listOf(draft.cloud),
-    provisioning: draft.provisioning,
-    maxHourlyPriceUsd: amount("maxHourlyPriceUsd"),
-    maxCostUsd: amount("maxCostUsd"),
-    timeoutSeconds: time("timeout"),
-    maxQueueSeconds: time("maxQueue"),
-    maxRetries: amount("maxRetries"),
-    env: pairs("env", (value) => value, "Write one NAME=value on each line."),
-    secretEnv: pairs("secretEnv", secretOf, "Write one NAME=secret:key on each line."),
-    volumes: pairs("volumes", volumeOf, "Write one name=bucket/prefix:/path on each line."),
-    labels: pairs("labels", (value) => value, "Write one key=value on each line."),
-    tags: listOf(draft.tags),
-  })
-  return { job: job as unknown as JobSubmission, errors }
 }
 
-function text(value: string | number | null | undefined): string {
-  return value == null ? "" : String(value)
+/** Declares the control of a choice. An empty text is the default. */
+function ofChoice(field: string, byDefault: string): Control {
+  const control = ofField(field, TEXT)
+  return { ...control, print: (body) => (body[field] === byDefault ? "" : control.print(body)) }
 }
 
-function listText(value: string | readonly string[] | null | undefined): string {
-  return typeof value === "string" ? value : (value ?? []).join(" ")
+/** A command line, in the words of a shell. */
+const COMMAND_LINE: Grammar<string[]> = {
+  parse: wordsOf,
+  print: (words) => words.map(shellWord).join(" "),
+  refusal: () => "A quotation mark is not closed.",
+}
+
+/** Declares the control of a command line. An input has one line. */
+function ofCommand(field: "command" | "args"): Control {
+  return {
+    ...ofField(field, COMMAND_LINE),
+    print: (body) => {
+      const text = COMMAND_LINE.print((body[field] ?? []) as string[])
+      return text.includes("\n") ? undefined : text
+    },
+  }
+}
+
+const CHECKPOINT = /\s+checkpoint$/
+
+/** Volumes with their names, such as `data=acme/corpus:/data`. Flags have no names. */
+const VOLUMES: Flag = {
+  field: "volumes",
+  name: "",
+  print: (value) => {
+    const volumes = Object.entries((value ?? {}) as Record<string, Volume>)
+    const texts = volumes.map(
+      ([name, volume]) => `${name}=${VOLUME.print(volume)}${volume.checkpoint === true ? " checkpoint" : ""}`,
+    )
+    return isReadAs(texts, volumes) ? texts : undefined
+  },
+  read: (texts, former, reading) => ({
+    ...(former as object | undefined),
+    ...Object.fromEntries(texts.map((text) => volumeOf(text, reading))),
+  }),
+}
+
+function isReadAs(texts: readonly string[], volumes: readonly unknown[]): boolean {
+  try {
+    return sameText(texts.map((text) => volumeOf(text, READING))) === sameText(volumes)
+  } catch {
+    return false
+  }
+}
+
+function volumeOf(text: string, reading: Parameters<typeof readText>[2]): [name: string, volume: Volume] {
+  const [name, bucket] = readText(PAIR, ["", text], reading)
+  const volume = readText(VOLUME, ["", bucket.replace(CHECKPOINT, "")], reading)
+  return [name, { ...volume, ...(CHECKPOINT.test(bucket) && { checkpoint: true }) }]
+}
+
+/** Controls of a job. */
+const JOB = {
+  name: ofFlag(JOB_FLAGS.name, line()),
+  image: ofFlag(JOB_FLAGS.image, line()),
+  command: ofCommand("command"),
+  args: ofCommand("args"),
+  cpu: ofFlag(JOB_FLAGS.cpu, AMOUNT, "cpu"),
+  memory: ofFlag(JOB_FLAGS.memory, line(), "memory"),
+  disk: ofFlag(JOB_FLAGS.disk, line(), "disk"),
+  gpu: ofFlag(JOB_FLAGS.gpu, line(), "gpu"),
+  region: ofFlag(JOB_FLAGS.region, WORDS),
+  cloud: ofFlag(JOB_FLAGS.cloud, WORDS),
+  provisioning: ofChoice("provisioning", "onDemand"),
+  maxHourlyPriceUsd: ofFlag(JOB_FLAGS.maxPrice, AMOUNT),
+  maxCostUsd: ofFlag(JOB_FLAGS.maxCost, AMOUNT),
+  timeout: ofFlag(JOB_FLAGS.timeout, TIME),
+  maxQueue: ofFlag(JOB_FLAGS.maxQueue, TIME),
+  maxRetries: ofFlag(JOB_FLAGS.retries, AMOUNT),
+  env: ofFlag(JOB_FLAGS.env, LINES),
+  secretEnv: ofFlag(JOB_FLAGS.secret, LINES),
+  volumes: ofFlag(VOLUMES, LINES),
+  labels: ofFlag(JOB_FLAGS.label, LINES),
+  tags: ofFlag(JOB_FLAGS.tag, WORDS),
+} as const satisfies Record<string, Control>
+
+/** Number of jobs, or the values of each variable. */
+const VALUES: Control = {
+  paths: ["size", "matrix"],
+  print: ({ size, matrix }) => {
+    if (size == null && matrix == null) return ""
+    return ARRAY_SHAPE.print((matrix == null ? { size } : { matrix }) as Parameters<typeof ARRAY_SHAPE.print>[0])
+  },
+  set: (body, text) => ({ ...body, ...readText(ARRAY_SHAPE, ["It", text], READING) }),
+}
+
+const ARRAY = {
+  values: VALUES,
+  parallelism: ofField("parallelism", NUMBER, AMOUNT),
+  maxFailed: ofField("max_failed", NUMBER, AMOUNT),
+} as const satisfies Record<string, Control>
+
+const CRONJOB = {
+  schedule: ofField("cron_spec", TEXT),
+  concurrency: ofChoice("concurrency_policy", "Allow"),
+  deadline: ofField("starting_deadline_seconds", DURATION, TIME),
+  keepSucceeded: ofField("successful_jobs_history_limit", NUMBER, AMOUNT),
+  keepFailed: ofField("failed_jobs_history_limit", NUMBER, AMOUNT),
+} as const satisfies Record<string, Control>
+
+/** Name of a control of the form. */
+export type Name = keyof typeof JOB | keyof typeof ARRAY | keyof typeof CRONJOB
+
+/** Controls that describe an object besides its jobs. */
+const SETTINGS: Record<Shape, Record<string, Control>> = { job: {}, array: ARRAY, cronjob: CRONJOB }
+
+function controlsOf(shape: Shape): [Name, Control][] {
+  return Object.entries({ ...SETTINGS[shape], ...JOB }) as [Name, Control][]
+}
+
+/** Texts of the form. Those of other shapes stay while one is shown. */
+export type Draft = Record<Name, string>
+
+/** Parts of bodies that the form doesn't show. They are kept. */
+export type Rest = Record<Shape, Fields>
+
+/** State of the form. */
+export interface Form {
+  draft: Draft
+  rest: Rest
+}
+
+const EMPTY = Object.fromEntries(Object.keys({ ...JOB, ...ARRAY, ...CRONJOB }).map((name) => [name, ""])) as Draft
+
+const NO_REST: Rest = { job: {}, array: {}, cronjob: {} }
+
+/** Returns the form that shows a body. The texts and the rest of other shapes stay as they are. */
+export function formOf(shape: Shape, body: Fields, { draft, rest }: Form = { draft: EMPTY, rest: NO_REST }): Form {
+  const { name, job_definition: definition, ...own } = body
+  const isJob = shape === "job"
+  const job = isJob ? body : { ...(definition as Fields), name }
+  const settings = isJob ? {} : own
+  const texts = {
+    ...textsOf(JOB, job),
+    ...textsOf(SETTINGS[shape], settings),
+  }
+  return {
+    draft: { ...draft, ...texts },
+    rest: { ...rest, job: unshown(JOB, job), ...(!isJob && { [shape]: unshown(SETTINGS[shape], settings) }) },
+  }
+}
+
+function textsOf(controls: Record<string, Control>, body: Fields): Partial<Draft> {
+  return Object.fromEntries(Object.entries(controls).map(([name, { print }]) => [name, print(body) ?? ""]))
+}
+
+function unshown(controls: Record<string, Control>, body: Fields): Fields {
+  const shown = Object.values(controls).filter(({ print }) => print(body) !== undefined)
+  return filled(shown.flatMap(({ paths }) => paths).reduce(without, body))
+}
+
+function without(body: Fields, path: string): Fields {
+  const [first = "", ...rest] = path.split(".")
+  const { [first]: value, ...others } = body
+  if (rest.length === 0 || value == null) return others
+  return { ...others, [first]: filled(without(value as Fields, rest.join("."))) }
+}
+
+/** Returns the controls whose values the form keeps, but can't show. */
+export function keptIn(shape: Shape, { rest }: Form): Name[] {
+  const isKept = ({ print }: Control) => print(rest.job) === undefined || print(rest[shape]) === undefined
+  return controlsOf(shape).flatMap(([name, control]) => (isKept(control) ? [name] : []))
+}
+
+/** Errors of the form, by its controls. */
+export type Errors = Partial<Record<Name, string>>
+
+/** Returns the body that the form means, and the texts that can't be read. @param unnamed name of an object without one */
+export function bodyOf(shape: Shape, { draft, rest }: Form, unnamed: string): { body: Fields; errors: Errors } {
+  const errors: Errors = {}
+  const read = (controls: Record<string, Control>, kept: Fields): Fields =>
+    (Object.entries(controls) as [Name, Control][]).reduce((body, [name, control]) => {
+      if (draft[name].trim() === "") return body
+      try {
+        return control.set(body, draft[name])
+      } catch (error) {
+        errors[name] = (error as Error).message
+        return body
+      }
+    }, kept)
+  const { namePrefix, ...unprefixed } = rest.job
+  const job = read(JOB, draft.name.trim() === "" ? rest.job : unprefixed) as unknown as JobSubmission
+  if (shape === "job") return { body: filled(job), errors }
+  const settings = filled(read(SETTINGS[shape], rest[shape]))
+  const name = job.name ?? unnamed
+  return { body: { name, ...settings, job_definition: filled(definitionOf(job)) }, errors }
+}
+
+/** Controls without which there is no object. */
+const NEEDED: Record<Shape, readonly Name[]> = {
+  job: ["image"],
+  array: ["values", "image"],
+  cronjob: ["schedule", "image"],
+}
+
+/** Returns the controls that are empty, and must not be. */
+export function neededIn(shape: Shape, draft: Draft): Name[] {
+  return NEEDED[shape].filter((name) => draft[name].trim() === "")
+}
+
+/** Returns the API's errors by the control that they are about, and the sentences about other parts. */
+export function placed(
+  shape: Shape,
+  errors: readonly { field: string; detail: string }[],
+): { errors: Errors; others: string[] } {
+  const found: Errors = {}
+  const others: string[] = []
+  for (const { field, detail } of errors) {
+    const path = field.replace(/^job_definition\./, "")
+    const isAbout = ({ paths }: Control) => paths.some((one) => path === one || path.startsWith(`${one}.`))
+    const [name] = controlsOf(shape).find(([, control]) => isAbout(control)) ?? []
+    if (name === undefined) others.push(detail)
+    else found[name] = found[name] === undefined ? detail : `${found[name]} · ${detail}`
+  }
+  return { errors: found, others }
+}
+
+/** Returns a name for an object whose jobs run an image. @param end makes the name unique */
+export function nameFor(image: string, end: string): string {
+  const base = image.replace(/^.*\//, "").replace(/[:@].*$/, "")
+  const prefix = base
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, "-")
+    .slice(0, 40)
+    .replace(/^-+|-+$/g, "")
+  return `${prefix === "" ? "job" : prefix}-${end}`
+}
+
+function isSame(some: readonly unknown[], others: readonly unknown[]): boolean {
+  return some.length === others.length && some.every((one, index) => one === others[index])
 }
 
 /** Returns the texts of a list, separated by spaces or commas. */
@@ -148,51 +328,9 @@ export function listOf(value: string): string[] {
   return value.split(/[\s,]+/).filter((one) => one !== "")
 }
 
-function lines<Value>(map: Record<string, Value> | null | undefined, textOf: (value: Value) => string): string {
-  return Object.entries(map ?? {})
-    .map(([name, value]) => `${name}=${textOf(value)}`)
-    .join("\n")
-}
-
-/** Returns the map of texts such as `name=value`; undefined if one is not. */
-export function mapOf<Value>(
-  texts: readonly string[],
-  parse: (text: string) => Value | undefined,
-): Record<string, Value> | undefined {
-  const entries = texts
-    .filter((text) => text.trim() !== "")
-    .map((text) => {
-      const [, name = "", rest = ""] = /^\s*([^=]+)=(.*)$/.exec(text) ?? []
-      return [name.trim(), parse(rest)] as const
-    })
-  if (entries.some(([name, parsed]) => name === "" || parsed === undefined)) return undefined
-  return Object.fromEntries(entries) as Record<string, Value>
-}
-
-function numberOf(value: string): number | undefined {
-  const number = Number(value.replace(",", "."))
-  return Number.isFinite(number) ? number : undefined
-}
-
-/** Returns the seconds of a duration such as `1h30m`; undefined for another text. A number alone is seconds. */
-export function secondsOf(value: string): number | undefined {
-  return /^\d+$/.test(value) ? Number(value) : DURATION.parse(value.replace(/(?<=[smhd])\s+/g, ""), {})
-}
-
-function secretOf(value: string): { secret: string; key: string } | undefined {
-  const [, secret, key] = /^([^:\s]+):(\S+)$/.exec(value) ?? []
-  return secret === undefined || key === undefined ? undefined : { secret, key }
-}
-
-const CHECKPOINT = /\s+checkpoint$/
-
-function volumeOf(value: string): Volume | undefined {
-  const volume = VOLUME.parse(value.replace(CHECKPOINT, ""), {})
-  return volume && (filled({ ...volume, checkpoint: CHECKPOINT.test(value) ? true : null }) as unknown as Volume)
-}
-
-function volumeText(volume: Volume): string {
-  return `${VOLUME.print(volume)}${volume.checkpoint === true ? " checkpoint" : ""}`
+/** Returns labels such as `team=vision, run=a17`. @throws Error about one without a value */
+export function labelsOf(value: string): Record<string, string> {
+  return Object.fromEntries(listOf(value).map((text) => readText(PAIR, ["Labels:", text], READING)))
 }
 
 /** Returns the words of a command line, as a POSIX shell reads them; undefined if a quotation mark is not closed. */

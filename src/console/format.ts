@@ -54,6 +54,19 @@ export function timeText(iso: string, zone: Zone): string {
   return zone === "utc" ? `${shown} UTC` : shown
 }
 
+/** Returns a time to the minute, with its day of the week and the name of the zone. */
+export function zonedText(time: Date, zone: Zone): string {
+  return time.toLocaleString(undefined, {
+    weekday: "short",
+    day: "numeric",
+    month: "short",
+    hour: "2-digit",
+    minute: "2-digit",
+    timeZoneName: "short",
+    ...(zone === "utc" && { timeZone: "UTC" }),
+  })
+}
+
 /** Returns an ISO time as the distance from now, such as `5 min ago`. */
 export function ago(iso: string, now: number): string {
   const seconds = (now - Date.parse(iso)) / 1000

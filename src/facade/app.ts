@@ -56,8 +56,8 @@ import { AccountAuthenticator, ProjectAuthenticator } from "./authentication.ts"
 import { type Caches, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, WEBHOOKS } from "./caches.ts"
 import { Changes } from "./changes.ts"
 import { Collection, type CollectionOptions } from "./collection.ts"
-import { Connections } from "./connections/connections.ts"
-import { connectionRoutes } from "./connections/routes.ts"
+import { CHECK_WAIT_SECONDS, Connections } from "./connections/connections.ts"
+import { connectionCheckRoutes, connectionRoutes } from "./connections/routes.ts"
 import { CONSOLE_PATH } from "./console/paths.ts"
 import { type ConsoleOptions, consoleRouter } from "./console/routes.ts"
 import { type CostServices, costRoutes } from "./costs/routes.ts"
@@ -107,6 +107,8 @@ export interface FacadeSettings {
   requestsPerMinute?: number | undefined
   /** Limit of discoveries per principal and replica, separate from the one of requests. Default 30; 0: no limit. */
   discoveriesPerMinute?: number | undefined
+  /** Longest wait for the operator's check of a connection. */
+  checkSeconds?: number | undefined
   /** Largest number of logs, and of streams of events, that a principal follows at the same time, per replica. Default 50. */
   followersPerPrincipal?: number | undefined
   /** Limits of what projects may store. Default: PROJECT_LIMITS. */
@@ -261,8 +263,9 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
     return { submitter: submitterOf(principal), jobs: jobsOf(principal), creations, reader: client }
   }
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, runsOf, ...ofJobs })
-  mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, creationTimes, uploads, ...ofJobs })
+  mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, jobsOf, creationTimes, uploads, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
+  mount(router, connectionCheckRoutes, discoveryGuard(guard, limits), { connectionsOf })
   const webhookServices = { webhooksOf, privateReceivers: dependencies.sending.privateTargets }
   mount(router, webhookRoutes, guard, webhookServices)
   mount(router, webhookTestRoutes, discoveryGuard(guard, limits), webhookServices)
@@ -306,12 +309,13 @@ type SealedParts = FacadeDependencies & {
   collectionOf: CollectionOf
 }
 
-function connectionsIn({ caches, sealer, identity, creationTimes, collectionOf }: SealedParts) {
-  const options = { sealer, creationTimes, issuesTokens: identity !== undefined }
+function connectionsIn({ caches, sealer, identity, settings, creationTimes, collectionOf }: SealedParts) {
+  const { checkSeconds = CHECK_WAIT_SECONDS } = settings
+  const options = { sealer, checkSeconds, creationTimes, issuesTokens: identity !== undefined }
   return (principal: Principal): Connections => {
     const kind = { noun: "connection", resource: CONNECTIONS, store: caches.connections.store }
     const collection = new Collection({ ...collectionOf(principal, "connections"), ...kind })
-    return new Connections({ collection, project: principal.project, ...options })
+    return new Connections({ collection, store: kind.store, project: principal.project, ...options })
   }
 }
 

@@ -233,7 +233,7 @@ export class Collection<T extends Stored<KubeObject>> {
       existing !== undefined && isBeingDeleted(existing)
         ? "is being deleted: choose another name, or wait until it is deleted"
         : "exists in this project: choose another name, or PATCH it"
-    throw nameConflict(`A ${noun} named ${quoted(name)} ${there}.`, name)
+    throw nameConflict(`${/^[aeiou]/.test(noun) ? "An" : "A"} ${noun} named ${quoted(name)} ${there}.`, name)
   }
 
   /**

@@ -7,7 +7,7 @@ import { notFound } from "../http/problem.ts"
 import { accountRoutes } from "./accounts/routes.ts"
 import type { ProjectAddresses } from "./addresses.ts"
 import { arrayRoutes } from "./arrays/routes.ts"
-import { connectionRoutes } from "./connections/routes.ts"
+import { connectionCheckRoutes, connectionRoutes } from "./connections/routes.ts"
 import { costRoutes } from "./costs/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { eventRoutes } from "./events/routes.ts"
@@ -85,6 +85,7 @@ export function openApiDocument(clouds: readonly string[], { projectHosts = true
     ...eventRoutes,
     ...keyRoutes,
     ...connectionRoutes,
+    ...connectionCheckRoutes,
     ...webhookRoutes,
     ...webhookTestRoutes,
     ...resourceRoutes,

@@ -596,7 +596,8 @@ describe("arrays", () => {
     const asked = await berth("run", ...argv)
     expect(asked.err).toContain(`Submit 30 jobs for about ${usdText(plan.estimated_cost)} in total, and wait?`)
     expect((await berth("plan", "--image", "a", "--parallelism", "3")).err).toContain("need --array")
-    expect((await berth("plan", ...argv, "--region", "us")).err).toContain("An array has one region")
+    const inBoth = JSON.parse((await berth("plan", ...argv, "--region", "us", "--json")).out)
+    expect([inBoth.size, inBoth.estimated_cost <= plan.estimated_cost]).toEqual([30, true])
   })
 
   it("show has the failed values, logs the lines of each index, and both take the last array", async () => {
@@ -992,6 +993,23 @@ describe("what no command may do", () => {
     const { out, err } = await shown("check")
     expect(out + err).toContain(`priced (aws): ${message}`)
     expect(out + err).toMatch(/The prices of aws are .*on demand of 2025-04-24.*spot of 2025-04-24/)
+
+    // `connection check` has the operator's answer, which this test gives.
+    const ref = { namespace, name: "priced" }
+    const checked = shown("connection", "check", "priced")
+    await eventually(async () => {
+      const request = (await client.get(CONNECTIONS, ref)).metadata.annotations?.["berth.dev/check-requested"]
+      if (request === undefined) throw new Error("no request")
+      const result = { reason: "Verified", message: "the credentials open aws 1", time: timestamp(new Date()) }
+      const missing = ["ec2:RunInstances"]
+      const vms = { status: "False" as const, reason: "PermissionsMissing", message: "AWS denies it", missing }
+      const status = { lastCheck: { request, ...result }, capabilities: { vms } }
+      await client.patchStatus(CONNECTIONS, ref, { merge: { status } })
+    })
+    expect(await checked).toMatchObject({
+      code: 1,
+      out: "Incomplete: the credentials open aws 1.\nMissing permissions: ec2:RunInstances.\nvms: PermissionsMissing, AWS denies it\n",
+    })
   })
 
   it("print a time without its zone", async () => {

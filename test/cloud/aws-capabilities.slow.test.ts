@@ -20,21 +20,11 @@ import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { unending } from "../providers/api-server.ts"
 import { type AwsFront, startAwsFront } from "../providers/aws-front.ts"
+import { makeUser, VM_ACTIONS, withoutAuthentication as withoutAuthenticationOf } from "./moto-users.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 
 const ROOT = { access_key_id: "AKIAOFATEST000000000", secret_access_key: "a-secret-of-a-test" }
-
-/** Actions of the policies of docs/aws.md that a check of VMs and prices needs. */
-const VM_ACTIONS = [
-  "ec2:CreateSecurityGroup",
-  "ec2:CreateTags",
-  "ec2:DescribeInstances",
-  "ec2:DescribeSecurityGroups",
-  "ec2:DescribeVpcs",
-  "ec2:RunInstances",
-  "ssm:GetParameter",
-]
 
 let moto: Moto
 let front: AwsFront
@@ -53,31 +43,8 @@ afterAll(async () => {
   await moto.stop()
 })
 
-/** Lets moto check keys and policies after this number of calls (https://docs.getmoto.org/en/latest/docs/iam.html). */
-async function withoutAuthentication(calls: number): Promise<void> {
-  await fetch(`${moto.url}/moto-api/reset-auth`, { method: "POST", body: String(calls) })
-}
-
-async function iam(parameters: Record<string, string>): Promise<string> {
-  const authorization =
-    "AWS4-HMAC-SHA256 Credential=root/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=none"
-  const body = new URLSearchParams({ Version: "2010-05-08", ...parameters })
-  const answer = await fetch(moto.url, { method: "POST", headers: { authorization }, body })
-  const text = await answer.text()
-  expect(answer.ok, text).toBe(true)
-  return text
-}
-
-/** Returns the key of a new user whose policy allows these actions. */
-async function userWith(name: string, actions: readonly string[]): Promise<typeof ROOT> {
-  const document = { Version: "2012-10-17", Statement: [{ Effect: "Allow", Action: actions, Resource: "*" }] }
-  await iam({ Action: "CreateUser", UserName: name })
-  const PolicyDocument = JSON.stringify(document)
-  await iam({ Action: "PutUserPolicy", UserName: name, PolicyName: "berth", PolicyDocument })
-  const key = await iam({ Action: "CreateAccessKey", UserName: name })
-  const textIn = (tag: string) => new RegExp(`<${tag}>([^<]+)<`).exec(key)?.[1] ?? ""
-  return { access_key_id: textIn("AccessKeyId"), secret_access_key: textIn("SecretAccessKey") }
-}
+const withoutAuthentication = (calls: number) => withoutAuthenticationOf(moto, calls)
+const userWith = (name: string, actions: readonly string[]) => makeUser(moto, name, actions)
 
 /** Checks by the account of a key. Policies count only at moto itself: the proxy changes headers that the key has signed. */
 async function check(endpoint: string, key: typeof ROOT, regions: readonly string[] = []): Promise<Capabilities> {
@@ -148,6 +115,7 @@ describe("capabilities of an AWS account", () => {
       const { vms } = await checkIn(["us-east-1"], { key, endpoint: moto.url })
       expect(vms, lacking).toMatchObject({ is: "denied", reason: "PermissionsMissing" })
       expect(vms?.message).toContain(`AWS denies ${lacking.split(":")[1]} in us-east-1`)
+      expect(vms).toHaveProperty("missing", [lacking])
       await withoutAuthentication(1_000_000)
     }
     front.refused.set("ssm/us-east-1", { status: 400, code: "AccessDeniedException" })

@@ -41,7 +41,7 @@ describe("capabilities of an Azure subscription", () => {
     for (const action of LAUNCH_ACTIONS) {
       arm.actions = without(action)
       const { vms } = await check()
-      expect(vms, action).toMatchObject({ is: "denied", reason: "PermissionsMissing" })
+      expect(vms, action).toMatchObject({ is: "denied", reason: "PermissionsMissing", missing: [action] })
       expect(vms?.message).toContain(`lacks the actions ${action}: add`)
       arm.actions = [...arm.actions, action]
     }
@@ -147,7 +147,8 @@ describe("capabilities of a Google Cloud project", () => {
   it("name a permission that the role lacks", async () => {
     gce.permissions = new Set(documented().filter((permission) => permission !== "compute.instances.setTags"))
     const { vms } = await check()
-    expect(vms).toMatchObject({ is: "denied", reason: "PermissionsMissing" })
+    const missing = ["compute.instances.setTags"]
+    expect(vms).toMatchObject({ is: "denied", reason: "PermissionsMissing", missing })
     expect(vms?.message).toContain("lacks the permissions compute.instances.setTags: add")
   })
 

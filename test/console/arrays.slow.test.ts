@@ -1,9 +1,12 @@
+import { readFile } from "node:fs/promises"
 import { expect } from "vitest"
+import type { JobStatus } from "../../src/apis/job.ts"
 import { combinationOf, type JobArrayStatus, type StoredJobArray } from "../../src/apis/jobarray.ts"
-import { JOB_ARRAYS } from "../../src/facade/caches.ts"
+import { LABELS } from "../../src/apis/meta.ts"
+import { JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
 import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { caller, created, testFixture } from "../facade/harness.ts"
+import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
 import { ATTACK, consoleSite, expectUnharmed, goTo, tabTo } from "./browser.ts"
 
 const MATRIX = { LEARNING_RATE: ["0.1", "0.01", "0.001"], SEED: ["1", "2", "3", "4"] }
@@ -114,13 +117,80 @@ browserNeeded.describe("the arrays in the console", () => {
     const { page } = await site.signedIn("/arrays/large")
     const cells = page.getByRole("list", { name: "Indexes" }).getByRole("listitem")
     await page.getByText("0–999 of 0–2,399").waitFor()
+    const higher = page
+      .getByRole("navigation", { name: "Pages of the indexes" })
+      .getByRole("button", { name: "Higher" })
     for (const text of ["1,000–1,999", "2,000–2,399"]) {
-      await page.getByRole("button", { name: "Higher" }).click()
+      await higher.click()
       await page.getByText(`${text} of 0–2,399`).waitFor()
     }
     expect([await cells.count(), await cells.last().textContent()]).toEqual([400, "2399: pending"])
-    expect(await page.getByRole("button", { name: "Higher" }).isDisabled()).toBe(true)
+    expect(await higher.isDisabled()).toBe(true)
+    const table = page.getByRole("region", { name: "Values and results" })
+    await table.getByRole("button", { name: "Higher" }).click()
+    await table.getByText("51–100 of 2,400").waitFor()
+    expect(await table.getByRole("row").nth(1).textContent()).toMatch(/^50pending/)
   })
+
+  browserNeeded.it(
+    "have a table of values and results: failed first, by status, as CSV; and run one index again",
+    async () => {
+      await make("table", { matrix: MATRIX }, HALF)
+      const { uid } = (await arrayOf("table")).metadata
+      const { client, namespace } = fixture
+      const ended = { startTime: "2026-11-24T10:00:00Z", completionTime: "2026-11-24T10:01:30Z" }
+      const failed: JobStatus = { ...ended, phase: "failed", reason: "ContainerFailed", exitCode: 137 }
+      for (const [index, status] of [
+        [0, { ...ended, phase: "succeeded", exitCode: 0, cost: { actualUsd: 0.25 } }],
+        [5, { ...failed, cost: { actualUsd: 1.5 } }],
+        [6, { phase: "running", startTime: ended.startTime }],
+      ] as [number, JobStatus][]) {
+        const labels = { [LABELS.arrayUid]: uid, [LABELS.arrayIndex]: String(index) }
+        await client.create(JOBS, {
+          metadata: { name: `table-${index}`, namespace, labels },
+          spec: { image: "a" },
+        } as never)
+        await setStatus(fixture, `table-${index}`, status)
+      }
+      const { page, faults } = await site.signedIn("/arrays/table")
+      const table = page.getByRole("region", { name: "Values and results" })
+      const rows = async () =>
+        Promise.all(
+          (await table.getByRole("row").all()).map(async (row) =>
+            (await row.getByRole("cell").allTextContents()).slice(0, 7),
+          ),
+        )
+      const row0 = ["0", "0.1", "1", "succeeded", "0", "1 min 30 s", "$0.25"]
+      await table.getByText("$1.50").waitFor()
+      expect((await rows()).slice(1, 3)).toEqual([row0, ["1", "0.1", "2", "succeeded", "", "", ""]])
+      await table.getByLabel("Order").selectOption("failed first")
+      await expect
+        .poll(async () => (await rows()).slice(1, 4))
+        .toEqual([
+          ["5", "0.01", "2", "failedContainerFailed", "137", "1 min 30 s", "$1.50"],
+          ["7", "0.01", "4", "failedits job is deleted", "", "", ""],
+          ["6", "0.01", "3", "running", "", expect.stringMatching(/^\d+ [a-z]/), ""],
+        ])
+      await table.getByLabel("Show").selectOption("failed")
+      await expect.poll(async () => (await rows()).length).toBe(3)
+      const [download] = await Promise.all([
+        page.waitForEvent("download"),
+        table.getByRole("button", { name: "CSV" }).click(),
+      ])
+      expect(download.suggestedFilename()).toBe("table.csv")
+      expect((await readFile(await download.path(), "utf8")).split("\n")).toEqual([
+        "index,LEARNING_RATE,SEED,status,job,exit_code,duration_seconds,cost,reason,message",
+        "5,0.01,2,failed,table-5,137,90,1.5,ContainerFailed,",
+        "7,0.01,4,failed,,,,,,",
+        "",
+      ])
+      await table.getByRole("button", { name: "Run again 7" }).click()
+      await eventually(async () => expect((await arrayOf("table")).spec.retry).toEqual({ number: 1, indexes: "7" }))
+      await table.getByRole("link", { name: "5", exact: true }).click()
+      await page.getByRole("heading", { name: "table-5" }).waitFor()
+      expect(faults).toEqual([])
+    },
+  )
 
   browserNeeded.it("show texts of users as text, and no button to viewers", async () => {
     const definition = {

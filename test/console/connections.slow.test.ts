@@ -11,6 +11,7 @@ import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { browserNeeded } from "../browser.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { accountWith } from "../discovery/accounts.ts"
 import { caller, PATIENCE_MS, SYSTEM_NAMESPACE, testFixture } from "../facade/harness.ts"
 import { clientOf } from "../facade/machine-users.ts"
@@ -92,6 +93,56 @@ browserNeeded.describe("the connections in the console", () => {
     await client.replaceStatus(CONNECTIONS, { ...stored, status: { ...stored.status, conditions } })
     const { page, faults } = await site.signedIn("/connections")
     await page.getByText(message, { exact: true }).waitFor()
+    expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("are tested now: while it runs, and with each result", async () => {
+    const { client, namespace } = fixture
+    const ref = { namespace, name: "main" }
+    const { page, faults } = await site.signedIn("/connections")
+    const button = page.getByRole("button", { name: "Test now main" })
+    const result = page.getByRole("article").filter({ hasText: "main" }).getByRole("status")
+    const message = "no VM is started with this connection: AWS denies RunInstances in us-east-1"
+    const missing = ["ec2:RunInstances"]
+    const denied = { vms: { status: "False" as const, reason: "PermissionsMissing", message, missing } }
+    for (const [reason, words, shown, capabilities] of [
+      ["ProviderUnreachable", "the provider could not be reached: ENOTFOUND", "Unreachable: the provider could", {}],
+      ["CredentialsRefused", "the provider rejected the credentials", "Refused: the provider rejected", {}],
+      [
+        "Verified",
+        "the credentials open aws 1",
+        "Incomplete: the credentials open aws 1. Missing permissions: ec2:RunInstances.",
+        denied,
+      ],
+      [
+        "Verified",
+        "the credentials open aws 1",
+        "Passed: the credentials open aws 1.",
+        {
+          vms: {
+            status: "True" as const,
+            reason: "PermissionsGranted",
+            message: "nothing is missing",
+            missing: null as never,
+          },
+        },
+      ],
+    ] as const) {
+      await button.click()
+      await result.getByText("Berth asks aws now").waitFor()
+      expect(await button.isDisabled()).toBe(true)
+      // The operator answers what the annotation asks for.
+      await eventually(async () => {
+        const { metadata, status } = await client.get(CONNECTIONS, ref)
+        const request = metadata.annotations?.["berth.dev/check-requested"]
+        expect(request).not.toBe(status?.lastCheck?.request ?? "")
+        if (request === undefined) throw new Error("no request")
+        const lastCheck = { request, time: timestamp(new Date()), reason, message: words }
+        await client.patchStatus(CONNECTIONS, ref, { merge: { status: { lastCheck, capabilities } } })
+      })
+      await result.getByText(shown).waitFor()
+      if (capabilities === denied) await page.getByText("Missing: ec2:RunInstances").waitFor()
+    }
     expect(faults).toEqual([])
   })
 

@@ -1,7 +1,9 @@
 import { readFile } from "node:fs/promises"
+import { load } from "js-yaml"
 import { expect } from "vitest"
 import { timestamp } from "../../src/apis/clock.ts"
-import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
+import { usd } from "../../src/console/format.ts"
+import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -162,6 +164,110 @@ browserNeeded.describe("the console", () => {
     await page.getByRole("heading", { name: "in-yaml" }).waitFor()
     expect((await jobOf("in-yaml")).spec).toMatchObject({ timeoutSeconds: 600, env: { A: "yes" } })
   })
+
+  browserNeeded.it(
+    "makes a sweep of 30 with its sum and a schedule with its price, and loses nothing between them",
+    async () => {
+      const { page, faults } = await site.signedIn("/new")
+      const field = (label: string) => page.getByLabel(label, { exact: true })
+      const plan = page.getByRole("complementary", { name: "Plan" })
+      await plan.getByText("Fill in Image to see machines and prices.").waitFor()
+      await field("YAML").check()
+      await field("Form").check()
+      // Each wrong field says so, whether the form or the API finds it, also while others are empty.
+      await field("vCPU").fill("many")
+      await field("Memory").fill("lots")
+      await field("Timeout").fill("soon")
+      await plan.getByText("Correct vCPU, Memory, Timeout to see").waitFor()
+      const wrong = page.locator(".field.wrong")
+      expect(await wrong.locator(".field-label").allTextContents()).toEqual(["vCPU", "Memory", "Timeout"])
+      expect(await wrong.first().textContent()).toContain("many is no number.")
+      await plan.getByText("Fill in Image").waitFor()
+      for (const [label, text] of Object.entries({
+        vCPU: "2",
+        Memory: "",
+        Timeout: "1h",
+        Image: "ghcr.io/acme/train:3",
+      }))
+        await field(label).fill(text)
+      await plan.getByText("Its price per hour").waitFor()
+      expect(await wrong.count()).toBe(0)
+
+      await field("Repeat with values").check()
+      await field("Values").fill("LEARNING_RATE=0.1, 0.01\nSEED=1..15,")
+      await field("Jobs at the same time").fill("0")
+      await wrong.getByText("parallelism must be at least 1").waitFor()
+      await field("Values").fill("LEARNING_RATE=0.1, 0.01\nSEED=1..15")
+      await field("Jobs at the same time").fill("5")
+      await field("Name").fill("sweep-30")
+      await plan.getByText("30 jobs: about").waitFor()
+      const body = { image: "ghcr.io/acme/train:3", resources: { cpu: 2 }, timeoutSeconds: 3600 }
+      const price = async (): Promise<number> => {
+        const answer = await call("/1/jobs?dry_run=true", { body })
+        return ((await answer.json()) as { estimated_cost: number }).estimated_cost
+      }
+      const each = await price()
+      await plan.getByText(`30 jobs: about ${usd(30 * each)} in total, ${usd(each)} each.`).waitFor()
+      await plan.getByText("At most 5 at the same time: $").waitFor()
+
+      await field("On a schedule").check()
+      await plan.getByText("Fill in Schedule (UTC)").waitFor()
+      await field("Schedule (UTC)").fill("30 3 * *")
+      await wrong.getByText("cron_spec must have five fields").waitFor()
+      await field("Schedule (UTC)").fill("30 3 * * *")
+      await plan.getByText(`about 30.4 runs a month: about ${usd(30.42 * each)} a month. This is an estimate`).waitFor()
+      expect(await page.getByLabel("Next runs").getByRole("listitem").allTextContents()).toEqual(
+        Array.from({ length: 3 }, () => expect.stringContaining("03:30 UTC")),
+      )
+      await page.getByLabel("If the earlier job still runs").selectOption("wait for its end")
+      await field("Name").fill("each-night")
+      // The YAML follows the shape, and each shape has kept its fields.
+      await field("YAML").check()
+      const text = page.getByLabel("Body of POST /cronjobs")
+      expect(load(await text.inputValue())).toEqual({
+        ...{ name: "each-night", cron_spec: "30 3 * * *", concurrency_policy: "Forbid" },
+        job_definition: body,
+      })
+      await page.getByRole("radio", { name: "Repeat with values", disabled: false }).check()
+      const seeds = Array.from({ length: 15 }, (_, index) => String(index + 1))
+      const array = { matrix: { LEARNING_RATE: ["0.1", "0.01"], SEED: seeds }, parallelism: 5, job_definition: body }
+      expect(load(await page.getByLabel("Body of POST /arrays").inputValue())).toEqual({ name: "each-night", ...array })
+      await page.getByRole("radio", { name: "On a schedule", disabled: false }).check()
+      await page.getByRole("radio", { name: "Form", disabled: false }).check()
+      await page.getByRole("button", { name: "Create the cronjob" }).click()
+      await page.getByRole("heading", { name: "each-night" }).waitFor()
+      const ref = { namespace: fixture.namespace, name: "each-night" }
+      expect((await fixture.client.get(CRON_JOBS, ref)).spec).toMatchObject({
+        ...{ schedule: "30 3 * * *", concurrencyPolicy: "Forbid", jobDefinition: { ...body, resources: { cpu: "2" } } },
+      })
+
+      await goTo(page, fixture, "/new?as=array")
+      await field("Values").fill("LEARNING_RATE=0.1,0.01 SEED=1..15")
+      await field("Image").fill("ghcr.io/acme/train:3")
+      await field("Name").fill("each-night")
+      // A second click after a failure is the same intent: it creates nothing twice.
+      const keys: (string | undefined)[] = []
+      await page.route(/\/1\/arrays$/, (route) => {
+        keys.push(route.request().headers()["idempotency-key"])
+        return keys.length === 1 ? route.fulfill({ status: 500 }) : route.continue()
+      })
+      await page.getByRole("button", { name: "Submit 30 jobs" }).click()
+      await plan.getByRole("alert").waitFor()
+      await page.getByRole("button", { name: "Submit 30 jobs" }).click()
+      await page.getByRole("heading", { name: "each-night" }).waitFor()
+      expect(keys).toEqual([expect.stringMatching(/./), keys[0]])
+      const { spec } = await fixture.client.get(JOB_ARRAYS, ref)
+      expect(spec).toMatchObject({ matrix: { LEARNING_RATE: ["0.1", "0.01"], SEED: seeds } })
+      await page.getByRole("list", { name: "Indexes" }).getByRole("listitem").nth(29).waitFor()
+      await goTo(page, fixture, "/new?as=array")
+      // The same name again: the API's error stands at its field.
+      await field("Values").fill("2")
+      await field("Image").fill("alpine")
+      await field("Name").fill("each-night")
+      await wrong.getByText('name "each-night" is in use').waitFor()
+      expect(faults.filter((fault) => !/status of (400|409|500)/.test(fault))).toEqual([])
+    },
+  )
 
   browserNeeded.it("runs a cronjob now, links to its job, and says why it does not", async () => {
     const body = { name: "by-hand", cron_spec: "0 3 * * *", job_definition: { image: "alpine" } }

@@ -67,6 +67,30 @@ const STATES: readonly Scene[] = [
       await of.getByText("Cancel 3 jobs?").waitFor()
     },
   },
+  {
+    ...page("new-array", "/new?as=array", "Jobs at the same time"),
+    prepare: async (of) => {
+      await of.getByLabel("Values", { exact: true }).fill("LEARNING_RATE=0.1,0.01\nSEED=1..15")
+      await of.getByLabel("Image", { exact: true }).fill("ghcr.io/acme/train:3.2")
+      await of.getByText("30 jobs: about").waitFor()
+    },
+  },
+  {
+    ...page("new-cronjob", "/new?as=cronjob", "Schedule (UTC)"),
+    prepare: async (of) => {
+      await of.getByLabel("Schedule (UTC)", { exact: true }).fill("30 3 * * MON-FRI")
+      await of.getByLabel("Image", { exact: true }).fill("ghcr.io/acme/report:1")
+      await of.getByText("runs a month").waitFor()
+    },
+  },
+  {
+    ...page("new-job-wrong", "/new?as=array", "Jobs at the same time"),
+    prepare: async (of) => {
+      await of.getByLabel("vCPU", { exact: true }).fill("many")
+      await of.getByLabel("Memory", { exact: true }).fill("lots")
+      await of.getByText("Correct vCPU, Memory").waitFor()
+    },
+  },
   { ...page("new-key", "/keys", "yours"), prepare: press("New key") },
   { ...page("key-revoke", "/keys", "yours"), prepare: press(/^Revoke/) },
   { ...page("new-connection", "/connections", "aws-prod"), prepare: press("New connection") },

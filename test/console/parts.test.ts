@@ -7,16 +7,19 @@ import { describe, expect, it } from "vitest"
 import { type JobSpec, JobSpecSchema, type StoredJob } from "../../src/apis/job.ts"
 import { nextTick, scheduleError } from "../../src/apis/schedule.ts"
 import { jobOptions, submissionOf as submissionByFlags } from "../../src/cli/submission.ts"
-import type { JobRecord, JobSubmission } from "../../src/client/client.ts"
-import { submissionOf } from "../../src/client/resubmission.ts"
+import type { JobPlan, JobRecord, JobSubmission } from "../../src/client/client.ts"
+import { filled, submissionOf } from "../../src/client/resubmission.ts"
 import { plain, segmentsOf } from "../../src/console/ansi.ts"
 import { keptMonths, roundedUp, stackOf } from "../../src/console/costs.ts"
 import { nextTicks } from "../../src/console/cron.ts"
-import { draftOf, jobOf, restOf, secondsOf, wordsOf } from "../../src/console/draft.ts"
+import { bodyOf, formOf, keptIn, nameFor, neededIn, placed, type Shape, wordsOf } from "../../src/console/draft.ts"
 import { ago, bytes, duration, usd } from "../../src/console/format.ts"
 import { LogBuffer } from "../../src/console/log-buffer.ts"
 import { LogRows, ROW_HEIGHT, RowWindow } from "../../src/console/log-rows.ts"
+import { capNotes, sumOf } from "../../src/console/plan.ts"
 import { berthRunOf, curlOf, manifestOf, shellWord, yamlOf } from "../../src/console/spec.ts"
+import { checkCreation as checkArray } from "../../src/facade/arrays/translate.ts"
+import { checkCreation as checkCronJob } from "../../src/facade/cronjobs/translate.ts"
 import { recordOf } from "../../src/facade/jobs/record.ts"
 import { checkSubmission, jobSpecOf } from "../../src/facade/jobs/submission.ts"
 import { tqdmBar } from "./tqdm.ts"
@@ -429,26 +432,194 @@ describe("the forms of a specification", () => {
   })
 })
 
+const OWNER = { projectId: "p", organizationId: "o", catalogueErrors: () => [] }
+
 describe("the form of a job", () => {
-  it("gives back the job that it was filled from", () => {
-    // A line of the form has no newline.
-    const { "WITH NEWLINE": _, ...env } = JOB.env ?? {}
-    const job = { ...JOB, env, ...UNSHOWN, volumes: { ...JOB.volumes, ...CHECKPOINTS } } as JobSubmission
-    expect(jobOf(draftOf(job), restOf(job))).toEqual({ job, errors: {} })
+  const again = (body: object, shape: Shape = "job") => bodyOf(shape, formOf(shape, { ...body }), "unnamed")
+
+  it("gives back any job that it was filled from, also what it can't show", () => {
+    const job = { ...JOB, ...UNSHOWN, volumes: { ...JOB.volumes, ...CHECKPOINTS } }
+    expect(again(job)).toEqual({ body: job, errors: {} })
+    fc.assert(
+      fc.property(SUBMISSIONS, (one) => {
+        // A field that says the default is the same as none.
+        const { body, errors } = again(one)
+        expect(errors).toEqual({})
+        expect(body).toEqual(filled({ ...one, resources: filled(one.resources ?? {}) }))
+      }),
+    )
   })
 
-  it("keeps a GPU with its memory", () => {
-    const job = { image: "a", resources: { gpu: { model: "A100", vram: "80Gi" } } } as unknown as JobSubmission
-    expect(jobOf(draftOf(job), restOf(job))).toEqual({ job, errors: {} })
+  it("names the controls whose value only the YAML shows", () => {
+    const resources = { cpu: 2, gpu: { count: 2 } }
+    const form = formOf("job", {
+      image: "a",
+      env: { A: "b\nc" },
+      resources,
+      command: ["sh", "-c", "a\nb"],
+      tags: ["a b"],
+    })
+    expect(keptIn("job", form).sort()).toEqual(["command", "env", "gpu", "tags"])
+    expect(form.draft).toMatchObject({ env: "", gpu: "", command: "", cpu: "2" })
+    const { body } = bodyOf("job", { ...form, draft: { ...form.draft, env: "B=1", gpu: "L4" } }, "")
+    expect(body).toMatchObject({ env: { A: "b\nc", B: "1" }, resources: { cpu: 2, gpu: { model: "L4" } } })
   })
 
-  it("says what it can't read", () => {
-    const draft = { ...draftOf(JOB), cpu: "many", timeout: "soon", env: "A", gpu: "L4:0" }
-    expect(Object.keys(jobOf(draft, {}).errors).sort()).toEqual(["cpu", "env", "gpu", "timeout"])
+  it("names each text that it can't read at once, and reads the others", () => {
+    const { draft, rest } = formOf("array", { name: "n", size: 3, job_definition: { image: "a" } })
+    const wrong = {
+      cpu: "many",
+      timeout: "soon",
+      env: "A",
+      gpu: "L4:0",
+      secretEnv: "T=value",
+      values: "0",
+      memory: "lots",
+    }
+    const { body, errors } = bodyOf("array", { draft: { ...draft, ...wrong, parallelism: "Infinity" }, rest }, "")
+    expect(errors).toEqual({
+      cpu: "many is no number.",
+      timeout: "soon is no duration: write 90s, 30m, 2h, 1d or 1h30m.",
+      env: "A has no value: write NAME=VALUE.",
+      gpu: expect.stringContaining("L4:0 is no GPU"),
+      secretEnv: expect.stringMatching(/^T=… must name a Secret/),
+      values: "It has 0, which is no variable. Write a number, or NAME=VALUES such as lr=0.1,0.01.",
+      parallelism: "Infinity is no number.",
+    })
+    expect(body).toEqual({ name: "n", job_definition: { image: "a", resources: { memory: "lots" } } })
   })
 
-  it("reads durations", () => {
-    expect(["90s", "1h30m", "2d", "60", "soon"].map(secondsOf)).toEqual([90, 5400, 172_800, 60, undefined])
+  it("reads durations and numbers as people write them", () => {
+    const form = formOf("job", { image: "a" })
+    const read = (texts: object) => bodyOf("job", { ...form, draft: { ...form.draft, ...texts } }, "").body
+    const times = ["90s", "1h 30m", "2d", "60"].map((timeout) => read({ timeout })["timeoutSeconds"])
+    expect(times).toEqual([90, 5400, 172_800, 60])
+    expect(read({ cpu: " 1,5 ", env: " A = x \n\nB=y" })).toMatchObject({
+      resources: { cpu: 1.5 },
+      env: { A: " x ", B: "y" },
+    })
+  })
+
+  it("keeps the texts of each shape, and makes bodies that the API takes", () => {
+    const values = fc.array(
+      fc.string({ maxLength: 9 }).filter((text) => !text.includes("\0")),
+      { minLength: 1, maxLength: 4 },
+    )
+    const matrix = fc.dictionary(fc.stringMatching(/^[A-Z]{1,5}$/), values, {
+      minKeys: 1,
+      maxKeys: 3,
+      noNullPrototype: true,
+    })
+    const count = fc.integer({ min: 1, max: 99 })
+    const optional = { requiredKeys: [] }
+    const arrays = fc.tuple(
+      fc.oneof(fc.record({ size: count }), fc.record({ matrix })),
+      fc.record({ parallelism: count, max_failed: count, ttl_seconds_after_finished: count }, optional),
+    )
+    const cronJobs = fc.record(
+      {
+        cron_spec: fc.constantFrom("@daily", "30 3 * * MON-FRI", "*/5 * * * *"),
+        concurrency_policy: fc.constantFrom("Forbid", "Replace"),
+        starting_deadline_seconds: count,
+        ...{ successful_jobs_history_limit: count, failed_jobs_history_limit: count, is_active: fc.boolean() },
+      },
+      { requiredKeys: ["cron_spec"] },
+    )
+    const definition = { image: "ghcr.io/acme/train:3", resources: { cpu: 2 }, region: ["eu", "us"], cloud: ["aws"] }
+    fc.assert(
+      fc.property(arrays, cronJobs, ([shape, more], cronJob) => {
+        const array = { name: "sweep", ...shape, ...more, job_definition: definition }
+        const first = formOf("array", array)
+        const both = formOf("cronjob", { name: "nightly", ...cronJob, job_definition: definition }, first)
+        const read = (kind: Shape) => {
+          const { body, errors } = bodyOf(kind, both, "unnamed")
+          expect(errors).toEqual({})
+          return body
+        }
+        expect(read("array")).toEqual({ ...array, name: "nightly" })
+        expect(read("cronjob")).toEqual({ name: "nightly", ...cronJob, job_definition: definition })
+        expect(read("job")).toEqual({ name: "nightly", ...definition })
+        const checks = [
+          checkArray(read("array"), OWNER),
+          checkCronJob(read("cronjob"), OWNER),
+          checkSubmission(read("job"), OWNER),
+        ]
+        for (const checked of checks) expect(checked).not.toHaveProperty("errors")
+      }),
+    )
+  })
+
+  it("names what is missing, gives a name, and places the API's errors", () => {
+    const { draft } = formOf("job", {})
+    expect([neededIn("job", draft), neededIn("array", draft), neededIn("cronjob", draft)]).toEqual([
+      ["image"],
+      ["values", "image"],
+      ["schedule", "image"],
+    ])
+    for (const image of ["ghcr.io/acme/Train_it:3", "a@sha256:b", "___", ""]) {
+      const name = nameFor(image, "x1y2")
+      expect(checkArray({ name, size: 1, job_definition: { image: "a" } }, OWNER)).not.toHaveProperty("errors")
+    }
+    const checked = checkArray(
+      {
+        name: "X",
+        size: 0,
+        parallelism: 0,
+        job_definition: { resources: { cpu: -1, gpu: { model: "" } }, workdir: 1 },
+      },
+      OWNER,
+    )
+    const errors = "errors" in checked ? checked.errors : []
+    const fields = errors.map(({ pointer, detail }) => ({ field: pointer.slice(1).replaceAll("/", "."), detail }))
+    const found = placed("array", fields)
+    expect(Object.keys(found.errors).sort()).toEqual(["cpu", "gpu", "image", "name", "parallelism", "values"])
+    expect(found.others).toEqual([expect.stringContaining("workdir")])
+  })
+})
+
+describe("the price of many jobs", () => {
+  const JOB_PLAN = { name: "a-0", estimated_cost: 2, placements: [] } as unknown as JobPlan
+  const array = {
+    name: "a",
+    size: 30,
+    parallelism: 10,
+    estimated_cost: 60,
+    max_cost_usd: 90,
+    hourly_usd: 5,
+    job: JOB_PLAN,
+  }
+  const plan = { dry_run: true, ...array }
+  const cap = {
+    ...({ level: "project", on_exceeded: "wait", reserve: "expected" } as const),
+    ...{ max_vms: null, max_hourly_usd: null, max_monthly_usd: null, left_usd: null },
+    ...{ vms: 2, hourly_usd: 1, spent_usd: 40, reserved_usd: 0 },
+  }
+
+  it("is the sum of an array, and that of a month of a cronjob", () => {
+    expect(sumOf(plan)).toEqual([
+      "30 jobs: about $60.00 in total, $2.00 each. This counts each index once; a retry costs more.",
+      "At most 10 at the same time: $5.00 an hour.",
+      "At most $90.00 in total.",
+    ])
+    const monthly = { dry_run: true, name: "c", runs_per_month: 21.75, estimated_cost: 2, estimated_monthly_cost: 43.5 }
+    expect(sumOf({ ...monthly, job: JOB_PLAN }).join(" ")).toBe(
+      "One run: about $2.00. The schedule has about 21.8 runs a month: about $43.50 a month. This is an estimate, at the prices of now.",
+    )
+    expect(sumOf(JOB_PLAN)).toEqual([])
+    expect(capNotes({ ...monthly, job: JOB_PLAN }, [{ ...cap, max_monthly_usd: 43, left_usd: 3 }])).toEqual([
+      expect.stringContaining("The cap of the project is $43.00 a month. All runs of a month cost about $43.50"),
+    ])
+    expect(capNotes({ ...monthly, job: JOB_PLAN }, [{ ...cap, max_monthly_usd: 44, left_usd: 4 }])).toEqual([])
+  })
+
+  it("names each cap that it breaks, and no other", () => {
+    expect(capNotes(plan, [cap])).toEqual([])
+    expect(capNotes(plan, [{ ...cap, max_vms: 12, max_hourly_usd: 6, max_monthly_usd: 100, left_usd: 60 }])).toEqual([])
+    expect(capNotes(plan, [{ ...cap, max_vms: 11, max_hourly_usd: 5, max_monthly_usd: 100, left_usd: 59 }])).toEqual([
+      "The cap of the project leaves $59.00 of $100.00 this month. All jobs cost about $60.00: the rest waits for the next month.",
+      "The cap of the project leaves $4.00 an hour: fewer than 10 jobs run at the same time.",
+      "The cap of the project leaves 9 machines: the other jobs wait.",
+    ])
   })
 })
 

@@ -12,6 +12,7 @@ import { valuesOf } from "../../src/client/arrays.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { type ArrayPlanRecord, ArrayPlanSchema, type ArrayRecord } from "../../src/facade/arrays/schema.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
+import { type CronJobPlanRecord, CronJobPlanSchema } from "../../src/facade/cronjobs/schema.ts"
 import { type JobPlanRecord, JobPlanSchema } from "../../src/facade/jobs/record.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
@@ -395,5 +396,48 @@ describe("the plan of an array", () => {
     expect((await plan({ headers, body: { ...body, size: 3 } })).status).toBe(422)
     expect((await problemIn(await plan({}))).type).toContain("name-taken")
     await fixture.client.delete(JOB_ARRAYS, { namespace: fixture.namespace, name: "kept" })
+  })
+})
+
+describe("the plan of a cronjob", () => {
+  it.each<[string, number, object]>([
+    ["30 3 * * *", 30.42, { image: "a", timeoutSeconds: 36_000, resources: { gpu: "24Gi" } }],
+    ["@hourly", 730, { image: "a", maxHourlyPriceUsd: 0.000_01 }],
+    ["0 0 1 * *", 1, { image: "a", resources: { cpu: 9000 } }],
+  ])(
+    "with %s has the plan of a run and the price of %d runs a month, and creates nothing",
+    async (cron, runs, definition) => {
+      const body = { name: "nightly", cron_spec: cron, job_definition: definition }
+      const response = await call("/1/cronjobs?dry_run=true", { body })
+      const plan = (await response.json()) as CronJobPlanRecord
+      expect([response.status, errorsOf(CronJobPlanSchema, plan)]).toEqual([200, []])
+      const { name: _name, ...own } = await planned(definition)
+      expect(plan).toMatchObject({
+        name: "nightly",
+        runs_per_month: runs,
+        estimated_cost: own.estimated_cost,
+        job: own,
+      })
+      if (own.estimated_cost === null) expect(plan.estimated_monthly_cost).toBeNull()
+      else expect(plan.estimated_monthly_cost).toBeCloseTo(runs * own.estimated_cost, 5)
+      const cronJobs = await fixture.client.list(CRON_JOBS, { namespace: fixture.namespace })
+      expect([cronJobs.items, await jobsOf(fixture)]).toEqual([[], []])
+    },
+  )
+
+  it("names every wrong field at once, a name in use, and the cronjob of a used Idempotency-Key", async () => {
+    const plan = (body: object, more: Call = {}) => call("/1/cronjobs?dry_run=true", { body, ...more })
+    const wrong = { name: "X", cron_spec: "61 * * * *", job_definition: { image: "a", resources: { cpu: -1 } } }
+    const { status, errors = [] } = await problemIn(await plan({ ...wrong, starting_deadline_seconds: -1 }))
+    const pointers = ["/name", "/cron_spec", "/job_definition/resources/cpu", "/starting_deadline_seconds"]
+    expect([status, errors.map(({ pointer }) => pointer).sort()]).toEqual([400, pointers.sort()])
+    const body = { name: "kept", cron_spec: "@daily", job_definition: { image: "a" } }
+    const headers = { "Idempotency-Key": "kept-cronjob" }
+    expect((await plan(body, { headers })).status).toBe(200)
+    expect((await call("/1/cronjobs", { body, headers })).status).toBe(201)
+    expect((await plan(body, { headers })).status).toBe(200)
+    expect((await plan({ ...body, cron_spec: "@hourly" }, { headers })).status).toBe(422)
+    expect((await problemIn(await plan(body))).type).toContain("name-taken")
+    await fixture.client.delete(CRON_JOBS, { namespace: fixture.namespace, name: "kept" })
   })
 })

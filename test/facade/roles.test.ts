@@ -119,6 +119,10 @@ const TABLE: Readonly<Record<string, Row>> = {
   "POST /arrays": { statuses: [403, 201, 201], request: () => ({ path: "/arrays", body: arrayBody() }) },
   "GET /arrays": { statuses: [200, 200, 200], request: () => ({ path: "/arrays" }) },
   "GET /arrays/:id": { statuses: [200, 200, 200], request: async () => ({ path: `/arrays/${(await array()).name}` }) },
+  "GET /arrays/:id/indexes": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/arrays/${(await array()).name}/indexes` }),
+  },
   "PATCH /arrays/:id": {
     statuses: [403, 200, 200],
     request: async () => ({ path: `/arrays/${(await array()).name}`, body: { parallelism: 2 } }),
@@ -150,6 +154,11 @@ const TABLE: Readonly<Record<string, Row>> = {
   "GET /connections/:name": {
     statuses: [200, 200, 200],
     request: async () => ({ path: `/connections/${(await connection()).name}` }),
+  },
+  "POST /connections/:name/check": {
+    // No operator runs here, which would answer.
+    statuses: [403, 403, 404],
+    request: async () => ({ path: "/connections/none/check", method: "POST" }),
   },
   "PATCH /connections/:name": {
     statuses: [403, 403, 200],

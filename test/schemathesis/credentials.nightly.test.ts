@@ -59,7 +59,8 @@ beforeAll(async () => {
     // Without an issuer, connections need a secret, which no schema can say.
     identity: new IdentityIssuer({ ...issuing, client: fixture.client }),
     tokens: new TokenVerifier({ issuers: [{ issuer: issuer.url, audience: AUDIENCE }], clock: systemClock }),
-    settings: { requestsPerMinute: 0, discoveriesPerMinute: 0, clouds: ["aws", "gcp", "azure"] },
+    // No operator runs here, which would check connections.
+    settings: { requestsPerMinute: 0, discoveriesPerMinute: 0, checkSeconds: 0.1, clouds: ["aws", "gcp", "azure"] },
   })
   ending = endJobs()
 }, 600_000)

@@ -62,6 +62,8 @@ beforeAll(async () => {
       defaultProject: fixture.project,
       requestsPerMinute: 0,
       discoveriesPerMinute: 0,
+      // No operator runs here.
+      checkSeconds: 0.1,
       clouds: ["aws", "gcp", "azure"],
     },
   })

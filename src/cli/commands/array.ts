@@ -1,5 +1,14 @@
 import { type Command, Option } from "commander"
-import { type ArrayRecord, indexStates, jobNameOf, readArray, valuesOf, watchArray } from "../../client/arrays.ts"
+import type { ArrayShape } from "../../client/array-grammar.ts"
+import {
+  type ArrayRecord,
+  definitionOf,
+  indexStates,
+  jobNameOf,
+  readArray,
+  valuesOf,
+  watchArray,
+} from "../../client/arrays.ts"
 import {
   allItems,
   type BerthClient,
@@ -13,7 +22,6 @@ import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
-import type { ArrayShape } from "../matrix.ts"
 import { ageOf, type Column, cut, tableOf, usdText, wrapped } from "../table.ts"
 import { arrayNameOf } from "../target.ts"
 import { shown } from "../terminal.ts"
@@ -252,24 +260,9 @@ function countsText(counts: ArrayRecord["counts"]): string {
 /** Array that the flags of `berth run` describe, besides its jobs. */
 export type ArraySettings = ArrayShape & { name: string; parallelism?: number; max_failed?: number }
 
-/** Returns the body of an array of a job. A definition has one region and one cloud. */
+/** Returns the body of an array of a job. */
 export function arrayBodyOf(job: JobSubmission, settings: ArraySettings): Schemas["ArrayCreation"] {
-  const { name: _name, namePrefix: _prefix, region, cloud, ...definition } = job
-  const job_definition = {
-    ...definition,
-    ...(region != null && { region: onlyOne("--region", region) }),
-    ...(cloud != null && { cloud: onlyOne("--cloud", cloud) }),
-  }
-  // The API checks it: a file may have any text.
-  return { ...settings, job_definition } as unknown as Schemas["ArrayCreation"]
-}
-
-function onlyOne(flag: string, values: string | readonly string[]): string {
-  const [first = "", ...others] = typeof values === "string" ? [values] : values
-  if (others.length === 0) return first
-  throw usageError(
-    `An array has one ${flag.slice(2)}, and ${flag} names ${others.length + 1}: give one, or a macro-region.`,
-  )
+  return { ...settings, job_definition: definitionOf(job) }
 }
 
 /** Creates an array, and follows it unless it is detached. */

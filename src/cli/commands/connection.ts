@@ -1,9 +1,11 @@
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
 import { allItems, fetched, type Schemas } from "../../client/client.ts"
+import { checkTexts } from "../../client/connections.ts"
 import type { Call, Commands } from "../command.ts"
-import { usageError } from "../exit.ts"
-import { ageOf } from "../table.ts"
+import { EXIT, usageError } from "../exit.ts"
+import { ageOf, wrapped } from "../table.ts"
+import { shown } from "../terminal.ts"
 import { confirmed } from "./cron.ts"
 
 type Connection = Schemas["ConnectionRecord"]
@@ -70,6 +72,7 @@ export function addConnectionCommands(commands: Commands, program: Command): voi
     },
   })
   addRotate(commands, group)
+  addCheck(commands, group)
   commands.add<{ yes?: boolean }>(group, {
     usage: "rm <name>",
     summary: "Delete a connection. Berth still terminates the VMs that use it.",
@@ -159,10 +162,31 @@ function addRotate(commands: Commands, group: Command): void {
   })
 }
 
+function addCheck(commands: Commands, group: Command): void {
+  commands.add(group, {
+    usage: "check <name>",
+    summary: "Check a connection with its provider now, and name what is missing.",
+    more: "Exit code 1: it has not passed.",
+    examples: [["berth connection check main", "after a change of its rights at the cloud"]],
+    run: async (call) => {
+      const params = { path: { name: call.args[0] ?? "" } }
+      const check = await fetched(call.client().api.POST("/connections/{name}/check", { params }))
+      const uses = Object.entries(check.capabilities).map(
+        ([use, state]) => `${use}: ${stateOf(state)}${state?.message === undefined ? "" : `, ${state.message}`}`,
+      )
+      if (call.isForProgram) await call.printValue(check)
+      else for (const line of [...checkTexts(check), ...uses]) await call.terminal.line(wrapped(shown(line), ""))
+      return check.result === "passed" ? 0 : EXIT.failed
+    },
+  })
+}
+
 /** Reports a stored connection without its secret. */
 async function added(call: Call<unknown>, { name, type }: Pick<Connection, "name" | "type">): Promise<number> {
   await call.terminal.line(name)
-  call.terminal.progress(`The connection ${name} (${type}) is stored. berth connection ls shows if its account works.`)
+  call.terminal.progress(
+    `The connection ${name} (${type}) is stored. berth connection check ${name} shows if its account works.`,
+  )
   return 0
 }
 

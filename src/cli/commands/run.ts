@@ -6,9 +6,16 @@ import { type Call, type Commands, repeated } from "../command.ts"
 import { documentsOf, requireNamespace, sourcesAt } from "../documents.ts"
 import { envFileOf } from "../env-file.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
-import { arrayShapeOf } from "../matrix.ts"
 import { exitOfPlan, jobPlanOf, type Plan, planText, questionOf, verdictText } from "../plan.ts"
-import { arrayName, type JobFlags, jobOptions, submissionLike, submissionOf, withSetting } from "../submission.ts"
+import {
+  arrayName,
+  arrayShapeOf,
+  type JobFlags,
+  jobOptions,
+  submissionLike,
+  submissionOf,
+  withSetting,
+} from "../submission.ts"
 import { usdText } from "../table.ts"
 import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
 import { namespaceOf } from "./apply.ts"

@@ -109,8 +109,8 @@ function merged(results: readonly RegionResult[]) {
   return findings
 }
 
-function withNote({ reason, message }: Obstacle, note: string): Obstacle {
-  return { reason, message: `${message} (${note})` }
+function withNote(obstacle: Obstacle, note: string): Obstacle {
+  return { ...obstacle, message: `${obstacle.message} (${note})` }
 }
 
 interface RegionCheck {
@@ -231,8 +231,8 @@ class Probe {
     this.abort = { abortSignal: signal }
   }
 
-  found(reason: DenialReason, message: string): void {
-    this.result.obstacles.push({ reason, message })
+  found(reason: DenialReason, message: string, missing: readonly string[] = []): void {
+    this.result.obstacles.push({ reason, message, missing })
   }
 
   /** Returns the answer of a call that reads; undefined if it failed, which is recorded. */
@@ -293,7 +293,8 @@ class Probe {
   #record(action: string, error: CloudError): void {
     if (isUnauthorized(error)) {
       const advice = "add the action to the policy of the user, as docs/aws.md describes"
-      this.found("PermissionsMissing", `AWS denies ${action} in ${this.region}: ${advice}`)
+      const service = action === "GetParameter" ? "ssm" : "ec2"
+      this.found("PermissionsMissing", `AWS denies ${action} in ${this.region}: ${advice}`, [`${service}:${action}`])
     } else if (ACCOUNT_DISABLED.test(error.code)) this.found("AccountDisabled", error.message)
     else if (/(NotFound|Malformed)$/.test(error.code) && action === "DescribeSubnets") {
       const advice = "create the subnets, or correct `subnets` of the connection"
@@ -340,7 +341,8 @@ async function pricesOf(checks: AwsChecks, signal: AbortSignal): Promise<Capabil
   const missing = (action: string, error: CloudError): void => {
     if (!(error instanceof CredentialsError)) throw error
     const advice = "add the statement Prices of docs/aws.md. Until then Berth uses another connection or its own list"
-    findings.obstacles.push({ reason: "PermissionsMissing", message: `AWS denies ${action}: ${advice}` })
+    const message = `AWS denies ${action}: ${advice}`
+    findings.obstacles.push({ reason: "PermissionsMissing", message, missing: [action] })
   }
   const config = checks.config(checks.homeRegion)
   const ec2 = await ec2Client(config)

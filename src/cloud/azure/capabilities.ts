@@ -127,7 +127,7 @@ function addPermissions(
   const more = missing.length > MOST_NAMED ? ` and ${missing.length - MOST_NAMED} more` : ""
   const advice = "add them to its role at the subscription, as docs/azure.md describes"
   const message = `the service principal lacks the actions ${named}${more}: ${advice}`
-  obstacles.push({ reason: "PermissionsMissing", message })
+  obstacles.push({ reason: "PermissionsMissing", message, missing })
 }
 
 async function addState({ obstacles }: Findings, get: Get, scope: string): Promise<void> {

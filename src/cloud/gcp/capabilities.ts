@@ -143,7 +143,7 @@ function addPermissions(
   const advice = "add them to its role in the project, as docs/gcp.md describes"
   if (missing.length > 0) {
     const message = `the service account lacks the permissions ${missing.join(", ")}: ${advice}`
-    obstacles.push({ reason: "PermissionsMissing", message })
+    obstacles.push({ reason: "PermissionsMissing", message, missing })
   }
   if (!granted.has(CONSOLE_PERMISSION)) notes.push(unreadConsole(`the permission ${CONSOLE_PERMISSION}`))
   const needed = SUBNETWORK_PERMISSIONS.filter((permission) => publicAddress || permission !== ADDRESS_PERMISSION)

@@ -5,6 +5,7 @@ import { fetched } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
 import { Facts, PageTitle, Status, Time } from "../parts/basics.tsx"
 import { StateMessage } from "../parts/conditions.tsx"
+import { IndexTable, Stretch } from "../parts/index-table.tsx"
 import { jobsAddress } from "../parts/job-table.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { JobDefinition } from "../parts/spec-view.tsx"
@@ -32,6 +33,7 @@ export function ArrayPage() {
           <>
             <Summary array={found} />
             <Grid array={found} />
+            <IndexTable array={found} reload={array.reload} />
             {found.matrix !== null && (
               <section class="panel">
                 <h2>Variables</h2>
@@ -95,20 +97,17 @@ function Grid({ array }: { array: ArrayRecord }) {
   const current = useSignal<number | undefined>(undefined)
   const states = indexStates(array)
   const shown = states.slice(from.value, from.value + PAGE)
-  const last = from.value + shown.length - 1
   const { queued, booting, running, ...others } = array.counts
   const numbers: Record<IndexState, number> = { ...others, running: queued + booting + running }
-  const show = (page: number) => () => {
-    from.value += page * PAGE
-    current.value = undefined
-  }
+  const last = from.value + shown.length - 1
   const indexIn = ({ target }: Event): void => {
     const { index } = (target as Element).closest<HTMLElement>("[data-index]")?.dataset ?? {}
     if (index !== undefined) current.value = Number(index)
   }
   // One cell is in the order of Tab: the chosen one, or the first that has a job.
   const first = shown.findIndex((state) => state !== "pending")
-  const reached = current.value ?? from.value + first
+  const isPointed = current.value !== undefined && current.value >= from.value && current.value <= last
+  const reached = isPointed ? current.value : from.value + first
   return (
     <section class="panel" aria-labelledby="indexes">
       <h2 id="indexes">Indexes</h2>
@@ -133,23 +132,17 @@ function Grid({ array }: { array: ArrayRecord }) {
         ))}
       </ol>
       <p class="minor" aria-hidden="true">
-        {current.value === undefined
+        {reached === undefined || !isPointed
           ? "Point at an index, or reach it with the arrow keys, to see its values."
-          : textOf(array, current.value, states)}
+          : textOf(array, reached, states)}
       </p>
-      {array.size > PAGE && (
-        <nav class="pages" aria-label="Pages of the indexes">
-          <button type="button" disabled={from.value === 0} onClick={show(-1)}>
-            Lower
-          </button>
-          <span>
-            {count(from.value)}–{count(last)} of 0–{count(array.size - 1)}
-          </span>
-          <button type="button" disabled={last >= array.size - 1} onClick={show(1)}>
-            Higher
-          </button>
-        </nav>
-      )}
+      <Stretch
+        label="Pages of the indexes"
+        from={from}
+        page={PAGE}
+        total={array.size}
+        text={`${count(from.value)}–${count(last)} of 0–${count(array.size - 1)}`}
+      />
     </section>
   )
 }

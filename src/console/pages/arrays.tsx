@@ -5,7 +5,7 @@ import { ActionFault, useAction } from "../parts/action.tsx"
 import { CancelButton, PageTitle, Status, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, Empty, useReloadOnChange } from "../parts/load.tsx"
 import { Pages, SearchBar, useSearch } from "../parts/pages.tsx"
-import { at, client } from "../state.ts"
+import { at, client, may } from "../state.ts"
 
 /** Arrays of the project, with their counts and costs. */
 export function ArraysPage() {
@@ -24,7 +24,8 @@ export function ArraysPage() {
           ) : total === 0 ? (
             <Empty title="This project has no arrays.">
               <p>
-                Create one with <code>berth run --array 100</code>, kubectl or the REST API.
+                {may("developer") && <a href={at("/new?as=array")}>Create one</a>} <code>berth run --array 100</code>,
+                kubectl and the REST API make them too.
               </p>
             </Empty>
           ) : (

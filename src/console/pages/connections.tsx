@@ -1,7 +1,8 @@
 import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
+import { type ConnectionCheck, checkTexts } from "../../client/connections.ts"
 import { AccountContents } from "../parts/account-contents.tsx"
-import { PanelForm } from "../parts/action.tsx"
+import { ActionFault, PanelForm, useAction } from "../parts/action.tsx"
 import { Facts, Field, Time, typed } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { type Credential, CredentialInput, TYPES } from "../parts/credentials.tsx"
@@ -52,10 +53,19 @@ export function ConnectionsPage() {
 const ABILITIES = ["vms", "buckets", "repositories"] as const
 const ABILITY_NAMES = { vms: "machines", buckets: "buckets", repositories: "images" }
 
+/** Looks of the results of a check that are no fault. */
+const CHECK_CLASSES: Partial<Record<ConnectionCheck["result"], string>> = { passed: "minor", unfinished: "note" }
+
 /** A connection: its account, its uses, and what is wrong with it. */
 export function ConnectionPanel({ connection, remove }: { connection: Connection; remove: () => void }) {
   const { name, type, capabilities = {}, conditions = [], created_at } = connection
   const prices = conditions.find((condition) => condition.type === "Prices")
+  const action = useAction()
+  const check = useSignal<ConnectionCheck | undefined>(undefined)
+  const test = async (): Promise<void> => {
+    check.value = undefined
+    check.value = await fetched(client.value.api.POST("/connections/{name}/check", { params: { path: { name } } }))
+  }
   const isChanging = useSignal(false)
   const change = (isOpen: boolean) => () => {
     isChanging.value = isOpen
@@ -68,6 +78,9 @@ export function ConnectionPanel({ connection, remove }: { connection: Connection
         </h2>
         {may("admin") && (
           <div class="actions">
+            <button type="button" class="small" disabled={action.isBusy.value} onClick={() => action.run(test)}>
+              Test now<span class="hidden"> {name}</span>
+            </button>
             <button type="button" class="small" onClick={change(true)}>
               Rotate<span class="hidden"> {name}</span>
             </button>
@@ -77,6 +90,13 @@ export function ConnectionPanel({ connection, remove }: { connection: Connection
           </div>
         )}
       </header>
+      <div role="status">
+        {action.isBusy.value && <p class="minor">Berth asks {type} now, for at most 45 seconds.</p>}
+        {check.value !== undefined && (
+          <p class={CHECK_CLASSES[check.value.result] ?? "fault"}>{checkTexts(check.value).join(" ")}</p>
+        )}
+      </div>
+      <ActionFault of={action} />
       <ul class="plain">
         {ABILITIES.map((ability) => {
           const state = capabilities[ability]
@@ -90,6 +110,11 @@ export function ConnectionPanel({ connection, remove }: { connection: Connection
                   {" "}
                   {state.reason}
                   {state.message !== undefined && `: ${state.message}`}
+                </span>
+              )}
+              {state.missing !== undefined && (
+                <span class="minor below">
+                  Missing: <code>{state.missing.join(", ")}</code>
                 </span>
               )}
             </li>

@@ -26,7 +26,8 @@ export function CronJobsPage() {
           ) : total === 0 ? (
             <Empty title="This project has no cronjobs.">
               <p>
-                Create one with <code>berth apply -f</code>, kubectl or the REST API.
+                {may("developer") && <a href={at("/new?as=cronjob")}>Create one</a>} <code>berth apply -f</code>,
+                kubectl and the REST API make them too.
               </p>
             </Empty>
           ) : (

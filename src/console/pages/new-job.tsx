@@ -1,33 +1,61 @@
-import { type Signal, useSignal } from "@preact/signals"
+import { type Signal, useComputed, useSignal } from "@preact/signals"
 import type { ComponentChildren } from "preact"
-import { useEffect } from "preact/hooks"
+import { useEffect, useRef } from "preact/hooks"
 import { useLocation } from "preact-iso/router"
-import { fetched, type JobPlan, type JobSubmission } from "../../client/client.ts"
+import { randomKey } from "../../client/client.ts"
+import { costReport } from "../../client/costs.ts"
 import { readJob } from "../../client/jobs.ts"
 import { submissionOf } from "../../client/resubmission.ts"
-import { type Draft, type DraftErrors, draftOf, jobOf, type Rest, restOf } from "../draft.ts"
+import { nextTicks } from "../cron.ts"
+import {
+  bodyOf,
+  type Errors,
+  type Form,
+  formOf,
+  keptIn,
+  type Name,
+  nameFor,
+  neededIn,
+  placed,
+  type Shape,
+} from "../draft.ts"
+import { zonedText } from "../format.ts"
 import { Field, PageTitle, typed } from "../parts/basics.tsx"
-import { Empty, explained, Fault, fieldErrors, Skeleton } from "../parts/load.tsx"
+import { Empty, explained, Fault, fieldErrors, Skeleton, useLoad } from "../parts/load.tsx"
 import { PlanTable } from "../parts/plan-table.tsx"
+import { type AnyPlan, capNotes, jobPlanOf, sumOf } from "../plan.ts"
 import { yamlOf } from "../spec.ts"
 import { at, client } from "../state.ts"
 
-/** State of the page: the job, as the form or the YAML text has it. */
-interface Editor {
-  draft: Signal<Draft>
-  rest: Signal<Rest>
-  /** YAML text; undefined while the form is shown. The API alone reads it, so it means what a file means. */
-  yaml: Signal<string | undefined>
-  /** Job of the form. */
-  job: Signal<JobSubmission>
-  errors: Signal<DraftErrors>
+/** Shapes of the form: their words, the path of their operation, and the part of an address of the console. */
+const SHAPES: Record<Shape, { title: string; path: string }> = {
+  job: { title: "Once", path: "/jobs" },
+  array: { title: "Repeat with values", path: "/arrays" },
+  cronjob: { title: "On a schedule", path: "/cronjobs" },
 }
 
-/** Form of a new job, with the plan of its machine and price while the reader types. */
+/** State of the page: what it makes, as the form or the YAML text has it. */
+interface Editor {
+  shape: Signal<Shape>
+  form: Signal<Form>
+  /** YAML text; undefined while the form is shown. The API alone reads it, so it means what a file means. */
+  yaml: Signal<string | undefined>
+  /** YAML text that the form was shown as. Without a change the form is still the same, also one that the API rejects. */
+  printed: { current: string }
+  /** End of the name of an object without one. */
+  end: string
+  /** True once the reader has changed something. */
+  isTouched: Signal<boolean>
+}
+
+/** Form of a new job, array or cronjob, with the plan of its machine and price while the reader types. */
 export function NewJobPage() {
   const { url } = useLocation()
-  const from = new URL(url, location.origin).searchParams.get("from")
-  const start = useSignal<JobSubmission | undefined>(from === null ? ({ image: "" } as JobSubmission) : undefined)
+  const { searchParams } = new URL(url, location.origin)
+  const from = searchParams.get("from")
+  const as = searchParams.get("as")
+  const shape = as === "array" || as === "cronjob" ? as : "job"
+  const start = useSignal<object | undefined>(from === null ? {} : undefined)
   const fault = useSignal<unknown>(undefined)
   useEffect(() => {
     if (from === null) return
@@ -44,103 +72,177 @@ export function NewJobPage() {
     <>
       <PageTitle title={from === null ? "New job" : `Run ${from} again`} />
       {fault.value !== undefined && <Fault error={fault.value} />}
-      {start.value !== undefined ? <Form start={start.value} /> : fault.value === undefined && <Skeleton />}
+      {start.value !== undefined ? (
+        <Editing start={start.value} shape={shape} isTouched={from !== null} />
+      ) : (
+        fault.value === undefined && <Skeleton />
+      )}
     </>
   )
 }
 
-function useEditor(start: JobSubmission): Editor {
-  const draft = useSignal(draftOf(start))
-  const rest = useSignal(restOf(start))
-  const yaml = useSignal<string | undefined>(undefined)
-  const job = useSignal(start)
-  const errors = useSignal<DraftErrors>({})
-  return { draft, rest, yaml, job, errors }
+/** Returns what the form means now. */
+function meaningOf({ shape, form, end }: Editor) {
+  const { draft } = form.value
+  const name = nameFor(draft.image, end)
+  return { name, needed: neededIn(shape.value, draft), ...bodyOf(shape.value, form.value, name) }
 }
 
-function Form({ start }: { start: JobSubmission }) {
-  const editor = useEditor(start)
-  const plan = usePlan(editor)
-  const { route } = useLocation()
-  const isBusy = useSignal(false)
-  const fault = useSignal<unknown>(undefined)
-  const submit = async (event: Event): Promise<void> => {
-    event.preventDefault()
-    isBusy.value = true
-    fault.value = undefined
-    try {
-      const answer = await fetched(client.value.api.POST("/jobs", bodyOf(editor)))
-      if ("job_id" in answer) route(at(`/jobs/${encodeURIComponent(answer.name)}`))
-    } catch (error) {
-      fault.value = error
-    }
-    isBusy.value = false
+function Editing({ start, shape: first, isTouched }: { start: object; shape: Shape; isTouched: boolean }) {
+  const editor: Editor = {
+    shape: useSignal(first),
+    form: useSignal(formOf("job", { ...start })),
+    yaml: useSignal<string | undefined>(undefined),
+    printed: useRef(""),
+    end: useRef(randomKey().slice(0, 4)).current,
+    isTouched: useSignal(isTouched),
   }
-  const errors = { ...draftErrors(plan.fault.value), ...draftErrors(fault.value), ...editor.errors.value }
-  const { verdict } = plan.plan.value ?? {}
-  const isReady = isReadyOf(editor)
+  const { shape, form, yaml } = editor
+  const meaning = useComputed(() => meaningOf(editor)).value
+  const body = yaml.value ?? JSON.stringify(meaning.body)
+  const plan = usePlan(editor, body)
+  const submission = useSubmission(editor, body)
+  const isYaml = yaml.value !== undefined
+  const ofApi = placed(shape.value, fieldErrors(submission.fault ?? plan.fault))
+  // An empty field is named as missing, and is no error before the reader has come to it.
+  for (const name of meaning.needed) delete ofApi.errors[name]
+  const errors: Errors = isYaml ? {} : { ...ofApi.errors, ...meaning.errors }
+  const isReady = isYaml
+    ? yaml.value?.trim() !== ""
+    : meaning.needed.length === 0 && Object.keys(meaning.errors).length === 0
+  const budgets = useLoad("budgets", () => costReport(client.value, {}))
   return (
-    <form class="new-job" onSubmit={(event) => void submit(event)}>
+    <form class="new-job" onSubmit={submission.submit}>
       <div class="new-job-fields">
-        <ModeChoice editor={editor} isAccepted={plan.isAccepted} />
-        {editor.yaml.value === undefined ? <Fields editor={editor} errors={errors} /> : <YamlEditor editor={editor} />}
+        <Choices editor={editor} isAccepted={plan.isAccepted} />
+        {isYaml ? (
+          <YamlEditor editor={editor} />
+        ) : (
+          <Fields editor={editor} errors={errors} kept={keptIn(shape.value, form.value)} unnamed={meaning.name} />
+        )}
       </div>
       <aside class="panel plan" aria-label="Plan">
         <h2>Plan and price</h2>
-        <Plan plan={plan} isReady={isReady} />
-        {fault.value !== undefined && <Fault error={fault.value} />}
-        <button type="submit" class="primary wide" disabled={!isReady || isBusy.value}>
-          {verdict === "noOffer" ? "Submit anyway" : "Submit the job"}
+        <div aria-live="polite" aria-busy={plan.isAsking} class={plan.isAsking ? "stale" : undefined}>
+          {isYaml ? (
+            plan.fault !== undefined && <p class="fault">{explained(plan.fault).text}</p>
+          ) : (
+            <Missing needed={meaning.needed} errors={errors} others={ofApi.others} fault={plan.fault} />
+          )}
+          {plan.plan !== undefined && isReady && plan.fault === undefined && (
+            <>
+              {sumOf(plan.plan).map((sentence) => (
+                <p key={sentence}>{sentence}</p>
+              ))}
+              {capNotes(plan.plan, budgets.data.value?.budgets ?? []).map((note) => (
+                <p key={note} class="note">
+                  {note}
+                </p>
+              ))}
+              <PlanTable plan={jobPlanOf(plan.plan)} />
+            </>
+          )}
+          {plan.plan === undefined && plan.fault === undefined && isReady && <Skeleton />}
+        </div>
+        {submission.fault !== undefined && <Fault error={submission.fault} />}
+        <button type="submit" class="primary wide" disabled={!isReady || submission.isBusy}>
+          {actionOf(shape.value, plan.plan)}
         </button>
       </aside>
     </form>
   )
 }
 
-function isReadyOf({ errors, yaml, job }: Editor): boolean {
-  if (yaml.value !== undefined) return yaml.value.trim() !== ""
-  return Object.keys(errors.value).length === 0 && job.value.image !== ""
+/** Returns the words of the button. */
+function actionOf(shape: Shape, plan: AnyPlan | undefined): string {
+  if (plan !== undefined && jobPlanOf(plan).verdict === "noOffer") return "Submit anyway"
+  if (shape === "cronjob") return "Create the cronjob"
+  if (shape === "job") return "Submit the job"
+  return plan === undefined || !("size" in plan) ? "Submit the jobs" : `Submit ${plan.size} jobs`
 }
 
-/** Returns the body of a submission or a plan, with the options that send a YAML text as it is. */
-function bodyOf({ yaml, job }: Editor) {
-  if (yaml.value === undefined) return { body: job.value }
-  return {
-    body: yaml.value as unknown as JobSubmission,
-    bodySerializer: String,
-    headers: { "Content-Type": "application/yaml" },
-  }
+/** Fields that are missing or wrong, all at once, and errors of parts that the form doesn't show. */
+function Missing({
+  needed,
+  errors,
+  others,
+  fault,
+}: {
+  needed: readonly Name[]
+  errors: Errors
+  others: readonly string[]
+  fault: unknown
+}) {
+  // In the order of the form.
+  const wrong = (Object.keys(LABELS) as Name[]).filter((name) => errors[name] !== undefined)
+  const isOfFields = fieldErrors(fault).length > 0
+  return (
+    <>
+      {wrong.length > 0 && (
+        <p class="fault">Correct {listText(wrong)} to see machines and prices. Each field says what is wrong.</p>
+      )}
+      {others.length > 0 && <p class="fault">{others.join(" · ")}</p>}
+      {fault !== undefined && !isOfFields && <p class="fault">{explained(fault).text}</p>}
+      {needed.length > 0 && <Empty title={`Fill in ${listText(needed)} to see machines and prices.`} />}
+    </>
+  )
+}
+
+function listText(names: readonly Name[]): string {
+  return names.map((name) => LABELS[name]).join(", ")
 }
 
 /** Time without typing after which a plan is asked for, milliseconds. */
 const PAUSE_MS = 400
 
-/** Asks for the plan of the job, after the reader has paused. */
-function usePlan(editor: Editor) {
-  const plan = useSignal<JobPlan | undefined>(undefined)
+interface Sending {
+  signal?: AbortSignal
+  key?: string
+  isDryRun?: boolean
+}
+
+/** Sends a body to the operation of its shape. A YAML text is sent as it is. @throws ApiError, Unreachable */
+async function send({ shape, yaml }: Editor, body: string, { signal, key, isDryRun }: Sending): Promise<object> {
+  const { path } = SHAPES[shape.value]
+  const request = new Request(`${client.value.baseUrl}${path}${isDryRun ? "?dry_run=true" : ""}`, {
+    method: "POST",
+    body,
+    headers: {
+      "Content-Type": yaml.value === undefined ? "application/json" : "application/yaml",
+      ...(key !== undefined && { "Idempotency-Key": key }),
+    },
+    ...(signal !== undefined && { signal }),
+  })
+  const response = await client.value.send(request)
+  return (await response.json()) as object
+}
+
+/** Asks for the plan after the reader has paused. Parts that can't be read are left out, so the API checks the others. */
+function usePlan(editor: Editor, body: string) {
+  const plan = useSignal<AnyPlan | undefined>(undefined)
   const fault = useSignal<unknown>(undefined)
   const isAsking = useSignal(false)
-  /** Body that the last plan is for. */
+  /** Text that the last plan is for. */
   const planned = useSignal<string | undefined>(undefined)
-  const body = editor.yaml.value ?? JSON.stringify(editor.job.value)
-  const isReady = isReadyOf(editor)
+  const subject = `${editor.shape.value} ${body}`
+  const isTouched = editor.isTouched.value
   useEffect(() => {
-    if (!isReady) return
+    if (!isTouched) return
     const stop = new AbortController()
     const { signal } = stop
     const ask = async (): Promise<void> => {
       isAsking.value = true
       try {
-        const init = { ...bodyOf(editor), params: { query: { dry_run: true } }, signal }
-        const answer = await fetched(client.value.api.POST("/jobs", init))
-        if ("placements" in answer) plan.value = answer
-        planned.value = body
+        const answer = (await send(editor, body, { signal, isDryRun: true })) as AnyPlan
+        if (signal.aborted) return
+        plan.value = answer
         fault.value = undefined
       } catch (error) {
         if (signal.aborted) return
         plan.value = undefined
         fault.value = error
       }
+      planned.value = subject
       isAsking.value = false
     }
     const timer = setTimeout(() => void ask(), PAUSE_MS)
@@ -148,67 +250,112 @@ function usePlan(editor: Editor) {
       clearTimeout(timer)
       stop.abort()
     }
-  }, [body, isReady])
-  return { plan, fault, isAsking, isAccepted: planned.value === body && fault.value === undefined }
+  }, [subject, isTouched])
+  const isOfShape = planned.value?.startsWith(`${editor.shape.value} `) === true
+  return {
+    plan: isOfShape ? plan.value : undefined,
+    fault: isOfShape ? fault.value : undefined,
+    isAsking: isAsking.value,
+    isAccepted: planned.value === subject && fault.value === undefined,
+  }
 }
 
-function Plan({ plan: { plan, fault, isAsking }, isReady }: { plan: ReturnType<typeof usePlan>; isReady: boolean }) {
-  if (!isReady) return <Empty title="Name an image to see machines and prices." />
+/** Submits once for each intent: the same body has the same Idempotency-Key, however often it is sent. */
+function useSubmission(editor: Editor, body: string) {
+  const { route } = useLocation()
+  const isBusy = useSignal(false)
+  const fault = useSignal<{ of: string; error: unknown } | undefined>(undefined)
+  const subject = `${editor.shape.value} ${body}`
+  const intent = useRef({ subject, key: randomKey() })
+  if (intent.current.subject !== subject) intent.current = { subject, key: randomKey() }
+  const submit = async (event: Event): Promise<void> => {
+    event.preventDefault()
+    if (isBusy.value) return
+    isBusy.value = true
+    fault.value = undefined
+    try {
+      const { name } = (await send(editor, body, { key: intent.current.key })) as { name: string }
+      route(at(`${SHAPES[editor.shape.value].path}/${encodeURIComponent(name)}`))
+    } catch (error) {
+      fault.value = { of: subject, error }
+    }
+    isBusy.value = false
+  }
+  return {
+    submit: (event: Event) => void submit(event),
+    isBusy: isBusy.value,
+    // A change of the body may have corrected it.
+    fault: fault.value?.of === subject ? fault.value.error : undefined,
+  }
+}
+
+/**
+ * Chooses the shape, and form or YAML text. All are the same object, and the texts of each shape stay. The form gets a text
+ * that the API has accepted.
+ */
+function Choices({ editor, isAccepted }: { editor: Editor; isAccepted: boolean }) {
+  const { shape, form, yaml, printed, isTouched } = editor
+  const isYaml = yaml.value !== undefined
+  const isLocked = isYaml && !isAccepted && yaml.value !== printed.current
+  const readYaml = async (): Promise<boolean> => {
+    const text = yaml.value ?? ""
+    if (text === printed.current) {
+      yaml.value = undefined
+      return true
+    }
+    const { CORE_SCHEMA, load } = await import("../yaml.ts")
+    // A later text has been typed meanwhile.
+    if (yaml.value !== text) return false
+    form.value = formOf(shape.value, load(text, { schema: CORE_SCHEMA }) as Record<string, unknown>, form.value)
+    yaml.value = undefined
+    return true
+  }
+  const showYaml = (): void => {
+    printed.current = yamlOf(meaningOf(editor).body)
+    yaml.value = printed.current
+  }
+  const choose = async (next: Shape): Promise<void> => {
+    const wasYaml = yaml.value !== undefined
+    if (wasYaml && !(await readYaml())) return
+    shape.value = next
+    isTouched.value = true
+    if (wasYaml) showYaml()
+  }
   return (
-    <div aria-live="polite" aria-busy={isAsking.value} class={isAsking.value ? "stale" : undefined}>
-      {fault.value !== undefined && <p class="fault">{explained(fault.value).text}</p>}
-      {plan.value !== undefined && <PlanTable plan={plan.value} />}
-      {plan.value === undefined && fault.value === undefined && <Skeleton />}
+    <div class="choices">
+      <fieldset class="choice">
+        <legend class="hidden">Run</legend>
+        {(Object.keys(SHAPES) as Shape[]).map((one) => (
+          <label key={one}>
+            <input
+              type="radio"
+              name="shape"
+              checked={shape.value === one}
+              disabled={isLocked && shape.value !== one}
+              onChange={() => void choose(one)}
+            />
+            {SHAPES[one].title}
+          </label>
+        ))}
+      </fieldset>
+      <fieldset class="choice">
+        <legend class="hidden">Edit as</legend>
+        <label>
+          <input type="radio" name="mode" checked={!isYaml} disabled={isLocked} onChange={() => void readYaml()} />
+          Form
+        </label>
+        <label>
+          <input type="radio" name="mode" checked={isYaml} onChange={showYaml} />
+          YAML
+        </label>
+      </fieldset>
     </div>
   )
 }
 
-/** Switches between the form and the YAML text. Both are the same job. The form gets a text that the API has accepted. */
-function ModeChoice({ editor, isAccepted }: { editor: Editor; isAccepted: boolean }) {
-  const { yaml, job, draft, rest, errors } = editor
-  const isYaml = yaml.value !== undefined
-  const toForm = async (): Promise<void> => {
-    const text = yaml.value ?? ""
-    const { CORE_SCHEMA, load } = await import("js-yaml")
-    // A later text has been typed meanwhile.
-    if (yaml.value !== text) return
-    job.value = load(text, { schema: CORE_SCHEMA }) as JobSubmission
-    errors.value = {}
-    draft.value = draftOf(job.value)
-    rest.value = restOf(job.value)
-    yaml.value = undefined
-  }
+function YamlEditor({ editor: { shape, yaml, isTouched } }: { editor: Editor }) {
   return (
-    <fieldset class="choice">
-      <legend class="hidden">Edit as</legend>
-      <label>
-        <input
-          type="radio"
-          name="mode"
-          checked={!isYaml}
-          disabled={isYaml && !isAccepted}
-          onChange={() => void toForm()}
-        />
-        Form
-      </label>
-      <label>
-        <input
-          type="radio"
-          name="mode"
-          checked={isYaml}
-          onChange={() => {
-            yaml.value = yamlOf(job.value)
-          }}
-        />
-        YAML
-      </label>
-    </fieldset>
-  )
-}
-
-function YamlEditor({ editor: { yaml } }: { editor: Editor }) {
-  return (
-    <Field label="Body of POST /jobs">
+    <Field label={`Body of POST ${SHAPES[shape.value].path}`}>
       <textarea
         class="code"
         rows={24}
@@ -216,85 +363,186 @@ function YamlEditor({ editor: { yaml } }: { editor: Editor }) {
         value={yaml.value}
         onInput={typed((text) => {
           yaml.value = text
+          isTouched.value = true
         })}
       />
     </Field>
   )
 }
 
-interface FieldsProps {
-  editor: Editor
-  errors: DraftErrors
+const LABELS: Record<Name, string> = {
+  values: "Values",
+  parallelism: "Jobs at the same time",
+  maxFailed: "Failures accepted",
+  schedule: "Schedule (UTC)",
+  concurrency: "If the earlier job still runs",
+  deadline: "Longest delay of a start",
+  keepSucceeded: "Succeeded jobs to keep",
+  keepFailed: "Failed jobs to keep",
+  image: "Image",
+  name: "Name",
+  command: "Command",
+  args: "Arguments",
+  cpu: "vCPU",
+  memory: "Memory",
+  disk: "Disk",
+  gpu: "GPU",
+  region: "Regions",
+  cloud: "Clouds",
+  provisioning: "Buy",
+  timeout: "Timeout",
+  maxQueue: "Longest wait",
+  maxRetries: "Retries",
+  maxHourlyPriceUsd: "Highest price, $/h",
+  maxCostUsd: "Highest cost, $",
+  env: "Environment",
+  secretEnv: "Secrets",
+  volumes: "Buckets",
+  labels: "Labels",
+  tags: "Tags",
 }
 
-function Fields({ editor, errors }: FieldsProps) {
-  const { draft, rest } = editor
-  const set = (name: keyof Draft) => (value: string) => {
-    draft.value = { ...draft.value, [name]: value }
-    const read = jobOf(draft.value, rest.value)
-    editor.job.value = read.job
-    editor.errors.value = read.errors
+interface FieldsProps {
+  editor: Editor
+  errors: Errors
+  kept: readonly Name[]
+  /** Name of an object without one. */
+  unnamed: string
+}
+
+function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
+  const { form, shape, isTouched } = editor
+  const { draft } = form.value
+  const set = (name: Name) => (value: string) => {
+    form.value = { ...form.value, draft: { ...form.value.draft, [name]: value } }
+    isTouched.value = true
   }
-  const line = (name: keyof Draft, label: string, hint?: string, placeholder?: string) => (
-    <Field label={label} hint={hint} error={errors[name]}>
+  const fieldOf = (name: Name, hint?: string) => ({
+    label: LABELS[name],
+    error: errors[name],
+    hint: kept.includes(name) ? "It has a value that only the YAML shows." : hint,
+  })
+  const line = (name: Name, hint?: string, placeholder?: string) => (
+    <Field {...fieldOf(name, hint)}>
       <input
         name={name}
-        value={draft.value[name]}
+        value={draft[name]}
         placeholder={placeholder}
         spellcheck={false}
         autocomplete="off"
-        required={name === "image"}
+        required={neededIn(shape.value, draft).includes(name)}
         onInput={typed(set(name))}
       />
     </Field>
   )
-  const area = (name: keyof Draft, label: string, hint: string) => (
-    <Field label={label} hint={hint} error={errors[name]}>
-      <textarea name={name} rows={2} spellcheck={false} value={draft.value[name]} onInput={typed(set(name))} />
+  const area = (name: Name, hint: string, placeholder?: string) => (
+    <Field {...fieldOf(name, hint)}>
+      <textarea
+        name={name}
+        rows={2}
+        spellcheck={false}
+        placeholder={placeholder}
+        value={draft[name]}
+        onInput={typed(set(name))}
+      />
+    </Field>
+  )
+  const choice = (name: Name, options: Record<string, string>) => (
+    <Field {...fieldOf(name)}>
+      <select value={draft[name]} onChange={typed(set(name))}>
+        {Object.entries(options).map(([value, text]) => (
+          <option key={value} value={value}>
+            {text}
+          </option>
+        ))}
+      </select>
     </Field>
   )
   return (
     <>
+      {shape.value === "array" && (
+        <Group title="Values">
+          <div class="whole">
+            {area(
+              "values",
+              "One variable a line, and one job for each combination. A value with blanks or commas needs quotes. Or only a number of jobs, such as 100.",
+              "LEARNING_RATE=0.1,0.01\nSEED=1..15",
+            )}
+          </div>
+          {line("parallelism", undefined, "10")}
+          {line("maxFailed", "After one more, no job is created. Empty: any number.")}
+        </Group>
+      )}
+      {shape.value === "cronjob" && (
+        <Group title="Schedule">
+          <div class="whole">
+            {line("schedule", "Minute, hour, day of month, month, day of week; or @daily.", "30 3 * * MON-FRI")}
+            <Ticks schedule={draft.schedule} />
+          </div>
+          {choice("concurrency", {
+            "": "run both",
+            Forbid: "wait for its end",
+            Replace: "cancel the earlier one",
+          })}
+          {line("deadline", "A later start is skipped. Empty: none is.", "10m")}
+          {line("keepSucceeded", "Empty: all.")}
+          {line("keepFailed", "Empty: all.")}
+        </Group>
+      )}
       <Group title="Container">
-        {line("image", "Image", undefined, "ghcr.io/acme/train:3")}
-        {line("name", "Name", "Empty: Berth chooses one.")}
-        {line("command", "Command", "Empty: the image's own entrypoint.")}
-        {line("args", "Arguments", undefined, '--epochs 10 --note "two words"')}
+        {line("image", undefined, "ghcr.io/acme/train:3")}
+        {shape.value === "job" ? line("name", "Empty: Berth chooses one.") : line("name", "Empty: as shown.", unnamed)}
+        {line("command", "Empty: the image's own entrypoint.")}
+        {line("args", undefined, '--epochs 10 --note "two words"')}
       </Group>
       <Group title="Machine">
-        {line("cpu", "vCPU", undefined, "1")}
-        {line("memory", "Memory", undefined, "2Gi")}
-        {line("gpu", "GPU", "A model (L4), two of it (L4:2), or memory (24Gi).")}
-        {line("disk", "Disk", undefined, "50Gi")}
-        {line("region", "Regions", "Such as eu, or us-east-1. Empty: any.")}
-        {line("cloud", "Clouds", "aws, gcp, azure. Empty: any.")}
-        <Field label="Buy" error={errors.provisioning}>
-          <select value={draft.value.provisioning} onChange={typed(set("provisioning"))}>
-            <option value="">on demand</option>
-            <option value="spot">spot</option>
-            <option value="spotFirst">spot first, else on demand</option>
-          </select>
-        </Field>
+        {line("cpu", undefined, "1")}
+        {line("memory", undefined, "2Gi")}
+        {line("gpu", "A model (L4), two of it (L4:2), or memory (24Gi).")}
+        {line("disk", undefined, "50Gi")}
+        {line("region", "Such as eu, or us-east-1. Empty: any.")}
+        {line("cloud", "aws, gcp, azure. Empty: any.")}
+        {choice("provisioning", { "": "on demand", spot: "spot", spotFirst: "spot first, else on demand" })}
       </Group>
-      <Group title="Limits">
-        {line("timeout", "Timeout", undefined, "2h")}
-        {line("maxQueue", "Longest wait", "Until the container starts. Empty: no limit.", "30m")}
-        {line("maxRetries", "Retries", undefined, "0")}
-        {line("maxHourlyPriceUsd", "Highest price, $/h")}
-        {line("maxCostUsd", "Highest cost, $")}
+      <Group title={shape.value === "job" ? "Limits" : "Limits of each job"}>
+        {line("timeout", undefined, "2h")}
+        {line("maxQueue", "Until the container starts. Empty: no limit.", "30m")}
+        {line("maxRetries", undefined, "0")}
+        {line("maxHourlyPriceUsd")}
+        {line("maxCostUsd")}
       </Group>
-      <Group title="Environment and labels" isOpen={draft.value.env + draft.value.labels !== ""}>
-        {area("env", "Environment", "NAME=value, one a line.")}
-        {area("secretEnv", "Secrets", "NAME=secret:key, one a line.")}
+      <Group
+        title="Environment and labels"
+        isOpen={[...(["env", "secretEnv", "volumes", "labels", "tags"] as const)].some(
+          (name) => draft[name] !== "" || errors[name] !== undefined,
+        )}
+      >
+        {area("env", "NAME=value, one a line.")}
+        {area("secretEnv", "NAME=secret:key, one a line.")}
         {area(
           "volumes",
-          "Buckets",
           "name=bucket/prefix:/path, one a line. Add @connection, or checkpoint after a space, if needed.",
         )}
-        {area("labels", "Labels", "key=value, one a line.")}
-        {line("tags", "Tags", "Separated by spaces.")}
+        {area("labels", "key=value, one a line.")}
+        {line("tags", "Separated by spaces.")}
       </Group>
     </>
+  )
+}
+
+/** Ticks that the form names. */
+const TICKS = 3
+
+/** Next ticks of a schedule, in UTC and in the reader's zone. */
+function Ticks({ schedule }: { schedule: string }) {
+  const ticks = nextTicks(schedule, new Date(), TICKS)
+  if (ticks.length === 0) return null
+  return (
+    <ul class="plain minor" aria-label="Next runs">
+      {ticks.map((tick) => (
+        <li key={tick.getTime()}>{[...new Set([zonedText(tick, "utc"), zonedText(tick, "local")])].join(", here ")}</li>
+      ))}
+    </ul>
   )
 }
 
@@ -306,23 +554,5 @@ function Group({ title, isOpen = true, children }: { title: string; isOpen?: boo
       </summary>
       <div class="fields">{children}</div>
     </details>
-  )
-}
-
-/** Fields of the form, by the last name in the API's pointer. */
-const RENAMED: Record<string, keyof Draft> = {
-  timeoutSeconds: "timeout",
-  maxQueueSeconds: "maxQueue",
-  namePrefix: "name",
-}
-
-/** Returns the API's errors by the field of the form. */
-function draftErrors(error: unknown): DraftErrors {
-  return Object.fromEntries(
-    fieldErrors(error).map(({ field, detail }) => {
-      const [first = "", second] = field.split(".")
-      const name = first === "resources" && second !== undefined ? second : first
-      return [RENAMED[name] ?? name, detail]
-    }),
   )
 }

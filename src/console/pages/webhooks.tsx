@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
-import { listOf, mapOf } from "../draft.ts"
+import { labelsOf, listOf } from "../draft.ts"
 import { ActionFault, GroupError, PanelForm, useAction } from "../parts/action.tsx"
 import { Dialog, Facts, Field, labelsText, TableFrame, Time, typed } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
@@ -278,7 +278,7 @@ function NewWebhook({ done }: { done: () => void }) {
       url: url.value.trim(),
       format: format.value,
       events: [...events.value],
-      labels: mapOf(listOf(labels.value), (value) => value) ?? {},
+      labels: labelsOf(labels.value),
       tags: listOf(tags.value),
     }
     const { signing_secret } = await fetched(client.value.api.POST("/webhooks", { body }))

@@ -21,9 +21,6 @@ export function PlanTable({ plan: { verdict, reason, message, placements } }: { 
               <tr>
                 <th class="number">#</th>
                 <th>Machine</th>
-                <th class="number">vCPU</th>
-                <th class="number">Memory</th>
-                <th>GPU</th>
                 <th class="number">$/h</th>
                 <th class="number">Expected</th>
               </tr>
@@ -35,15 +32,12 @@ export function PlanTable({ plan: { verdict, reason, message, placements } }: { 
                   <td class="row-name">
                     {one.provider} {one.instance_type}
                     {one.provisioning === "spot" && <span class="tag">spot</span>}
-                    <span class="minor below">{one.region}</span>
+                    <span class="minor below">
+                      {one.region}
+                      {one.gpu !== null && <span> · {`${one.gpu.count}×${one.gpu.model}`}</span>} · {one.cpu} vCPU ·{" "}
+                      {one.memory}
+                    </span>
                   </td>
-                  <td class="number" data-label="vCPU">
-                    {one.cpu}
-                  </td>
-                  <td class="number" data-label="Memory">
-                    {one.memory}
-                  </td>
-                  <td data-label="GPU">{one.gpu === null ? "" : `${one.gpu.count}×${one.gpu.model}`}</td>
                   <td class="number" data-label="$/h">
                     {usd(one.cost_breakdown.total_usd_per_hour)}
                   </td>

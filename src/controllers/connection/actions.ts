@@ -127,7 +127,8 @@ export function writeOwnStatus(
   options: ConnectionControllerOptions,
   context: ReconcileContext,
 ): Promise<StoredConnection> {
-  const capabilities = status.capabilities && { ...UNCHECKED, ...status.capabilities }
+  const found = Object.entries(status.capabilities ?? {}).map(([name, use]) => [name, { missing: null, ...use }])
+  const capabilities = status.capabilities && { ...UNCHECKED, ...Object.fromEntries(found) }
   const whole = { ...UNVERIFIED, ...status, ...(capabilities && { capabilities }) } as ConnectionStatus
   return writeStatus(connection, whole, connectionWriter(options), context)
 }

@@ -6,6 +6,7 @@ import {
   ConnectionCondition,
   ConnectionReason,
   type ConnectionStatus,
+  MISSING_PERMISSIONS,
   type StoredCapabilities,
 } from "../../apis/connection.ts"
 import type { Capabilities, Capability, DenialReason } from "../../cloud/account.ts"
@@ -69,7 +70,9 @@ function vmsOf(capability: Capability, isGuarded: boolean): StoredCapability {
 }
 
 function storedOf(capability: Capability): StoredCapability {
-  return { ...verdictOf(capability), message: cutTo(capability.message, CAPABILITY_MESSAGE) }
+  const missing = capability.is === "denied" ? capability.missing : undefined
+  const message = cutTo(capability.message, CAPABILITY_MESSAGE)
+  return { ...verdictOf(capability), message, ...(missing && { missing: missing.slice(0, MISSING_PERMISSIONS) }) }
 }
 
 function verdictOf(capability: Capability): Pick<StoredCapability, "status" | "reason"> {

@@ -119,10 +119,13 @@ async function act(
       const key = keyOf(connection)
       const before = attempts.get(key)
       const isSame = before?.version === version && before.outcome.is === outcome.is
-      const { refusedTime } = action
+      const { refusedTime, request } = action
+      // Users who ask do not prolong the pauses of the verifications by Berth itself.
+      const further = request === undefined ? 1 : 0
       attempts.set(key, {
-        ...{ version, settings, time: options.clock.now(), outcome, count: isSame ? before.count + 1 : 1 },
+        ...{ version, settings, time: options.clock.now(), outcome, count: isSame ? before.count + further : 1 },
         ...(refusedTime !== undefined && { refusedTime }),
+        ...(request !== undefined && { request }),
       })
       // The next reconcile writes the outcome into the status.
       return { requeueAfter: 0 }

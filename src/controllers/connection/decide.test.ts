@@ -45,6 +45,64 @@ function attempt(outcome: Outcome, changes: Partial<Attempt> = {}): Attempt {
 
 const verify = { do: "verify", credentials, regions: [] }
 
+describe("a check that a user asks for", () => {
+  const asked = (status: ConnectionStatus | undefined, request = "r1"): StoredConnection => {
+    const connection = connectionOf(status)
+    return {
+      ...connection,
+      metadata: { ...connection.metadata, annotations: { "berth.dev/check-requested": request } },
+    }
+  }
+  const good = { is: "verified", account: "1" } as const
+
+  test("is done at once, but not within 10 seconds of another one, and is answered once", () => {
+    const first = decide(asked(verified()), { ...nothing, attempt: attempt(good) }, at(4), SETTINGS)
+    expect(first).toEqual({ actions: [], requeueAfter: 6 })
+    const due = decide(asked(verified()), { ...nothing, attempt: attempt(good) }, at(10), SETTINGS)
+    expect(due.actions).toEqual([{ ...verify, request: "r1" }])
+    const afterRestart = decide(asked(verified()), nothing, at(4), SETTINGS)
+    expect(afterRestart.actions).toEqual([{ ...verify, request: "r1" }])
+    const answered = attempt(good, { time: at(10), request: "r1" })
+    const { status, actions } = decide(asked(verified()), { ...nothing, attempt: answered }, at(11), SETTINGS)
+    const message = "the credentials open aws 1"
+    expect([actions, status?.lastCheck]).toEqual([[], { request: "r1", time: time(10), reason: "Verified", message }])
+    const later = { ...nothing, attempt: attempt(good, { time: at(50) }) }
+    expect(decide(asked(status), later, at(60), SETTINGS)).not.toHaveProperty("status.lastCheck.time", time(50))
+    expect(decide(asked(status, "r2"), { ...nothing, attempt: answered }, at(60), SETTINGS).actions).toHaveLength(1)
+  })
+
+  test.each<[Outcome, string]>([
+    [{ is: "unreachable", message: "ENOTFOUND" }, "ProviderUnreachable"],
+    [{ is: "refused", message: "no such key" }, "CredentialsRefused"],
+    [{ is: "unsupported" }, "Unverified"],
+  ])("has the result %j, also while the connection stays Ready", (outcome, reason) => {
+    const observed = { ...nothing, attempt: attempt(outcome, { time: at(60), request: "r1" }) }
+    const { status } = decide(asked(verified()), observed, at(60), SETTINGS)
+    expect(status?.lastCheck).toMatchObject({ request: "r1", time: time(60), reason })
+    const ready = status?.conditions?.find(({ type }) => type === "Ready")
+    expect(ready?.status).toBe(outcome.is === "unreachable" ? "True" : "False")
+  })
+
+  test("is answered without the provider if there are no credentials", () => {
+    const unusable = new CredentialsUnusable(ConnectionReason.SecretNotFound, "the Secret x is missing")
+    const { status, actions } = decide(asked(undefined), { ...nothing, credentials: unusable }, at(3), SETTINGS)
+    expect(actions).toEqual([])
+    expect(status?.lastCheck).toMatchObject({ request: "r1", reason: "SecretNotFound", time: time(3) })
+    expect(decide(asked(status), { ...nothing, credentials: unusable }, at(9), SETTINGS)).not.toHaveProperty("status")
+  })
+
+  test("with a long text is answered once too", () => {
+    const long = "r".repeat(500)
+    const one = decide(asked(verified(), long), nothing, at(4), SETTINGS)
+    const [action] = one.actions
+    const request = action?.do === "verify" ? (action.request ?? "") : ""
+    expect(request).toHaveLength(128)
+    const answered = { ...nothing, attempt: attempt(good, { time: at(4), request }) }
+    const { status } = decide(asked(verified(), long), answered, at(5), SETTINGS)
+    expect(decide(asked(status, long), answered, at(60), SETTINGS).actions).toEqual([])
+  })
+})
+
 describe("a cooldown of the connection", () => {
   const until = at(300)
   const cause = { group: "aws rejected 20 launches of connection main", detail: "NoVpc: none", remedy: "create one" }

@@ -1,24 +1,33 @@
 import { isDeepStrictEqual } from "node:util"
 import { secondsBetween, timestamp } from "../../apis/clock.ts"
-import { findCondition } from "../../apis/conditions.ts"
+import { cutTo, findCondition } from "../../apis/conditions.ts"
 import {
   ConnectionCondition,
   ConnectionReason,
   type ConnectionStatus,
+  openCheck,
   type StoredConnection,
 } from "../../apis/connection.ts"
+import { LIMITS } from "../../apis/limits.ts"
 import { vmSettingsOf } from "../../apis/vm-settings.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
 import { CredentialsUnusable, type FoundCredentials } from "./credentials.ts"
 import type { Attempt, ConnectionObservation } from "./gather.ts"
 import type { ConnectionSettings } from "./options.ts"
-import { eventsOf, type Situation, statusOf, usedRegions } from "./status.ts"
+import { eventsOf, type Situation, statusOf, usedRegions, whyOf } from "./status.ts"
 
 export type ConnectionAction =
   /** Seals the same credentials under the primary key. */
   | { do: "reseal"; project: string }
   /** `refusedTime`: the last rejection of a launch that is known now (RFC 3339). */
-  | { do: "verify"; credentials: FoundCredentials; regions: readonly string[]; refusedTime?: string }
+  | {
+      do: "verify"
+      credentials: FoundCredentials
+      regions: readonly string[]
+      refusedTime?: string
+      /** Request of a user that it answers. */
+      request?: string
+    }
 
 /** Delay before checking again whether the project has room for the connection, seconds. */
 const OVER_LIMIT_SECONDS = 120
@@ -42,7 +51,12 @@ export function decide(
   if (isOutdated) return { ...status, actions: [{ do: "reseal", project: credentials.project }] }
   const due = dueInSeconds(connection, observed, now, settings)
   const regions = usedRegions(connection.status?.regions, observed.regions)
-  const verify = { do: "verify" as const, credentials, regions, ...(refusedTime !== undefined && { refusedTime }) }
+  const request = openCheck(connection)
+  const verify = {
+    ...{ do: "verify" as const, credentials, regions },
+    ...(refusedTime !== undefined && { refusedTime }),
+    ...(request !== undefined && { request }),
+  }
   if (due <= 0) return { ...status, actions: [verify] }
   const next = Math.min(due, secondsOfCooldown(observed, now))
   return { ...status, actions: [], ...(Number.isFinite(next) && { requeueAfter: next }) }
@@ -66,16 +80,16 @@ function situationOf(
   settings: ConnectionSettings,
 ): Situation {
   if (credentials instanceof CredentialsUnusable) return { is: "unusable", why: credentials }
-  const { version } = credentials
-  if (attempt?.outcome.is === "verified") {
-    return { ...attempt.outcome, version, time: timestamp(attempt.time) }
-  }
   if (attempt === undefined) return wasVerified(connection, credentials) ? { is: "unchanged" } : unasked(connection)
-  if (attempt.outcome.is !== "unreachable") return { ...attempt.outcome, version }
+  if (attempt.outcome.is !== "unreachable") return situationAfter(attempt)
   const { lastVerifiedTime } = connection.status ?? {}
   const isRecent =
     lastVerifiedTime !== undefined && secondsBetween(lastVerifiedTime, now) < settings.unreachableGraceSeconds
-  return wasVerified(connection, credentials) && isRecent ? { is: "unchanged" } : { ...attempt.outcome, version }
+  return wasVerified(connection, credentials) && isRecent ? { is: "unchanged" } : situationAfter(attempt)
+}
+
+function situationAfter({ outcome, version, time }: Attempt): Exclude<Situation, { is: "unchanged" }> {
+  return outcome.is === "verified" ? { ...outcome, version, time: timestamp(time) } : { ...outcome, version }
 }
 
 /** Keeps a rejection that a former process wrote until the provider has answered. Anything else starts again. */
@@ -85,8 +99,22 @@ function unasked({ metadata, status }: StoredConnection): Situation {
   return stands ? { is: "unchanged" } : { is: "verifying" }
 }
 
-/** Seconds until the next verification; 0 or less: now. */
+/** Seconds until the next verification; 0 or less: now. A user may ask for one earlier, but not often. */
 function dueInSeconds(
+  connection: StoredConnection,
+  observed: ConnectionObservation,
+  now: Date,
+  settings: ConnectionSettings,
+): number {
+  const due = dueByItself(connection, observed, now, settings)
+  const { attempt } = observed
+  const request = openCheck(connection)
+  if (request === undefined || request === attempt?.request) return due
+  const pause = attempt === undefined ? 0 : settings.requestedPauseSeconds - secondsBetween(attempt.time, now)
+  return Math.min(due, pause)
+}
+
+function dueByItself(
   connection: StoredConnection,
   { credentials, attempt, refusedTime }: ConnectionObservation,
   now: Date,
@@ -132,13 +160,35 @@ function shareOf(uid: string): number {
   return Number.parseInt(uid.slice(0, 8), 16) / 2 ** 32 || 0
 }
 
+/**
+ * Returns the result of the last check that a user has asked for. An unreachable provider is a result, although the
+ * connection stays Ready for some time. Credentials that can't be used are one at once: there is nothing to ask the provider.
+ */
+function lastCheckOf(
+  connection: StoredConnection,
+  { credentials, attempt }: ConnectionObservation,
+  now: Date,
+): ConnectionStatus["lastCheck"] {
+  const request = openCheck(connection)
+  if (request === undefined) return connection.status?.lastCheck
+  const result = (time: Date, situation: Parameters<typeof whyOf>[1]) => {
+    const { reason, message } = whyOf(connection, situation)
+    return { request, time: timestamp(time), reason, message: cutTo(message, LIMITS.message) }
+  }
+  if (credentials instanceof CredentialsUnusable) return result(now, { is: "unusable", why: credentials })
+  if (attempt === undefined || attempt.request !== request) return connection.status?.lastCheck
+  return result(attempt.time, situationAfter(attempt))
+}
+
 function changed(
   connection: StoredConnection,
   situation: Situation,
-  { regions, cooldown, credentials, prices }: ConnectionObservation,
+  observed: ConnectionObservation,
   now: Date,
 ): Pick<Decision<ConnectionStatus, ConnectionAction>, "status" | "events"> {
+  const { regions, cooldown, credentials, prices } = observed
   const identity = credentials instanceof CredentialsUnusable ? undefined : credentials.identity
-  const status = statusOf(connection, situation, { regions, cooldown, prices, identity, now })
+  const lastCheck = lastCheckOf(connection, observed, now)
+  const status = statusOf(connection, situation, { regions, cooldown, prices, identity, lastCheck, now })
   return isDeepStrictEqual(status, connection.status) ? {} : { status, events: eventsOf(connection.status, status) }
 }

@@ -32,6 +32,8 @@ export interface Attempt {
   count: number
   /** The last rejection of a launch that was known at the time (RFC 3339). */
   refusedTime?: string
+  /** Request of a user that it answers. */
+  request?: string
 }
 
 /** Facts that a decision on a Connection is based on, besides the object. */

@@ -62,6 +62,8 @@ export interface ConnectionSettings {
   unreachableRetryCapSeconds: number
   /** Time since the last success for which credentials count as verified while the provider is unreachable. */
   unreachableGraceSeconds: number
+  /** Shortest time between a verification and one that a user asks for. */
+  requestedPauseSeconds: number
 }
 
 export const CONNECTION_DEFAULTS: ConnectionSettings = {
@@ -72,6 +74,7 @@ export const CONNECTION_DEFAULTS: ConnectionSettings = {
   unreachableRetrySeconds: 10,
   unreachableRetryCapSeconds: 300,
   unreachableGraceSeconds: 6 * 3600,
+  requestedPauseSeconds: 10,
 }
 
 /** Sources of the credentials of a connection. */

@@ -42,6 +42,8 @@ export interface StatusFacts {
   cooldown?: Cooldown | undefined
   prices?: readonly PriceState[] | undefined
   identity?: CloudIdentity | undefined
+  /** Result of the last check that a user has asked for. */
+  lastCheck?: ConnectionStatus["lastCheck"]
   now: Date
 }
 
@@ -52,7 +54,7 @@ export interface StatusFacts {
 export function statusOf(
   connection: StoredConnection,
   situation: Situation,
-  { regions, cooldown, prices, identity, now }: StatusFacts,
+  { regions, cooldown, prices, identity, lastCheck, now }: StatusFacts,
 ): ConnectionStatus {
   const { status = {}, metadata } = connection
   const before = status.conditions ?? []
@@ -77,6 +79,7 @@ export function statusOf(
     ...(used.length > 0 && { regions: used }),
     ...(capabilities !== undefined && { capabilities }),
     ...(identity !== undefined && { identity }),
+    ...(lastCheck !== undefined && { lastCheck }),
     conditions,
     observedGeneration: metadata.generation,
   }
@@ -135,7 +138,11 @@ interface Why {
   message: string
 }
 
-function whyOf({ spec }: StoredConnection, situation: Exclude<Situation, { is: "unchanged" }>): Why {
+/** Returns the reason of a situation, and its words. Pure. */
+export function whyOf(
+  { spec }: Pick<StoredConnection, "spec">,
+  situation: Exclude<Situation, { is: "unchanged" }>,
+): Why {
   switch (situation.is) {
     case "unusable":
       return { reason: situation.why.reason, message: situation.why.message }

@@ -1,3 +1,4 @@
+import type { Clock } from "../../apis/clock.ts"
 import type { CreationTimes } from "../../apis/creation-times.ts"
 import { quoted } from "../../apis/field-error.ts"
 import { indexText } from "../../apis/indexes.ts"
@@ -10,12 +11,14 @@ import type { Principal } from "../../identity/principal.ts"
 import type { Planner } from "../../placement/place.ts"
 import type { Collection, Replay } from "../collection.ts"
 import { replayed, requestHash } from "../idempotency.ts"
-import { PLAN_EXAMPLE } from "../jobs/routes.ts"
+import type { Jobs } from "../jobs/jobs.ts"
+import { type JobServices, PLAN_EXAMPLE } from "../jobs/routes.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
 import { requireRepetition } from "../repetition.ts"
 import { pageOrder, SORTING } from "../sorting.ts"
 import type { Uploads } from "../uploads/uploads.ts"
+import { ArrayIndexSchema, arrayIndexes, INDEX_QUERY } from "./indexes.ts"
 import {
   type ArrayChange,
   ArrayChangeSchema,
@@ -46,6 +49,9 @@ import {
 
 export interface ArrayServices {
   arraysOf: (principal: Principal) => Collection<StoredJobArray>
+  jobsOf: (principal: Principal) => Pick<Jobs, "all">
+  lastHeartbeatOf: JobServices["lastHeartbeatOf"]
+  clock: Clock
   creationTimes: CreationTimes
   /** Check against the current catalogue. */
   catalogueErrors: SubmissionContext["catalogueErrors"]
@@ -86,6 +92,7 @@ const ARRAY = named("ArrayRecord", ArrayRecordSchema, {
   ended_at: null,
 })
 const LIST = pageOf("ArrayList", "arrays", ARRAY)
+const INDEXES = pageOf("ArrayIndexList", "indexes", named("ArrayIndex", ArrayIndexSchema))
 const PLAN = named("ArrayPlan", ArrayPlanSchema, {
   dry_run: true,
   name: CREATION.name,
@@ -131,6 +138,7 @@ const createArray = (clouds: readonly string[]) =>
       201: created(ARRAY, "Created.", {
         links: {
           getArray: { id: "$response.body#/name" },
+          listArrayIndexes: { id: "$response.body#/id" },
           changeArray: { id: "$response.body#/id" },
           cancelArray: { id: "$response.body#/id" },
           retryArray: { id: "$response.body#/id" },
@@ -189,6 +197,21 @@ const OTHERS = [
     responses: { 200: record(ARRAY, "The array.") },
     handle: async ({ path, principal }, { arraysOf }) =>
       answerOf(there(await arraysOf(principal).find(path.id), path.id), principal),
+  }),
+  route("GET /arrays/{id}/indexes", {
+    id: "listArrayIndexes",
+    summary: "List the indexes of an array, with their values and the results of their last jobs.",
+    role: "viewer",
+    query: { ...INDEX_QUERY, ...paging() },
+    responses: { 200: json(INDEXES, "A page of indexes.") },
+    handle: async ({ path, query, principal }, { arraysOf, jobsOf, lastHeartbeatOf, clock }) => {
+      const array = there(await arraysOf(principal).find(path.id), path.id)
+      const jobs = jobsOf(principal).all({ tags: [], labels: [], array: array.metadata.uid })
+      const all = arrayIndexes(array, { jobs, lastHeartbeatOf, now: clock.now() }, query)
+      const { offset, limit } = query
+      const shown = withinBytes(all.slice(offset, offset + limit), query)
+      return { body: { indexes: shown.records, total: all.length, ...shown.page } }
+    },
   }),
   route("PATCH /arrays/{id}", {
     id: "changeArray",

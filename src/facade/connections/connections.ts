@@ -1,4 +1,5 @@
-import type { StoredConnection } from "../../apis/connection.ts"
+import { randomUUID } from "node:crypto"
+import { CHECK_REQUEST, openCheck, type StoredConnection } from "../../apis/connection.ts"
 import type { CreationTimes } from "../../apis/creation-times.ts"
 import {
   type CredentialFields,
@@ -7,25 +8,37 @@ import {
   isFederated,
   isWholeForm,
 } from "../../apis/credentials.ts"
+import { ANNOTATIONS, keyOf } from "../../apis/meta.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import type { Precondition } from "../../http/entity-tags.ts"
 import { invalidRequest, Problem, unavailable } from "../../http/problem.ts"
 import { SealingKeysMissing } from "../../identity/sealing-keys.ts"
+import type { Store } from "../../kube/store.ts"
 import { openCredentials, type SealedCredentials, sealCredentials } from "../../sealing/credentials.ts"
 import type { Sealer, SealingContext } from "../../sealing/envelope.ts"
 import { SealingError } from "../../sealing/keys.ts"
+import { waitWithTimeout } from "../caches.ts"
 import type { Collection } from "../collection.ts"
 import { keyReused, requestHash } from "../idempotency.ts"
+import type { ConnectionCheck } from "./schema.ts"
 import {
   type ConnectionChange,
   type ConnectionCreation,
   changedSettings,
+  connectionCheckOf,
   connectionOf,
   errorsForConnection,
 } from "./translate.ts"
 
+/** Longest wait for a check. The operator gives up after 30 s, and pauses at most 10 s before it begins. */
+export const CHECK_WAIT_SECONDS = 45
+
 export interface ConnectionsOptions {
   collection: Collection<StoredConnection>
+  /** Cache of the connections. */
+  store: Store<StoredConnection>
+  /** Longest wait for a check. */
+  checkSeconds: number
   sealer: Sealer
   /** Id of the project, and the namespace of its objects. */
   project: { id: string; namespace: string }
@@ -82,6 +95,30 @@ export class Connections {
    */
   change(idOrName: string, change: ConnectionChange, precondition?: Precondition): Promise<StoredConnection> {
     return this.#options.collection.change(idOrName, (present) => this.#changed(present, change), precondition)
+  }
+
+  /**
+   * Asks the operator to check the connection with its provider now, and waits for the result. A request that is still
+   * open is everyone's: so callers together ask a provider no more often than the operator allows.
+   * @param signal ends the wait
+   * @throws Problem 404
+   */
+  async check(idOrName: string, signal: AbortSignal): Promise<ConnectionCheck> {
+    const { collection, store, checkSeconds } = this.#options
+    const { metadata } = await collection.change(idOrName, (present) => {
+      if (openCheck(present) !== undefined) return undefined
+      const annotations = { ...present.metadata.annotations, [ANNOTATIONS.checkRequested]: randomUUID() }
+      return { ...present, metadata: { ...present.metadata, annotations } }
+    })
+    const request = metadata.annotations?.[ANNOTATIONS.checkRequested]?.slice(0, CHECK_REQUEST) ?? ""
+    const latest = (): StoredConnection | undefined => store.getByUid(metadata.uid)
+    const isDone = (): boolean => latest()?.status?.lastCheck?.request === request
+    await waitWithTimeout(checkSeconds * 1000, (timeout) =>
+      store.waitUntil(isDone, AbortSignal.any([timeout, signal]), { key: keyOf({ metadata }) }),
+    ).catch((error: unknown) => {
+      if (!signal.aborted) throw error
+    })
+    return connectionCheckOf(latest() ?? (await collection.find(metadata.uid)), request)
   }
 
   async #changed(present: StoredConnection, change: ConnectionChange): Promise<StoredConnection | undefined> {

@@ -18,6 +18,8 @@ import { OWNER, ownerOf } from "../owner.ts"
 import { SORTING, sorted } from "../sorting.ts"
 import type { Connections } from "./connections.ts"
 import {
+  type ConnectionCheck,
+  ConnectionCheckSchema,
   type ConnectionList,
   type ConnectionRecord,
   ConnectionRecordSchema,
@@ -56,6 +58,22 @@ const CONNECTION = named("ConnectionRecord", ConnectionRecordSchema, {
   keyfile_json: null,
 }) as DocumentSchema<ConnectionRecord>
 const SUMMARY = named("ConnectionSummary", ConnectionSummarySchema)
+const CHECK = named("ConnectionCheck", ConnectionCheckSchema, {
+  name: SHOWN.name,
+  result: "incomplete",
+  reason: "Verified",
+  message: "the credentials open aws 123456789012",
+  checked_at: "2026-01-02T10:00:01Z",
+  missing_permissions: ["ec2:RunInstances"],
+  capabilities: {
+    vms: {
+      status: "False",
+      reason: "PermissionsMissing",
+      message: "no VM is started with this connection: AWS denies RunInstances in us-east-1",
+      missing: ["ec2:RunInstances"],
+    },
+  },
+} satisfies ConnectionCheck)
 const PAGE = pageOf("ConnectionList", "connections", CONNECTION)
 const LIST: DocumentSchema<ConnectionList | ConnectionSummary[]> = {
   name: "ConnectionList",
@@ -214,6 +232,21 @@ export const connectionRoutes = [
     responses: { 204: noContent("Deleted.") },
     handle: ({ path, precondition, principal }, { connectionsOf }) =>
       connectionsOf(principal).remove(path.name, precondition),
+  }),
+]
+
+/** Operations that ask a provider. They have a limit of their own. */
+export const connectionCheckRoutes = [
+  route("POST /connections/{name}/check", {
+    id: "checkConnection",
+    summary: "Check a connection with its provider now, and return the result.",
+    role: "admin",
+    responses: { 200: json(CHECK, "The result.") },
+    handle: async ({ path, principal, res }, { connectionsOf }) => {
+      const closed = new AbortController()
+      res.once("close", () => closed.abort())
+      return { body: await connectionsOf(principal).check(path.name, closed.signal) }
+    },
   }),
 ]
 

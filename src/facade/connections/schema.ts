@@ -5,6 +5,7 @@ import { StringEnum } from "../../apis/schema.ts"
 import { vmSettingFields, vmSettingFieldsOf } from "../../apis/vm-settings.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { type ConditionRecord, conditionsField, ignoredConditions } from "../conditions.ts"
+import { nullable } from "../jobs/record.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
 import { NameOf } from "../names.ts"
 
@@ -87,6 +88,11 @@ const CapabilityRecordSchema = Type.Object({
   status: StringEnum(["True", "False", "Unknown"]),
   reason: Type.String(),
   message: Type.Optional(Type.String({ description: "Only for admins, because it may name parts of the account." })),
+  missing: Type.Optional(
+    Type.Array(Type.String(), {
+      description: "Permissions that are missing, by the provider's names. Only for admins.",
+    }),
+  ),
 })
 
 const capabilityOf: Record<CapabilityName, string> = {
@@ -185,6 +191,31 @@ export function changeSchemaOf(type: ConnectionType): TSchema {
     { description: `Change of a connection of type ${type}.` },
   )
 }
+
+/** Results of a check that a caller has asked for. */
+export const CHECK_RESULTS = ["passed", "incomplete", "refused", "unreachable", "unusable", "unfinished"] as const
+
+/** Response of POST /connections/{name}/check. */
+export const ConnectionCheckSchema = Type.Object(
+  {
+    name: Type.String({ description: "Name of the connection." }),
+    result: StringEnum(CHECK_RESULTS, {
+      description:
+        "passed: the account answers, and nothing that it needs is missing. incomplete: it answers, and a use is not " +
+        "possible. refused: the provider rejects the credentials. unreachable: the provider did not answer. unusable: " +
+        "there are no credentials to check with. unfinished: the check takes longer than the response; it continues.",
+    }),
+    reason: nullable<string>("string", "Reason of the result, one word. Null: the check is unfinished."),
+    message: Type.String({ description: "Result for people." }),
+    checked_at: nullable<string>("string", "Time of the check. Null: it is unfinished."),
+    missing_permissions: Type.Array(Type.String(), {
+      description: "Permissions that the account lacks for its uses, by the provider's names.",
+    }),
+    capabilities: CapabilityRecordsSchema,
+  },
+  { description: "Result of a check." },
+)
+export type ConnectionCheck = Static<typeof ConnectionCheckSchema>
 
 /** Response of GET /connections. */
 export type ConnectionList = PageOf<"connections", ConnectionRecord>

@@ -3,6 +3,7 @@ import {
   CONNECTION,
   CONNECTION_TYPES,
   type Connection,
+  ConnectionReason,
   type ConnectionType,
   type StoredConnection,
 } from "../../apis/connection.ts"
@@ -21,11 +22,13 @@ import { errorsOf, type FieldError } from "../../apis/validate.ts"
 import { VM_SETTING_FIELDS, type VmSettings, vmSettingErrors } from "../../apis/vm-settings.ts"
 import { conditionsOf } from "../conditions.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
+import { inUtc } from "../jobs/record.ts"
 import { OWNER, type Owner } from "../owner.ts"
 import { repetitionErrors } from "../repetition.ts"
 import {
   CONTRACT_CREDENTIALS,
   ConnectionChangeSchema,
+  type ConnectionCheck,
   ConnectionCreationSchema,
   type ConnectionRecord,
   type ConnectionRepetition,
@@ -240,6 +243,45 @@ export function restrictedRecordOf(connection: StoredConnection): ConnectionReco
     ...(entries.length > 0 && { capabilities: Object.fromEntries(entries) }),
     ...(conditions && { conditions: conditions.map(({ message: _message, ...rest }) => rest) }),
   } as ConnectionRecord
+}
+
+/** Results by the reason of a check. Any other reason is about credentials that can't be used. */
+const RESULTS: Readonly<Record<string, ConnectionCheck["result"]>> = {
+  [ConnectionReason.Verified]: "passed",
+  [ConnectionReason.CredentialsRefused]: "refused",
+  [ConnectionReason.ProviderUnreachable]: "unreachable",
+}
+
+/** Returns the result of a check. @param request that asked for it */
+export function connectionCheckOf({ metadata, status = {} }: StoredConnection, request: string): ConnectionCheck {
+  const name = fromMetadataName(metadata.name)
+  const { lastCheck, capabilities = {} } = status
+  if (lastCheck?.request !== request) {
+    const message = "the check is not finished; it continues, and the connection shows its result"
+    return {
+      name,
+      result: "unfinished",
+      reason: null,
+      message,
+      checked_at: null,
+      missing_permissions: [],
+      capabilities: {},
+    }
+  }
+  const { reason, message, time } = lastCheck
+  const result = RESULTS[reason] ?? "unusable"
+  if (result !== "passed")
+    return { name, result, reason, message, checked_at: inUtc(time), missing_permissions: [], capabilities: {} }
+  const uses = Object.values(capabilities)
+  return {
+    name,
+    result: uses.some((use) => use.status === "False") ? "incomplete" : "passed",
+    reason,
+    message,
+    checked_at: inUtc(time),
+    missing_permissions: [...new Set(uses.flatMap(({ missing }) => missing ?? []))],
+    capabilities,
+  }
 }
 
 /** Removes the fields that give access to the account. */

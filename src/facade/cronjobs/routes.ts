@@ -1,3 +1,4 @@
+import type { Clock } from "../../apis/clock.ts"
 import type { CreationTimes } from "../../apis/creation-times.ts"
 import type { StoredCronJob } from "../../apis/cronjob.ts"
 import { quoted } from "../../apis/field-error.ts"
@@ -6,9 +7,10 @@ import { invalidRequest, notFound } from "../../http/problem.ts"
 import { filter, flag, paging, withinBytes } from "../../http/query.ts"
 import { type Answer, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
+import type { Planner } from "../../placement/place.ts"
 import type { Collection, Replay } from "../collection.ts"
 import { replayed, requestHash } from "../idempotency.ts"
-import { JOB_CREATED, jobCreatedAnswer } from "../jobs/routes.ts"
+import { JOB_CREATED, jobCreatedAnswer, PLAN_EXAMPLE } from "../jobs/routes.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
 import { requireRepetition } from "../repetition.ts"
@@ -20,6 +22,8 @@ import {
   CronJobChangeSchema,
   type CronJobCreation,
   CronJobCreationSchema,
+  type CronJobPlanRecord,
+  CronJobPlanSchema,
   type CronJobRecord,
   CronJobRecordSchema,
 } from "./schema.ts"
@@ -28,6 +32,7 @@ import {
   checkChange,
   checkCreation,
   cronJobOf,
+  cronJobPlanRecordOf,
   cronJobRecordOf,
   cronJobRules,
   errorsOfResumption,
@@ -39,6 +44,8 @@ export interface CronJobServices {
   creationTimes: CreationTimes
   /** Check against the current catalogue. */
   catalogueErrors: SubmissionContext["catalogueErrors"]
+  plan: Planner
+  clock: Clock
   uploads: Pick<Uploads, "require">
   /** Parts that create a job now. */
   runsOf: (principal: Principal) => RunOptions
@@ -68,6 +75,14 @@ const CRON_JOB = named("CronJobRecord", CronJobRecordSchema, {
   updated_at: "2026-01-30T03:30:01Z",
 })
 const LIST = pageOf("CronJobList", "cronjobs", CRON_JOB)
+const PLAN = named("CronJobPlan", CronJobPlanSchema, {
+  dry_run: true,
+  name: CREATION.name,
+  runs_per_month: 21.75,
+  estimated_cost: 0.813837,
+  estimated_monthly_cost: 17.700955,
+  job: { ...PLAN_EXAMPLE, name: CREATION.name },
+} satisfies CronJobPlanRecord)
 
 const creation = (clouds: readonly string[]) =>
   checkedBody<CronJobCreation, Principal, CronJobServices>("CronJobCreation", CronJobCreationSchema, {
@@ -99,9 +114,11 @@ const createCronJob = (clouds: readonly string[]) =>
     id: "createCronJob",
     summary: "Create a cronjob.",
     role: "developer",
+    query: { dry_run: flag("true: validate the cronjob and return its plan; create nothing.", false) },
     body: creation(clouds),
     idempotent: true,
     responses: {
+      200: json(PLAN, "With dry_run=true: the plan. Nothing was created."),
       201: created(CRON_JOB, "Created.", {
         links: {
           getCronJob: { name: "$response.body#/name" },
@@ -112,17 +129,24 @@ const createCronJob = (clouds: readonly string[]) =>
       }),
     },
     creates: true,
-    handle: async ({ body, idempotencyKey: key, principal }, { cronJobsOf, creationTimes, uploads }) => {
+    handle: async ({ body, query, idempotencyKey: key, principal }, services) => {
+      const { clock, cronJobsOf, creationTimes, plan, uploads } = services
       const { namespace } = principal.project
+      const replay = key === undefined ? undefined : replayOf(body, key)
+      if (query.dry_run) {
+        const earlier = replay && (await cronJobsOf(principal).earlier(replay))
+        const wanted = cronJobOf(body, { namespace, createdAt: creationTimes.next() }) as StoredCronJob
+        return planAnswer(earlier ?? (await cronJobsOf(principal).validated(wanted, body.name)), plan, clock.now())
+      }
       await uploads.require(namespace, body.job_definition.workdir, DEFINED_WORKDIR)
       const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
       const wanted = cronJobOf(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredCronJob
-      const replay = key === undefined ? undefined : replayOf(body, key)
       return createdAnswer(await cronJobsOf(principal).create(wanted, body.name, replay), principal)
     },
-    replay: async ({ body, idempotencyKey = "", principal }, { cronJobsOf }) => {
+    replay: async ({ body, query, idempotencyKey = "", principal }, { clock, cronJobsOf, plan }) => {
       const earlier = await cronJobsOf(principal).earlier(replayOf(body, idempotencyKey))
-      return earlier && createdAnswer(earlier, principal)
+      if (earlier === undefined) return undefined
+      return query.dry_run ? planAnswer(earlier, plan, clock.now()) : createdAnswer(earlier, principal)
     },
   })
 
@@ -217,7 +241,13 @@ function answerOf(cronJob: StoredCronJob, { project }: Principal): Answer<CronJo
 }
 
 function createdAnswer(cronJob: StoredCronJob, principal: Principal): Answer<CronJobRecord> {
-  return { ...answerOf(cronJob, principal), location: `/cronjobs/${cronJob.metadata.uid}` }
+  return { ...answerOf(cronJob, principal), status: 201, location: `/cronjobs/${cronJob.metadata.uid}` }
+}
+
+async function planAnswer(cronJob: StoredCronJob, plan: Planner, now: Date): Promise<Answer<CronJobPlanRecord>> {
+  const { metadata, spec } = cronJob
+  const planned = await plan(metadata.namespace ?? "", spec.jobDefinition)
+  return { status: 200, body: cronJobPlanRecordOf(cronJob, planned, now) }
 }
 
 function replayOf(body: CronJobCreation, key: string): Replay<StoredCronJob> {

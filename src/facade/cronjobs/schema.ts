@@ -1,10 +1,10 @@
 import Type, { type Static } from "typebox"
 import { CONCURRENCY_POLICIES, CronJobSpecSchema, LONGEST_SCHEDULE } from "../../apis/cronjob.ts"
-import { ALLOWED, StringEnum } from "../../apis/schema.ts"
+import { ALLOWED, COMPONENT, StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { conditionsField, ignoredConditions } from "../conditions.ts"
 import { JobDefinitionRecordSchema, JobDefinitionSchema, ownerFields } from "../jobs/definition.ts"
-import { nullable } from "../jobs/record.ts"
+import { JobPlanSchema, nullable } from "../jobs/record.ts"
 import { noUuid } from "../names.ts"
 import { Ignored, Repeated } from "../repetition.ts"
 
@@ -102,6 +102,23 @@ export const CronJobRecordSchema = Type.Object({
   updated_at: Type.String(),
 })
 export type CronJobRecord = Static<typeof CronJobRecordSchema>
+
+/** Response of POST /cronjobs?dry_run=true. All runs have one plan, at the prices of now. */
+export const CronJobPlanSchema = Type.Object(
+  {
+    dry_run: Type.Boolean({ description: "Always true: nothing was created." }),
+    name: Type.String({ description: "Name of the cronjob." }),
+    runs_per_month: Type.Number({ description: "Ticks of the schedule in the next 365 days, for each of 12 months." }),
+    estimated_cost: nullable<number>("number", "Expected cost of one run on the first placement, USD. It is no limit."),
+    estimated_monthly_cost: nullable<number>(
+      "number",
+      "Expected cost of all runs of a month at the prices of now, USD. It is no limit.",
+    ),
+    job: { ...JobPlanSchema, [COMPONENT]: "JobPlan" },
+  },
+  { description: "Plan for the cronjob, if it were created now." },
+)
+export type CronJobPlanRecord = Static<typeof CronJobPlanSchema>
 
 /** Response of GET /cronjobs. */
 export type CronJobList = PageOf<"cronjobs", CronJobRecord>

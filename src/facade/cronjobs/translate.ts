@@ -11,12 +11,14 @@ import {
 } from "../../apis/cronjob.ts"
 import { JobSpecSchema } from "../../apis/job.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
+import { roundUsd } from "../../apis/money.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
-import { scheduleError } from "../../apis/schedule.ts"
+import { countTicks, scheduleError } from "../../apis/schedule.ts"
 import { errorsOf, type FieldError } from "../../apis/validate.ts"
 import { type Checked, checked, type Rule } from "../../http/checked.ts"
 import { inFormat } from "../../http/json-schema.ts"
+import type { JobPlan } from "../../placement/place.ts"
 import { conditionsOf } from "../conditions.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import {
@@ -27,7 +29,7 @@ import {
   NAMELESS,
   NULLS_OF_DEFINITION,
 } from "../jobs/definition.ts"
-import { inUtc } from "../jobs/record.ts"
+import { inUtc, planRecordOf } from "../jobs/record.ts"
 import { definitionRules, type JobIdentity, type SubmissionContext, withHint } from "../jobs/submission.ts"
 import { OWNER, type Owner } from "../owner.ts"
 import { lastUpdateOf } from "../update-time.ts"
@@ -36,6 +38,7 @@ import {
   CronJobChangeSchema,
   type CronJobCreation,
   CronJobCreationSchema,
+  type CronJobPlanRecord,
   type CronJobRecord,
 } from "./schema.ts"
 
@@ -159,6 +162,23 @@ export function cronJobRecordOf(cronJob: StoredCronJob, owner: Owner): CronJobRe
     ...conditionsOf(cronJob),
     created_at: creationTimeOf(cronJob),
     updated_at: lastUpdateOf(cronJob),
+  }
+}
+
+const YEAR_MS = 365 * 86_400_000
+
+/** Returns the record of a cronjob's plan. @param plan the plan of one of its jobs */
+export function cronJobPlanRecordOf({ metadata, spec }: CronJob, plan: JobPlan, now: Date): CronJobPlanRecord {
+  const name = fromMetadataName(metadata.name)
+  const job = planRecordOf(name, plan)
+  const runs = Math.round((countTicks(spec.schedule, now, new Date(now.getTime() + YEAR_MS)) / 12) * 100) / 100
+  return {
+    dry_run: true,
+    name,
+    runs_per_month: runs,
+    estimated_cost: job.estimated_cost,
+    estimated_monthly_cost: job.estimated_cost === null ? null : roundUsd(runs * job.estimated_cost),
+    job,
   }
 }
 
