@@ -145,7 +145,7 @@ async function startFacade(
 
 /**
  * Creates a project with an admin's key. A controller of keys must run.
- * @param owner id of the person who created its organization; default: nobody is known
+ * @param owner id of the person who created its organization; default: unknown
  */
 export async function makeProject(client: KubeClient, name: string, owner?: string): Promise<BenchProject> {
   await client.create(NAMESPACES, { metadata: { name } })
