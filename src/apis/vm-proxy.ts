@@ -24,25 +24,28 @@ const PROXY_PATTERN = "^https?://([A-Za-z0-9.-]+|\\[[0-9A-Fa-f:]+\\])(:[0-9]{1,5
 const NO_PROXY_PATTERN = "^[A-Za-z0-9.:*/_,-]*$"
 
 /** Proxy of VMs. User data has no secrets, so neither has the URL. */
-export const VmProxySchema = Type.Object({
-  url: Type.String({
-    maxLength: 512,
-    pattern: PROXY_PATTERN,
-    description: "URL of the proxy, such as http://proxy.example.com:3128.",
-    [ALLOWED]: "an http or https URL without user, password and path, such as http://proxy.example.com:3128",
-    // A password that is given by mistake must not be in a log.
-    [SENSITIVE]: true,
-  }),
-  noProxy: Type.Optional(
-    Type.String({
-      maxLength: 2048,
-      pattern: NO_PROXY_PATTERN,
-      description: "Hosts that VMs reach without the proxy, separated by commas.",
-      [ALLOWED]: "hosts, domains such as .example.com and addresses, separated by commas",
+export const VmProxySchema = Type.Object(
+  {
+    url: Type.String({
+      maxLength: 512,
+      pattern: PROXY_PATTERN,
+      description: "URL of the proxy, such as http://proxy.example.com:3128.",
+      [ALLOWED]: "an http or https URL without user, password and path, such as http://proxy.example.com:3128",
+      // A password that is given by mistake must not be in a log.
       [SENSITIVE]: true,
     }),
-  ),
-})
+    noProxy: Type.Optional(
+      Type.String({
+        maxLength: 2048,
+        pattern: NO_PROXY_PATTERN,
+        description: "Hosts that VMs reach without the proxy, separated by commas.",
+        [ALLOWED]: "hosts, domains such as .example.com and addresses, separated by commas",
+        [SENSITIVE]: true,
+      }),
+    ),
+  },
+  { description: "HTTP proxy by which the VM reaches other hosts." },
+)
 export type VmProxy = Static<typeof VmProxySchema>
 
 /** Returns the hosts without a proxy: those that are given, and those that never have one. */

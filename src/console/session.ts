@@ -53,8 +53,8 @@ export function forgetPerson(): void {
 /** A tab asks for a session for its page, a signed-in one answers, and a sign-out is for all of them. */
 type Message = { ask: { project: string | undefined } } | { answer: Session } | { signedOut: true }
 
-const tabs = new BroadcastChannel("berth-session")
-const post = (message: Message): void => tabs.postMessage(message)
+let tabs: BroadcastChannel | undefined
+const post = (message: Message): void => tabs?.postMessage(message)
 
 /** Longest time for which a page waits for other tabs before it shows the sign-in, milliseconds. A later answer counts too. */
 const ASK_MS = 250
@@ -65,6 +65,7 @@ const ASK_MS = 250
  * @param signedOut is called when a person has signed out in another tab
  */
 export function shareSession(named: () => string | undefined, signedOut: () => void): void {
+  tabs = new BroadcastChannel("berth-session")
   tabs.onmessage = ({ data }: MessageEvent<Message>) => {
     if ("signedOut" in data) {
       if (session.value !== undefined) signedOut()

@@ -141,13 +141,16 @@ export function leave(): void {
   signOutOtherTabs()
 }
 
-shareSession(
-  () => projectIn(location.pathname),
-  () => {
-    forgetPerson()
-    signOut("You signed out in another tab.")
-  },
-)
+/** Takes up the sign-in that this browser has. Called once, when the page starts. */
+export function resume(): void {
+  shareSession(
+    () => projectIn(location.pathname),
+    () => {
+      forgetPerson()
+      signOut("You signed out in another tab.")
+    },
+  )
+}
 
 /** True if the API doesn't accept the credential. */
 export function isRejected(error: unknown): boolean {

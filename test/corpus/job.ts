@@ -500,7 +500,7 @@ export const JOBS: Corpus = {
         ],
         retryCount: 0,
         exitCode: -1,
-        cost: { estimatedUsd: 0.0432, actualUsd: 0 },
+        cost: { estimatedUsd: 0.0432, actualUsd: 0, endedUsd: 0 },
         startTime: TIME,
         lastHeartbeatTime: TIME,
       },

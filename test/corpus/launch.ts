@@ -59,6 +59,7 @@ export const LAUNCHES: Corpus = {
       volumesImage: "registry.example/berth-volumes:1",
       run: { image: "alpine", command: ["x"], env: { A: "1" }, maxRetries: 1, timeoutSeconds: 60 },
       gatewayCa: "-----BEGIN CERTIFICATE-----\n",
+      proxy: { url: "http://proxy.example.com:3128", noProxy: ".example.com" },
       ended: true,
     },
     "a secret variable of a job of a former version": {

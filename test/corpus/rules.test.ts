@@ -81,6 +81,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       run: { env: { A: "2" } },
       gatewayUrl: "https://other.example.com",
       gatewayCa: "other",
+      proxy: { url: "http://other.example.com:3128" },
       bootDeadlineSeconds: 1,
       startDeadlineSeconds: 1,
       lifetimeSeconds: 1,
