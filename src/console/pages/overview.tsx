@@ -204,11 +204,12 @@ function Failures({ failed: { groups, total } }: { failed: Groups }) {
 function Failure({ of }: { of: JobGroup }) {
   const { kind, jobs, latest, name } = of
   const { exit_code, reason, message, ended_at } = latest
+  const cause = exit_code === null ? (reason ?? "failed") : `exit code ${exit_code}`
   return (
     <li>
       <span class="state">
         <a href={at(`/jobs/${encodeURIComponent(latest.name)}`)}>{latest.name}</a>
-        <strong>{exit_code === null ? (reason ?? "failed") : `exit code ${exit_code}`}</strong>
+        <strong>{cause}</strong>
         {ended_at !== null && (
           <span class="minor">
             <Time at={ended_at} isRelative />
@@ -220,7 +221,7 @@ function Failure({ of }: { of: JobGroup }) {
           </a>
         )}
       </span>
-      {message !== null && <span class="minor">{message}</span>}
+      {message !== null && message !== cause && <span class="minor">{message}</span>}
       <LastLine of={latest} />
     </li>
   )
