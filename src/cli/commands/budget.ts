@@ -67,10 +67,15 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
       const body = { displayName: found.displayName, caps }
       const changed = await fetched(accounts.api.PATCH("/projects/{project_id}", { ...path, body }))
       await call.printValue(changed.caps)
+      const { maxMonthlyUsd, reserve } = changed.caps ?? {}
+      if (maxMonthlyUsd !== undefined && reserve !== "strict") call.terminal.progress(NOT_STRICT)
       return 0
     },
   })
 }
+
+const NOT_STRICT =
+  "A job without a timeout counts as an hour, so such jobs may exceed the month's cap. `--reserve strict` prevents that."
 
 /** Returns the given caps; undefined for one to remove. @throws Failure if none is given, or one is no number */
 function changesOf({ options }: Call<BudgetFlags>): object {

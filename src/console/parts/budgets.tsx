@@ -22,7 +22,7 @@ const ON_EXCEEDED = {
   cancel: "New jobs wait for the next month. Running jobs are cancelled.",
 }
 const RESERVES = {
-  expected: "its expected cost",
+  expected: "its expected cost: an hour for a job without a timeout, so such jobs may exceed the cap",
   strict: "the most that it can cost, so the cap is never exceeded",
 }
 
