@@ -196,7 +196,7 @@ export class Life {
         if (typeof value !== "function") return value
         const method = value.bind(target) as (...args: unknown[]) => unknown
         const name = String(property)
-        if (name === "onExchange" || name === "close") return method
+        if (["onExchange", "onWait", "waiting", "close"].includes(name)) return method
         return (...args: KubeArguments) => this.#ask({ name, args, method, labelled })
       },
     })

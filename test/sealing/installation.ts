@@ -117,7 +117,10 @@ export async function startInstallation(options: InstallationOptions): Promise<I
   for (const role of ["admin", "developer", "viewer"] as const) keys[role] = await makeKey(client, namespace, role)
   const urls = facades.map(({ url }) => `${url}/1`)
   await eventually(async () => {
-    for (const url of urls) for (const key of Object.values(keys)) await usable(url, key)
+    for (const url of urls) {
+      for (const key of Object.values(keys)) await usable(`${url}/connections`, key)
+      for (const key of [keys.admin, keys.developer]) await usable(`${url}/jobs?dry_run=true`, key, { image: "a" })
+    }
   })
   return {
     ...{ controlPlane, client, provider, project, namespace, keys, urls },
@@ -134,8 +137,11 @@ export async function startInstallation(options: InstallationOptions): Promise<I
   }
 }
 
-async function usable(url: string, key: string): Promise<void> {
-  const response = await fetch(`${url}/connections`, { headers: { "X-Service-Api-Key": key } })
+/** @param body content of a POST, which works once the key's machine user has its rights; default: a GET */
+async function usable(url: string, key: string, body?: object): Promise<void> {
+  const headers = { "X-Service-Api-Key": key, "Content-Type": "application/json" }
+  const request = body === undefined ? { headers } : { headers, method: "POST", body: JSON.stringify(body) }
+  const response = await fetch(url, request)
   if (response.status !== 200) throw new Error(`${response.status} ${await response.text()}`)
 }
 
