@@ -263,7 +263,11 @@ describeBackups("the backups of docs/operate.md", () => {
     await apply(
       "apiVersion: v1\nkind: Secret\nmetadata: {name: token, namespace: team}\ntype: berth.dev/env\nstringData: {token: t}",
     )
-    await vmOf("queued")
+    // A job looks for its Secret again after a while.
+    await eventually(async () => {
+      clock.advance(61)
+      expect((await berth.launchesOf("queued"))[0]?.status?.vm?.id).toBeDefined()
+    })
     await finished("running")
     expect((await berth.launchesOf("running")).map(({ spec }) => spec.number)).toEqual([1])
     expectOneVmEach()
