@@ -2,8 +2,10 @@ import type { TestProject } from "vitest/node"
 import { inParallel } from "../src/runtime/in-parallel.ts"
 import { TOOLS, type ToolName } from "./tools.ts"
 
-/** Tools that `npm test` uses; every other tier uses all of them. */
+/** Tools that `npm test` uses. */
 const OF_API_TIER: readonly ToolName[] = ["moto"]
+/** Tools that only the tiers beyond CI use: their build takes CI a minute. */
+const BEYOND_CI: readonly ToolName[] = ["etcd-tools"]
 
 const preparations = new Map<ToolName, Promise<string | undefined>>()
 
@@ -12,7 +14,7 @@ const preparations = new Map<ToolName, Promise<string | undefined>>()
  * is no error here: the tests that need it are skipped with its reason.
  */
 export default async function setup(project: TestProject): Promise<void> {
-  const names = project.name === "api" ? OF_API_TIER : (Object.keys(TOOLS) as ToolName[])
+  const names = namesFor(project.name)
   const missing: Partial<Record<ToolName, string>> = {}
   const tasks = names.map((name) => async () => {
     const prepared = preparations.get(name) ?? prepare(name)
@@ -23,6 +25,12 @@ export default async function setup(project: TestProject): Promise<void> {
   // Two at a time: one downloads while another compiles.
   await inParallel(tasks, 2)
   project.provide("missingTools", missing)
+}
+
+function namesFor(tier: string): readonly ToolName[] {
+  if (tier === "api") return OF_API_TIER
+  const all = Object.keys(TOOLS) as ToolName[]
+  return tier === "slow" ? all.filter((name) => !BEYOND_CI.includes(name)) : all
 }
 
 /** Returns the reason why the tool is missing, or undefined. */

@@ -163,7 +163,7 @@ const EMPTY: readonly Scene[] = [
 const folder = process.env["BERTH_SCREENSHOTS"]
 /** Widths at which every state is kept, such as `360,3840`, to look at them. Default: the pages of the documentation. */
 const watched = process.env["BERTH_SCREENSHOT_WIDTHS"]?.split(",").map(Number)
-const WIDTHS = [3840, 2560, 1280, 400, 360]
+const WIDTHS = isNightly ? [3840, 2560, 1920, 1280, 400, 360] : [2560, 1280, 360]
 
 /** Names of the tables that are wider than their place. */
 const SIDEWAYS = `[...document.querySelectorAll(".table-frame")]
