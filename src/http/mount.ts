@@ -92,13 +92,15 @@ function put<Caller, Services>(
   if (operation.role !== undefined) route[name](requireRole(operation.role, principalOf))
   if (readsBody(method) && operation.stream === undefined) route[name](readBody)
   route[name]((req, res) => {
+    const closed = closing(res)
     return run(
       {
         req,
         res,
         principal: principalOf(req),
         countMore: (more, rule) => countMore(req, more, rule),
-        turn: (work) => processor.run(work, leaving(res)),
+        turn: (work) => processor.run(work, closed),
+        closed,
         isStillAuthenticated: () => isStillAuthenticated(req),
       },
       services,
@@ -106,12 +108,12 @@ function put<Caller, Services>(
   })
 }
 
-/** Returns a signal that aborts when the client disconnects before its response. */
-function leaving(res: Response): AbortSignal {
-  const left = new AbortController()
-  if (res.closed) left.abort()
-  else res.once("close", () => left.abort())
-  return left.signal
+/** Returns a signal that aborts when a response is closed. */
+function closing(res: Response): AbortSignal {
+  const closed = new AbortController()
+  if (res.closed) closed.abort()
+  else res.once("close", () => closed.abort())
+  return closed.signal
 }
 
 /** Words of the log line about a response that an operation does not declare. Tests look for them. */

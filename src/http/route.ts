@@ -44,6 +44,8 @@ export interface AuthenticatedRequest<Caller> {
   countMore: (more: number, rule: string) => Promise<void>
   /** Does work that keeps the processor for milliseconds, at its turn. */
   turn: Turn
+  /** Aborts when the response is closed: the client has all of it, or has disconnected. */
+  closed: AbortSignal
   /** Checks the credentials again during a long response. */
   isStillAuthenticated: () => Promise<boolean>
 }

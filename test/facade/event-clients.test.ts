@@ -53,6 +53,7 @@ const app = express().get("/", async (req, res) => {
     principal,
     countMore: async () => undefined,
     turn: async <R>(work: () => R) => work(),
+    closed: new AbortController().signal,
     isStillAuthenticated: async () => true,
   }
   await streamEvents(

@@ -242,11 +242,9 @@ export const connectionCheckRoutes = [
     summary: "Check a connection with its provider now, and return the result.",
     role: "admin",
     responses: { 200: json(CHECK, "The result.") },
-    handle: async ({ path, principal, res }, { connectionsOf }) => {
-      const closed = new AbortController()
-      res.once("close", () => closed.abort())
-      return { body: await connectionsOf(principal).check(path.name, closed.signal) }
-    },
+    handle: async ({ path, principal, closed }, { connectionsOf }) => ({
+      body: await connectionsOf(principal).check(path.name, closed),
+    }),
   }),
 ]
 

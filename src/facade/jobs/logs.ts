@@ -17,7 +17,12 @@ import { timeOrAbort, untilRefused } from "../long-responses.ts"
 
 /** Sends the log of a job as plain text. */
 export async function streamLog(
-  { req, res, isStillAuthenticated }: Pick<AuthenticatedRequest<unknown>, "req" | "res" | "isStillAuthenticated">,
+  {
+    req,
+    res,
+    closed,
+    isStillAuthenticated,
+  }: Pick<AuthenticatedRequest<unknown>, "req" | "res" | "closed" | "isStillAuthenticated">,
   job: StoredJob,
   { follow, tail, timestamps }: { follow: boolean; tail: number | undefined; timestamps: boolean },
   logStreams: LogStreams,
@@ -28,8 +33,6 @@ export async function streamLog(
     res.end()
     return
   }
-  const gone = new AbortController()
-  res.once("close", () => gone.abort())
   if (follow) res.flushHeaders()
   // A followed job may be silent for long: the idle timeout only runs while the client reads too slowly.
   const idleMs = req.socket.timeout ?? 0
@@ -38,22 +41,22 @@ export async function streamLog(
     tail,
     follow,
     timestamps,
-    signal: gone.signal,
+    signal: closed,
     mayGoOn: isStillAuthenticated,
   })) {
-    if (gone.signal.aborted) return
+    if (closed.aborted) return
     if (res.write(piece)) continue
     req.setTimeout(idleMs)
-    await drained(res, gone.signal)
+    await drained(res, closed)
     if (follow) req.setTimeout(0)
   }
   res.end()
 }
 
 /** Waits until the client has read the sent data or has disconnected. */
-async function drained(res: Response, gone: AbortSignal): Promise<void> {
-  await once(res, "drain", { signal: gone }).catch((error: unknown) => {
-    if (!gone.aborted) throw error
+async function drained(res: Response, closed: AbortSignal): Promise<void> {
+  await once(res, "drain", { signal: closed }).catch((error: unknown) => {
+    if (!closed.aborted) throw error
   })
 }
 

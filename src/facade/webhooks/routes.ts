@@ -176,11 +176,9 @@ export const webhookTestRoutes = [
     role: "admin",
     responses: { 200: json(TEST, "The result.") },
     problems: ["credentials-unreadable"],
-    handle: async ({ path, principal, res }, { webhooksOf }) => {
-      const closed = new AbortController()
-      res.once("close", () => closed.abort())
-      return { body: await webhooksOf(principal).test(path.name, closed.signal) }
-    },
+    handle: async ({ path, principal, closed }, { webhooksOf }) => ({
+      body: await webhooksOf(principal).test(path.name, closed),
+    }),
   }),
 ]
 
