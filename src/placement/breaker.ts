@@ -1,5 +1,6 @@
 import { bootFailureOf, isOver, type StoredLaunch } from "../apis/launch.ts"
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
+import { accountKey, accountKeyOf } from "./account-key.ts"
 import type { LaunchHistory } from "./ledger.ts"
 import { bootDeadline, outcomeOf } from "./outcome.ts"
 
@@ -78,20 +79,6 @@ const PAUSED = { group: "launching is paused, because the last VMs never registe
 
 function latest(a: Date | undefined, b: Date | undefined): Date | undefined {
   return a !== undefined && b !== undefined ? new Date(Math.max(a.getTime(), b.getTime())) : (a ?? b)
-}
-
-/** Accounts are the same in all projects, names of connections are not. */
-export function accountKey({ cloud, account, connection, namespace }: LaunchAccount & { namespace: string }): string {
-  return JSON.stringify(account === undefined ? [cloud, namespace, connection ?? ""] : [cloud, account])
-}
-
-function accountKeyOf({ spec: { offer, account, connection, job } }: StoredLaunch): string {
-  const launchAccount = {
-    cloud: offer.cloud,
-    ...(account !== undefined && { account }),
-    ...(connection !== undefined && { connection }),
-  }
-  return accountKey({ ...launchAccount, namespace: job.namespace })
 }
 
 /**

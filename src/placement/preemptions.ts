@@ -3,6 +3,7 @@ import { isOver, type StoredLaunch } from "../apis/launch.ts"
 import type { Offer } from "../apis/offer.ts"
 import type { LaunchAccount } from "../router/cooldown.ts"
 import type { PreemptionRate } from "../router/lost-work.ts"
+import { accountKey, accountKeyOf } from "./account-key.ts"
 import { preemptedBy } from "./losses.ts"
 
 /** Time that spot VMs of one machine type ran in one region, and their preemptions. */
@@ -72,7 +73,13 @@ export class PreemptionHistory {
     // The clock may be set back.
     const isFresh = known !== undefined && Math.abs(secondsBetween(known.at, now)) < RATES_SECONDS
     const { at, pools } = isFresh ? known : this.#count(launches(), now)
-    return (offer) => rateOf(seenBy(viewer, pools.get(poolOf(offer)) ?? [], at))
+    const { namespace, launchAccounts, personOf } = viewer
+    const accounts = new Set(
+      launchAccounts.flatMap((one) => (one.connection === undefined ? [] : accountKey({ ...one, namespace }))),
+    )
+    const isOwn = (record: PoolRecord) => record.namespace === namespace || accounts.has(record.account ?? "")
+    const personIn = (record: PoolRecord) => personOf?.(record.namespace) ?? record.namespace
+    return (offer) => rateOf(counted(pools.get(poolOf(offer)) ?? [], at, { isOwn, personIn }))
   }
 
   #count(launches: readonly StoredLaunch[], at: Date): { at: Date; pools: ReadonlyMap<string, readonly PoolRecord[]> } {
@@ -106,38 +113,35 @@ export class PreemptionHistory {
 
 /** Returns the record of one VM until a time. */
 function recordOf(launch: StoredLaunch, until: Date): PoolRecord {
-  const { offer, connection, account, job } = launch.spec
+  const { offer, connection, job } = launch.spec
   const hours = hoursOf(launch, until)
   const witness = preemptedBy(launch)
   const exposure = { hours, preemptions: Number(witness !== undefined) }
   return {
     pool: poolOf(offer),
     namespace: job.namespace,
-    account: connection === undefined || account === undefined ? undefined : accountOf(offer.cloud, account),
+    account: connection === undefined ? undefined : accountKeyOf(launch),
     sure: witness === "agent" ? NOTHING : exposure,
     claimed: witness === "agent" ? exposure : NOTHING,
     time: until.getTime(),
   }
 }
 
+/** What a project has to do with the VMs of a record. */
+interface Relation {
+  isOwn: (record: PoolRecord) => boolean
+  personIn: (record: PoolRecord) => string
+}
+
 /** Returns what a project counts of a pool. */
-function seenBy({ namespace, launchAccounts, personOf }: Viewer, records: readonly PoolRecord[], at: Date): Exposure {
-  if (records.length === 0) return NOTHING
-  const accounts = new Set(
-    launchAccounts.flatMap(({ cloud, connection, account }) =>
-      connection === undefined || account === undefined ? [] : accountOf(cloud, account),
-    ),
-  )
-  const isOwn = (record: PoolRecord): boolean =>
-    record.namespace === namespace || (record.account !== undefined && accounts.has(record.account))
+function counted(records: readonly PoolRecord[], at: Date, { isOwn, personIn }: Relation): Exposure {
   const [own, others] = [records.filter(isOwn), records.filter((record) => !isOwn(record))]
-  const byPerson = Map.groupBy(others, (record) => personOf?.(record.namespace) ?? record.namespace)
   const fadedSum = (of: readonly PoolRecord[], part: "sure" | "claimed") =>
     sum(of.map((record) => faded(record[part], record.time, at.getTime())))
   return sum([
     fadedSum(own, "sure"),
     fadedSum(own, "claimed"),
-    ...[...byPerson.values()].map((of) => limited(fadedSum(of, "sure"))),
+    ...[...Map.groupBy(others, personIn).values()].map((of) => limited(fadedSum(of, "sure"))),
   ])
 }
 
@@ -154,11 +158,6 @@ function sum(parts: readonly Exposure[]): Exposure {
     (all, { hours, preemptions }) => ({ hours: all.hours + hours, preemptions: all.preemptions + preemptions }),
     NOTHING,
   )
-}
-
-/** Returns the key of an account that is the same in all projects. */
-function accountOf(cloud: string, account: string): string {
-  return JSON.stringify([cloud, account])
 }
 
 function poolOf({ cloud, region, instanceType }: Offer): string {
