@@ -36,33 +36,22 @@ class Share {
 /** A permit that is held. */
 export type Permit = Share
 
-/** Most permits at the same time: of all requests, and of the first level of their paths. */
-export interface Most {
-  requests: number
-  person: number
-}
-
-/** Returns the limits of a client: of 32 permits, requests have at most 28, and those of one person at most 24. */
-function reserving(size: number): Most {
-  const reserve = Math.floor(size / 8)
-  return { requests: size - reserve, person: size - 2 * reserve }
-}
-
 /**
  * Permits for at most `size` tasks at a time. A free permit is for the part that holds the fewest, and among equals for the
- * one that waited longest: first of the kinds of work, then of the levels of their paths.
+ * one that waited longest: first of the kinds of work, then of the levels of their paths. Some permits are in reserve:
+ * `requests` leave a part to the other kinds, and one path among them leaves the same part to the others.
  */
 export class Limiter {
   readonly #all: Share
-  readonly #most: Most
+  readonly #reserve: number
   #grants = 0
 
-  /** @param most default: an eighth of the permits is in reserve for other kinds than requests, and another for other persons */
-  constructor(size: number, most: Most = reserving(size)) {
+  constructor(size: number) {
     if (!Number.isInteger(size) || size < 1)
       throw new RangeError(`concurrency is ${size}: give an integer of at least 1`)
     this.#all = new Share(size)
-    this.#most = most
+    // Of 32 permits, requests have at most 28, and those of one person at most 24.
+    this.#reserve = Math.floor(size / 8)
   }
 
   /** Number of tasks of a kind that wait for a permit. */
@@ -112,13 +101,13 @@ export class Limiter {
   }
 
   #shareOf({ kind, path }: Flow): Share {
-    const { requests, person } = kind === "requests" ? this.#most : { requests: this.#all.most, person: this.#all.most }
     let share = this.#all
     const levels = [kind, ...path]
     for (const [depth, key] of levels.entries()) {
       let child = share.children.get(key)
       if (child === undefined) {
-        child = new Share(depth === 0 ? requests : person, key, share)
+        const reserves = kind === "requests" ? Math.min(depth + 1, 2) : 0
+        child = new Share(this.#all.most - reserves * this.#reserve, key, share)
         share.children.set(key, child)
       }
       share = child

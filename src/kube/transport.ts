@@ -99,7 +99,8 @@ export class Transport {
     const deadline = new Deadline(request, request.timeoutSeconds ?? DEFAULT_TIMEOUT_SECONDS)
     if (request.method === "GET") presentFlow().reads++
     try {
-      const permit = await this.#permit(deadline.signal)
+      const granted = this.#permit(deadline.signal)
+      const permit = granted instanceof Promise ? await granted : granted
       try {
         return await this.#sendWithRetries(request, deadline)
       } finally {
@@ -158,17 +159,15 @@ export class Transport {
     await this.#connections.close()
   }
 
-  async #permit(signal: AbortSignal): Promise<Permit> {
+  #permit(signal: AbortSignal): Permit | Promise<Permit> {
     const flow = presentFlow()
     const permit = this.#limiter.acquire(flow, signal)
     if (!(permit instanceof Promise)) return permit
     const began = performance.now()
-    try {
-      return await permit
-    } finally {
+    return permit.finally(() => {
       const wait = { kind: flow.kind, seconds: (performance.now() - began) / 1000 }
       for (const listener of this.#waitListeners) listener(wait)
-    }
+    })
   }
 
   async #sendWithRetries(request: KubeRequest, deadline: Deadline): Promise<unknown> {
