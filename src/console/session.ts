@@ -77,9 +77,9 @@ export function shareSession(named: () => string | undefined, signedOut: () => v
     } else if (session.value !== undefined && fits(session.value, data.ask.project)) post({ answer: session.value })
   }
   addEventListener("hashchange", () => {
-    if (hasLinkedKey()) location.reload()
+    if (linkedKey() !== undefined) location.reload()
   })
-  if (hasLinkedKey()) return
+  if (linkedKey() !== undefined) return
   const kept = sessionStorage.getItem(KEPT)
   const own = kept === null ? undefined : (JSON.parse(kept) as Session)
   if (own !== undefined && fits(own, named())) {
@@ -93,9 +93,17 @@ export function shareSession(named: () => string | undefined, signedOut: () => v
   }, ASK_MS)
 }
 
-/** True for a link with a key of its own, which replaces the session once the reader agrees. */
-function hasLinkedKey(): boolean {
-  return new URLSearchParams(location.hash.slice(1)).has("key")
+/** Key and project of an address such as `#key=…&project=default`, which `npm start` prints. */
+export interface LinkedKey {
+  key: string
+  project: string | null
+}
+
+/** Returns the key in the present address. It replaces the session once the reader agrees. */
+export function linkedKey(): LinkedKey | undefined {
+  const given = new URLSearchParams(location.hash.slice(1))
+  const key = given.get("key")
+  return key === null ? undefined : { key, project: given.get("project") }
 }
 
 /** Ends the session of each other tab. */

@@ -136,19 +136,21 @@ export function signOut(note?: string): void {
 
 /** Ends the sign-in of all tabs, as a person asked for. */
 export function leave(): void {
-  forgetPerson()
-  signOut()
+  leaveTab()
   signOutOtherTabs()
+}
+
+/** Ends the sign-in of this tab for good: the issuer isn't asked for another one. */
+function leaveTab(note?: string): void {
+  forgetPerson()
+  signOut(note)
 }
 
 /** Takes up the sign-in that this browser has. Called once, when the page starts. */
 export function resume(): void {
   shareSession(
     () => projectIn(location.pathname),
-    () => {
-      forgetPerson()
-      signOut("You signed out in another tab.")
-    },
+    () => leaveTab("You signed out in another tab."),
   )
 }
 

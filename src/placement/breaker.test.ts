@@ -90,7 +90,7 @@ describe("the breaker", () => {
   const sisters = deadBoot(40, { account: "43", ...of("sister") })
   const fronts = deadBoot(40, { account: "43", ...of("front") })
 
-  test("pauses everybody when boots of several persons' organizations and accounts make the row", () => {
+  test("pauses all accounts when the dead boots are of two people's organizations and of two accounts", () => {
     expect(all([...four, rivals], last, 2)).toEqual([{ cloud: "sim", until: at(last + 600) }])
     // One person may have several organizations, projects and accounts.
     expect(all([...four, sisters], last, 2)).toEqual([])

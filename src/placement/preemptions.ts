@@ -127,7 +127,7 @@ function recordOf(launch: StoredLaunch, until: Date): PoolRecord {
   }
 }
 
-/** What a project has to do with the VMs of a record. */
+/** Relation of a project to the VMs of a record. */
 interface Relation {
   isOwn: (record: PoolRecord) => boolean
   personIn: (record: PoolRecord) => string

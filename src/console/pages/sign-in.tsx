@@ -3,23 +3,23 @@ import { useEffect } from "preact/hooks"
 import { useLocation } from "preact-iso/router"
 import { Field, typed } from "../parts/basics.tsx"
 import { explained, Fault } from "../parts/load.tsx"
-import { beginSession, forgetPerson, isAsking, isPersonKnown, rememberPerson } from "../session.ts"
+import {
+  beginSession,
+  forgetPerson,
+  isAsking,
+  isPersonKnown,
+  type LinkedKey,
+  linkedKey,
+  rememberPerson,
+} from "../session.ts"
 import { type ConsoleClient, consoleClientOf } from "../sign-in.ts"
 import { at, BASE, type Installation, installation, isAccepted, RETURN_PATH, signInNote, signInTo } from "../state.ts"
 
-/** Key and project of an address such as `#key=…&project=default`, which `npm start` prints. */
-interface LinkedKey {
-  key: string
-  project: string | null
-}
-
 /** Takes the key from the address, so that it is in no history. */
 function fromFragment(): LinkedKey | undefined {
-  const given = new URLSearchParams(location.hash.slice(1))
-  const key = given.get("key")
-  if (key === null) return undefined
-  history.replaceState(null, "", location.pathname + location.search)
-  return { key, project: given.get("project") }
+  const linked = linkedKey()
+  if (linked !== undefined) history.replaceState(null, "", location.pathname + location.search)
+  return linked
 }
 
 /** Sign-in with the issuer of the installation, or with an API key. Afterwards the page of the address is shown. */

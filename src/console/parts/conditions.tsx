@@ -19,8 +19,8 @@ export function Conditions({
   )
 }
 
-/** The one message of an object, in the look of a trouble if it is one, and what else its conditions say. */
-export function StateMessage({ of: { message, conditions } }: { of: Told }) {
+/** Shows the message of an object, in the look of a trouble if it is one, and what else its conditions say. */
+export function StateMessage({ of: { message, conditions } }: { of: Explained }) {
   const isTrouble = troublesOf(conditions, [message]).length < troublesOf(conditions).length
   return (
     <>
@@ -30,7 +30,8 @@ export function StateMessage({ of: { message, conditions } }: { of: Told }) {
   )
 }
 
-interface Told {
+/** Object with a message, such as an array. */
+interface Explained {
   message: string | null
   conditions?: readonly ConditionRecord[]
 }
