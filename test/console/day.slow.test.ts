@@ -1,10 +1,9 @@
-import { readFile } from "node:fs/promises"
-import { createRequire } from "node:module"
 import { join } from "node:path"
 import type { Browser, Locator, Page } from "playwright-core"
 import { afterAll, beforeAll, expect } from "vitest"
 import { browserNeeded, collectFaults, launchBrowser } from "../browser.ts"
 import { folder, prepareStacks, start } from "../e2e/stack.ts"
+import { expectFits, violationsOn } from "./look.ts"
 
 /** A day of a person who has only the console and a keyboard. Jobs really run. */
 prepareStacks()
@@ -19,10 +18,8 @@ const SWEEP = `-c 'echo begins; echo loss of $LR at $SEED; [ $SEED != 7 ]'`
 
 browserNeeded.describe("a day in the console, by keyboard", () => {
   let browser: Browser
-  let axe: string
   beforeAll(async () => {
     browser = await launchBrowser()
-    axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8")
   })
   afterAll(() => browser?.close())
 
@@ -30,18 +27,9 @@ browserNeeded.describe("a day in the console, by keyboard", () => {
   async function look(page: Page, name: string): Promise<void> {
     for (const colorScheme of ["light", "dark"] as const) {
       await page.emulateMedia({ colorScheme })
-      if (!(await page.evaluate("'axe' in window"))) await page.evaluate(axe)
-      const { violations } = (await page.evaluate('axe.run({ resultTypes: ["violations"] })')) as {
-        violations: { id: string; nodes: { html: string }[] }[]
-      }
-      const found = violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html}`))
-      expect.soft(found, `${name}, ${colorScheme}`).toEqual([])
+      expect.soft(await violationsOn(page), `${name}, ${colorScheme}`).toEqual([])
     }
-    for (const width of WIDTHS) {
-      await page.setViewportSize({ width, height: 900 })
-      await page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-      expect.soft(await page.evaluate("document.documentElement.scrollWidth"), `${name} at ${width}`).toBe(width)
-    }
+    for (const width of WIDTHS) await expectFits(page, name, width)
     await page.setViewportSize({ width: 1280, height: 900 })
   }
 
@@ -65,6 +53,12 @@ browserNeeded.describe("a day in the console, by keyboard", () => {
     await reach(page, page.getByLabel(label, { exact: true }))
     await page.keyboard.press("Control+A")
     await page.keyboard.insertText(text)
+  }
+
+  /** Fills in a container that runs the shell. */
+  async function describe(page: Page, name: string, args: string): Promise<void> {
+    const fields = { Image: "busybox:1.36", Name: name, Command: "sh", Arguments: args }
+    for (const [label, text] of Object.entries(fields)) await type(page, label, text)
   }
 
   /** Chooses a radio button by the arrow keys, which move within its group. */
@@ -107,10 +101,7 @@ browserNeeded.describe("a day in the console, by keyboard", () => {
     // A job with its plan, whose bar moves and stands at 100 % in the end.
     await press(page, page.getByRole("main").getByRole("link", { name: "New job" }))
     const plan = page.getByRole("complementary", { name: "Plan" })
-    await type(page, "Image", "busybox:1.36")
-    await type(page, "Name", "bar")
-    await type(page, "Command", "sh")
-    await type(page, "Arguments", BAR)
+    await describe(page, "bar", BAR)
     await plan.getByText("Its price per hour").waitFor()
     await look(page, "new job")
     await press(page, page.getByRole("button", { name: "Submit the job" }))
@@ -150,10 +141,7 @@ browserNeeded.describe("a day in the console, by keyboard", () => {
     await choose(page, "Repeat with values")
     await type(page, "Values", "LR=0.1,0.01,0.001\nSEED=1..10")
     await type(page, "Jobs at the same time", "6")
-    await type(page, "Image", "busybox:1.36")
-    await type(page, "Name", "sweep")
-    await type(page, "Command", "sh")
-    await type(page, "Arguments", SWEEP)
+    await describe(page, "sweep", SWEEP)
     await plan.getByText(/^30 jobs: about \$[\d.]+ in total, \$[\d.]+ each\./).waitFor()
     await look(page, "new sweep")
     await press(page, page.getByRole("button", { name: "Submit 30 jobs" }))
@@ -171,10 +159,7 @@ browserNeeded.describe("a day in the console, by keyboard", () => {
     await page.goto(`${origin}/console/projects/default/new`)
     await choose(page, "On a schedule")
     await type(page, "Schedule (UTC)", "0 3 1 1 *")
-    await type(page, "Image", "busybox:1.36")
-    await type(page, "Name", "nightly")
-    await type(page, "Command", "sh")
-    await type(page, "Arguments", "-c 'echo report of the night; exit 3'")
+    await describe(page, "nightly", "-c 'echo report of the night; exit 3'")
     await plan.getByText("This is an estimate").waitFor()
     await look(page, "new schedule")
     await press(page, page.getByRole("button", { name: "Create the cronjob" }))

@@ -1,5 +1,3 @@
-import { readFile } from "node:fs/promises"
-import { createRequire } from "node:module"
 import type { Page } from "playwright-core"
 import { beforeAll, expect } from "vitest"
 import type { Discoverer } from "../../src/facade/resources/schema.ts"
@@ -8,6 +6,7 @@ import { bucket } from "../discovery/accounts.ts"
 import { caller, type Fixture, testFixture } from "../facade/harness.ts"
 import { isNightly } from "../nightly.ts"
 import { consoleSite, goTo, type Visit } from "./browser.ts"
+import { expectFits, violationsOn } from "./look.ts"
 import { people } from "./people.ts"
 import { fillProject, SHOWN_AFTER_MINUTES, spend } from "./sample.ts"
 
@@ -165,15 +164,6 @@ const folder = process.env["BERTH_SCREENSHOTS"]
 const watched = process.env["BERTH_SCREENSHOT_WIDTHS"]?.split(",").map(Number)
 const WIDTHS = isNightly ? [3840, 2560, 1920, 1280, 400, 360] : [2560, 1280, 360]
 
-/** Names of the tables that are wider than their place. */
-const SIDEWAYS = `[...document.querySelectorAll(".table-frame")]
-  .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
-  .map((frame) => frame.getAttribute("aria-label"))`
-
-interface AxeResult {
-  violations: { id: string; help: string; nodes: { html: string; failureSummary?: string }[] }[]
-}
-
 browserNeeded.describe("the pages of the console", () => {
   const fixture = testFixture("console-pages")
   const empty = testFixture("console-empty")
@@ -183,23 +173,12 @@ browserNeeded.describe("the pages of the console", () => {
     return { found, failures: connections.map((connection) => ({ connection, reason: "Denied", message: "no more" })) }
   }
   const site = consoleSite(fixture, () => ({ ...team.replicaOptions(), discover, caps: { maxMonthlyUsd: 5000 } }))
-  let axe: string
 
   beforeAll(async () => {
-    axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8")
     await fillProject({ fixture, replica: site.replica, call: caller(() => site.replica, fixture) })
     await spend({ fixture })
     await team.makeOrganization("Acme", { ada: "owner", bea: "admin", cem: "member" })
   })
-
-  /** Returns the violations that axe-core finds on the page as it is. */
-  async function violationsOn(of: Page): Promise<string[]> {
-    if (!(await of.evaluate("'axe' in window"))) await of.evaluate(axe)
-    const { violations } = (await of.evaluate('axe.run({ resultTypes: ["violations"] })')) as AxeResult
-    return violations.flatMap(({ id, nodes }) =>
-      nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
-    )
-  }
 
   interface Look {
     colorScheme: Theme
@@ -220,10 +199,7 @@ browserNeeded.describe("the pages of the console", () => {
   async function checkWidths(of: Page, name: string, { colorScheme, isPage = false }: Look): Promise<void> {
     const kept = watched ?? (isPage ? [1280] : [])
     for (const width of WIDTHS) {
-      await of.setViewportSize({ width, height: 900 })
-      await of.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-      expect.soft(await of.evaluate("document.documentElement.scrollWidth"), `${name} at ${width}`).toBe(width)
-      expect.soft(await of.evaluate(SIDEWAYS), `tables of ${name} at ${width}`).toEqual([])
+      await expectFits(of, name, width)
       if (folder !== undefined && kept.includes(width))
         await of.screenshot({ path: `${folder}/${name}-${width}-${colorScheme}.png`, fullPage: watched !== undefined })
     }

@@ -5,7 +5,6 @@ import { isDeepStrictEqual } from "node:util"
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { type ControlPlane, startControlPlane } from "../../dev/controlplane/control-plane.ts"
-import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
 import { startFacade } from "../../src/api-server.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
@@ -13,7 +12,7 @@ import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { connect } from "../../src/connect.ts"
 import { INSTALLATION_CONFIG_MAP } from "../../src/controllers/installation/copy-guard.ts"
 import { ensureInstallation, readInstallation } from "../../src/identity/installation.ts"
-import { KubeClient } from "../../src/kube/client.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
 import { CONFIG_MAPS, NAMESPACES, SECRETS } from "../../src/kube/core.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import { events } from "../../src/kube/events.ts"
@@ -27,6 +26,7 @@ import { JOBS, LAUNCHES } from "../controllers/harness.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { SimCloud } from "../controllers/sim-cloud.ts"
 import { eventually } from "../kube/fixtures.ts"
+import { programClient } from "../program-client.ts"
 
 const SYSTEM = "berth-system"
 const PROJECT = "team"
@@ -149,15 +149,9 @@ class Cluster {
     return createLogger({ level: "info", name, destination: { write: (line) => void this.lines.push(line) } })
   }
 
-  async #clientOf(name: string): Promise<KubeClient> {
-    const credentials = await programCredentials({
-      client: this.client,
-      cluster: clusterOf(this.controlPlane.kubeconfigPath),
-      serviceAccount: { namespace: SYSTEM, name },
-      onError: (error) => console.error(error),
-    })
-    credentials.stop()
-    return new KubeClient(credentials.kubeConfig)
+  #clientOf(name: "berth-operator" | "berth-facade"): Promise<KubeClient> {
+    const { client: admin, controlPlane } = this
+    return programClient(name, { admin, kubeconfigPath: controlPlane.kubeconfigPath })
   }
 }
 

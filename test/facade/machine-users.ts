@@ -1,4 +1,3 @@
-import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
 import type { StoredApiKey } from "../../src/apis/apikey.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { createApiKeyController } from "../../src/controllers/apikey/controller.ts"
@@ -15,6 +14,7 @@ import { Reflector } from "../../src/kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { kubeConfig, kubeconfigPath } from "../control-plane.ts"
+import { programClient } from "../program-client.ts"
 
 const SYSTEM_NAMESPACE = "berth-system"
 
@@ -43,16 +43,9 @@ export async function makeSystemNamespace(admin: KubeClient, namespace: string):
 /** Returns a client with exactly the rights that manifests/base gives a program. Call its `close`. */
 export async function clientOf(program: Program): Promise<KubeClient> {
   const admin = new KubeClient(kubeConfig())
-  const credentials = await programCredentials({
-    client: admin,
-    cluster: clusterOf(kubeconfigPath()),
-    serviceAccount: { namespace: SYSTEM_NAMESPACE, name: program },
-    onError: (error) => console.error(error),
-  })
-  // Valid for an hour, longer than any suite.
-  credentials.stop()
+  const client = await programClient(program, { admin, kubeconfigPath: kubeconfigPath() })
   await admin.close()
-  return new KubeClient(credentials.kubeConfig)
+  return client
 }
 
 /** An ApiKey controller for one namespace, with the operator's rights. */

@@ -18,7 +18,7 @@ import { eventually } from "../cloud/eventually.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
 import { missingTool, needing } from "../needing.ts"
-import { Berth, etcdEnvironment, LEASE_TIMES, SYSTEM } from "./berth.ts"
+import { Berth, connectionManifests, etcdEnvironment, LEASE_TIMES, SYSTEM, TEAM } from "./berth.ts"
 import { linkEtcdTools } from "./etcd-tools.ts"
 import { commandsOf, Shell } from "./page.ts"
 
@@ -31,33 +31,11 @@ const provider = new SimProvider(clock)
 const cloud = provider.issue("account", "the-secret-of-the-first-key")
 const { value: key, manifest } = declareKey({ name: "ci", role: "admin", namespace: "team" })
 
-/** Objects of a team, as its people made them. */
-const OBJECTS = `
-apiVersion: berth.dev/v1alpha1
-kind: Organization
-metadata: {name: acme}
-spec: {displayName: Acme}
----
-apiVersion: berth.dev/v1alpha1
-kind: Project
-metadata: {name: team}
-spec: {displayName: Team, organization: acme}
-`
 /** A full hour that is at least an hour away, so that it does not pass before the CronJobs exist. */
 const FIRST_TICK = new Date((Math.ceil(clock.now().getTime() / 1000 / HOUR) + 1) * HOUR * 1000)
 const SCHEDULE = `0 ${FIRST_TICK.getUTCHours()},${(FIRST_TICK.getUTCHours() + 2) % 24} * * *`
 const IN_NAMESPACE = `
-apiVersion: v1
-kind: Secret
-metadata: {name: aws, namespace: team}
-type: berth.dev/connection
-stringData: {access_key_id: AKIAIOSFODNN7EXAMPLE, secret_access_key: the-secret-of-the-first-key}
----
-apiVersion: berth.dev/v1alpha1
-kind: Connection
-metadata: {name: from-secret, namespace: team}
-spec: {type: aws, credentialsSecretRef: {name: aws}}
----
+${connectionManifests("from-secret", "the-secret-of-the-first-key")}---
 apiVersion: berth.dev/v1alpha1
 kind: CronJob
 metadata: {name: patient, namespace: team}
@@ -166,7 +144,7 @@ describeBackups("the backups of docs/operate.md", () => {
     shell = await shellOf(berth)
     await berth.startFacade()
     await berth.startOperator()
-    await apply(OBJECTS)
+    await apply(TEAM)
     await shell.run("kubectl wait --for=condition=Ready project/team --timeout=1m")
     await apply(`${IN_NAMESPACE}---\n${manifest}`)
     await eventually(async () => {

@@ -2,14 +2,13 @@ import { readFile } from "node:fs/promises"
 import { inject } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { type ControlPlane, startControlPlane } from "../../dev/controlplane/control-plane.ts"
-import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
 import { startFacade } from "../../src/api-server.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { cloudsOf } from "../../src/cloud/provider.ts"
 import { connect } from "../../src/connect.ts"
-import { KubeClient } from "../../src/kube/client.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
 import { startOperator } from "../../src/operator.ts"
 import type { Running } from "../../src/program.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
@@ -18,6 +17,7 @@ import { offerOf } from "../controllers/builders.ts"
 import { JOBS, LAUNCHES } from "../controllers/harness.ts"
 import type { ShiftedClock } from "../controllers/shifted-clock.ts"
 import type { SimProvider } from "../controllers/sim-provider.ts"
+import { programClient } from "../program-client.ts"
 
 export const SYSTEM = "berth-system"
 
@@ -31,6 +31,33 @@ export interface Surroundings {
 }
 
 export const LEASE_TIMES = { leaseSeconds: 60, renewDeadlineSeconds: 40, retrySeconds: 1 }
+
+/** Organization and project of a team, as manifests. */
+export const TEAM = `apiVersion: berth.dev/v1alpha1
+kind: Organization
+metadata: {name: acme}
+spec: {displayName: Acme}
+---
+apiVersion: berth.dev/v1alpha1
+kind: Project
+metadata: {name: team}
+spec: {displayName: Team, organization: acme}
+`
+
+/** Returns the manifests of a connection of the team to AWS, and of the Secret that it reads. */
+export function connectionManifests(name: string, secret: string): string {
+  return `apiVersion: v1
+kind: Secret
+metadata: {name: aws, namespace: team}
+type: berth.dev/connection
+stringData: {access_key_id: AKIAIOSFODNN7EXAMPLE, secret_access_key: ${secret}}
+---
+apiVersion: berth.dev/v1alpha1
+kind: Connection
+metadata: {name: ${name}, namespace: team}
+spec: {type: aws, credentialsSecretRef: {name: aws}}
+`
+}
 
 /** A cluster with an operator and a façade of Berth, which have the rights of their ServiceAccounts. */
 export class Berth {
@@ -125,15 +152,9 @@ export class Berth {
     })
   }
 
-  async clientOf(name: string): Promise<KubeClient> {
-    const credentials = await programCredentials({
-      client: this.client,
-      cluster: clusterOf(this.controlPlane.kubeconfigPath),
-      serviceAccount: { namespace: SYSTEM, name },
-      onError: (error) => console.error(error),
-    })
-    credentials.stop()
-    return new KubeClient(credentials.kubeConfig)
+  clientOf(name: "berth-operator" | "berth-facade"): Promise<KubeClient> {
+    const { client: admin, controlPlane } = this
+    return programClient(name, { admin, kubeconfigPath: controlPlane.kubeconfigPath })
   }
 
   #market() {

@@ -8,7 +8,7 @@ import { eventually } from "../cloud/eventually.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
 import { missingTool, needing } from "../needing.ts"
-import { Berth, etcdEnvironment } from "./berth.ts"
+import { Berth, connectionManifests, etcdEnvironment, TEAM } from "./berth.ts"
 import { linkEtcdTools } from "./etcd-tools.ts"
 import { commandsOf, Shell } from "./page.ts"
 
@@ -41,30 +41,11 @@ beforeAll(async () => {
   await berth.startFacade()
   await berth.startOperator()
   await shell.run(`kubectl apply --server-side -f - <<'END'
-apiVersion: berth.dev/v1alpha1
-kind: Organization
-metadata: {name: acme}
-spec: {displayName: Acme}
----
-apiVersion: berth.dev/v1alpha1
-kind: Project
-metadata: {name: team}
-spec: {displayName: Team, organization: acme}
-END
+${TEAM}END
 kubectl wait --for=condition=Ready project/team --timeout=1m
 kubectl apply --server-side -f - <<'END'
 ${manifest}---
-apiVersion: v1
-kind: Secret
-metadata: {name: aws, namespace: team}
-type: berth.dev/connection
-stringData: {access_key_id: AKIAIOSFODNN7EXAMPLE, secret_access_key: secret}
----
-apiVersion: berth.dev/v1alpha1
-kind: Connection
-metadata: {name: main, namespace: team}
-spec: {type: aws, credentialsSecretRef: {name: aws}}
-END`)
+${connectionManifests("main", "secret")}END`)
 })
 afterAll(async () => {
   await shell?.close()

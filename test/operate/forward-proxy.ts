@@ -17,7 +17,7 @@ export function missingForProxy(): string | undefined {
 
 /** A squid. It looks names up in a file of its own, so nothing else knows them. */
 export interface ForwardProxy {
-  /** URL of the proxy for a program. Each program has a port of its own, by which the log tells them apart. */
+  /** Returns the URL of the proxy for a program. The log distinguishes the programs by their ports. */
   urlFor(program: string): string
   /** Returns what a program has requested: `host:port` of tunnels, and URLs of other requests. */
   requestsOf(program: string): Promise<string[]>

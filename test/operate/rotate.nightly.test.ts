@@ -14,7 +14,7 @@ import { keyIdOf } from "../../src/sealing/envelope.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
-import { Berth, SYSTEM } from "./berth.ts"
+import { Berth, connectionManifests, SYSTEM, TEAM } from "./berth.ts"
 import { commandsOf, Shell } from "./page.ts"
 
 /** The commands of docs/operate.md that replace keys, credentials and certificates. */
@@ -70,30 +70,9 @@ beforeAll(async () => {
   shell = await new Shell({ folder: join(folder, "shell"), programs: { kubectl }, replacements, env: {} }).open()
   await berth.startFacade()
   await berth.startOperator()
-  const objects = `
-apiVersion: berth.dev/v1alpha1
-kind: Organization
-metadata: {name: acme}
-spec: {displayName: Acme}
----
-apiVersion: berth.dev/v1alpha1
-kind: Project
-metadata: {name: team}
-spec: {displayName: Team, organization: acme}
-`
   const inProject = `${manifest}---
-apiVersion: v1
-kind: Secret
-metadata: {name: aws, namespace: team}
-type: berth.dev/connection
-stringData: {access_key_id: AKIAIOSFODNN7EXAMPLE, secret_access_key: the-first-secret}
----
-apiVersion: berth.dev/v1alpha1
-kind: Connection
-metadata: {name: from-secret, namespace: team}
-spec: {type: aws, credentialsSecretRef: {name: aws}}
-`
-  await shell.run(`kubectl apply --server-side -f - <<'END'\n${objects}\nEND`)
+${connectionManifests("from-secret", "the-first-secret")}`
+  await shell.run(`kubectl apply --server-side -f - <<'END'\n${TEAM}END`)
   await shell.run("kubectl wait --for=condition=Ready project/team --timeout=1m")
   await shell.run(`kubectl apply --server-side -f - <<'END'\n${inProject}\nEND`)
   await eventually(async () => {

@@ -5,7 +5,6 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { installBase } from "../../dev/base.ts"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
-import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
 import { startFacade } from "../../src/api-server.ts"
 import type { Role, StoredApiKey } from "../../src/apis/apikey.ts"
 import type { SpendCaps } from "../../src/apis/caps.ts"
@@ -17,7 +16,7 @@ import type { RetirementOptions } from "../../src/controllers/connection/retirem
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
-import { KubeClient } from "../../src/kube/client.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
 import { NAMESPACES } from "../../src/kube/core.ts"
 import { startOperator } from "../../src/operator.ts"
 import type { Running } from "../../src/program.ts"
@@ -27,6 +26,7 @@ import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { offerOf } from "../controllers/builders.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
+import { programClient } from "../program-client.ts"
 
 export const SYSTEM_NAMESPACE = "berth-system"
 export const REGION = "eu-north-1"
@@ -62,7 +62,8 @@ export interface InstallationOptions {
 export async function startInstallation(options: InstallationOptions): Promise<Installation> {
   const { retirement, providers, caps, privateReceivers } = options
   const controlPlane = await startPrivateControlPlane()
-  const client = connect({ kubeconfig: controlPlane.kubeconfigPath })
+  const { kubeconfigPath } = controlPlane
+  const client = connect({ kubeconfig: kubeconfigPath })
   await installBase(client, AbortSignal.timeout(120_000))
   const project = `p-${randomBytes(4).toString("hex")}`
   const namespace = project
@@ -82,7 +83,7 @@ export async function startInstallation(options: InstallationOptions): Promise<I
     offers: fixedOffers([offerOf({ cloud: "aws", region: REGION })]),
     ...{ ownAccounts: [], architectures: [] },
   }
-  const asOperator = await programClient("berth-operator", controlPlane, client)
+  const asOperator = await programClient("berth-operator", { admin: client, kubeconfigPath })
   const operator = await startOperator(
     {
       ...{ systemNamespace: SYSTEM_NAMESPACE, metricsPort: 0 },
@@ -95,7 +96,7 @@ export async function startInstallation(options: InstallationOptions): Promise<I
     },
     stop.signal,
   )
-  const asFacade = await programClient("berth-facade", controlPlane, client)
+  const asFacade = await programClient("berth-facade", { admin: client, kubeconfigPath })
   const where = { host: "127.0.0.1", port: 0, baseDomain: "localhost", metricsPort: 0 }
   const facades: (Running & { url: string })[] = []
   for (const name of ["facade-1", "facade-2"]) {
@@ -150,18 +151,6 @@ async function makeKey(client: KubeClient, namespace: string, role: Role): Promi
   const key = { metadata: { name: `key-of-${role}`, namespace }, spec: { role, keyId, tokenHash } }
   await client.create(API_KEYS, key as StoredApiKey)
   return value
-}
-
-async function programClient(name: string, { kubeconfigPath }: ControlPlane, admin: KubeClient): Promise<KubeClient> {
-  const credentials = await programCredentials({
-    client: admin,
-    cluster: clusterOf(kubeconfigPath),
-    serviceAccount: { namespace: SYSTEM_NAMESPACE, name },
-    onError: (error) => console.error(error),
-  })
-  // Valid for an hour, longer than any suite.
-  credentials.stop()
-  return new KubeClient(credentials.kubeConfig)
 }
 
 /** Returns all present keys and values of etcd as stored, without overwritten ones. */

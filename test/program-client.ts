@@ -1,0 +1,24 @@
+import { clusterOf, programCredentials } from "../dev/program-credentials.ts"
+import { KubeClient } from "../src/kube/client.ts"
+
+/** Namespace of Berth's own objects in manifests/base. */
+const SYSTEM_NAMESPACE = "berth-system"
+
+/**
+ * Returns a client with exactly the rights that manifests/base gives a program. Call its `close`.
+ * @param admin client of the cluster's administrator, to whom the kubeconfig belongs
+ */
+export async function programClient(
+  name: "berth-operator" | "berth-facade",
+  { admin, kubeconfigPath }: { admin: KubeClient; kubeconfigPath: string },
+): Promise<KubeClient> {
+  const credentials = await programCredentials({
+    client: admin,
+    cluster: clusterOf(kubeconfigPath),
+    serviceAccount: { namespace: SYSTEM_NAMESPACE, name },
+    onError: (error) => console.error(error),
+  })
+  // Valid for an hour, longer than any suite.
+  credentials.stop()
+  return new KubeClient(credentials.kubeConfig)
+}
