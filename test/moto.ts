@@ -7,10 +7,29 @@ import { pythonEnvironment } from "./python-environment.ts"
 
 const REQUIREMENTS = join(import.meta.dirname, "moto.requirements.txt")
 
-/** Serves on a free port, which it prints, until its standard input ends, so that it never outlives the test. */
+/**
+ * Serves on a free port, which it prints, until its standard input ends, so that it never outlives the test. Moto's
+ * state is not made for threads: two instances at once in a subnet can fail with "generator already executing". So one
+ * request is answered at a time, after its body has arrived.
+ */
 const SERVER = `
+import io
 import sys
+import threading
 from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+
+turn = threading.Lock()
+answer = DomainDispatcherApplication.__call__
+
+def in_turn(app, environ, start_response):
+    if "CONTENT_LENGTH" in environ:
+        body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"] or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+    with turn:
+        return answer(app, environ, start_response)
+
+DomainDispatcherApplication.__call__ = in_turn
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
