@@ -36,7 +36,6 @@ import { leaderReader, leaderReadsHeartbeats } from "./gateway/owner.ts"
 import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
 import { REPORT_ROUTE, withReports } from "./gateway/reports.ts"
 import { kubeSecretEnv, secretChecker } from "./gateway/secrets.ts"
-import { Processor, type Turn } from "./http/processor.ts"
 import { createHttpServer } from "./http/server.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { CodeExchange } from "./identity/code-exchange.ts"
@@ -47,6 +46,7 @@ import { TokenVerifier } from "./identity/oidc.ts"
 import { capsIn, tenantsIn } from "./identity/projects.ts"
 import { storedKeysSealer } from "./identity/sealing-keys.ts"
 import type { KubeClient } from "./kube/client.ts"
+import { nextTurn } from "./kube/flow.ts"
 import { HEARTBEATS_CACHE, SharedHeartbeats } from "./kube/heartbeats.ts"
 import { Reflector } from "./kube/reflector.ts"
 import { FileLogStore } from "./logs/file-store.ts"
@@ -139,7 +139,7 @@ export async function startFacade(
     identity: parts.identity,
     catalogue: () => offers.current(),
     installation,
-    ...planning(options, parts, { ...caches, launches, statements, credentialsOf, ...money }, stop),
+    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf, ...money }),
     discover: discovererOf(finding),
     consoleFolder: consoleFolderOf(options, parts),
     codeExchange: codeExchangeOf(options),
@@ -369,23 +369,11 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
   return Object.fromEntries(usable)
 }
 
-/** Constructs the planner of dry runs, whose scans take turns with the other work of the processor. */
-function planning(
-  options: Options,
-  parts: FacadeParts,
-  sources: Omit<PlannerSources, "turn">,
-  stop: AbortSignal,
-): Pick<FacadeDependencies, "plan" | "processor"> {
-  const processor = new Processor()
-  const turn: Turn = (work) => processor.run(work, stop)
-  return { processor, plan: planner(options, parts, { ...sources, turn }) }
-}
-
 /** Constructs the planner of dry runs, which places jobs as the operator would. */
 function planner(
   { agentImage }: Options,
   { client, offers, providers, ownAccounts, architectures, askRegistries: send, logger }: FacadeParts,
-  { jobs, launches, statements, connections, projects, organizations, credentialsOf, caps, turn }: PlannerSources,
+  { jobs, launches, statements, connections, projects, organizations, credentialsOf, caps }: PlannerSources,
 ): Planner {
   const { store } = connections
   const finding = {
@@ -408,7 +396,7 @@ function planner(
       clock: systemClock,
       buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
       whySecretMissing: secretChecker(client),
-      turn,
+      nextTurn,
       ...(images && { images }),
       ...agentImagePlatforms({ agentImage, readImage, assumed: architectures, clock: systemClock, logger }),
     },
@@ -422,7 +410,6 @@ type PlannerSources = Pick<
 > & {
   credentialsOf: ReadCredentials
   caps: ReturnType<typeof capsIn>
-  turn: Turn
 }
 
 type GatewaySources = Pick<PlannerSources, "launches" | "connections" | "credentialsOf"> & {

@@ -13,7 +13,7 @@ import { bodyReader } from "../http/body.ts"
 import { ConcurrencyLimit, FailureLimit, PrincipalLimit } from "../http/limits.ts"
 import { API_ROOT, type Guard, mount } from "../http/mount.ts"
 import { badRequest, beingDeleted, notFound, problemHandler, projectLimit } from "../http/problem.ts"
-import type { Processor } from "../http/processor.ts"
+import { Processor } from "../http/processor.ts"
 import { requestLog } from "../http/request-log.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { NAMESPACE_INDEX } from "../identity/catch-up.ts"
@@ -149,8 +149,6 @@ export interface FacadeDependencies {
   catalogue: () => Catalogue
   /** Sender of the messages that test webhooks. */
   sending: SendOptions
-  /** Turns of work that keeps the processor. */
-  processor: Processor
   /** Planner of dry runs. */
   plan: Planner
   /** Returns the id of this installation of Berth; undefined while it is not known. */
@@ -190,7 +188,8 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   if (dependencies.identity !== undefined) app.use("/.well-known", identityRouter(dependencies.identity))
   const groupsLog = groupsLogOf(dependencies)
   const tokens = notingEmails(dependencies)
-  const noting = { ...dependencies, groupsLog, tokens: tokens && groupsLog.noting(tokens) }
+  const processor = new Processor()
+  const noting = { ...dependencies, groupsLog, tokens: tokens && groupsLog.noting(tokens), processor }
   const addresses = new ProjectAddresses(hostDomain(settings))
   const ofProjects = projectRouter(noting, addresses)
   app.use(PROJECT_PATH, addresses.notePath, ofProjects)
@@ -214,7 +213,10 @@ function unsynced(caches: Caches): string | undefined {
 }
 
 /** Dependencies of the operations of a project. */
-type ProjectDependencies = FacadeDependencies & { groupsLog: GroupsLog }
+type ProjectDependencies = AccountDependencies & { groupsLog: GroupsLog }
+
+/** Dependencies of the operations of accounts. */
+type AccountDependencies = FacadeDependencies & { processor: Processor }
 
 /** Returns the operations of a project. */
 function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddresses): Router {
@@ -447,7 +449,7 @@ function sentence(text: string): string {
 }
 
 function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAddresses): Guard<Principal> {
-  const { client, caches, settings, clock, tokens, groupsLog } = dependencies
+  const { client, caches, settings, clock, tokens, groupsLog, processor } = dependencies
   const { defaultProject } = settings
   const failures = new FailureLimit({
     perMinute: settings.failuresPerMinute ?? DEFAULT_FAILURES_PER_MINUTE,
@@ -463,6 +465,7 @@ function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAdd
     personOf: (organization) => personIn(caches.organizations.store, organization),
     groupsLog,
     isSuspect: failures.areTooMany,
+    processor,
   })
   const guard = limited(authenticator, "requests", dependencies)
   return { ...guard, authenticate: failures.counting(guard.authenticate) }
@@ -470,25 +473,21 @@ function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAdd
 
 /** Adds the limits of requests and bodies to a guard. */
 function limited<Caller extends { id: string }>(
-  {
-    authenticate,
-    principalOf,
-    isStillAuthenticated,
-  }: Omit<Guard<Caller>, "limit" | "readBody" | "countMore" | "processor">,
+  { authenticate, principalOf, isStillAuthenticated }: Omit<Guard<Caller>, "limit" | "readBody" | "countMore">,
   name: string,
-  { settings, processor }: Pick<FacadeDependencies, "settings" | "processor">,
+  { settings }: Pick<FacadeDependencies, "settings">,
 ): Guard<Caller> {
   const requestsPerMinute = settings.requestsPerMinute ?? DEFAULT_REQUESTS_PER_MINUTE
   const { countRequest, countBody, countMore } = new PrincipalLimit({ name, requestsPerMinute, principalOf })
   const readBody = bodyReader({ principalOf, countBody })
-  return { authenticate, limit: countRequest, readBody, countMore, processor, principalOf, isStillAuthenticated }
+  return { authenticate, limit: countRequest, readBody, countMore, principalOf, isStillAuthenticated }
 }
 
 /** Returns the operations of organizations, members and projects, for signed-in users. */
-function accountRouter(dependencies: FacadeDependencies, { ofHost }: ProjectAddresses): Router {
-  const { client, caches, clock, tokens } = dependencies
+function accountRouter(dependencies: AccountDependencies, { ofHost }: ProjectAddresses): Router {
+  const { client, caches, clock, tokens, processor } = dependencies
   const router = Router({ caseSensitive: true })
-  const guard = limited(new AccountAuthenticator({ tokens, labelOf: ofHost }), "accounts", dependencies)
+  const guard = limited(new AccountAuthenticator({ tokens, labelOf: ofHost, processor }), "accounts", dependencies)
   const accounts = new Accounts({
     client: impersonatingUser(client, ACCOUNTS_USER),
     reader: client,

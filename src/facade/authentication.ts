@@ -1,6 +1,7 @@
 import type { Request, RequestHandler, Response } from "express"
 import { addressOf } from "../http/limits.ts"
 import { badRequest, forbidden, notFound, problemOf, unauthorized } from "../http/problem.ts"
+import type { Processor } from "../http/processor.ts"
 import type { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { groupsWithoutRole } from "../identity/group-claim.ts"
 import type { GroupsLog } from "../identity/groups-log.ts"
@@ -32,16 +33,27 @@ function limitReads(flow: CountedFlow, req: Request, res: Response): void {
 
 /**
  * Authenticates requests and stores the caller of each one. All that a request does at the API server is in the caller's flow,
- * so that callers share the calls fairly. The check of credentials has a flow of its own, which has a reserve.
+ * so that callers share the calls, and the processor after each, fairly. The check of credentials has its own flow, with a
+ * reserve.
  */
 abstract class Authenticator<Caller> {
   readonly #callers = new WeakMap<Request, Caller>()
+  readonly #processor: Processor
+
+  constructor(processor: Processor) {
+    this.#processor = processor
+  }
 
   /** Handler that passes on requests with valid credentials. */
   readonly authenticate: RequestHandler = async (req, res, next) => {
     const caller = await this.#identified(req)
     this.#callers.set(req, caller)
-    const flow: CountedFlow = { kind: "requests", path: this.pathOf(caller), reads: 0 }
+    const flow: CountedFlow = {
+      kind: "requests",
+      path: this.pathOf(caller),
+      reads: 0,
+      nextTurn: () => this.#processor.next(flow),
+    }
     limitReads(flow, req, res)
     runIn(flow, next)
   }
@@ -87,6 +99,8 @@ export interface ProjectAuthenticatorOptions {
   groupsLog: Pick<GroupsLog, "noteWithoutRole">
   /** Returns true if the request's address has too many failures. Then only the caches are read, not the API server. */
   isSuspect: (req: Request) => Promise<boolean>
+  /** Processor whose turns the requests share. */
+  processor: Processor
 }
 
 /** Authenticates requests to a project. */
@@ -94,7 +108,7 @@ export class ProjectAuthenticator extends Authenticator<Principal> {
   readonly #options: ProjectAuthenticatorOptions
 
   constructor(options: ProjectAuthenticatorOptions) {
-    super()
+    super(options.processor)
     this.#options = options
   }
 
@@ -131,6 +145,8 @@ export interface AccountAuthenticatorOptions {
   tokens?: Pick<TokenVerifier, "verify"> | undefined
   /** Returns the project that the request's host names. The hosts of projects have no account scope. */
   labelOf: (req: Request) => ProjectLabel
+  /** Processor whose turns the requests share. */
+  processor: Processor
 }
 
 /** Authenticates requests to the account scope: users only, no API keys (contract, "Authentication", 7). */
@@ -138,7 +154,7 @@ export class AccountAuthenticator extends Authenticator<AuthenticatedUser> {
   readonly #options: AccountAuthenticatorOptions
 
   constructor(options: AccountAuthenticatorOptions) {
-    super()
+    super(options.processor)
     this.#options = options
   }
 

@@ -36,7 +36,7 @@ export interface BodyReaderOptions {
 /**
  * Returns a handler that reads the body into memory. The handler rejects a body over the limit at its Content-Length or
  * at the first byte too many. Express's own parsers would read the body to its end first. A principal has at most
- * MOST_LARGE_BODIES larger bodies at the same time. The check of each waits for its turn (`Processor`).
+ * MOST_LARGE_BODIES larger bodies at the same time.
  * @throws Problem 413, 415 for a Content-Encoding, 400 if the body is incomplete, 429
  */
 export function bodyReader({ principalOf, countBody }: BodyReaderOptions): RequestHandler {
@@ -56,11 +56,6 @@ export function bodyReader({ principalOf, countBody }: BodyReaderOptions): Reque
     req.body = body
     next()
   }
-}
-
-/** Returns true for a body whose check keeps the processor for milliseconds. */
-export function isLarge({ body }: Pick<Request, "body">): boolean {
-  return Buffer.isBuffer(body) && body.length > SMALL_BODY_BYTES
 }
 
 /** @param takeTurn called when the body turns out to be large */

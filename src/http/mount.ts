@@ -1,9 +1,9 @@
 import type { IRoute, Request, RequestHandler, Response, Router } from "express"
 import { type Role, roleAllows } from "../apis/apikey.ts"
+import { nextTurn } from "../kube/flow.ts"
 import { noteRoute } from "../telemetry/http.ts"
 import { forbidden, methodNotAllowed, problemTypeIn } from "./problem.ts"
 import { problemTypesOf } from "./problem-types.ts"
-import type { Processor } from "./processor.ts"
 import { METHODS, type Method, type Operation, type Route } from "./route.ts"
 
 /** Checks before every handler: authentication, and a limit of requests. */
@@ -14,7 +14,6 @@ export interface Guard<Caller> {
   readBody: RequestHandler
   /** Counts a request as `more` further ones under the limit, by a rule in words. @throws Problem 429 */
   countMore: (req: Request, more: number, rule: string) => Promise<void>
-  processor: Processor
   principalOf: (req: Request) => Caller
   /** Returns false if the credentials of an authenticated request are no longer valid. */
   isStillAuthenticated: (req: Request) => Promise<boolean>
@@ -84,22 +83,22 @@ function passOn(route: IRoute, methods: readonly string[]): void {
 function put<Caller, Services>(
   route: IRoute,
   { method, operation, run }: Route<Caller, Services>,
-  { authenticate, limit, readBody, countMore, processor, principalOf, isStillAuthenticated }: Guard<Caller>,
+  { authenticate, limit, readBody, countMore, principalOf, isStillAuthenticated }: Guard<Caller>,
   services: Services,
 ): void {
   const name = method.toLowerCase() as Lowercase<Method>
   route[name](requireDeclared({ method, operation }), authenticate, limit)
   if (operation.role !== undefined) route[name](requireRole(operation.role, principalOf))
   if (readsBody(method) && operation.stream === undefined) route[name](readBody)
-  route[name]((req, res) => {
+  route[name](async (req, res) => {
     const closed = closing(res)
-    return run(
+    await nextTurn()
+    await run(
       {
         req,
         res,
         principal: principalOf(req),
         countMore: (more, rule) => countMore(req, more, rule),
-        turn: (work) => processor.run(work, closed),
         closed,
         isStillAuthenticated: () => isStillAuthenticated(req),
       },

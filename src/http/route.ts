@@ -3,14 +3,13 @@ import Type, { type Static, type TSchema } from "typebox"
 import type { Role } from "../apis/apikey.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
 import { errorsOf } from "../apis/validate.ts"
-import { hasContent, isLarge, parseBody } from "./body.ts"
+import { hasContent, parseBody } from "./body.ts"
 import { type Checked, checked, type Rule } from "./checked.ts"
 import { namesTag, type Precondition, preconditionOf } from "./entity-tags.ts"
 import { bodySchema, type DocumentSchema, type Json } from "./json-schema.ts"
 import { jsonText } from "./json-text.ts"
 import { badRequest, invalidRequest } from "./problem.ts"
 import type { ProblemType } from "./problem-types.ts"
-import type { Turn } from "./processor.ts"
 import { Query, type QueryParameters, type QueryValues } from "./query.ts"
 
 /**
@@ -42,8 +41,6 @@ export interface AuthenticatedRequest<Caller> {
   principal: Caller
   /** Counts the request as `more` further ones under the caller's limit, by a rule in words. @throws Problem 429 */
   countMore: (more: number, rule: string) => Promise<void>
-  /** Does work that keeps the processor for milliseconds, at its turn. */
-  turn: Turn
   /** Aborts when the response is closed: the client has all of it, or has disconnected. */
   closed: AbortSignal
   /** Checks the credentials again during a long response. */
@@ -295,9 +292,7 @@ async function run<Caller, Services, Path extends string, Q extends QueryParamet
     idempotencyKey: idempotent ? idempotencyKeyOf(req) : undefined,
     precondition: ifMatch ? preconditionOf(req) : undefined,
   }
-  const check = () =>
-    taken?.check(contentOf(req, taken.isOptional), { principal, services }) ?? { body: undefined as Body }
-  const body = isLarge(req) ? await request.turn(check) : check()
+  const body = taken?.check(contentOf(req, taken.isOptional), { principal, services }) ?? { body: undefined as Body }
   if (!("errors" in body)) {
     send(request, (await declaration.handle({ ...call, ...body }, services)) || undefined, declaration.responses)
     return

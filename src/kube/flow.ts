@@ -17,6 +17,8 @@ export interface Flow {
 /** Flow of a request, with what it has read at the API server so far. */
 export interface CountedFlow extends Flow {
   reads: number
+  /** Waits for the flow's next turn of the processor. Absent: its work never waits. */
+  nextTurn?: () => Promise<void>
 }
 
 const present = new AsyncLocalStorage<CountedFlow>()
@@ -25,6 +27,11 @@ const BACKGROUND: CountedFlow = { kind: "background", path: [], reads: 0 }
 /** Runs a function, and all that it starts, for a flow. */
 export function runIn<Result>(flow: CountedFlow, run: () => Result): Result {
   return present.run(flow, run)
+}
+
+/** Waits until the present code may go on, so that flows share the processor as they share the calls. */
+export async function nextTurn(): Promise<void> {
+  await presentFlow().nextTurn?.()
 }
 
 /** Returns the flow that the present code runs for. */

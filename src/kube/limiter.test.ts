@@ -1,5 +1,5 @@
 import fc from "fast-check"
-import { describe, expect, it } from "vitest"
+import { describe, expect, it, onTestFinished, vi } from "vitest"
 import { FLOW_KINDS, type Flow } from "./flow.ts"
 import { Limiter, type Permit } from "./limiter.ts"
 
@@ -108,6 +108,28 @@ describe("a limiter", () => {
     limiter.release(held)
     await settled()
     expect(log).toEqual(["ada"])
+  })
+
+  it("grants a paused person nothing until the pause ends, and others meanwhile", async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout"] })
+    onTestFinished(() => void vi.useRealTimers())
+    const limiter = new Limiter(1)
+    const log: string[] = []
+    const held = await limiter.acquire(of("eve"))
+    const queue = ["eve", "ada", "eve"].map((name) => ask(limiter, of(name), name, log))
+    limiter.pause(held, 5)
+    limiter.release(held)
+    await settled()
+    expect(log).toEqual(["ada"])
+    limiter.release((await queue[1]) as Permit)
+    vi.advanceTimersByTime(4)
+    void ask(limiter, of("eve", "key 2"), "key 2", log)
+    await settled()
+    expect(log).toEqual(["ada"])
+    vi.advanceTimersByTime(1)
+    await settled()
+    // The caller that has had no permit yet comes first.
+    expect(log).toEqual(["ada", "key 2"])
   })
 
   it("shares a person's permits by project, and a project's by caller", async () => {

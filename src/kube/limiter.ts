@@ -21,6 +21,8 @@ class Share {
   waiting = 0
   /** Number of the grant that was last, of all grants. */
   servedAt = 0
+  /** True during a pause, in which no permit is granted here. */
+  isPaused = false
 
   constructor(most: number, key = "", parent?: Share) {
     this.most = most
@@ -29,7 +31,7 @@ class Share {
   }
 
   get isFull(): boolean {
-    return this.running >= this.most
+    return this.isPaused || this.running >= this.most
   }
 }
 
@@ -60,10 +62,10 @@ export class Limiter {
   }
 
   /**
-   * Waits for a permit, which `release` gives back, once. Rejects with the signal's reason. The paths of a kind have the same
-   * length.
+   * Waits for a permit, which `release` gives back, once. Rejects with the reason of a signal. The paths of a kind have the
+   * same length.
    */
-  acquire(flow: Flow, signal: AbortSignal): Permit | Promise<Permit> {
+  acquire(flow: Flow, signal?: AbortSignal): Permit | Promise<Permit> {
     const share = this.#shareOf(flow)
     if (lineageOf(share).every(({ isFull }) => !isFull)) {
       this.#take(share)
@@ -72,7 +74,7 @@ export class Limiter {
     return new Promise((resolve, reject) => {
       const waiter = {
         grant: (): void => {
-          signal.removeEventListener("abort", aborted)
+          signal?.removeEventListener("abort", aborted)
           resolve(share)
         },
       }
@@ -80,11 +82,11 @@ export class Limiter {
         share.waiters.splice(share.waiters.indexOf(waiter), 1)
         this.#count(share, "waiting", -1)
         this.#forget(share)
-        reject(signal.reason as Error)
+        reject(signal?.reason as Error)
       }
       share.waiters.push(waiter)
       this.#count(share, "waiting", 1)
-      signal.addEventListener("abort", aborted, { once: true })
+      signal?.addEventListener("abort", aborted, { once: true })
     })
   }
 
@@ -92,6 +94,22 @@ export class Limiter {
   release(permit: Permit): void {
     this.#count(permit, "running", -1)
     this.#forget(permit)
+    this.#grant()
+  }
+
+  /** Grants no further permit to the permit's outermost path for some milliseconds. Call it before `release`. */
+  pause(permit: Permit, ms: number): void {
+    const person = lineageOf(permit).at(-3)
+    if (person === undefined) return
+    person.isPaused = true
+    setTimeout(() => {
+      person.isPaused = false
+      this.#forget(person)
+      this.#grant()
+    }, ms)
+  }
+
+  #grant(): void {
     for (let next = nextOf(this.#all); next !== undefined; next = nextOf(this.#all)) {
       const waiter = next.waiters.shift()
       this.#count(next, "waiting", -1)
@@ -127,8 +145,8 @@ export class Limiter {
 
   /** Drops the parts without work, so that former callers take no memory. The kinds stay. */
   #forget(share: Share): void {
-    for (const { parent, key, running, waiting } of lineageOf(share)) {
-      if (running > 0 || waiting > 0 || parent === undefined || parent === this.#all) return
+    for (const { parent, key, running, waiting, isPaused } of lineageOf(share)) {
+      if (running > 0 || waiting > 0 || isPaused || parent === undefined || parent === this.#all) return
       parent.children.delete(key)
     }
   }

@@ -5,7 +5,7 @@ import { Connections } from "./connections.ts"
 import { CredentialSource, type Credentials } from "./credentials.ts"
 import { Deadline } from "./deadline.ts"
 import { CLIENT_REASONS, errorFromAnswer, isTooManyRequests, isUnavailable, KubeError } from "./errors.ts"
-import { type FlowKind, presentFlow } from "./flow.ts"
+import { type FlowKind, nextTurn, presentFlow } from "./flow.ts"
 import { Limiter, type Permit } from "./limiter.ts"
 
 export interface TransportOptions {
@@ -105,6 +105,7 @@ export class Transport {
         return await this.#sendWithRetries(request, deadline)
       } finally {
         this.#limiter.release(permit)
+        await nextTurn()
       }
     } catch (error) {
       throw deadline.explain(error)

@@ -306,8 +306,8 @@ export function jobPlanner(
     images?: Images
     buckets?: Buckets
     whySecretMissing?: WhySecretMissing
-    /** Does the scan of all offers at its turn. Absent: at once. */
-    turn?: <Result>(work: () => Result) => Promise<Result>
+    /** Waits until the scan of all offers may begin. */
+    nextTurn: () => Promise<void>
   },
   settings: Partial<JobSettings> = {},
 ): Planner {
@@ -320,20 +320,18 @@ export function jobPlanner(
       sources.images?.whenFound(namespace, spec.image),
       sources.buckets && whenVolumesFound(namespace, spec, sources.buckets),
     ])
-    const { turn = async (work) => work() } = sources
-    return turn(() => {
-      const now = sources.clock.now()
-      const known = { ...(image && { image }), budget: budgetOf({ spec }, []) }
-      const market = { ...marketOf(namespace, sources, ledger, effective), ...known }
-      if (secretMissing !== undefined) {
-        const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
-        return planOf(outline, laterPlacements({ spec }, market, now, effective))
-      }
-      if (volumes !== undefined && volumes.kind !== "found") {
-        const outline = { verdict: "waits", reason: reasonToWait(volumes), message: volumes.message } as const
-        return planOf(outline, laterPlacements({ spec }, market, now, effective))
-      }
-      return planJob({ spec }, { ...market, ...(volumes && { buckets: volumes.places }) }, now, effective)
-    })
+    await sources.nextTurn()
+    const now = sources.clock.now()
+    const known = { ...(image && { image }), budget: budgetOf({ spec }, []) }
+    const market = { ...marketOf(namespace, sources, ledger, effective), ...known }
+    if (secretMissing !== undefined) {
+      const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
+      return planOf(outline, laterPlacements({ spec }, market, now, effective))
+    }
+    if (volumes !== undefined && volumes.kind !== "found") {
+      const outline = { verdict: "waits", reason: reasonToWait(volumes), message: volumes.message } as const
+      return planOf(outline, laterPlacements({ spec }, market, now, effective))
+    }
+    return planJob({ spec }, { ...market, ...(volumes && { buckets: volumes.places }) }, now, effective)
   }
 }

@@ -39,7 +39,6 @@ import type { JobCreated } from "../../src/facade/jobs/schema.ts"
 import type { Discoverer } from "../../src/facade/resources/schema.ts"
 import { UNDECLARED } from "../../src/http/mount.ts"
 import type { ProblemDocument } from "../../src/http/problem.ts"
-import { Processor } from "../../src/http/processor.ts"
 import { createHttpServer, type ServerLimits } from "../../src/http/server.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
@@ -51,6 +50,7 @@ import { capsIn, PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys, readSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { ifFound } from "../../src/kube/errors.ts"
+import { nextTurn } from "../../src/kube/flow.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import type { ObjectRef } from "../../src/kube/resource.ts"
 import { FileLogStore } from "../../src/logs/file-store.ts"
@@ -218,13 +218,13 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     consoleFolder: options.consoleFolder,
     codeExchange: options.codeExchange,
     catalogue: () => market.offers.current(),
-    processor: new Processor(),
     plan: jobPlanner({
       ...market,
       jobs,
       launches,
       statements,
       clock: systemClock,
+      nextTurn,
     }),
     sending: { send: publicFetch(RECEIVERS), privateTargets: RECEIVERS, clock: systemClock, version: "test" },
     discover: options.discover ?? (async () => ({ found: [], failures: [] })),

@@ -1177,7 +1177,7 @@ describe("a job with volumes", () => {
     const lost: BucketState = { state: "notReached", why: "aws: no such bucket, or no access to it" }
     const situations: Record<string, BucketState>[] = [{ cargo: CARGO, logs: LOGS }, { cargo: CARGO }, { logs: lost }]
     for (const states of situations) {
-      const plan = jobPlanner({ ...sources, clock, buckets: bucketsWith(states) })
+      const plan = jobPlanner({ ...sources, clock, buckets: bucketsWith(states), nextTurn: async () => undefined })
       const { reason, message, placements } = await plan("team", job.spec)
       const { status } = decideWith(job, states, market)
       const placed = findCondition(status.conditions, "Placed")

@@ -103,10 +103,10 @@ export function offerRoutes(clouds: readonly string[]) {
       role: "viewer",
       query: parameters(clouds),
       responses: { 200: json(LIST, "The cheapest offers, best first.") },
-      handle: async ({ query, principal, turn }, services) => {
+      handle: ({ query, principal }, services) => {
         const search = { spec: specOf(query, principal, services), now: services.now() }
         const { limit, architecture } = query
-        const found = await turn(() => matchingOffers({ ...search, architecture, count: limit }, services.catalogue()))
+        const found = matchingOffers({ ...search, architecture, count: limit }, services.catalogue())
         const { offers, matching, message = null } = found
         const records = offers.map(({ offer, prices }) => ({
           ...machineOf(offer),
