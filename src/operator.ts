@@ -4,7 +4,6 @@ import { userDataOf } from "./agent/cloud-init.ts"
 import { type Clock, systemClock } from "./apis/clock.ts"
 import type { StoredJob } from "./apis/job.ts"
 import { type HeartbeatTimes, isOver, type StoredLaunch } from "./apis/launch.ts"
-import { ANNOTATIONS } from "./apis/meta.ts"
 import type { Architecture } from "./apis/offer.ts"
 import { LiveCatalogue } from "./catalogue/live.ts"
 import type { Offers } from "./catalogue/offers.ts"
@@ -55,7 +54,7 @@ import { recordOf } from "./facade/jobs/record.ts"
 import { ownerOf } from "./facade/owner.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { ensureIdentityKeys, type IdentityIssuer } from "./identity/identity-tokens.ts"
-import { ensureInstallation, type Installation, OPERATOR_LEASE } from "./identity/installation.ts"
+import { ensureInstallation, type Installation, OPERATOR_ABILITIES, OPERATOR_LEASE } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
 import { capsIn, ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS, tenantsIn } from "./identity/projects.ts"
 import { ensureSealingKeys, SEALING_KEYS_CACHE, storedKeysSealer } from "./identity/sealing-keys.ts"
@@ -138,7 +137,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   const identity = `${hostname()}-${randomUUID()}`
   const elector = new LeaderElector({
     ...{ client, lease: { namespace: systemNamespace, name: OPERATOR_LEASE }, identity, clock, logger },
-    annotation: ANNOTATIONS.readsHeartbeats,
+    abilities: OPERATOR_ABILITIES,
     ...leaseTimes,
   })
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, clock, logger })
