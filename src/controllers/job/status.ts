@@ -22,6 +22,7 @@ import { fallbackOf, lossesOf } from "../../placement/losses.ts"
 import { expectedSecondsOf } from "../../placement/market.ts"
 import { outcomeOf } from "../../placement/outcome.ts"
 import type { JobSettings } from "../../placement/settings.ts"
+import { settlesIn } from "../elapsed.ts"
 import { conditionsOf } from "./conditions.ts"
 import { newest, refusalKey, refusedOffer } from "./launches.ts"
 
@@ -339,8 +340,7 @@ export function writeAfter(
   if (!isDeepStrictEqual(passing(before), passing(next))) {
     const launch = launches.find(({ metadata }) => metadata.name === next.launches?.current)
     const since = launch?.status?.agent?.registrationTime ?? launch?.status?.vm?.createTime
-    const left = since === undefined ? 0 : settings.settleSeconds - secondsBetween(since, now)
-    return Math.min(Math.max(0, left), settings.settleSeconds)
+    return since === undefined ? 0 : settlesIn(since, now, settings)
   }
   // Former versions wrote the heartbeats of running jobs. A stale one would look like a VM that is silent.
   return before.lastHeartbeatTime !== undefined && next.lastHeartbeatTime === undefined ? 0 : undefined
