@@ -61,4 +61,4 @@ it(`${HOOKS} webhooks made by kubectl send what ${LIMIT} may, and the others say
   expect(findCondition(limited?.status?.conditions, "Ready")?.message).toBe(
     `nothing is sent: the project has ${HOOKS} webhooks; the limit is ${LIMIT}. Delete some that you no longer need`,
   )
-}, 60_000)
+}, 120_000)
