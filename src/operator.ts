@@ -84,6 +84,7 @@ import { createMetrics } from "./telemetry/metrics.ts"
 import { measurePrices } from "./telemetry/prices.ts"
 import type { OperationsServer } from "./telemetry/server.ts"
 import { measureStorage } from "./telemetry/storage.ts"
+import { measureWebhooks } from "./telemetry/webhooks.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
 export interface OperatorParts {
@@ -186,7 +187,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
     clock,
     logger,
   })
-  const operations = await serveMetrics(installed, { metrics, manager, guard, capWatcher, refresher, stop })
+  const operations = await serveMetrics(installed, { metrics, manager, guard, capWatcher, webhooks, refresher, stop })
   const ended = manager
     .run(stop)
     .finally(() => recorder.flush())
@@ -385,13 +386,13 @@ function jobController(
 }
 
 /** Constructs the sender of events to webhooks. */
-function webhookController({ options, parts, caches, base, sealer, fence }: Installed): WebhookControl {
+function webhookController({ options, parts, caches, base, sealer, fence, quota }: Installed): WebhookControl {
   const { webhooks, webhookSecrets: secrets, projects, jobs, sealingKeys } = caches
   const { timeoutSeconds, ...settings } = parts.webhooks ?? {}
   const { privateReceivers = NO_TARGETS } = options
   const sending = { send: publicFetch(privateReceivers), privateTargets: privateReceivers, version: packageVersion() }
   return createWebhookController({
-    ...{ ...base, webhooks, secrets, projects, jobs, sealingKeys, sealer, fence, settings },
+    ...{ ...base, webhooks, secrets, projects, jobs, sealingKeys, sealer, fence, quota, settings },
     recordOf: (job, project) => recordOf(job, ownerOf(project)),
     sending: { ...sending, clock: base.clock, timeoutSeconds },
   })
@@ -515,6 +516,7 @@ function serveMetrics(
     manager,
     guard,
     capWatcher,
+    webhooks,
     refresher,
     stop,
   }: {
@@ -522,6 +524,7 @@ function serveMetrics(
     manager: Manager
     guard: CopyGuard
     capWatcher: CapWatcher
+    webhooks: WebhookControl
     refresher: PriceRefresher | undefined
     stop: AbortSignal
   },
@@ -533,6 +536,7 @@ function serveMetrics(
   measureCopy(metrics, () => guard.fault() !== undefined)
   measureJobs(metrics, { ...caches, settled, isLeading })
   measureCaps(metrics, { amounts: () => capWatcher.amounts(), maxMonthlyUsd: options.caps?.maxMonthlyUsd })
+  measureWebhooks(metrics, { ...webhooks, isLeading })
   if (refresher !== undefined) measurePrices(metrics, { ages: () => refresher.ages(), isLeading })
   const health = new Health()
   health.addReadyCheck("caches", () => manager.readiness().reasons.join("; ") || undefined)

@@ -12,8 +12,6 @@ export interface ConsoleClient {
   exchange: "browser" | "facade"
 }
 
-const DEFAULT_SCOPE = "openid email"
-
 /** Returns the client of an installation; undefined if people can't sign in. */
 export function consoleClientOf({ issuer, console }: Installation): ConsoleClient | undefined {
   if (issuer === null || console === null) return undefined
