@@ -43,6 +43,8 @@ export class VmObserver {
   readonly #listing = new Set<string>()
   readonly #handlers = new Set<(key: string) => void>()
   #receiving: ReceivingSince
+  /** Time of the last look at the heartbeats. */
+  #lookedAt: Date | undefined
   #timedOut = new Set<string>()
 
   constructor(options: VmObserverOptions) {
@@ -110,7 +112,10 @@ export class VmObserver {
     const launches = cached.map((launch) => withHeartbeat(launch, this.#options.heartbeatTimes))
     const settings = this.#options.heartbeats ?? HEARTBEAT_DEFAULTS
     const now = this.#options.clock.now()
-    this.#receiving = receivingSince(this.#receiving, launches, now, settings)
+    // After the sleep of a laptop one agent reports first, and the others are only about to.
+    const isGap = this.#lookedAt !== undefined && secondsBetween(this.#lookedAt, now) > settings.receivingSeconds
+    this.#lookedAt = now
+    this.#receiving = receivingSince(isGap ? undefined : this.#receiving, launches, now, settings)
     const timedOut = timedOutLaunches(launches, this.#receiving, now, settings)
     this.#timedOut = new Set(timedOut.map((launch) => launch.metadata.name))
     for (const launch of timedOut) this.#requeue(launch)
@@ -184,7 +189,7 @@ function lastHeartbeat(launch: StoredLaunch): Date | undefined {
 
 /**
  * Returns since when the gateway has received heartbeats of any Launch. A gap (an outage of the façade, a restart of
- * this process) restarts the time. Afterwards every agent has the full timeout again.
+ * this process, its sleep) restarts the time. Afterwards every agent has the full timeout again.
  */
 export function receivingSince(
   before: ReceivingSince,
