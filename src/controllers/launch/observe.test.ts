@@ -64,6 +64,32 @@ test("after an outage of the gateway every agent has the full timeout again", ()
   expect(timedOutAt(801, launches, since)).toEqual([])
 })
 
+test("after the sleep of a machine with operator, façade and agents, every agent has the full timeout again", async () => {
+  const clock = new ManualClock()
+  const clouds = new SimCloud(clock)
+  const launches = new IndexedStore<StoredLaunch>()
+  const observer = new VmObserver({ clouds, launches, installation: INSTALLATION.id, clock, logger })
+  const [early, late] = [launchOf(jobOf(), 1), launchOf(jobOf(), 1)]
+  let version = 1
+  const beats = (launch: StoredLaunch) => {
+    const agent = agentOf({ lastHeartbeatTime: clock.now().toISOString() })
+    const metadata = { ...launch.metadata, resourceVersion: String(++version) }
+    launches.put({ ...launch, metadata, status: vmStatus({ agent }) })
+  }
+  for (const launch of [early, late]) beats(launch)
+  await observer.poll()
+  clock.setCalendar(7200)
+  beats(early)
+  await observer.poll()
+  expect(observer.heartbeatTimedOut(late.metadata.name)).toBe(false)
+  for (let seconds = 0; seconds < HEARTBEAT_DEFAULTS.timeoutSeconds; seconds += 100) {
+    clock.advance(100)
+    beats(early)
+    await observer.poll()
+  }
+  expect(observer.heartbeatTimedOut(late.metadata.name)).toBe(true)
+})
+
 test("if many agents time out at once, only a few VMs are evicted, the oldest heartbeat first", () => {
   const launches = [heartbeatAt(30), heartbeatAt(10), heartbeatAt(20), heartbeatAt(690)]
   expect(timedOutAt(700, launches, at(0))).toEqual([launches[1]])

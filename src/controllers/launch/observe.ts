@@ -45,6 +45,8 @@ export class VmObserver {
   /** By Launch. */
   #heard = new Map<string, Heard>()
   #receiving: ReceivingSince
+  /** Time of the last look at the heartbeats. */
+  #lookedAt: Date | undefined
   #timedOut = new Set<string>()
 
   constructor(options: VmObserverOptions) {
@@ -122,7 +124,10 @@ export class VmObserver {
       return latest.at === stored ? launch : heardAt(launch, latest.at)
     })
     this.#heard = heard
-    this.#receiving = receivingSince(this.#receiving, launches, now, settings)
+    // After the sleep of a laptop one agent reports first, and the others are only about to.
+    const isGap = this.#lookedAt !== undefined && secondsBetween(this.#lookedAt, now) > settings.receivingSeconds
+    this.#lookedAt = now
+    this.#receiving = receivingSince(isGap ? undefined : this.#receiving, launches, now, settings)
     const timedOut = timedOutLaunches(launches, this.#receiving, now, settings)
     this.#timedOut = new Set(timedOut.map((launch) => launch.metadata.name))
     for (const launch of timedOut) this.#requeue(launch)
@@ -226,7 +231,7 @@ function heardAt(launch: StoredLaunch, at: Date): StoredLaunch {
 
 /**
  * Returns since when the gateway has received heartbeats of any Launch. A gap (an outage of the façade, a restart of
- * this process) restarts the time. Afterwards every agent has the full timeout again.
+ * this process, its sleep) restarts the time. Afterwards every agent has the full timeout again.
  */
 export function receivingSince(
   before: ReceivingSince,
