@@ -88,6 +88,7 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
   const leaderTasks = [
     (signal: AbortSignal) => observer.run(signal),
     (signal: AbortSignal) => garbageCollector.run(signal),
+    (signal: AbortSignal) => garbageCollector.runAfterTakeover(signal),
     (signal: AbortSignal) => deleteRecords(options, settings, signal),
   ]
   return { controller, leaderTasks, garbageCollector }

@@ -144,7 +144,8 @@ function decideRecord(
 /** Time that the deletion of many records has, from the end of the retention, seconds. */
 const COLLECTION_SLACK_SECONDS = 3600
 
-function overSince(launch: StoredLaunch): string {
+/** Returns the time since which a Launch is over. */
+export function overSince(launch: StoredLaunch): string {
   return launch.status?.vm?.terminationTime ?? launch.status?.refusal?.time ?? launch.metadata.creationTimestamp
 }
 
