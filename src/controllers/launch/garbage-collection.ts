@@ -35,10 +35,10 @@ interface Orphan {
 
 /**
  * Time from the start of a term in which a request of an earlier leader may arrive, seconds. Linux sends the data of a
- * broken connection again for 924.6 s (`tcp_retries2` in https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html),
- * also after the process has ended.
+ * broken connection again until the first timer after 924.6 s, which is at most 120 s later, also after the process has
+ * ended (`tcp_retries2` in https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html).
  */
-const LATE_SECONDS = 960
+const LATE_SECONDS = 1080
 /** Interval of the rounds in that time, seconds. */
 const LATE_INTERVAL_SECONDS = 30
 
