@@ -1,0 +1,54 @@
+import { execFile } from "node:child_process"
+import { mkdir, mkdtemp, readFile, rm, stat } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
+import { promisify } from "node:util"
+import { build, type Metafile } from "esbuild"
+import { bundle, IN_PARTS } from "./bundle.ts"
+
+/**
+ * Records the built program of this version for the tests of the next one: `node scripts/with-node.mjs
+ * scripts/record-version.ts` writes `test/upgrade/<version>/program.tar.xz`. It is the program of a release, with
+ * shorter names of variables, and without what such a test never uses: source maps, the page `/1/docs`, the agent as a
+ * file of its own (`berth.mjs agent` is the same), and the SDKs of Google Cloud and Azure.
+ */
+
+const ROOT = dirname(import.meta.dirname)
+const LEFT_OUT = ["agent.mjs", "agent.mjs.map", "berth.mjs.map", "node_modules", "parts"]
+/** Packages of SDKs. A part that has modules of these only is left out. */
+const UNUSED_SDKS = /node_modules\/(?:@google-cloud|@azure|google-gax|@grpc|@typespec|protobufjs)\//
+
+async function record(): Promise<string> {
+  const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string }
+  const scratch = await mkdtemp(join(tmpdir(), "berth-record-"))
+  try {
+    const program = join(scratch, "berth")
+    await bundle(program)
+    for (const name of LEFT_OUT) await rm(join(program, name), { recursive: true, force: true })
+    const entryPoints = [{ in: "src/main.ts", out: "berth" }]
+    const { metafile } = await build({ ...IN_PARTS, entryPoints, outdir: program, minify: true })
+    for (const part of unusedParts(metafile)) await rm(join(ROOT, part))
+    const archive = join(ROOT, "test", "upgrade", version, "program.tar.xz")
+    await mkdir(dirname(archive), { recursive: true })
+    const order = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"]
+    const env = { ...process.env, XZ_OPT: "-9e" }
+    await promisify(execFile)("tar", ["-cJf", archive, "-C", scratch, ...order, "berth"], { env })
+    return archive
+  } finally {
+    await rm(scratch, { recursive: true, force: true })
+  }
+}
+
+/** Returns the paths of the parts whose modules of packages are mostly those of unused SDKs. Pure. */
+function unusedParts({ outputs }: Metafile): string[] {
+  return Object.entries(outputs).flatMap(([path, { inputs, entryPoint }]) => {
+    const sizes = Object.entries(inputs).map(
+      ([input, { bytesInOutput }]) => [UNUSED_SDKS.test(input), bytesInOutput] as const,
+    )
+    const sumOf = (isUnused: boolean) => sizes.reduce((sum, [is, bytes]) => sum + (is === isUnused ? bytes : 0), 0)
+    return entryPoint?.startsWith("src/") !== true && sumOf(true) > sumOf(false) ? [path] : []
+  })
+}
+
+const archive = await record()
+console.log(`${archive}: ${((await stat(archive)).size / 1e6).toFixed(2)} MB`)
