@@ -15,7 +15,7 @@ import { bundle, IN_PARTS } from "./bundle.ts"
 
 const ROOT = dirname(import.meta.dirname)
 const LEFT_OUT = ["agent.mjs", "agent.mjs.map", "berth.mjs.map", "node_modules", "parts"]
-/** Packages of SDKs. A part that has modules of these only is left out. */
+/** Packages of SDKs that are left out. */
 const UNUSED_SDKS = /node_modules\/(?:@google-cloud|@azure|google-gax|@grpc|@typespec|protobufjs)\//
 
 async function record(): Promise<string> {
@@ -39,15 +39,23 @@ async function record(): Promise<string> {
   }
 }
 
-/** Returns the paths of the parts whose modules of packages are mostly those of unused SDKs. Pure. */
+/** Returns the paths of the parts that the program does not load without the unused SDKs. Pure. */
 function unusedParts({ outputs }: Metafile): string[] {
-  return Object.entries(outputs).flatMap(([path, { inputs, entryPoint }]) => {
-    const sizes = Object.entries(inputs).map(
-      ([input, { bytesInOutput }]) => [UNUSED_SDKS.test(input), bytesInOutput] as const,
-    )
-    const sumOf = (isUnused: boolean) => sizes.reduce((sum, [is, bytes]) => sum + (is === isUnused ? bytes : 0), 0)
-    return entryPoint?.startsWith("src/") !== true && sumOf(true) > sumOf(false) ? [path] : []
-  })
+  const parts = Object.keys(outputs)
+  const needed = new Set(parts.filter((path) => outputs[path]?.entryPoint === "src/main.ts"))
+  // A set's iteration also visits what is added meanwhile.
+  for (const path of needed)
+    for (const { path: imported, kind } of outputs[path]?.imports ?? [])
+      if (kind !== "dynamic-import" || !isOfUnusedSdk(outputs[imported])) needed.add(imported)
+  return parts.filter((path) => !needed.has(path))
+}
+
+/** Returns true if most of a part is from unused SDKs. */
+function isOfUnusedSdk(part: Metafile["outputs"][string] | undefined): boolean {
+  const sizes = Object.entries(part?.inputs ?? {}).map(([path, { bytesInOutput }]) => [path, bytesInOutput] as const)
+  const unused = sizes.filter(([path]) => UNUSED_SDKS.test(path))
+  const sumOf = (some: typeof sizes) => some.reduce((sum, [, bytes]) => sum + bytes, 0)
+  return sumOf(unused) > sumOf(sizes) / 2
 }
 
 const archive = await record()

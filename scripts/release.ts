@@ -46,7 +46,9 @@ export async function buildRelease({ out, tag, buildArgs, scan }: ReleaseOptions
     throw new Error(
       `the tag is ${tag}, and package.json has ${version}: tag the commit v${version}, or change package.json`,
     )
-  const notes = await releaseNotes(version, tag !== undefined)
+  // A pre-release has no entry of its own.
+  const notes = await releaseNotes(version, tag !== undefined && !version.includes("-"))
+  await checkPrograms()
   const [files, images] = [join(out, "files"), join(out, "images")]
   await rm(out, { recursive: true, force: true })
   await Promise.all([files, images].map((folder) => mkdir(folder, { recursive: true })))
@@ -66,6 +68,22 @@ export async function buildRelease({ out, tag, buildArgs, scan }: ReleaseOptions
   await writeFile(join(files, "SHA256SUMS"), checksums(published))
   if (tag === undefined)
     await signRehearsal(files, { version, startedOn, finishedOn: new Date(), commit: await commit() })
+}
+
+/** Programs that a release needs, each with arguments that print its version. */
+const PROGRAMS = [
+  ["helm", "version"],
+  ["kubectl", "version", "--client"],
+  ["docker", "buildx", "version"],
+] as const
+
+/** @throws Error if a program is missing, before minutes are spent on the files */
+async function checkPrograms(): Promise<void> {
+  for (const [program, ...args] of PROGRAMS)
+    await run(program, args).catch((cause: unknown) => {
+      const name = program === "docker" ? "docker with its plugin buildx" : program
+      throw new Error(`${name} is missing: a release needs helm, kubectl, and docker with buildx`, { cause })
+    })
 }
 
 /** Signs the files in place of the workflow, which has an identity at GitHub in place of a key. */
@@ -148,15 +166,13 @@ async function shown(program: string, args: readonly string[]): Promise<void> {
   if (code !== 0) throw new Error(`${program} ${args.join(" ")} ended with ${code}; its output is above`)
 }
 
-/** Returns the changelog's entry. @throws Error for a tag without an entry */
+/** Returns the changelog's entry, or what is unreleased. @throws Error if the entry is needed and missing */
 async function releaseNotes(version: string, needed: boolean): Promise<string> {
   const changelog = await readFile(join(ROOT, "CHANGELOG.md"), "utf8")
   const notes = notesOf(changelog, version)
   if (notes !== undefined) return notes
   if (needed) throw new Error(`CHANGELOG.md has no entry of ${version}: add the heading "## ${version}" and its notes`)
-  console.error(
-    `release: CHANGELOG.md has no entry of ${version} yet; the notes of this rehearsal are the unreleased ones`,
-  )
+  console.error(`release: CHANGELOG.md has no entry of ${version}; the notes are those of what is unreleased`)
   return notesOf(changelog, "Unreleased") ?? "\n"
 }
 
@@ -170,7 +186,7 @@ async function list(out: string): Promise<void> {
   for (const folder of ["files", "images"])
     for (const name of (await readdir(join(out, folder))).sort()) {
       const { size } = await stat(join(out, folder, name))
-      console.log(`${(size / 1024).toFixed(0).padStart(9)} KiB  ${folder}/${name}`)
+      console.log(`${String(Math.ceil(size / 1024)).padStart(9)} KiB  ${folder}/${name}`)
     }
 }
 
