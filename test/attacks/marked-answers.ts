@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net"
 import { text } from "node:stream/consumers"
 import DOCUMENT from "../facade/golden/openapi.json" with { type: "json" }
 
-/** Texts that stand before and after each string of an answer, as if a user had written them into each field. */
+/** Texts that stand before and after each string of an answer: a user has written them into every field. */
 export interface Mark {
   before: string
   after: string
