@@ -34,7 +34,7 @@ import { limitsHistory } from "./controllers/cronjob/jobs.ts"
 import { CRON_JOB_CACHE } from "./controllers/cronjob/options.ts"
 import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { CopyGuard } from "./controllers/installation/copy-guard.ts"
-import { createJobController, type JobControl } from "./controllers/job/controller.ts"
+import { createJobController } from "./controllers/job/controller.ts"
 import { HistoryPruner } from "./controllers/job/history.ts"
 import { ENV_SECRET_CACHE, JOB_CACHE, jobIndexes } from "./controllers/job/options.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
@@ -166,7 +166,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   const manager = new Manager({
     reflectors: [...Object.values(caches), ...Object.values(watches ?? {})],
     controllers: [
-      jobControl.controller,
+      jobControl,
       launchControl.controller,
       statementController(installed),
       cronJobController(reporting),
@@ -176,7 +176,6 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
       webhooks.controller,
     ],
     leaderTasks: [
-      ...jobControl.leaderTasks,
       ...launchControl.leaderTasks,
       ...[webhooks.deliveries, settled, pruner, capWatcher, guard, ...(refresher ? [refresher] : [])].map(
         (task) => (signal: AbortSignal) => task.run(signal),
@@ -340,7 +339,7 @@ function jobController(
   { options, parts, installation, caches, base, fence, quota }: Installed,
   accounts: Accounts,
   { deliveries }: WebhookControl,
-): JobControl {
+): Controller {
   const { systemNamespace, gatewayUrl, vmProxy, vmCa, agentImage, volumesImage } = options
   const { offers, architectures, launchesPerMinute } = parts
   const { images, readImage, buckets, launchAccounts, copyCredentials, vmImages } = accounts
@@ -419,9 +418,9 @@ function launchController({ options, parts, installation, caches, base, fence }:
 }
 
 function statementController({ options, caches, base, fence }: Installed): Controller {
-  const { statements, launches, jobs } = caches
+  const { statements, launches } = caches
   const { systemNamespace } = options
-  return createStatementController({ ...base, statements, launches, jobs, systemNamespace, fence })
+  return createStatementController({ ...base, statements, launches, systemNamespace, fence })
 }
 
 function capWatcherOf({ options, caches, base, fence }: Installed, { deliveries }: WebhookControl): CapWatcher {

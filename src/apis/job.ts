@@ -637,9 +637,7 @@ export const JobStatusSchema = Type.Object(
           count: Int({ description: "Number of Launches so far. The next Launch gets the next number." }),
           billed: Type.Optional(Int({ description: "Number of Launches that got a VM." })),
           current: Type.Optional(Text(253, "Name of the job's current Launch.")),
-          lost: Type.Optional(
-            Int({ description: "Number of Launches whose VM was lost. Earlier versions counted preempted VMs too." }),
-          ),
+          lost: Type.Optional(Int({ description: "Number of Launches whose VM was lost." })),
           preempted: Type.Optional(Int({ description: "Number of Launches whose VM the cloud preempted." })),
         },
         { description: "Launches of the job. Each Launch is one VM, or one attempt to get a VM." },

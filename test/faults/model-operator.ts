@@ -258,8 +258,6 @@ function changeJob(
       return putJob(world, adopted(job, action.labels))
     case "writeStatus":
       return putJob(world, { ...job, status: action.status })
-    case "deleteJob":
-      return job.metadata.finalizers?.length ? putJob(world, deleted(job, world.tick)) : removed
   }
 }
 
