@@ -24,7 +24,7 @@ export const LAUNCH_PHASES = [
 ] as const
 export type LaunchPhase = (typeof LAUNCH_PHASES)[number]
 
-/** Types of conditions. A Launch of an earlier version has none until its next status write. */
+/** Types of conditions. A Launch has none until its first status write. */
 export const LaunchCondition = { Ready: "Ready", Reconciling: "Reconciling", Stalled: "Stalled" } as const
 
 /** Returns true if the Launch has no VM that runs or is billed. */
@@ -315,7 +315,7 @@ export function bootFailureOf(status: LaunchStatus | undefined): BootFailure | u
 export type Launch = KubeObject<LaunchSpec, LaunchStatus>
 export type StoredLaunch = Stored<Launch>
 
-/** Returns the prices of a VM's parts. A Launch of an earlier version has only the machine's. */
+/** Returns the prices of a VM's parts. A Launch that names none has only the machine's. */
 export function pricesOf({ spec: { offer, hourlyPrices } }: Pick<Launch, "spec">): HourlyPrices {
   return hourlyPrices ?? { machineUsd: offer.hourlyPriceUsd, diskUsd: 0, addressUsd: 0 }
 }

@@ -182,7 +182,7 @@ describe("the length of a cooldown", () => {
     for (const kind of kinds) {
       expect(scopesAt([refused(0, { kind, credentials: "v1" })], 1), kind).toEqual([])
       expect(scopesAt([refused(0, { kind, credentials: "v2" })], 1), kind).toHaveLength(1)
-      // A Launch of the former version has no version of its credentials.
+      // A Launch of the installation's own account has no version of its credentials.
       expect(scopesAt([refused(0, { kind })], 1), kind).toHaveLength(1)
     }
     expect(scopesAt([refused(0, { kind: "Quota", credentials: "v1" })], 1)).toHaveLength(1)

@@ -110,8 +110,7 @@ function whyWithoutSecrets(
 }
 
 function isEndAwaited(job: StoredJob, { endReaders = [] }: Pick<JobControllerOptions, "endReaders">): boolean {
-  // Each is asked, because a reader may note that it was.
-  return endReaders.map((reader) => reader.awaits(job)).includes(true)
+  return endReaders.some((reader) => reader.awaits(job))
 }
 
 /**

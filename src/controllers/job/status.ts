@@ -22,6 +22,7 @@ import { fallbackOf, lossesOf } from "../../placement/losses.ts"
 import { expectedSecondsOf } from "../../placement/market.ts"
 import { outcomeOf } from "../../placement/outcome.ts"
 import type { JobSettings } from "../../placement/settings.ts"
+import { settlesIn } from "../elapsed.ts"
 import { conditionsOf } from "./conditions.ts"
 import { newest, refusalKey, refusedOffer } from "./launches.ts"
 
@@ -332,8 +333,7 @@ export function writeAfter(
   if (isDeepStrictEqual(passing(before), passing(next))) return undefined
   const launch = launches.find(({ metadata }) => metadata.name === next.launches?.current)
   const since = launch?.status?.agent?.registrationTime ?? launch?.status?.vm?.createTime
-  const left = since === undefined ? 0 : settings.settleSeconds - secondsBetween(since, now)
-  return Math.min(Math.max(0, left), settings.settleSeconds)
+  return since === undefined ? 0 : settlesIn(since, now, settings)
 }
 
 /**

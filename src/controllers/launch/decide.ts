@@ -16,6 +16,7 @@ import { costOf, sumOfParts } from "../../apis/price.ts"
 import type { Vm } from "../../cloud/cloud.ts"
 import type { EventNote } from "../../kube/events.ts"
 import { bootProgress } from "../../placement/outcome.ts"
+import { settlesIn } from "../elapsed.ts"
 import type { LaunchSettings } from "./options.ts"
 
 /**
@@ -427,11 +428,12 @@ function following(
   const due =
     (isUnread ? Math.min(settings.consoleSeconds, longestLife(launch, settings)) : longestLife(launch, settings)) - age
   const unchanged: LaunchDecision = { actions: [], events: [], requeueAfter: Math.max(1, due + 1) }
-  const wait = settings.settleSeconds - secondsBetween(phaseSince(launch, phase) ?? timestamp(now), now)
+  const since = phaseSince(launch, phase)
+  const wait = since === undefined ? settings.settleSeconds : settlesIn(since, now, settings)
   const isLazy = LAZY_PHASES.includes(phase) && next.vm?.ipAddress === launch.status?.vm?.ipAddress
   if (!isLazy || wait <= 0) return { ...unchanged, ...changed(launch, status) }
   if (changed(launch, status) === undefined) return unchanged
-  return { ...unchanged, requeueAfter: Math.min(wait, settings.settleSeconds) }
+  return { ...unchanged, requeueAfter: wait }
 }
 
 const LIVE_MESSAGES: Partial<Record<LaunchPhase, string>> = {

@@ -1,5 +1,5 @@
 import { pause } from "../../apis/backoff.ts"
-import { type Clock, secondsBetween } from "../../apis/clock.ts"
+import { type Clock, secondsBetween, timestamp } from "../../apis/clock.ts"
 import { type HeartbeatTimes, isOver, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { keyOf } from "../../apis/meta.ts"
@@ -42,6 +42,8 @@ export class VmObserver {
   readonly #tracked = new Map<string, Tracked>()
   readonly #listing = new Set<string>()
   readonly #handlers = new Set<(key: string) => void>()
+  /** By Launch. */
+  #heard = new Map<string, Heard>()
   #receiving: ReceivingSince
   #timedOut = new Set<string>()
 
@@ -107,9 +109,19 @@ export class VmObserver {
   }
 
   #checkHeartbeats(cached: readonly StoredLaunch[]): void {
-    const launches = cached.map((launch) => withHeartbeat(launch, this.#options.heartbeatTimes))
     const settings = this.#options.heartbeats ?? HEARTBEAT_DEFAULTS
     const now = this.#options.clock.now()
+    const heard = new Map<string, Heard>()
+    const launches = cached.map((one) => {
+      const launch = withHeartbeat(one, this.#options.heartbeatTimes)
+      const stored = lastHeartbeat(launch)
+      if (stored === undefined) return launch
+      const { name } = launch.metadata
+      const latest = heardOf(this.#heard.get(name), stored, now, settings)
+      heard.set(name, latest)
+      return latest.at === stored ? launch : heardAt(launch, latest.at)
+    })
+    this.#heard = heard
     this.#receiving = receivingSince(this.#receiving, launches, now, settings)
     const timedOut = timedOutLaunches(launches, this.#receiving, now, settings)
     this.#timedOut = new Set(timedOut.map((launch) => launch.metadata.name))
@@ -180,6 +192,36 @@ export type ReceivingSince = Date | undefined
 function lastHeartbeat(launch: StoredLaunch): Date | undefined {
   const { agent } = launch.status ?? {}
   return agent === undefined ? undefined : new Date(agent.lastHeartbeatTime ?? agent.registrationTime)
+}
+
+/** Last heartbeat of an agent: the time that the gateway stored, and the time by this process's clock. */
+export interface Heard {
+  stored: Date
+  at: Date
+}
+
+/**
+ * Returns when an agent was last heard, by this process's clock. The clock of the gateway may be wrong. Then a changed time
+ * says only that there was a heartbeat since the last look, and an unchanged one nothing new.
+ */
+export function heardOf(
+  before: Heard | undefined,
+  stored: Date,
+  now: Date,
+  { receivingSeconds }: Pick<HeartbeatSettings, "receivingSeconds">,
+): Heard {
+  if (before?.stored.getTime() === stored.getTime()) return before
+  const isPlausible = Math.abs(secondsBetween(stored, now)) <= receivingSeconds
+  // At the first look, an old time may be that of an agent that has been silent since.
+  const at = isPlausible || (before === undefined && stored < now) ? stored : now
+  return { stored, at }
+}
+
+/** Returns the Launch with another time of its agent's last heartbeat. */
+function heardAt(launch: StoredLaunch, at: Date): StoredLaunch {
+  const { status } = launch
+  if (status?.agent === undefined) return launch
+  return { ...launch, status: { ...status, agent: { ...status.agent, lastHeartbeatTime: timestamp(at) } } }
 }
 
 /**
