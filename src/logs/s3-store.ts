@@ -180,7 +180,7 @@ export class S3LogStore implements LogStore {
     return { length: added.end }
   }
 
-  /** Removes the oldest pieces after the log's beginning until the log is no larger than the cap. */
+  /** Removes the oldest pieces after the log's beginning until the log is at most as large as the cap. */
   async #leaveOut(folder: string, logs: readonly StoredLog[]): Promise<void> {
     const removed = piecesBeyond(logs, this.#capBytes)
     for (const [launch, pieces] of Map.groupBy(removed, (piece) => piece.launch)) {
