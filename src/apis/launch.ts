@@ -327,6 +327,14 @@ export function highestPricesOf(launch: Pick<Launch, "spec">): HourlyPrices {
 }
 
 /** Finalizer that holds a Launch until the cloud reports that its VM is deleted. */
+/**
+ * Returns the time of the first message that the gateway accepted from a Launch's VM. It proves that there was a VM,
+ * whatever the cloud answered. Undefined: there was none.
+ */
+export function firstMessageTime(status: LaunchStatus | undefined): string | undefined {
+  return status?.agent?.registrationTime ?? status?.bootFailure?.time
+}
+
 export const LAUNCH_FINALIZER = "berth.dev/vm"
 
 /** Returns the name of a Job's n-th Launch. The name makes a second Launch with this number impossible. */

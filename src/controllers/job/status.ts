@@ -162,9 +162,10 @@ function vmOf(current: string | undefined, launch: StoredLaunch | undefined, bef
     return before.launches?.current === current ? before.vm : { state: "provisioning" }
   }
   const vm = launch.status?.vm
-  if (vm?.id === undefined) return { state: isOver(launch) ? "nonassigned" : "provisioning" }
+  if (vm === undefined) return { state: isOver(launch) ? "nonassigned" : "provisioning" }
+  // A VM that ended before it was recorded has no id.
   const { id, ipAddress } = vm
-  return { state: vmState(launch), id, ...(ipAddress !== undefined && { ipAddress }) }
+  return { state: vmState(launch), ...(id !== undefined && { id }), ...(ipAddress !== undefined && { ipAddress }) }
 }
 
 function vmState(launch: StoredLaunch): "terminated" | "terminating" | "running" | "booting" {
@@ -189,7 +190,7 @@ function countsOf(job: StoredJob, current: string | undefined, inputs: Inputs): 
   const known = job.status?.launches
   const count = Math.max(known?.count ?? 0, newest(launches)?.spec.number ?? 0, verdict?.placement?.number ?? 0)
   if (count === 0) return undefined
-  const billed = launches.filter((launch) => launch.status?.vm?.id !== undefined).length
+  const billed = launches.filter((launch) => launch.status?.vm !== undefined).length
   return compact({
     count,
     billed: Math.max(known?.billed ?? 0, billed),

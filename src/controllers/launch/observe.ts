@@ -1,6 +1,6 @@
 import { pause } from "../../apis/backoff.ts"
 import { type Clock, secondsBetween, timestamp } from "../../apis/clock.ts"
-import { type HeartbeatTimes, isOver, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
+import { firstMessageTime, type HeartbeatTimes, isOver, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { CloudAccount, Clouds, Vm } from "../../cloud/cloud.ts"
@@ -33,7 +33,7 @@ interface Tracked {
 }
 
 /**
- * Observes the VMs of all live Launches by one `list` per account, region and round. Requeues exactly the Launches whose
+ * Observes the VMs of all followed Launches by one `list` per account, region and round. Requeues exactly the Launches whose
  * VM has changed. A failed list changes nothing. A VM that is not listed counts as not found only if the list began after
  * the cloud's consistency window.
  */
@@ -45,6 +45,8 @@ export class VmObserver {
   /** By Launch. */
   #heard = new Map<string, Heard>()
   #receiving: ReceivingSince
+  /** Time of the last look at the heartbeats. */
+  #lookedAt: Date | undefined
   #timedOut = new Set<string>()
 
   constructor(options: VmObserverOptions) {
@@ -90,7 +92,7 @@ export class VmObserver {
     const accounts = new Map<string, { account: CloudAccount; launches: StoredLaunch[] }>()
     const live = new Set<string>()
     for (const launch of launches) {
-      if (isOver(launch) || launch.status?.vm?.id === undefined) continue
+      if (!isFollowed(launch)) continue
       live.add(launch.metadata.name)
       this.#track(launch.metadata.name)
       const account = accountOf(launch)
@@ -122,7 +124,10 @@ export class VmObserver {
       return latest.at === stored ? launch : heardAt(launch, latest.at)
     })
     this.#heard = heard
-    this.#receiving = receivingSince(this.#receiving, launches, now, settings)
+    // After the sleep of a laptop one agent reports first, and the others are only about to.
+    const isGap = this.#lookedAt !== undefined && secondsBetween(this.#lookedAt, now) > settings.receivingSeconds
+    this.#lookedAt = now
+    this.#receiving = receivingSince(isGap ? undefined : this.#receiving, launches, now, settings)
     const timedOut = timedOutLaunches(launches, this.#receiving, now, settings)
     this.#timedOut = new Set(timedOut.map((launch) => launch.metadata.name))
     for (const launch of timedOut) this.#requeue(launch)
@@ -137,7 +142,9 @@ export class VmObserver {
       const vms = await cloud.list({ installation: this.#options.installation, region: account.region })
       const byId = new Map(vms.map((vm) => [vm.id, vm]))
       for (const launch of launches) {
-        this.#update(launch, byId.get(launch.status?.vm?.id ?? ""), begunAt - cloud.consistencySeconds)
+        const id = launch.status?.vm?.id
+        const vm = id === undefined ? vmOf(launch, vms) : byId.get(id)
+        this.#update(launch, vm, begunAt - cloud.consistencySeconds)
       }
     } catch (error) {
       const { cloud, region } = account
@@ -162,6 +169,21 @@ export class VmObserver {
   #requeue(launch: StoredLaunch): void {
     for (const add of this.#handlers) add(keyOf(launch))
   }
+}
+
+/**
+ * Returns true for a Launch that has a VM for certain: its creation is recorded, or the VM has sent a message. Lists
+ * show what became of it.
+ */
+export function isFollowed(launch: StoredLaunch): boolean {
+  const { status } = launch
+  return !isOver(launch) && (status?.vm?.id !== undefined || firstMessageTime(status) !== undefined)
+}
+
+/** Returns the VM of a Launch whose VM's id is not recorded. An ended one counts only if there is no other. */
+function vmOf({ metadata }: StoredLaunch, vms: readonly Vm[]): Vm | undefined {
+  const own = vms.filter((vm) => vm.launch === metadata.name)
+  return own.find(({ state }) => state !== "terminated") ?? own[0]
 }
 
 function viewOf(vm: Vm | undefined, seenAt: Date | undefined): InstanceView {
@@ -226,7 +248,7 @@ function heardAt(launch: StoredLaunch, at: Date): StoredLaunch {
 
 /**
  * Returns since when the gateway has received heartbeats of any Launch. A gap (an outage of the façade, a restart of
- * this process) restarts the time. Afterwards every agent has the full timeout again.
+ * this process, its sleep) restarts the time. Afterwards every agent has the full timeout again.
  */
 export function receivingSince(
   before: ReceivingSince,
