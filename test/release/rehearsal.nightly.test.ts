@@ -29,8 +29,8 @@ const missing =
   missingForRegistry() ??
   missingForBases() ??
   missingTool("moto", "helm", "the oldest Node.js") ??
-  (spawnSync("skopeo", ["--version"]).status === 0 ? undefined : "skopeo is missing (Debian's package skopeo)") ??
-  ((await runsArm64()) ? undefined : "no emulation of arm64 is enabled (Debian's package qemu-user-static)")
+  (spawnSync("skopeo", ["--version"]).status === 0 ? undefined : "skopeo is missing: sudo .ci/packages skopeo") ??
+  ((await runsArm64()) ? undefined : "no emulation of arm64 is enabled: sudo .ci/packages qemu-user-static")
 
 /** Restrictions of the chart's pods. */
 const RESTRICTED = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
