@@ -14,7 +14,7 @@ export function roleStatements(): Statement[] {
 }
 
 /**
- * Returns the actions of the policy that users create by docs/first-job.md. docs/aws.md shows the same (documents.test.ts),
+ * Returns the actions of the policy that users create by docs/install.md. docs/aws.md shows the same (documents.test.ts),
  * and further statements that are optional.
  */
 export function documentedActions(): string[] {
