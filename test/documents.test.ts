@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import { load } from "js-yaml"
 import { describe, expect, it } from "vitest"
+import { start } from "./cli/command.ts"
 
 const ROOT = resolve(import.meta.dirname, "..")
 
@@ -58,6 +59,67 @@ describe("the documents' commands", () => {
     expect(named.map(([, name = ""]) => name).filter((name) => !Object.hasOwn(scripts, name))).toEqual([])
   })
 })
+
+describe("the commands of berth in the documents", () => {
+  /** Commands of the program in the image. */
+  const OF_THE_IMAGE = ["operator", "facade", "agent", "rotate-sealing-key"]
+
+  it.each(documents.filter((path) => /^(?:README|docs\/[^/]+)\.md$/.test(path)))(
+    "%s names commands and flags that exist",
+    async (path) => {
+      const wrong = await Promise.all(
+        commandsOfBerth(readFileSync(join(ROOT, path), "utf8"))
+          .filter((command) => !OF_THE_IMAGE.includes(command.split(" ")[1] ?? ""))
+          .map(async (command) => ((await existsInFull(command)) ? [] : [command])),
+      )
+      expect(wrong.flat()).toEqual([])
+    },
+  )
+})
+
+describe("figures in the documents", () => {
+  it("shows the end of the demo in README.md as docs/demo.txt has it", () => {
+    const [, shown = ""] = /^```text\n(JOB [\s\S]*?)^```$/m.exec(readFileSync(join(ROOT, "README.md"), "utf8")) ?? []
+    const output = readFileSync(join(ROOT, "docs/demo.txt"), "utf8")
+    for (const part of shown.trim().split("\n\n")) expect(output).toContain(part)
+  })
+
+  // The size changes with each refresh of the list. scripts/routing-table.ts writes it into its part of a page.
+  it.each(documents.filter((path) => !/^(?:CHANGELOG\.md|docs\/decisions)/.test(path)))(
+    "has no size of the catalogue in the prose of %s",
+    (path) => {
+      const text = readFileSync(join(ROOT, path), "utf8").replace(/<!-- (\w+): generated -->[\s\S]*?<!-- \/\1 -->/g, "")
+      expect(text.match(/\b1\d\d,\d{3}(?= offers)|out of 1\d\d,\d{3}|excludes? 1\d\d,\d{3}/g) ?? []).toEqual([])
+    },
+  )
+})
+
+/** Returns the command lines of `berth` in code, each without comments, pipes and the job's own command. */
+function commandsOfBerth(text: string): string[] {
+  const joined = text.replaceAll(/\\\n\s*/g, " ")
+  const lines = [...joined.matchAll(/^(?: {4}|\$ )?(berth [a-z].*)$/gm), ...joined.matchAll(/`(berth [a-z][^`]*)`/g)]
+  return lines.map(([, line = ""]) => (line.split(/ -- | --$| #| \| | > | < |;/)[0] ?? "").trim())
+}
+
+/** Returns true if the help of the command has each of its flags. */
+async function existsInFull(command: string): Promise<boolean> {
+  const [, ...words] = command.replaceAll(/'[^']*'/g, "VALUE").split(/ +/)
+  const name = words.slice(0, words.findIndex((word) => !/^[a-z]+$/.test(word)) >>> 0)
+  const help = await helpOf(name.slice(0, 1))
+  // A group of commands lists them. Other commands have arguments behind their name.
+  const isGroup = help.includes("Commands:\n")
+  const text = isGroup && name.length > 1 ? await helpOf(name.slice(0, 2)) : help
+  const path = name.slice(0, isGroup ? 2 : 1)
+  const flags = words.filter((word) => /^--?[a-z]/.test(word)).map((word) => word.split("=")[0] ?? "")
+  return (
+    text.startsWith(`Usage: berth ${path.join(" ")}`) &&
+    flags.every((flag) => new RegExp(`(^|[ ,])${flag}\\b`, "m").test(text))
+  )
+}
+
+async function helpOf(words: string[]): Promise<string> {
+  return (await start([...words, "--help"], {}).ended).out
+}
 
 /** Returns the relative links, without those in code. */
 function linksOf(path: string): string[] {
