@@ -1,7 +1,6 @@
 import { execFileSync } from "node:child_process"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
-import { load } from "js-yaml"
 import { describe, expect, it } from "vitest"
 import { start } from "./cli/command.ts"
 
@@ -17,20 +16,6 @@ const documents = execFileSync("git", ["ls-files", "--cached", "--others", "--ex
 describe("the documents' links", () => {
   it.each(documents)("links of %s lead to files and headings that exist", (path) => {
     expect(linksOf(path).filter((link) => !leadsSomewhere(path, link))).toEqual([])
-  })
-})
-
-describe("the roles in docs/roles", () => {
-  it.each([
-    ["aws.json", "aws.md"],
-    ["azure.json", "azure.md"],
-    ["azure-vm.json", "azure.md"],
-    ["gcp.yaml", "gcp.md"],
-  ])("%s is the role of %s", (file, page) => {
-    const role = load(readFileSync(join(ROOT, "docs/roles", file), "utf8"))
-    const text = readFileSync(join(ROOT, "docs", page), "utf8")
-    const blocks = [...text.matchAll(/```(?:json|yaml)\n([\s\S]*?)```/g)].map(([, block = ""]) => load(block))
-    expect(blocks).toContainEqual(role)
   })
 })
 
