@@ -205,7 +205,7 @@ function fieldsOf(flags: Flags): Flags {
  */
 async function secretOf(call: Call<{ fromFile?: string }>, type: string, fields?: Flags): Promise<Flags> {
   const secret = SECRETS[type]
-  if (secret === undefined) throw usageError(`${type} is no type of connection: use ${CONNECTION_TYPES.join(", ")}.`)
+  if (secret === undefined) throw usageError(`${type} is not a type of connection: use ${CONNECTION_TYPES.join(", ")}.`)
   const lacking = fields === undefined ? [] : secret.besides.filter((field) => !(field in fields))
   if (lacking.length > 0)
     throw usageError(

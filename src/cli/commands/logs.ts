@@ -37,7 +37,7 @@ export function addLogsCommand(commands: Commands, program: Command): void {
     ],
     run: async (call) => {
       const { tail } = call.options
-      if (tail !== undefined && !/^\d+$/.test(tail)) throw usageError(`--tail ${tail} is no whole number.`)
+      if (tail !== undefined && !/^\d+$/.test(tail)) throw usageError(`--tail ${tail} is not a whole number.`)
       const client = call.client()
       const target = await targetOf(call, client)
       if (target.kind === "job") await printLog(call, client, target.job)

@@ -76,7 +76,7 @@ const SCREEN_LIMIT = 50
 
 function limitOf({ options, terminal, isForProgram }: Call<ListFlags>): number {
   const { limit: text = isForProgram || !terminal.isScreen ? "0" : String(SCREEN_LIMIT) } = options
-  if (!/^\d+$/.test(text)) throw usageError(`--limit ${text} is no whole number.`)
+  if (!/^\d+$/.test(text)) throw usageError(`--limit ${text} is not a whole number.`)
   return text === "0" ? Number.POSITIVE_INFINITY : Number(text)
 }
 

@@ -38,7 +38,7 @@ export function addWebhookCommands(commands: Commands, program: Command): void {
   })
   commands.add<{ yes?: boolean }>(group, {
     usage: "rm <name>",
-    summary: "Delete a webhook. What is pending is not delivered.",
+    summary: "Delete a webhook. Pending events are discarded.",
     examples: [["berth webhook rm build-bot", "asks first; --yes does not"]],
     options: [new Option("-y, --yes", "do not ask")],
     run: async (call) => {

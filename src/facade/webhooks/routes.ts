@@ -137,7 +137,7 @@ export const webhookRoutes = [
   }),
   route("DELETE /webhooks/{name}", {
     id: "deleteWebhook",
-    summary: "Delete a webhook. What is pending is not delivered.",
+    summary: "Delete a webhook. Pending events are discarded.",
     role: "admin",
     ifMatch: true,
     responses: { 204: noContent("Deleted.") },
