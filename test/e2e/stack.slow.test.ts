@@ -51,7 +51,9 @@ describe("everything on one machine", { timeout: 300_000, concurrent: true }, ()
     expect(demo.output).not.toMatch(/as expected|npm start|JOB +PHASE/)
   })
 
-  it("serve: runs the commands of README.md and docs/api.md, ends by Ctrl-C, and continues after a restart", async ({ expect }) => {
+  it("serve: runs the commands of README.md and docs/api.md, ends by Ctrl-C, and continues after a restart", async ({
+    expect,
+  }) => {
     const dataDir = join(folder, "serve")
     const env = join(dataDir, "env")
     const first = start("serve", dataDir, ["--port", "0"])
