@@ -19,6 +19,7 @@ const PURE = [
   "test/cloud/requests.test.ts",
   "test/cloud/unchanged-requests.test.ts",
   "test/discovery/discoverer.test.ts",
+  "test/faults/clocks.test.ts",
   "test/faults/tally.test.ts",
   "test/providers/registry-logins.test.ts",
 ]
@@ -26,6 +27,7 @@ const PURE = [
 /** Suites of other tiers that have a form of some minutes, too. */
 const LONGER = [
   "test/agent/flood.test.ts",
+  "test/attacks/webhooks.test.ts",
   "test/cloud/aws-faults.slow.test.ts",
   "test/agent/cloud-init.slow.test.ts",
   "test/e2e/array-workdir.slow.test.ts",

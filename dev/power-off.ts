@@ -14,7 +14,7 @@ const LOOK_MS = 200
 const RECORD_SECONDS = 1
 
 export interface PowerOffOptions {
-  cloud: Pick<LocalCloud, "list" | "terminate" | "isOn" | "kill">
+  cloud: Pick<LocalCloud, "list" | "planPowerOff" | "terminate" | "isOn" | "kill">
   scope: Scope
   client: Pick<KubeClient, "get" | "patchStatus">
   systemNamespace: string
@@ -24,8 +24,8 @@ export interface PowerOffOptions {
 }
 
 /**
- * Terminates every VM as planned: its Launch records that before, so that no job counts it as lost. No operator may
- * launch VMs meanwhile, and the gateway must serve. Never rejects because of a single VM.
+ * Terminates every VM as planned: its folder and its Launch record that before, so that no job counts it as lost. No
+ * operator may launch VMs meanwhile, and the gateway must serve. Never rejects because of a single VM.
  * @returns how many VMs ended, and what could not be done
  */
 export async function powerOff(options: PowerOffOptions): Promise<{ ended: number; failures: string[] }> {
@@ -75,15 +75,55 @@ async function settle(vms: readonly Vm[], failures: string[], act: (vm: Vm) => P
   for (const result of results) if (result.status === "rejected") failures.push(messageOf(result.reason))
 }
 
-/** Records on a VM's Launch that it ends because its machine stops. */
-async function recordPlan({ launch }: Vm, { client, systemNamespace, clock }: PowerOffOptions): Promise<void> {
-  const ref = { namespace: systemNamespace, name: launch }
+/**
+ * Records that a VM ends because its machine stops. The record in its folder is for the next start, because the API server
+ * may be what ended this one. The record on its Launch is for now, because the disk may be full. One of them is enough.
+ */
+async function recordPlan(vm: Vm, { cloud, client, systemNamespace, clock }: PowerOffOptions): Promise<void> {
   const limit = { timeoutSeconds: RECORD_SECONDS }
-  const found = await ifFound(client.get(LAUNCHES, ref, limit))
-  if (found === undefined || !isWanted(found)) return
-  const message = "Berth was stopped on this machine, and its VMs with it"
-  const loss = { reason: "PoweredOff", message, time: timestamp(clock.now()) } as const
-  await client.patchStatus(LAUNCHES, ref, { merge: { status: { loss } } }, { fieldManager: FIELD_MANAGER, ...limit })
+  const onLaunch = async (): Promise<void> => {
+    const found = await ifFound(client.get(LAUNCHES, { namespace: systemNamespace, name: vm.launch }, limit))
+    if (found !== undefined && isWanted(found)) await recordLoss(found, timestamp(clock.now()), client, limit)
+  }
+  const records = await Promise.allSettled([cloud.planPowerOff(vm), onLaunch()])
+  const failures = records.filter((record) => record.status === "rejected")
+  if (failures.length === records.length) throw new AggregateError(failures.map(({ reason }) => messageOf(reason)))
+}
+
+async function recordLoss(
+  { metadata: { namespace, name } }: StoredLaunch,
+  time: string,
+  client: Pick<KubeClient, "patchStatus">,
+  limit: { timeoutSeconds?: number } = {},
+): Promise<void> {
+  const loss = {
+    reason: "PoweredOff",
+    message: "Berth was stopped on this machine, and its VMs with it",
+    time,
+  } as const
+  const change = { merge: { status: { loss } } }
+  await client.patchStatus(LAUNCHES, { namespace, name }, change, { fieldManager: FIELD_MANAGER, ...limit })
+}
+
+/**
+ * Records on the Launches which VMs the last stop powered off, where that stop could not. Call it before an operator
+ * starts: it would take such a VM for a lost one.
+ */
+export async function takeOverPlans({
+  cloud,
+  client,
+  systemNamespace: namespace,
+}: {
+  cloud: Pick<LocalCloud, "powerOffTime">
+  client: Pick<KubeClient, "pages" | "patchStatus">
+  systemNamespace: string
+}): Promise<void> {
+  for await (const { items } of client.pages(LAUNCHES, { namespace })) {
+    for (const launch of items.filter(isWanted)) {
+      const time = await cloud.powerOffTime({ id: launch.metadata.name })
+      if (time !== undefined) await recordLoss(launch, time, client)
+    }
+  }
 }
 
 /** Returns true if the VM would have continued: nothing else ends it. */

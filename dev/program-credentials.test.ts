@@ -37,6 +37,29 @@ it("renews a program's token at half of its life, retries after a failure, and s
   expect(clock.timers).toBe(0)
 })
 
+it.each([
+  ["ahead by two hours, as after the sleep of a laptop", 7200],
+  ["back by a minute, so that the token is one of the future", -60],
+])("renews a program's token soon after the calendar jumps %s", async (_, jump) => {
+  const clock = new ManualClock()
+  let asked = 0
+  const client = { createSubresource: async () => ({ status: { token: `token-${++asked}` } }) } as unknown as Pick<
+    KubeClient,
+    "createSubresource"
+  >
+  const onError = (error: unknown): void => {
+    throw error
+  }
+  const { kubeConfig, stop } = await programCredentials({ client, cluster, serviceAccount, onError, clock })
+  clock.setCalendar(jump)
+  for (let look = 0; look < 3; look++) {
+    clock.advance(10)
+    await nextTurn()
+    expect(kubeConfig.getCurrentUser()?.token).toBe("token-2")
+  }
+  stop()
+})
+
 it("does not start a program whose ServiceAccount gets no token", async () => {
   const client = { createSubresource: async () => ({}) } as unknown as Pick<KubeClient, "createSubresource">
   await expect(

@@ -1,5 +1,5 @@
 import { type Cluster, KubeConfig } from "@kubernetes/client-node"
-import { type Clock, systemClock } from "../src/apis/clock.ts"
+import { type Clock, secondsBetween, systemClock } from "../src/apis/clock.ts"
 import { SERVICE_ACCOUNTS } from "../src/identity/machine-users.ts"
 import type { KubeClient } from "../src/kube/client.ts"
 import type { ObjectRef } from "../src/kube/resource.ts"
@@ -7,8 +7,8 @@ import type { ObjectRef } from "../src/kube/resource.ts"
 /** Lifetime of a token, seconds. A new one is requested at half of it. */
 const TOKEN_SECONDS = 3600
 
-/** Delay before a retry when no new token arrived, seconds. */
-const AGAIN_SECONDS = 10
+/** Delay between two looks at the age of a token, and before a retry when no new one arrived, seconds. */
+const LOOK_SECONDS = 10
 
 interface TokenRequest {
   status?: { token: string }
@@ -53,26 +53,45 @@ export async function programCredentials(options: ProgramCredentialsOptions): Pr
     kubeConfig.loadFromClusterAndUser(cluster, { name: serviceAccount.name, token: await token() })
   let stopped = false
   let cancel = (): void => undefined
-  const refreshAfter = (seconds: number): void => {
-    if (stopped) return
-    cancel = clock.setTimer(seconds, () => {
-      refresh().then(
-        () => refreshAfter(TOKEN_SECONDS / 2),
-        (error: unknown) => {
-          if (!stopped) onError(error)
-          refreshAfter(AGAIN_SECONDS)
-        },
-      )
-    })
+  let isDue = dueAfter(clock, TOKEN_SECONDS / 2)
+  const look = (): void => {
+    if (!isDue()) {
+      lookLater()
+      return
+    }
+    const renewed = refresh().then(
+      () => {
+        isDue = dueAfter(clock, TOKEN_SECONDS / 2)
+      },
+      (error: unknown) => {
+        if (!stopped) onError(error)
+      },
+    )
+    void renewed.then(lookLater)
+  }
+  const lookLater = (): void => {
+    if (!stopped) cancel = clock.setTimer(LOOK_SECONDS, look)
   }
   await refresh()
-  refreshAfter(TOKEN_SECONDS / 2)
+  lookLater()
   return {
     kubeConfig,
     stop: () => {
       stopped = true
       cancel()
     },
+  }
+}
+
+/**
+ * Returns a function that returns true after `seconds` of this process's own time or of the calendar. The API server measures
+ * a token by the calendar, which a laptop's sleep moves ahead. A correction back makes the token one of the future.
+ */
+function dueAfter(clock: Clock, seconds: number): () => boolean {
+  const begun = { monotonic: clock.monotonic(), calendar: clock.now() }
+  return () => {
+    const byCalendar = secondsBetween(begun.calendar, clock.now())
+    return clock.monotonic() - begun.monotonic >= seconds || byCalendar >= seconds || byCalendar < 0
   }
 }
 

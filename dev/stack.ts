@@ -25,13 +25,14 @@ import { installBase } from "./base.ts"
 import { compileCache } from "./compile-cache.ts"
 import { type ControlPlane, startControlPlane } from "./controlplane/control-plane.ts"
 import type { Binaries, Report } from "./controlplane/programs.ts"
+import { forgetEndedVms } from "./ended-vms.ts"
 import { keptApiKey, writeEnvironment } from "./environment.ts"
 import { DEFAULT_NAME, installApiKey, installDefaults, untilProject } from "./install.ts"
 import { CLIENT_ID, type DevelopmentIssuer, startIssuer } from "./issuer.ts"
 import type { LocalOptions } from "./options.ts"
 import { issuerPort } from "./own-ports.ts"
 import { Parts } from "./parts.ts"
-import { type PowerOffOptions, powerOff } from "./power-off.ts"
+import { type PowerOffOptions, powerOff, takeOverPlans } from "./power-off.ts"
 import { clusterOf, programCredentials } from "./program-credentials.ts"
 import { whenReady } from "./rest.ts"
 import type { ChosenRuntime } from "./runtime.ts"
@@ -76,7 +77,7 @@ export interface Stack {
 const STOP_SECONDS = 8
 
 /** Time limits for stopping each part, seconds. */
-const STOP_LIMITS = { operator: 1.5, vms: 6, facade: 1, issuer: 0.5, client: 0.5, controlPlane: 5 }
+const STOP_LIMITS = { operator: 1.5, records: 0.5, vms: 6, facade: 1, issuer: 0.5, client: 0.5, controlPlane: 5 }
 
 /** Time for agents to end their containers and to deliver results and logs, seconds. Afterwards they are killed. */
 const POWER_OFF_SECONDS = 4.5
@@ -156,13 +157,14 @@ async function startBerth(
   options: StackOptions,
   { controlPlane, parts, fail, client }: Base & { client: KubeClient },
 ): Promise<{ url: string; issuer: DevelopmentIssuer }> {
-  const { dataDir, report, port } = options
+  const { dataDir, report, port, signal } = options
   // A separate file: the terminal shows only what a person needs.
   const destination = logDestination(join(dataDir, "berth.log"))
   const loggerOf = (name: string) => createLogger({ level: options.logLevel, name, destination })
   const { id: installation } = await ensureInstallation(client, SYSTEM_NAMESPACE)
   report("starting the operator and the façade ...")
-  const cloud = localCloud(dataDir, options.runtime, loggerOf("local-cloud"))
+  const localLogger = loggerOf("local-cloud")
+  const cloud = localCloud(dataDir, options.runtime, localLogger)
   const programs = { controlPlane, parts, admin: client }
   const asFacade = await programClient("berth-facade", programs, loggerOf("facade"))
   const asOperator = await programClient("berth-operator", programs, loggerOf("operator"))
@@ -198,17 +200,9 @@ async function startBerth(
   // Stopped after the operator, which then launches nothing, and before the façade, which stores results and logs.
   const scope = { installation, region: LOCAL_REGION }
   const powerOffOptions = { cloud, scope, client, systemNamespace: SYSTEM_NAMESPACE, clock: systemClock }
-  let isPoweringOff = false
-  // On a busy machine this process may reach its own time limit first.
-  process.once("exit", () => {
-    if (isPoweringOff || options.signal.aborted) cloud.killNow()
-  })
-  parts.add("the VMs", STOP_LIMITS.vms, (limit) => {
-    isPoweringOff = true
-    const seconds = Math.min(POWER_OFF_SECONDS, limit - KILL_SECONDS)
-    return endVms({ ...powerOffOptions, seconds }, cloud, report)
-  })
+  addPowerOff(parts, { ...powerOffOptions, report, signal })
   await endFormerLeader(client)
+  await unlessAborted(takeOverPlans(powerOffOptions), signal)
   const operator = await startPart(parts, "the operator", STOP_LIMITS.operator, (stop) =>
     startOperator(
       {
@@ -228,12 +222,16 @@ async function startBerth(
       stop,
     ),
   )
+  const onError = (err: unknown) => localLogger.warn({ err }, "records of ended VMs can't be removed now; retrying")
+  await startPart(parts, "the records of ended VMs", STOP_LIMITS.records, async (stop) => ({
+    ended: forgetEndedVms({ ...powerOffOptions, onError }, stop),
+  }))
   for (const { ended } of [facade, operator]) ended.catch(fail)
   return { url: facade.url, issuer }
 }
 
 /** Starts a program that runs until its signal. Stopping it waits until it has ended. */
-async function startPart<Program extends Running>(
+async function startPart<Program extends Pick<Running, "ended">>(
   parts: Parts,
   name: string,
   seconds: number,
@@ -264,6 +262,28 @@ function localMarket() {
  */
 async function endFormerLeader(client: KubeClient): Promise<void> {
   await ifFound(client.delete(leases, { namespace: SYSTEM_NAMESPACE, name: OPERATOR_LEASE }))
+}
+
+/** Adds the power-off of the VMs to the parts that stop. If this process exits earlier, the VMs are killed. */
+function addPowerOff(
+  parts: Parts,
+  {
+    signal,
+    report,
+    ...options
+  }: Omit<PowerOffOptions, "seconds"> & { cloud: LocalCloud } & Pick<StackOptions, "report" | "signal">,
+): void {
+  const { cloud } = options
+  let isPoweringOff = false
+  // On a busy machine this process may reach its own time limit first.
+  process.once("exit", () => {
+    if (isPoweringOff || signal.aborted) cloud.killNow()
+  })
+  parts.add("the VMs", STOP_LIMITS.vms, (limit) => {
+    isPoweringOff = true
+    const seconds = Math.min(POWER_OFF_SECONDS, limit - KILL_SECONDS)
+    return endVms({ ...options, seconds }, cloud, report)
+  })
 }
 
 /** Powers the VMs off and reports the result. */

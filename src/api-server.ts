@@ -32,7 +32,7 @@ import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
 import type { ConnectionsReader } from "./gateway/candidates.ts"
 import { HeartbeatWriter } from "./gateway/heartbeats.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
-import { leaderReader, leaderReadsHeartbeats } from "./gateway/owner.ts"
+import { leaderReader } from "./gateway/owner.ts"
 import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
 import { REPORT_ROUTE, withReports } from "./gateway/reports.ts"
 import { kubeSecretEnv, secretChecker } from "./gateway/secrets.ts"
@@ -228,7 +228,6 @@ function heartbeatWriter(
     written: heartbeats.store,
     times,
     launches: { get: (name) => launches.store.get({ namespace: systemNamespace, name }) },
-    isRead: () => leaderReadsHeartbeats(client, systemNamespace),
     holder: `${hostname()}-${randomUUID()}`,
     clock: systemClock,
     logger,

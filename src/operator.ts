@@ -4,7 +4,6 @@ import { userDataOf } from "./agent/cloud-init.ts"
 import { type Clock, systemClock } from "./apis/clock.ts"
 import type { StoredJob } from "./apis/job.ts"
 import { type HeartbeatTimes, isOver, type StoredLaunch } from "./apis/launch.ts"
-import { ANNOTATIONS } from "./apis/meta.ts"
 import type { Architecture } from "./apis/offer.ts"
 import { LiveCatalogue } from "./catalogue/live.ts"
 import type { Offers } from "./catalogue/offers.ts"
@@ -34,7 +33,7 @@ import { limitsHistory } from "./controllers/cronjob/jobs.ts"
 import { CRON_JOB_CACHE } from "./controllers/cronjob/options.ts"
 import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { CopyGuard } from "./controllers/installation/copy-guard.ts"
-import { createJobController, type JobControl } from "./controllers/job/controller.ts"
+import { createJobController } from "./controllers/job/controller.ts"
 import { HistoryPruner } from "./controllers/job/history.ts"
 import { ENV_SECRET_CACHE, JOB_CACHE, jobIndexes } from "./controllers/job/options.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
@@ -55,7 +54,7 @@ import { recordOf } from "./facade/jobs/record.ts"
 import { ownerOf } from "./facade/owner.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { ensureIdentityKeys, type IdentityIssuer } from "./identity/identity-tokens.ts"
-import { ensureInstallation, type Installation, OPERATOR_LEASE } from "./identity/installation.ts"
+import { ensureInstallation, type Installation, OPERATOR_ABILITIES, OPERATOR_LEASE } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
 import { capsIn, ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS, tenantsIn } from "./identity/projects.ts"
 import { ensureSealingKeys, SEALING_KEYS_CACHE, storedKeysSealer } from "./identity/sealing-keys.ts"
@@ -85,6 +84,7 @@ import { createMetrics } from "./telemetry/metrics.ts"
 import { measurePrices } from "./telemetry/prices.ts"
 import type { OperationsServer } from "./telemetry/server.ts"
 import { measureStorage } from "./telemetry/storage.ts"
+import { measureWebhooks } from "./telemetry/webhooks.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
 export interface OperatorParts {
@@ -138,7 +138,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   const identity = `${hostname()}-${randomUUID()}`
   const elector = new LeaderElector({
     ...{ client, lease: { namespace: systemNamespace, name: OPERATOR_LEASE }, identity, clock, logger },
-    annotation: ANNOTATIONS.readsHeartbeats,
+    abilities: OPERATOR_ABILITIES,
     ...leaseTimes,
   })
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, clock, logger })
@@ -166,7 +166,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   const manager = new Manager({
     reflectors: [...Object.values(caches), ...Object.values(watches ?? {})],
     controllers: [
-      jobControl.controller,
+      jobControl,
       launchControl.controller,
       statementController(installed),
       cronJobController(reporting),
@@ -176,7 +176,6 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
       webhooks.controller,
     ],
     leaderTasks: [
-      ...jobControl.leaderTasks,
       ...launchControl.leaderTasks,
       ...[webhooks.deliveries, settled, pruner, capWatcher, guard, ...(refresher ? [refresher] : [])].map(
         (task) => (signal: AbortSignal) => task.run(signal),
@@ -188,7 +187,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
     clock,
     logger,
   })
-  const operations = await serveMetrics(installed, { metrics, manager, guard, capWatcher, refresher, stop })
+  const operations = await serveMetrics(installed, { metrics, manager, guard, capWatcher, webhooks, refresher, stop })
   const ended = manager
     .run(stop)
     .finally(() => recorder.flush())
@@ -340,7 +339,7 @@ function jobController(
   { options, parts, installation, caches, base, fence, quota }: Installed,
   accounts: Accounts,
   { deliveries }: WebhookControl,
-): JobControl {
+): Controller {
   const { systemNamespace, gatewayUrl, vmProxy, vmCa, agentImage, volumesImage } = options
   const { offers, architectures, launchesPerMinute } = parts
   const { images, readImage, buckets, launchAccounts, copyCredentials, vmImages } = accounts
@@ -387,13 +386,13 @@ function jobController(
 }
 
 /** Constructs the sender of events to webhooks. */
-function webhookController({ options, parts, caches, base, sealer, fence }: Installed): WebhookControl {
+function webhookController({ options, parts, caches, base, sealer, fence, quota }: Installed): WebhookControl {
   const { webhooks, webhookSecrets: secrets, projects, jobs, sealingKeys } = caches
   const { timeoutSeconds, ...settings } = parts.webhooks ?? {}
   const { privateReceivers = NO_TARGETS } = options
   const sending = { send: publicFetch(privateReceivers), privateTargets: privateReceivers, version: packageVersion() }
   return createWebhookController({
-    ...{ ...base, webhooks, secrets, projects, jobs, sealingKeys, sealer, fence, settings },
+    ...{ ...base, webhooks, secrets, projects, jobs, sealingKeys, sealer, fence, quota, settings },
     recordOf: (job, project) => recordOf(job, ownerOf(project)),
     sending: { ...sending, clock: base.clock, timeoutSeconds },
   })
@@ -419,9 +418,9 @@ function launchController({ options, parts, installation, caches, base, fence }:
 }
 
 function statementController({ options, caches, base, fence }: Installed): Controller {
-  const { statements, launches, jobs } = caches
+  const { statements, launches } = caches
   const { systemNamespace } = options
-  return createStatementController({ ...base, statements, launches, jobs, systemNamespace, fence })
+  return createStatementController({ ...base, statements, launches, systemNamespace, fence })
 }
 
 function capWatcherOf({ options, caches, base, fence }: Installed, { deliveries }: WebhookControl): CapWatcher {
@@ -517,6 +516,7 @@ function serveMetrics(
     manager,
     guard,
     capWatcher,
+    webhooks,
     refresher,
     stop,
   }: {
@@ -524,6 +524,7 @@ function serveMetrics(
     manager: Manager
     guard: CopyGuard
     capWatcher: CapWatcher
+    webhooks: WebhookControl
     refresher: PriceRefresher | undefined
     stop: AbortSignal
   },
@@ -535,6 +536,7 @@ function serveMetrics(
   measureCopy(metrics, () => guard.fault() !== undefined)
   measureJobs(metrics, { ...caches, settled, isLeading })
   measureCaps(metrics, { amounts: () => capWatcher.amounts(), maxMonthlyUsd: options.caps?.maxMonthlyUsd })
+  measureWebhooks(metrics, { ...webhooks, isLeading })
   if (refresher !== undefined) measurePrices(metrics, { ages: () => refresher.ages(), isLeading })
   const health = new Health()
   health.addReadyCheck("caches", () => manager.readiness().reasons.join("; ") || undefined)

@@ -38,7 +38,7 @@ const VERSION_3 = 2
 const DAY_MS = 24 * 3_600_000
 const CLOCK_SKEW_MS = 3_600_000
 
-/** Validity of a certificate, in days. */
+/** Default validity of a certificate, in days. */
 export const CERTIFICATE_DAYS = 365
 
 /** A certificate and its private key. */
@@ -55,6 +55,8 @@ export interface CertificateSubject {
   readonly organization?: string
   /** DNS names and IP addresses at which its holder serves. */
   readonly hosts?: readonly string[]
+  /** Time until it expires, seconds. Default: CERTIFICATE_DAYS. */
+  readonly seconds?: number
 }
 
 /** Signs certificates. Its key lives only as long as this object. */
@@ -124,7 +126,7 @@ function issueCertificate(
     issuer: issuer.name,
     validity: new Validity({
       notBefore: new Date(now - CLOCK_SKEW_MS),
-      notAfter: new Date(now + CERTIFICATE_DAYS * DAY_MS),
+      notAfter: new Date(now + (subject.seconds === undefined ? CERTIFICATE_DAYS * DAY_MS : subject.seconds * 1000)),
     }),
     subject: distinguishedName(subject),
     subjectPublicKeyInfo: AsnConvert.parse(publicKey.export({ type: "spki", format: "der" }), SubjectPublicKeyInfo),

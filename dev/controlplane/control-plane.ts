@@ -183,7 +183,7 @@ class Servers {
   async #withProbe(use: (api: Probe, deadline: number) => Promise<void>): Promise<void> {
     const api = await probe(this.url, this.#layout.pki)
     try {
-      await use(api, Date.now() + START_TIMEOUT_MS)
+      await use(api, performance.now() + START_TIMEOUT_MS)
     } finally {
       await api.close()
     }

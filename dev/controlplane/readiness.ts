@@ -8,7 +8,7 @@ const REQUEST_TIMEOUT_MS = 5_000
 
 /** Queries one API server, as its administrator. */
 export interface Probe {
-  /** Resolves when the server serves (/readyz). Rejects at the deadline (milliseconds since the epoch). */
+  /** Resolves when the server serves (/readyz). Rejects at the deadline (milliseconds of `performance.now()`). */
   ready(deadline: number): Promise<void>
   /**
    * Resolves when the objects that every client needs exist: the namespace `default`, its ServiceAccount, and the
@@ -35,7 +35,7 @@ export async function probe(url: string, pki: Pki): Promise<Probe> {
     for (;;) {
       const failure = await askOnce(`${url}${path}`, dispatcher, accept)
       if (failure === undefined) return
-      if (Date.now() > deadline) throw new Error(`the API server did not become ready: ${path}: ${failure}`)
+      if (performance.now() > deadline) throw new Error(`the API server did not become ready: ${path}: ${failure}`)
       await delay(POLL_MS, undefined, { signal: closing.signal })
     }
   }

@@ -124,9 +124,9 @@ function spawnSupervisor({ command, args, needs }: ServerCommand, logPath: strin
 export async function awaitLeftover(name: string, runDirectory: string, signal?: AbortSignal): Promise<void> {
   const record = await readRecord(join(runDirectory, `${name}.json`))
   if (!record) return
-  const deadline = Date.now() + LEFTOVER_SECONDS * 1000
+  const deadline = performance.now() + LEFTOVER_SECONDS * 1000
   while (isRunning(record)) {
-    if (Date.now() > deadline) {
+    if (performance.now() > deadline) {
       throw new Error(
         `${name} (process ${record.pid}) of an earlier run still uses ${dirname(runDirectory)}: end it with "kill ${record.pid}"`,
       )

@@ -207,7 +207,10 @@ class Session {
         logger,
         onRefused: (error) => this.#refused(error),
         onStop: () => this.#stop.abort("stop" satisfies StopCause),
-        beforeFinish: async () => await this.#shipper?.drain(),
+        beforeFinish: async () => {
+          await this.#shipper?.drain()
+          return this.#shipper?.missing
+        },
       },
       HEARTBEAT_SECONDS,
     )

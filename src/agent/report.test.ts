@@ -29,7 +29,7 @@ describe("Reporter", () => {
     const logger = { info: () => {}, warn: () => {}, error: () => {}, debug: () => {} }
     makeDataDir(join(folder, "disk"))
     const disk = await Disk.open(join(folder, "disk"), "2026-01-01T00:00:00Z", () => {})
-    const on = { onRefused: () => {}, onStop: () => {}, beforeFinish: () => Promise.resolve() }
+    const on = { onRefused: () => {}, onStop: () => {}, beforeFinish: () => Promise.resolve(undefined) }
     const reporter = new Reporter({ disk, client, clock, logger, ...on }, 15)
     const stop = new AbortController()
     const reporting = reporter.run(stop.signal)

@@ -1,9 +1,11 @@
 import { backoffSeconds } from "../apis/backoff.ts"
 import type { Clock } from "../apis/clock.ts"
+import type { Finish } from "../apis/launch.ts"
 import type { Logger } from "../apis/logger.ts"
 import type { Disk } from "./disk.ts"
 import { type GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gateway-client.ts"
 import { LARGE_LOG_CHUNK_BYTES, LOG_CHUNK_BYTES, type LogsResponse, type ReportRequest } from "./protocol.ts"
+import { bounded } from "./run.ts"
 import { gapLine, type Spool } from "./spool.ts"
 import { AsyncSignal } from "./timers.ts"
 
@@ -17,8 +19,8 @@ export interface ReporterOptions {
   onRefused: (error: RefusedError) => void
   /** Called when the gateway wants the container stopped; may be called again. */
   onStop: () => void
-  /** Called before each report with the finish. */
-  beforeFinish: () => Promise<unknown>
+  /** Called before each report with the finish. Returns what its message says about the log, if anything. */
+  beforeFinish: () => Promise<string | undefined>
 }
 
 /** Reports the state of the run to the gateway, at intervals and immediately after a change. */
@@ -65,10 +67,10 @@ export class Reporter {
   /** Returns undefined if the report was answered, else the delay before the next one, seconds. */
   async #report(tries: number): Promise<number | undefined> {
     const { disk, client, logger, onRefused, onStop, beforeFinish } = this.#options
-    if (this.#withFinish) await beforeFinish()
+    const note = this.#withFinish ? await beforeFinish() : undefined
     // Written before the report is sent, so that a number is never used twice.
     disk.update({ sequence: disk.state.sequence + 1 })
-    const report = this.#compose()
+    const report = this.#compose(note)
     try {
       const { desired, heartbeatSeconds } = await client.report(report)
       this.heartbeatSeconds = heartbeatSeconds ?? this.heartbeatSeconds
@@ -82,7 +84,7 @@ export class Reporter {
     }
   }
 
-  #compose(): Omit<ReportRequest, "launch"> {
+  #compose(note: string | undefined): Omit<ReportRequest, "launch"> {
     const { sequence, attempt, startTime, lastExitCode, preemptionNotice, finish } = this.#options.disk.state
     return {
       sequence,
@@ -91,9 +93,16 @@ export class Reporter {
       ...(startTime !== undefined && { startTime }),
       ...(lastExitCode !== undefined && { lastExitCode }),
       ...(preemptionNotice !== undefined && { preemptionNotice }),
-      ...(this.#withFinish && finish !== undefined && { finish }),
+      ...(this.#withFinish && finish !== undefined && { finish: noted(finish, note) }),
     }
   }
+}
+
+/** Returns the finish with a note in its message. */
+function noted(finish: Finish, note: string | undefined): Finish {
+  if (note === undefined) return finish
+  const said = finish.message ?? (finish.reason === "Succeeded" ? "succeeded" : finish.reason)
+  return { ...finish, message: bounded(`${said}, but ${note}`) }
 }
 
 /** Delay before new output is sent, seconds. It prevents a request for each line. The first output is sent at once. */
@@ -101,6 +110,9 @@ const COLLECT_SECONDS = 0.5
 
 /** Number of answers without progress after which sending the log counts as failed. */
 const FRUITLESS_TRIES = 3
+
+/** Cause of a gap after the gateway has lost output that it had stored, and that the VM no longer has. */
+export const LOST_BY_STORE = "Berth's store of logs no longer has them"
 
 export interface ShipperOptions {
   spool: Spool
@@ -124,14 +136,29 @@ export class Shipper {
   /** Largest piece that was not rejected as too large, bytes. */
   #acceptedBytes = LARGE_LOG_CHUNK_BYTES
   #draining: Promise<boolean> | undefined
+  /** True if it is known what the gateway has. Before its first answer, an earlier agent of this disk may have sent a part. */
+  #isStoredKnown: boolean
+  /** Message of the last failure; undefined after a success. */
+  #failure: string | undefined
 
   constructor(options: ShipperOptions) {
     this.#options = options
+    this.#isStoredKnown = options.spool.length === 0
   }
 
   /** Sends soon, because the spool has new output. */
   wake(): void {
     this.#signal.notify()
+  }
+
+  /** Says how much of the log is not stored, and why; undefined if all of it is. */
+  get missing(): string | undefined {
+    const bytes = this.#options.spool.length - this.#stored
+    if (this.#full || bytes <= 0) return undefined
+    const what = this.#isStoredKnown
+      ? `the last ${bytes} bytes of its log are missing`
+      : "the end of its log may be missing"
+    return `${what}: ${this.#failure ?? "it was not sent in time"}`
   }
 
   /** Ships until the signal is aborted. */
@@ -165,6 +192,8 @@ export class Shipper {
         if (this.#stored < spool.start) await this.#skip()
         const offset = this.#stored
         const answer = await this.#send(offset)
+        this.#failure = undefined
+        this.#isStoredKnown = true
         this.#stored = answer.length - this.#shift
         this.#full = answer.full
         await spool.release(this.#stored)
@@ -177,6 +206,7 @@ export class Shipper {
     } catch (error) {
       if (error instanceof RefusedError) onRefused(error)
       logger.warn({ err: error }, "failed to send the log; retrying")
+      this.#failure = error instanceof Error ? error.message : String(error)
       return false
     }
   }
@@ -191,7 +221,7 @@ export class Shipper {
     const { length } = await client.sendLog(start + this.#shift, Buffer.alloc(0))
     this.#stored = length - this.#shift
     if (this.#stored >= start) return
-    const answer = await client.sendLog(length, Buffer.from(gapLine(start - this.#stored)))
+    const answer = await client.sendLog(length, Buffer.from(gapLine(start - this.#stored, LOST_BY_STORE)))
     this.#stored = start
     this.#shift = answer.length - start
   }

@@ -6,7 +6,9 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest"
 import { ManualClock } from "../../test/kube/manual-clock.ts"
 import { noDisk, smallDisk } from "../../test/small-disk.ts"
 import { LOG_MARKS } from "./protocol.ts"
-import { gapLine, Spool } from "./spool.ts"
+import { DEFAULT_SPOOL_BYTES, gapLine, limitCause, Spool } from "./spool.ts"
+
+const FULL = "the VM's disk was full"
 
 let folder: string
 let appends = 0
@@ -55,7 +57,7 @@ describe("Spool", () => {
     for (let at = 0; at < all.length; at += 100) await spool.append(Buffer.from(all.slice(at, at + 100)))
     expect(await contents(spool)).toBe(all.slice(0, 640))
     await spool.settle()
-    expect(await contents(spool)).toBe(all.slice(0, 640) + gapLine(all.length - 650) + all.slice(-10))
+    expect(await contents(spool)).toBe(all.slice(0, 640) + gapLine(all.length - 650, limitCause(640)) + all.slice(-10))
     expect((await readdir(folder)).sort()).toHaveLength(8)
   })
 
@@ -72,6 +74,29 @@ describe("Spool", () => {
     }
     expect(read).toBe(all)
     expect((await readdir(folder)).sort()).toHaveLength(8)
+  })
+
+  it("names the limit of 128 MiB by its size, not the disk", () => {
+    expect(limitCause(DEFAULT_SPOOL_BYTES)).toBe("the VM keeps at most 128 MiB that Berth has not stored yet")
+  })
+
+  it.skipIf(noDisk !== "")(`names the cause of each gap, first a full disk and then the limit${noDisk}`, async () => {
+    const disk = await smallDisk(1)
+    try {
+      const path = join(disk.path, "output")
+      await using spool = await Spool.open(path, { clock, limit: 64_000, onAppend: () => appends++ })
+      await disk.fill()
+      await spool.append(Buffer.alloc(3000, "x"))
+      await disk.empty()
+      await spool.append(Buffer.alloc(100_000, "y"))
+      await spool.settle()
+      const head = gapLine(2000, FULL) + "x".repeat(1000)
+      const kept = 64_000 - head.length
+      const tail = gapLine(99_000 - kept, limitCause(64_000)) + "y".repeat(1000)
+      expect(await contents(spool)).toBe(head + "y".repeat(kept) + tail)
+    } finally {
+      await disk.remove()
+    }
   })
 
   it("writes what waited as soon as the reader makes room", async () => {
@@ -125,11 +150,11 @@ describe("Spool", () => {
     await spool.append(Buffer.from("678"))
     expect(spool.length).toBe(0)
     await spool.settle()
-    expect(await contents(spool)).toBe(`${gapLine(5)}678`)
-    expect((await spool.read(5, 3)).toString()).toBe(gapLine(5).slice(5, 8))
+    expect(await contents(spool)).toBe(`${gapLine(5, FULL)}678`)
+    expect((await spool.read(5, 3)).toString()).toBe(gapLine(5, FULL).slice(5, 8))
     await spool.append(Buffer.from("9"))
     await spool.settle()
-    expect(await contents(spool)).toBe(`${gapLine(5)}6789`)
+    expect(await contents(spool)).toBe(`${gapLine(5, FULL)}6789`)
     expect(errors[0]).toMatchObject({ code: "ENOSPC" })
   })
 
@@ -154,7 +179,7 @@ describe("Spool", () => {
         await spool.settle()
         const log = await contents(spool)
         const lost = 7 + 2 * page.byteLength - kept - 10_000
-        expect(log).toBe(`before\n${"x".repeat(kept - 7)}${gapLine(lost)}${"x".repeat(10_000)}after\n`)
+        expect(log).toBe(`before\n${"x".repeat(kept - 7)}${gapLine(lost, FULL)}${"x".repeat(10_000)}after\n`)
         expect(await readFile(join(disk.path, "output"), "latin1")).toBe(log)
       } finally {
         await disk.remove()

@@ -3,8 +3,10 @@ import { basename, dirname } from "node:path"
 import type { Clock } from "../apis/clock.ts"
 import { LOG_MARKS } from "./protocol.ts"
 
+const MIB = 1024 * 1024
+
 /** Default limit of the output on the VM's disk, bytes. It is more than the gateway keeps. */
-export const DEFAULT_SPOOL_BYTES = 128 * 1024 * 1024
+export const DEFAULT_SPOOL_BYTES = 128 * MIB
 
 /** Number of files at the limit. The oldest one is deleted as a whole. */
 const SEGMENTS = 8
@@ -48,7 +50,7 @@ interface Segment {
 /**
  * Output of all attempts of the Launch. Its offsets are those of the protocol. The files are `<path>` and
  * `<path>.<start>`. At the limit, the oldest file that the gateway has stored makes room. If there is none, or the disk
- * is full, the newest output waits in memory. Output between is dropped, and a line says how much.
+ * is full, the newest output waits in memory. Output between is dropped, and a line says how much and why.
  */
 export class Spool {
   readonly #path: string
@@ -57,13 +59,14 @@ export class Spool {
   readonly #segments: Segment[]
   /** End of the log that the disk has not accepted, and that is read from memory. */
   #held: Buffer = NOTHING
-  /** Bytes of output that are dropped, and that no line reports yet. */
-  #lost = 0
+  /** Bytes of output that are dropped, and that no line reports yet, by their cause. */
+  #lost = new Map<GapCause, number>()
   /** Newest output, after the dropped bytes. It is not yet a part of the log. */
   #waiting: Uint8Array = NOTHING
   /** Offset up to which the gateway has stored the log. */
   #released = 0
-  #writeFailed = false
+  /** Set while the disk takes no writes. */
+  #writeError: unknown
   #turn: Promise<unknown> = Promise.resolve()
   /** By their offset. Those of output that the gateway has stored are dropped. */
   #marks: Mark[]
@@ -128,7 +131,8 @@ export class Spool {
       const tail = Math.floor(this.#options.limit * TAIL_SHARE)
       const excess = this.#waiting.byteLength - tail
       if (excess > 0) {
-        this.#lost += excess
+        const cause = this.#cause
+        this.#lost.set(cause, (this.#lost.get(cause) ?? 0) + excess)
         // A copy, because the rest of the piece must be freed.
         this.#waiting = Buffer.from(this.#waiting.subarray(excess))
       }
@@ -147,7 +151,7 @@ export class Spool {
     return this.#inTurn(async () => {
       this.#released = offset
       this.#dropMarks(offset)
-      if (this.#lost === 0 && this.#waiting.byteLength === 0) return
+      if (this.#lost.size === 0 && this.#waiting.byteLength === 0) return
       const before = this.length
       await this.#commit()
       if (this.length > before) this.#options.onAppend()
@@ -158,9 +162,9 @@ export class Spool {
   settle(): Promise<void> {
     return this.#inTurn(async () => {
       await this.#commit()
-      if (this.#lost === 0 && this.#waiting.byteLength === 0) return
+      if (this.#lost.size === 0 && this.#waiting.byteLength === 0) return
       this.#held = Buffer.concat([this.#held, this.#gap(), this.#waiting])
-      this.#lost = 0
+      this.#lost.clear()
       this.#waiting = NOTHING
       this.#options.onAppend()
     })
@@ -225,8 +229,15 @@ export class Spool {
     if (this.#marks.length <= 1) this.#markSeconds = MARK_SECONDS
   }
 
+  /** Cause for which output is dropped now. */
+  get #cause(): GapCause {
+    if (this.#writeError === undefined) return limitCause(this.#options.limit)
+    const { code } = this.#writeError as NodeJS.ErrnoException
+    return code === "ENOSPC" ? "the VM's disk was full" : `the VM's disk rejected them (${code ?? this.#writeError})`
+  }
+
   #gap(): Buffer {
-    return this.#lost > 0 ? Buffer.from(gapLine(this.#lost)) : NOTHING
+    return Buffer.concat([...this.#lost].map(([cause, bytes]) => Buffer.from(gapLine(bytes, cause))))
   }
 
   /** Writes held bytes, the line about dropped output, and as much of the waiting output as there is room for. */
@@ -239,7 +250,7 @@ export class Spool {
     // While the disk takes nothing of the line, more may be dropped.
     if (beyond < 0 || (beyond === 0 && gap.byteLength > 0)) return
     this.#held = gap.subarray(Math.min(beyond, gap.byteLength))
-    this.#lost = 0
+    this.#lost.clear()
     this.#waiting = this.#waiting.subarray(Math.max(0, beyond - gap.byteLength))
   }
 
@@ -254,11 +265,11 @@ export class Spool {
         const { bytesWritten } = await segment.file.write(data, written, Math.min(room, data.byteLength - written))
         segment.bytes += bytesWritten
         written += bytesWritten
-        this.#writeFailed = false
+        this.#writeError = undefined
       }
     } catch (error) {
-      if (!this.#writeFailed) this.#options.onWriteError?.(error)
-      this.#writeFailed = true
+      if (this.#writeError === undefined) this.#options.onWriteError?.(error)
+      this.#writeError = error
     }
     return written
   }
@@ -287,9 +298,18 @@ async function readAll(file: FileHandle, at: number, size: number): Promise<Buff
   return buffer
 }
 
-/** Returns the line that stands in the log for dropped output. */
-export function gapLine(bytes: number): string {
-  return `\n--- ${bytes} bytes of the log are missing here: the VM had no room for them ---\n`
+/** Cause of a gap in the log, as its line says it. */
+type GapCause = string
+
+/** Returns the cause of a gap after output that came faster than Berth has stored it. */
+export function limitCause(bytes: number): GapCause {
+  const limit = bytes < MIB ? `${bytes} bytes` : `${Math.floor(bytes / MIB)} MiB`
+  return `the VM keeps at most ${limit} that Berth has not stored yet`
+}
+
+/** Returns the line that stands in the log for bytes that are not in it. */
+export function gapLine(bytes: number, cause: GapCause): string {
+  return `\n--- ${bytes} bytes of the log are missing here: ${cause} ---\n`
 }
 
 async function openSegment(path: string, start: number): Promise<Segment> {

@@ -149,17 +149,18 @@ const VOLUME_NAMES = {
   allowed: `at most ${LIMITS.volumeName} letters, digits, -, _ and ., with a letter or digit at both ends`,
 }
 
-const LABEL_KEYS = {
-  minLength: 1,
-  maxLength: LIMITS.labelKey,
-  allowed: `1 to ${LIMITS.labelKey} characters`,
-}
-
 /** Text in one line. A control character in it could forge a line of a table or of a log. */
 const IN_ONE_LINE = {
   pattern: "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
   [ALLOWED]: "a text without control characters, such as a tab, a new line or NUL",
   [PATTERN_AS_RULE]: true,
+}
+
+const LABEL_KEYS = {
+  minLength: 1,
+  maxLength: LIMITS.labelKey,
+  pattern: IN_ONE_LINE.pattern,
+  allowed: `1 to ${LIMITS.labelKey} characters, none of them a control character`,
 }
 
 export const JOB_NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -240,9 +241,9 @@ export const VolumeSchema = Type.Object(
   { [COMPONENT]: "Volume" },
 )
 
-/** Volume of a stored Job. Earlier versions accepted any path that begins with a slash. */
-export const StoredVolumeSchema = Type.Object({
-  ...volumeFields,
+/** Volume of a Launch. The prefix of one for checkpoints has a folder of the job below. */
+const LaunchedVolumeSchema = Type.Object({
+  ...VolumeSchema.properties,
   mountPath: Type.String({
     minLength: 1,
     maxLength: LIMITS.mountPath,
@@ -250,28 +251,12 @@ export const StoredVolumeSchema = Type.Object({
     description: MOUNT_PATH,
     [ALLOWED]: "an absolute path such as /data",
   }),
-  prefix: Type.Optional(Text(LIMITS.prefix, PREFIX)),
-  ...checkpointField,
-})
-
-/** Volume of a Launch. The prefix of one for checkpoints has a folder of the job below. */
-const LaunchedVolumeSchema = Type.Object({
-  ...StoredVolumeSchema.properties,
   prefix: Type.Optional(Text(LIMITS.prefix + LIMITS.checkpointFolder, PREFIX)),
 })
 export type Volume = Static<typeof VolumeSchema>
 
 /** A key of a Secret (type berth.dev/env) in the Job's namespace. */
 export const SecretKeySchema = Type.Object({ secret: SecretName(), key: SecretDataKey() }, { [COMPONENT]: "SecretKey" })
-
-/**
- * Key of a Secret as Jobs of earlier versions stored it. No Secret can have such a name, so these Jobs fail with
- * SecretMissing.
- */
-export const StoredSecretKeySchema = Type.Object({
-  secret: Type.String({ minLength: 1, maxLength: 253, description: "Name of the Secret." }),
-  key: Type.String({ minLength: 1, maxLength: 253, description: "Key in the Secret's data." }),
-})
 
 /** Pattern of the SHA-256 of an upload. */
 export const SHA256_PATTERN = "^[0-9a-f]{64}$"
@@ -313,21 +298,22 @@ function atMost(bytes: number, description: string) {
   return { description: `${description} At most ${bytes} bytes in total.`, [TOTAL_BYTES]: bytes }
 }
 
-/** Differences between new Jobs and stored Jobs, which earlier versions accepted by milder rules. */
+/**
+ * Differences between a Job and its Launch. A Launch has variables and folders of Berth's own too. Only Berth writes it, from
+ * a valid Job, so the API server need not check the same rules again at each write.
+ */
 interface ContainerRules {
   image: Record<string, unknown>
   text: Record<string, unknown>
   /** Maximum number of variables. */
   envItems: number
-  longestEnvValue: number
-  secretKey: typeof SecretKeySchema | typeof StoredSecretKeySchema
-  volume: typeof VolumeSchema | typeof StoredVolumeSchema | typeof LaunchedVolumeSchema
+  volume: typeof VolumeSchema | typeof LaunchedVolumeSchema
   distinctPaths: Record<string, unknown>
   /** Returns the description of a field, and the bound of all its texts. */
-  atMost: (bytes: number, description: string) => { description: string }
+  within: (bytes: number, description: string) => { description: string }
 }
 
-const NEW: ContainerRules = {
+const OF_JOB: ContainerRules = {
   image: {
     pattern: IMAGE_PATTERN,
     [ALLOWED]: "an image reference [host[:port]/]name[:tag][@digest], with the name in lower case, such as alpine:3.20",
@@ -335,42 +321,22 @@ const NEW: ContainerRules = {
   },
   text: WITHOUT_NUL,
   envItems: LIMITS.envItems,
-  longestEnvValue: LIMITS.envBytes,
-  secretKey: SecretKeySchema,
   volume: VolumeSchema,
   distinctPaths: { [DISTINCT_PATHS]: "mountPath" },
-  atMost,
+  within: atMost,
 }
 
-const STORED: ContainerRules = {
-  image: { pattern: "^[!-~]+$", [ALLOWED]: "an image reference without blanks, such as alpine:3.20" },
+const OF_LAUNCH: ContainerRules = {
+  image: {},
   text: {},
-  envItems: LIMITS.envItems,
-  longestEnvValue: LIMITS.envValue,
-  secretKey: StoredSecretKeySchema,
-  volume: StoredVolumeSchema,
-  distinctPaths: {},
-  atMost: (_bytes, description) => ({ description }),
-}
-
-/** Rules of a Launch, which has variables and folders of Berth's own too. */
-const LAUNCHED: ContainerRules = {
-  ...STORED,
   envItems: LIMITS.envItems + LIMITS.ownEnvItems,
   volume: LaunchedVolumeSchema,
+  distinctPaths: {},
+  within: (_bytes, description) => ({ description }),
 }
 
 /** Returns the fields of the container, in a Job and in its Launch. */
-function containerFields({
-  image,
-  text,
-  envItems,
-  longestEnvValue,
-  secretKey,
-  volume,
-  distinctPaths,
-  atMost: within,
-}: ContainerRules) {
+function containerFieldsOf({ image, text, envItems, volume, distinctPaths, within }: ContainerRules) {
   const words = (description: string) =>
     Type.Optional(
       Type.Array(Type.String({ maxLength: LIMITS.commandItem, ...text, [SENSITIVE]: true }), {
@@ -379,18 +345,23 @@ function containerFields({
       }),
     )
   return {
-    image: Type.String({ minLength: 1, maxLength: LIMITS.image, description: "Container image reference.", ...image }),
+    image: Type.String({
+      minLength: 1,
+      maxLength: LIMITS.image,
+      description: "Container image reference.",
+      ...image,
+    }),
     command: words("Command. Overrides the image's entrypoint."),
     args: words("Arguments. Override the image's command."),
     env: Type.Optional(
-      MapOf(Type.String({ maxLength: longestEnvValue, ...text, [SENSITIVE]: true }), {
+      MapOf(Type.String({ maxLength: LIMITS.envBytes, ...text, [SENSITIVE]: true }), {
         keys: ENV_NAMES,
         maxProperties: envItems,
         ...within(LIMITS.envBytes, "Environment variables in plain text. Use secretEnv for secrets."),
       }),
     ),
     secretEnv: Type.Optional(
-      MapOf(secretKey, {
+      MapOf(SecretKeySchema, {
         keys: ENV_NAMES,
         maxProperties: LIMITS.secretEnvItems,
         ...within(LIMITS.secretEnvBytes, "Environment variables from Secrets (type berth.dev/env) of this namespace."),
@@ -432,13 +403,10 @@ function containerFields({
   }
 }
 
-const newContainerFields = containerFields(NEW)
+const containerFields = containerFieldsOf(OF_JOB)
 
-/** Fields of the container of a Job or definition that any version stored. */
-export const storedContainerFields = containerFields(STORED)
-
-/** The container of a Launch. It accepts that of every stored Job. */
-export const RunSchema = Type.Object(containerFields(LAUNCHED), { description: "Container to run." })
+/** The container of a Launch. It accepts that of every Job. */
+export const RunSchema = Type.Object(containerFieldsOf(OF_LAUNCH), { description: "Container to run." })
 export type Run = Static<typeof RunSchema>
 
 const placementFields = {
@@ -501,27 +469,21 @@ const placementFields = {
   ),
 }
 
-/** Labels of a job in its Launch, which any version may have stored. */
+/** Labels of a job in its Launch. */
 export const LaunchLabelsSchema = Type.Optional(
   MapOf(Type.String({ maxLength: LIMITS.labelValue }), {
-    keys: LABEL_KEYS,
+    keys: { minLength: 1, maxLength: LIMITS.labelKey, allowed: `1 to ${LIMITS.labelKey} characters` },
     maxProperties: LIMITS.labels,
     description: "Labels of the job, by which its cost is shown.",
   }),
 )
-
-const NEW_LABEL_KEYS = {
-  ...LABEL_KEYS,
-  pattern: IN_ONE_LINE.pattern,
-  allowed: `${LABEL_KEYS.allowed}, none of them a control character`,
-}
 
 /** Declares the labels and tags of a job, or those by which jobs are selected. */
 export function describingFieldsOf({ labels, tags }: { labels: string; tags: string }) {
   return {
     labels: Type.Optional(
       MapOf(Type.String({ maxLength: LIMITS.labelValue, ...IN_ONE_LINE }), {
-        keys: NEW_LABEL_KEYS,
+        keys: LABEL_KEYS,
         maxProperties: LIMITS.labels,
         ...atMost(LIMITS.labelBytes, labels),
       }),
@@ -545,7 +507,7 @@ export const JOB_FIELDS_TOGETHER = { [DISJOINT_KEYS]: ["env", "secretEnv"] }
 
 export const JobSpecSchema = Type.Object(
   {
-    ...newContainerFields,
+    ...containerFields,
     ...placementFields,
     ...describingFields,
     ttlSecondsAfterFinished: Type.Optional(
@@ -637,9 +599,7 @@ export const JobStatusSchema = Type.Object(
           count: Int({ description: "Number of Launches so far. The next Launch gets the next number." }),
           billed: Type.Optional(Int({ description: "Number of Launches that got a VM." })),
           current: Type.Optional(Text(253, "Name of the job's current Launch.")),
-          lost: Type.Optional(
-            Int({ description: "Number of Launches whose VM was lost. Earlier versions counted preempted VMs too." }),
-          ),
+          lost: Type.Optional(Int({ description: "Number of Launches whose VM was lost." })),
           preempted: Type.Optional(Int({ description: "Number of Launches whose VM the cloud preempted." })),
         },
         { description: "Launches of the job. Each Launch is one VM, or one attempt to get a VM." },

@@ -24,7 +24,7 @@ export const LAUNCH_PHASES = [
 ] as const
 export type LaunchPhase = (typeof LAUNCH_PHASES)[number]
 
-/** Types of conditions. A Launch of an earlier version has none until its next status write. */
+/** Types of conditions. A Launch has none until its first status write. */
 export const LaunchCondition = { Ready: "Ready", Reconciling: "Reconciling", Stalled: "Stalled" } as const
 
 /** Returns true if the Launch has no VM that runs or is billed. */
@@ -315,7 +315,7 @@ export function bootFailureOf(status: LaunchStatus | undefined): BootFailure | u
 export type Launch = KubeObject<LaunchSpec, LaunchStatus>
 export type StoredLaunch = Stored<Launch>
 
-/** Returns the prices of a VM's parts. A Launch of an earlier version has only the machine's. */
+/** Returns the prices of a VM's parts. A Launch that names none has only the machine's. */
 export function pricesOf({ spec: { offer, hourlyPrices } }: Pick<Launch, "spec">): HourlyPrices {
   return hourlyPrices ?? { machineUsd: offer.hourlyPriceUsd, diskUsd: 0, addressUsd: 0 }
 }
@@ -327,6 +327,14 @@ export function highestPricesOf(launch: Pick<Launch, "spec">): HourlyPrices {
 }
 
 /** Finalizer that holds a Launch until the cloud reports that its VM is deleted. */
+/**
+ * Returns the time of the first message that the gateway accepted from a Launch's VM. It proves that there was a VM,
+ * whatever the cloud answered. Undefined: there was none.
+ */
+export function firstMessageTime(status: LaunchStatus | undefined): string | undefined {
+  return status?.agent?.registrationTime ?? status?.bootFailure?.time
+}
+
 export const LAUNCH_FINALIZER = "berth.dev/vm"
 
 /** Returns the name of a Job's n-th Launch. The name makes a second Launch with this number impossible. */

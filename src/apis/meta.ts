@@ -91,8 +91,8 @@ export const ANNOTATIONS = {
   adopt: `${GROUP}/adopt-by-project`,
   /** Heartbeats of VMs, on a Lease: `name:seconds` for each Launch (kube/heartbeats.ts). */
   heartbeats: `${GROUP}/heartbeats`,
-  /** Holder of the operators' Lease that reads these Leases. Absent, or another than the holder: it reads Launches only. */
-  readsHeartbeats: `${GROUP}/reads-heartbeats`,
+  /** Abilities of the operator that leads, on the operators' Lease: `identity=ability,ability` (kube/lease.ts). */
+  abilities: `${GROUP}/abilities`,
   /** Any new text asks the operator to check a Connection now. Its `status.lastCheck.request` then has the text. */
   checkRequested: `${GROUP}/check-requested`,
 } as const

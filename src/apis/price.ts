@@ -21,6 +21,9 @@ export type HourlyPrices = Static<typeof HourlyPricesSchema>
 export const CostPartsSchema = UsdByPart("USD", "Cost of ended VMs by part.")
 export type CostParts = Static<typeof CostPartsSchema>
 
+/** Cost of a VM that did not run. */
+export const NO_COST: CostParts = { machineUsd: 0, diskUsd: 0, addressUsd: 0 }
+
 /** Time for which a cloud bills a VM. */
 export interface BilledTime {
   /** Lifetime of the VM. */

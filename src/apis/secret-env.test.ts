@@ -29,7 +29,6 @@ describe("whether a run gets the values of its secretEnv", () => {
       "password",
       /^secretEnv B: Secret other of type berth.dev\/env is not in the job's namespace; create it$/,
     ],
-    ["No_Name", "password", /can't exist/],
   ])("%s %s", (secret, key, why) => {
     const found = whyFor(secret, key)
     if (why === undefined) expect(found).toBeUndefined()

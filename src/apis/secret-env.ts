@@ -1,6 +1,5 @@
 import type { Run } from "./job.ts"
 import { LIMITS } from "./limits.ts"
-import { isMetadataName } from "./names.ts"
 
 /** References to the values of a run's secretEnv, by variable. */
 export type SecretRefs = NonNullable<Run["secretEnv"]>
@@ -43,9 +42,6 @@ export function whySecretMissing(
 ): string | undefined {
   for (const [variable, { secret, key }] of Object.entries(refs)) {
     const where = `secretEnv ${variable}: Secret ${secret}`
-    // Jobs of former versions may have names here that Kubernetes does not allow.
-    if (!isMetadataName(secret))
-      return `${where} can't exist: Kubernetes allows no such name; create a job that names another`
     const keys = keysOf(secret)
     if (keys === undefined) return `${where} of type ${ENV_SECRET_TYPE} is not in the job's namespace; create it`
     const fault = Object.hasOwn(keys, key) ? keys[key] : undefined

@@ -98,7 +98,7 @@ export const StatementStatusSchema = Type.Object(
     daily: Type.Optional(
       Type.Array(DailyCostSchema, {
         maxItems: MOST_DAILY,
-        description: "Cost by day, cloud and purchase option. An earlier version of Berth wrote none.",
+        description: "Cost by day, cloud and purchase option.",
       }),
     ),
     marginUsd: Type.Optional(

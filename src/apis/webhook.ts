@@ -57,6 +57,8 @@ export const WebhookReason = {
   UnknownKey: "UnknownKey",
   /** Changed, or sealed for another project or name. */
   Tampered: "Tampered",
+  /** The project has more webhooks than it may have, and this is one of the newest. */
+  ProjectLimit: "ProjectLimit",
   /** The namespace belongs to no Project. */
   NoProject: "NoProject",
   /** No message can reach the address: it has no TLS, or no public host, and no operator of Berth allows it. */

@@ -1280,12 +1280,7 @@ export interface components {
             /** @description Index of the job in its array. */
             array_index: number | null;
             secretEnv: {
-                [key: string]: {
-                    /** @description Name of the Secret. */
-                    secret: string;
-                    /** @description Key in the Secret's data. */
-                    key: string;
-                };
+                [key: string]: components["schemas"]["SecretKey"];
             };
             /** @description Null: the default of the installation. */
             ttlSecondsAfterFinished: number | null;
@@ -1652,6 +1647,24 @@ export interface components {
             estimated_monthly_cost: number | null;
             job: components["schemas"]["JobPlan"];
         };
+        SecretKeyOutput: {
+            /** @description Name of the Secret. */
+            secret: string;
+            /** @description Key in the Secret's data. */
+            key: string;
+        };
+        VolumeOutput: {
+            /** @description Name of the storage bucket. */
+            bucket: string;
+            /** @description Connection that gives access to the bucket. Default: the project's first connection with access. */
+            connection?: string;
+            /** @description Absolute path in the container at which the bucket is mounted. */
+            mountPath: string;
+            /** @description Folder in the bucket. Default: the bucket's root. */
+            prefix?: string;
+            /** @description True for the job's checkpoints: a separate folder, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
+            checkpoint?: boolean;
+        };
         /** @description Files of an upload that the container gets before it starts. The image is not changed. */
         WorkdirOutput: {
             /** @description SHA-256 of an archive (tar.gz) that was uploaded to the project: PUT /1/uploads/{sha256}. */
@@ -1684,37 +1697,21 @@ export interface components {
         JobDefinitionOutput: {
             /** @description Container image reference. */
             image: string;
-            /** @description Command. Overrides the image's entrypoint. */
+            /** @description Command. Overrides the image's entrypoint. At most 16384 bytes in total. */
             command?: string[];
-            /** @description Arguments. Override the image's command. */
+            /** @description Arguments. Override the image's command. At most 16384 bytes in total. */
             args?: string[];
-            /** @description Environment variables in plain text. Use secretEnv for secrets. */
+            /** @description Environment variables in plain text. Use secretEnv for secrets. At most 16384 bytes in total. */
             env?: {
                 [key: string]: string;
             };
-            /** @description Environment variables from Secrets (type berth.dev/env) of this namespace. */
+            /** @description Environment variables from Secrets (type berth.dev/env) of this namespace. At most 4096 bytes in total. */
             secretEnv?: {
-                [key: string]: {
-                    /** @description Name of the Secret. */
-                    secret: string;
-                    /** @description Key in the Secret's data. */
-                    key: string;
-                };
+                [key: string]: components["schemas"]["SecretKeyOutput"];
             };
-            /** @description Buckets mounted into the container, by volume name. Each needs a different mountPath. */
+            /** @description Buckets mounted into the container, by volume name. Each needs a different mountPath. At most 4096 bytes in total. */
             volumes?: {
-                [key: string]: {
-                    /** @description Name of the storage bucket. */
-                    bucket: string;
-                    /** @description Connection that gives access to the bucket. Default: the project's first connection with access. */
-                    connection?: string;
-                    /** @description Absolute path in the container at which the bucket is mounted. */
-                    mountPath: string;
-                    /** @description Folder in the bucket. Default: the bucket's root. */
-                    prefix?: string;
-                    /** @description True for the job's checkpoints: a separate folder, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
-                    checkpoint?: boolean;
-                };
+                [key: string]: components["schemas"]["VolumeOutput"];
             };
             workdir?: components["schemas"]["WorkdirOutput"];
             /**

@@ -81,6 +81,12 @@ export interface Cloud {
    */
   launch(spec: LaunchSpec, fence?: () => void): Promise<Vm>
   /**
+   * Completes an earlier, identical `launch` of a VM that the cloud lists, and creates none. Does nothing if the VM is
+   * deleted. Absent if a launch is complete as soon as there is a VM.
+   * @param fence as in `launch`
+   */
+  readonly completeLaunch?: (spec: LaunchSpec, fence?: () => void) => Promise<void>
+  /**
    * Returns all VMs of the installation in the region, from all pages. Includes terminated VMs while the cloud lists
    * them.
    */

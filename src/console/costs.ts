@@ -5,7 +5,7 @@ export interface Stack {
   /** Names of the parts, the most expensive first. */
   keys: string[]
   days: Day[]
-  /** Cost that no day has, because an earlier version of Berth did not write days, USD. */
+  /** Cost that no day has, because its Statement has too many parts to keep it by day, USD. */
   undatedUsd: number
 }
 

@@ -32,11 +32,7 @@ describe("the client of the console", () => {
     const { client_id: clientId, ...rest } = ofConsole
     expect(consoleClientOf({ ...facts, console: ofConsole })).toEqual({ issuer: facts.issuer, clientId, ...rest })
   })
-  it("is the one of command lines at a façade of the version before", () => {
-    const client = { issuer: facts.issuer, clientId: "cli", audience: "berth" }
-    expect(consoleClientOf(facts)).toEqual({ ...client, scope: "openid email", exchange: "browser" })
-  })
   it("is none without an issuer", () => {
-    expect(consoleClientOf({ ...facts, issuer: null })).toBeUndefined()
+    expect(consoleClientOf({ ...facts, issuer: null, console: null })).toBeUndefined()
   })
 })

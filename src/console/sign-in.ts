@@ -12,14 +12,11 @@ export interface ConsoleClient {
   exchange: "browser" | "facade"
 }
 
-const DEFAULT_SCOPE = "openid email"
-
 /** Returns the client of an installation; undefined if people can't sign in. */
-export function consoleClientOf({ issuer, client_id, audience, console }: Installation): ConsoleClient | undefined {
-  if (issuer === null || client_id === null || audience === null) return undefined
-  // An older façade, during an upgrade, doesn't have the part of the console.
-  const { scope, exchange, ...own } = console ?? { client_id, audience, scope: DEFAULT_SCOPE, exchange: "browser" }
-  return { issuer, clientId: own.client_id, audience: own.audience, scope, exchange }
+export function consoleClientOf({ issuer, console }: Installation): ConsoleClient | undefined {
+  if (issuer === null || console === null) return undefined
+  const { client_id: clientId, ...rest } = console
+  return { issuer, clientId, ...rest }
 }
 
 /** Tokens of an issuer. */

@@ -14,8 +14,8 @@ export interface Installation {
   issuer: string | null
   client_id: string | null
   audience: string | null
-  /** Client of the console. Absent: a façade of a version before. */
-  console?: { client_id: string; audience: string; scope: string; exchange: "browser" | "facade" } | null
+  /** Client of the console; null without sign-in. */
+  console: { client_id: string; audience: string; scope: string; exchange: "browser" | "facade" } | null
   default_project: string | null
 }
 

@@ -49,3 +49,9 @@ export class ElapsedTimes {
     this.#watched.delete(key)
   }
 }
+
+/** Returns the time until a state has lasted, seconds. A wrong clock wrote a time that is far in the future. */
+export function settlesIn(since: string, now: Date, { settleSeconds }: { settleSeconds: number }): number {
+  const age = secondsBetween(since, now)
+  return age < -settleSeconds ? 0 : Math.min(settleSeconds, Math.max(0, settleSeconds - age))
+}

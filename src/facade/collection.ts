@@ -193,18 +193,14 @@ export class Collection<T extends Stored<KubeObject>> {
 
   /**
    * Returns the object that a request with this Idempotency-Key created before. A miss in the cache is checked by a live
-   * list of the key's label. Objects of versions before the label are found by the annotation, in the cache only.
+   * list of the key's label.
    */
   async madeBy(key: string): Promise<T | undefined> {
     const { reader, resource, store, namespace } = this.#options
-    const cached = (): T | undefined => originalOf(store.byIndex(IDEMPOTENCY_KEY_INDEX, inNamespace(namespace, key)))
-    const found = cached()
-    if (found !== undefined) return found
-    const caughtUp = this.#findOrCatchUp(cached)
-    // The rejection is thrown below, if the list finds nothing.
-    caughtUp.catch(() => undefined)
+    const cached = originalOf(store.byIndex(IDEMPOTENCY_KEY_INDEX, inNamespace(namespace, key)))
+    if (cached !== undefined) return cached
     const { items } = await reader.list(resource, { namespace, labelSelector: idempotencySelector(key) })
-    return originalOf(items.filter((item) => usedKey(item) === key)) ?? caughtUp
+    return originalOf(items.filter((item) => usedKey(item) === key))
   }
 
   /**

@@ -98,8 +98,6 @@ const EXTRA_PATIENCE_SECONDS = 3
 /** Delays between two attempts to begin a turn, milliseconds. */
 const FIRST_LOOK_MS = 50
 const LAST_LOOK_MS = 500
-/** Longest turn of former versions, seconds. They don't renew their Leases. */
-const FORMER_TURN_SECONDS = 120
 
 /**
  * Runs tasks of one key one after the other, across replicas. The replica that created the key's Lease has the turn, and
@@ -225,11 +223,8 @@ export class LeaseMutex extends KeyedMutex {
   }
 
   /** Compares no clocks of different machines: only the time that this replica has seen no renewal counts. */
-  #isOverdue({ lease, since }: SeenLease): boolean {
-    const { clock } = this.#options
-    if (lease.spec.renewTime !== undefined) return clock.monotonic() - since > this.#leaseSeconds
-    const began = Date.parse(lease.metadata.creationTimestamp ?? "")
-    return clock.now().getTime() - began > FORMER_TURN_SECONDS * 1000
+  #isOverdue({ since }: SeenLease): boolean {
+    return this.#options.clock.monotonic() - since > this.#leaseSeconds
   }
 }
 

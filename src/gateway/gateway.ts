@@ -45,7 +45,6 @@ import type { LogStore, TimeMark } from "../logs/store.ts"
 import type { StoredUpload, UploadStore } from "../uploads/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import type { HeartbeatWriter } from "./heartbeats.ts"
-import { LaunchHeartbeats } from "./launch-heartbeats.ts"
 import type { Launches } from "./launches.ts"
 import { MessageLimits } from "./limits.ts"
 import type { PullCredentials } from "./registries.ts"
@@ -77,7 +76,7 @@ export interface GatewayOptions {
   /** MiB of working directories that this replica sends in a minute. Default: WORKDIR_MIB_PER_MINUTE. */
   workdirMibPerMinute?: number
   /** Writes heartbeats into Leases. Absent: each is written into its Launch. */
-  heartbeats?: Pick<HeartbeatWriter, "beat" | "mustWriteLaunches" | "size">
+  heartbeats?: Pick<HeartbeatWriter, "beat" | "size">
   /** Key that bootstrap tokens are derived from, at least 32 bytes. The launch controller has the same key. */
   bootstrapKey: Uint8Array
   clock: Clock
@@ -122,13 +121,11 @@ interface Opened<Content> extends BoundLaunch {
  */
 export class Gateway {
   readonly #options: GatewayOptions
-  readonly #launchHeartbeats: LaunchHeartbeats
   readonly #limits: MessageLimits
 
   constructor(options: GatewayOptions) {
     this.#options = options
     this.#limits = new MessageLimits(options.clock, options.workdirMibPerMinute)
-    this.#launchHeartbeats = new LaunchHeartbeats(options.logger)
   }
 
   /**
@@ -219,11 +216,8 @@ export class Gateway {
     const { name } = launch.metadata
     const { heartbeats } = this.#options
     if (isHeartbeat(agent, report)) heartbeats?.beat(name, report.sequence)
-    const isShared = heartbeats?.mustWriteLaunches === false && !isAhead(agent, now)
-    if (next === undefined || isShared) return launch
-    const latest = (): StoredLaunch => this.#cachedBound(name) ?? launch
-    this.#launchHeartbeats.add(name, () => this.#update(latest(), (current) => takeReport(current, report, now)))
-    return launch
+    if (next === undefined || (heartbeats !== undefined && !isAhead(agent, now))) return launch
+    return await this.#update(launch, (current, at) => takeReport(current, report, at))
   }
 
   /** Opens the run's buckets again. */

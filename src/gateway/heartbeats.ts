@@ -28,9 +28,6 @@ const KEPT_SECONDS = 3600
 /** Time without a report here after which a VM that reports to another replica is left to that one, seconds. */
 const HANDED_OVER_SECONDS = 300
 
-/** Rounds between two looks at the operators' Lease. */
-const LEADER_ROUNDS = 6
-
 /** Longest time for the last writes when the program stops, seconds. */
 const LAST_WRITE_SECONDS = 2
 
@@ -43,8 +40,6 @@ export interface HeartbeatWriterOptions {
   /** Heartbeats in these Leases. */
   times: HeartbeatTimes
   launches: { get(name: string): StoredLaunch | undefined }
-  /** Returns true if the operator that leads reads these Leases; undefined if none leads. */
-  isRead: () => Promise<boolean | undefined>
   /** Name of this process, for people. */
   holder: string
   clock: Clock
@@ -76,19 +71,10 @@ export class HeartbeatWriter {
   readonly #leases: OwnLease[] = []
   /** Leases of all replicas, and since when each has not changed, in monotonic seconds. */
   #unchanged = new Map<string, { resourceVersion: string; since: number }>()
-  #isRead: boolean | undefined
   #fails = false
 
   constructor(options: HeartbeatWriterOptions) {
     this.#options = options
-  }
-
-  /**
-   * True if heartbeats must be written into the Launches too, because the operator that leads is of a former version and
-   * reads no Leases.
-   */
-  get mustWriteLaunches(): boolean {
-    return this.#isRead === false
   }
 
   /** Number of VMs that report to this replica. */
@@ -107,8 +93,7 @@ export class HeartbeatWriter {
 
   /** Writes until the signal is aborted, and once more then. */
   async run(signal: AbortSignal): Promise<void> {
-    for (let round = 0; !signal.aborted; round++) {
-      if (round % LEADER_ROUNDS === 0 || this.#isRead === undefined) await this.#askLeader()
+    while (!signal.aborted) {
       await this.round()
       await pause(this.#options.clock, ROUND_SECONDS, signal).catch(() => undefined)
     }
@@ -213,16 +198,8 @@ export class HeartbeatWriter {
         await client.delete(leases, { namespace, name }, { preconditions: { uid, resourceVersion } })
       } catch (error) {
         const isSettled = isNotFound(error) || isConflict(error)
-        if (!isSettled) logger.warn({ err: error, lease: name }, "failed to delete former heartbeats; retrying")
+        if (!isSettled) logger.warn({ err: error, lease: name }, "failed to delete old heartbeats; retrying")
       }
-    }
-  }
-
-  async #askLeader(): Promise<void> {
-    try {
-      this.#isRead = (await this.#options.isRead()) ?? this.#isRead
-    } catch (error) {
-      this.#options.logger.warn({ err: error }, "failed to read the operators' lease; retrying")
     }
   }
 }

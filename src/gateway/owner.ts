@@ -1,10 +1,9 @@
 import type { RequestHandler } from "express"
-import { ANNOTATIONS } from "../apis/meta.ts"
 import { isQuestion, ownerAnswer } from "../identity/gateway-owner.ts"
 import { OPERATOR_LEASE } from "../identity/installation.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound } from "../kube/errors.ts"
-import { type Lease, leases } from "../kube/lease.ts"
+import { leases } from "../kube/lease.ts"
 import { type GatewayOptions, refusal } from "./gateway.ts"
 
 /** Returns the identity of the operator that leads in this cluster; empty if none does. */
@@ -12,22 +11,7 @@ export type ReadLeader = () => Promise<string>
 
 /** Reads the operators' lease. It never reads a cache: a new leader asks right after it got the lease. */
 export function leaderReader(client: Pick<KubeClient, "get">, namespace: string): ReadLeader {
-  return async () => (await operatorLease(client, namespace))?.spec.holderIdentity ?? ""
-}
-
-/** Returns true if the operator that leads reads the Leases with heartbeats; undefined if none leads. */
-export async function leaderReadsHeartbeats(
-  client: Pick<KubeClient, "get">,
-  namespace: string,
-): Promise<boolean | undefined> {
-  const lease = await operatorLease(client, namespace)
-  const holder = lease?.spec.holderIdentity
-  // An operator of a former version keeps the annotation of the holder before it.
-  return holder ? lease.metadata.annotations?.[ANNOTATIONS.readsHeartbeats] === holder : undefined
-}
-
-function operatorLease(client: Pick<KubeClient, "get">, namespace: string): Promise<Lease | undefined> {
-  return ifFound(client.get(leases, { namespace, name: OPERATOR_LEASE }))
+  return async () => (await ifFound(client.get(leases, { namespace, name: OPERATOR_LEASE })))?.spec.holderIdentity ?? ""
 }
 
 /**

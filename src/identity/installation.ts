@@ -13,6 +13,12 @@ export interface Installation {
 /** Name of the Lease in the system namespace that elects the operators' leader. */
 export const OPERATOR_LEASE = "berth-operator"
 
+/**
+ * Abilities of this version's operator, which its Lease shows while it leads. A façade, or an admission policy, rejects what
+ * an older operator would misread. 0.1.0 is the ground: it needs none.
+ */
+export const OPERATOR_ABILITIES: readonly string[] = []
+
 const INSTALLATION: OwnSecret<Installation> = {
   name: "berth-installation",
   type: "berth.dev/installation",

@@ -76,8 +76,8 @@ export function roleInProject({ userId, groups = [] }: Identity, roles: ProjectR
 }
 
 /**
- * Returns the id of the user who created an organization. Former versions stored only the membership: the creator is the
- * first member. That member's organization counts while that member owns it.
+ * Returns the id of the user who created an organization. One that was created by kubectl names no user: it counts for its
+ * first member, while that member owns it.
  */
 export function creatorOf({
   metadata,

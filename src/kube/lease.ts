@@ -1,6 +1,7 @@
 import { pause } from "../apis/backoff.ts"
 import { type Clock, systemClock } from "../apis/clock.ts"
 import type { Logger } from "../apis/logger.ts"
+import { ANNOTATIONS } from "../apis/meta.ts"
 import type { KubeClient } from "./client.ts"
 import { isAlreadyExists, isConflict, isNotFound } from "./errors.ts"
 import { type ApiObject, resourceOf } from "./resource.ts"
@@ -27,14 +28,26 @@ export const leases = resourceOf<Lease>({
   namespaced: true,
 })
 
+/**
+ * Returns the abilities of the process that leads; undefined if none does. A process that shows none may keep the text of
+ * the one before it, so the text counts only with the holder's own identity.
+ */
+export function abilitiesOfLeader({ metadata, spec }: Lease): ReadonlySet<string> | undefined {
+  const { holderIdentity: holder } = spec
+  if (!holder) return undefined
+  const text = metadata.annotations?.[ANNOTATIONS.abilities]
+  const shown = text?.startsWith(`${holder}=`) ? text.slice(holder.length + 1) : ""
+  return new Set(shown === "" ? [] : shown.split(","))
+}
+
 export interface LeaderElectorOptions {
   client: Pick<KubeClient, "get" | "create" | "replace">
   /** Namespace and name of the Lease. */
   lease: { namespace: string; name: string }
   /** Name that is unique to this process, e.g. host name and a random suffix. */
   identity: string
-  /** Annotation that the holder sets to its identity, to show what it supports. */
-  annotation?: string
+  /** Abilities of this process, which the Lease shows while it leads. Default: none. */
+  abilities?: readonly string[]
   logger: Logger
   clock?: Clock
   /** Time without renewal after which others take the lease. Default 15. */
@@ -217,8 +230,9 @@ export class LeaderElector {
   }
 
   #annotated(found: Lease | undefined): Pick<Lease["metadata"], "annotations"> {
-    const { annotation, identity } = this.#options
-    return annotation === undefined ? {} : { annotations: { ...found?.metadata.annotations, [annotation]: identity } }
+    const { abilities = [], identity } = this.#options
+    const text = `${identity}=${abilities.join(",")}`
+    return { annotations: { ...found?.metadata.annotations, [ANNOTATIONS.abilities]: text } }
   }
 
   #claim(found: Lease | undefined): LeaseSpec {

@@ -52,6 +52,8 @@ interface Namespace {
   unfinished: Map<string, { order: string; bytes: number }>
   /** Creation times of the jobs of CronJobs within the last minute, milliseconds, in the order of arrival. */
   runs: number[]
+  /** The latest of them, and the monotonic time of its arrival, seconds. */
+  latestRun?: { created: number; at: number }
 }
 
 const RUN_WINDOW_MS = 60_000
@@ -114,12 +116,17 @@ export class Usage {
     return this.#objects.get(`${kind}/${keyOf(object)}`)?.bytes ?? 0
   }
 
-  /** Returns the number of jobs that the CronJobs of a namespace created within the last minute. */
+  /**
+   * Returns the number of jobs that the CronJobs of a namespace created within the last minute. The minute is one of the API
+   * server's clock, which writes the creation times. From the latest job on, this process's monotonic clock counts.
+   */
   cronJobRuns(namespace: string): number {
-    const runs = this.#namespaces.get(namespace)?.runs ?? []
-    const from = this.#clock.now().getTime() - RUN_WINDOW_MS
-    while (runs[0] !== undefined && runs[0] < from) runs.shift()
-    return runs.length
+    const space = this.#namespaces.get(namespace)
+    if (space?.latestRun === undefined) return 0
+    const { created, at } = space.latestRun
+    const from = created + (this.#clock.monotonic() - at) * 1000 - RUN_WINDOW_MS
+    space.runs = space.runs.filter((run) => run >= from)
+    return space.runs.length
   }
 
   /**
@@ -166,7 +173,11 @@ export class Usage {
     if (old !== undefined || current?.metadata.labels?.[LABELS.cronJobUid] === undefined) return
     const { namespace = "", creationTimestamp } = current.metadata
     const created = Date.parse(creationTimestamp)
-    if (created >= this.#clock.now().getTime() - RUN_WINDOW_MS) this.#namespace(namespace).runs.push(created)
+    const space = this.#namespace(namespace)
+    const latest = space.latestRun?.created ?? created
+    if (created < latest - RUN_WINDOW_MS) return
+    space.runs.push(created)
+    if (created >= latest) space.latestRun = { created, at: this.#clock.monotonic() }
   }
 
   #countUnfinished({ key, old, current }: Change<StoredJob>): void {

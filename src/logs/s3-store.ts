@@ -6,6 +6,7 @@ import {
   paginateListObjectsV2,
   S3Client,
 } from "@aws-sdk/client-s3"
+import { inBatches } from "../apis/batches.ts"
 import { proxiedAgents } from "../apis/proxy.ts"
 import { assertIndex, Followers, type LaunchLog, pathOf, type Range, readLogs, Serial } from "./sections.ts"
 import {
@@ -52,13 +53,30 @@ export interface S3LogStoreOptions {
   onCompactionError?: (error: unknown, job: JobRef) => void
 }
 
+export interface S3ClientOptions {
+  endpoint?: string
+  region?: string
+  /** Maximum time of one try of a request until its answer begins, seconds. Default 20. */
+  requestSeconds?: number
+}
+
+/** Maximum time to connect, and without any data of a begun answer, milliseconds. The SDK's defaults are none. */
+const CONNECT_MS = 5000
+const SILENCE_MS = 60_000
+
 /**
- * Returns a client for S3 or a compatible store. The credentials are the process's own, found as the SDK always does.
+ * Returns a client for S3 or a compatible store. The credentials are the process's own, found as the SDK always does. A
+ * store that accepts requests and answers none fails them. Without limits, one would hold up all later ones of its job.
  */
-export function s3Client({ endpoint, region }: { endpoint?: string; region?: string }): S3Client {
-  const requestHandler = proxiedAgents()
+export function s3Client({ endpoint, region, requestSeconds = 20 }: S3ClientOptions): S3Client {
   return new S3Client({
-    ...(requestHandler !== undefined && { requestHandler }),
+    requestHandler: {
+      ...proxiedAgents(),
+      connectionTimeout: CONNECT_MS,
+      requestTimeout: requestSeconds * 1000,
+      throwOnRequestTimeout: true,
+      socketTimeout: SILENCE_MS,
+    },
     ...(region !== undefined && { region }),
     // Other stores support neither buckets as host names nor AWS' newer checksums.
     ...(endpoint !== undefined && { endpoint, forcePathStyle: true }),
@@ -180,9 +198,14 @@ export class S3LogStore implements LogStore {
     return { length: added.end }
   }
 
-  /** Removes the oldest pieces after the log's beginning until the log is no larger than the cap. */
+  /**
+   * Removes the oldest pieces after the log's beginning until the log is no larger than the cap. Removes also what an earlier
+   * call has left, because a deletion failed or its process was killed.
+   */
   async #leaveOut(folder: string, logs: readonly StoredLog[]): Promise<void> {
     const removed = piecesBeyond(logs, this.#capBytes)
+    // Read again, whatever fails.
+    if (removed.length > 0) this.#known.delete(folder)
     for (const [launch, pieces] of Map.groupBy(removed, (piece) => piece.launch)) {
       const former = logs.find((log) => log.launch === launch)?.leftOut ?? []
       const ends = [...former, ...pieces].map(({ end }) => end)
@@ -194,8 +217,6 @@ export class S3LogStore implements LogStore {
       const obsolete = [...pieces, ...former].map((piece) => piece.key).filter((each) => each !== mark)
       await this.#delete(obsolete)
     }
-    // Read again.
-    if (removed.length > 0) this.#known.delete(folder)
   }
 
   #compactLater(log: LogRef): void {
@@ -279,7 +300,7 @@ export class S3LogStore implements LogStore {
     let pieces = log.pieces
     for (let tries = 0; tries < READ_TRIES; tries++) {
       const within = pieces.filter((piece) => piece.start < end && piece.end > start && piece.markBytes > 0)
-      const found = await inBatches(within, (piece) => {
+      const found = await inBatches(within, PARALLEL, (piece) => {
         const size = piece.end - piece.start
         return this.#get(piece.key, size, size + piece.markBytes)
       })
@@ -334,7 +355,7 @@ export class S3LogStore implements LogStore {
 
   async #delete(keys: readonly string[]): Promise<void> {
     const { client, bucket: Bucket } = this.#options
-    await inBatches(keys, (Key) => client.send(new DeleteObjectCommand({ Bucket, Key })))
+    await inBatches(keys, PARALLEL, (Key) => client.send(new DeleteObjectCommand({ Bucket, Key })))
   }
 
   #folderOf(job: JobRef): string {
@@ -381,12 +402,23 @@ function withObject(
   return [...logs.filter((log) => log.launch !== launch), after].sort((a, b) => a.launch - b.launch)
 }
 
-/** Returns the oldest pieces after the log's beginning, without which the log is no larger than the cap. */
+/**
+ * Returns the oldest pieces after the log's beginning, without which the log is no larger than the cap. Before these come the
+ * pieces that are left out already.
+ */
 function piecesBeyond(logs: readonly StoredLog[], capBytes: number): (Piece & { launch: number })[] {
-  const pieces = logs.flatMap((log) => log.pieces.map((piece) => ({ ...piece, launch: log.launch })))
+  const isLeftOut = ({ leftOut }: StoredLog, { start, end }: Range): boolean =>
+    leftOut.some((range) => range.start <= start && end <= range.end)
+  const piecesOf = (isRemoved: boolean) =>
+    logs.flatMap((log) =>
+      log.pieces
+        .filter((piece) => isLeftOut(log, piece) === isRemoved)
+        .map((piece) => ({ ...piece, launch: log.launch })),
+    )
+  const pieces = piecesOf(false)
   const sizeOf = ({ start, end }: Range): number => end - start
   let excess = pieces.reduce((sum, piece) => sum + sizeOf(piece), 0) - capBytes
-  const removed: (Piece & { launch: number })[] = []
+  const removed = piecesOf(true)
   let head = 0
   // The last piece stays, whatever its size.
   for (const piece of pieces.slice(0, -1)) {
@@ -412,16 +444,4 @@ function merged(pieces: readonly Piece[]): Range[] {
     else ranges.push({ start, end })
   }
   return ranges
-}
-
-async function inBatches<Item, Result>(
-  items: readonly Item[],
-  work: (item: Item, index: number) => Promise<Result>,
-): Promise<Result[]> {
-  const results: Result[] = []
-  for (let at = 0; at < items.length; at += PARALLEL) {
-    const batch = items.slice(at, at + PARALLEL)
-    results.push(...(await Promise.all(batch.map((item, index) => work(item, at + index)))))
-  }
-  return results
 }

@@ -96,7 +96,7 @@ function isOfSeveral(row: readonly StoredLaunch[], launches: readonly StoredLaun
 
 function hadGoodBoot(launches: readonly StoredLaunch[], { now, settings }: BreakerTerms): boolean {
   const since = now.getTime() - settings.maxCooldownSeconds * 1000
-  return launches.some(({ status }) => Date.parse(status?.agent?.registrationTime ?? "") > since)
+  return launches.some((launch) => registeredAt(launch, now) > since)
 }
 
 interface RowOptions {
@@ -116,8 +116,7 @@ function pausedUntil(
 ): Date | undefined {
   if (dead.length < settings.breakerBoots) return undefined
   const own = launches.filter(isOf)
-  const registered = own.flatMap(({ status }) => status?.agent?.registrationTime ?? [])
-  const lastGood = registered.reduce((last, time) => Math.max(last, Date.parse(time)), 0)
+  const lastGood = own.reduce((last, launch) => Math.max(last, registeredAt(launch, now)), 0)
   // A wrong clock wrote a time in the future.
   const row = dead.filter((launch) => failedAt(launch) > lastGood && failedAt(launch) <= now.getTime())
   if (row.length < settings.breakerBoots || !isRow(row)) return undefined
@@ -142,4 +141,15 @@ function failedAt(launch: StoredLaunch): number {
   const outcome = outcomeOf(launch)
   const told = outcome.kind === "lost" || outcome.kind === "bootFailed" ? outcome.time : undefined
   return Date.parse(launch.status?.vm?.terminationTime ?? told ?? launch.metadata.creationTimestamp)
+}
+
+/**
+ * Returns the time at which a VM registered, milliseconds; 0 without one. Of a time in the future, which a wrong clock
+ * wrote, only the creation of the Launch is certain: else no account would pause until that time.
+ */
+function registeredAt({ metadata, status }: StoredLaunch, now: Date): number {
+  const { registrationTime } = status?.agent ?? {}
+  if (registrationTime === undefined) return 0
+  const time = Date.parse(registrationTime)
+  return time <= now.getTime() ? time : Date.parse(metadata.creationTimestamp)
 }

@@ -30,7 +30,7 @@ describe("spending", () => {
 
   test.each<[string, Partial<LaunchSpec>, number, number]>([
     ["what was reserved for the timeout", { reservedUsd: 60 }, 10, 60],
-    ["an hour, if the Launch is of an earlier version", {}, 10, 0.6],
+    ["an hour, if the Launch names no reservation", {}, 10, 0.6],
     ["as long again, once it runs longer than expected", { reservedUsd: 0.6, run: RUN }, 10 * HOUR, 12],
     ["at most the timeout", { reservedUsd: 0.6, run: { image: "a", timeoutSeconds: 12 * HOUR } }, 10 * HOUR, 7.2],
   ])("expects of a live VM %s", (_, spec, lived, usd) => {

@@ -8,7 +8,7 @@ import { usd } from "../router/explain.ts"
 import type { Room } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
 import { END_RESERVE_SECONDS, longestBilledSeconds } from "./budget.ts"
-import { costsOf, hasBegun, type Item, isMarked } from "./statements.ts"
+import { costsOf, isMarked } from "./statements.ts"
 
 /** Caps of one level, and the VMs and Statements that count under them. */
 export interface LevelCaps {
@@ -50,12 +50,11 @@ export interface Recorded {
 export const NOTHING_RECORDED: Recorded = { usd: 0, marginUsd: 0, counted: new Set() }
 
 /** Returns the costs of a month (UTC) that are in a level's Statements. */
-export function recordedIn(statements: readonly StoredStatement[], earlier: readonly Item[]): Recorded {
-  const begun = statements.filter(hasBegun)
+export function recordedIn(statements: readonly StoredStatement[]): Recorded {
   return {
-    usd: sum([...begun.map(({ status }) => status?.spentUsd ?? 0), ...earlier.map((item) => item.usd)]),
-    marginUsd: sum(begun.map(({ status }) => status?.marginUsd ?? 0)),
-    counted: new Set(begun.flatMap(({ status }) => status?.counted ?? [])),
+    usd: sum(statements.map(({ status }) => status?.spentUsd ?? 0)),
+    marginUsd: sum(statements.map(({ status }) => status?.marginUsd ?? 0)),
+    counted: new Set(statements.flatMap(({ status }) => status?.counted ?? [])),
   }
 }
 

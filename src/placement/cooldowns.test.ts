@@ -100,6 +100,7 @@ describe("the scope of one rejection", () => {
       { ended: false, offer: offerOf(spot) },
       { ...status, loss: { reason: reason as "Preempted", message: "", time: time(50) } },
     )
+  const takenBack = { state: "terminated" as const, id: "vm", preempted: true }
   const finish = { reason: "Preempted" as const, time: time(50) }
   const spotKey = offerKey(offerOf(spot))
 
@@ -110,7 +111,7 @@ describe("the scope of one rejection", () => {
       boot({}, { bootFailure: { reason: "EngineUnavailable", message: "", time: time(40) } }),
       { offer, account: "42" },
     ],
-    ["the cloud's word of a preemption: everybody", ended("Preempted"), { offer: spotKey }],
+    ["the cloud's word of a preemption: everybody", ended("Preempted", { vm: takenBack }), { offer: spotKey }],
     [
       "an agent's notice of a preemption: its account",
       ended("Preempted", { agent: agentOf({ preemptionNotice: time(45) }) }),
@@ -181,7 +182,7 @@ describe("the length of a cooldown", () => {
     for (const kind of kinds) {
       expect(scopesAt([refused(0, { kind, credentials: "v1" })], 1), kind).toEqual([])
       expect(scopesAt([refused(0, { kind, credentials: "v2" })], 1), kind).toHaveLength(1)
-      // A Launch of the former version has no version of its credentials.
+      // A Launch of the installation's own account has no version of its credentials.
       expect(scopesAt([refused(0, { kind })], 1), kind).toHaveLength(1)
     }
     expect(scopesAt([refused(0, { kind: "Quota", credentials: "v1" })], 1)).toHaveLength(1)

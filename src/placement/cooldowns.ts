@@ -89,7 +89,7 @@ export function cooldownsOf(
     .filter(({ time }) => time <= now.getTime() && time > now.getTime() - HORIZON_MS)
     .sort((a, b) => a.time - b.time)
   if (claims.length === 0) return []
-  const model = new Model(claims, launches.all(), viewer, settings)
+  const model = new Model(claims, launches.all(), { viewer, now }, settings)
   return withCauses(model.rows().filter(({ until }) => until > now.getTime()))
 }
 
@@ -100,9 +100,14 @@ class Model {
   readonly #settings: CooldownSettings
 
   /** @param claims sorted by time */
-  constructor(claims: readonly Claim[], launches: readonly StoredLaunch[], viewer: Viewer, settings: CooldownSettings) {
+  constructor(
+    claims: readonly Claim[],
+    launches: readonly StoredLaunch[],
+    { viewer, now }: { viewer: Viewer; now: Date },
+    settings: CooldownSettings,
+  ) {
     this.#claims = claims
-    this.#proofs = new Proofs(launches, viewer)
+    this.#proofs = new Proofs(launches, viewer, now)
     this.#settings = settings
   }
 
@@ -335,13 +340,15 @@ function quotaName({ region: _, minCpu, ...scope }: Scope): string {
 class Proofs {
   readonly #launches: readonly StoredLaunch[]
   readonly #namespace: string
+  readonly #now: Date
   /** VMs by offer, machine type, region and cloud. */
   #byKey: ReadonlyMap<string, readonly Got[]> | undefined
   /** The same, the last first, by proof and key. */
   readonly #sorted = new Map<string, readonly Got[]>()
 
-  constructor(launches: readonly StoredLaunch[], { namespace }: Viewer) {
+  constructor(launches: readonly StoredLaunch[], { namespace }: Viewer, now: Date) {
     this.#launches = launches
+    this.#now = now
     this.#namespace = namespace
   }
 
@@ -361,7 +368,7 @@ class Proofs {
   #of(key: string, proof: Proof): readonly Got[] {
     const known = this.#sorted.get(`${proof} ${key}`)
     if (known !== undefined) return known
-    this.#byKey ??= gotByKey(this.#launches)
+    this.#byKey ??= gotByKey(this.#launches, this.#now)
     const sorted = (this.#byKey.get(key) ?? [])
       .filter((got) => got[proof] !== Number.NEGATIVE_INFINITY)
       .sort((a, b) => b[proof] - a[proof])
@@ -389,7 +396,7 @@ interface Got {
   registered: number
 }
 
-function gotByKey(launches: readonly StoredLaunch[]): Map<string, Got[]> {
+function gotByKey(launches: readonly StoredLaunch[], now: Date): Map<string, Got[]> {
   const byKey = new Map<string, Got[]>()
   const add = (key: string, got: Got) => {
     const list = byKey.get(key)
@@ -397,10 +404,13 @@ function gotByKey(launches: readonly StoredLaunch[]): Map<string, Got[]> {
     else list.push(got)
   }
   for (const launch of launches) {
-    const { vm, agent, refusal } = launch.status ?? {}
+    const { metadata, status } = launch
+    const { vm, agent, refusal } = status ?? {}
     if (refusal !== undefined || (vm === undefined && agent === undefined)) continue
-    const registered = agent === undefined ? Number.NEGATIVE_INFINITY : Date.parse(agent.registrationTime)
-    const created = vm?.createTime === undefined ? Number.NEGATIVE_INFINITY : Date.parse(vm.createTime)
+    // Of a time in the future, which a wrong clock wrote, only the creation of the Launch is certain.
+    const knownAt = (time: string) => Date.parse(Date.parse(time) <= now.getTime() ? time : metadata.creationTimestamp)
+    const registered = agent === undefined ? Number.NEGATIVE_INFINITY : knownAt(agent.registrationTime)
+    const created = vm?.createTime === undefined ? Number.NEGATIVE_INFINITY : knownAt(vm.createTime)
     const got = { launch, registered, created: Math.max(created, registered) }
     const { offer } = launch.spec
     const { cloud, region, instanceType } = offer

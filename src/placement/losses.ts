@@ -15,14 +15,9 @@ export interface Losses {
 
 /** Returns the VMs that a job lost. Pure. @param launches all of its Launches, unless someone deleted some */
 export function lossesOf({ status }: Pick<StoredJob, "status">, launches: readonly StoredLaunch[]): Losses {
-  const { lost = 0, preempted } = status?.launches ?? {}
-  const seen = {
-    lost: launches.filter((launch) => reasonOf(launch) === "VMLost").length,
-    preempted: launches.filter(isPreempted).length,
-  }
-  // Earlier versions counted both together.
-  const known = preempted === undefined ? Math.max(0, lost - seen.preempted) : lost
-  return { lost: Math.max(known, seen.lost), preempted: Math.max(preempted ?? 0, seen.preempted) }
+  const { lost = 0, preempted = 0 } = status?.launches ?? {}
+  const seenLost = launches.filter((launch) => reasonOf(launch) === "VMLost").length
+  return { lost: Math.max(lost, seenLost), preempted: Math.max(preempted, launches.filter(isPreempted).length) }
 }
 
 /** Returns true if the cloud took back the Launch's VM before the end of its job. */
@@ -36,10 +31,7 @@ export function isPreempted(launch: StoredLaunch): boolean {
  */
 export function preemptedBy(launch: StoredLaunch): "cloud" | "agent" | undefined {
   if (!isPreempted(launch)) return undefined
-  const { vm, loss, agent } = launch.status ?? {}
-  // A version before did not note the cloud's word. Without a notice of the agent, no other word was there.
-  const isCloudsWord = vm?.preempted === true || (loss?.reason === "Preempted" && agent?.preemptionNotice === undefined)
-  return isCloudsWord ? "cloud" : "agent"
+  return launch.status?.vm?.preempted === true ? "cloud" : "agent"
 }
 
 function reasonOf(launch: StoredLaunch): "VMLost" | "Preempted" | undefined {

@@ -17,7 +17,6 @@ import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
 import type { PreemptionHistory } from "./preemptions.ts"
 import type { JobSettings } from "./settings.ts"
-import { earlierItems, hasBegun } from "./statements.ts"
 
 /** Accounts that can pay for a project's VMs. */
 export interface LaunchAccounts {
@@ -172,26 +171,19 @@ export function cappedLevels(
 }
 
 /** Sources of the spending under caps. */
-export type SpendingSources = Pick<MarketSources, "caps" | "launches" | "jobs" | "statements" | "clock">
+export type SpendingSources = Pick<MarketSources, "caps" | "statements" | "clock">
 
-/**
- * Returns this month's cost (UTC) that is in a level's Statements. Before the first one of a project it is the cost of the
- * jobs that ended in a version without Statements.
- */
+/** Returns this month's cost (UTC) that is in a level's Statements. */
 export function recordedOf(
   level: LevelCaps,
-  { launches, jobs, statements, clock }: Omit<SpendingSources, "caps">,
+  { statements, clock }: Pick<SpendingSources, "statements" | "clock">,
 ): Recorded {
   if (level.caps.maxMonthlyUsd === undefined) return NOTHING_RECORDED
   const month = monthOf(clock.now())
   const own = statements.store
     .list()
     .filter(({ spec }) => spec.month === month && level.owns(spec.namespace, spec.organization))
-  // The version without Statements had caps of projects only.
-  if (level.level !== "project" || own.some(hasBegun)) return recordedIn(own, [])
-  const unrecorded = jobs.store.list().filter(({ metadata: { namespace = "" } }) => level.owns(namespace, undefined))
-  const launchesOfJob = ({ metadata }: StoredJob) => launches.store.byIndex("jobUid", metadata.uid)
-  return recordedIn(own, earlierItems(unrecorded, launchesOfJob, month))
+  return recordedIn(own)
 }
 
 /** Existing job, or the spec of a planned one. */

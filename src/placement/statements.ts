@@ -1,10 +1,8 @@
 import { secondsBetween } from "../apis/clock.ts"
-import { CRON_JOB_ANNOTATIONS } from "../apis/cronjob.ts"
-import { isTerminal, type StoredJob } from "../apis/job.ts"
 import { highestPricesOf, isOver, pricesOf, type StoredLaunch } from "../apis/launch.ts"
-import { ANNOTATIONS, LABELS } from "../apis/meta.ts"
+import { ANNOTATIONS } from "../apis/meta.ts"
 import { roundUsd } from "../apis/money.ts"
-import { addParts, type CostParts, costOf, sumOfParts } from "../apis/price.ts"
+import { addParts, type CostParts, costOf, NO_COST, sumOfParts } from "../apis/price.ts"
 import {
   type DailyCost,
   dayOf,
@@ -52,8 +50,8 @@ const KNOWN_COSTS = new WeakMap<StoredLaunch, readonly MonthlyCost[]>()
 
 function splitCosts(launch: StoredLaunch): MonthlyCost[] {
   const { metadata, status } = launch
-  const { vm, costUsd = 0, cost = { machineUsd: costUsd, diskUsd: 0, addressUsd: 0 } } = status ?? {}
-  if (!isOver(launch) || costUsd === 0) return []
+  const { vm, cost = NO_COST } = status ?? {}
+  if (!isOver(launch) || sumOfParts(cost) === 0) return []
   const end = new Date(vm?.terminationTime ?? metadata.creationTimestamp)
   const begin = new Date(vm?.createTime ?? metadata.creationTimestamp)
   return byMonth(launch, daysOf(begin, end, cost))
@@ -122,11 +120,6 @@ export function isCounted(
   return costsOf(launch).every(({ month }) => statementOf(namespace, month)?.status?.counted?.includes(name) ?? false)
 }
 
-/** Returns true once costs have been written into a Statement. A new one has none yet. */
-export function hasBegun(statement: StoredStatement | undefined): statement is StoredStatement {
-  return statement?.status?.spentUsd !== undefined
-}
-
 /** Cost that a Statement gets, and what it is shown by. */
 export interface Item {
   usd: number
@@ -137,30 +130,6 @@ export interface Item {
   cronJob?: { uid: string; name?: string | undefined } | undefined
   days: readonly DailyPart[]
   marginUsd: number
-}
-
-/**
- * Returns the costs of jobs that ended in a month before their project had Statements, without the part that their
- * Launches still show. A job that ended since is settled, and its Launches were counted.
- */
-export function earlierItems(
-  jobs: readonly StoredJob[],
-  launchesOf: (job: StoredJob) => readonly StoredLaunch[],
-  month: string,
-): Item[] {
-  return jobs.flatMap((job) => {
-    const { phase, completionTime, settled, cost, placement } = job.status ?? {}
-    if (!isTerminal(phase) || settled === true || !completionTime?.startsWith(month)) return []
-    const shown = launchesOf(job).reduce((total, { status }) => total + (status?.costUsd ?? 0), 0)
-    const usd = roundUsd((cost?.actualUsd ?? 0) - shown)
-    const { cloud = "unknown", provisioning = "unknown" } = placement?.offer ?? {}
-    const days = [
-      { day: completionTime.slice(0, 10), seconds: 0, cost: { machineUsd: usd, diskUsd: 0, addressUsd: 0 } },
-    ]
-    const { labels, annotations } = job.metadata
-    const cronJob = cronJobOf(labels?.[LABELS.cronJobUid], annotations?.[CRON_JOB_ANNOTATIONS.name])
-    return usd > 0 ? [{ usd, cloud, provisioning, labels: job.spec.labels ?? {}, cronJob, days, marginUsd: 0 }] : []
-  })
 }
 
 /** Returns the part of a Launch's cost as an item. */

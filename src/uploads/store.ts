@@ -45,10 +45,7 @@ export interface UploadStore {
   removeUnfinished(before: Date): Promise<void>
 }
 
-/**
- * Folder of uploads in a store of logs. Its entries are files: former versions take each folder in it for the log of a
- * job, and delete it.
- */
+/** Folder of uploads in a store of logs. */
 export const UPLOADS_FOLDER = "uploads"
 
 const NAME = /^([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([0-9a-f]{64})\.tar\.gz$/

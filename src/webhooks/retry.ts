@@ -22,6 +22,24 @@ export const RETRY_DEFAULTS: RetrySettings = {
 }
 
 /**
+ * Returns the time until a stored next attempt, seconds. A wrong clock may have written its time, so it is never longer
+ * than the longest delay after this number of attempts.
+ */
+export function waitOf(
+  { attempts, nextAttemptTime }: { attempts: number; nextAttemptTime?: string },
+  now: Date,
+  settings: RetrySettings = RETRY_DEFAULTS,
+): number {
+  if (nextAttemptTime === undefined) return 0
+  const longest = delayAfter(attempts, settings) * (1 + settings.jitter)
+  return Math.min(Math.max(0, secondsBetween(now, nextAttemptTime)), longest)
+}
+
+function delayAfter(attempts: number, { firstSeconds, factor, longestSeconds }: RetrySettings): number {
+  return Math.min(firstSeconds * factor ** (attempts - 1), longestSeconds)
+}
+
+/**
  * Returns the delay before the next attempt; undefined if Berth gives up.
  * @param attempts failed attempts, at least one
  * @param random number in [0, 1)
@@ -32,6 +50,5 @@ export function retryAfter(
   { settings = RETRY_DEFAULTS, random }: { settings?: RetrySettings; random: number },
 ): number | undefined {
   if (secondsBetween(firstAttemptTime, now) >= settings.giveUpSeconds) return undefined
-  const delay = Math.min(settings.firstSeconds * settings.factor ** (attempts - 1), settings.longestSeconds)
-  return delay * (1 + settings.jitter * (2 * random - 1))
+  return delayAfter(attempts, settings) * (1 + settings.jitter * (2 * random - 1))
 }

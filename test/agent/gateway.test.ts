@@ -301,8 +301,6 @@ describe("gateway: register", () => {
       ["binary", "nul", /can't be a variable/],
       ["binary", "constructor", /has no key constructor/],
       ["binary", "__proto__", /has no key __proto__/],
-      [`../../${fixture.namespace}/secrets/env-ok`, "token", /can't exist: Kubernetes allows no such name/],
-      ["..", "token", /can't exist/],
     ] as const) {
       const launch = await fixture.launch({ secretEnv: { TOKEN: { secret, key } } })
       const answer = await (await agentFor(launch)).register()
@@ -415,60 +413,14 @@ describe("gateway: reports", () => {
     })
   })
 
-  it("answers reports at once, writes heartbeats a few at a time in order, and writes changed reports before them", async () => {
-    const agents = await Promise.all(
-      Array.from({ length: 30 }, async () => {
-        const launch = await fixture.launch({})
-        const agent = await agentFor(launch)
-        await agent.register()
-        return { launch, agent, before: (await fixture.agentOf(launch))?.lastHeartbeatTime }
-      }),
-    )
-    const { promise: isFree, resolve: free } = Promise.withResolvers<void>()
-    const begun: string[] = []
-    const late: Clock = { ...systemClock, now: () => new Date(Date.now() + 3_600_000) }
-    const slow = await startGateway(fixture, {
-      parts: { clock: late },
-      launches: (all) => ({
-        ...all,
-        patchAgentStatus: async (launch, status) => {
-          begun.push(launch.metadata.name)
-          if (status.startTime === undefined) await isFree
-          return await all.patchAgentStatus(launch, status)
-        },
-      }),
-    })
-    try {
-      const reports = await Promise.all(agents.map(({ agent }) => agent.report({ sequence: 1 }, slow)))
-      expect(new Set(reports.map(({ status }) => status))).toEqual(new Set([200]))
-      expect(begun.length).toBe(16)
-      const last = agents.find(({ launch }) => !begun.includes(launch.metadata.name))
-      const news = { sequence: 2, startTime: "2026-01-01T00:00:00Z" }
-      expect((await last?.agent.report(news, slow))?.status).toBe(200)
-      expect(last && (await fixture.agentOf(last.launch))?.startTime).toBe(news.startTime)
-      free()
-      for (const { launch, before } of agents) {
-        const heard = async (): Promise<unknown> => (await fixture.agentOf(launch))?.lastHeartbeatTime
-        await expect.poll(heard, PATIENCE).not.toBe(before)
-      }
-    } finally {
-      free()
-      await slow.close()
-    }
-  })
-
-  it("writes heartbeats into shared Leases, and into Launches too if the operator reads only those", async () => {
+  it("writes heartbeats into shared Leases, and into a Launch whose own time would hide them", async () => {
     const beats: [string, number][] = []
-    let mustWriteLaunches = false
     let ahead = 0
     const shared = await startGateway(fixture, {
       parts: {
         clock: { ...systemClock, now: () => new Date(Date.now() + ahead * 1000) },
         heartbeats: {
           beat: (launch, sequence) => beats.push([launch, sequence]),
-          get mustWriteLaunches() {
-            return mustWriteLaunches
-          },
           size: 1,
         },
       },
@@ -496,11 +448,7 @@ describe("gateway: reports", () => {
       ahead = 0
       await agent.report({ sequence: 4 }, shared)
       await expect.poll(async () => (await fixture.agentOf(launch))?.sequence, PATIENCE).toBe(4)
-      ahead = 3600
-      mustWriteLaunches = true
-      await agent.report({ sequence: 5 }, shared)
-      await expect.poll(async () => (await fixture.agentOf(launch))?.sequence, PATIENCE).toBe(5)
-      expect(beats.map(([, sequence]) => sequence)).toEqual([1, 2, 4, 5])
+      expect(beats.map(([, sequence]) => sequence)).toEqual([1, 2, 4])
     } finally {
       await shared.close()
     }

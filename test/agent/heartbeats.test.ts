@@ -3,11 +3,9 @@ import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { ANNOTATIONS } from "../../src/apis/meta.ts"
 import { VmObserver } from "../../src/controllers/launch/observe.ts"
 import { HeartbeatWriter } from "../../src/gateway/heartbeats.ts"
-import { leaderReadsHeartbeats } from "../../src/gateway/owner.ts"
-import { OPERATOR_LEASE } from "../../src/identity/installation.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { HEARTBEATS_CACHE, parseHeartbeats, SharedHeartbeats } from "../../src/kube/heartbeats.ts"
-import { LeaderElector, type Lease, leases } from "../../src/kube/lease.ts"
+import { type Lease, leases } from "../../src/kube/lease.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
@@ -44,7 +42,7 @@ function startCache() {
 }
 
 /** A replica of the façade. `isRead`: answer of the look at the operators' Lease. */
-async function startReplica(launches: ReadonlyMap<string, StoredLaunch>, isRead = true) {
+async function startReplica(launches: ReadonlyMap<string, StoredLaunch>) {
   const { cache, times } = startCache()
   await cache.whenSynced(AbortSignal.timeout(60_000))
   let writes = 0
@@ -66,7 +64,6 @@ async function startReplica(launches: ReadonlyMap<string, StoredLaunch>, isRead 
     written: cache.store,
     times,
     launches: { get: (name) => launches.get(name) },
-    isRead: async () => isRead,
     holder: "replica",
     clock,
     logger: testLogger(),
@@ -306,50 +303,6 @@ describe("silence", () => {
       await operator.silent()
     }
     expect(await operator.silent()).toEqual([dead])
-  })
-})
-
-describe("an operator of a former version", () => {
-  const lead = async (identity: string, annotation: string | undefined) => {
-    const stop = new AbortController()
-    const lease = { namespace, name: OPERATOR_LEASE }
-    const led = Promise.withResolvers<void>()
-    const times = { leaseSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 0.1 }
-    const parts = { client, lease, identity, logger: testLogger(), ...times, ...(annotation && { annotation }) }
-    const ended = new LeaderElector(parts).run(async (end) => {
-      led.resolve()
-      await new Promise((resolve) => end.addEventListener("abort", resolve, { once: true }))
-    }, stop.signal)
-    await led.promise
-    return async () => {
-      stop.abort()
-      await ended
-    }
-  }
-
-  it("is recognized, also after one of this version has led", async () => {
-    const isRead = () => leaderReadsHeartbeats(client, namespace)
-    expect(await isRead()).toBeUndefined()
-    const endFirst = await lead("former", undefined)
-    expect(await isRead()).toBe(false)
-    await endFirst()
-    expect(await isRead()).toBeUndefined()
-    const endSecond = await lead("current", ANNOTATIONS.readsHeartbeats)
-    expect(await isRead()).toBe(true)
-    await endSecond()
-    const endThird = await lead("former", undefined)
-    expect(await isRead()).toBe(false)
-    await endThird()
-  })
-
-  it("gets heartbeats in the Launches, besides those in Leases", async () => {
-    const replica = await startReplica(launchesOf(1), false)
-    expect(replica.writer.mustWriteLaunches).toBe(false)
-    const stop = new AbortController()
-    const run = replica.writer.run(stop.signal)
-    await expect.poll(() => replica.writer.mustWriteLaunches, PATIENCE).toBe(true)
-    stop.abort()
-    await run
   })
 })
 

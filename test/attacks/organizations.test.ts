@@ -65,7 +65,7 @@ describe("no person can use up another person's organizations", () => {
     })
   })
 
-  it("counts an organization of a former version, which names no creator, for its first member only", async () => {
+  it("counts an organization of kubectl, which names no creator, for its first member only", async () => {
     const ids = await createAll("founder")
     for (const name of ids) {
       const members = ["founder", "guest"].map((sub) => ({ userId: userId(sub), role: "owner" }))

@@ -234,6 +234,18 @@ describe("azure", () => {
     ])
   })
 
+  it("completes the launch of a VM whose creator died before it could delete itself, and creates none", async () => {
+    const asked = spec()
+    const { id } = await cloud.launch(asked)
+    server.assignments.clear()
+    const next = openAt(server)
+    for (let time = 0; time < 2; time++) await next.completeLaunch?.(asked)
+    expect([...server.assignments.keys()]).toEqual([id.toLowerCase()])
+    server.evict(id)
+    await next.completeLaunch?.(asked)
+    expect(server.requested()).toEqual([])
+  })
+
   it("creates no VM that could not delete itself: without the role, or without the right to assign it", async () => {
     server.roleName = "another"
     await expect(cloud.launch(spec())).rejects.toThrow(/Berth VM.*docs\/azure\.md/)

@@ -8,6 +8,7 @@ import type { JobStatus, StoredJob } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import type { VmSettings } from "../../src/apis/vm-settings.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
+import type { LaunchSpec } from "../../src/cloud/cloud.ts"
 import { cloudsOf } from "../../src/cloud/provider.ts"
 import { accountsInUse } from "../../src/controllers/connection/accounts.ts"
 import { ConnectionClouds } from "../../src/controllers/connection/clouds.ts"
@@ -379,6 +380,16 @@ describe("access to an account", () => {
     expect(await collector.round()).toEqual([])
     expect((await collector.round()).map((vm) => vm.id)).toEqual([orphan.id])
     expect(key.cloud.alive).toEqual([])
+  })
+
+  it("reads consoles, and completes launches", async () => {
+    const key = keyOf(newAccount())
+    const sealedCredentials = await seal("main", key)
+    const about = { cloud: "aws", region: REGION, account: key.account, project, connection: "main" }
+    const cloud = await clouds.open({ ...about, sealedCredentials })
+    expect(await cloud.consoleOf?.({ id: "vm-1", launch: "uid-1", region: REGION })).toBe("")
+    await cloud.completeLaunch?.({ name: "uid-1" } as LaunchSpec)
+    expect(provider.completed).toEqual(["uid-1"])
   })
 
   it("reveals no credentials in errors of access to an account", async () => {

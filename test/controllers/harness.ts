@@ -14,7 +14,6 @@ import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
 import { HistoryPruner } from "../../src/controllers/job/history.ts"
 import { JOB_CACHE, type JobControllerOptions, jobIndexes } from "../../src/controllers/job/options.ts"
-import type { TakeOverSettings } from "../../src/controllers/job/take-over.ts"
 import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { SettledJobs } from "../../src/controllers/settled-jobs.ts"
 import { createStatementController } from "../../src/controllers/statement/controller.ts"
@@ -64,8 +63,6 @@ export interface OperatorOptions {
   market?: { offers: readonly Offer[]; account: CloudAccount }
   /** Seconds between two lists of the VMs. Default 0.05. */
   observeSeconds?: number
-  /** Pace of taking over the ended jobs of a former version. */
-  takeOver?: Partial<TakeOverSettings>
   /** Webhooks of the namespace. Default: none are sent. */
   webhooks?: WebhookOptions
   /** True: it knows the projects and organizations, whose deletion stops new jobs. Default: there are none. */
@@ -168,19 +165,18 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       launchAccounts: { of: options.launchAccounts ?? (() => [{ cloud: market.account.cloud }]) },
       settings: { settleSeconds, ...options.settings },
     }
-    const jobControl = createJobController(jobOptions, { intervalSeconds: 0.5, ...options.takeOver })
+    const jobControl = createJobController(jobOptions)
     const arrayOptions = { ...shared, jobArrays, ...(quota && { quota }), ...tenants.option }
     const manager = new Manager({
       reflectors: [jobs, jobArrays, launches, statements, ...tenants.reflectors, ...(webhooks?.reflectors ?? [])],
       controllers: [
-        jobControl.controller,
+        jobControl,
         launchControl.controller,
         createStatementController({ ...shared, systemNamespace: namespace }),
         createArrayController({ ...arrayOptions, ttlSeconds: JOB_DEFAULTS.ttlSeconds }),
         ...(webhooks ? [webhooks.control.controller] : []),
       ],
       leaderTasks: [
-        ...jobControl.leaderTasks,
         ...launchControl.leaderTasks,
         (end: AbortSignal) => settled.run(end),
         ...(webhooks ? [(end: AbortSignal) => webhooks.control.deliveries.run(end)] : []),

@@ -128,7 +128,6 @@ class Fixture {
     }
     if (action.do === "writeStatus") this.#checkMove(job, action.status)
     if (action.do === "writeStatus") job.status = structuredClone(action.status)
-    if (action.do === "deleteJob") job.metadata.deletionTimestamp = time(this.seconds)
     return this.touch()
   }
 

@@ -70,6 +70,14 @@ export class SimCloud implements Clouds {
     this.#end(id, preempted)
   }
 
+  /** Ends the VM of a Launch, and keeps no record of it, like Azure. */
+  forget(launch: string): void {
+    for (const found of this.vms.filter(({ vm }) => vm.launch === launch)) {
+      this.#end(found.vm.id, false)
+      found.visibleAt = Number.POSITIVE_INFINITY
+    }
+  }
+
   /** Creates a VM that no Launch knows. */
   plant(installation: string, launch: string, createTime: string): Vm {
     const vm: Vm = {

@@ -37,6 +37,8 @@ export class SimProvider {
     this.#accounts.delete(secret)
   }
 
+  /** Names of the launches that were completed. */
+  readonly completed: string[] = []
   /** Verdicts on every account. Absent: the provider has no such check. */
   onCapabilities: ((question: CapabilityQuestion, fields: CredentialFields) => Promise<Capabilities>) | undefined
 
@@ -56,6 +58,11 @@ export class SimProvider {
       return {
         consistencySeconds: 0,
         launch: async (spec) => (await open()).launch(spec),
+        completeLaunch: async ({ name }) => {
+          await open()
+          this.completed.push(name)
+        },
+        consoleOf: async (vm) => (await open()).consoleOf?.(vm),
         list: async (scope) => (await open()).list(scope),
         terminate: async (vm) => (await open()).terminate(vm),
         verify: async () => ({ account: this.#find(fields).id }),

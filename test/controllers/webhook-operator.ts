@@ -54,9 +54,8 @@ async function main({ kubeconfig, namespace, webhooks }: WebhookOperatorOptions)
   const seconds: number[] = []
   const manager = new Manager({
     reflectors: [jobs, launches, statements, ...(parts?.reflectors ?? [])],
-    controllers: [jobControl.controller, ...(parts ? [parts.control.controller] : [])],
+    controllers: [jobControl, ...(parts ? [parts.control.controller] : [])],
     leaderTasks: [
-      ...jobControl.leaderTasks,
       (signal) => settled.run(signal),
       ...(parts ? [(signal: AbortSignal) => parts.control.deliveries.run(signal)] : []),
     ],

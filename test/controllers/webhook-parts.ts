@@ -9,6 +9,8 @@ import { readSealingKeys, SEALING_KEYS_CACHE } from "../../src/identity/sealing-
 import type { KubeClient } from "../../src/kube/client.ts"
 import type { EventRecorder } from "../../src/kube/events.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
+import { PROJECT_LIMITS, type ProjectLimits } from "../../src/limits/project-limits.ts"
+import { Usage } from "../../src/limits/usage.ts"
 import { type PrivateTargets, publicFetch } from "../../src/registries/public-fetch.ts"
 import type { RunnableReflector } from "../../src/runtime/manager.ts"
 import { Sealer } from "../../src/sealing/envelope.ts"
@@ -20,6 +22,8 @@ export interface WebhookOptions extends Partial<WebhookSettings> {
   timeoutSeconds?: number
   /** Default: the loopback network, where the receivers of tests are. */
   privateTargets?: PrivateTargets
+  /** Limits of webhooks and of their messages. Default: there are none. */
+  limits?: Partial<ProjectLimits>
 }
 
 export interface WebhookParts {
@@ -39,7 +43,12 @@ interface Shared {
 /** Constructs the webhooks of one namespace. */
 export function webhookParts(
   { namespace, ...shared }: Shared,
-  { timeoutSeconds = 2, privateTargets = { hosts: [], networks: ["127.0.0.0/8"] }, ...settings }: WebhookOptions,
+  {
+    timeoutSeconds = 2,
+    privateTargets = { hosts: [], networks: ["127.0.0.0/8"] },
+    limits,
+    ...settings
+  }: WebhookOptions,
 ): WebhookParts {
   const { client, clock } = shared
   const base = { client, logger: quiet, namespace }
@@ -47,8 +56,12 @@ export function webhookParts(
   const secrets = new Reflector({ ...base, ...WEBHOOK_SECRET_CACHE })
   const sealingKeys = new Reflector({ ...base, ...SEALING_KEYS_CACHE })
   const projects = new Reflector({ client, logger: quiet, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE })
+  const none = { onChange: () => () => undefined }
+  const counted = { jobs: none, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, webhooks }
+  const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: new Usage(counted, clock) }
   const control = createWebhookController({
     ...{ ...shared, webhooks, secrets, sealingKeys, projects, logger: quiet, settings },
+    ...(quota && { quota }),
     sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, namespace))),
     recordOf: (job, project) => recordOf(job, ownerOf(project)),
     sending: { send: publicFetch(privateTargets), privateTargets, clock, timeoutSeconds, version: "test" },

@@ -146,6 +146,13 @@ export async function killAll({ dataDir }: StackUnderTest): Promise<void> {
   for (const { pid } of await processesNaming(dataDir)) kill(pid)
 }
 
+/** Sends SIGKILL to the API server of the stack, which then ends. */
+export async function killApiServer({ dataDir }: StackUnderTest): Promise<void> {
+  const servers = (await processesNaming(dataDir)).filter(({ text }) => /^\S*kube-apiserver /.test(text))
+  if (servers.length !== 1) throw new Error(`${servers.length} API servers run for ${dataDir}`)
+  for (const { pid } of servers) kill(pid)
+}
+
 function kill(pid: number): void {
   try {
     process.kill(pid, "SIGKILL")

@@ -200,7 +200,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     spending: (namespace) =>
       cappedLevels(
         namespace,
-        { jobs, launches, statements, caps, clock: systemClock },
+        { statements, caps, clock: systemClock },
         new LaunchLedger(launches.store, systemClock),
         JOB_DEFAULTS,
       ),

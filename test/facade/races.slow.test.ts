@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from "node:crypto"
+import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import { CreationTimes } from "../../src/apis/creation-times.ts"
@@ -6,10 +6,8 @@ import type { StoredJob } from "../../src/apis/job.ts"
 import { CACHE_OPTIONS, JOBS } from "../../src/facade/caches.ts"
 import { KeyedMutex, LeaseMutex, type LeaseMutexOptions, requireHeld } from "../../src/facade/idempotency.ts"
 import { Jobs, Submitter } from "../../src/facade/jobs/jobs.ts"
-import { IDENTITIES_NAMESPACE } from "../../src/identity/machine-users.ts"
 import type { CallerClient } from "../../src/identity/principal.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
-import { leases } from "../../src/kube/lease.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -299,16 +297,6 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
       await expect(mutex().runExclusive(key, async () => job, nothing)).rejects.toMatchObject({ status: 503 })
       expect(next.isHeld()).toBe(true)
       await next.end()
-    })
-
-    it("respects a turn of a former version, which renews no Lease", async () => {
-      const key = newKey()
-      const name = `idempotency-${createHash("sha256").update(key).digest("hex").slice(0, 40)}`
-      const metadata = { name, namespace: IDENTITIES_NAMESPACE }
-      await facade.create(leases, { metadata, spec: { leaseDurationSeconds: 120 } })
-      await expect(mutex().runExclusive(key, async () => job, nothing)).rejects.toMatchObject({ status: 503 })
-      await facade.delete(leases, metadata)
-      expect(await mutex().runExclusive(key, async () => job, nothing)).toBe(job)
     })
   })
 

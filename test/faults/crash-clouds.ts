@@ -33,6 +33,8 @@ export interface CloudFixture {
   booted?(installation: string): Promise<string[]>
   /** Preempts a VM. */
   takeBack(vmId: string): Promise<void>
+  /** Lets the VM of a Launch end itself, and keeps no record of it. Absent: scenarios that need it run on other clouds. */
+  powerOff?(launch: string): void
   /** Returns the bill of all VMs that ever existed, USD. Absent: the cloud writes none. */
   billUsd?(): number
   /** Removes the capacity for the first offer. */
@@ -68,6 +70,7 @@ export const openSim: OpenCloudFixture = (clock) => {
     clouds: (life) => life.clouds(cloud),
     alive: () => Promise.resolve(cloud.alive.map(({ launch }) => launch)),
     takeBack: async (vmId) => cloud.lose(vmId, true),
+    powerOff: (launch) => cloud.forget(launch),
     billUsd: () =>
       cloud.vms.reduce((total, { spec }) => {
         const { hourlyPriceUsd = 0, minimumBilledSeconds = 0 } = spec?.offer ?? {}

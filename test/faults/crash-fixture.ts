@@ -204,6 +204,12 @@ export class Fixture implements Observer {
     await this.reports.finish(launch, "Succeeded")
   }
 
+  /** Lets the container on the VM of a Launch succeed, and the VM end itself. */
+  async succeedAndPowerOff(launch: string): Promise<void> {
+    await this.succeed(launch)
+    this.fixture.powerOff?.(launch)
+  }
+
   /** Lets the container on the VM of a Launch fail. */
   async fail(launch: string): Promise<void> {
     this.#finished.add(launch)

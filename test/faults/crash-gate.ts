@@ -221,6 +221,7 @@ export class Life {
 
   #cloud(cloud: Cloud): Cloud {
     const imageFor = cloud.imageFor?.bind(cloud)
+    const completeLaunch = cloud.completeLaunch?.bind(cloud)
     return {
       consistencySeconds: cloud.consistencySeconds,
       launch: (spec, fence) => this.pass("cloud launch", "cloud", () => cloud.launch(spec, fence), unknownOutcome),
@@ -234,6 +235,10 @@ export class Life {
       },
       list: (scope) => this.pass("cloud list", "read", () => cloud.list(scope), unknownOutcome),
       verify: () => this.pass("cloud verify", "read", () => cloud.verify(), unknownOutcome),
+      ...(completeLaunch !== undefined && {
+        completeLaunch: (spec, fence) =>
+          this.pass("cloud completeLaunch", "cloud", () => completeLaunch(spec, fence), unknownOutcome),
+      }),
       ...(imageFor !== undefined && {
         imageFor: (offer) => this.pass("cloud image", "read", () => imageFor(offer), unknownOutcome),
       }),

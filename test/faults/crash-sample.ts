@@ -20,7 +20,7 @@ export function isBeginning(call: string): boolean {
 }
 
 /** Returns true for calls that no other call depends on, and that the clock repeats. */
-function isBackground(call: string): boolean {
+export function isBackground(call: string): boolean {
   return /Event|Lease/.test(call)
 }
 

@@ -24,6 +24,25 @@ import type { Scenario } from "./crash-run.ts"
 const idle: Work = () => Promise.resolve()
 const succeed: Work = (launch, fixture) => fixture.succeed(launch.metadata.name)
 
+/** Number of an agent's steps from its registration to its end. */
+const STEPS = 3
+
+/**
+ * A VM that runs its whole life at once and ends itself. So it has ended before its creation is recorded, if the operator
+ * dies right after the create call.
+ */
+const quickLife: Scenario = {
+  begin: (fixture) => fixture.submit("job"),
+  go: async (fixture) => {
+    for (let step = 0; step < STEPS; step++) {
+      await fixture.agents((launch) => fixture.succeedAndPowerOff(launch.metadata.name))
+    }
+  },
+  isOver: (fixture) => isJobOver(fixture),
+  // The id of a VM that ended unrecorded, and the message that names what it is billed from.
+  unknowable: ["id", "message"],
+}
+
 /** The container fails once and is retried in the same VM. */
 const retry: Work = async ({ metadata, status }, fixture) => {
   if (status?.agent?.retryCount === 1) await fixture.succeed(metadata.name)
@@ -102,6 +121,9 @@ const failover: Scenario = {
 function nextMonth(now: Date): Date {
   return new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 1))
 }
+
+/** Name of the scenario of a VM that may end before it is recorded. */
+export const QUICK_LIFE = "VM that ends itself at once"
 
 /** Name of the scenario whose cost is in two Statements. */
 export const MONTH_END = "end of a month"
@@ -324,6 +346,7 @@ const connectionDeleted: Scenario = {
 /** Scenarios that need no cloud, or run on any. */
 export const OTHER_SCENARIOS: Readonly<Record<string, Scenario>> = {
   [MONTH_END]: monthEnd,
+  [QUICK_LIFE]: quickLife,
   "deletion after the TTL": expiry,
   "job of a former version": former,
   "cron tick": cron,

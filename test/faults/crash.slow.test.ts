@@ -14,7 +14,7 @@ import {
   type ScenarioRun,
 } from "./crash-run.ts"
 import { classOf, deathsAt, faultsOf, isBeginning, isUnderWay, pausesAt, sampleOf } from "./crash-sample.ts"
-import { JOB_SCENARIOS, MONTH_END, OTHER_SCENARIOS } from "./crash-scenarios.ts"
+import { JOB_SCENARIOS, MONTH_END, OTHER_SCENARIOS, QUICK_LIFE } from "./crash-scenarios.ts"
 import { EVERYTHING, ONLY, SEED, SLICE, SLICE_MINUTES } from "./effort.ts"
 import { Tally } from "./tally.ts"
 
@@ -41,6 +41,17 @@ const PAUSES: Faults = {
 /** Returns true for a write by which a cost comes into a Statement. All of them are tried at the end of a month. */
 function isOfStatements({ point }: InjectedFault): boolean {
   return / Statement$|^patch Launch$/.test(point.call) && point.effect === "write"
+}
+
+/** Returns true for a fault after which a VM exists whose creation no Launch has recorded. */
+function isOfCreation({ point }: InjectedFault): boolean {
+  return point.call === "cloud launch" || point.call === "patchStatus Launch"
+}
+
+/** Faults of which a scenario tries all, beside the sample. */
+const CHIEF: Readonly<Record<string, (injected: InjectedFault) => boolean>> = {
+  [MONTH_END]: isOfStatements,
+  [QUICK_LIFE]: isOfCreation,
 }
 
 /** Injects faults into one scenario, and returns the reports of those that caused a violation. */
@@ -92,7 +103,8 @@ function declareScenarios(cloud: string, open: OpenCloudFixture, scenarios: Read
         const points = baseline.points.filter(({ call }) => name === "success" || !isBeginning(call))
         const all = points.flatMap((point) => at(point).map((fault): InjectedFault => ({ point, fault })))
         const sample = sampleOf(all, sampled[name] ?? most, `${SEED} ${scenarioRun.title}`)
-        const counting = name === MONTH_END ? all.filter(isOfStatements) : []
+        const chief = CHIEF[name]
+        const counting = chief === undefined ? [] : all.filter(chief)
         const part = SLICE === undefined ? all : faultsOf(SLICE, all, `${SEED} ${scenarioRun.title}`)
         const chosen = EVERYTHING ? part : [...new Set([...sample, ...counting])]
         tally.addPoints(all.length)

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest"
 import { JOB_FINALIZER, type StoredJob } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { ANNOTATIONS, type KubeObject } from "../../src/apis/meta.ts"
-import { adopt, createLaunch, deleteJob, endLaunch, release } from "../../src/controllers/job/actions.ts"
+import { adopt, createLaunch, endLaunch, release } from "../../src/controllers/job/actions.ts"
 import type { JobAction } from "../../src/controllers/job/decide.ts"
 import { type JobControllerOptions, jobWriter } from "../../src/controllers/job/options.ts"
 import { release as releaseLaunch, writeOwnStatus } from "../../src/controllers/launch/actions.ts"
@@ -107,7 +107,6 @@ describe("the model writes what the job controller writes", () => {
         return [{ do: "writeStatus", status }, () => replaceStatus(job, status, jobWriter(options()), context)]
       },
     ],
-    ["deleteJob", { finalizers: [] }, (job) => [{ do: "deleteJob" }, () => deleteJob(job, options(), context)]],
     [
       "release",
       ADOPTED,
@@ -121,7 +120,6 @@ describe("the model writes what the job controller writes", () => {
         return [action, () => release(job, action, options(), context)]
       },
     ],
-    ["deleteJob", ADOPTED, (job) => [{ do: "deleteJob" }, () => deleteJob(job, options(), context)]],
     [
       "dropFinalizer",
       ADOPTED,

@@ -12,6 +12,7 @@ import {
   type OwnStatus,
 } from "../../src/controllers/launch/decide.ts"
 import { isWokenBy, jobStateOf } from "../../src/controllers/launch/gather.ts"
+import { isFollowed } from "../../src/controllers/launch/observe.ts"
 import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
 import { historyOf } from "../../src/placement/ledger.ts"
 import { appraise } from "../../src/placement/market.ts"
@@ -28,6 +29,7 @@ import {
   LAUNCH_VERSIONS,
   type LaunchState,
   launchAt,
+  NO_VM,
   newLaunch,
   type Sight,
   TICK_SECONDS,
@@ -114,13 +116,12 @@ function showLaunches(world: World): World {
   const launches = world.launches.map((launch): LaunchState => {
     const isNews = launch.cached !== launch.object
     const object = LAUNCH_VERSIONS.get(launch.object)
-    const isFollowed = object?.status?.vm?.id !== undefined && !isOver(object)
     return {
       ...launch,
       ...shown(launch, "launches"),
       cached: launch.object,
       dirty: launch.dirty || isNews,
-      ...(!isFollowed && { sight: "unknown", silent: false }),
+      ...(!(object !== undefined && isFollowed(object)) && { sight: "unknown", silent: false }),
     }
   })
   return { ...world, job: { ...world.job, ...shown(world.job, "launches"), dirty: true }, launches }
@@ -258,8 +259,6 @@ function changeJob(
       return putJob(world, adopted(job, action.labels))
     case "writeStatus":
       return putJob(world, { ...job, status: action.status })
-    case "deleteJob":
-      return job.metadata.finalizers?.length ? putJob(world, deleted(job, world.tick)) : removed
   }
 }
 
@@ -341,14 +340,14 @@ function launchSteps(world: World, number: number): Step<World>[] {
 function lookSteps(world: World, number: number): Step<World>[] {
   const launch = launchAt(world, number)
   const cached = LAUNCH_VERSIONS.get(launch.cached)
-  if (cached === undefined || isOver(cached) || cached.status?.vm?.id === undefined) return []
+  if (cached === undefined || !isFollowed(cached)) return []
   const steps: Step<World>[] = []
   const sight = sightOf(launch.vm)
   if (sight !== launch.sight) {
     const next = withLaunch(world, number, { sight, dirty: true })
     steps.push({ name: `the observer sees VM ${number}: ${sight}`, next })
   }
-  const { agent, loss } = cached.status
+  const { agent, loss } = cached.status ?? {}
   const heard = agent?.lastHeartbeatTime ?? agent?.registrationTime
   const isWanted = cached.spec.ended !== true && loss === undefined && agent?.finish === undefined
   if (!launch.silent && launch.vm.cutOff && heard !== undefined && isWanted && new Date(heard) < clockAt(world.tick)) {
@@ -430,7 +429,16 @@ function afterLaunchCall(world: World, number: number, work: Work): World {
 function launchCalls(world: World, number: number, work: Work): Step<World>[] {
   const call = callsOf(work.decision)[work.step] as LaunchCall
   if (call.do === "createInstance" && work.half === 0) return cloudLaunch(world, number, work)
+  // The model's launches are complete as soon as there is a VM.
+  if (call.do === "recordInstance") {
+    const status = STATUSES.of(createdStatus(vmOf(world, number)))
+    return launchWrites(world, number, { call, work: { ...work, half: status } })
+  }
   if (call.do === "terminate") return cloudTerminate(world, number, work)
+  return launchWrites(world, number, { call, work })
+}
+
+function launchWrites(world: World, number: number, { call, work }: { call: LaunchCall; work: Work }): Step<World>[] {
   const name = `launch controller: ${call.do === "createInstance" ? "writes the cloud's answer for" : call.do} ${number}`
   const written = writeForLaunch(world, number, { call, work })
   const steps = [{ name: `${name}: ${written.outcome}`, next: launchAfter(written, number, work) }]
@@ -471,6 +479,7 @@ export function writeForLaunch(
     case "writeStatus":
       return putLaunch(world, number, withStatus(launch, call.status))
     case "createInstance":
+    case "recordInstance":
       return putLaunch(world, number, withStatus(launch, STATUSES.get(work.half) as OwnStatus))
     case "delete":
       return launch.metadata.finalizers?.length
@@ -527,6 +536,12 @@ function cloudLaunch(world: World, number: number, work: Work): Step<World>[] {
   })
   const made = vm.power === "none" ? withVm(asked, number, { power: "up", createdAt: world.tick }) : asked
   const steps = [{ name: `${name}: it has it`, next: answered(made, createdStatus(vmOf(world, number))) }]
+  if (vm.power === "gone") {
+    // Some clouds keep no record of a deleted VM.
+    const again = withVm(asked, number, { ...NO_VM, power: "up", createdAt: world.tick, lives: vm.lives + 1 })
+    const status = createdStatus({ ...vmOf(world, number), createTime: clockAt(world.tick).toISOString() })
+    steps.push({ name: `${name}: it has forgotten it, and makes another`, next: answered(again, status) })
+  }
   if (world.faults === 0) return steps
   steps.push({ name: `${name}: it does, and the answer is lost`, next: failed(made) })
   if (vm.power !== "none") return steps

@@ -88,6 +88,8 @@ export interface VmState {
   cutOff: boolean
   /** True if a call of a dead leader created the VM, or repeated its creation. Only garbage collection finds the VM. */
   late: boolean
+  /** Number of VMs that the cloud has made for the Launch. Only the last one exists. */
+  lives: number
 }
 
 export interface LaunchState extends Key {
@@ -118,7 +120,7 @@ export interface World {
   straggler: { of: "job" | number; work: Work } | undefined
 }
 
-const NO_VM: VmState = {
+export const NO_VM: VmState = {
   power: "none",
   preempted: false,
   createdAt: 0,
@@ -126,6 +128,7 @@ const NO_VM: VmState = {
   finish: "",
   cutOff: false,
   late: false,
+  lives: 1,
 }
 
 const IDLE: Key = { dirty: false, due: 0, awaits: [], work: undefined }
@@ -169,9 +172,9 @@ function launchKey(launch: LaunchState): string {
   return `${keyKey(launch)},${object},${cached},${sight},${flags},${failingSince},${askedAt},${vmKey(vm)}`
 }
 
-function vmKey({ power, preempted, createdAt, container, finish, cutOff, late }: VmState): string {
+function vmKey({ power, preempted, createdAt, container, finish, cutOff, late, lives }: VmState): string {
   const flags = Number(preempted) + 2 * Number(cutOff) + 4 * Number(late)
-  return `${power},${createdAt},${container},${finish},${flags}`
+  return `${power},${createdAt},${container},${finish},${flags},${lives}`
 }
 
 export function worldKey({ tick, faults, cancelled, deleted, job, launches, straggler }: World): string {

@@ -1,5 +1,5 @@
 import { isTerminal } from "../../src/apis/job.ts"
-import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
+import { firstMessageTime, isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import { jobOf as aJob } from "../controllers/builders.ts"
 import { type Containers, faultSteps, naturalSteps, recoverySteps, tickStep, userSteps } from "./model-environment.ts"
 import type { Model, Step } from "./model-explorer.ts"
@@ -103,6 +103,10 @@ function errorOf(world: World): string | undefined {
   const running = world.launches.filter(({ vm }) => isAlive(vm) && vm.container === "running")
   if (running.length > 1) return "two VMs run the container"
   const launches = world.launches.map((launch) => ({ vm: launch.vm, object: launchOf(launch) }))
+  const again = launches.findIndex(({ vm, object }) => vm.lives > 1 && firstMessageTime(object?.status) !== undefined)
+  if (again !== -1 && launches[again]?.vm.container === "off") {
+    return `VM ${again + 1} was created again, and its first life is not billed`
+  }
   const wanted = launches.filter(({ object }) => object !== undefined && !isOver(object))
   if (wanted.length > 1) return "two Launches are not over"
   const leak = launches.findIndex(

@@ -1,6 +1,12 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { KubeClient } from "../../src/kube/client.ts"
-import { LeaderElector, type LeaderElectorOptions, LeadershipLostError, leases } from "../../src/kube/lease.ts"
+import {
+  abilitiesOfLeader,
+  LeaderElector,
+  type LeaderElectorOptions,
+  LeadershipLostError,
+  leases,
+} from "../../src/kube/lease.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { ChaosProxy, status } from "./chaos-proxy.ts"
@@ -53,6 +59,44 @@ beforeAll(async () => {
 afterAll(() => proxy.close())
 
 describe("LeaderElector on a real API server", () => {
+  test("shows the abilities of the process that leads, and no one else's", async () => {
+    const client = new KubeClient(kubeConfig())
+    const lease = { namespace, name: "abilities" }
+    const lead = async (identity: string, abilities: readonly string[]) => {
+      const stop = new AbortController()
+      const leading = Promise.withResolvers<void>()
+      const elector = new LeaderElector({ client, lease, identity, abilities, logger: silentLogger, ...TIMES })
+      const ended = elector.run(async (end) => {
+        leading.resolve()
+        await new Promise((resolve) => end.addEventListener("abort", resolve, { once: true }))
+      }, stop.signal)
+      await leading.promise
+      return async () => {
+        stop.abort()
+        await ended
+      }
+    }
+    const shown = async () => {
+      const abilities = abilitiesOfLeader(await client.get(leases, lease))
+      return abilities && [...abilities]
+    }
+    const endFirst = await lead("first", ["after", "warm"])
+    expect(await shown()).toEqual(["after", "warm"])
+    await endFirst()
+    expect(await shown()).toBeUndefined()
+    const endSecond = await lead("second", [])
+    expect(await shown()).toEqual([])
+    await endSecond()
+    const endThird = await lead("third", ["after"])
+    // A program that knows no abilities takes the Lease, and keeps the text of the holder before it.
+    const { metadata, spec } = await client.get(leases, lease)
+    await endThird()
+    const free = await client.get(leases, lease)
+    const taken = { ...free, metadata: { ...free.metadata, annotations: metadata.annotations } }
+    await client.replace(leases, { ...taken, spec: { ...spec, holderIdentity: "older" } } as typeof free)
+    expect(await shown()).toEqual([])
+  })
+
   test("takes over a lease only after the fence of a disconnected leader has fallen", async () => {
     // A test moves this clock, so no term ends because of a pause of the machine.
     const clock = new ShiftedClock()

@@ -1,7 +1,9 @@
 import { randomBytes } from "node:crypto"
+import { once } from "node:events"
+import { type AddressInfo, connect, createServer } from "node:net"
 import { CreateBucketCommand, ListObjectsV2Command, S3Client } from "@aws-sdk/client-s3"
-import { afterAll, beforeAll, expect } from "vitest"
-import { S3LogStore, type S3LogStoreOptions } from "../../src/logs/s3-store.ts"
+import { afterAll, beforeAll, expect, vi } from "vitest"
+import { S3LogStore, type S3LogStoreOptions, s3Client } from "../../src/logs/s3-store.ts"
 import type { LogStore, ReadOptions } from "../../src/logs/store.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
@@ -50,6 +52,40 @@ describe("logs in S3", () => {
       close: async () => undefined,
     }
   }, 8)
+})
+
+describe("a bucket that accepts requests and answers none", () => {
+  it("fails a write after a while, and then stores it and the writes that waited", async () => {
+    const bucket = await newBucket()
+    const { hostname, port } = new URL(moto.url)
+    let isDeaf = true
+    const proxy = createServer((socket) => {
+      if (isDeaf) return
+      const onward = connect(Number(port), hostname)
+      socket.pipe(onward).pipe(socket)
+    }).listen(0, "127.0.0.1")
+    await once(proxy, "listening")
+    vi.stubEnv("AWS_ACCESS_KEY_ID", "key")
+    vi.stubEnv("AWS_SECRET_ACCESS_KEY", "secret")
+    const endpoint = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`
+    const slow = s3Client({ endpoint, region: "us-east-1", requestSeconds: 0.1 })
+    try {
+      const store = new S3LogStore({ client: slow, bucket })
+      const first = store.append({ job, launch: 1 }, 0, Buffer.from("first\n"))
+      const waiting = first.catch(() => {
+        isDeaf = false
+      })
+      const second = store.append({ job, launch: 1 }, 0, Buffer.from("first\nsecond\n"))
+      await expect(first).rejects.toMatchObject({ name: "TimeoutError" })
+      await waiting
+      expect(await second).toEqual({ length: 13 })
+      expect((await read(store)).toString()).toBe("first\nsecond\n")
+    } finally {
+      vi.unstubAllEnvs()
+      slow.destroy()
+      proxy.close()
+    }
+  })
 })
 
 describe("several replicas over one bucket", () => {

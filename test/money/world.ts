@@ -295,7 +295,6 @@ export class World {
       const observed = {
         statements: new Map(statements.map((each) => [each.spec.month, each])),
         launches: () => own,
-        earlier: () => [],
       }
       for (const action of decideStatements(observed, this.#date(), STATEMENT_DEFAULTS).actions) {
         if (action.do === "delete" || random() < 0.2) break
@@ -326,7 +325,7 @@ export class World {
       const month = this.#date().toISOString().slice(0, 7)
       const own = this.statements.filter(({ spec }) => spec.month === month && owns(spec.namespace))
       const capped: LevelCaps = { level, caps, owns }
-      const spending = spendingOf(launches, this.#date(), JOB_DEFAULTS.expectedSeconds, recordedIn(own, []))
+      const spending = spendingOf(launches, this.#date(), JOB_DEFAULTS.expectedSeconds, recordedIn(own))
       return [{ ...capped, spending }]
     })
   }

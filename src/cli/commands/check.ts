@@ -51,6 +51,14 @@ function lineOf({ terminal }: Call<unknown>, { check, state, text }: Finding): s
   return `${terminal.styled(style, mark)} ${check.padEnd(11)} ${shown(text)}`
 }
 
+/** Returns the text of an address that does not answer, with what its reader can do. */
+export function unreachableText(message: string): string {
+  const hint = /certificate has expired/.test(message)
+    ? "The operator of this Berth must renew it."
+    : "For a private CA, set NODE_EXTRA_CA_CERTS."
+  return `${message.split(". ")[0]}. ${hint}`
+}
+
 async function* findingsOf(call: Call<unknown>): AsyncGenerator<Finding> {
   const chosen = call.chosen()
   const { url } = chosen.context
@@ -68,7 +76,7 @@ async function* findingsOf(call: Call<unknown>): AsyncGenerator<Finding> {
     yield {
       check: "address",
       state: "bad",
-      text: `${failureOf(error).message.split(". ")[0]}. For a private CA, set NODE_EXTRA_CA_CERTS.`,
+      text: unreachableText(failureOf(error).message),
     }
     return
   }

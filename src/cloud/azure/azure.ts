@@ -116,6 +116,19 @@ class AzureCloud implements Cloud {
     return shown
   }
 
+  /** Gives the VM the right to delete itself, which `launch` does last. The VM stays if Azure rejects that. */
+  async completeLaunch(spec: LaunchSpec, fence?: () => void): Promise<void> {
+    const roleId = await this.#roleId()
+    const machine = await this.#get({ group: groupName(spec.installation, this.#region), name: vmName(spec.name) })
+    const principalId = machine?.identity?.principalId
+    if (machine === undefined || principalId === undefined) return
+    await letDeleteItself(this.#account.arm, { vmId: idOf(machine), principalId, roleId }, fence).catch(
+      (error: unknown) => {
+        if (!(error instanceof CloudError && error.code === "RoleAssignmentExists")) throw error
+      },
+    )
+  }
+
   async #findOrMake(spec: LaunchSpec, at: Named, fence?: () => void): Promise<VirtualMachine> {
     const found = await this.#get(at)
     if (found !== undefined) return found

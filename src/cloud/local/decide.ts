@@ -7,19 +7,16 @@ export const TERMINATION_GRACE_SECONDS = 15
 /** Seconds that the disk of a terminated VM is kept. It has the output of the job and the agent's keys. */
 export const DISK_RETENTION_SECONDS = 600
 
-/** Seconds that a terminated VM stays in the list. */
-export const RETENTION_SECONDS = 24 * 3600
-
 /** State of a VM's agent process. `off`: not started yet. `gone`: has ended, or will never start. */
 export type Power = "off" | "on" | "gone"
 
 /** Facts about one VM. Times are RFC 3339. */
 export interface VmFacts {
-  createTime: string
-  lifetimeSeconds: number
   power: Power
   /** Time of the request to terminate the VM. */
   terminationRequestTime?: string
+  /** Seconds since this process sent SIGTERM to the agent, by the monotonic clock. Absent: it has sent none. */
+  stoppedSeconds?: number
   /** Time when the VM was first seen as ended. */
   terminationTime?: string
   /** True if the VM's disk exists. */
@@ -28,23 +25,24 @@ export interface VmFacts {
 
 /**
  * Next step for a VM. `cancelBoot` prevents its start. `stop` asks the agent to end, `kill` forces it. `cleanUp` ends
- * the remains of a dead agent and records the end. `deleteDisk` deletes the VM's disk, and `forget` the record too.
+ * the remains of a dead agent and records the end. `deleteDisk` deletes the VM's disk.
  */
-export type Step = "none" | "cancelBoot" | "stop" | "kill" | "cleanUp" | "deleteDisk" | "forget"
+export type Step = "none" | "cancelBoot" | "stop" | "kill" | "cleanUp" | "deleteDisk"
 
-/** Returns the next step of a VM's life. Pure. From any state, repeated steps end in `none` or `forget`. */
+/**
+ * Returns the next step of a VM's life. Pure. From any state, repeated steps end in `none`. No step ends a VM at the end of
+ * its lifetime: the calendar of a laptop that slept is hours ahead. The agent and the operator measure the lifetime.
+ */
 export function nextStep(facts: VmFacts, now: Date): Step {
-  if (facts.terminationTime !== undefined) {
-    const age = secondsBetween(facts.terminationTime, now)
-    if (age > RETENTION_SECONDS) return "forget"
-    return facts.hasDisk && age > DISK_RETENTION_SECONDS ? "deleteDisk" : "none"
+  const { terminationTime, terminationRequestTime, stoppedSeconds } = facts
+  if (terminationTime !== undefined) {
+    return facts.hasDisk && secondsBetween(terminationTime, now) > DISK_RETENTION_SECONDS ? "deleteDisk" : "none"
   }
   if (facts.power === "gone") return "cleanUp"
-  const asked = facts.terminationRequestTime
-  const overdue = secondsBetween(facts.createTime, now) >= facts.lifetimeSeconds
-  if (asked === undefined && !overdue) return "none"
+  if (terminationRequestTime === undefined && stoppedSeconds === undefined) return "none"
   if (facts.power === "off") return "cancelBoot"
-  return asked !== undefined && secondsBetween(asked, now) >= TERMINATION_GRACE_SECONDS ? "kill" : "stop"
+  if (stoppedSeconds === undefined) return "stop"
+  return stoppedSeconds >= TERMINATION_GRACE_SECONDS ? "kill" : "none"
 }
 
 /** Returns the state that a cloud would show. */

@@ -15,7 +15,6 @@ const VmRecordSchema = Type.Object({
   region: Type.String(),
   instanceType: Type.String(),
   tags: Type.Record(Type.String(), Type.String()),
-  lifetimeSeconds: Type.Integer(),
   createTime: Type.String(),
   /** Distinguishes a repeated launch from another one of the same name. */
   specDigest: Type.String(),
@@ -24,8 +23,8 @@ export type VmRecord = Static<typeof VmRecordSchema>
 
 const MomentSchema = Type.Object({ time: Type.String() })
 
-/** The two moments that are recorded once and never change. */
-export type Moment = "termination-request" | "termination"
+/** Moments that are recorded once and never change. */
+export type Moment = "power-off" | "termination-request" | "termination"
 
 /** Prefix of folders that are being created or removed. They are no VMs. */
 const SCRATCH = ".scratch-"
@@ -41,6 +40,7 @@ const NEVER_BOOTED = "never booted\n"
  *
  *     vm.json                   VmRecord, exists from the start
  *     process                   identity of the agent process; created once: by the start, or to prevent any start
+ *     power-off.json            time of a stop of Berth on this machine, which ends the VM as planned
  *     termination-request.json  time of the request to terminate the VM
  *     termination.json          time when the VM ended
  *     agent.log                 output of the agent
@@ -148,7 +148,6 @@ export async function createFolder(dataDir: string, spec: LaunchSpec, createTime
     region: spec.offer.region,
     instanceType: spec.offer.instanceType,
     tags: spec.tags,
-    lifetimeSeconds: spec.lifetimeSeconds,
     createTime,
     specDigest: specDigest(spec),
   }

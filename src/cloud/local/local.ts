@@ -2,6 +2,7 @@ import { mkdir } from "node:fs/promises"
 import { hostname } from "node:os"
 import { join } from "node:path"
 import { setTimeout as sleep } from "node:timers/promises"
+import { inBatches } from "../../apis/batches.ts"
 import { type Clock, timestamp } from "../../apis/clock.ts"
 import type { Cloud, CloudAccount, Clouds, Identity, LaunchSpec, Scope, Vm, VmRef } from "../cloud.ts"
 import { CloudError, CredentialsError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../errors.ts"
@@ -34,6 +35,9 @@ const WATCH_SECONDS = 0.5
 const MOST_STEPS = 100
 const STEP_MS = 20
 
+/** Number of VMs whose files are read at a time. Each has at most one open file. */
+const MOST_LOOKS = 64
+
 /** Result of one observation of a VM. */
 interface Observed {
   folder: VmFolder
@@ -45,14 +49,16 @@ interface Observed {
  * The cloud for development. A "VM" is an agent process on this host. It has a session of its own, and survives the
  * death of this process. Its whole state is on disk (`VmFolder`) and in the process table. A VM boots once. When its
  * agent ends, for any reason, the VM is powered off. Its remaining processes are killed, and only then it is
- * `terminated`. Ten minutes later its disk is deleted. After a day the VM is forgotten, and its name is free again.
+ * `terminated`. Ten minutes later its disk is deleted. The VM is listed until `forget`; then its name is free again.
  */
 export class LocalCloud implements Cloud {
   readonly consistencySeconds = 0
   readonly region: string
   readonly #options: LocalCloudOptions
-  /** VMs whose agent got SIGTERM from this process. */
-  readonly #stopped = new Set<string>()
+  /** Monotonic time of the SIGTERM that this process sent to a VM's agent, by Launch. */
+  readonly #stopped = new Map<string, number>()
+  /** VMs that have ended, by path: their records never change, so they are read once. */
+  readonly #ended = new Map<string, Observed>()
   /** Functions that cancel the timers of terminating VMs. */
   readonly #watches = new Map<string, () => void>()
   /** Pending observations of terminating VMs. */
@@ -70,7 +76,10 @@ export class LocalCloud implements Cloud {
     try {
       await mkdir(this.#options.dataDir, { recursive: true, mode: 0o700 })
       const folder = this.#folder(spec.name)
-      if ((await folder.record()) === undefined) await createFolder(this.#options.dataDir, spec, this.#now())
+      if ((await folder.record()) === undefined) {
+        this.#ended.delete(folder.path)
+        await createFolder(this.#options.dataDir, spec, this.#now())
+      }
       const observed = await this.#observe(folder)
       if (observed === undefined) throw new TransientError("Vanished", `${folder.path} was removed in the meantime`)
       if (observed.record.specDigest !== specDigest(spec)) {
@@ -91,8 +100,10 @@ export class LocalCloud implements Cloud {
     return await this.#orTransient(async () => {
       await mkdir(this.#options.dataDir, { recursive: true, mode: 0o700 })
       const folders = await listFolders(this.#options.dataDir, this.#options.clock.now())
+      const paths = new Set(folders.map(({ path }) => path))
+      for (const path of this.#ended.keys()) if (!paths.has(path)) this.#ended.delete(path)
       const table = readProcessTable()
-      const all = await Promise.all(folders.map((folder) => this.#advance(folder, table)))
+      const all = await inBatches(folders, MOST_LOOKS, (folder) => this.#advance(folder, table))
       return all
         .filter((observed) => observed !== undefined)
         .filter(({ record }) => record.installation === scope.installation && record.region === scope.region)
@@ -116,6 +127,29 @@ export class LocalCloud implements Cloud {
         this.#watch(folder)
       }
     })
+  }
+
+  /** Removes what is left of VMs that have ended, so that their names are free again. Other VMs stay. */
+  async forget(vms: readonly VmRef[]): Promise<void> {
+    await this.#orTransient(async () => {
+      await inBatches(vms, MOST_LOOKS, async ({ id }) => {
+        const folder = this.#folder(id)
+        const observed = this.#ended.get(folder.path) ?? (await this.#observe(folder))
+        if (observed?.facts.terminationTime === undefined) return
+        await folder.remove()
+        this.#ended.delete(folder.path)
+      })
+    })
+  }
+
+  /** Records that the VM ends because Berth stops on this machine. The next start reads it: `powerOffTime`. */
+  async planPowerOff(vm: VmRef): Promise<void> {
+    await this.#orTransient(() => this.#folder(vm.id).recordMoment("power-off", this.#now()))
+  }
+
+  /** Returns the time of a planned power-off of the VM; undefined if there was none, or if there is no such VM. */
+  async powerOffTime(vm: Pick<VmRef, "id">): Promise<string | undefined> {
+    return await this.#orTransient(() => this.#folder(vm.id).moment("power-off"))
   }
 
   /** Returns true if a VM's agent runs or may still be started. Uses only the process table. */
@@ -192,14 +226,13 @@ export class LocalCloud implements Cloud {
   async #observe(folder: VmFolder, table?: ProcessTable): Promise<Observed | undefined> {
     const record = await folder.record()
     if (record === undefined) return undefined
-    const { createTime, lifetimeSeconds } = record
+    const stoppedAt = this.#stopped.get(record.launch)
     const terminationTime = await folder.moment("termination")
     const terminationRequestTime = await folder.moment("termination-request")
     const facts: VmFacts = {
-      createTime,
-      lifetimeSeconds,
       power: "gone",
       hasDisk: await folder.hasDisk(),
+      ...(stoppedAt !== undefined && { stoppedSeconds: this.#options.clock.monotonic() - stoppedAt }),
       ...(terminationRequestTime !== undefined && { terminationRequestTime }),
       ...(terminationTime !== undefined && { terminationTime }),
     }
@@ -215,9 +248,10 @@ export class LocalCloud implements Cloud {
 
   /** Takes all currently possible steps of a VM. Returns undefined if nothing of the VM is left. */
   async #advance(folder: VmFolder, table?: ProcessTable): Promise<Observed | undefined> {
-    let observed = await this.#observe(folder, table)
+    let observed = this.#ended.get(folder.path) ?? (await this.#observe(folder, table))
     try {
       for (let step = 0; observed !== undefined && step < MOST_STEPS; step++) {
+        if (observed.facts.terminationTime !== undefined) this.#ended.set(folder.path, observed)
         if (!(await this.#takeStep(observed))) break
         observed = await this.#observe(folder)
       }
@@ -239,7 +273,8 @@ export class LocalCloud implements Cloud {
         await folder.forbidBoot()
         return true
       case "stop":
-        return await this.#stop(observed)
+        await this.#stop(observed)
+        return true
       case "kill":
         await killLeftovers(folder)
         await sleep(STEP_MS)
@@ -250,9 +285,6 @@ export class LocalCloud implements Cloud {
       case "deleteDisk":
         await folder.deleteDisk()
         return true
-      case "forget":
-        await folder.remove()
-        return true
     }
   }
 
@@ -260,13 +292,12 @@ export class LocalCloud implements Cloud {
    * Asks the agent to end, once per process. A restarted process asks again, because the last one may have died in
    * between.
    */
-  async #stop({ folder, record, facts }: Observed): Promise<boolean> {
-    if (this.#stopped.has(record.launch)) return false
-    this.#stopped.add(record.launch)
+  async #stop({ folder, record, facts }: Observed): Promise<void> {
+    if (this.#stopped.has(record.launch)) return
+    this.#stopped.set(record.launch, this.#options.clock.monotonic())
     const agent = await folder.process()
     if (typeof agent === "object" && isAlive(agent, readProcessTable())) signal(agent.pid, "SIGTERM")
     if (facts.terminationRequestTime === undefined) await folder.recordMoment("termination-request", this.#now())
-    return true
   }
 
   /** Kills the remains of a dead agent. Records the end when nothing is left. */

@@ -69,9 +69,13 @@ async function recorded(folder: VmFolder, child: ChildProcess): Promise<void> {
   for (let poll = 0; poll < POLLS; poll++) {
     const ended = child.exitCode !== null || child.signalCode !== null
     const agent = await folder.process()
-    if (ended && agent === undefined) break
+    if (ended && agent === undefined) {
+      const advice = `${folder.agentLog} may show why (is the disk full?)`
+      throw new TransientError("BootFailed", `the VM's process ended before it was its agent; ${advice}`)
+    }
     if (ended || (typeof agent === "object" && agent.pid === child.pid)) return
     await sleep(POLL_MS)
   }
-  throw new TransientError("BootFailed", `the VM did not start; ${folder.agentLog} may show why (is the disk full?)`)
+  const seconds = (POLLS * POLL_MS) / 1000
+  throw new TransientError("BootFailed", `the VM's agent did not start within ${seconds} s; is this machine too busy?`)
 }

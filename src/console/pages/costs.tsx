@@ -193,7 +193,7 @@ function Month({ choice, days, groups }: Costs & { choice: Choice }) {
           <p class="minor">Berth keeps days by cloud and by on demand or spot only, so each bar is a total.</p>
         )}
         {stack.undatedUsd > 0 && (
-          <p class="minor">{usd(stack.undatedUsd)} have no day: an earlier version of Berth counted them.</p>
+          <p class="minor">{usd(stack.undatedUsd)} have no day: the month has more parts than Berth keeps by day.</p>
         )}
         <DaysTable {...stack} />
       </section>

@@ -131,9 +131,9 @@ export function arrayEndReader({ jobArrays, jobs }: EndReaderCaches): EndReader 
     progresses.set(array, progress)
     return progress
   }
-  const awaits = (job: StoredJob): boolean | undefined => {
+  const awaits = (job: StoredJob): boolean => {
     const uid = job.metadata.labels?.[LABELS.arrayUid]
-    if (uid === undefined) return undefined
+    if (uid === undefined) return false
     const array = jobArrays.store.getByUid(uid)
     if (array === undefined || array.metadata.namespace !== job.metadata.namespace) return false
     return awaitsEnd(array, job, progressOf(array))
@@ -144,7 +144,7 @@ export function arrayEndReader({ jobArrays, jobs }: EndReaderCaches): EndReader 
     const ended = jobsOf(array, { jobs }).filter(
       ({ status }) => isTerminal(status?.phase) && status?.cost !== undefined,
     )
-    return ended.filter((job) => awaits(job) !== true).map(keyOf)
+    return ended.filter((job) => !awaits(job)).map(keyOf)
   }
   return { awaits, source: watches(jobArrays, seen) }
 }

@@ -1,25 +1,16 @@
-import { cutTo, findCondition } from "../../apis/conditions.ts"
+import { cutTo } from "../../apis/conditions.ts"
 import {
   CAPABILITIES,
   CAPABILITY_MESSAGE,
   type CapabilityName,
-  ConnectionCondition,
   ConnectionReason,
   type ConnectionStatus,
   MISSING_PERMISSIONS,
   type StoredCapabilities,
 } from "../../apis/connection.ts"
-import type { Capabilities, Capability, DenialReason } from "../../cloud/account.ts"
+import type { Capabilities, Capability } from "../../cloud/account.ts"
 
 type StoredCapability = NonNullable<StoredCapabilities[CapabilityName]>
-
-const DENIALS: readonly DenialReason[] = [
-  "PermissionsMissing",
-  "NetworkMissing",
-  "ServiceDisabled",
-  "AccountDisabled",
-  "QuotaMissing",
-]
 
 /** Answer to a check of capabilities. */
 export interface CapabilityAnswer {
@@ -39,34 +30,19 @@ export function capabilitiesAfter(
 ): StoredCapabilities | undefined {
   const known = isSame ? status.capabilities : undefined
   if (capabilities === undefined) return known
-  const isGuarded = isSame && wasReadyUnchecked(status)
   const entries = CAPABILITIES.flatMap((name) => {
     const capability = capabilities[name]
-    const isKept = capability?.is === "unanswered" && (known?.[name] !== undefined || (name === "vms" && isSame))
+    const isKept = capability?.is === "unanswered" && known?.[name] !== undefined
     if (capability === undefined || isKept) return []
-    return [[name, name === "vms" ? vmsOf(capability, isGuarded) : storedOf(capability)] as const]
+    return [[name, name === "vms" ? vmsOf(capability) : storedOf(capability)] as const]
   })
   return { ...known, ...Object.fromEntries(entries) }
 }
 
-/**
- * Returns true if these credentials were Ready before Berth checked capabilities, and no check has found them able since.
- * A new check must not stop a connection that worked before an upgrade.
- */
-function wasReadyUnchecked({ capabilities, conditions }: ConnectionStatus): boolean {
-  const vms = capabilities?.vms
-  if (vms !== undefined) return vms.status === "Unknown" && DENIALS.some((reason) => reason === vms.reason)
-  return findCondition(conditions, ConnectionCondition.LaunchPermitted)?.status !== "False"
-}
-
-/** Returns the verdict on VMs. @param isGuarded true if a denial must not stop the connection */
-function vmsOf(capability: Capability, isGuarded: boolean): StoredCapability {
+/** Returns the verdict on VMs, whose denial stops the connection. */
+function vmsOf(capability: Capability): StoredCapability {
   if (capability.is !== "denied") return storedOf(capability)
-  const start = isGuarded
-    ? "VMs may fail to start; Berth tries, because the connection was in use before this check"
-    : "no VM is started with this connection"
-  const denied = storedOf({ ...capability, message: `${start}: ${capability.message}` })
-  return isGuarded ? { ...denied, status: "Unknown" } : denied
+  return storedOf({ ...capability, message: `no VM is started with this connection: ${capability.message}` })
 }
 
 function storedOf(capability: Capability): StoredCapability {

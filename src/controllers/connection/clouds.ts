@@ -149,6 +149,10 @@ function through(model: Cloud, run: Run): Cloud {
   return {
     consistencySeconds: model.consistencySeconds,
     ...(model.imageFor && { imageFor: (offer) => run((cloud) => cloud.imageFor?.(offer) ?? noImages()) }),
+    ...(model.completeLaunch && {
+      completeLaunch: (spec, fence) => run(async (cloud) => await cloud.completeLaunch?.(spec, fence)),
+    }),
+    ...(model.consoleOf && { consoleOf: (vm) => run(async (cloud) => await cloud.consoleOf?.(vm)) }),
     launch: (spec, fence) => run((cloud) => cloud.launch(spec, fence)),
     list: (scope) => run((cloud) => cloud.list(scope)),
     terminate: (vm, fence) => run((cloud) => cloud.terminate(vm, fence)),

@@ -361,26 +361,4 @@ describe("capabilities", () => {
     const unanswered = statusAfter({ vms: { is: "unanswered", message: "503" } }, denied)
     expect(permitted(unanswered)).toMatchObject({ status: "Unknown", reason: "Unanswered" })
   })
-
-  test("never stop a connection that was Ready before an upgrade, until a check has found it able", () => {
-    const former = verified()
-    const unanswered = statusAfter({ vms: { is: "unanswered", message: "503" } }, former)
-    expect(permitted(unanswered)).toBeUndefined()
-    const first = statusAfter({ vms: DENIED }, unanswered)
-    expect(first?.capabilities?.vms).toMatchObject({ status: "Unknown", reason: "NetworkMissing" })
-    expect(first?.capabilities?.vms?.message).toMatch(/Berth tries.*no network x/)
-    const second = statusAfter({ vms: DENIED }, first)
-    expect(permitted(second)).toMatchObject({ status: "Unknown" })
-    const able = statusAfter({ vms: { is: "granted", message: "" } }, second)
-    expect(permitted(statusAfter({ vms: DENIED }, able))).toMatchObject({ status: "False" })
-  })
-
-  test("keep a denial of the former version", () => {
-    const condition = { type: "LaunchPermitted", status: "False", reason: "PermissionsMissing", message: "x" } as const
-    const former = verified()
-    const conditions = [...(former.conditions ?? []), { ...condition, lastTransitionTime: time(0) }]
-    const unanswered = statusAfter({ vms: { is: "unanswered", message: "503" } }, { ...former, conditions })
-    expect(permitted(unanswered)).toMatchObject({ status: "False" })
-    expect(permitted(statusAfter({ vms: DENIED }, { ...former, conditions }))).toMatchObject({ status: "False" })
-  })
 })

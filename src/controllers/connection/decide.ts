@@ -129,7 +129,8 @@ function dueByItself(
   // Times of refusals have whole seconds: one of the same second may be later.
   const isNews = refusedTime !== undefined && refusedTime !== attempt?.refusedTime
   if (isNews && secondsBetween(timestamp(new Date(lastTime)), refusedTime) >= 0) return 0
-  return pauseSeconds(connection, attempt, settings) - secondsBetween(lastTime, now)
+  // A fast clock may have written the time.
+  return pauseSeconds(connection, attempt, settings) - Math.max(0, secondsBetween(lastTime, now))
 }
 
 function pauseSeconds(

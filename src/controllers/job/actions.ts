@@ -176,18 +176,3 @@ export async function endLaunch(
     if (!isNotFound(error)) throw error
   }
 }
-
-/** Deletes a Job after its TTL. Requires the version that was read, because the TTL may have been extended. */
-export async function deleteJob(
-  job: StoredJob,
-  { client, jobs }: JobControllerOptions,
-  context: ReconcileContext,
-): Promise<void> {
-  const { namespace, name, uid, resourceVersion } = job.metadata
-  try {
-    await client.delete(JOBS, { namespace, name }, { preconditions: { uid, resourceVersion } })
-  } catch (error) {
-    if (!isNotFound(error)) throw error
-  }
-  context.deleted(jobs.store, job)
-}

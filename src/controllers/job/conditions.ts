@@ -33,15 +33,7 @@ export function conditionsOf(
     ...ends(status, before),
     ...kstatus(status, before),
   ]
-  // An earlier version wrote other messages. They are no reason to write all ended jobs again.
-  const written = isTerminal(job.status?.phase) ? updates.map((update) => withMessageOf(update, before)) : updates
-  return setConditions(before, written, job.metadata.generation, now)
-}
-
-function withMessageOf(update: ConditionUpdate, before: readonly Condition[] | undefined): ConditionUpdate {
-  const known = findCondition(before, update.type)
-  const isSame = known?.status === update.status && known.reason === update.reason
-  return isSame ? { ...update, message: known.message } : update
+  return setConditions(before, updates, job.metadata.generation, now)
 }
 
 /** Returns the cause of a status as reason and message of a condition. */

@@ -16,26 +16,18 @@ import {
 } from "../../runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
 import { dropFinalizer, replaceStatus } from "../writes.ts"
-import { adopt, createLaunch, deleteJob, endLaunch, release } from "./actions.ts"
+import { adopt, createLaunch, endLaunch, release } from "./actions.ts"
 import { decide, type JobAction, type JobDecision } from "./decide.ts"
 import { CancelStates, gather } from "./gather.ts"
 import { type JobControllerOptions, jobWriter } from "./options.ts"
-import { TakeOver, type TakeOverSettings } from "./take-over.ts"
 
 /** Delay before retrying a decision made on a stale cache. Usually the watch event arrives sooner. */
 const AGAIN_SECONDS = 0.2
 
-/** Everything that a manager runs for Jobs. */
-export interface JobControl {
-  controller: Controller
-  /** Loop that takes over the ended jobs of former versions. */
-  leaderTasks: ((signal: AbortSignal) => Promise<void>)[]
-}
-
 /** Returns the controller of a Job's whole life until it is settled. */
-export function createJobController(options: JobControllerOptions, takeOver?: Partial<TakeOverSettings>): JobControl {
+export function createJobController(options: JobControllerOptions): Controller {
   const reconciler = new JobReconciler(options)
-  const controller = new Controller({
+  return new Controller({
     name: "job",
     reconcile: (key, context) => reconciler.reconcile(key, context),
     sources: sourcesOf(options),
@@ -44,8 +36,6 @@ export function createJobController(options: JobControllerOptions, takeOver?: Pa
     workers: options.workers ?? 8,
     isUrgent: (key) => hasBegunOrShallEnd(options.jobs.store.getByKey(key), options),
   })
-  const earlier = new TakeOver(options, takeOver)
-  return { controller, leaderTasks: [(signal) => earlier.run(signal)] }
 }
 
 /**
@@ -182,9 +172,6 @@ class JobReconciler {
         return job
       case "release":
         return release(job, action, options, context)
-      case "deleteJob":
-        await deleteJob(job, options, context)
-        return job
       case "dropFinalizer":
         await dropFinalizer(job, JOB_FINALIZER, jobWriter(options), context)
         return job

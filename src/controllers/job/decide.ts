@@ -42,8 +42,8 @@ export interface JobObservation {
   overLimit?: string
   /** Reason why the job has not all values of its secretEnv, for people. Absent: it has, or is not waiting for a place. */
   secretMissing?: string
-  /** True while a reader waits for the job's end, false when all have seen it. Absent: there is no reader. */
-  endAwaited?: boolean
+  /** True while a reader waits for the job's end. Absent: none does. */
+  isEndAwaited?: boolean
   /** Seconds since the container's first start, on any VM. Absent: they are counted by the calendar. */
   runSeconds?: number
   /**
@@ -64,7 +64,6 @@ export type JobAction =
   | { do: "endLaunch"; launch: StoredLaunch }
   /** Remove the finalizer of a job whose VMs are deleted, with what an adoption writes. Requires that no Launch has the number `next`. */
   | { do: "release"; next: number; labels?: Record<string, string> }
-  | { do: "deleteJob" }
   | { do: "dropFinalizer" }
 
 export interface JobDecision {
@@ -97,8 +96,8 @@ export function decide(job: StoredJob, observed: JobObservation, now: Date, sett
   if (job.metadata.deletionTimestamp !== undefined) return decideDeletion(job, observed)
   if (isTerminal(job.status?.phase)) return decideEnded(job, observed, now, settings)
   const step = decideStep(job, observed, now, settings)
-  const { launches, endAwaited } = observed
-  const status = nextStatus(job, { launches, endAwaited, verdict: step.verdict, now, settings })
+  const { launches, isEndAwaited } = observed
+  const status = nextStatus(job, { launches, isEndAwaited, verdict: step.verdict, now, settings })
   const origin = originIn(job, observed)
   const queueLeft = isTerminal(status.phase) ? Number.POSITIVE_INFINITY : queueSecondsLeft(job, observed, now)
   return toDecision(job, step, { status, origin, launches, queueLeft, now, settings })
@@ -114,29 +113,21 @@ function decideDeletion(job: StoredJob, { launches }: JobObservation): JobDecisi
 }
 
 /**
- * Follows an ended job until its VM is deleted and its cost is final. Then it is settled, and `SettledJobs` deletes it
- * after its TTL. Here this is done only for jobs that ended in a former version and are not settled yet. A reader of the
- * end requeues a job that it has seen.
+ * Follows an ended job until its VM is deleted, its cost is final, and all readers have seen its end. Then it is settled,
+ * and `SettledJobs` deletes it after its TTL. A reader of the end requeues a job that it has seen.
  */
 function decideEnded(
   job: StoredJob,
-  { launches, endAwaited }: JobObservation,
+  { launches, isEndAwaited }: JobObservation,
   now: Date,
   settings: JobSettings,
 ): JobDecision {
-  const status = nextStatus(job, { launches, endAwaited, verdict: undefined, now, settings })
+  const status = nextStatus(job, { launches, isEndAwaited, verdict: undefined, now, settings })
   const actions = endAll(launches.filter((launch) => !isOver(launch)))
   const after = writeAfter(job.status, status, launches, { now, settings })
   if (after === 0) actions.unshift(...releaseOf(job, status, launches), { do: "writeStatus", status })
   const events = after === 0 ? eventsOf(job, status) : []
-  if (launches.some((launch) => !isOver(launch))) {
-    return { status, actions, events, ...(after !== undefined && after > 0 && { requeueAfter: after }) }
-  }
-  if (status.settled === true || endAwaited === true) return { status, actions, events }
-  const kept = job.spec.ttlSecondsAfterFinished ?? settings.ttlSeconds
-  const left = kept - secondsBetween(status.completionTime ?? job.metadata.creationTimestamp, now)
-  if (left > 0) return { status, actions, events, requeueAfter: left }
-  return { status, actions: [...actions, { do: "deleteJob" }], events }
+  return { status, actions, events, ...(after !== undefined && after > 0 && { requeueAfter: after }) }
 }
 
 /** Returns actions that end the Launches. One whose agent has finished ends by itself. */

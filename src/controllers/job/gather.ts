@@ -77,7 +77,7 @@ export async function gather(
     ...(cancel !== undefined && { cancel }),
     ...(organization !== undefined && { organization }),
     ...(ending !== undefined && { ending }),
-    ...endAwaited(job, options),
+    isEndAwaited: isEndAwaited(job, options),
     ...timesOf(job, launches, times),
     launches,
     installation: options.installation,
@@ -109,13 +109,8 @@ function whyWithoutSecrets(
   )
 }
 
-/** Returns if a reader still waits for the job's end. Without a reader that wants it, the observation has no such field. */
-export function endAwaited(
-  job: StoredJob,
-  { endReaders = [] }: Pick<JobControllerOptions, "endReaders">,
-): Pick<JobObservation, "endAwaited"> {
-  const answers = endReaders.map((reader) => reader.awaits(job)).filter((answer) => answer !== undefined)
-  return answers.length === 0 ? {} : { endAwaited: answers.includes(true) }
+function isEndAwaited(job: StoredJob, { endReaders = [] }: Pick<JobControllerOptions, "endReaders">): boolean {
+  return endReaders.some((reader) => reader.awaits(job))
 }
 
 /**

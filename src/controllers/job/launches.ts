@@ -143,7 +143,7 @@ function runFor(job: StoredJob, { number, preempted, timeoutSeconds, ...inputs }
   return {
     ...run,
     timeoutSeconds,
-    // The job's own variables take precedence, as in earlier versions.
+    // The job's own variables take precedence.
     env: { ...Object.fromEntries(Object.entries(own).filter(([name]) => !secret.has(name))), ...run.env },
     ...(volumes !== undefined && {
       volumes: Object.fromEntries(

@@ -120,8 +120,8 @@ export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<Store
 
 /** Reader of the ends of jobs, besides the Statements. A job is settled only when each one that wants its end has seen it. */
 export interface EndReader {
-  /** Returns true while the reader wants the end of a job and has not seen it, false after that, undefined if it wants none. */
-  awaits(job: StoredJob): boolean | undefined
+  /** Returns true while the reader wants the end of a job and has not seen it. */
+  awaits(job: StoredJob): boolean
   /** Source that requeues the jobs whose end the reader has seen. */
   source: Source
 }

@@ -16,12 +16,13 @@ import { bootFailureOf, isOver, launchName, pricesOf, type StoredLaunch } from "
 import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import type { Offer } from "../../apis/offer.ts"
-import { addParts, type CostParts, costOf, type HourlyPrices, sumOfParts } from "../../apis/price.ts"
+import { addParts, type CostParts, costOf, type HourlyPrices, NO_COST, sumOfParts } from "../../apis/price.ts"
 import { type RecordedVolumes, volumesOf } from "../../placement/inputs.ts"
 import { fallbackOf, lossesOf } from "../../placement/losses.ts"
 import { expectedSecondsOf } from "../../placement/market.ts"
 import { outcomeOf } from "../../placement/outcome.ts"
 import type { JobSettings } from "../../placement/settings.ts"
+import { settlesIn } from "../elapsed.ts"
 import { conditionsOf } from "./conditions.ts"
 import { newest, refusalKey, refusedOffer } from "./launches.ts"
 
@@ -49,8 +50,8 @@ interface Inputs {
   launches: readonly StoredLaunch[]
   /** Absent: the job has ended, and only its VM is followed. */
   verdict: Verdict | undefined
-  /** True while a reader waits for the job's end, false when all have seen it. Absent: there is no reader. */
-  endAwaited?: boolean | undefined
+  /** True while a reader waits for the job's end. Absent: none does. */
+  isEndAwaited?: boolean | undefined
   now: Date
   settings: JobSettings
 }
@@ -73,7 +74,7 @@ export function nextStatus(job: StoredJob, inputs: Inputs): JobStatus {
     volumes: verdict?.placement?.volumes ?? before.volumes ?? volumesOf(launch),
     launches: countsOf(job, current, inputs),
     cost: jobCost(job, { current, launch, phase, ...inputs }),
-    settled: before.settled ?? (isSettled(before, phase, inputs) ? true : undefined),
+    settled: before.settled ?? (isSettled(phase, inputs) ? true : undefined),
     ...(verdict !== undefined && story(before, { current, launch, verdict, launches, now })),
   })
   const fallback = isTerminal(before.phase) ? undefined : fallbackOf(job, launches)
@@ -161,9 +162,10 @@ function vmOf(current: string | undefined, launch: StoredLaunch | undefined, bef
     return before.launches?.current === current ? before.vm : { state: "provisioning" }
   }
   const vm = launch.status?.vm
-  if (vm?.id === undefined) return { state: isOver(launch) ? "nonassigned" : "provisioning" }
+  if (vm === undefined) return { state: isOver(launch) ? "nonassigned" : "provisioning" }
+  // A VM that ended before it was recorded has no id.
   const { id, ipAddress } = vm
-  return { state: vmState(launch), id, ...(ipAddress !== undefined && { ipAddress }) }
+  return { state: vmState(launch), ...(id !== undefined && { id }), ...(ipAddress !== undefined && { ipAddress }) }
 }
 
 function vmState(launch: StoredLaunch): "terminated" | "terminating" | "running" | "booting" {
@@ -188,7 +190,7 @@ function countsOf(job: StoredJob, current: string | undefined, inputs: Inputs): 
   const known = job.status?.launches
   const count = Math.max(known?.count ?? 0, newest(launches)?.spec.number ?? 0, verdict?.placement?.number ?? 0)
   if (count === 0) return undefined
-  const billed = launches.filter((launch) => launch.status?.vm?.id !== undefined).length
+  const billed = launches.filter((launch) => launch.status?.vm !== undefined).length
   return compact({
     count,
     billed: Math.max(known?.billed ?? 0, billed),
@@ -276,16 +278,9 @@ function isCostFinal(phase: JobPhase, { launches }: Inputs): boolean {
   return isTerminal(phase) && launches.every(isOver)
 }
 
-/**
- * Returns true if the cost is final and all readers have seen the end. Without readers, only the first status with the
- * final cost is settled: jobs that ended in an earlier version are not written again.
- */
-function isSettled(before: JobStatus, phase: JobPhase, inputs: Inputs): boolean {
-  const { endAwaited } = inputs
-  return (
-    isCostFinal(phase, inputs) &&
-    (endAwaited === false || (endAwaited === undefined && before.cost?.actualUsd === undefined))
-  )
+/** Returns true if the cost is final and all readers have seen the end. */
+function isSettled(phase: JobPhase, inputs: Inputs): boolean {
+  return isCostFinal(phase, inputs) && inputs.isEndAwaited !== true
 }
 
 /** Returns the prices of the job's current VM, of a new placement or of its Launch. */
@@ -306,9 +301,9 @@ function isSpot({ spec }: StoredLaunch): boolean {
   return spec.offer.provisioning === "spot"
 }
 
-/** Returns the cost of a Launch whose VM has ended. One of an earlier version has only its total. */
+/** Returns the cost of a Launch whose VM has ended. */
 function endedCost({ status }: StoredLaunch): CostParts {
-  return status?.cost ?? { machineUsd: status?.costUsd ?? 0, diskUsd: 0, addressUsd: 0 }
+  return status?.cost ?? NO_COST
 }
 
 function larger(before: CostParts | undefined, now: CostParts): CostParts {
@@ -336,14 +331,10 @@ export function writeAfter(
     return awaitsAnswer(before ?? {}, next) ? answerTime(next, launches, { now, settings }) : 0
   }
   if (before === undefined) return 0
-  if (!isDeepStrictEqual(passing(before), passing(next))) {
-    const launch = launches.find(({ metadata }) => metadata.name === next.launches?.current)
-    const since = launch?.status?.agent?.registrationTime ?? launch?.status?.vm?.createTime
-    const left = since === undefined ? 0 : settings.settleSeconds - secondsBetween(since, now)
-    return Math.min(Math.max(0, left), settings.settleSeconds)
-  }
-  // Former versions wrote the heartbeats of running jobs. A stale one would look like a VM that is silent.
-  return before.lastHeartbeatTime !== undefined && next.lastHeartbeatTime === undefined ? 0 : undefined
+  if (isDeepStrictEqual(passing(before), passing(next))) return undefined
+  const launch = launches.find(({ metadata }) => metadata.name === next.launches?.current)
+  const since = launch?.status?.agent?.registrationTime ?? launch?.status?.vm?.createTime
+  return since === undefined ? 0 : settlesIn(since, now, settings)
 }
 
 /**

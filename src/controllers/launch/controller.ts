@@ -9,7 +9,7 @@ import { Controller, type ReconcileContext, type ReconcileResult, watches } from
 import { ElapsedTimes } from "../elapsed.ts"
 import { addFinalizer, remove } from "../writes.ts"
 import { readConsole, release, terminate, writeOwnStatus } from "./actions.ts"
-import { CloudCalls, createInstance } from "./create.ts"
+import { CloudCalls, createInstance, findInstance, recordInstance } from "./create.ts"
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
 import { type GatherParts, gather, isWokenBy } from "./gather.ts"
@@ -88,6 +88,7 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
   const leaderTasks = [
     (signal: AbortSignal) => observer.run(signal),
     (signal: AbortSignal) => garbageCollector.run(signal),
+    (signal: AbortSignal) => garbageCollector.runAfterTakeover(signal),
     (signal: AbortSignal) => deleteRecords(options, settings, signal),
   ]
   return { controller, leaderTasks, garbageCollector }
@@ -158,6 +159,15 @@ class LaunchReconciler {
         await this.#writeStatus(launch, status, context)
         if (status.refusal === undefined) return
         options.recorder.record(launch, { type: "Warning", reason: "Refused", message: status.refusal.message })
+        return
+      }
+      case "recordInstance": {
+        await this.#writeStatus(launch, await recordInstance(launch, action.vm, cloudContext), context)
+        return
+      }
+      case "findInstance": {
+        const status = await findInstance(launch, cloudContext)
+        if (status !== undefined) await this.#writeStatus(launch, status, context)
         return
       }
       case "terminate": {

@@ -86,6 +86,54 @@ async function statusAfterCall(
   }
 }
 
+/**
+ * Completes the launch of a VM whose create call may have been cut off, and returns the status that records the VM.
+ * A rejected completion is only logged: the VM runs its job already, and must be recorded to be ended.
+ * @throws CloudError if the call has to be retried
+ */
+export async function recordInstance(
+  launch: StoredLaunch,
+  vm: Vm,
+  { options, signal }: CloudContext,
+): Promise<OwnStatus> {
+  if (vm.state !== "booting" && vm.state !== "running") return createdStatus(vm)
+  try {
+    const cloud = await options.clouds.open(accountOf(launch))
+    signal.throwIfAborted()
+    options.fence()
+    await cloud.completeLaunch?.(cloudSpec(launch, options), options.fence)
+  } catch (error) {
+    const isFinal = error instanceof CloudError && refusalOf(error) !== undefined
+    if (!isFinal) throw error
+    options.logger.warn(
+      { err: error, launch: launch.metadata.name },
+      "the launch of a running VM could not be completed",
+    )
+  }
+  return createdStatus(vm)
+}
+
+/**
+ * Lists the account of a Launch whose VM no list has shown.
+ * @returns a final status if the cloud rejects the credentials and the VM has ended by its lifetime; otherwise undefined
+ * @throws CloudError if the call has to be retried
+ */
+export async function findInstance(
+  launch: StoredLaunch,
+  { options, settings }: CloudContext,
+): Promise<OwnStatus | undefined> {
+  const { installation, offer } = launch.spec
+  try {
+    await (await options.clouds.open(accountOf(launch))).list({ installation, region: offer.region })
+    return undefined
+  } catch (error) {
+    const isRejected = error instanceof CredentialsError
+    const status = isRejected ? abandonedStatus(launch, options.clock.now(), settings) : undefined
+    if (status === undefined) throw error
+    return status
+  }
+}
+
 async function isLatest({ metadata }: StoredLaunch, { client }: LaunchControllerOptions): Promise<boolean> {
   const { namespace, name, resourceVersion } = metadata
   const live = await ifFound(client.get(LAUNCHES, { namespace, name }))

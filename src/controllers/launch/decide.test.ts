@@ -73,6 +73,69 @@ describe("before a VM is known", () => {
   })
 })
 
+describe("a VM that sent a message before its creation was recorded", () => {
+  const agent = agentOf({ lastHeartbeatTime: time(500) })
+  const failure = { reason: "GatewayUnreachable", message: "no way", time: time(20) } as const
+  const absent = { instance: { is: "notFound" } as const }
+  const heard: [string, LaunchStatus][] = [
+    ["its agent has registered", { phase: "requested", agent }],
+    ["it has reported a failed boot", { phase: "requested", bootFailure: failure }],
+  ]
+
+  test.each(heard)("is never created again if %s", (_, status) => {
+    for (const spec of [{}, { ended: true }]) {
+      const launch = launchOf(job, 1, { spec, status })
+      const sights = [{ is: "unknown" }, { is: "notFound" }, { is: "found", vm: vm() }] as const
+      for (const instance of sights) {
+        for (const inFlight of [true, false]) {
+          const { actions } = decideAt(9000, launch, { instance, inFlight })
+          expect(actions.map((action) => action.do)).not.toContain("createInstance")
+        }
+      }
+      expect(decideAt(30, launch, { inFlight: true })).toMatchObject({ actions: [], requeueAfter: 6591 })
+      const found = vm({ state: "terminated" })
+      expect(decideAt(30, launch, { instance: { is: "found", vm: found } }).actions).toEqual([
+        { do: "recordInstance", vm: found },
+      ])
+    }
+  })
+
+  test.each(heard)("is billed from that message if no list shows it: %s", (_, status) => {
+    const ended = launchOf(job, 1, { spec: { ended: true }, status })
+    const billed = decideAt(9000, ended, { ...absent, inFlight: true })
+    expect(billed.actions).toEqual([])
+    expect(billed.status).toMatchObject({ phase: "terminated", vm: { state: "terminated", createTime: time(20) } })
+    expect(billed.status?.message).toContain(`is billed from its first message at ${time(20)}`)
+    expect(billed.status?.costUsd).toBeGreaterThan(0)
+  })
+
+  test("costs what it ran since then: the difference from the cloud's bill is the time that it booted", () => {
+    const finish = { reason: "Succeeded", time: time(500) } as const
+    const launch = launchOf(job, 1, { status: { phase: "requested", agent: agentOf({ ...agent, finish }) } })
+    // It was created at 5 s and registered at 20 s.
+    const recorded = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ ...agent, finish }) }) })
+    const [known, unrecorded] = [recorded, launch].map((each) => decideAt(9000, each, absent).status?.costUsd ?? 0)
+    expect(((known ?? 0) - (unrecorded ?? 0)) * 3600).toBeCloseTo(15 * 0.6, 2)
+  })
+
+  test("is lost for its job if it did not finish, and a fresh heartbeat outweighs a list without it", () => {
+    const launch = launchOf(job, 1, { status: { phase: "requested", agent } })
+    expect(decideAt(560, launch, absent)).toEqual({ actions: [], events: [], requeueAfter: 30 })
+    expect(decideAt(590, launch, absent).status).toMatchObject({ phase: "terminated", loss: { reason: "VMLost" } })
+  })
+
+  test("is listed again after its lifetime, and billed for all of it if the cloud rejects the credentials", () => {
+    const launch = launchOf(job, 1, { status: { phase: "requested", agent } })
+    const end = 20 + 900 + 5400 + 300
+    expect(decideAt(end - 1, launch).actions).toEqual([])
+    expect(abandonedStatus(launch, at(end - 1), LAUNCH_DEFAULTS)).toBeUndefined()
+    expect(decideAt(end, launch)).toMatchObject({ actions: [{ do: "findInstance" }], requeueAfter: 60 })
+    const status = abandonedStatus(launch, at(end), LAUNCH_DEFAULTS)
+    expect(status).toMatchObject({ phase: "terminated", vm: { createTime: time(20), terminationTime: time(end) } })
+    expect(status?.costUsd).toBeCloseTo(1.1)
+  })
+})
+
 describe("the console of a VM without an agent", () => {
   const booting = launchOf(job, 1, { status: vmStatus() })
   const found = { instance: { is: "found", vm: vm() } } as const

@@ -4,6 +4,7 @@ import { cutTo } from "../../apis/conditions.ts"
 import { VM_STATES } from "../../apis/job.ts"
 import {
   bootFailureOf,
+  firstMessageTime,
   isOver,
   LAUNCH_FINALIZER,
   type LaunchPhase,
@@ -16,6 +17,7 @@ import { costOf, sumOfParts } from "../../apis/price.ts"
 import type { Vm } from "../../cloud/cloud.ts"
 import type { EventNote } from "../../kube/events.ts"
 import { bootProgress } from "../../placement/outcome.ts"
+import { settlesIn } from "../elapsed.ts"
 import type { LaunchSettings } from "./options.ts"
 
 /**
@@ -70,6 +72,10 @@ export type LaunchAction =
   | { do: "addFinalizer" }
   /** Request the VM from the cloud, or settle the outcome of an earlier, identical call. */
   | { do: "createInstance" }
+  /** Write the VM that the cloud lists, after the create call that may have been cut off is completed. */
+  | { do: "recordInstance"; vm: Vm }
+  /** List the account of a VM that no list has shown in its whole lifetime. */
+  | { do: "findInstance" }
   | { do: "terminate"; vmId: string }
   /** Look for the cause on the console of a VM whose agent has not registered, and decide again. */
   | { do: "readConsole"; vmId: string; reading: ConsoleReading }
@@ -139,7 +145,8 @@ function decideRecord(
 /** Time that the deletion of many records has, from the end of the retention, seconds. */
 const COLLECTION_SLACK_SECONDS = 3600
 
-function overSince(launch: StoredLaunch): string {
+/** Returns the time since which a Launch is over. */
+export function overSince(launch: StoredLaunch): string {
   return launch.status?.vm?.terminationTime ?? launch.status?.refusal?.time ?? launch.metadata.creationTimestamp
 }
 
@@ -150,6 +157,8 @@ function decideUnsettled(
   now: Date,
   settings: LaunchSettings,
 ): LaunchDecision {
+  const since = firstMessageTime(launch.status)
+  if (since !== undefined) return decideUnrecorded(launch, since, { observed, now, settings })
   const end = reasonToEnd(launch, observed, now, settings)
   if (end !== undefined && !observed.inFlight) return withoutVm(launch, now)
   const { launchError } = observed
@@ -157,6 +166,34 @@ function decideUnsettled(
   if (unanswered === undefined) return { actions: [{ do: "createInstance" }], events: [] }
   const status: OwnStatus = { phase: "requested", message: `no VM yet: ${unanswered.message}`, unanswered }
   return { status, actions: [{ do: "createInstance" }], events: [] }
+}
+
+/**
+ * Decides on a Launch whose VM has sent a message before its creation was recorded. The message proves the VM, so no
+ * create call is repeated: a cloud that forgets ended VMs would create another one. Only a list settles the outcome.
+ * @param since time of the first message, from which a VM is billed that no list shows
+ */
+function decideUnrecorded(
+  launch: StoredLaunch,
+  since: string,
+  { observed, now, settings }: { observed: LaunchObservation; now: Date; settings: LaunchSettings },
+): LaunchDecision {
+  const { instance } = observed
+  if (instance.is === "found") return { actions: [{ do: "recordInstance", vm: instance.vm }], events: [] }
+  if (instance.is === "unknown") {
+    const left = longestLife(launch, settings) - secondsBetween(since, now)
+    if (left > 0) return { actions: [], events: [], requeueAfter: left + 1 }
+    return { actions: [{ do: "findInstance" }], events: [], requeueAfter: settings.terminateRetrySeconds }
+  }
+  const decision = decideVm(createdBy(launch, since), observed, now, settings)
+  if (decision.status === undefined) return decision
+  const message = `${decision.status.message}; it ended before Berth recorded it, and is billed from its first message at ${since}`
+  return { ...decision, status: { ...decision.status, message: cutTo(message, 4096) } }
+}
+
+/** Returns the Launch with the time at which its VM certainly existed, as long as its creation is not recorded. */
+function createdBy(launch: StoredLaunch, since: string): StoredLaunch {
+  return { ...launch, status: { ...launch.status, vm: { state: "running", createTime: since } } }
 }
 
 /**
@@ -197,7 +234,9 @@ function withoutVm(launch: StoredLaunch, now: Date): LaunchDecision {
  * Returns the final status of a Launch whose cloud rejects the credentials although a VM may exist. Every VM ends itself
  * after its finite lifetime. A known VM counts as billed for its longest possible life. Undefined: it may still run.
  */
-export function abandonedStatus(launch: StoredLaunch, now: Date, settings: LaunchSettings): OwnStatus | undefined {
+export function abandonedStatus(stored: StoredLaunch, now: Date, settings: LaunchSettings): OwnStatus | undefined {
+  const heardSince = stored.status?.vm === undefined ? firstMessageTime(stored.status) : undefined
+  const launch = heardSince === undefined ? stored : createdBy(stored, heardSince)
   const { vm, unanswered, loss } = launch.status ?? {}
   // Rejected calls create no VM. The last call that may have created one was made before the first rejection.
   const rejectedSince = unanswered?.class === "Credentials" ? unanswered.since : undefined
@@ -427,11 +466,12 @@ function following(
   const due =
     (isUnread ? Math.min(settings.consoleSeconds, longestLife(launch, settings)) : longestLife(launch, settings)) - age
   const unchanged: LaunchDecision = { actions: [], events: [], requeueAfter: Math.max(1, due + 1) }
-  const wait = settings.settleSeconds - secondsBetween(phaseSince(launch, phase) ?? timestamp(now), now)
+  const since = phaseSince(launch, phase)
+  const wait = since === undefined ? settings.settleSeconds : settlesIn(since, now, settings)
   const isLazy = LAZY_PHASES.includes(phase) && next.vm?.ipAddress === launch.status?.vm?.ipAddress
   if (!isLazy || wait <= 0) return { ...unchanged, ...changed(launch, status) }
   if (changed(launch, status) === undefined) return unchanged
-  return { ...unchanged, requeueAfter: Math.min(wait, settings.settleSeconds) }
+  return { ...unchanged, requeueAfter: wait }
 }
 
 const LIVE_MESSAGES: Partial<Record<LaunchPhase, string>> = {

@@ -1,3 +1,4 @@
+import { pause } from "../../apis/backoff.ts"
 import { type Clock, secondsBetween } from "../../apis/clock.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
@@ -8,6 +9,7 @@ import type { Store } from "../../kube/store.ts"
 import { type Fence, NotLeaderError } from "../fence.ts"
 import { inRounds } from "../rounds.ts"
 import { accountOf } from "./create.ts"
+import { overSince } from "./decide.ts"
 import { accountKey } from "./observe.ts"
 import { type GarbageCollectionSettings, LAUNCHES } from "./options.ts"
 
@@ -27,11 +29,23 @@ interface Orphan {
   vm: Vm
   cloud: Cloud
   account: CloudAccount
+  /** True if its Launch is over. An ended Launch never comes back, so one live read proves that its VM is unneeded. */
+  isOver: boolean
 }
 
 /**
- * Terminates orphaned VMs, as the last protection from paying for forgotten ones. It never trusts a cache. A VM is
- * terminated only if live reads in two consecutive rounds found no current Launch. A failed list proves nothing.
+ * Time from the start of a term in which a request of an earlier leader may arrive, seconds. Linux sends the data of a
+ * broken connection again until the first timer after 924.6 s, which is at most 120 s later, also after the process has
+ * ended (`tcp_retries2` in https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html).
+ */
+const LATE_SECONDS = 1080
+/** Interval of the rounds in that time, seconds. */
+const LATE_INTERVAL_SECONDS = 30
+
+/**
+ * Terminates orphaned VMs, as the last protection from paying for forgotten ones. It never trusts a cache. A VM whose
+ * Launch is over is terminated at once. A VM without a Launch is terminated only if live reads in two consecutive rounds
+ * found none. A failed list proves nothing.
  */
 export class GarbageCollector {
   readonly #options: GarbageCollectorOptions
@@ -52,12 +66,45 @@ export class GarbageCollector {
     )
   }
 
+  /**
+   * Looks more often for the VMs of ended Launches while requests of an earlier leader may arrive. Azure creates a VM
+   * again under the name of a deleted one: its only precondition is that no VM of the name exists now
+   * (https://learn.microsoft.com/rest/api/compute/virtual-machines/create-or-update, If-None-Match).
+   */
+  async runAfterTakeover(signal: AbortSignal): Promise<void> {
+    const { clock, logger } = this.#options
+    const isOver = new AbortController()
+    const end = AbortSignal.any([signal, isOver.signal])
+    void pause(clock, LATE_SECONDS, signal).then(
+      () => isOver.abort(),
+      () => undefined,
+    )
+    await inRounds(
+      () => this.#lateRound(),
+      { clock, logger, intervalSeconds: LATE_INTERVAL_SECONDS, failure: "the look for late VMs failed" },
+      end,
+    )
+  }
+
+  async #lateRound(): Promise<void> {
+    await this.#terminateAll((await this.#orphans()).filter(({ isOver }) => isOver))
+  }
+
   /** Runs one round over all accounts. Returns the VMs that it terminated. */
   async round(): Promise<Vm[]> {
+    const orphans = await this.#orphans()
+    const certain = orphans.filter(({ vm, isOver }) => isOver || this.#suspects.has(vm.id))
+    this.#suspects = new Set(orphans.map(({ vm }) => vm.id))
+    return await this.#terminateAll(certain)
+  }
+
+  async #orphans(): Promise<Orphan[]> {
     const orphans: Orphan[] = []
     for (const account of this.#accounts()) orphans.push(...(await this.#orphansOf(account)))
-    const certain = orphans.filter(({ vm }) => this.#suspects.has(vm.id))
-    this.#suspects = new Set(orphans.map(({ vm }) => vm.id))
+    return orphans
+  }
+
+  async #terminateAll(certain: readonly Orphan[]): Promise<Vm[]> {
     const terminated: Vm[] = []
     for (const orphan of certain.slice(0, this.#options.maxPerRound ?? 10)) {
       if (await this.#terminate(orphan)) terminated.push(orphan.vm)
@@ -79,8 +126,13 @@ export class GarbageCollector {
       const orphans: Orphan[] = []
       for (const vm of await cloud.list({ installation, region })) {
         if (vm.state === "terminated" || vm.state === "terminating" || vm.installation !== installation) continue
-        if (secondsBetween(vm.createTime, now) < minAgeSeconds) continue
-        if (!(await this.#hasLaunch(vm))) orphans.push({ vm, cloud, account })
+        const launch = await this.#launchOf(vm)
+        if (owns(launch, vm)) continue
+        // A list may still show a VM whose end another list has proved.
+        const isEnded = isOverFor(launch, cloud.consistencySeconds, now)
+        if (isEnded || secondsBetween(vm.createTime, now) >= minAgeSeconds) {
+          orphans.push({ vm, cloud, account, isOver: isEnded })
+        }
       }
       return orphans
     } catch (error) {
@@ -89,21 +141,21 @@ export class GarbageCollector {
     }
   }
 
-  /** Returns true if a current Launch owns the VM. Only the absence of a Launch needs a live read. */
-  async #hasLaunch(vm: Vm): Promise<boolean> {
+  /** Returns the Launch that a VM names: from the cache if it owns the VM, else live. */
+  async #launchOf(vm: Vm): Promise<StoredLaunch | undefined> {
     const { client, launches, systemNamespace: namespace } = this.#options
     const ref = { namespace, name: vm.launch }
-    if (owns(launches.get(ref), vm)) return true
-    return owns(await ifFound(client.get(LAUNCHES, ref)), vm)
+    const cached = launches.get(ref)
+    return owns(cached, vm) ? cached : await ifFound(client.get(LAUNCHES, ref))
   }
 
-  async #terminate({ vm, cloud, account }: Orphan): Promise<boolean> {
+  async #terminate({ vm, cloud, account, isOver }: Orphan): Promise<boolean> {
     const { fence, logger } = this.#options
     const about = { vm: vm.id, launch: vm.launch, cloud: account.cloud, region: account.region }
     try {
       fence()
       await cloud.terminate({ id: vm.id, launch: vm.launch, region: vm.region }, fence)
-      logger.warn(about, "terminated an orphaned VM: it has no Launch")
+      logger.warn(about, `terminated an orphaned VM: ${isOver ? "its Launch is over" : "it has no Launch"}`)
       return true
     } catch (error) {
       if (error instanceof NotLeaderError) throw error
@@ -118,4 +170,9 @@ function owns(launch: StoredLaunch | undefined, vm: Vm): boolean {
   if (launch === undefined || isOver(launch)) return false
   const id = launch.status?.vm?.id
   return id === undefined || id === vm.id
+}
+
+/** Returns true if the Launch has been over for so many seconds. */
+function isOverFor(launch: StoredLaunch | undefined, seconds: number, now: Date): boolean {
+  return launch !== undefined && isOver(launch) && secondsBetween(overSince(launch), now) >= seconds
 }

@@ -36,6 +36,32 @@ test("reports when a VM that is no longer listed was last seen", async () => {
   expect(late.view(name)).toEqual({ is: "notFound" })
 })
 
+test("finds the VM of a Launch by its name while its id is not recorded, an ended one last", async () => {
+  const clock = new ManualClock()
+  const clouds = new SimCloud(clock)
+  clouds.consistencySeconds = 30
+  const silent = launchOf(jobOf(), 1)
+  const heard = launchOf(jobOf(), 2, { status: { phase: "requested", agent: agentOf() } })
+  const launches = new IndexedStore<StoredLaunch>()
+  for (const launch of [silent, heard]) launches.put(launch)
+  const observer = new VmObserver({ clouds, launches, installation: INSTALLATION.id, clock, logger })
+  await observer.poll()
+  // A list may not show the VM yet.
+  expect(observer.view(heard.metadata.name)).toEqual({ is: "unknown" })
+  clock.advance(30)
+  await observer.poll()
+  expect(observer.view(heard.metadata.name)).toEqual({ is: "notFound" })
+  expect(observer.view(silent.metadata.name)).toEqual({ is: "unknown" })
+  clouds.plant(INSTALLATION.id, heard.metadata.name, clock.now().toISOString())
+  const second = clouds.plant(INSTALLATION.id, heard.metadata.name, clock.now().toISOString())
+  clouds.lose("vm-1")
+  await observer.poll()
+  expect(observer.view(heard.metadata.name)).toMatchObject({ is: "found", vm: { id: second.id, state: "running" } })
+  clouds.lose(second.id)
+  await observer.poll()
+  expect(observer.view(heard.metadata.name)).toMatchObject({ is: "found", vm: { id: "vm-1", state: "terminated" } })
+})
+
 function heartbeatAt(seconds: number): StoredLaunch {
   return launchOf(jobOf(), 1, { status: vmStatus({ agent: agentOf({ lastHeartbeatTime: time(seconds) }) }) })
 }
@@ -62,6 +88,32 @@ test("after an outage of the gateway every agent has the full timeout again", ()
   const since = receivingSince(undefined, launches, at(800), HEARTBEAT_DEFAULTS)
   expect(since).toEqual(at(800))
   expect(timedOutAt(801, launches, since)).toEqual([])
+})
+
+test("after the sleep of a machine with operator, façade and agents, every agent has the full timeout again", async () => {
+  const clock = new ManualClock()
+  const clouds = new SimCloud(clock)
+  const launches = new IndexedStore<StoredLaunch>()
+  const observer = new VmObserver({ clouds, launches, installation: INSTALLATION.id, clock, logger })
+  const [early, late] = [launchOf(jobOf(), 1), launchOf(jobOf(), 1)]
+  let version = 1
+  const beats = (launch: StoredLaunch) => {
+    const agent = agentOf({ lastHeartbeatTime: clock.now().toISOString() })
+    const metadata = { ...launch.metadata, resourceVersion: String(++version) }
+    launches.put({ ...launch, metadata, status: vmStatus({ agent }) })
+  }
+  for (const launch of [early, late]) beats(launch)
+  await observer.poll()
+  clock.setCalendar(7200)
+  beats(early)
+  await observer.poll()
+  expect(observer.heartbeatTimedOut(late.metadata.name)).toBe(false)
+  for (let seconds = 0; seconds < HEARTBEAT_DEFAULTS.timeoutSeconds; seconds += 100) {
+    clock.advance(100)
+    beats(early)
+    await observer.poll()
+  }
+  expect(observer.heartbeatTimedOut(late.metadata.name)).toBe(true)
 })
 
 test("if many agents time out at once, only a few VMs are evicted, the oldest heartbeat first", () => {

@@ -1,6 +1,6 @@
 import { pause } from "../../apis/backoff.ts"
-import { type Clock, secondsBetween } from "../../apis/clock.ts"
-import { type HeartbeatTimes, isOver, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
+import { type Clock, secondsBetween, timestamp } from "../../apis/clock.ts"
+import { firstMessageTime, type HeartbeatTimes, isOver, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { CloudAccount, Clouds, Vm } from "../../cloud/cloud.ts"
@@ -33,7 +33,7 @@ interface Tracked {
 }
 
 /**
- * Observes the VMs of all live Launches by one `list` per account, region and round. Requeues exactly the Launches whose
+ * Observes the VMs of all followed Launches by one `list` per account, region and round. Requeues exactly the Launches whose
  * VM has changed. A failed list changes nothing. A VM that is not listed counts as not found only if the list began after
  * the cloud's consistency window.
  */
@@ -42,7 +42,11 @@ export class VmObserver {
   readonly #tracked = new Map<string, Tracked>()
   readonly #listing = new Set<string>()
   readonly #handlers = new Set<(key: string) => void>()
+  /** By Launch. */
+  #heard = new Map<string, Heard>()
   #receiving: ReceivingSince
+  /** Time of the last look at the heartbeats. */
+  #lookedAt: Date | undefined
   #timedOut = new Set<string>()
 
   constructor(options: VmObserverOptions) {
@@ -88,7 +92,7 @@ export class VmObserver {
     const accounts = new Map<string, { account: CloudAccount; launches: StoredLaunch[] }>()
     const live = new Set<string>()
     for (const launch of launches) {
-      if (isOver(launch) || launch.status?.vm?.id === undefined) continue
+      if (!isFollowed(launch)) continue
       live.add(launch.metadata.name)
       this.#track(launch.metadata.name)
       const account = accountOf(launch)
@@ -107,10 +111,23 @@ export class VmObserver {
   }
 
   #checkHeartbeats(cached: readonly StoredLaunch[]): void {
-    const launches = cached.map((launch) => withHeartbeat(launch, this.#options.heartbeatTimes))
     const settings = this.#options.heartbeats ?? HEARTBEAT_DEFAULTS
     const now = this.#options.clock.now()
-    this.#receiving = receivingSince(this.#receiving, launches, now, settings)
+    const heard = new Map<string, Heard>()
+    const launches = cached.map((one) => {
+      const launch = withHeartbeat(one, this.#options.heartbeatTimes)
+      const stored = lastHeartbeat(launch)
+      if (stored === undefined) return launch
+      const { name } = launch.metadata
+      const latest = heardOf(this.#heard.get(name), stored, now, settings)
+      heard.set(name, latest)
+      return latest.at === stored ? launch : heardAt(launch, latest.at)
+    })
+    this.#heard = heard
+    // After the sleep of a laptop one agent reports first, and the others are only about to.
+    const isGap = this.#lookedAt !== undefined && secondsBetween(this.#lookedAt, now) > settings.receivingSeconds
+    this.#lookedAt = now
+    this.#receiving = receivingSince(isGap ? undefined : this.#receiving, launches, now, settings)
     const timedOut = timedOutLaunches(launches, this.#receiving, now, settings)
     this.#timedOut = new Set(timedOut.map((launch) => launch.metadata.name))
     for (const launch of timedOut) this.#requeue(launch)
@@ -125,7 +142,9 @@ export class VmObserver {
       const vms = await cloud.list({ installation: this.#options.installation, region: account.region })
       const byId = new Map(vms.map((vm) => [vm.id, vm]))
       for (const launch of launches) {
-        this.#update(launch, byId.get(launch.status?.vm?.id ?? ""), begunAt - cloud.consistencySeconds)
+        const id = launch.status?.vm?.id
+        const vm = id === undefined ? vmOf(launch, vms) : byId.get(id)
+        this.#update(launch, vm, begunAt - cloud.consistencySeconds)
       }
     } catch (error) {
       const { cloud, region } = account
@@ -150,6 +169,21 @@ export class VmObserver {
   #requeue(launch: StoredLaunch): void {
     for (const add of this.#handlers) add(keyOf(launch))
   }
+}
+
+/**
+ * Returns true for a Launch that has a VM for certain: its creation is recorded, or the VM has sent a message. Lists
+ * show what became of it.
+ */
+export function isFollowed(launch: StoredLaunch): boolean {
+  const { status } = launch
+  return !isOver(launch) && (status?.vm?.id !== undefined || firstMessageTime(status) !== undefined)
+}
+
+/** Returns the VM of a Launch whose VM's id is not recorded. An ended one counts only if there is no other. */
+function vmOf({ metadata }: StoredLaunch, vms: readonly Vm[]): Vm | undefined {
+  const own = vms.filter((vm) => vm.launch === metadata.name)
+  return own.find(({ state }) => state !== "terminated") ?? own[0]
 }
 
 function viewOf(vm: Vm | undefined, seenAt: Date | undefined): InstanceView {
@@ -182,9 +216,39 @@ function lastHeartbeat(launch: StoredLaunch): Date | undefined {
   return agent === undefined ? undefined : new Date(agent.lastHeartbeatTime ?? agent.registrationTime)
 }
 
+/** Last heartbeat of an agent: the time that the gateway stored, and the time by this process's clock. */
+export interface Heard {
+  stored: Date
+  at: Date
+}
+
+/**
+ * Returns when an agent was last heard, by this process's clock. The clock of the gateway may be wrong. Then a changed time
+ * says only that there was a heartbeat since the last look, and an unchanged one nothing new.
+ */
+export function heardOf(
+  before: Heard | undefined,
+  stored: Date,
+  now: Date,
+  { receivingSeconds }: Pick<HeartbeatSettings, "receivingSeconds">,
+): Heard {
+  if (before?.stored.getTime() === stored.getTime()) return before
+  const isPlausible = Math.abs(secondsBetween(stored, now)) <= receivingSeconds
+  // At the first look, an old time may be that of an agent that has been silent since.
+  const at = isPlausible || (before === undefined && stored < now) ? stored : now
+  return { stored, at }
+}
+
+/** Returns the Launch with another time of its agent's last heartbeat. */
+function heardAt(launch: StoredLaunch, at: Date): StoredLaunch {
+  const { status } = launch
+  if (status?.agent === undefined) return launch
+  return { ...launch, status: { ...status, agent: { ...status.agent, lastHeartbeatTime: timestamp(at) } } }
+}
+
 /**
  * Returns since when the gateway has received heartbeats of any Launch. A gap (an outage of the façade, a restart of
- * this process) restarts the time. Afterwards every agent has the full timeout again.
+ * this process, its sleep) restarts the time. Afterwards every agent has the full timeout again.
  */
 export function receivingSince(
   before: ReceivingSince,

@@ -67,7 +67,7 @@ export interface ProjectControllerOptions {
 
 /**
  * Returns true if this operator handles a project: it serves the project's namespace. It also handles every deleted
- * project: a former version may have set the finalizer, and each operator decides the same from live reads.
+ * project, whose namespace may have changed: each operator decides the same from live reads.
  */
 export function handlesProject(
   project: StoredProject,

@@ -1,9 +1,7 @@
-import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import { API_VERSION } from "../../apis/meta.ts"
-import { monthOf, STATEMENT, type StoredStatement, statementName } from "../../apis/statement.ts"
+import { STATEMENT, type StoredStatement, statementName } from "../../apis/statement.ts"
 import type { Change } from "../../kube/store.ts"
-import { earlierItems } from "../../placement/statements.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
 import { remove, replaceStatus } from "../writes.ts"
 import { decide, type StatementAction } from "./decide.ts"
@@ -22,7 +20,7 @@ const AGAIN_SECONDS = 1
 
 /** Creates the controller that adds the costs of ended VMs to the Statements. Its keys are namespaces of projects. */
 export function createStatementController(options: StatementControllerOptions): Controller {
-  const { client, statements, launches, jobs, systemNamespace, clock, logger } = options
+  const { client, statements, launches, systemNamespace, clock, logger } = options
   const termStart = new TermStart()
   const reconciler = new StatementReconciler(options, termStart)
   return new Controller({
@@ -31,7 +29,6 @@ export function createStatementController(options: StatementControllerOptions): 
     sources: [
       watches(launches, endedIn),
       watches(statements, ({ old, current }) => [(current ?? old)?.spec.namespace ?? ""]),
-      watches(jobs, ({ current }) => (isUncounted(current, clock.now()) ? [current?.metadata.namespace ?? ""] : [])),
       termStart.source(client, systemNamespace),
     ],
     logger,
@@ -42,12 +39,6 @@ export function createStatementController(options: StatementControllerOptions): 
 /** Returns the namespace of an ended Launch. */
 function endedIn({ current }: Change<StoredLaunch>): string[] {
   return current !== undefined && isOver(current) ? [current.spec.job.namespace] : []
-}
-
-/** Returns true for a job of a former version whose cost this month's Statement may lack. */
-function isUncounted(job: StoredJob | undefined, now: Date): boolean {
-  const { phase, cost, completionTime } = job?.status ?? {}
-  return isTerminal(phase) && (cost?.actualUsd ?? 0) > 0 && (completionTime?.startsWith(monthOf(now)) ?? false)
 }
 
 class StatementReconciler {
@@ -64,17 +55,12 @@ class StatementReconciler {
   }
 
   async reconcile(namespace: string, context: ReconcileContext): Promise<ReconcileResult> {
-    const { statements, launches, jobs, clock } = this.#options
+    const { statements, launches, clock } = this.#options
     if (!this.#termStart.isShownBy(launches.store)) return { requeueAfter: AGAIN_SECONDS }
     const writtenAt = this.#written.get(namespace)
-    const launchesOf = ({ metadata }: { metadata: { uid: string } }) => launches.store.byIndex("jobUid", metadata.uid)
     const observed = {
       statements: new Map(statements.store.byIndex("project", namespace).map((each) => [each.spec.month, each])),
       launches: () => launches.store.byIndex("unmarked", namespace),
-      earlier: (month: string) => {
-        const own = jobs.store.list().filter(({ metadata }) => metadata.namespace === namespace)
-        return earlierItems(own, launchesOf, month)
-      },
       ...(writtenAt !== undefined && { writtenSecondsAgo: clock.monotonic() - writtenAt }),
     }
     const { actions, requeueAfter } = decide(observed, clock.now(), this.#settings)

@@ -35,7 +35,7 @@ function endedOf(costUsd: number, from = "2026-11-10T00:00:00Z", to = "2026-11-1
 type Observed = Partial<Omit<StatementObservation, "launches">> & { launches?: readonly StoredLaunch[] }
 
 function decideFor({ launches = [], ...changes }: Observed, now = NOW) {
-  const observed = { statements: new Map(), launches: () => launches, earlier: () => [], ...changes }
+  const observed = { statements: new Map(), launches: () => launches, ...changes }
   return decide(observed, now, STATEMENT_DEFAULTS)
 }
 
@@ -86,18 +86,6 @@ describe("a project's Statements", () => {
     ])
     const { actions } = decideFor({ launches: [launch] }, new Date("2026-12-02T00:00:00Z"))
     expect(actions.map((action) => action.do === "create" && action.month)).toEqual(["2026-10", "2026-11", "2026-12"])
-  })
-
-  test("begin with the costs of jobs that ended before there were Statements", () => {
-    const days = [{ day: "2026-11-03", seconds: 60, cost: { machineUsd: 7, diskUsd: 0, addressUsd: 0 } }]
-    const earlier = () => [{ usd: 7, cloud: "aws", provisioning: "spot", labels: { team: "a" }, days, marginUsd: 0 }]
-    const { actions } = decideFor({ launches: [], earlier })
-    const byLabel = [{ key: "team", value: "a", usd: 7 }]
-    expect(actions).toMatchObject([{ do: "create", status: { spentUsd: 7, byCloud: { aws: 7 }, byLabel } }])
-    const unbegun = new Map([["2026-11", statementOf("2026-11")]])
-    expect(decideFor({ statements: unbegun, earlier }).actions).toMatchObject([{ status: { spentUsd: 7 } }])
-    const begun = new Map([["2026-11", statementOf("2026-11", { spentUsd: 7, counted: [] })]])
-    expect(decideFor({ statements: begun, earlier }).actions).toEqual([])
   })
 
   test("keep 100 labels apart", () => {

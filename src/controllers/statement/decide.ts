@@ -1,14 +1,6 @@
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { MOST_COUNTED, monthOf, type StatementStatus, type StoredStatement } from "../../apis/statement.ts"
-import {
-  addedTo,
-  costsOf,
-  hasBegun,
-  type Item,
-  isMarked,
-  itemOf,
-  type MonthlyCost,
-} from "../../placement/statements.ts"
+import { addedTo, costsOf, isMarked, itemOf, type MonthlyCost } from "../../placement/statements.ts"
 import type { StatementSettings } from "./options.ts"
 
 /** Inputs of a decision on the Statements of one project. */
@@ -17,8 +9,6 @@ export interface StatementObservation {
   statements: ReadonlyMap<string, StoredStatement>
   /** Returns the Launches of the project, at least those that are not marked as counted. */
   launches: () => readonly StoredLaunch[]
-  /** Returns the costs in a month of jobs that ended before the project had Statements. */
-  earlier: (month: string) => readonly Item[]
   /** Seconds since the last write for this project by this process. Absent: there was none. */
   writtenSecondsAgo?: number
 }
@@ -62,7 +52,7 @@ export function decide(observed: StatementObservation, now: Date, settings: Stat
 function decideMonth(
   month: string,
   all: readonly OpenCost[],
-  { statements, earlier }: StatementObservation,
+  { statements }: StatementObservation,
   { now, settings }: { now: Date; settings: StatementSettings },
 ): StatementAction[] {
   const statement = statements.get(month)
@@ -74,7 +64,7 @@ function decideMonth(
   const known = new Set(before.counted)
   const [kept, fresh] = [open.filter(nameIn(known)), open.filter((cost) => !nameIn(known)(cost))]
   const added = fresh.slice(0, MOST_COUNTED - kept.length)
-  const items = [...(hasBegun(statement) ? [] : earlier(month)), ...added.map((cost) => itemOf(cost.launch, cost))]
+  const items = added.map((cost) => itemOf(cost.launch, cost))
   // A later write for this month is unlikely.
   const isToClear = month < monthOf(now) && kept.length < known.size
   if (items.length === 0 && !isToClear) return []

@@ -1,5 +1,4 @@
 import type { Clock } from "../../apis/clock.ts"
-import type { StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { STATEMENT, type StoredStatement } from "../../apis/statement.ts"
@@ -38,7 +37,6 @@ export interface StatementControllerOptions {
   statements: Reflector<StoredStatement>
   /** Cache of all Launches, with the indexes of the launch controller. */
   launches: Reflector<StoredLaunch>
-  jobs: Reflector<StoredJob>
   systemNamespace: string
   fence: Fence
   clock: Clock

@@ -10,7 +10,7 @@ const time = (seconds: number): string => `${at(seconds).toISOString().slice(0, 
 const FAILED: AttemptOutcome = { is: "failed", error: "the receiver answered 500", statusCode: 500 }
 const DELIVERED: AttemptOutcome = { is: "delivered", statusCode: 204 }
 
-function backlogOf(status?: WebhookStatus, start?: string, now = at(100_000)): Backlog {
+function backlogOf(status?: WebhookStatus, start?: string, now = at(0)): Backlog {
   const metadata = { name: "hook", uid: "hook", creationTimestamp: time(0) }
   return new Backlog({ metadata, ...(status && { status }) } as unknown as StoredWebhook, WEBHOOK_DEFAULTS, now, start)
 }
@@ -86,6 +86,21 @@ describe("an end of a job", () => {
     expect(backlog.holds(`job-${WEBHOOK_LISTS.pending + 1}`)).toBe(true)
   })
 
+  it("is held for a day if it was never sent, because the project has reached its limit of messages", () => {
+    const backlog = backlogOf()
+    const ends = WEBHOOK_LISTS.pending + 2
+    for (let i = 0; i < ends; i++) backlog.offer(end(`job-${i}`, i))
+    const last = `job-${ends - 1}`
+    backlog.attempted(`id-${last}`, FAILED, at(200), 0.5)
+    backlog.isLimited = true
+    backlog.expire(at(4000))
+    // The receiver did not accept the last one within the hour, so the limit is no excuse.
+    expect(backlog.status(at(4000))).toMatchObject({ missedCount: 1, pendingCount: ends - 1 })
+    expect([backlog.holds(last), backlog.get(`id-${last}`)]).toEqual([true, undefined])
+    backlog.expire(at(25 * 3600))
+    expect(backlog.status(at(25 * 3600))).toMatchObject({ missedCount: 2, pendingCount: WEBHOOK_LISTS.pending })
+  })
+
   it("stays held for a status that was made before it counted as missed", () => {
     const backlog = backlogOf()
     backlog.offer(end("a", 5))
@@ -131,7 +146,7 @@ describe("the cursor", () => {
       backlog.offer(end(job, seconds))
     backlog.attempted("id-b", DELIVERED, at(21), 0.5)
     backlog.attempted("id-a", FAILED, at(21), 0.5)
-    const later = backlogOf(backlog.status(at(500)))
+    const later = backlogOf(backlog.status(at(500)), undefined, at(600))
     expect([later.offer(end("b", 20)), later.offer(end("a", 10)), later.offer(end("c", 400))]).toEqual([
       false,
       false,

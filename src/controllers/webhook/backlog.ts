@@ -17,6 +17,8 @@ export interface BacklogSettings {
    * as missed if there are too many.
    */
   holdSeconds: number
+  /** The same for an end that was never sent, because its project has reached its limit of messages a minute. */
+  limitedHoldSeconds: number
   /**
    * Distance of the cursor from now. An end is written a moment after its time, and the clocks of two operators may
    * differ.
@@ -91,6 +93,8 @@ export class Backlog {
   readonly #settings: BacklogSettings
   /** Ends before this time are over, except those in `pending`. */
   readonly #start: string
+  /** Time at which this backlog began. */
+  readonly #openedAt: Date
   #cursor: string
   readonly #deliveries = new Map<string, Delivery>()
   /** Message ids by the job's uid, of all ends that are or were in the backlog. The cache has their jobs. */
@@ -112,6 +116,8 @@ export class Backlog {
   #failingSince: string | undefined
   #stopped: StopReason | undefined
   #lastError: string | undefined
+  /** True while its messages wait for the project's limit of messages a minute. */
+  isLimited = false
 
   /**
    * @param now present time
@@ -120,6 +126,7 @@ export class Backlog {
   constructor(webhook: StoredWebhook, settings: BacklogSettings, now: Date, start?: string) {
     const { status } = webhook
     this.#settings = settings
+    this.#openedAt = now
     this.#start = start ?? startOf(webhook, now, settings)
     this.#cursor = this.#start
     const pending = start === undefined ? (status?.pending ?? []) : []
@@ -144,6 +151,11 @@ export class Backlog {
 
   get(id: string): Delivery | undefined {
     return this.#deliveries.get(id)
+  }
+
+  /** Number of messages that are not over. */
+  get size(): number {
+    return this.#deliveries.size
   }
 
   list(): Delivery[] {
@@ -242,9 +254,11 @@ export class Backlog {
   expire(now: Date): void {
     const overdue = this.#ends()
       .slice(WEBHOOK_LISTS.pending)
-      .filter(({ time }) => secondsBetween(time, now) >= this.#settings.holdSeconds)
-    const error = `not delivered within ${this.#settings.holdSeconds} s`
-    for (const delivery of overdue) this.#miss(delivery, { is: "failed", error: delivery.error ?? error }, now)
+      .filter((delivery) => this.#heldFor(delivery, now) >= this.#holdOf(delivery))
+    for (const delivery of overdue) {
+      const { error = `not delivered within ${this.#holdOf(delivery)} s` } = delivery
+      this.#miss(delivery, { is: "failed", error }, now)
+    }
   }
 
   /**
@@ -252,10 +266,10 @@ export class Backlog {
    * end. Undefined without one.
    */
   changesIn(now: Date): number | undefined {
-    const { holdSeconds, marginSeconds } = this.#settings
+    const { marginSeconds } = this.#settings
     const held = this.#ends().find(({ id }) => !this.#released.has(id))
     const times = [
-      ...(held === undefined ? [] : [holdSeconds - secondsBetween(held.time, now)]),
+      ...(held === undefined ? [] : [this.#holdOf(held) - this.#heldFor(held, now)]),
       ...(this.#latest === undefined || isBefore(this.#latest, this.#cursor)
         ? []
         : [marginSeconds + 2 - secondsBetween(this.#latest, now)]),
@@ -297,7 +311,7 @@ export class Backlog {
     // Each delivery requeues the webhook, so this reads `pending` only. The backlog may have thousands of ends.
     const over = [...this.#persisted]
       .flatMap((id) => this.#deliveries.get(id) ?? [])
-      .filter(({ id, time }) => !this.#released.has(id) && secondsBetween(time, now) >= this.#settings.holdSeconds)
+      .filter((delivery) => !this.#released.has(delivery.id) && this.#heldFor(delivery, now) >= this.#holdOf(delivery))
     for (const { id } of over) this.#released.add(id)
     return over.flatMap(({ jobUid }) => jobUid ?? [])
   }
@@ -305,6 +319,20 @@ export class Backlog {
   /** Returns the uids of the jobs that are held. */
   heldJobs(): string[] {
     return [...new Set([...this.#ofJobs.keys(), ...this.#unwritten.keys()])].filter((uid) => this.holds(uid))
+  }
+
+  /** Returns the longest time for which an end keeps its job unsettled, seconds. */
+  #holdOf({ attempts }: Delivery): number {
+    const { holdSeconds, limitedHoldSeconds } = this.#settings
+    return this.isLimited && attempts === 0 ? limitedHoldSeconds : holdSeconds
+  }
+
+  /**
+   * Returns for how long an end was held, seconds. A slow clock may have written its time, and the receiver must have the
+   * whole hold: so it counts from the start of this process, or from later.
+   */
+  #heldFor({ time }: Delivery, now: Date): number {
+    return Math.min(secondsBetween(time, now), secondsBetween(this.#openedAt, now))
   }
 
   #add(delivery: Delivery): void {

@@ -44,6 +44,8 @@ export function createWebhookController(options: WebhookControllerOptions): Webh
   const controller = new Controller({
     name: "webhook",
     reconcile: async (key, context) => {
+      const known = store.getByKey(key)
+      if (known !== undefined) deliveries.reconsider(known)
       const result = await reconcileObject(key, reconciler, context)
       const webhook = store.getByKey(key)
       const backlog = webhook && deliveries.backlogOf(webhook)

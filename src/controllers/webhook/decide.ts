@@ -9,6 +9,7 @@ import {
 } from "../../apis/conditions.ts"
 import { type StoredWebhook, WebhookCondition, WebhookReason, type WebhookStatus } from "../../apis/webhook.ts"
 import type { EventNote } from "../../kube/events.ts"
+import type { LimitReached } from "../../limits/project-limits.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
 import type { StopReason } from "./backlog.ts"
 
@@ -25,6 +26,10 @@ export interface WebhookObservation {
   /** Fields of the status that the backlog has. Absent: the webhook gets nothing, and its status says so. */
   progress?: Omit<WebhookStatus, "observedGeneration" | "conditions">
   stopped?: StopReason
+  /** Limit of webhooks that keeps this one from working. */
+  overLimit?: LimitReached
+  /** Messages that wait, because the project's webhooks have sent what they may in a minute. Absent: none waits for that. */
+  limited?: { messages: number; perMinute: number }
   lastError?: string
   /** Time until time alone changes the progress, seconds. */
   changesIn?: number
@@ -33,6 +38,9 @@ export interface WebhookObservation {
 }
 
 export type WebhookAction = { do: "reseal"; project: string }
+
+/** Delay before checking again whether the project has room for the webhook, seconds. */
+const OVER_LIMIT_SECONDS = 120
 
 /** Decides what to do with a webhook, besides its deliveries. Pure. */
 export function decide(
@@ -47,7 +55,8 @@ export function decide(
   if (progress === undefined) return { actions: [] }
   if (writableIn > 0) return { actions: [], requeueAfter: writableIn }
   const status = statusOf(webhook, { ...observed, progress }, now)
-  const after = changesIn === undefined ? {} : { requeueAfter: Math.max(1, changesIn) }
+  const requeueAfter = observed.overLimit === undefined ? changesIn : OVER_LIMIT_SECONDS
+  const after = requeueAfter === undefined ? {} : { requeueAfter: Math.max(1, requeueAfter) }
   if (isDeepStrictEqual(status, webhook.status)) return { actions: [], ...after }
   return { status, actions: [], events: eventsOf(webhook.status, status), ...after }
 }
@@ -73,18 +82,31 @@ function statusOf(webhook: StoredWebhook, observed: Progressing, now: Date): Web
 }
 
 /** Reasons for which Berth has disabled a webhook. */
-const DISABLED: readonly string[] = [WebhookReason.ReceiverGone, WebhookReason.RetriesExhausted]
+const DISABLED: readonly string[] = [
+  WebhookReason.ReceiverGone,
+  WebhookReason.RetriesExhausted,
+  WebhookReason.ProjectLimit,
+]
 
 /** Reasons that others may end: a GitOps tool creates Secrets and projects in any order. */
 const TRANSIENT: readonly string[] = [WebhookReason.SecretNotFound, WebhookReason.NoProject]
 
-function readyOf({ spec }: StoredWebhook, { stopped, fault, host, progress }: Progressing): ConditionCause {
+function readyOf({ spec }: StoredWebhook, observed: Progressing): ConditionCause {
+  const { stopped, overLimit, limited, fault, host, progress } = observed
+  if (overLimit !== undefined)
+    return { reason: WebhookReason.ProjectLimit, message: `nothing is sent: ${overLimit.message}` }
   if (stopped !== undefined) return { reason: stopped, message: STOPPED[stopped] }
   if (fault !== undefined) return fault
   const to = host === undefined ? "the receiver" : host
   const missed = progress.missedCount ?? 0
   const loss = missed === 0 ? "" : `; ${missed} ${missed === 1 ? "end of a job was" : "ends of jobs were"} missed`
-  return { reason: WebhookReason.Active, message: `sends ${spec.events.join(", ")} to ${to}${loss}` }
+  const message = `sends ${spec.events.join(", ")} to ${to}${loss}${limited === undefined ? "" : waiting(limited)}`
+  return { reason: WebhookReason.Active, message }
+}
+
+function waiting({ messages, perMinute }: { messages: number; perMinute: number }): string {
+  const wait = messages === 1 ? "1 message waits" : `${messages} messages wait`
+  return `; ${wait}: the project's webhooks send at most ${perMinute} messages a minute together, and Berth sends the rest in turn. To get them sooner, delete or pause webhooks, or select fewer jobs`
 }
 
 const STOPPED: Record<StopReason, string> = {

@@ -7,16 +7,19 @@ import { NAMESPACE_INDEX } from "../../identity/catch-up.ts"
 import { ifFound } from "../../kube/errors.ts"
 import { resourceOf } from "../../kube/resource.ts"
 import type { Change } from "../../kube/store.ts"
+import { type LimitReached, limitForExisting } from "../../limits/project-limits.ts"
 import type { Source } from "../../runtime/controller.ts"
 import { KeyQueue } from "../../runtime/queue.ts"
 import { endOf, wantsJob, wantsType } from "../../webhooks/events.ts"
 import { messageOf, publicRecord } from "../../webhooks/message.ts"
 import { messageId } from "../../webhooks/message-id.ts"
+import { waitOf } from "../../webhooks/retry.ts"
 import { sendMessage } from "../../webhooks/send.ts"
 import { NotLeaderError } from "../fence.ts"
 import type { EndReader } from "../job/options.ts"
 import { type AttemptOutcome, Backlog, type Delivery, startOf } from "./backlog.ts"
 import { WEBHOOK_DEFAULTS, type WebhookControllerOptions, type WebhookSettings } from "./options.ts"
+import { Pace } from "./pace.ts"
 import { ReceiverUnusable, receiverIn } from "./secret.ts"
 
 const JOBS = resourceOf<StoredJob>(JOB)
@@ -63,16 +66,16 @@ class Requeues implements Source {
 
 /**
  * Sends events to the receivers of webhooks, while this process leads. Each webhook has its own queue and its own
- * workers, so a slow receiver delays no other one, and no reconcile. An end of a job is read from the cache of jobs: its
- * job stays there, unsettled, until all webhooks have seen the end.
+ * workers, so a slow receiver delays no other one, and no reconcile. All webhooks of a project share one pace. An end of a
+ * job is read from the cache of jobs: its job stays there, unsettled, until all webhooks have seen the end.
  */
 export class WebhookDeliveries implements EndReader {
   readonly #options: WebhookControllerOptions
   readonly #settings: WebhookSettings
   /** By the webhook's uid. */
   readonly #couriers = new Map<string, Courier>()
-  /** Uids of jobs for which `awaits` returned true. They are settled when nothing waits, even without a webhook. */
-  readonly #asked = new Set<string>()
+  /** By the namespace of the project. They stay, so that a webhook that is created again brings no turns of its own. */
+  readonly #paces = new Map<string, Pace>()
   readonly #seenJobs = new Requeues()
   readonly #changedWebhooks = new Requeues()
   #signal: AbortSignal | undefined
@@ -112,34 +115,29 @@ export class WebhookDeliveries implements EndReader {
       for (const end of unsubscribe) end()
       const cancel = clock.setTimer(this.#settings.drainSeconds, () => abort.abort())
       const couriers = [...this.#couriers.values()]
-      for (const { queue } of couriers) queue.close()
+      for (const courier of couriers) this.#silence(courier)
       await Promise.all(couriers.map(({ workers }) => workers))
       cancel()
       this.#couriers.clear()
-      this.#asked.clear()
+      this.#paces.clear()
     }
   }
 
   /** See EndReader. A job that has not ended is awaited if any of its ends would be. */
-  awaits(job: StoredJob): boolean | undefined {
-    const { namespace = "", uid } = job.metadata
-    const webhooks = this.#options.webhooks.store.byIndex(NAMESPACE_INDEX, namespace)
-    const answers = webhooks.map((webhook) => this.#awaits(webhook, job))
-    if (answers.includes(true)) {
-      this.#asked.add(uid)
-      return true
-    }
-    return answers.includes(false) || this.#asked.has(uid) ? false : undefined
+  awaits(job: StoredJob): boolean {
+    const webhooks = this.#options.webhooks.store.byIndex(NAMESPACE_INDEX, job.metadata.namespace ?? "")
+    return webhooks.some((webhook) => this.#awaits(webhook, job))
   }
 
-  #awaits(webhook: StoredWebhook, job: StoredJob): boolean | undefined {
+  #awaits(webhook: StoredWebhook, job: StoredJob): boolean {
     const { metadata, spec, status } = webhook
     const courier = this.#couriers.get(metadata.uid)
     if (courier?.backlog.holds(job.metadata.uid) === true) return true
-    if (!isActive(webhook) || courier?.backlog.stopped !== undefined || !wantsJob(spec, job)) return undefined
+    if (!isActive(webhook) || courier?.backlog.stopped !== undefined || !wantsJob(spec, job)) return false
     const end = endOf(job)
     if (end === undefined) return true
     if (courier !== undefined || !wantsType(spec, end.type)) return false
+    if (this.limitOf(webhook) !== undefined) return false
     // This process does not send yet.
     const isPending = status?.pending?.some(({ jobUid }) => jobUid === job.metadata.uid) === true
     const start = startOf(webhook, this.#options.clock.now(), this.#settings)
@@ -149,6 +147,37 @@ export class WebhookDeliveries implements EndReader {
   /** Returns the backlog of a webhook; undefined if it gets nothing, and its status says so. */
   backlogOf({ metadata }: StoredWebhook): Backlog | undefined {
     return this.#couriers.get(metadata.uid)?.backlog
+  }
+
+  /** Returns the limit that keeps a webhook from working: kubectl made it beyond the maximum number of a project. */
+  limitOf(webhook: StoredWebhook): LimitReached | undefined {
+    const { quota, webhooks } = this.#options
+    const { namespace = "", uid } = webhook.metadata
+    if (this.#couriers.has(uid)) return undefined
+    const all = { list: () => webhooks.store.byIndex(NAMESPACE_INDEX, namespace) }
+    return limitForExisting(quota, "webhooks", webhook, all)
+  }
+
+  /** Begins to send to a webhook that a limit kept from working, if there is room for it now. */
+  reconsider(webhook: StoredWebhook): void {
+    const { metadata } = webhook
+    if (metadata.deletionTimestamp !== undefined || this.#couriers.has(metadata.uid)) return
+    if (readyReason(webhook) === WebhookReason.ProjectLimit && this.limitOf(webhook) === undefined) this.#open(webhook)
+  }
+
+  /**
+   * Returns the number of messages a minute that the project of a webhook may send, if messages of the webhook wait for
+   * that limit; else undefined.
+   */
+  limitedTo({ metadata: { namespace = "", uid } }: StoredWebhook): number | undefined {
+    const isWaiting = this.#paces.get(namespace)?.isWaiting(uid) === true
+    return isWaiting ? this.#options.quota?.limits.webhookMessagesPerMinute : undefined
+  }
+
+  /** Number of messages of webhooks that wait for the limit of their project. */
+  get limitedMessages(): number {
+    const limited = [...this.#couriers.values()].filter(({ webhook }) => this.limitedTo(webhook) !== undefined)
+    return limited.reduce((sum, { backlog }) => sum + backlog.size, 0)
   }
 
   /** Requeues jobs that a webhook no longer holds. */
@@ -189,7 +218,7 @@ export class WebhookDeliveries implements EndReader {
       return
     }
     if (courier === undefined) {
-      if (!isStopped(current)) this.#open(current)
+      if (!isStopped(current) && this.limitOf(current) === undefined) this.#open(current)
       return
     }
     const hasChanged = courier.webhook.metadata.generation !== current.metadata.generation
@@ -229,9 +258,8 @@ export class WebhookDeliveries implements EndReader {
     if (webhook.spec.active === false) this.#stop(courier)
     else {
       courier.workers = Promise.all(Array.from({ length: parallel }, () => this.#work(courier)))
-      for (const { id, nextAttemptTime } of courier.backlog.list()) {
-        const wait = nextAttemptTime === undefined ? 0 : Date.parse(nextAttemptTime) - clock.now().getTime()
-        queue.addAfter(id, wait / 1000)
+      for (const delivery of courier.backlog.list()) {
+        queue.addAfter(delivery.id, waitOf(delivery, clock.now(), this.#settings.retry))
       }
       this.#offerAll(courier)
     }
@@ -241,22 +269,28 @@ export class WebhookDeliveries implements EndReader {
   /** Counts all that is pending as missed. */
   #stop(courier: Courier): void {
     courier.backlog.stop("Paused", this.#options.clock.now())
-    courier.queue.close()
+    this.#silence(courier)
     this.#changedWebhooks.add(keyOf(courier.webhook))
   }
 
-  #close({ webhook, backlog, queue }: Courier): void {
+  #close(courier: Courier): void {
+    const { webhook, backlog } = courier
     const held = backlog.heldJobs()
-    queue.close()
+    this.#silence(courier)
     this.#couriers.delete(webhook.metadata.uid)
     this.release(held)
   }
 
+  /** Ends the queue of a webhook, and what waits for its turn. */
+  #silence({ webhook, queue }: Courier): void {
+    const { namespace = "", uid } = webhook.metadata
+    queue.close()
+    this.#paces.get(namespace)?.leave(uid)
+  }
+
   #onJob({ old, current }: Change<StoredJob>): void {
     const job = current ?? old
-    if (job === undefined) return
-    if (current === undefined) this.#asked.delete(job.metadata.uid)
-    else if (endOf(current) === undefined) return
+    if (job === undefined || (current !== undefined && endOf(current) === undefined)) return
     const { namespace = "" } = job.metadata
     for (const { metadata } of this.#options.webhooks.store.byIndex(NAMESPACE_INDEX, namespace)) {
       const courier = this.#couriers.get(metadata.uid)
@@ -289,13 +323,26 @@ export class WebhookDeliveries implements EndReader {
     const { queue } = courier
     for (let id = await queue.next(); id !== undefined; id = await queue.next()) {
       try {
-        await this.#attempt(courier, id)
+        if (await this.#turn(courier, id)) await this.#attempt(courier, id)
       } catch (error) {
         this.#failed(courier, id, error)
       } finally {
         queue.done(id)
       }
     }
+  }
+
+  /** Waits for a turn of the project to send. Returns false if there is nothing to send. */
+  async #turn({ webhook, backlog }: Courier, id: string): Promise<boolean> {
+    const { quota, clock } = this.#options
+    if (backlog.get(id) === undefined) return false
+    if (quota === undefined) return true
+    const { namespace = "", uid } = webhook.metadata
+    const pace = this.#paces.get(namespace) ?? new Pace(quota.limits.webhookMessagesPerMinute, clock)
+    this.#paces.set(namespace, pace)
+    const turn = pace.turn(uid)
+    if (pace.isWaiting(uid)) this.#changedWebhooks.add(keyOf(webhook))
+    return await turn
   }
 
   /** Retries after an error of Berth itself, such as an API server that does not answer. It is no attempt. */
@@ -321,7 +368,7 @@ export class WebhookDeliveries implements EndReader {
       const after = backlog.attempted(id, outcome, clock.now(), random())
       if (after !== undefined) queue.addAfter(id, after)
     }
-    if (backlog.stopped !== undefined) queue.close()
+    if (backlog.stopped !== undefined) this.#silence(courier)
     if (backlog.get(id) === undefined) {
       contents.delete(id)
       jobs.delete(delivery.jobUid ?? "")
@@ -367,6 +414,7 @@ const STOPPED: readonly WebhookReason[] = [
   WebhookReason.Paused,
   WebhookReason.ReceiverGone,
   WebhookReason.RetriesExhausted,
+  WebhookReason.ProjectLimit,
 ]
 
 function readyReason({ status }: StoredWebhook): string | undefined {

@@ -25,8 +25,12 @@ export async function gather(
     ...{ isOutdated, writableIn },
   }
   const backlog = deliveries.backlogOf(webhook)
+  const overLimit = deliveries.limitOf(webhook)
+  if (overLimit !== undefined) return { ...facts, progress: {}, overLimit }
   // The backlog is long while a receiver fails, so it is read only if the status can be written.
   if (backlog === undefined || writableIn > 0) return { ...facts, ...(backlog !== undefined && { progress: {} }) }
+  const limitedTo = deliveries.limitedTo(webhook)
+  backlog.isLimited = limitedTo !== undefined
   backlog.expire(now)
   const progress = backlog.status(now)
   const changesIn = backlog.changesIn(now)
@@ -36,6 +40,7 @@ export async function gather(
     ...(stopped !== undefined && { stopped }),
     ...(lastError !== undefined && { lastError }),
     ...(changesIn !== undefined && { changesIn }),
+    ...(limitedTo !== undefined && { limited: { messages: backlog.size, perMinute: limitedTo } }),
   }
 }
 

@@ -11,6 +11,7 @@ import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
+import type { Quota } from "../../limits/project-limits.ts"
 import type { Sealer } from "../../sealing/envelope.ts"
 import { RETRY_DEFAULTS } from "../../webhooks/retry.ts"
 import type { SendOptions } from "../../webhooks/send.ts"
@@ -54,6 +55,7 @@ export interface WebhookSettings extends BacklogSettings {
 
 export const WEBHOOK_DEFAULTS: WebhookSettings = {
   holdSeconds: 3600,
+  limitedHoldSeconds: 24 * 3600,
   marginSeconds: 120,
   retry: RETRY_DEFAULTS,
   writeSeconds: 10,
@@ -86,6 +88,8 @@ export interface WebhookControllerOptions extends WebhookSources {
   recordOf: (job: StoredJob, project: ProjectScope) => object
   sending: SendOptions
   fence: Fence
+  /** Limits of the webhooks of a project, and of their messages. Absent: there are none. */
+  quota?: Quota
   clock: Clock
   recorder: Pick<EventRecorder, "record">
   logger: Logger

@@ -84,7 +84,7 @@ describe("costs of a period", () => {
     expect(totalOf(cellsOf(SOURCES, { from: "2026-05-02", to: "2026-05-03" }, NOW))).toBe(0)
   })
 
-  test("show the month alone for what an earlier version wrote without days", () => {
+  test("show the month alone for what its Statement does not keep by day", () => {
     const old = { statements: [statementOf({ spentUsd: 7, byCloud: { aws: 7 } })], launches: [] }
     expect(cellsOf(old, MAY, NOW)).toMatchObject([{ day: "2026-05", cloud: "aws", machineUsd: 7 }])
     expect(cellsOf(old, { from: "2026-06-01", to: "2026-07-01" }, NOW)).toEqual([])

@@ -2,7 +2,7 @@ import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import { roundUsd } from "../../apis/money.ts"
 import { type CostParts, sumOfParts } from "../../apis/price.ts"
 import { dayOf, type StoredStatement } from "../../apis/statement.ts"
-import { costsOf, costsSoFar, hasBegun, isMarked, type MonthlyCost } from "../../placement/statements.ts"
+import { costsOf, costsSoFar, isMarked, type MonthlyCost } from "../../placement/statements.ts"
 
 /** Days of a report (UTC): from the first, until before the second. */
 export interface Period {
@@ -13,7 +13,7 @@ export interface Period {
 
 /** Cost of one day, cloud and purchase option. */
 export interface Cell extends CostParts {
-  /** Day; the month alone if an earlier version of Berth did not write the day. */
+  /** Day; the month alone for costs that its Statement does not keep by day. */
   day: string
   cloud: string
   provisioning: string
@@ -75,7 +75,7 @@ function isIn(day: string, { from, to }: Period): boolean {
   return day >= from.slice(0, 7) && `${day}-01` < to
 }
 
-/** Returns the cells of a Statement. The costs that an earlier version wrote without a day are one cell by cloud. */
+/** Returns the cells of a Statement. Costs beyond MOST_DAILY, which have no day, are one cell by cloud. */
 function recordedCells({ spec: { month }, status }: StoredStatement): Cell[] {
   const { daily = [], byCloud = {} } = status ?? {}
   const cells = daily.map(
@@ -163,7 +163,7 @@ export function groupedByMonths(
 ): Grouped {
   const isInPeriod = (month: string) => month >= from.slice(0, 7) && `${month}-01` < to
   const parts = [
-    ...sources.statements.filter((one) => hasBegun(one) && isInPeriod(one.spec.month)).flatMap(recorded),
+    ...sources.statements.filter(({ spec }) => isInPeriod(spec.month)).flatMap(recorded),
     ...openCosts(sources, now)
       .filter(({ month }) => isInPeriod(month))
       .flatMap(({ launch, usd }) => {

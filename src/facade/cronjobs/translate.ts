@@ -116,8 +116,8 @@ function fieldsOf(change: CronJobChange): Partial<CronJobSpec> {
 }
 
 /**
- * Returns the errors for which a paused cronjob would create no jobs after the change. kubectl, or an earlier version,
- * may have stored what is rejected now.
+ * Returns the errors for which a paused cronjob would create no jobs after the change. kubectl may have
+ * stored what is rejected now.
  */
 export function errorsOfResumption(present: CronJobSpec, change: CronJobChange): FieldError[] {
   const { cron_spec, job_definition, is_active } = change

@@ -40,9 +40,9 @@ test("a job that fell back to on-demand shows the cost of both purchase options"
   expect(costFields(ended, undefined).cost_breakdown).toMatchObject({ spot_usd: 1, on_demand_usd: 0.11 })
 })
 
-test("a running spot VM counts as spot, also of a job of an earlier version", () => {
+test("a running spot VM counts as spot, with what its job spent on such VMs", () => {
   const offer = { provisioning: "spot" } as Offer
-  const cost = { hourly, minimumBilledSeconds: 60, since: time(0), spent }
+  const cost = { hourly, minimumBilledSeconds: 60, since: time(0), spent, spotUsd: 1.11 }
   const status: JobStatus = { cost, placement: { offer, reason: "" } }
   expect(costFields(status, time(1000)).cost_breakdown).toMatchObject({ spot_usd: 1.221, on_demand_usd: 0 })
 })
@@ -61,8 +61,4 @@ test("an ended job's accrued cost is its actual cost", () => {
     accrued_cost: 1.11,
     cost_breakdown: { total_usd: 1.11 },
   })
-})
-
-test("a job that ended under an earlier version has a total and no parts", () => {
-  expect(fields({ estimatedUsd: 1, actualUsd: 0.5 })).toMatchObject({ accrued_cost: 0.5, cost_breakdown: null })
 })

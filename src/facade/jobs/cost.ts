@@ -2,7 +2,7 @@ import Type, { type Static } from "typebox"
 import { secondsBetween } from "../../apis/clock.ts"
 import type { JobStatus } from "../../apis/job.ts"
 import { roundUsd } from "../../apis/money.ts"
-import { addParts, type CostParts, costOf, type HourlyPrices, sumOfParts } from "../../apis/price.ts"
+import { addParts, type CostParts, costOf, type HourlyPrices, NO_COST, sumOfParts } from "../../apis/price.ts"
 
 const usd = (description: string) => Type.Number({ description: `${description}, USD.` })
 const usdPerHour = (description: string) => Type.Number({ description: `${description}, USD per hour.` })
@@ -71,25 +71,18 @@ export function costFields(status: JobStatus | undefined, lastHeartbeatTime: str
   }
 }
 
-/**
- * Returns a job's cost by purchase option. Earlier versions did not record it: there the option of the last VM counts for
- * all.
- */
+/** Returns a job's cost by purchase option. */
 function byProvisioning(status: JobStatus | undefined, accrued: CostParts) {
-  const { spent = NOTHING, spotUsd } = status?.cost ?? {}
+  const { spent = NO_COST, spotUsd } = status?.cost ?? {}
   const totalUsd = sumOfParts(accrued)
   const runningUsd = roundUsd(totalUsd - sumOfParts(spent))
   const isSpot = status?.placement?.offer.provisioning === "spot"
-  const isRecorded = spotUsd !== undefined || status?.launches?.preempted !== undefined
-  const endedUsd = isRecorded ? (spotUsd ?? 0) : isSpot ? sumOfParts(spent) : 0
-  const spot = roundUsd(endedUsd + (isSpot ? runningUsd : 0))
+  const spot = roundUsd((spotUsd ?? 0) + (isSpot ? runningUsd : 0))
   return { spot_usd: spot, on_demand_usd: roundUsd(totalUsd - spot) }
 }
 
-const NOTHING: CostParts = { machineUsd: 0, diskUsd: 0, addressUsd: 0 }
-
 function accruedOf(cost: JobStatus["cost"], lastHeartbeatTime: string | undefined): CostParts {
-  const { hourly, since, spent = NOTHING, minimumBilledSeconds = 0 } = cost ?? {}
+  const { hourly, since, spent = NO_COST, minimumBilledSeconds = 0 } = cost ?? {}
   if (hourly === undefined || since === undefined) return spent
   const seconds = lastHeartbeatTime === undefined ? 0 : secondsBetween(since, lastHeartbeatTime)
   return addParts([spent, costOf(hourly, { seconds, minimumBilledSeconds })])

@@ -1,5 +1,5 @@
 import Type, { type Static, type TSchema } from "typebox"
-import { JOB_FIELDS_TOGETHER, type JobSpec, JobSpecSchema, storedContainerFields } from "../../apis/job.ts"
+import { JOB_FIELDS_TOGETHER, type JobSpec, JobSpecSchema } from "../../apis/job.ts"
 import { parseCpu } from "../../apis/quantity.ts"
 import { COMPONENT } from "../../apis/schema.ts"
 import type { FieldError } from "../../apis/validate.ts"
@@ -64,8 +64,6 @@ export const JobDefinitionRecordSchema = inResponse(
       ...JobDefinitionSchema.properties,
       cloud: oneOrSeveral("A list if the definition has several."),
       region: oneOrSeveral("A list if the definition has several."),
-      // Earlier versions accepted more.
-      ...storedContainerFields,
     },
     { [COMPONENT]: "JobDefinition" },
   ),

@@ -22,11 +22,6 @@ test("a running job shows the later heartbeat of Launch and Lease", () => {
   expect(shown(undefined, at(70))).toBeNull()
 })
 
-test("a heartbeat that a former version wrote into a running Job does not hide a newer one", () => {
-  const former = jobOf({ ...job, status: { phase: "running", lastHeartbeatTime: time(10) } })
-  expect(shown({ lastHeartbeatTime: time(40) }, at(70), former)).toBe(time(70))
-})
-
 test("an ended job shows the heartbeat of its status after its Launches are deleted", () => {
   const ended = jobOf({ ...job, status: { phase: "succeeded", lastHeartbeatTime: time(90) } })
   expect(shown(undefined, undefined, ended)).toBe(time(90))

@@ -9,10 +9,10 @@ import {
   type JobPhase,
   type JobStatus,
   PROVISIONINGS,
+  SecretKeySchema,
   type StoredJob,
-  StoredSecretKeySchema,
-  StoredVolumeSchema,
   VM_STATES,
+  VolumeSchema,
   type Workdir,
 } from "../../apis/job.ts"
 import { arrayIndexOf } from "../../apis/jobarray.ts"
@@ -44,8 +44,8 @@ function RecordOf<Value>(value: object) {
 const VolumeRecordSchema = Type.Object(
   {
     name: Type.String(),
-    bucket: StoredVolumeSchema.properties.bucket,
-    mountPath: StoredVolumeSchema.properties.mountPath,
+    bucket: VolumeSchema.properties.bucket,
+    mountPath: VolumeSchema.properties.mountPath,
     connection: nullable<string>("string", "Null: the project's first connection with access."),
     prefix: nullable<string>("string", "Null: the bucket's root."),
     checkpoint: Type.Boolean({ description: "True for the job's checkpoints, in a separate folder." }),
@@ -165,7 +165,7 @@ export const JobRecordSchema = Type.Object({
   workdir: WorkdirRecordSchema,
   array_id: nullable<string>("string", "Id of the array that created the job. Null: none did."),
   array_index: nullable<number>("integer", "Index of the job in its array."),
-  secretEnv: RecordOf<Static<typeof StoredSecretKeySchema>>(StoredSecretKeySchema),
+  secretEnv: RecordOf<Static<typeof SecretKeySchema>>(SecretKeySchema),
   ttlSecondsAfterFinished: nullable<number>("integer", "Null: the default of the installation."),
 })
 export type JobRecord = Static<typeof JobRecordSchema>

@@ -1,0 +1,46 @@
+import { pause } from "../src/apis/backoff.ts"
+import type { Clock } from "../src/apis/clock.ts"
+import type { Scope } from "../src/cloud/cloud.ts"
+import type { LocalCloud } from "../src/cloud/local/local.ts"
+import { LAUNCHES } from "../src/controllers/launch/options.ts"
+import type { KubeClient } from "../src/kube/client.ts"
+
+/** Time between two looks for VMs that are no longer needed, seconds. */
+const LOOK_SECONDS = 300
+
+export interface EndedVmsOptions {
+  cloud: Pick<LocalCloud, "list" | "forget">
+  scope: Scope
+  client: Pick<KubeClient, "pages">
+  systemNamespace: string
+  clock: Clock
+  onError: (error: unknown) => void
+}
+
+/**
+ * Removes the records of VMs that have ended and whose Launch is deleted, until the signal is aborted. While the Launch
+ * exists, the record shows its operator that the VM has ended, and keeps a repeated request from a second VM.
+ */
+export async function forgetEndedVms(options: EndedVmsOptions, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await forgetUnneeded(options, signal).catch((error: unknown) => {
+      if (!signal.aborted) options.onError(error)
+    })
+    await pause(options.clock, LOOK_SECONDS, signal).catch(() => undefined)
+  }
+}
+
+/** Removes the records of all VMs that have ended and whose Launch is deleted, once. */
+export async function forgetUnneeded(
+  { cloud, scope, client, systemNamespace: namespace }: Omit<EndedVmsOptions, "clock" | "onError">,
+  signal?: AbortSignal,
+): Promise<void> {
+  const ended = (await cloud.list(scope)).filter(({ state }) => state === "terminated")
+  if (ended.length === 0) return
+  // Read after the VMs: a Launch is older than its VM, so a VM without one has lost it.
+  const launches = new Set<string>()
+  for await (const { items } of client.pages(LAUNCHES, { namespace, ...(signal && { signal }) })) {
+    for (const { metadata } of items) launches.add(metadata.name)
+  }
+  await cloud.forget(ended.filter(({ launch }) => !launches.has(launch)))
+}
