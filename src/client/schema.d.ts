@@ -551,7 +551,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Create a new signing secret. For a day, messages are signed with the former one too.
+         * Create a new signing secret. For a day, messages are signed with the old one too.
          * @description Needs the role admin.
          */
         post: operations["rotateWebhookSecret"];

@@ -31,7 +31,7 @@ export function addLogsCommand(commands: Commands, program: Command): void {
       ["berth logs sweep --tail 1", "the last line of each index of an array"],
     ],
     options: [
-      new Option("-f, --follow", "go on until the job has ended"),
+      new Option("-f, --follow", "continue until the job has ended"),
       new Option("--tail <lines>", "only the last lines"),
       timestampsOption(),
     ],

@@ -146,7 +146,7 @@ export const webhookRoutes = [
   }),
   route("POST /webhooks/{name}/rotate", {
     id: "rotateWebhookSecret",
-    summary: "Create a new signing secret. For a day, messages are signed with the former one too.",
+    summary: "Create a new signing secret. For a day, messages are signed with the old one too.",
     role: "admin",
     ifMatch: true,
     responses: { 200: record(CREATED, "The webhook with its new secret.") },
