@@ -93,6 +93,18 @@ describe("an entry of an archive", () => {
   })
 })
 
+describe("an archive of many files", () => {
+  const names = Array.from({ length: 60_000 }, (_, number) => `${number}`)
+
+  it("may have 60,000", () => {
+    expect(checked(names.map((name) => file(name)))).toHaveLength(60_000)
+  })
+
+  it("is rejected when these are in folders of their own, which count too", () => {
+    expect(() => checked(names.map((name) => file(`${name}/file`)))).toThrow("it has more than 100000 files")
+  })
+})
+
 describe("an archive", () => {
   let disk = ""
   beforeAll(async () => {
