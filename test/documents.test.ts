@@ -2,6 +2,7 @@ import { execFileSync } from "node:child_process"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import { describe, expect, it } from "vitest"
+import { PROJECT_LIMITS } from "../src/limits/project-limits.ts"
 import { start } from "./cli/command.ts"
 
 const ROOT = resolve(import.meta.dirname, "..")
@@ -78,6 +79,49 @@ describe("figures in the documents", () => {
     },
   )
 })
+
+describe("the figures of a table in the documents", () => {
+  it("are the defaults of a project's limits in docs/limits.md", () => {
+    const rows = readFileSync(join(ROOT, "docs/limits.md"), "utf8").matchAll(/^\| `(\w+)`[^|]*\| ([\d,]+)/gm)
+    const shown = Object.fromEntries([...rows].map(([, name, value = ""]) => [name, Number(value.replaceAll(",", ""))]))
+    expect(shown).toEqual(PROJECT_LIMITS)
+  })
+
+  it("are goals of the benchmark's own results in docs/performance.md", () => {
+    const results = rowsOf("docs/performance/results.md")
+    const wrong = rowsOf("docs/performance.md").flatMap(([name = "", , goals = ""]) => {
+      const [, bench] = /^`(\w+)`$/.exec(name) ?? []
+      if (bench === undefined || bench === "start") return []
+      const numbers = results.filter(([section]) => section === bench).flatMap((cells) => cells.flatMap(numbersIn))
+      // The goal of a ratio is shown as its inverse where less is better.
+      const known = new Set([...numbers, ...numbers.map((number) => Math.round(10 / number) / 10)])
+      return numbersIn(goals).flatMap((number) => (known.has(number) ? [] : [`${bench}: ${number}`]))
+    })
+    expect(wrong).toEqual([])
+  })
+})
+
+/** Returns the cells of each row of a page's tables. A table under the heading of a benchmark gets its name as a cell. */
+function rowsOf(path: string): string[][] {
+  let heading = ""
+  return readFileSync(join(ROOT, path), "utf8")
+    .split("\n")
+    .flatMap((line) => {
+      const [, title] = /^### (\w+)$/.exec(line) ?? []
+      heading = title ?? (line.startsWith("## ") ? "" : heading)
+      const cells = line.startsWith("| ")
+        ? line
+            .split("|")
+            .slice(1, -1)
+            .map((cell) => cell.trim())
+        : undefined
+      return cells === undefined ? [] : [heading === "" ? cells : [heading, ...cells]]
+    })
+}
+
+function numbersIn(text: string): number[] {
+  return [...text.matchAll(/(?<![\w.])\d[\d,]*(?:\.\d+)?/g)].map(([number]) => Number(number.replaceAll(",", "")))
+}
 
 /** Returns the command lines of `berth` in code, each without comments, pipes and the job's own command. */
 function commandsOfBerth(text: string): string[] {
