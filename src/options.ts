@@ -241,7 +241,10 @@ function operatorCommand(choose: Choose): Command {
       ).env("BERTH_VM_PROXY"),
     )
     .addOption(
-      new Option("--vm-ca <file>", "PEM file with authorities that VMs trust in addition to the public ones: docs/operate.md")
+      new Option(
+        "--vm-ca <file>",
+        "PEM file with authorities that VMs trust in addition to the public ones: docs/operate.md",
+      )
         .env("BERTH_VM_CA")
         .argParser(certificates),
     )

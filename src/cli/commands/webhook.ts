@@ -30,7 +30,11 @@ export function addWebhookCommands(commands: Commands, program: Command): void {
   addDeliveries(commands, group)
   addTest(commands, group)
   addRotate(commands, group)
-  addSwitch(commands, group, { usage: "pause <name>", summary: "Pause a webhook: send nothing to it.", is_active: false })
+  addSwitch(commands, group, {
+    usage: "pause <name>",
+    summary: "Pause a webhook: send nothing to it.",
+    is_active: false,
+  })
   addSwitch(commands, group, {
     usage: "enable <name>",
     summary: "Send events again, also after Berth has disabled the webhook.",
