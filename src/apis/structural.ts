@@ -60,7 +60,7 @@ const COPIED_BY_TYPE: Record<string, readonly string[]> = {
 /** Formats that the API server and the validators (`validate.ts`) check in the same way. */
 const FORMATS = new Set(["date-time", "int32", "int64"])
 
-/** Only union that a schema may have. The API server implies it, and would add three lines to the message of a error. */
+/** Only union that a schema may have. The API server implies it, and would add three lines to each error's message. */
 const INT_OR_STRING = JSON.stringify([{ type: "integer" }, { type: "string" }])
 
 /**

@@ -10,7 +10,7 @@ import { confirmed } from "./cron.ts"
 
 type Connection = Schemas["ConnectionRecord"]
 
-/** Secret of a connection by its type, and the fields that it needs besides. */
+/** Secret of a connection by its type, and the other fields that it needs. */
 const SECRETS: Record<string, { field: string; name: string; besides: string[] }> = {
   aws: { field: "secret_access_key", name: "Secret access key", besides: ["access_key_id"] },
   gcp: { field: "keyfile_json", name: "Key file", besides: ["gcp_project_id"] },
@@ -22,7 +22,7 @@ const SECRETS: Record<string, { field: string; name: string; besides: string[] }
 
 export const CONNECTION_TYPES: readonly string[] = Object.keys(SECRETS)
 
-/** Flags of fields that are no secrets, by the field. */
+/** Flags of fields that aren't secrets, by the field. */
 const PLAIN: Record<string, [flag: string, text: string]> = {
   access_key_id: ["--access-key-id <id>", "id of the access key (aws, cloudflare)"],
   role_arn: ["--role-arn <arn>", "role that Berth assumes (aws); alone, no secret is needed"],
