@@ -270,7 +270,7 @@ export type SpotCloud = (typeof SPOT_CLOUDS)[number]
 export const BootConfigSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
   gatewayUrl: Text(2048, "URL to report to."),
-  gatewayCa: Type.Optional(Text(65_536, "PEM of authorities to trust besides the public ones.")),
+  gatewayCa: Type.Optional(Text(65_536, "PEM of authorities to trust in addition to the public ones.")),
   bootstrapToken: Text(256, "HMAC of the Launch's name: admits one key pair."),
   lifetimeSeconds: Int({ minimum: 1 }),
   /** Seconds after boot at which the container ends, because the job may not cost more. */

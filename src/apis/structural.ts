@@ -168,7 +168,7 @@ const OWN_RULES: Readonly<Record<string, (schema: Json, path: string) => CelRule
     return [
       {
         rule: `self.all(one, self.all(other, one == other || (${one} != ${other} && ${one} != ${other} + '/')))`,
-        message: `must have a ${schema[DISTINCT_PATHS]} of its own for each entry`,
+        message: `must have a different ${schema[DISTINCT_PATHS]} for each entry`,
       },
     ]
   },

@@ -137,7 +137,7 @@ function keyError(plain: string): string | undefined {
 function valueError(plain: string): string | undefined {
   const [core, kubectl] = [coreValue(plain), kubectlValue(plain)]
   if (typeof core === "number" && !Number.isFinite(core))
-    return `${shownText(plain)} is no number that can be stored: quote it (${quoted(plain)})`
+    return `${shownText(plain)} is not a number that can be stored: quote it (${quoted(plain)})`
   if (core === kubectl) return undefined
   const ways = [...new Set([kubectl, core])].filter((way) => typeof way !== "string").join(" or ")
   const meaning = `${meaningOf(kubectl)} for kubectl (YAML 1.1) and ${meaningOf(core)} in YAML 1.2`

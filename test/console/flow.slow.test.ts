@@ -181,7 +181,7 @@ browserNeeded.describe("the console", () => {
       await plan.getByText("Correct vCPU, Memory, Timeout to see").waitFor()
       const wrong = page.locator(".field.wrong")
       expect(await wrong.locator(".field-label").allTextContents()).toEqual(["vCPU", "Memory", "Timeout"])
-      expect(await wrong.first().textContent()).toContain("many is no number.")
+      expect(await wrong.first().textContent()).toContain("many is not a number.")
       await plan.getByText("Fill in Image").waitFor()
       for (const [label, text] of Object.entries({
         vCPU: "2",

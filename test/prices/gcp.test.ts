@@ -149,8 +149,8 @@ it("adds a machine's price up from its parts' prices, equal to the shipped list"
   expect(calls).toBe(Math.ceil(SKUS.length / PAGE))
 })
 
-it("calls only APIs that docs/first-job.md enables", async () => {
-  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "first-job.md"), "utf8")
+it("calls only APIs that docs/install.md enables", async () => {
+  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "install.md"), "utf8")
   const [, enabled = ""] = /gcloud services enable (.*) --project/.exec(page) ?? []
   server.requests.length = 0
   await read(gcpPrices({ send: server.send }).list, question)

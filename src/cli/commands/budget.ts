@@ -93,7 +93,7 @@ function definedOf(caps: object): Caps {
 function amountOf(text: string): number | undefined {
   if (text === NONE) return undefined
   const amount = Number(text)
-  if (text.trim() === "" || Number.isNaN(amount)) throw usageError(`"${text}" is no number; ${NONE} removes a cap.`)
+  if (text.trim() === "" || Number.isNaN(amount)) throw usageError(`"${text}" is not a number; ${NONE} removes a cap.`)
   return amount
 }
 

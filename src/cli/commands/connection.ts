@@ -50,7 +50,7 @@ export function addConnectionCommands(commands: Commands, program: Command): voi
   commands.add<Flags & { fromFile?: string; withoutSecret?: boolean }>(group, {
     usage: "add <type> <name>",
     summary: "Add a connection of type aws, gcp, azure, cloudflare, dockerhub or github.",
-    more: "The secret is asked for, or comes from standard input or --from-file. It is never a flag.",
+    more: "The command asks for the secret, or reads it from standard input or --from-file. It is never a flag.",
     examples: [
       ["berth connection add aws main --access-key-id AKIA…", "asks for the secret access key"],
       ["berth connection add gcp main --gcp-project acme --from-file key.json", "with a key file"],
@@ -205,7 +205,7 @@ function fieldsOf(flags: Flags): Flags {
  */
 async function secretOf(call: Call<{ fromFile?: string }>, type: string, fields?: Flags): Promise<Flags> {
   const secret = SECRETS[type]
-  if (secret === undefined) throw usageError(`${type} is no type of connection: use ${CONNECTION_TYPES.join(", ")}.`)
+  if (secret === undefined) throw usageError(`${type} is not a type of connection: use ${CONNECTION_TYPES.join(", ")}.`)
   const lacking = fields === undefined ? [] : secret.besides.filter((field) => !(field in fields))
   if (lacking.length > 0)
     throw usageError(

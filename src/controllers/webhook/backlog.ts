@@ -179,7 +179,7 @@ export class Backlog {
     if (this.#others.size > OTHER_EVENTS.known) this.#others.delete(oldest)
     this.#add(delivery)
     if (this.list().filter(({ jobUid }) => jobUid === undefined).length <= OTHER_EVENTS.waiting) return true
-    const error = `${OTHER_EVENTS.waiting} events that are no ends of jobs wait already`
+    const error = `${OTHER_EVENTS.waiting} events other than ends of jobs wait already`
     this.#miss(delivery, { is: "failed", error }, new Date(delivery.time))
     return false
   }

@@ -244,7 +244,7 @@ const cancelMany = route("POST /jobs/cancellations", {
     { jobsOf, arrayIdOf, cancellations, clock },
   ) => {
     await countNames(body, { countMore })
-    const detail = `You run ${MOST_CANCELLATIONS} bulk cancellations at the same time: wait until one of them has ended.`
+    const detail = `${MOST_CANCELLATIONS} of your bulk cancellations are running; retry when one has finished.`
     cancellations.hold(principal.id, res, { detail, retryAfterSeconds: 5 })
     const isClosed = () => res.closed
     const array = body.array === undefined ? undefined : await arrayIdOf(principal, body.array)

@@ -7,10 +7,10 @@ import { build, type Metafile } from "esbuild"
 import { bundle, IN_PARTS } from "./bundle.ts"
 
 /**
- * Records the built program of this version for the tests of the next one: `node scripts/with-node.mjs
- * scripts/record-version.ts` writes `test/upgrade/<version>/program.tar.xz`. It is the program of a release, with
- * shorter names of variables, and without what such a test never uses: source maps, the page `/1/docs`, the agent as a
- * file of its own (`berth.mjs agent` is the same), and the SDKs of Google Cloud and Azure.
+ * Records the built program of this version for the tests of later ones: `npm run record-version` also writes
+ * `test/upgrade/<version>/program.tar.xz`. It is the program of a release, with shorter names of variables. It lacks what
+ * such a test never uses: source maps, the page `/1/docs`, the SDKs of Google Cloud and Azure, and the agent as a file of
+ * its own (`berth.mjs agent` is the same).
  */
 
 const ROOT = dirname(import.meta.dirname)
