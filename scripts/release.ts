@@ -205,6 +205,11 @@ if (import.meta.main) {
     console.error("release: give either --tag v<version>, or --dry-run")
     process.exit(2)
   }
-  await buildRelease({ out: resolve(out), tag, buildArgs, scan: !unscanned })
-  await list(resolve(out))
+  try {
+    await buildRelease({ out: resolve(out), tag, buildArgs, scan: !unscanned })
+    await list(resolve(out))
+  } catch (error) {
+    console.error(`release: ${error instanceof Error ? error.message : String(error)}`)
+    process.exitCode = 1
+  }
 }
