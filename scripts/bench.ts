@@ -38,7 +38,7 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
 const SHORTENED: Record<string, string[]> = {
   facade: ["--sizes", "1000,16000"],
   cli: ["--sizes", "10000"],
-  ended: ["--sizes", "1000,10000"],
+  ended: ["--sizes", "10000"],
   aws: ["--sizes", "150"],
   cron: ["--sizes", "1500"],
   throughput: ["--sizes", "1000"],

@@ -11,7 +11,6 @@ import {
 } from "./page-index.ts"
 import type { ApiObject, ObjectRef } from "./resource.ts"
 import { compareResourceVersions } from "./resource-version.ts"
-import { withSharedStrings } from "./shared-strings.ts"
 
 /** Change of an object. `old` is absent for an added object, `current` for a deleted one. */
 export interface Change<T extends ApiObject> {
@@ -231,7 +230,7 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
     if (old !== undefined) this.#unindexObject(key, old)
     const packing = this.#packing
     const isPacked = packing?.isPacked(object) === true
-    this.#objects.set(key, isPacked ? this.#texts.pack(packing.textOf(object)) : withSharedStrings(object))
+    this.#objects.set(key, isPacked ? this.#texts.pack(packing.textOf(object)) : object)
     this.#indexObject(key, object)
     const added = { key, current: object }
     if (old === undefined) return [added]
@@ -250,7 +249,7 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   /** Replaces the contents with exactly these objects. The changes include deletions that no watch reported. */
   replace(objects: Map<string, T>): Change<T>[] {
     const changes = this.retain(objects)
-    for (const object of this.#pages?.inOrder(objects.values()) ?? objects.values()) changes.push(...this.put(object))
+    for (const object of objects.values()) changes.push(...this.put(object))
     return changes
   }
 
