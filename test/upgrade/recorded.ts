@@ -3,7 +3,7 @@ import { join } from "node:path"
 /** File that the recorded job `running` waits for. */
 export const GATE = "/tmp/berth-upgrade-go"
 
-/** What REST said of the recorded objects. */
+/** Recorded objects of a version, as REST showed them. */
 export interface RecordedVersion {
   version: string
   /** Developer's key of the project. It is valid in this data only. */

@@ -47,7 +47,7 @@ describe.each(VERSIONS)("the data of version %s", (version) => {
     expect(await call(stack.dataDir, "GET", "/jobs/worked/logs")).toBe("from the working directory\n")
   })
 
-  it("goes on with its jobs: one runs to its end on its VM, one is cancelled", { timeout: 300_000 }, async () => {
+  it("continues its jobs: one runs to its end on its VM, one is cancelled", { timeout: 300_000 }, async () => {
     expect(await get("/jobs/queued")).toMatchObject({ status: "queued" })
     await call(stack.dataDir, "POST", "/jobs/queued/cancel")
     await untilStatus(stack.dataDir, "queued", "cancelled")
