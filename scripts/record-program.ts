@@ -7,7 +7,7 @@ import { build, type Metafile } from "esbuild"
 import { bundle, IN_PARTS } from "./bundle.ts"
 
 /**
- * Records the built program of this version for the tests of later ones: `npm run record-version` also writes
+ * Records the built program of this version for the tests of later ones: `npm run record` also writes
  * `test/upgrade/<version>/program.tar.xz`. It is the program of a release, with shorter names of variables. It lacks what
  * such a test never uses: source maps, the page `/1/docs`, the SDKs of Google Cloud and Azure, and the agent as a file of
  * its own (`berth.mjs agent` is the same).
