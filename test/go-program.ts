@@ -13,7 +13,15 @@ const run = promisify(execFile)
 export type GoProgram = {
   /** Name of the executable: the package's last part. */
   name: string
-} & ({ package: string; version: string } | { folder: string })
+} & (
+  | {
+      package: string
+      version: string
+      /** True if the module excludes versions of others: `go install` rejects it, so Go builds it from a module here. */
+      excludes?: true
+    }
+  | { folder: string }
+)
 
 /** Returns the executable's path. Go builds it once into the cache directory. @throws Error with Go's last output */
 export async function goProgram(program: GoProgram): Promise<string> {
@@ -21,14 +29,24 @@ export async function goProgram(program: GoProgram): Promise<string> {
   const make = async (directory: string): Promise<void> => {
     const say = (line: string): void => console.log(`${name}: ${line}`)
     say(`building it with Go into ${directory}, this once`)
-    const command =
-      "folder" in program
-        ? [...OWN, "go", "build", "-C", program.folder, "-o", join(directory, name), "."]
-        : [...OWN, `GOBIN=${directory}`, "go", "install", `${program.package}@${program.version}`]
     await goVersion(name)
-    await runLogged("env", command, say)
+    for (const command of commandsFor(program, directory)) await runLogged("env", [...OWN, ...command], say)
   }
   return join(await cached({ name: await cacheName(program), proof: name, make }), name)
+}
+
+/** Returns the commands that build a program into a directory. */
+function commandsFor(program: GoProgram, directory: string): string[][] {
+  const executable = join(directory, program.name)
+  if ("folder" in program) return [["go", "build", "-C", program.folder, "-o", executable, "."]]
+  const { package: path, version, excludes } = program
+  if (excludes !== true) return [[`GOBIN=${directory}`, "go", "install", `${path}@${version}`]]
+  const at = ["-C", directory]
+  return [
+    ["go", "mod", "init", ...at, "tools"],
+    ["go", "get", ...at, "-tool", `${path}@${version}`],
+    ["go", "build", ...at, "-o", executable, path],
+  ]
 }
 
 /** Settings that override this machine's Go environment. */

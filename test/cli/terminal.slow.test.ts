@@ -5,7 +5,7 @@ import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { bundleCli } from "../../scripts/bundle.ts"
+import { packCli } from "../../scripts/release.ts"
 import { Program } from "../e2e/program.ts"
 import { missingTool, needing } from "../needing.ts"
 import { Browser } from "../sign-in.ts"
@@ -14,6 +14,8 @@ import { onTerminal } from "./pty.ts"
 
 /** The packaged command as a process, against everything on one machine: jobs really run. */
 const ROOT = join(import.meta.dirname, "..", "..")
+/** Folder of the package, in the folder that it is installed in. */
+const INSTALLED = join("node_modules", "@berth-dev", "cli")
 let folder: string
 let stack: Program
 let berth: string
@@ -46,13 +48,11 @@ afterAll(async () => {
 
 /** Makes the tarball, and installs it in a folder without anything else. */
 async function packAndInstall(): Promise<void> {
-  await bundleCli(join(folder, "package"))
-  const npm = (...args: string[]) => promisify(execFile)("npm", args, { cwd: folder })
-  const { stdout } = await npm("pack", "--silent", "./package", "--pack-destination", folder)
-  tarball = join(folder, stdout.trim())
+  tarball = await packCli(folder)
   await writeFile(join(folder, "package.json"), "{}")
-  await npm("install", "--silent", "--offline", "--no-audit", "--no-fund", tarball)
-  berth = `${process.execPath} ${join(folder, "node_modules", "@berth-dev", "cli", "berth.mjs")}`
+  const flags = ["--silent", "--offline", "--no-audit", "--no-fund"]
+  await promisify(execFile)("npm", ["install", ...flags, tarball], { cwd: folder })
+  berth = `${process.execPath} ${join(folder, INSTALLED, "berth.mjs")}`
 }
 
 interface Ended {
@@ -86,7 +86,7 @@ const RUN = "berth run --image busybox:1.36 --entrypoint sh"
 
 describe("the package", () => {
   it("has one program and no dependency, and starts by npx", async () => {
-    const manifest = JSON.parse(await readFile(join(folder, "package", "package.json"), "utf8"))
+    const manifest = JSON.parse(await readFile(join(folder, INSTALLED, "package.json"), "utf8"))
     expect(manifest).toMatchObject({
       name: "@berth-dev/cli",
       bin: { berth: "berth.mjs" },

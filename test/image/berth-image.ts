@@ -90,7 +90,7 @@ async function libraryFiles(): Promise<Record<string, Uint8Array>> {
 }
 
 /** Returns the files of node_modules that the bundle needs. The whole folder is a hundred times larger. */
-async function packageFiles(): Promise<Record<string, Uint8Array>> {
+export async function packageFiles(): Promise<Record<string, Uint8Array>> {
   const folder = await mkdtemp(join(tmpdir(), "berth-image-"))
   const { inputs } = await bundle(folder).finally(() => rm(folder, { recursive: true }))
   const used = inputs.filter((path) => path.startsWith("node_modules/"))

@@ -7,7 +7,7 @@ const WORKFLOWS = join(import.meta.dirname, "..", "..", ".github", "workflows")
 
 interface Job {
   permissions?: Record<string, string>
-  steps?: { uses?: string; run?: string; with?: { outputs?: string; tags?: string } }[]
+  steps?: { uses?: string; run?: string }[]
 }
 
 function jobsOf(file: string): [name: string, job: Job][] {
@@ -28,13 +28,18 @@ describe("the release workflows", () => {
     },
   )
 
-  it("test and sign the image before they give it a tag", () => {
+  it("test and sign the image, pushed by its digest, before they give it a tag", () => {
     const [, { steps = [] } = {}] = jobsOf("release.yml").find(([name]) => name === "image") ?? []
-    const pushed = steps.findIndex(({ with: inputs }) => inputs?.outputs?.includes("push-by-digest=true"))
-    expect(steps[pushed]?.with?.tags).toBeUndefined()
-    const order = [/docker run/, /cosign sign/, /cosign attest/, /imagetools create/]
-    const places = order.map((what) => steps.findIndex(({ run = "" }) => what.test(run)))
-    expect([pushed, ...places]).toEqual([pushed, ...places].toSorted((a, b) => a - b))
-    expect(pushed).toBeGreaterThan(0)
+    const order = [/skopeo copy .+ "docker:\/\/\$IMAGE@\$digest"/, /docker run/, /cosign sign/, /cosign attest/]
+    const places = [...order, /imagetools create/].map((what) => steps.findIndex(({ run = "" }) => what.test(run)))
+    expect(places).toEqual(places.toSorted((a, b) => a - b))
+    expect(places[0]).toBeGreaterThan(0)
+  })
+
+  it("publish what the script builds, which a rehearsal runs too", () => {
+    const scripts = jobsOf("release.yml").flatMap(([name, { steps = [] }]) =>
+      steps.flatMap(({ run = "" }) => (run.includes("scripts/release.ts") ? name : [])),
+    )
+    expect(scripts).toEqual(["files"])
   })
 })

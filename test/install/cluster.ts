@@ -11,7 +11,7 @@ import { bridgeAddress } from "../agent/images.ts"
 import { helm, helmProgram } from "../chart/helm.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { Forwarder, type Target } from "./forwarder.ts"
-import { berthImage, type Image, MOUNTS } from "./image.ts"
+import type { Image } from "./image.ts"
 import { Kubelet, removeAbandonedPods } from "./kubelet.ts"
 import { onlyContainer, portOf } from "./pods.ts"
 
@@ -46,6 +46,7 @@ export interface Cluster {
   readonly kubelet: Kubelet
   /** Folder that is removed at the end. */
   readonly folder: string
+  /** Image that the pods run. */
   readonly image: Image
   /** Address of this host for containers. */
   readonly address: string
@@ -65,9 +66,9 @@ export interface Cluster {
 
 /**
  * Starts a cluster for one release of the chart: a real control plane that creates the pods of Deployments and keeps an
- * audit log, and a node that runs these pods.
+ * audit log, and a node that runs these pods of this image.
  */
-export async function startCluster(): Promise<Cluster> {
+export async function startCluster(image: Image): Promise<Cluster> {
   await removeAbandonedPods()
   const folder = await mkdtemp(join(tmpdir(), "berth-install-"))
   const audit = { policy: join(folder, "audit-policy.json"), log: join(folder, "audit.log") }
@@ -75,10 +76,7 @@ export async function startCluster(): Promise<Cluster> {
   // Without this file, a lookup returns only the first of several addresses.
   const resolver = join(folder, "host.conf")
   await writeFile(resolver, "multi on\n")
-  const [controlPlane, image] = await Promise.all([
-    startPrivateControlPlane({ audit, controllers: CONTROLLERS }),
-    berthImage(),
-  ])
+  const controlPlane = await startPrivateControlPlane({ audit, controllers: CONTROLLERS })
   const address = await bridgeAddress()
   const forwarders: Forwarder[] = []
   const forward = async (target: Target): Promise<number> => {
@@ -97,7 +95,7 @@ export async function startCluster(): Promise<Cluster> {
     folder,
     apiServer: { name: API_SERVER, port: await expose(controlPlane.url) },
     hosts: () => [`${API_SERVER}:${address}`, `berth-facade:${address}`, ...metricsHosts(kubelet)],
-    binds: [...MOUNTS, `${resolver}:/etc/host.conf:ro`],
+    binds: [...image.binds, `${resolver}:/etc/host.conf:ro`],
   })
   const facadePort = await forward(() => facadeTarget(kubelet))
   return {

@@ -1,17 +1,20 @@
-import { readFile, writeFile } from "node:fs/promises"
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect, it } from "vitest"
+import { packChart } from "../../scripts/release.ts"
 import { JOB } from "../../src/apis/job.ts"
 import { API_VERSION, LABELS } from "../../src/apis/meta.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { missingForContainers } from "../agent/images.ts"
-import { CHART } from "../chart/helm.ts"
+import { helmProgram } from "../chart/helm.ts"
 import { isGone, launchOf } from "../cloud/ec2-console.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { missingTool, needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
 import { auditOf, grantsOf, inWords, unused } from "./audit.ts"
 import { NAMESPACE } from "./cluster.ts"
+import { sourcesImage } from "./image.ts"
 import { type Answer, type Caller, type CallOptions, installRelease, REGIONS, type Release } from "./release.ts"
 
 const PROJECT = "acme"
@@ -55,6 +58,9 @@ const RARELY_USED = {
 const containers = needing((await missingForContainers()) ?? missingTool("moto", "helm"))
 
 let release: Release
+let folder: string
+/** Chart, packaged as for a release. */
+let chart: string
 /** Key that GitOps creates. */
 let admin: Caller = { key: "" }
 
@@ -67,9 +73,14 @@ interface JobRecord {
 
 containers.describe("a release of the chart", { timeout: 900_000 }, () => {
   beforeAll(async () => {
-    release = await installRelease()
+    folder = await mkdtemp(join(tmpdir(), "berth-chart-"))
+    chart = await packChart(folder, await helmProgram())
+    release = await installRelease(chart, await sourcesImage())
   }, 600_000)
-  afterAll(() => release?.close())
+  afterAll(async () => {
+    await release?.close()
+    await rm(folder, { recursive: true })
+  })
 
   it("passes its own helm test, with all pods under the strictest Pod Security", async () => {
     await release.cluster.helm(["test", "berth", "--timeout", "2m"])
@@ -114,7 +125,7 @@ containers.describe("a release of the chart", { timeout: 900_000 }, () => {
     const names = Array.from({ length: MANY }, (_, i) => `many-${i}`)
     await Promise.all(names.map((name) => submit(name, `echo ${name} >> ${ran}; sleep 10`, { tags: ["many"] })))
     await eventually(async () => expect((await linesOf(ran)).length).toBeGreaterThan(MANY / 4), PATIENCE)
-    await release.cluster.helm(["upgrade", "berth", CHART, "--wait", "--timeout", "3m"], {
+    await release.cluster.helm(["upgrade", "berth", chart, "--wait", "--timeout", "3m"], {
       ...release.values,
       logLevel: "warn",
     })
@@ -161,7 +172,7 @@ containers.describe("a release of the chart", { timeout: 900_000 }, () => {
       await eventually(() =>
         expect(cluster.kubelet.ready("operator").concat(cluster.kubelet.ready("facade"))).toEqual([]),
       )
-      await cluster.helm(["install", "berth", CHART, "--wait", "--timeout", "3m"], values)
+      await cluster.helm(["install", "berth", chart, "--wait", "--timeout", "3m"], values)
       // Helm may see ready pods before this cluster's stand-in for the Service does.
       await eventually(async () => expect(await read("/jobs/hello")).toMatchObject({ status: "succeeded" }))
       await submit("again", "true")

@@ -5,11 +5,11 @@ import { request } from "undici"
 import { expect } from "vitest"
 import { newCertificateAuthority } from "../../dev/controlplane/certificates.ts"
 import { readInstallation } from "../../src/identity/installation.ts"
-import { CHART } from "../chart/helm.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { startMoto } from "../moto.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import { type Cluster, NAMESPACE, startCluster } from "./cluster.ts"
+import type { Image } from "./image.ts"
 import { Machines } from "./machines.ts"
 
 const ROOT = join(import.meta.dirname, "..", "..")
@@ -52,9 +52,12 @@ export interface Release {
   close(): Promise<void>
 }
 
-/** Installs the chart by helm in a namespace that accepts only restricted pods, and waits until everything is ready. */
-export async function installRelease(): Promise<Release> {
-  const [cluster, moto] = await Promise.all([startCluster(), startMoto()])
+/**
+ * Installs a chart with this image by helm, in a namespace that accepts only restricted pods. Waits until everything is
+ * ready.
+ */
+export async function installRelease(chart: string, image: Image): Promise<Release> {
+  const [cluster, moto] = await Promise.all([startCluster(image), startMoto()])
   const ec2 = await Ec2Proxy.start(moto)
   const authority = newCertificateAuthority("test")
   const { certificate, key } = authority.issue({ commonName: "issuer", hosts: [cluster.address] })
@@ -62,7 +65,7 @@ export async function installRelease(): Promise<Release> {
   const aws = { name: "AWS_ENDPOINT_URL", value: `http://${cluster.address}:${await cluster.expose(ec2.url)}` }
   const values = valuesOf(cluster, issuer, aws)
   await cluster.kubectl(["apply", "-f", "-"], JSON.stringify(surroundings(authority.certificate)))
-  await cluster.helm(["install", "berth", CHART, "--wait", "--timeout", "3m"], values).catch(async (cause: unknown) => {
+  await cluster.helm(["install", "berth", chart, "--wait", "--timeout", "3m"], values).catch(async (cause: unknown) => {
     const said = [...cluster.kubelet.faults, await cluster.kubelet.output()].join("\n")
     throw new Error(`the release does not become ready:\n${said}`, { cause })
   })
@@ -96,7 +99,7 @@ function valuesOf({ address, facadePort, image }: Cluster, issuer: Issuer, aws: 
   return {
     baseDomain: BASE_DOMAIN,
     gatewayUrl: `http://${address}:${facadePort}`,
-    image: { ...image, pullPolicy: "Never" },
+    image: { ...image.values, pullPolicy: "Never" },
     oidc: { issuer: issuer.url, audience: AUDIENCE },
     operator: { extraEnv: [aws] },
     facade: {
