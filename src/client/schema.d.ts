@@ -1125,7 +1125,7 @@ export interface components {
             /** @description Name of the storage bucket. */
             bucket: string;
             /** @description Absolute path in the container at which the bucket is mounted. */
-            mountPath: string;
+            mount_path: string;
             /** @description Null: the project's first connection with access. */
             connection: string | null;
             /** @description Null: the bucket's root. */
@@ -1261,7 +1261,7 @@ export interface components {
             /** @enum {string} */
             provisioning: "onDemand" | "spot" | "spotFirst";
             /** @description Maximum price, USD per hour. */
-            maxHourlyPriceUsd: number | null;
+            max_hourly_price_usd: number | null;
             /** @description Maximum cost of all VMs of the job, USD. Null: no limit. */
             max_cost_usd: number | null;
             /** @description Maximum number of preempted VMs. Null: no limit. */
@@ -1279,11 +1279,11 @@ export interface components {
             array_id: string | null;
             /** @description Index of the job in its array. */
             array_index: number | null;
-            secretEnv: {
+            secret_env: {
                 [key: string]: components["schemas"]["SecretKey"];
             };
             /** @description Null: the default of the installation. */
-            ttlSecondsAfterFinished: number | null;
+            ttl_seconds_after_finished: number | null;
         };
         JobList: {
             jobs: components["schemas"]["JobRecord"][];
@@ -1349,7 +1349,7 @@ export interface components {
             size: number;
             counts: components["schemas"]["ArrayCounts"];
             /** @description Cost of the jobs whose VMs are deleted, USD. */
-            cost: number;
+            actual_cost: number;
         };
         JobGroup: {
             /**
@@ -1367,7 +1367,7 @@ export interface components {
             jobs: number;
             counts: components["schemas"]["JobCounts"];
             /** @description Cost of these jobs so far, USD. A live VM counts until now. */
-            cost: number;
+            cost_usd: number;
             /** @description Sum of their run times, each from its first start to its end, or until now. */
             run_seconds: number;
             /** @description Creation time of the newest of them. */
@@ -1992,7 +1992,7 @@ export interface components {
             /** @description Indexes that are not in their first attempt. */
             attempts: components["schemas"]["ArrayAttempt"][];
             /** @description Cost of the jobs whose VMs are deleted, USD. */
-            cost: number;
+            actual_cost: number;
             created_at: string;
             updated_at: string;
             /** @description Time at which the array ended. Null: it has not. */
@@ -2024,7 +2024,7 @@ export interface components {
             /** @description Seconds from the start of the container, until its end or until now. */
             duration_seconds: number | null;
             /** @description Cost of its last job so far, USD. Null: unknown. */
-            cost: number | null;
+            cost_usd: number | null;
             /** @description Reason for the status of its job, one word. */
             reason: string | null;
             /** @description Explanation of the reason for people. */
@@ -2183,7 +2183,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2271,7 +2271,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2352,7 +2352,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2403,7 +2403,7 @@ export interface components {
             };
         }) & ({
             /** @enum {unknown} */
-            publicAddress?: true | null;
+            public_address?: true | null;
         } | {
             subnets: unknown;
         }) & {
@@ -2465,7 +2465,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -2521,7 +2521,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -2577,7 +2577,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -2694,7 +2694,7 @@ export interface components {
                 [key: string]: string[];
             };
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean;
+            public_address?: boolean;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2750,7 +2750,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2828,7 +2828,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2901,7 +2901,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2992,7 +2992,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -3055,7 +3055,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -3118,7 +3118,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -5067,7 +5067,7 @@ export interface operations {
                      *       "failed_indexes": "1",
                      *       "cancelled_indexes": "",
                      *       "attempts": [],
-                     *       "cost": 0.42,
+                     *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
                      *       "ended_at": null
@@ -5166,7 +5166,7 @@ export interface operations {
                      *       "failed_indexes": "1",
                      *       "cancelled_indexes": "",
                      *       "attempts": [],
-                     *       "cost": 0.42,
+                     *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
                      *       "ended_at": null
@@ -5279,7 +5279,7 @@ export interface operations {
                      *       "failed_indexes": "1",
                      *       "cancelled_indexes": "",
                      *       "attempts": [],
-                     *       "cost": 0.42,
+                     *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
                      *       "ended_at": null
@@ -5415,7 +5415,7 @@ export interface operations {
                      *       "failed_indexes": "1",
                      *       "cancelled_indexes": "",
                      *       "attempts": [],
-                     *       "cost": 0.42,
+                     *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
                      *       "ended_at": null
@@ -5531,7 +5531,7 @@ export interface operations {
                      *       "failed_indexes": "1",
                      *       "cancelled_indexes": "",
                      *       "attempts": [],
-                     *       "cost": 0.42,
+                     *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
                      *       "ended_at": null

@@ -62,7 +62,7 @@ describe("POST /1/arrays", () => {
       ...{ name: "sweep", size: 3, matrix: null, parallelism: 10, max_failed: null, status: "queued" },
       job_definition: { image: "alpine", maxRetries: 0, provisioning: "onDemand" },
       counts: { pending: 3, queued: 0, booting: 0, running: 0, succeeded: 0, failed: 0, cancelled: 0 },
-      ...{ active_indexes: "", succeeded_indexes: "", attempts: [], cost: 0, ended_at: null },
+      ...{ active_indexes: "", succeeded_indexes: "", attempts: [], actual_cost: 0, ended_at: null },
       ...{ organization_id: fixture.organization, project_id: fixture.project },
     })
     expect(await record(`/1/arrays/${made.id}`)).toEqual(made)
@@ -206,7 +206,7 @@ describe("an array", () => {
       ...{ activeIndexes: "5-7", succeededIndexes: "0-3", failedIndexes: "4", cancelledIndexes: "" },
     })
     expect(await record("/1/arrays/sweep")).toMatchObject({
-      ...{ status: "running", counts, cost: 0.5, attempts: [{ attempt: 2, indexes: "3" }] },
+      ...{ status: "running", counts, actual_cost: 0.5, attempts: [{ attempt: 2, indexes: "3" }] },
       ...{ active_indexes: "5-7", succeeded_indexes: "0-3", failed_indexes: "4" },
     })
   })

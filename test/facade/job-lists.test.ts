@@ -181,7 +181,7 @@ describe("GET /1/job-groups", () => {
       expect(group.ended_at).toBe(ends.at(-1) ?? null)
       expect(group.latest.name).toBe(jobs[0]?.name)
       const cost = jobs.reduce((sum, { accrued_cost }) => sum + (accrued_cost ?? 0), 0)
-      expect(group.cost, group.name).toBeCloseTo(cost, 6)
+      expect(group.cost_usd, group.name).toBeCloseTo(cost, 6)
       const seconds = jobs.reduce((sum, job) => sum + (runTime(job) ?? 0) / 1000, 0)
       expect(Math.abs(group.run_seconds - seconds)).toBeLessThan(60)
     }
@@ -195,7 +195,7 @@ describe("GET /1/job-groups", () => {
       const { groups: found } = await groups()
       const row = (name: string) => found.find((group) => group.name === name)
       expect(row("lr-sweep")).toMatchObject({ kind: "array", id: sweep.id, exists: true, jobs: 3 })
-      expect(row("lr-sweep")?.whole).toMatchObject({ size: 5, cost: 4, counts: { succeeded: 3, failed: 1 } })
+      expect(row("lr-sweep")?.whole).toMatchObject({ size: 5, actual_cost: 4, counts: { succeeded: 3, failed: 1 } })
       expect(row("gone")).toMatchObject({ kind: "array", id: DELETED, exists: false, whole: null })
       expect(row("nightly-")).toMatchObject({ kind: "cronjob", id: cronJobId, exists: true, whole: null })
       expect(row("retrain")).toMatchObject({ kind: "job", exists: true, jobs: 1, whole: null })
@@ -237,7 +237,7 @@ describe("GET /1/job-groups", () => {
         .at(-1) ?? null
     const values: Record<string, (group: JobGroupRecord) => number | string | null> = {
       name: ({ name }) => name,
-      cost: (group) => (startOf(group) === null ? null : group.cost),
+      cost: (group) => (startOf(group) === null ? null : group.cost_usd),
       run_time: (group) => (startOf(group) === null ? null : group.run_seconds),
       started_at: startOf,
       ended_at: ({ ended_at }) => ended_at,

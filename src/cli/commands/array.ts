@@ -91,7 +91,7 @@ function addReading(commands: Commands, group: Command): void {
           count("RUNNING", ({ running }) => running),
           count("SUCCEEDED", ({ succeeded }) => succeeded),
           count("FAILED", ({ failed }) => failed),
-          { title: "COST", cell: ({ cost }) => usdText(cost), alignsRight: true },
+          { title: "COST", cell: ({ actual_cost }) => usdText(actual_cost), alignsRight: true },
           { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
           { title: "IMAGE", cell: ({ job_definition }) => job_definition.image, isWide: true },
         ],
@@ -184,7 +184,7 @@ function textOf(array: ArrayRecord): string {
     ),
     line("Counts", countsText(counts)),
     ...indexes.flatMap(([title, text]) => (text === "" ? [] : [line(title, cut(text, LONGEST_TEXT))])),
-    line("Cost", usdText(array.cost)),
+    line("Cost", usdText(array.actual_cost)),
     line("Image", shown(job_definition.image)),
     line("Command", shown([...(job_definition.command ?? []), ...(job_definition.args ?? [])].join(" "))),
     ...troubleLines(array.conditions, [message]),
@@ -305,7 +305,7 @@ export async function followArray(call: Call<LeaveFlags>, client: BerthClient, i
   if (last === undefined) return EXIT.failed
   const hasSucceeded = last.status === "succeeded"
   const status = terminal.noted(hasSucceeded ? "green" : "red", last.status)
-  terminal.progress(`${last.name}: ${status}, ${countsText(last.counts)}, cost ${usdText(last.cost)}`)
+  terminal.progress(`${last.name}: ${status}, ${countsText(last.counts)}, cost ${usdText(last.actual_cost)}`)
   if (call.isForProgram) await call.printValue(last)
   return hasSucceeded ? 0 : EXIT.failed
 }

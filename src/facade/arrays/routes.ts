@@ -86,7 +86,7 @@ const ARRAY = named("ArrayRecord", ArrayRecordSchema, {
   failed_indexes: "1",
   cancelled_indexes: "",
   attempts: [],
-  cost: 0.42,
+  actual_cost: 0.42,
   created_at: "2026-01-02T10:00:00Z",
   updated_at: "2026-01-02T10:12:01Z",
   ended_at: null,
