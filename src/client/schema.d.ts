@@ -1275,6 +1275,8 @@ export interface components {
             /** @description Maximum seconds from the stop signal to SIGKILL. Null: 10. */
             termination_grace_seconds: number | null;
             workdir: components["schemas"]["WorkdirRecord"] | null;
+            /** @description Id of the cronjob that created the job. Null: none did. */
+            cronjob_id: string | null;
             /** @description Id of the array that created the job. Null: none did. */
             array_id: string | null;
             /** @description Index of the job in its array. */

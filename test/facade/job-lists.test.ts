@@ -157,7 +157,7 @@ describe("GET /1/jobs", () => {
 
 /** Groups the records of all jobs by hand. */
 function grouped(jobs: readonly JobRecord[]): { key: string; jobs: JobRecord[] }[] {
-  const keyOf = ({ name, array_id }: JobRecord) => array_id ?? (name.startsWith("nightly") ? cronJobId : name)
+  const keyOf = ({ name, array_id, cronjob_id }: JobRecord) => array_id ?? cronjob_id ?? name
   return [...Map.groupBy(jobs, keyOf)].map(([key, of]) => ({ key, jobs: of }))
 }
 
@@ -207,7 +207,7 @@ describe("GET /1/job-groups", () => {
       ["status=failed", ({ status }: JobRecord) => status === "failed"],
       ["name_contains=sweep", ({ name }: JobRecord) => name.includes("sweep")],
       [`array=${sweep.id}`, ({ array_id }: JobRecord) => array_id === sweep.id],
-      ["cronjob=nightly-", ({ name }: JobRecord) => name.startsWith("nightly")],
+      ["cronjob=nightly-", ({ cronjob_id }: JobRecord) => cronjob_id === cronJobId],
       [`ended_after=${at(20)}`, ({ ended_at }: JobRecord) => ended_at !== null && ended_at >= at(20)],
       ["tag=none", () => false],
     ] as const) {

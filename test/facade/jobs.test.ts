@@ -168,6 +168,7 @@ organization_id: ${fixture.organization}
       secret_env: { TOKEN: { secret: "s", key: "k" } },
       ttl_seconds_after_finished: 10,
       workdir: null,
+      cronjob_id: null,
       array_id: null,
       array_index: null,
     })

@@ -163,6 +163,7 @@ export const JobRecordSchema = Type.Object({
     "Maximum seconds from the stop signal to SIGKILL. Null: 10.",
   ),
   workdir: WorkdirRecordSchema,
+  cronjob_id: nullable<string>("string", "Id of the cronjob that created the job. Null: none did."),
   array_id: nullable<string>("string", "Id of the array that created the job. Null: none did."),
   array_index: nullable<number>("integer", "Index of the job in its array."),
   [NAMES.secretEnv]: RecordOf<Static<typeof SecretKeySchema>>(SecretKeySchema),
@@ -249,7 +250,7 @@ export function recordOf(job: StoredJob, owner: Owner, lastHeartbeatTime?: strin
     name: metadata.name,
     namePrefix: metadata.annotations?.[ANNOTATIONS.namePrefix] ?? null,
     ...submittedFields(spec),
-    ...arrayFields(job),
+    ...creatorFields(job),
     ...progressFields(job, lastHeartbeatTime),
     ...placementFields(job.status),
     ...costFields(job.status, lastHeartbeatTime ?? job.status?.lastHeartbeatTime),
@@ -282,8 +283,9 @@ function submittedFields(spec: StoredJob["spec"]) {
   } satisfies Partial<JobRecord>
 }
 
-function arrayFields(job: StoredJob) {
+function creatorFields(job: StoredJob) {
   return {
+    cronjob_id: job.metadata.labels?.[LABELS.cronJobUid] ?? null,
     array_id: job.metadata.labels?.[LABELS.arrayUid] ?? null,
     array_index: arrayIndexOf(job) ?? null,
   } satisfies Partial<JobRecord>
