@@ -275,7 +275,11 @@ export interface paths {
         get: operations["getArray"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete an array. Its unfinished jobs are cancelled, the others are kept.
+         * @description Needs the role developer or higher.
+         */
+        delete: operations["deleteArray"];
         options?: never;
         head?: never;
         /**
@@ -4870,8 +4874,23 @@ export interface operations {
     listArrays: {
         parameters: {
             query?: {
+                /** @description Empty: any. */
+                status?: "queued" | "running" | "succeeded" | "failed" | "cancelled" | "";
+                tag?: string[];
+                /** @description key:value or key=value. Empty: any. */
+                label?: string[];
+                /** @description Start of the name. Empty: any. */
+                name_prefix?: string;
                 /** @description Part of the name. Empty: any. */
                 name_contains?: string;
+                /** @description Arrays created at this time or later. RFC 3339 with a zone. Empty: any. */
+                created_after?: string | "";
+                /** @description Arrays created before this time. RFC 3339 with a zone. Empty: any. */
+                created_before?: string | "";
+                /** @description Arrays that ended at this time or later. RFC 3339 with a zone. Empty: any. */
+                ended_after?: string | "";
+                /** @description Arrays that ended before this time. RFC 3339 with a zone. Empty: any. */
+                ended_before?: string | "";
                 sort_by?: "name" | "created_at";
                 sort_order?: "asc" | "desc";
                 limit?: number;
@@ -5189,6 +5208,44 @@ export interface operations {
             401: components["responses"]["Problem401"];
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    deleteArray: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];

@@ -25,6 +25,7 @@ import { type LeaveFlags, leave } from "../leave.ts"
 import { ageOf, type Column, cut, tableOf, usdText, wrapped } from "../table.ts"
 import { arrayNameOf } from "../target.ts"
 import { shown } from "../terminal.ts"
+import { confirmed } from "./cron.ts"
 
 /** `array`: arrays of jobs. `berth run --array` and `berth apply` create them. */
 export function addArrayCommands(commands: Commands, program: Command): void {
@@ -47,6 +48,19 @@ export function addArrayCommands(commands: Commands, program: Command): void {
     run: async (call) => {
       const client = call.client()
       await cancelArray(call, client, await readArray(client, call.args[0] ?? ""))
+      return 0
+    },
+  })
+  commands.add<{ yes?: boolean }>(group, {
+    usage: "rm <name>",
+    summary: "Delete an array. Its unfinished jobs are cancelled, the others are kept.",
+    examples: [["berth array rm sweep", "asks first; --yes does not"]],
+    options: [new Option("-y, --yes", "do not ask")],
+    run: async (call) => {
+      const [id = ""] = call.args
+      await confirmed(call, `Delete the array ${id}? Its unfinished jobs are cancelled, the others are kept.`)
+      await call.client().api.DELETE("/arrays/{id}", { params: { path: { id } } })
+      call.terminal.progress(`The array ${id} is deleted.`)
       return 0
     },
   })
