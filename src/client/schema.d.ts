@@ -3649,6 +3649,18 @@ export interface components {
             /** @description Version of Berth. */
             version: string;
         };
+        AccountCondition: {
+            /** @description Condition, such as Ready. */
+            type: string;
+            /** @enum {string} */
+            status: "True" | "False" | "Unknown";
+            /** @description Cause of the status, one CamelCase word. */
+            reason: string;
+            /** @description Explanation for people. Of a connection only for admins: it may name parts of the account. */
+            message?: string;
+            /** @description Time of the last change of the status. */
+            lastTransitionTime: string;
+        };
         OrganizationRecord: {
             id: string;
             displayName: string;
@@ -3659,7 +3671,7 @@ export interface components {
              */
             role: "owner" | "admin" | "member";
             /** @description Conditions that are not as they should be. Absent: there are none. */
-            conditions?: components["schemas"]["Condition"][];
+            conditions?: components["schemas"]["AccountCondition"][];
         };
         OrganizationList: {
             organizations: components["schemas"]["OrganizationRecord"][];
@@ -3749,7 +3761,7 @@ export interface components {
                 reachedPercent: number;
             } | null;
             /** @description Conditions that are not as they should be. Absent: there are none. */
-            conditions?: components["schemas"]["Condition"][];
+            conditions?: components["schemas"]["AccountCondition"][];
         };
         ProjectList: {
             projects: components["schemas"]["ProjectRecord"][];
