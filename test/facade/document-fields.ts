@@ -25,40 +25,56 @@ type Parameter = { name: string; in: string; schema: Part }
 
 /** Returns all fields and parameters of a document, but no headers. A field of several schemas is there several times. */
 export function* fieldsOf(document: Json): Generator<DocumentField> {
-  const resolve = <Node>(node: Node): Node => {
-    const reference = (node as Part | undefined)?.$ref
-    if (reference === undefined) return node
-    const keys = reference.split("/").slice(1)
-    return resolve(keys.reduce<Json>((inside, key) => inside[key] as Json, document) as Node)
-  }
-
-  function* within(schema: Part | undefined, path: string): Generator<Pick<DocumentField, "path" | "name" | "schema">> {
-    if (schema === undefined) return
-    const { properties = {}, items, additionalProperties, ...others } = resolve(schema)
-    const { anyOf = [], oneOf = [], allOf = [] } = others as Choices
-    for (const choice of [...anyOf, ...oneOf, ...allOf]) yield* within(choice, path)
-    yield* within(items, `${path}[]`)
-    if (typeof additionalProperties === "object") yield* within(additionalProperties, `${path}{}`)
-    for (const [name, property] of Object.entries(properties)) {
-      const at = path === "" ? name : `${path}/${name}`
-      yield { path: at, name, schema: resolve(property) }
-      yield* within(property, at)
-    }
-  }
-
-  function* inContent(part: Content | undefined) {
-    for (const { schema } of Object.values(resolve(part)?.content ?? {})) yield* within(schema, "")
-  }
-
+  const reader = new Reader(document)
   for (const [path, methods] of Object.entries(document["paths"] as Record<string, Record<string, Json>>)) {
     for (const [method, operation] of Object.entries(methods)) {
       const [tag = ""] = (operation["tags"] ?? []) as string[]
-      const at = { operation: `${method.toUpperCase()} ${path}`, tag }
-      for (const { name, in: place, schema } of ((operation["parameters"] ?? []) as Parameter[]).map(resolve))
-        if (place !== "header") yield { ...at, part: "parameter", path: name, name, schema }
-      for (const field of inContent(operation["requestBody"] as Content)) yield { ...at, part: "body", ...field }
-      for (const response of Object.values(operation["responses"] as Record<string, Content>))
-        for (const field of inContent(response)) yield { ...at, part: "response", ...field }
+      for (const field of reader.ofOperation(operation))
+        yield { operation: `${method.toUpperCase()} ${path}`, tag, ...field }
     }
+  }
+}
+
+type Found = Omit<DocumentField, "operation" | "tag">
+
+class Reader {
+  readonly #document: Json
+
+  constructor(document: Json) {
+    this.#document = document
+  }
+
+  *ofOperation(operation: Json): Generator<Found> {
+    for (const one of (operation["parameters"] ?? []) as Parameter[]) {
+      const { name, in: place, schema } = this.#resolved(one)
+      if (place !== "header") yield { part: "parameter", path: name, name, schema }
+    }
+    for (const field of this.#inContent(operation["requestBody"] as Content)) yield { part: "body", ...field }
+    for (const response of Object.values(operation["responses"] as Record<string, Content>))
+      for (const field of this.#inContent(response)) yield { part: "response", ...field }
+  }
+
+  *#inContent(part: Content | undefined): Generator<Omit<Found, "part">> {
+    for (const { schema = {} } of Object.values(this.#resolved(part)?.content ?? {})) yield* this.#within(schema, "")
+  }
+
+  *#within(schema: Part, path: string): Generator<Omit<Found, "part">> {
+    const { properties = {}, items, additionalProperties, ...others } = this.#resolved(schema)
+    const { anyOf = [], oneOf = [], allOf = [] } = others as Choices
+    for (const choice of [...anyOf, ...oneOf, ...allOf]) yield* this.#within(choice, path)
+    if (items !== undefined) yield* this.#within(items, `${path}[]`)
+    if (typeof additionalProperties === "object") yield* this.#within(additionalProperties, `${path}{}`)
+    for (const [name, property] of Object.entries(properties)) {
+      const at = path === "" ? name : `${path}/${name}`
+      yield { path: at, name, schema: this.#resolved(property) }
+      yield* this.#within(property, at)
+    }
+  }
+
+  #resolved<Node>(node: Node): Node {
+    const reference = (node as Part | undefined)?.$ref
+    if (reference === undefined) return node
+    const keys = reference.split("/").slice(1)
+    return this.#resolved(keys.reduce<Json>((inside, key) => inside[key] as Json, this.#document) as Node)
   }
 }
