@@ -3516,6 +3516,7 @@ export interface components {
             /** @description Number of offers that match. */
             total: number;
             limit: number;
+            offset: number;
             /** @description Ages of all prices of the clouds asked for. Prices of the installation itself have no date. */
             price_dates: components["schemas"]["PriceDates"][];
             /** @description Explanation if no offer matches, with the nearest one. */
@@ -6852,6 +6853,7 @@ export interface operations {
                 architecture?: "amd64" | "arm64" | "";
                 provisioning?: "onDemand" | "spot" | "spotFirst";
                 limit?: number;
+                offset?: number;
             };
             header?: never;
             path?: never;
@@ -6859,7 +6861,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The cheapest offers, best first. */
+            /** @description A page of offers, best first. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
@@ -6890,6 +6892,7 @@ export interface operations {
                      *       ],
                      *       "total": 12,
                      *       "limit": 20,
+                     *       "offset": 0,
                      *       "price_dates": [
                      *         {
                      *           "cloud": "gcp",
