@@ -19,7 +19,7 @@ COPY . .
 RUN node scripts/bundle.ts --out /program && rm /program/*.map /program/parts/*.map \
     && mkdir /agent && mv /program/agent.mjs /agent && cp /program/package.json /program/*LICENCES.txt /program/LICENSE /agent
 
-# What mounts volumes: docs/vms.md.
+# What mounts volumes: docs/data.md.
 FROM ${TOOLS_IMAGE} AS tools
 # Of what is taken from here, the image has no package manager's records: the SBOM lists them from this stage.
 ARG BUILDKIT_SBOM_SCAN_STAGE=true

@@ -37,7 +37,6 @@ const LONGER = [
   "test/controllers/crash.slow.test.ts",
   "test/grammar/agreement.slow.test.ts",
   "test/install/install.slow.test.ts",
-  "test/controllers/take-over.slow.test.ts",
   "test/money/strict-caps.test.ts",
   "test/money/full-cpu-bills.test.ts",
   "test/router/oracle.test.ts",

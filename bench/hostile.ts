@@ -36,6 +36,8 @@ const MORE_MS = 20
 interface Attack {
   name: string
   senders: readonly BenchProject[]
+  /** Status of each answer. */
+  status: number
   request: (n: number) => { method: "GET" | "POST"; path: string; body?: string; type?: string }
 }
 
@@ -209,40 +211,45 @@ async function attacksOf(stack: FacadeStack): Promise<Attack[]> {
     body: names,
   })
   const unknown: Attack["request"] = (n) => ({ method: "GET", path: `/1/jobs/unknown-${n}` })
-  const array = JSON.stringify({ job_definition: { image: "a" }, count: 10_000 })
+  const array = JSON.stringify({ name: "many", job_definition: { image: "a" }, size: 10_000 })
   return [
     ...[1, 5, 20].map((count) => ({
       name: `1,000 unknown names to cancel, ${count} keys`,
       senders: keys.slice(0, count),
+      status: 200,
       request: cancelMany,
     })),
     {
       name: "1,000 unknown names to cancel, 50 organizations of one person",
       senders: organizations,
+      status: 200,
       request: cancelMany,
     },
-    { name: "unknown jobs, 20 keys", senders: keys, request: unknown },
-    { name: "unknown jobs, 50 organizations of one person", senders: organizations, request: unknown },
+    { name: "unknown jobs, 20 keys", senders: keys, status: 404, request: unknown },
+    { name: "unknown jobs, 50 organizations of one person", senders: organizations, status: 404, request: unknown },
     {
       name: "hostile bodies, 5 keys",
       senders: keys.slice(0, 5),
+      status: 400,
       request: (n) => ({ method: "POST", path: "/1/jobs", ...(BODIES[n % BODIES.length] ?? { body: "" }) }),
     },
     {
       name: "plans of an array of 10,000, 5 keys",
       senders: keys.slice(0, 5),
+      status: 200,
       request: () => ({ method: "POST", path: "/1/arrays?dry_run=true", body: array }),
     },
     {
       name: "plans of a job, 20 keys",
       senders: keys,
+      status: 200,
       request: () => ({ method: "POST", path: "/1/jobs?dry_run=true", body: '{"image":"a","provisioning":"spot"}' }),
     },
   ]
 }
 
 /** Sends the requests of an attack over all its connections, one after the other on each. Returns their number. */
-async function attackUntil(signal: AbortSignal, facade: Pool, { senders, request }: Attack): Promise<number> {
+async function attackUntil(signal: AbortSignal, facade: Pool, { senders, request, status }: Attack): Promise<number> {
   let sent = 0
   const perKey = Math.max(1, Math.min(PER_KEY, Math.floor((CONNECTIONS - 8) / senders.length)))
   const work = async ({ headers }: BenchProject): Promise<void> => {
@@ -250,7 +257,7 @@ async function attackUntil(signal: AbortSignal, facade: Pool, { senders, request
       const { method, path, body = null, type = "application/json" } = request(sent++)
       const answer = await facade.request({ method, path, headers: { ...headers, "content-type": type }, body })
       await answer.body.dump()
-      if (answer.statusCode === 401 || answer.statusCode >= 500)
+      if (answer.statusCode !== status)
         throw new Error(`${method} ${path} was answered with ${answer.statusCode}`)
     }
   }

@@ -19,7 +19,7 @@ const RUNNING_JOBS = 10_000
 const FINISHED_JOBS = 100_000
 /** Duration of a run of this benchmark alone, by its goal. In a run of all benchmarks four minutes have to suffice. */
 const SECONDS = 600
-/** Share of the run in which code is compiled and caches fill: memory growth in it is no leak. */
+/** Share of the run in which code is compiled and caches fill: memory growth in it isn't a leak. */
 const WARM_UP_PART = 0.25
 const SAMPLE_SECONDS = 2
 

@@ -1,7 +1,7 @@
 // Runs benchmarks: `npm run bench` runs all, shortened, `npm run bench -- NAME` one, `npm run bench:long` all at their
 // full size. With --json standard output is one object, `{name, rows: [{what, ours, peer, ratio, goal, reached}], spread, machine}`. `scripts/performance.ts` writes the
-// tables of docs/performance.md from the object of a run of all. Exits with 1 if a goal is missed or a benchmark
-// failed, with 2 on a wrong command line. --sizes and --seconds make a quick run, whose figures are no results.
+// tables of docs/performance/results.md from such objects. Exits with 1 if a goal is missed or a benchmark
+// failed, with 2 on a wrong command line. --sizes and --seconds make a quick run, whose figures aren't results.
 // --profile DIR makes operator and façade write CPU profiles there, if they are separate processes (throughput, scale,
 // peer). --baseline DIR compares `start` with another checkout of Berth.
 import { spawn } from "node:child_process"

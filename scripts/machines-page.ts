@@ -149,16 +149,10 @@ function firstOffer(cloud: CloudName, { spec, architecture, fraction }: Column):
   return ranked.find(({ offer }) => !fraction || (nvidiaGpusOf(offer)?.count ?? 1) < 1)?.offer
 }
 
-const CHECKS: Record<CloudName, string> = {
-  aws: "EC2's service model",
-  gcp: "Compute Engine's API description",
-  azure: "the description in Azure's SDK",
-}
-
 function picksTable(): string {
   const rows = COLUMNS.flatMap((column) => CLOUDS.map((cloud) => pickRow(cloud, column)))
-  const head = "| machine | cloud | first offer | image | boot disk | driver | request | checked by |"
-  return [head, "|---|---|---|---|---|---|---|---|", ...rows].join("\n")
+  const head = "| machine | cloud | first offer | image | boot disk | request |"
+  return [head, "|---|---|---|---|---|---|", ...rows].join("\n")
 }
 
 function pickRow(cloud: CloudName, column: Column): string {
@@ -166,7 +160,7 @@ function pickRow(cloud: CloudName, column: Column): string {
   const table = MACHINES[cloud]
   const family = offer && table && familyOf(table, offer)
   if (offer === undefined || table === undefined || family === undefined) {
-    return `| ${column.name} | ${cloud} | none: ${whyNone(cloud, column)} | | | | | |`
+    return `| ${column.name} | ${cloud} | none: ${whyNone(cloud, column)} | | | |`
   }
   const image = table.images[family.image]
   const key = goldenKey({ ...offer, provisioning: column.spec.provisioning === "spot" ? "spot" : "onDemand" })
@@ -176,9 +170,7 @@ function pickRow(cloud: CloudName, column: Column): string {
     `\`${offer.instanceType}\` in ${offer.region}`,
     `[\`${shortName(image?.name ?? "")}\`](${image?.source})`,
     diskOf(offer),
-    image?.driver ?? "",
     `[${key}](../test/cloud/golden/${key}.json)`,
-    CHECKS[cloud],
   ]
   return `| ${cells.join(" | ")} |`
 }
@@ -206,16 +198,15 @@ function shortName(image: string): string {
 /** Quotas that a cell lists. */
 const MOST_QUOTAS = 8
 
-function familiesTable(cloud: CloudName, { families, images, quotaOf }: CloudMachines): string {
-  const head = "| family | machine types | image | disk | driver | other needs | quota | source |"
+function familiesTable(cloud: CloudName, { families, quotaOf }: CloudMachines): string {
+  const head = "| family | machine types | image | disk | kernel module | other needs | quota | source |"
   const rows = families.map((family) => {
     const { name, types, image, diskType, gpu: cards, source } = family
     const own = list.machines.filter(
       (machine) => machine.cloud === cloud && familyOf(MACHINES[cloud] as CloudMachines, machine) === family,
     )
     const quotas = [...new Set(own.map(({ instanceType }) => quotaOf(instanceType)))]
-    const models =
-      cards === undefined ? "" : `${cards.models.join(", ")}: ${cards.module} module of ${images[image]?.driver}`
+    const models = cards === undefined ? "" : `${cards.models.join(", ")}: ${cards.module}`
     const quota = quotas.length > MOST_QUOTAS ? "one for each series" : quotas.join(", ")
     const cells = [
       name,
@@ -300,9 +291,8 @@ Berth never uses, with the reason for each.
 
 ## First offers
 
-The offer that a job gets first if it names only this, at the shipped prices. The request is a file in the
-repository. No request has run against the clouds themselves. A test compares each request with the provider's
-published description of its API: names and types of all fields, required fields, and allowed values.
+The offer that a job gets first if it names only this, at the shipped prices. The request is a file in the repository. A test
+compares it with the provider's published description of its API. None has run against the clouds themselves.
 
 ${picksTable()}
 
@@ -317,18 +307,15 @@ need a driver that no image of Berth has, so Berth never uses them. Whole A10 ca
   their price includes: 125 and 140 MiB/s. Other disks have the speed of their size. Machines with GPUs that cost at least
   $${FAST_DISK_HOURLY_USD} an hour get a faster disk. Its price is part of the VM's price ([table](#faster-boot-disks)).
 - **Local disks.** Local NVMe disks stay unused, also where a machine has them.
-- **Memory.** The container gets the memory that the cloud sells without 512 MiB for system, engine and agent. On small
-  machines the reserve is an eighth. An offer fits if the container's part is enough
-  ([routing.md](routing.md#how-it-decides)).
 - **Driver.** The image has it. A VM that finds no GPU reports that and powers off. Berth then tries the next machine.
   The same holds if the engine can't give the GPU to the container.
 - **Other accelerators.** Machines with accelerators of other makers run jobs that ask for no GPU.
 
 ## Time to boot
 
-A VM has this time from its creation until its agent registers. Then it is ended, and the job gets the next machine. The
-times are several times what others measured. No VM of ours has run in these clouds. A machine with less than one vCPU has
-the time divided by its part of a vCPU, at most 15 minutes.
+A VM has this time from its creation until its agent registers. Then Berth deletes it, and the job gets the next machine. The
+times are several times what others measured. A machine with less than one vCPU has the time divided by its part of a vCPU, at
+most 15 minutes.
 
 After that the container has 30 minutes to start. A pull without any progress for five minutes ends earlier.
 
@@ -336,10 +323,8 @@ ${bootTable()}
 
 ## Machines that share their cores
 
-Berth counts the vCPUs that such a machine sustains for any time. Jobs get it by this number, and REST shows it. A machine
-without credits runs at this baseline. Nothing is charged for more: on AWS the request asks for the credit mode \`standard\`,
-and Azure and Google Cloud have no other. AWS' flex types (\`m7i-flex\`, \`c7i-flex\` and others) have all their vCPUs in 95 %
-of a day, at the same price. They count in full.
+Berth counts the vCPUs that such a machine sustains for any time. A machine without credits runs at this baseline. Nothing is
+charged for more. AWS' flex types (\`m7i-flex\`, \`c7i-flex\` and others) count in full.
 
 ${burstableTable()}
 
@@ -355,8 +340,7 @@ ${imagesTable()}
 
 ## Families
 
-Facts about the machine types, as the request builders use them. The first family that matches a machine type holds.
-The sources are the clouds' own pages and repositories.
+The first family that matches a machine type holds.
 
 ${families.join("\n\n")}
 `

@@ -1,15 +1,15 @@
-// Writes the results of `npm run bench -- --json` into docs/performance.md: `scripts/performance.ts RESULTS.json`.
+// Writes results of `npm run bench -- [NAME] --json` into docs/performance/results.md: `scripts/performance.ts FILE.json…`.
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import type { BenchReport } from "../bench/result.ts"
 
-const PAGE = join(import.meta.dirname, "..", "docs", "performance.md")
-const [BEGIN, END] = ["<!-- results: generated -->", "<!-- /results -->"]
+const PAGE = join(import.meta.dirname, "..", "docs", "performance", "results.md")
 
-function resultsOf({ rows, spread, machine }: BenchReport): string {
+/** Rows of a run of all benchmarks begin with the benchmark's name. Those of a single one have none. */
+function resultsOf({ name, rows, spread, machine }: BenchReport): string {
   const { cpus, model, memoryGib, system, node, date } = machine
   const cells = rows.map(({ what, ours, peer, ratio, goal, reached }) => {
-    const [bench, ...text] = what.split(": ")
+    const [bench, ...text] = name === "all" ? what.split(": ") : [name, what]
     return `| ${[bench, text.join(": "), ours, peer, ratio, goal, reached ? "yes" : "**no**"].join(" | ")} |`
   })
   const ranges = Object.entries(spread).map(([what, [low, high]]) => `| ${what} | ${low} | ${high} |`)
@@ -30,14 +30,15 @@ function resultsOf({ rows, spread, machine }: BenchReport): string {
 
 /** Returns the page with these results in it. @throws Error if the page has no place for them */
 export function pageWith(page: string, results: BenchReport): string {
-  const [from, to] = [page.indexOf(BEGIN), page.indexOf(END)]
-  if (from < 0 || to < from) throw new Error(`docs/performance.md has no part between ${BEGIN} and ${END}`)
-  return `${page.slice(0, from + BEGIN.length)}\n${resultsOf(results)}\n${page.slice(to)}`
+  const [begin, end] = [`<!-- ${results.name}: generated -->`, `<!-- /${results.name} -->`]
+  const [from, to] = [page.indexOf(begin), page.indexOf(end)]
+  if (from < 0 || to < from) throw new Error(`docs/performance/results.md has no part between ${begin} and ${end}`)
+  return `${page.slice(0, from + begin.length)}\n${resultsOf(results)}\n${page.slice(to)}`
 }
 
 if (import.meta.main) {
-  const [file] = process.argv.slice(2)
-  if (file === undefined) throw new Error("usage: scripts/performance.ts RESULTS.json")
-  const results = JSON.parse(readFileSync(file, "utf8")) as BenchReport
-  writeFileSync(PAGE, pageWith(readFileSync(PAGE, "utf8"), results))
+  const files = process.argv.slice(2)
+  if (files.length === 0) throw new Error("usage: scripts/performance.ts RESULTS.json…")
+  const results = files.map((file) => JSON.parse(readFileSync(file, "utf8")) as BenchReport)
+  writeFileSync(PAGE, results.reduce(pageWith, readFileSync(PAGE, "utf8")))
 }

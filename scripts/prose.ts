@@ -14,10 +14,10 @@ const CHECKED = [
   ".github/**/*.{md,yml}",
   "{bench,dev,scripts,src,test}/**/*.{ts,tsx,mjs}",
   "charts/berth/{README.md,values.yaml,templates/NOTES.txt}",
-  "docs/*.md",
+  "docs/{,decisions/}*.md",
   "manifests/samples/**/*.yaml",
 ]
-/** Records of the past, generated files, and the examples of this check. Decisions match no pattern above. */
+/** Records of the past, generated files, and the examples of this check. */
 const EXEMPT = ["CHANGELOG.md", "docs/values.md", "test/prose.test.ts"]
 
 const PENDING = "scripts/prose-pending.txt"

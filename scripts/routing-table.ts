@@ -30,6 +30,9 @@ const JOBS: readonly [name: string, spec: Omit<JobSpec, "image">][] = [
   ],
 ]
 
+/** Region of the typical jobs. */
+const REGION = "us"
+
 /** Returns the generated parts of the page, by the name of their marker. */
 export function generatedParts(): Record<string, string> {
   const list = readPriceList()
@@ -60,32 +63,30 @@ export function generatedParts(): Record<string, string> {
 }
 
 function jobsTable(catalogue: Catalogue): string {
-  const rows = JOBS.flatMap(([name, spec]) =>
-    ["us", "eu"].map((region) => {
-      const requirements = requirementsOf({ image: "busybox", ...spec, region: [region] })
-      const [best, next] = rankPlacements(requirements, catalogue, {
-        launchAccounts: catalogue.clouds.map((cloud) => ({ cloud })),
-        cooldowns: [],
-        room: {},
-        expectedSeconds: 3600,
-        now: new Date(0),
-        count: 2,
-      })
-      if (best === undefined) return `| ${name} | ${region} | nothing fits | | | | |`
-      const { cloud, instanceType, region: where, cpu, memoryGib, gpu, hourlyPriceUsd } = best.offer
-      const totalUsd = sumOfParts(best.prices)
-      const cards = gpu === undefined ? "" : `, ${gpu.count} × ${gpu.model}`
-      const size = `${cpu} vCPU, ${memoryGib} GiB${cards}`
-      const second =
-        next === undefined
-          ? ""
-          : `${next.offer.cloud} \`${next.offer.instanceType}\` in ${next.offer.region}, ${sumOfParts(next.prices)}`
-      return `| ${name} | ${region} | ${cloud} \`${instanceType}\` in ${where} | ${size} | ${hourlyPriceUsd} | ${totalUsd} | ${second} |`
-    }),
-  )
+  const rows = JOBS.map(([name, spec]) => {
+    const requirements = requirementsOf({ image: "busybox", ...spec, region: [REGION] })
+    const [best, next] = rankPlacements(requirements, catalogue, {
+      launchAccounts: catalogue.clouds.map((cloud) => ({ cloud })),
+      cooldowns: [],
+      room: {},
+      expectedSeconds: 3600,
+      now: new Date(0),
+      count: 2,
+    })
+    if (best === undefined) return `| ${name} | nothing fits | | | | |`
+    const { cloud, instanceType, region, cpu, memoryGib, gpu, hourlyPriceUsd } = best.offer
+    const totalUsd = sumOfParts(best.prices)
+    const cards = gpu === undefined ? "" : `, ${gpu.count} × ${gpu.model}`
+    const size = `${cpu} vCPU, ${memoryGib} GiB${cards}`
+    const second =
+      next === undefined
+        ? ""
+        : `${next.offer.cloud} \`${next.offer.instanceType}\` in ${next.offer.region}, ${sumOfParts(next.prices)}`
+    return `| ${name} | ${cloud} \`${instanceType}\` in ${region} | ${size} | ${hourlyPriceUsd} | ${totalUsd} | ${second} |`
+  })
   return [
-    "| job | region | Berth picks | size | machine, USD/h | with disk and address | next best |",
-    "|---|---|---|---|---|---|---|",
+    "| job | Berth picks | size | machine, USD/h | with disk and address | next best |",
+    "|---|---|---|---|---|---|",
     ...rows,
   ].join("\n")
 }

@@ -43,7 +43,7 @@ export interface OperatorOptions extends KubeOptions {
   gatewayUrl: string
   /** Proxy of VMs. */
   vmProxy?: VmProxy
-  /** PEM of authorities that VMs trust besides the public ones. */
+  /** PEM of authorities that VMs trust in addition to the public ones. */
   vmCa?: string
   /** Berth's image from which VMs of public clouds run the agent. */
   agentImage?: string
@@ -241,7 +241,10 @@ function operatorCommand(choose: Choose): Command {
       ).env("BERTH_VM_PROXY"),
     )
     .addOption(
-      new Option("--vm-ca <file>", "PEM file with authorities that VMs trust besides the public ones: docs/operate.md")
+      new Option(
+        "--vm-ca <file>",
+        "PEM file with authorities that VMs trust in addition to the public ones: docs/operate.md",
+      )
         .env("BERTH_VM_CA")
         .argParser(certificates),
     )
@@ -354,7 +357,7 @@ function withSignInOptions(command: Command): Command {
     .addOption(
       new Option(
         "--oidc-console-audience <name>",
-        "audience of the tokens of that client, accepted besides --oidc-audience (default: --oidc-audience)",
+        "audience of the tokens of that client, accepted in addition to --oidc-audience (default: --oidc-audience)",
       ).env("BERTH_OIDC_CONSOLE_AUDIENCE"),
     )
     .addOption(
@@ -519,7 +522,7 @@ function rotateCommand(choose: Choose): Command {
   return withClusterOptions(new Command("rotate-sealing-key"))
     .description(
       "Create a new key that encrypts the credentials of connections. The operator then encrypts all credentials with it " +
-        "and deletes the former key when it is no longer in use.",
+        "and deletes the old key when it is no longer in use.",
     )
     .action((options: RotateOptions) => choose({ command: "rotate-sealing-key", options }))
 }

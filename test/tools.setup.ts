@@ -11,7 +11,7 @@ const preparations = new Map<ToolName, Promise<string | undefined>>()
 
 /**
  * Prepares the tools of a tier before its first test, so that no test's timeout covers an installation. A missing tool
- * is no error here: the tests that need it are skipped with its reason.
+ * isn't an error here: the tests that need it are skipped with its reason.
  */
 export default async function setup(project: TestProject): Promise<void> {
   const names = namesFor(project.name)

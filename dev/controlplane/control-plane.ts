@@ -23,7 +23,7 @@ export interface ControlPlaneOptions {
   readonly dataDir: string
   /** True (the default) if an acknowledged write must survive a crash of the machine. False for throwaway data. */
   readonly durable?: boolean
-  /** Further Kubernetes controllers besides the default ones, such as `deployment-controller`. */
+  /** Kubernetes controllers in addition to the default ones, such as `deployment-controller`. */
   readonly controllers?: readonly string[]
   /** Makes the API server log its requests. */
   readonly audit?: AuditFiles

@@ -17,7 +17,7 @@ export interface Layout {
   readonly controllerManagerKubeconfig: string
   /** True if a write must be on disk before it is acknowledged. False for data that is not needed after a crash. */
   readonly durable: boolean
-  /** Further controllers besides the minimal ones. */
+  /** Controllers in addition to the minimal ones. */
   readonly controllers: readonly string[]
   readonly audit?: AuditFiles | undefined
 }

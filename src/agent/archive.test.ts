@@ -69,8 +69,8 @@ describe("an entry of an archive", () => {
     ["a link in place of a folder", [file("a/f"), symlink("a", "b")], "twice"],
     ["a hard link to a path outside", [hardLink("l", "../x")], "leads out"],
     ["a hard link to an absolute path", [hardLink("l", "/etc/shadow")], "absolute"],
-    ["a hard link to a file that is not in the archive", [hardLink("l", "x")], "no file before it"],
-    ["a hard link to a link", [symlink("s", "x"), hardLink("l", "s")], "no file before it"],
+    ["a hard link to a file that is not in the archive", [hardLink("l", "x")], "not a file before it"],
+    ["a hard link to a link", [symlink("s", "x"), hardLink("l", "s")], "not a file before it"],
     ["a character device", [{ name: "d", type: "character-device" }], "is a character-device"],
     ["a block device", [{ name: "d", type: "block-device" }], "is a block-device"],
     ["a pipe", [{ name: "d", type: "fifo" }], "is a fifo"],
@@ -90,6 +90,18 @@ describe("an entry of an archive", () => {
       ),
     ).toThrow("more than 3 files")
     expect(() => checked([symlink("aaaaa", "bbbb")], limits)).toThrow("its names have more than")
+  })
+})
+
+describe("an archive of many files", () => {
+  const names = Array.from({ length: 60_000 }, (_, number) => `${number}`)
+
+  it("may have 60,000", () => {
+    expect(checked(names.map((name) => file(name)))).toHaveLength(60_000)
+  })
+
+  it("is rejected when these are in folders of their own, which count too", () => {
+    expect(() => checked(names.map((name) => file(`${name}/file`)))).toThrow("it has more than 100000 files")
   })
 })
 
@@ -146,21 +158,21 @@ describe("an archive", () => {
   })
 
   it("is rejected when it is no gzip, no tar, or ends early", async () => {
-    await expect(read(Buffer.from("hello"))).rejects.toThrow("it is no tar.gz")
-    await expect(read(gzipSync("x".repeat(2000)))).rejects.toThrow("it is no tar.gz")
+    await expect(read(Buffer.from("hello"))).rejects.toThrow("it is not a tar.gz")
+    await expect(read(gzipSync("x".repeat(2000)))).rejects.toThrow("it is not a tar.gz")
     const archive = pack()
     archive.entry({ name: "a" }, "x".repeat(100_000))
     archive.finalize()
     const tar = await buffer(archive)
-    await expect(read(gzipSync(tar.subarray(0, 50_000)))).rejects.toThrow("it is no tar.gz")
+    await expect(read(gzipSync(tar.subarray(0, 50_000)))).rejects.toThrow("it is not a tar.gz")
     const whole = gzipSync(tar)
-    await expect(read(whole.subarray(0, whole.byteLength - 20))).rejects.toThrow("it is no tar.gz")
+    await expect(read(whole.subarray(0, whole.byteLength - 20))).rejects.toThrow("it is not a tar.gz")
   })
 
   it("is rejected when it unpacks to 10 GB of zeros, after the first MiB of them", async () => {
     // A gzip may have many members: 640 times 16 MiB.
     const member = gzipSync(Buffer.alloc(16 * 1024 * 1024))
-    await expect(read(Buffer.concat(Array(640).fill(member)))).rejects.toThrow("bytes that are no file")
+    await expect(read(Buffer.concat(Array(640).fill(member)))).rejects.toThrow("bytes outside of files")
   })
 
   it("is rejected when one file has 10 GB, before any of them", async () => {
@@ -188,6 +200,6 @@ describe("an archive", () => {
         yield* zeros(200)
       })(),
     )
-    await expect(read(huge.pipe(createGzip()))).rejects.toThrow(/bytes that are no file|exceeds max size/)
+    await expect(read(huge.pipe(createGzip()))).rejects.toThrow(/bytes outside of files|exceeds max size/)
   })
 })

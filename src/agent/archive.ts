@@ -42,7 +42,7 @@ export class ArchiveError extends Error {
 export type EntryHeader = Pick<Header, "name"> &
   Partial<Pick<Header, "mode" | "size" | "mtime">> & { type: Header["type"] | null; linkname?: string | null }
 
-/** Entry of an archive that is safe to create in a folder of its own. */
+/** Entry of an archive that is safe to create in a separate folder. */
 export interface ArchiveEntry {
   type: "file" | "directory" | "symlink" | "link"
   /** Path in the folder, without `.` and `..` as a part. */
@@ -143,7 +143,7 @@ export class EntryCheck {
     const target = this.#pathOf(linkname)
     if (this.#files.has(target)) return target
     throw new ArchiveError(
-      `${shown(name)} is a hard link to ${shown(linkname)}, which is no file before it in the archive`,
+      `${shown(name)} is a hard link to ${shown(linkname)}, which is not a file before it in the archive`,
     )
   }
 }
@@ -197,7 +197,7 @@ export async function* entriesOf(path: string, limits = WORKDIR_LIMITS): AsyncGe
     for await (const piece of source) {
       fed += piece.byteLength
       if (fed > most) throw new ArchiveError(`it unpacks to more than ${limits.bytes / MIB} MiB`)
-      if (fed > allowed + GAP_BYTES) throw new ArchiveError(`it has more than ${GAP_BYTES} bytes that are no file`)
+      if (fed > allowed + GAP_BYTES) throw new ArchiveError(`it has more than ${GAP_BYTES} bytes outside of files`)
       yield piece
     }
   }
@@ -231,7 +231,7 @@ async function* contentOf(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uin
 /** Returns the error of a damaged archive. An error of the disk stays as it is. */
 function archiveError(error: unknown): unknown {
   if (error instanceof ArchiveError || (error as NodeJS.ErrnoException).syscall !== undefined) return error
-  return new ArchiveError(`it is no tar.gz: ${error instanceof Error ? error.message : String(error)}`, {
+  return new ArchiveError(`it is not a tar.gz: ${error instanceof Error ? error.message : String(error)}`, {
     cause: error,
   })
 }

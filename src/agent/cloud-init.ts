@@ -59,7 +59,7 @@ const SYSTEMS: Record<VmSystem, SystemParts> = {
  */
 const METADATA_ADDRESSES = ["169.254.0.0/16", "168.63.129.16/32"]
 
-/** The same address of AWS in IPv6. It is no name server. */
+/** The same address of AWS in IPv6. It isn't a name server. */
 const METADATA_ADDRESS_V6 = "fd00:ec2::254"
 
 /**

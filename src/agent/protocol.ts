@@ -11,8 +11,7 @@ import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
  * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs|volumes|workdir`. Every request body is a compact JWS (RFC
  * 7515, EdDSA). Its key is the agent's own signing key, which the Launch is bound to when the agent registers. Its
  * `typ` header names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. Each request has
- * `Authorization: Bearer <bootstrap token>`. `register` requires it. With the others the gateway uses it to separate
- * the VM's messages from a flood before it checks a signature. Agents of former versions omit it there.
+ * `Authorization: Bearer <bootstrap token>`, which separates the VM's messages from a flood before their signature is checked.
  *
  * A VM on which no agent can run (no Docker engine, no GPU) reports that by `POST …/boot-failure`. Not the agent but
  * user data's own script sends it, with the bootstrap token and JSON. It binds no key, and is rejected once an agent
@@ -67,13 +66,8 @@ export type Ability = (typeof ABILITIES)[number]
 /** Seconds between two reports of a healthy VM, until the gateway says otherwise. */
 export const HEARTBEAT_SECONDS = 15
 
-/**
- * Largest piece of log in one request, bytes before encoding, until the gateway has sent its own limit.
- */
-export const LOG_CHUNK_BYTES = 64 * 1024
-
-/** Largest piece of log that the gateway takes from an agent that sends its bootstrap token, bytes before encoding. */
-export const LARGE_LOG_CHUNK_BYTES = 256 * 1024
+/** Largest piece of log in one request, bytes before encoding. */
+export const LOG_CHUNK_BYTES = 256 * 1024
 
 /** Maximum number of times with one piece of log. */
 export const LOG_MARKS = 1024
@@ -94,10 +88,10 @@ export const RegisterRequestSchema = Type.Object({
   /** X25519, for ECDH-ES+A256KW. */
   encryptionKey: Jwk,
   /**
-   * Parts of an order that this agent can carry out. Agents of former versions omit it. The gateway gives no order with
-   * a part that is missing here, because an agent ignores what it does not know.
+   * Parts of an order that this agent can carry out. The gateway gives no order with a part that is missing here, because
+   * an agent ignores what it does not know.
    */
-  abilities: Type.Optional(Type.Array(Text(32, "Ability."), { maxItems: 16 })),
+  abilities: Type.Array(Text(32, "Ability."), { maxItems: 16 }),
 })
 export type RegisterRequest = Static<typeof RegisterRequestSchema>
 
@@ -205,8 +199,8 @@ export type ReportRequest = Static<typeof ReportRequestSchema>
 /** `stop`: the stop signal, 10 seconds, SIGKILL, a last report, power off. */
 export const ReportResponseSchema = Type.Object({
   desired: StringEnum(["run", "stop"]),
-  /** Seconds until the next report. Gateways of former versions omit it: the interval stays as it is. */
-  heartbeatSeconds: Type.Optional(Int({ minimum: 1 })),
+  /** Seconds until the next report. */
+  heartbeatSeconds: Int({ minimum: 1 }),
 })
 export type ReportResponse = Static<typeof ReportResponseSchema>
 
@@ -215,7 +209,7 @@ export const LogsRequestSchema = Type.Object({
   /** Start of this piece in the Launch's log, bytes. A piece that is sent twice is stored once. */
   offset: Int(),
   /** Base64. */
-  data: Type.String({ maxLength: Math.ceil((LARGE_LOG_CHUNK_BYTES * 4) / 3) + 4 }),
+  data: Type.String({ maxLength: Math.ceil((LOG_CHUNK_BYTES * 4) / 3) + 4 }),
   /**
    * Times at which the agent has read the bytes from `at` of this piece on, by the gateway's clock. They are in order.
    * Absent: the gateway takes the time of the message.
@@ -228,15 +222,9 @@ export const LogsRequestSchema = Type.Object({
 })
 export type LogsRequest = Static<typeof LogsRequestSchema>
 
-/**
- * `length`: size of the Launch's log; the next piece begins there. `full`: no more is stored. Gateways of former versions
- * send it at the cap. This one stores the end of each log, and always sends false.
- */
+/** `length`: size of the Launch's log; the next piece begins there. */
 export const LogsResponseSchema = Type.Object({
   length: Int(),
-  full: Type.Boolean(),
-  /** Largest piece that the gateway takes. Gateways of former versions omit it: LOG_CHUNK_BYTES. */
-  pieceBytes: Type.Optional(Int({ minimum: 1 })),
   time: GatewayTime(),
 })
 export type LogsResponse = Static<typeof LogsResponseSchema>
@@ -282,7 +270,7 @@ export type SpotCloud = (typeof SPOT_CLOUDS)[number]
 export const BootConfigSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
   gatewayUrl: Text(2048, "URL to report to."),
-  gatewayCa: Type.Optional(Text(65_536, "PEM of authorities to trust besides the public ones.")),
+  gatewayCa: Type.Optional(Text(65_536, "PEM of authorities to trust in addition to the public ones.")),
   bootstrapToken: Text(256, "HMAC of the Launch's name: admits one key pair."),
   lifetimeSeconds: Int({ minimum: 1 }),
   /** Seconds after boot at which the container ends, because the job may not cost more. */

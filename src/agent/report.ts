@@ -3,8 +3,8 @@ import type { Clock } from "../apis/clock.ts"
 import type { Finish } from "../apis/launch.ts"
 import type { Logger } from "../apis/logger.ts"
 import type { Disk } from "./disk.ts"
-import { type GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gateway-client.ts"
-import { LARGE_LOG_CHUNK_BYTES, LOG_CHUNK_BYTES, type LogsResponse, type ReportRequest } from "./protocol.ts"
+import { type GatewayClient, RefusedError, retrySeconds } from "./gateway-client.ts"
+import { LOG_CHUNK_BYTES, type LogsResponse, type ReportRequest } from "./protocol.ts"
 import { bounded } from "./run.ts"
 import { gapLine, type Spool } from "./spool.ts"
 import { AsyncSignal } from "./timers.ts"
@@ -73,7 +73,7 @@ export class Reporter {
     const report = this.#compose(note)
     try {
       const { desired, heartbeatSeconds } = await client.report(report)
-      this.heartbeatSeconds = heartbeatSeconds ?? this.heartbeatSeconds
+      this.heartbeatSeconds = heartbeatSeconds
       if (report.finish !== undefined) disk.update({ finishStored: true })
       if (desired === "stop") onStop()
       return undefined
@@ -130,11 +130,6 @@ export class Shipper {
   #stored = 0
   /** Offset in the gateway's log less that in the spool. It differs from 0 after the gateway has lost a part. */
   #shift = 0
-  #full = false
-  /** Largest piece that the gateway takes, bytes, from its last answer. */
-  #pieceBytes = LOG_CHUNK_BYTES
-  /** Largest piece that was not rejected as too large, bytes. */
-  #acceptedBytes = LARGE_LOG_CHUNK_BYTES
   #draining: Promise<boolean> | undefined
   /** True if it is known what the gateway has. Before its first answer, an earlier agent of this disk may have sent a part. */
   #isStoredKnown: boolean
@@ -154,7 +149,7 @@ export class Shipper {
   /** Says how much of the log is not stored, and why; undefined if all of it is. */
   get missing(): string | undefined {
     const bytes = this.#options.spool.length - this.#stored
-    if (this.#full || bytes <= 0) return undefined
+    if (bytes <= 0) return undefined
     const what = this.#isStoredKnown
       ? `the last ${bytes} bytes of its log are missing`
       : "the end of its log may be missing"
@@ -188,16 +183,14 @@ export class Shipper {
   async #drain(): Promise<boolean> {
     const { spool, logger, onRefused } = this.#options
     try {
-      for (let fruitless = 0; !this.#full && this.#stored < spool.length; ) {
+      for (let fruitless = 0; this.#stored < spool.length; ) {
         if (this.#stored < spool.start) await this.#skip()
         const offset = this.#stored
         const answer = await this.#send(offset)
         this.#failure = undefined
         this.#isStoredKnown = true
         this.#stored = answer.length - this.#shift
-        this.#full = answer.full
         await spool.release(this.#stored)
-        this.#pieceBytes = Math.min(answer.pieceBytes ?? LOG_CHUNK_BYTES, this.#acceptedBytes)
         // If the store has lost data, continue from its length, but not forever.
         fruitless = this.#stored > offset ? 0 : fruitless + 1
         if (fruitless === FRUITLESS_TRIES) return false
@@ -226,26 +219,11 @@ export class Shipper {
     this.#shift = answer.length - start
   }
 
-  /** Sends the piece at the offset. Another replica of the gateway may be of a former version. It gets a smaller piece. */
   async #send(offset: number): Promise<LogsResponse> {
     const { spool, client } = this.#options
-    const send = async (): Promise<LogsResponse> => {
-      const data = await spool.read(offset, this.#pieceBytes)
-      const marks = spool.marks(offset, offset + data.byteLength)
-      const times = marks.map(({ offset: start, seconds }) => ({ at: start - offset, seconds }))
-      return await client.sendLog(offset + this.#shift, data, times)
-    }
-    try {
-      return await send()
-    } catch (error) {
-      const isTooLarge = error instanceof GatewayError && error.status === CONTENT_TOO_LARGE
-      if (!isTooLarge || this.#pieceBytes <= LOG_CHUNK_BYTES) throw error
-      this.#acceptedBytes = LOG_CHUNK_BYTES
-      this.#pieceBytes = LOG_CHUNK_BYTES
-      return await send()
-    }
+    const data = await spool.read(offset, LOG_CHUNK_BYTES)
+    const marks = spool.marks(offset, offset + data.byteLength)
+    const times = marks.map(({ offset: start, seconds }) => ({ at: start - offset, seconds }))
+    return await client.sendLog(offset + this.#shift, data, times)
   }
 }
-
-/** HTTP status of a body that is too large. */
-const CONTENT_TOO_LARGE = 413

@@ -161,7 +161,7 @@ export const CloudIdentitySchema = Type.Object(
     audience: Type.Optional(Text(512, "Audience of the identity tokens.")),
     externalId: Text(64, "External id, for a key that assumes a role of AWS."),
   },
-  { description: "What the cloud must trust. Only connections without a secret, or with a role, have it." },
+  { description: "Identity that the cloud must trust. Only connections without a secret, or with a role, have it." },
 )
 export type CloudIdentity = Static<typeof CloudIdentitySchema>
 

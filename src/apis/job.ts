@@ -219,7 +219,7 @@ const checkpointField = {
   checkpoint: Type.Optional(
     Type.Boolean({
       description:
-        "True for the job's checkpoints: a folder of its own, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath.",
+        "True for the job's checkpoints: a separate folder, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath.",
     }),
   ),
 }

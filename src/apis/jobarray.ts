@@ -148,7 +148,7 @@ export const JobArraySpecSchema = Type.Object(
       Int({
         maximum: LIMITS.ttlSecondsAfterFinished,
         description:
-          "Seconds after which a finished array is deleted. Its jobs have a time of their own. Default: 30 days.",
+          "Seconds after which a finished array is deleted. Its jobs have a separate time. Default: 30 days.",
       }),
     ),
     retry: Type.Optional(

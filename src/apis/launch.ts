@@ -148,7 +148,7 @@ export const LaunchSpecSchema = Type.Object(
     disk: Type.Optional(VmDiskSchema),
     run: RunSchema,
     gatewayUrl: Text(2048, "URL to which the agent sends its reports."),
-    gatewayCa: Type.Optional(Text(65_536, "PEM of authorities that the VM trusts besides the public ones.")),
+    gatewayCa: Type.Optional(Text(65_536, "PEM of authorities that the VM trusts in addition to the public ones.")),
     proxy: Type.Optional(VmProxySchema),
     agentImage: Type.Optional(
       Text(512, "Berth's image with the agent that runs on the VM. Absent on the local cloud."),

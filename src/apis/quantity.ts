@@ -38,7 +38,7 @@ function isSuffix(text: string): text is Suffix {
 
 /**
  * Returns the vCPUs of a cpu quantity: `2`, `"2"`, `"0.5"` or `"500m"`.
- * @throws RangeError if it is no cpu quantity; the API server and the REST API reject such objects
+ * @throws RangeError if it isn't a cpu quantity; the API server and the REST API reject such objects
  */
 export function parseCpu(quantity: number | string): number {
   const text = String(quantity)
@@ -63,7 +63,7 @@ export function formatCpu(cores: number): string {
 
 /**
  * Returns the bytes of a size such as `4Gi` or `1.5T`, rounded up to a whole byte. Exact up to 2^53 (8 PiB).
- * @throws RangeError if it is no size with a suffix; the API server and the REST API reject such objects
+ * @throws RangeError if it isn't a size with a suffix; the API server and the REST API reject such objects
  */
 export function parseSize(quantity: string): number {
   const suffix = quantity.replace(/^[0-9.]+/, "")

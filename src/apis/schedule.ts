@@ -38,8 +38,8 @@ const FIELDS: readonly Field[] = [
 const VALUES = ["[0-5]?[0-9]", "[01]?[0-9]|2[0-3]", "0?[1-9]|[12][0-9]|3[01]", "0?[1-9]|1[0-2]", "0?[0-7]"]
 
 /**
- * Pattern of the form of a schedule. It accepts every schedule without a error. Of the others it accepts ranges that run
- * backwards and dates that never occur, which a regular expression can't find.
+ * Pattern of the form of a schedule. It accepts every schedule without an error. Of the others it accepts ranges that
+ * run backwards and dates that never occur, which a regular expression can't find.
  */
 export const SCHEDULE_PATTERN = schedulePattern()
 
@@ -134,8 +134,8 @@ function expressionOf(schedule: string, currentDate: Date): CronExpression {
 }
 
 /**
- * Returns a field in a form that cron-parser accepts. A list with `*` becomes `*`, because it is no limit. Values that
- * several items contain, as in `1-5,3`, are valid in cron but an error in cron-parser, so they are merged.
+ * Returns a field in a form that cron-parser accepts. A list with `*` becomes `*`, because it doesn't limit the field. Values
+ * that several items contain, as in `1-5,3`, are valid in cron but an error in cron-parser, so they are merged.
  */
 function asOneList(text: string, index: number): string {
   const items = text.split(",")

@@ -60,7 +60,7 @@ const COPIED_BY_TYPE: Record<string, readonly string[]> = {
 /** Formats that the API server and the validators (`validate.ts`) check in the same way. */
 const FORMATS = new Set(["date-time", "int32", "int64"])
 
-/** Only union that a schema may have. The API server implies it, and would add three lines to the message of a error. */
+/** Only union that a schema may have. The API server implies it, and would add three lines to each error's message. */
 const INT_OR_STRING = JSON.stringify([{ type: "integer" }, { type: "string" }])
 
 /**
@@ -168,7 +168,7 @@ const OWN_RULES: Readonly<Record<string, (schema: Json, path: string) => CelRule
     return [
       {
         rule: `self.all(one, self.all(other, one == other || (${one} != ${other} && ${one} != ${other} + '/')))`,
-        message: `must have a ${schema[DISTINCT_PATHS]} of its own for each entry`,
+        message: `must have a different ${schema[DISTINCT_PATHS]} for each entry`,
       },
     ]
   },

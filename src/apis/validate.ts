@@ -76,7 +76,8 @@ const compiled = new WeakMap<object, ValidateFunction>()
 const objectSchemas = new WeakMap<KindDefinition, TSchema>()
 
 /**
- * Returns the errors of a value, at most MOST_ERRORS. Lists and maps that are too long are not looked into. Objects are closed at every level: an unknown field is a error.
+ * Returns the errors of a value, at most MOST_ERRORS. Lists and maps that are too long are not looked into. Objects
+ * are closed at every level: an unknown field is an error.
  * Write unions as `type: ["string", "object"]`, not as anyOf, whose errors are hard to understand.
  */
 export function errorsOf(schema: TSchema, value: unknown): FieldError[] {

@@ -14,10 +14,10 @@ import { Positions } from "./positions.ts"
 /** Deepest nesting of a document. The API's schemas need 5 levels; the limit bounds every later recursion. */
 const MOST_DEPTH = 32
 
-/** Rejection of a text that is no YAML, or that programs read differently. */
+/** Rejection of a text that isn't YAML, or that programs read differently. */
 export class YamlError extends Error {
   override readonly name = "YamlError"
-  /** Values that programs read differently. Empty: the text is no YAML, and the message says why. */
+  /** Values that programs read differently. Empty: the text isn't YAML, and the message says why. */
   readonly errors: readonly FieldError[]
 
   constructor(message: string, errors: readonly FieldError[] = []) {
@@ -29,7 +29,7 @@ export class YamlError extends Error {
 /**
  * Parses the documents of a text, by YAML 1.2's core schema. Returns only values that kubectl reads alike. It reads YAML
  * 1.1, in which 0600 is 384 and `yes` is true. Rejects the rest, so that a file means one thing everywhere. Also rejects
- * anchors, aliases, tags, merge keys, duplicate keys and keys that are no strings.
+ * anchors, aliases, tags, merge keys, duplicate keys and keys that aren't strings.
  * @throws YamlError with the line, column and field of each
  */
 export function readYaml(text: string, maxDepth = MOST_DEPTH): unknown[] {
@@ -84,7 +84,7 @@ function advance(open: Open[], event: Event, text: string): void {
   else inside.index++
 }
 
-/** Finds the directive of YAML 1.1, by which `yes` and `12:30` are no strings. */
+/** Finds the directive of YAML 1.1, by which `yes` and `12:30` aren't strings. */
 function directiveErrors(directives: (Event & { type: typeof EVENT_ID.DOCUMENT })["directives"]): FieldError[] {
   return directives.flatMap((directive) => {
     if (directive.kind !== "yaml" || directive.version === "1.2") return []
@@ -137,7 +137,7 @@ function keyError(plain: string): string | undefined {
 function valueError(plain: string): string | undefined {
   const [core, kubectl] = [coreValue(plain), kubectlValue(plain)]
   if (typeof core === "number" && !Number.isFinite(core))
-    return `${shownText(plain)} is no number that can be stored: quote it (${quoted(plain)})`
+    return `${shownText(plain)} is not a number that can be stored: quote it (${quoted(plain)})`
   if (core === kubectl) return undefined
   const ways = [...new Set([kubectl, core])].filter((way) => typeof way !== "string").join(" or ")
   const meaning = `${meaningOf(kubectl)} for kubectl (YAML 1.1) and ${meaningOf(core)} in YAML 1.2`

@@ -171,7 +171,7 @@ const GCP = {
 /**
  * Managed disks of East US, by the retail price API. They stand for all regions, because no public copy of the list has
  * the others. Of those that are known, Brazil South costs most: $17.92 for an E10 instead of $9.60. Operations on standard
- * disks are billed besides, and are not known beforehand.
+ * disks are billed too, and aren't known beforehand.
  */
 const EAST_US = { byPrice: [], published: "eastus", mostTimes: 17.92 / 9.6 } as const
 

@@ -120,7 +120,7 @@ function fromConfig({ current, contexts }: Config, { context: name = current }: 
   throw usageError(`There is no context ${name}; known: ${known}. \`berth login URL\` creates one.`)
 }
 
-/** Returns a URL without a trailing `/` or `/1`. @throws Failure if it is no URL of HTTP */
+/** Returns a URL without a trailing `/` or `/1`. @throws Failure if it isn't a URL of HTTP */
 export function urlOf(text: string): string {
   const full = /^https?:\/\//.test(text) ? text : `https://${text}`
   if (!URL.canParse(full)) throw usageError(`${text} is no URL, such as https://berth.example.com`)

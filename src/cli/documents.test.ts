@@ -66,7 +66,7 @@ test.each([
   ["", "has no document"],
   ["a: [", "is no YAML"],
   ["just text", "must be an object"],
-  ["name: x", "is no job (with image)"],
+  ["name: x", "is not a job (with image)"],
   ["apiVersion: v1\nkind: Secret", "is a Secret of v1: use kubectl"],
   ["apiVersion: berth.dev/v1alpha1\nkind: Project", "is a Project: use kubectl"],
   [
@@ -95,7 +95,7 @@ test.each([
   [`${OBJECT}Job\nspec: {image: a}\nstatus: {phase: running}`, "status is set, which berth apply can't keep"],
   [`${OBJECT}Job\nspec: {image: a, cancelled: true}`, "spec.cancelled is set, which berth apply can't keep"],
   [`${OBJECT}JobArray\nspec: {size: 2, jobDefinition: {image: 1}}`, "spec.jobDefinition.image must be a string"],
-  ["kind: List\napiVersion: v1\nitems: [{image: a}, {name: b}]", "job.yaml, item 2 is no job"],
+  ["kind: List\napiVersion: v1\nitems: [{image: a}, {name: b}]", "job.yaml, item 2 is not a job"],
 ])("%j is rejected: %s", async (text, message) => {
   await expect(inFile(text)).rejects.toThrow(message)
 })

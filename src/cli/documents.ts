@@ -96,7 +96,7 @@ function documentOf(fields: Fields, place: string): Document {
   if ("events" in fields && !("image" in fields)) return { kind: "webhook", body: fields as never }
   if ("image" in fields) return { kind: "job", body: fields as never }
   throw usageError(
-    `${place} is no job (with image), cronjob (with cron_spec), array (with size or matrix), connection (with type) or webhook (with events).`,
+    `${place} is not a job (with image), cronjob (with cron_spec), array (with size or matrix), connection (with type) or webhook (with events).`,
   )
 }
 

@@ -13,7 +13,11 @@ describe("text for a terminal", () => {
     ["a progress bar", "\r 10 %|#   |\r100 %|####|\n"],
     ["tabs, and text of all scripts", "a\tb → 日本 é 🙂"],
   ])("keeps %s", (_, text) => {
-    expect(colorsOnly(text)).toBe(text)
+    expect(new ColorsOnly().of(text)).toBe(text)
+  })
+
+  it("leaves out returns and backspaces of a text that is no log", () => {
+    expect(colorsOnly("failed\r\b\b\b\b\b\bsucceeded\r\n")).toBe("failedsucceeded\n")
   })
 
   it.each([
@@ -61,7 +65,7 @@ describe("text for a terminal", () => {
       fc.property(fc.array(part, { maxLength: 60 }), (pieces) => {
         const stream = new ColorsOnly()
         const passed = pieces.map((piece) => stream.of(piece)).join("")
-        expect(passed).toBe(colorsOnly(pieces.join("")))
+        expect(passed).toBe(new ColorsOnly().of(pieces.join("")))
         expect(LEFT.test(passed.replaceAll(COLOR, ""))).toBe(false)
       }),
     )

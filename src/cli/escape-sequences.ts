@@ -69,7 +69,10 @@ function isOpen(sequence: string): boolean {
   return /^\x1b(\[[0-?]*[ -/]*|[ -/]*)$/.test(sequence)
 }
 
-/** Returns a whole text with what `ColorsOnly` lets through. */
+/**
+ * Returns a text that is no log with what `ColorsOnly` lets through, without returns and backspaces: they would write over what
+ * stands before the text.
+ */
 export function colorsOnly(text: string): string {
-  return new ColorsOnly().of(text)
+  return new ColorsOnly().of(text).replaceAll(/[\b\r]/g, "")
 }

@@ -147,7 +147,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addCompletionCommands(commands, program)
   commands.add(program, {
     usage: "version",
-    summary: "Print the version of this command, and of the Berth that it uses.",
+    summary: "Print the version of this command, and of the API that it uses.",
     examples: [["berth version --json", "for programs"]],
     run: async (call) => {
       const { api, reason } = await apiVersion(call)

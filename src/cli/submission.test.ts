@@ -88,10 +88,10 @@ test.each<[JobFlags, string]>([
   [{ image: "a", gpu: "L4:" }, "--gpu L4: is no GPU"],
   [{ image: "a", env: ["MISSING"] }, "--env MISSING has no value"],
   [{ image: "a", label: ["TOKEN"] }, "--label TOKEN has no value"],
-  [{ image: "a", timeout: "2" }, "--timeout 2 is no duration"],
-  [{ image: "a", retries: "two" }, "--retries two is no number"],
-  [{ image: "a", volume: ["data"] }, "--volume data is no volume"],
-  [{ image: "a", checkpoint: "data" }, "--checkpoint data is no volume"],
+  [{ image: "a", timeout: "2" }, "--timeout 2 is not a duration"],
+  [{ image: "a", retries: "two" }, "--retries two is not a number"],
+  [{ image: "a", volume: ["data"] }, "--volume data is not a volume"],
+  [{ image: "a", checkpoint: "data" }, "--checkpoint data is not a volume"],
   [{ image: "a", spot: true, spotFirst: true }, "exclude each other"],
 ])("%j is rejected: %s", (flags, message) => {
   expect(() => jobOf(flags)).toThrow(message)

@@ -133,7 +133,8 @@ export class Terminal {
   }
 
   /** Asks for a line. @param output shows what is typed; the prompt is written to standard error */
-  async #ask(prompt: string, output: NodeJS.WritableStream): Promise<string> {
+  async #ask(question: string, output: NodeJS.WritableStream): Promise<string> {
+    const prompt = colorsOnly(question)
     // The terminal stops its own echo here. The prompt comes after it: what is typed at once is not shown either.
     const lines = createInterface({ input: this.#streams.stdin, output, terminal: true })
     const stopped = new AbortController()

@@ -38,7 +38,7 @@ export interface WorkdirFlag {
 /** Returns the folders of `--workdir DIR[:/PATH]`. */
 export function workdirFlag(text: string): WorkdirFlag {
   const [, folder = "", path] = /^(.+?)(?::(\/[^:]*))?$/.exec(text) ?? []
-  if (folder === "") throw usageError(`--workdir ${text} is no folder: write DIR or DIR:/PATH.`)
+  if (folder === "") throw usageError(`--workdir ${text} is not a folder: write DIR or DIR:/PATH.`)
   return { folder, path }
 }
 

@@ -34,7 +34,7 @@ function read(text: string): ArrayShape | string {
   if (rest === "") return `is empty. ${HOW}`
   while (rest !== "") {
     const [start, name = ""] = /^([A-Za-z_][A-Za-z0-9_]*)=/.exec(rest) ?? []
-    if (start === undefined) return `has ${/^\S*/.exec(rest)?.[0]}, which is no variable. ${HOW}`
+    if (start === undefined) return `has ${/^\S*/.exec(rest)?.[0]}, which is not a variable. ${HOW}`
     if (matrix.has(name)) return `has ${name}, which is there twice.`
     const found = readValues(name, rest.slice(start.length))
     if (typeof found === "string") return found
@@ -87,7 +87,7 @@ function valuesOf(item: string): string[] | string {
   if (!item.includes("..")) return [item]
   const [, first, last] = /^(-?\d+)\.\.(-?\d+)$/.exec(item) ?? []
   if (first === undefined || last === undefined)
-    return `has ${item}, which is no range of whole numbers such as 1..50. Write the values, with commas.`
+    return `has ${item}, which is not a range of whole numbers such as 1..50. Write the values, with commas.`
   const length = Number(last) - Number(first) + 1
   if (length < 1) return `has the range ${item}, which is empty. Write the lower number first.`
   if (length > LONGEST_RANGE) return `has the range ${item}, which has more than ${LONGEST_RANGE} values.`

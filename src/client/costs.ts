@@ -23,7 +23,7 @@ export async function focusReport(client: BerthClient, query: CostQuery = {}): P
   return String(data)
 }
 
-/** Returns the days of a month such as 2026-10; undefined if the text is no month. */
+/** Returns the days of a month such as 2026-10; undefined if the text isn't a month. */
 export function daysOfMonth(month: string): { from: string; to: string } | undefined {
   const [, year, number] = /^([12]\d{3})-(0[1-9]|1[0-2])$/.exec(month) ?? []
   if (year === undefined) return undefined

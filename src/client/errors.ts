@@ -3,11 +3,11 @@ import type { components } from "./schema.d.ts"
 
 type ProblemDocument = components["schemas"]["Problem"]
 
-/** Response of the API that is no success. */
+/** Response of the API that isn't a success. */
 export class ApiError extends Error {
   override readonly name = "ApiError"
   readonly status: number
-  /** Last part of the problem's type, such as `name-taken`; empty if the response is no problem document. */
+  /** Last part of the problem's type, such as `name-taken`; empty if the response isn't a problem document. */
   readonly type: string
   readonly errors: ProblemDocument["errors"]
   /** Id of the request in the API's log. */
@@ -34,7 +34,7 @@ export class Unreachable extends Error {
   override readonly name = "Unreachable"
 }
 
-/** Returns the error of a response. Reads its body. A body that is no problem document counts as empty. */
+/** Returns the error of a response. Reads its body. A body that isn't a problem document counts as empty. */
 export async function errorOf(response: Response): Promise<ApiError> {
   const isProblem = response.headers.get("content-type")?.startsWith("application/problem+json") ?? false
   const text = await response.text().catch(() => "")

@@ -35,7 +35,7 @@ export function readText<Value>(
 export const TEXT: Grammar<string> = {
   parse: (text) => text,
   print: (value) => value,
-  refusal: (text) => `${text} is no text.`,
+  refusal: (text) => `${text} is not a text.`,
 }
 
 export const NUMBER: Grammar<number> = {
@@ -45,7 +45,7 @@ export const NUMBER: Grammar<number> = {
     return text.trim() === "" || !Number.isFinite(number) ? undefined : number
   },
   print: String,
-  refusal: (text) => `${text} is no number.`,
+  refusal: (text) => `${text} is not a number.`,
 }
 
 const SECONDS = { d: 86_400, h: 3600, m: 60, s: 1 }
@@ -63,7 +63,7 @@ export const DURATION: Grammar<number> = {
     const [unit = "s", size = 1] = Object.entries(SECONDS).find(([, one]) => seconds % one === 0) ?? []
     return `${seconds / size}${unit}`
   },
-  refusal: (text) => `${text} is no duration: write 90s, 30m, 2h, 1d or 1h30m.`,
+  refusal: (text) => `${text} is not a duration: write 90s, 30m, 2h, 1d or 1h30m.`,
 }
 
 export type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>
@@ -137,5 +137,5 @@ export const VOLUME: Grammar<Volume> = {
   },
   print: ({ bucket, prefix, mountPath, connection }) =>
     `${bucket}${prefix == null ? "" : `/${prefix}`}:${mountPath}${connection == null ? "" : `@${connection}`}`,
-  refusal: (text) => `${text} is no volume: write BUCKET[/PREFIX]:/PATH[@CONNECTION].`,
+  refusal: (text) => `${text} is not a volume: write BUCKET[/PREFIX]:/PATH[@CONNECTION].`,
 }

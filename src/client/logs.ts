@@ -51,7 +51,7 @@ export async function* logOf(
   }
 }
 
-/** A stream that was opened again after silence is no news. */
+/** A stream that was opened again after silence isn't news. */
 function report(end: StreamEnd, onReconnect: LogOptions["onReconnect"]): void {
   if (end !== "silent") onReconnect?.()
 }

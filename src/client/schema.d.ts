@@ -532,7 +532,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete a webhook. What is pending is not delivered.
+         * Delete a webhook. Pending events are discarded.
          * @description Needs the role admin.
          */
         delete: operations["deleteWebhook"];
@@ -555,7 +555,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Create a new signing secret. For a day, messages are signed with the former one too.
+         * Create a new signing secret. For a day, messages are signed with the old one too.
          * @description Needs the role admin.
          */
         post: operations["rotateWebhookSecret"];
@@ -872,7 +872,7 @@ export interface components {
             mountPath: string;
             /** @description Folder in the bucket. Default: the bucket's root. */
             prefix?: string | null;
-            /** @description True for the job's checkpoints: a folder of its own, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
+            /** @description True for the job's checkpoints: a separate folder, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
             checkpoint?: boolean | null;
         };
         /** @description Files of an upload that the container gets before it starts. The image is not changed. */
@@ -1134,7 +1134,7 @@ export interface components {
             connection: string | null;
             /** @description Null: the bucket's root. */
             prefix: string | null;
-            /** @description True for the job's checkpoints, in a folder of its own. */
+            /** @description True for the job's checkpoints, in a separate folder. */
             checkpoint: boolean;
         };
         GpuRecord: {
@@ -1647,9 +1647,9 @@ export interface components {
             name: string;
             /** @description Ticks of the schedule in the next 365 days, for each of 12 months. */
             runs_per_month: number;
-            /** @description Expected cost of one run on the first placement, USD. It is no limit. */
+            /** @description Expected cost of one run on the first placement, USD. It does not limit the cost. */
             estimated_cost: number | null;
-            /** @description Expected cost of all runs of a month at the prices of now, USD. It is no limit. */
+            /** @description Expected cost of all runs of a month at the prices of now, USD. It does not limit the cost. */
             estimated_monthly_cost: number | null;
             job: components["schemas"]["JobPlan"];
         };
@@ -1668,7 +1668,7 @@ export interface components {
             mountPath: string;
             /** @description Folder in the bucket. Default: the bucket's root. */
             prefix?: string;
-            /** @description True for the job's checkpoints: a folder of its own, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
+            /** @description True for the job's checkpoints: a separate folder, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
             checkpoint?: boolean;
         };
         /** @description Files of an upload that the container gets before it starts. The image is not changed. */
@@ -1913,7 +1913,7 @@ export interface components {
             failed_jobs_history_limit?: number | null;
             /**
              * Format: int64
-             * @description Seconds after which a finished array is deleted. Its jobs have a time of their own. Default: 30 days.
+             * @description Seconds after which a finished array is deleted. Its jobs have a separate time. Default: 30 days.
              */
             ttl_seconds_after_finished?: number | null;
             /**
@@ -1937,7 +1937,7 @@ export interface components {
             size: number;
             /** @description Maximum number of unfinished jobs. */
             parallelism: number;
-            /** @description Sum of the expected costs of all indexes on the first placement, USD. It is no limit. It counts one job for each index: an index that runs again costs more. */
+            /** @description Sum of the expected costs of all indexes on the first placement, USD. It does not limit the cost. It counts one job for each index: an index that runs again costs more. */
             estimated_cost: number | null;
             /** @description Sum of the jobs' maxCostUsd: most that all indexes may cost, each in one job, USD. Null: no limit. */
             max_cost_usd: number | null;
@@ -2069,7 +2069,7 @@ export interface components {
             failed_jobs_history_limit?: number | null;
             /**
              * Format: int64
-             * @description Seconds after which a finished array is deleted. Its jobs have a time of their own. Default: 30 days.
+             * @description Seconds after which a finished array is deleted. Its jobs have a separate time. Default: 30 days.
              */
             ttl_seconds_after_finished?: number | null;
             /** @description The request's project; any other value is rejected. */
@@ -2682,7 +2682,7 @@ export interface components {
             };
             /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
             conditions?: components["schemas"]["Condition"][];
-            /** @description What the cloud must trust, for connections without a secret or with a role. Only for admins. */
+            /** @description Identity that the cloud must trust, for connections without a secret or with a role. Only for admins. */
             identity?: {
                 /** @description Issuer of the identity tokens. */
                 issuer?: string;
@@ -3253,7 +3253,7 @@ export interface components {
             organization_id: string;
             project_id: string;
             name: string;
-            /** @description Address of the receiver. Null if it is secret, or if the caller is no admin. */
+            /** @description Address of the receiver. Null if it is secret, or if the caller is not an admin. */
             url: string | null;
             /** @description Scheme and host of the receiver. Null if a Secret has the address. */
             receiver: string | null;
@@ -3293,7 +3293,7 @@ export interface components {
             organization_id: string;
             project_id: string;
             name: string;
-            /** @description Address of the receiver. Null if it is secret, or if the caller is no admin. */
+            /** @description Address of the receiver. Null if it is secret, or if the caller is not an admin. */
             url: string | null;
             /** @description Scheme and host of the receiver. Null if a Secret has the address. */
             receiver: string | null;

@@ -34,7 +34,7 @@ export function verdictOf({ obstacles, doubts, notes }: Findings, granted: strin
   return { is: "granted", message: [granted, ...notes].join("; ") }
 }
 
-/** Returns the verdict of a check. An error of the check is no verdict: the provider did not answer. */
+/** Returns the verdict of a check. An error of the check isn't a verdict: the provider did not answer. */
 export async function answered(check: Promise<Capability>): Promise<Capability> {
   try {
     return await check

@@ -91,7 +91,7 @@ export interface Cloud {
    * them.
    */
   list(scope: Scope): Promise<Vm[]>
-  /** Terminates a VM. A VM that is terminating or deleted is no error. @param fence as in `launch` */
+  /** Terminates a VM. A VM that is terminating or deleted isn't an error. @param fence as in `launch` */
   terminate(vm: VmRef, fence?: () => void): Promise<void>
   /**
    * Returns the text on a VM's serial console, or its end. Undefined if the cloud has none (any more). Absent if Berth

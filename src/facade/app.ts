@@ -84,7 +84,7 @@ import { keyRoutes } from "./keys/routes.ts"
 import { offerRoutes } from "./offers/routes.ts"
 import { resourceRoutes } from "./resources/routes.ts"
 import type { Discoverer } from "./resources/schema.ts"
-import { MOST_UPLOADS, uploadRoutes } from "./uploads/routes.ts"
+import { MOST_UPLOADS, UPLOAD_SECONDS, uploadRoutes } from "./uploads/routes.ts"
 import { Uploads } from "./uploads/uploads.ts"
 import { webhookRoutes, webhookTestRoutes } from "./webhooks/routes.ts"
 import { Webhooks } from "./webhooks/webhooks.ts"
@@ -111,6 +111,8 @@ export interface FacadeSettings {
   checkSeconds?: number | undefined
   /** Largest number of logs, and of streams of events, that a principal follows at the same time, per replica. Default 50. */
   followersPerPrincipal?: number | undefined
+  /** Longest time of an upload, seconds. */
+  uploadSeconds?: number | undefined
   /** Limits of what projects may store. Default: PROJECT_LIMITS. */
   projectLimits?: Partial<ProjectLimits> | undefined
   /** Limit of failed authentications per address and replica. Default 60; 0: no limit. */
@@ -274,7 +276,8 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   const ofOffers = { catalogue, catalogueErrors: ofJobs.catalogueErrors, now: () => clock.now() }
   mount(router, offerRoutes(settings.clouds), guard, ofOffers)
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
-  mount(router, uploadRoutes, guard, { uploads, uploading: new ConcurrencyLimit(MOST_UPLOADS) })
+  const uploading = new ConcurrencyLimit(MOST_UPLOADS)
+  mount(router, uploadRoutes, guard, { uploads, uploading, uploadSeconds: settings.uploadSeconds ?? UPLOAD_SECONDS })
   mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
   mount(router, resourceRoutes, discoveryGuard(guard, limits), { connectionsOf, discover: dependencies.discover })
   openApiRoute(router, settings, addresses)

@@ -108,7 +108,7 @@ export class Collection<T extends Stored<KubeObject>> {
     return { scope, terms, hasKey, ...range }
   }
 
-  /** Returns the object with this id or, if the text is no UUID, with this name. @throws Problem 404 */
+  /** Returns the object with this id or, if the text isn't a UUID, with this name. @throws Problem 404 */
   async find(idOrName: string): Promise<T> {
     const found = await (isUuid(idOrName) ? this.#byId(idOrName) : this.#byName(idOrName))
     if (found === undefined) throw this.#unknown(idOrName)
@@ -307,7 +307,7 @@ export class Collection<T extends Stored<KubeObject>> {
     return notFound(this.unknown(idOrName))
   }
 
-  /** Returns the words about an id or a name that is no object's. */
+  /** Returns the words about an id or a name that no object has. */
   unknown(idOrName: string): string {
     return `There is no ${this.#options.noun} with the id or name ${quoted(idOrName)}.`
   }

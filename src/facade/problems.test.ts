@@ -51,7 +51,7 @@ describe("a problem that an operation declares", () => {
       .join("\n")
     const thrown = [...source.matchAll(/type: "([a-z-]+)", status: (\d+)/g)]
     expect(thrown.length).toBeGreaterThan(8)
-    // The sign-in of the console is no operation of the document.
+    // The sign-in of the console isn't an operation of the document.
     const others = thrown.filter(([, type = ""]) => type !== "sign-in-rejected")
     for (const [, type = "", status] of others)
       expect(PROBLEM_STATUSES, type).toHaveProperty(type, expect.arrayContaining([Number(status)]))

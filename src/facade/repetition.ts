@@ -18,7 +18,7 @@ export function Ignored() {
   return Type.Optional(Type.Unsafe<unknown>({ type: ["string", "null"], description: "Ignored." }))
 }
 
-/** Returns a error for each of these fields that the body would change. */
+/** Returns an error for each of these fields that the body would change. */
 export function repetitionErrors(noun: string, body: object, present: Readonly<Record<string, unknown>>): FieldError[] {
   const given = body as Readonly<Record<string, unknown>>
   return Object.entries(present).flatMap(([field, value]) => {

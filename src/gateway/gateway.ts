@@ -13,7 +13,6 @@ import {
 import {
   type Ability,
   type Buckets,
-  LARGE_LOG_CHUNK_BYTES,
   LOG_CHUNK_BYTES,
   type LogsRequest,
   LogsRequestSchema,
@@ -89,15 +88,6 @@ export interface GatewayOptions {
 export interface Message {
   launch: string
   jws: string
-  /** True if `admit` found the Launch's bootstrap token with the message. */
-  isFromVm: boolean
-  /** True if too many messages from its address failed. */
-  isSuspect: boolean
-}
-
-/** Facts about a message before its body is read. */
-export interface Sender extends Pick<Message, "isSuspect"> {
-  token: string | undefined
 }
 
 /** Kinds of requests for a Launch. */
@@ -128,20 +118,10 @@ export class Gateway {
     this.#limits = new MessageLimits(options.clock, options.workdirMibPerMinute)
   }
 
-  /**
-   * Checks a message before its body is read. Returns true if the token is the Launch's, and then charges the Launch. A
-   * registration and a boot failure need the token. Agents of former versions send no token with other messages.
-   * @throws Problem 401, 429
-   */
-  async admit(kind: AdmittedKind, launch: string, { token, isSuspect }: Sender): Promise<boolean> {
-    if (this.isFromVm(launch, token)) {
-      await this.charge(launch, kind)
-      return true
-    }
-    if (kind === "register" || kind === "boot-failure")
-      throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
-    if (this.#cachedBound(launch) === undefined) this.#limits.chargeStranger("read", isSuspect)
-    return false
+  /** Checks a message before its body is read, and charges the Launch. @throws Problem 401 for a wrong token, 429 */
+  async admit(kind: AdmittedKind, launch: string, token: string | undefined): Promise<void> {
+    if (!this.isFromVm(launch, token)) throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
+    await this.charge(launch, kind)
   }
 
   /** Returns true if the token is the Launch's. */
@@ -149,14 +129,10 @@ export class Gateway {
     return token !== undefined && verifyBootstrapToken(this.#options.bootstrapKey, launch, token)
   }
 
-  /**
-   * Returns the flow of a message at the API server: of its Launch's project if the token is the Launch's. All senders without
-   * one share a flow, as they may be anybody.
-   */
-  flowOf(launch: string, token: string | undefined): CountedFlow {
-    const isFromVm = this.isFromVm(launch, token)
+  /** Returns the flow of a Launch's messages at the API server. */
+  flowOf(launch: string): CountedFlow {
     const project = this.#options.launches.get(launch)?.spec.job.namespace ?? ""
-    return { kind: "agents", path: isFromVm ? [project, launch] : ["", ""], reads: 0 }
+    return { kind: "agents", path: [project, launch], reads: 0 }
   }
 
   /** Charges a Launch for a message of its VM. @throws Problem 429 */
@@ -246,7 +222,7 @@ export class Gateway {
   }
 
   /** Rejects with WorkdirError if the agent can't get the run's working directory. */
-  async #requireWorkdir(launch: StoredLaunch, { version, abilities = [] }: RegisterRequest): Promise<void> {
+  async #requireWorkdir(launch: StoredLaunch, { version, abilities }: RegisterRequest): Promise<void> {
     if (launch.spec.run.workdir === undefined) return
     if (!abilities.includes("workdir" satisfies Ability)) {
       const why = `the agent of the VM (version ${version}) is older than the gateway, and has no support for workdir`
@@ -293,15 +269,14 @@ export class Gateway {
 
   async appendLogs(message: Message): Promise<LogsResponse> {
     const { launch, content } = await this.#open("logs", message, LogsRequestSchema)
-    const pieceBytes = message.isFromVm ? LARGE_LOG_CHUNK_BYTES : LOG_CHUNK_BYTES
-    const bytes = decodeChunk(content, pieceBytes)
+    const bytes = decodeChunk(content)
     const now = this.#options.clock.now().getTime()
     const marks = marksIn(content, { createdAt: Date.parse(launch.metadata.creationTimestamp), now })
     const { namespace, uid } = launch.spec.job
     try {
       const log = { job: { namespace, uid }, launch: launch.spec.number }
       const { length } = await this.#options.logs.append(log, content.offset, bytes, marks)
-      return { length, full: false, pieceBytes, time: now }
+      return { length, time: now }
     } catch (error) {
       throw unavailable("The log store is unavailable. Send the message again.", 10, error)
     }
@@ -392,12 +367,10 @@ export class Gateway {
 
   /** Returns the content that the agent of the Launch has signed. The cheap checks come first. */
   async #open<T extends TSchema>(kind: MessageKind, message: Message, schema: T): Promise<Opened<Static<T>>> {
-    const { launch: name, jws, isFromVm, isSuspect } = message
+    const { launch: name, jws } = message
     const bound = await this.#boundLaunch(name)
     await asClientError(() => checkShape(kind, jws))
-    if (!isFromVm) this.#limits.chargeStranger("signature", isSuspect)
     const content = await openMessage(kind, { launch: name, jws, key: bound.agent.signingKey }, schema)
-    if (!isFromVm) await this.#limits.chargeLaunch(name, kind)
     return { ...bound, content }
   }
 
@@ -493,9 +466,9 @@ function marksIn(
   return marks.length === 0 ? [{ offset, time: now }] : marks
 }
 
-function decodeChunk({ data }: Pick<LogsRequest, "data" | "offset">, pieceBytes: number): Uint8Array {
+function decodeChunk({ data }: Pick<LogsRequest, "data" | "offset">): Uint8Array {
   const bytes = Buffer.from(data, "base64")
   if (bytes.toString("base64") !== data) throw badRequest("/data is not base64 (RFC 4648, with padding).")
-  if (bytes.byteLength <= pieceBytes) return bytes
-  throw badRequest(`/data has ${bytes.byteLength} bytes; send at most ${pieceBytes} at once.`)
+  if (bytes.byteLength <= LOG_CHUNK_BYTES) return bytes
+  throw badRequest(`/data has ${bytes.byteLength} bytes; send at most ${LOG_CHUNK_BYTES} at once.`)
 }

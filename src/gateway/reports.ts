@@ -38,7 +38,7 @@ export function withReports(app: RequestListener, { gateway, onAnswer }: ReportL
     const token = bearerTokenIn(req.headers.authorization)
     if (!current.isFromVm(launch, token)) return app(req, res)
     const startedAt = performance.now()
-    void runIn(current.flowOf(launch, token), () => answer(current, launch, { req, res })).then(
+    void runIn(current.flowOf(launch), () => answer(current, launch, { req, res })).then(
       () => onAnswer?.((performance.now() - startedAt) / 1000),
       (error: unknown) => {
         // No one waits for an answer.
@@ -58,7 +58,7 @@ interface Exchange {
 async function answer(gateway: Gateway, launch: string, { req, res }: Exchange): Promise<void> {
   await gateway.charge(launch, "report")
   const jws = await bodyOf(req)
-  const body = JSON.stringify(await gateway.report({ launch, jws, isFromVm: true, isSuspect: false }))
+  const body = JSON.stringify(await gateway.report({ launch, jws }))
   res.setHeader("X-Request-Id", requestIdOf(req))
   res.writeHead(200, {
     "Content-Type": "application/json; charset=utf-8",

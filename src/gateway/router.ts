@@ -9,7 +9,6 @@ import express, {
 import {
   ARCHIVE_CONTENT_TYPE,
   JWS_CONTENT_TYPE,
-  LARGE_LOG_CHUNK_BYTES,
   LOG_CHUNK_BYTES,
   LOG_MARKS,
   type MessageKind,
@@ -24,25 +23,11 @@ import { bearerTokenIn, LAUNCH_NAME, MESSAGE_BYTES } from "./messages.ts"
 import { ownerHandler, type ReadLeader } from "./owner.ts"
 import { reportFault } from "./reports.ts"
 
-/** Largest body of each kind, bytes. Senders without the Launch's token may be anybody, and send smaller ones. */
-interface BodyLimit {
-  fromVm: number
-  others: number
-}
-
-const MESSAGE_LIMIT: BodyLimit = { fromVm: MESSAGE_BYTES, others: MESSAGE_BYTES }
 /** Longest time of output in a body, such as `{"at":262143,"time":1767348000500},`, bytes. */
 const MARK_BYTES = 36
 
-const LOGS_LIMIT: BodyLimit = {
-  fromVm: logsBody(LARGE_LOG_CHUNK_BYTES, LOG_MARKS),
-  others: logsBody(LOG_CHUNK_BYTES, 1),
-}
-
-/** Returns the size of a body with a piece of log and its times, bytes: base64 in JSON, encoded again as base64url. */
-function logsBody(pieceBytes: number, marks: number): number {
-  return Math.ceil((pieceBytes * 16) / 9 + (marks * MARK_BYTES * 4) / 3) + 4096
-}
+/** Largest body with a piece of log and its times, bytes: base64 in JSON, encoded again as base64url. */
+const LOGS_BYTES = Math.ceil((LOG_CHUNK_BYTES * 16) / 9 + (LOG_MARKS * MARK_BYTES * 4) / 3) + 4096
 
 /** Answers to forged or invalid messages, and the maximum of them per address and minute. */
 const FAILURES = { statuses: [400, 401, 404, 413, 415], perMinute: 300, failures: "unauthenticated messages" }
@@ -57,36 +42,35 @@ export function gatewayRouter(
 ): Router {
   const failures = new FailureLimit(FAILURES)
   const router = express.Router({ caseSensitive: true })
-  router.param("launch", (req, _res, next, name: string) => {
+  router.param("launch", (_req, _res, next, name: string) => {
     if (!LAUNCH_NAME.test(name)) return next(notFound("There is no Launch of this name."))
-    runIn(gateway.flowOf(name, bearerToken(req)), next)
+    runIn(gateway.flowOf(name), next)
   })
   const admit = (kind: AdmittedKind): RequestHandler => {
     return async (req, res, next) => {
-      const sender = { token: bearerToken(req), isSuspect: await failures.areTooMany(req) }
-      noteFromVm(res, await gateway.admit(kind, launchOf(req), sender))
+      await gateway.admit(kind, launchOf(req), bearerToken(req))
+      noteFromVm(res)
       next()
     }
   }
-  const receive = (kind: MessageKind, limit: BodyLimit, act: (message: Message, res: Response) => Promise<void>) => {
+  const receive = (kind: MessageKind, bytes: number, act: (message: Message, res: Response) => Promise<void>) => {
     router.post(
       `/launches/:launch/${kind}`,
       answerFault,
       admit(kind),
-      jwsBody(limit),
+      jwsBody(bytes),
       async (req: Request, res: Response) => {
-        const sender = { isFromVm: isFromVm(res), isSuspect: await failures.areTooMany(req) }
-        await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "", ...sender }, res)
+        await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "" }, res)
       },
     )
   }
-  const take = (kind: MessageKind, limit: BodyLimit, act: (message: Message) => Promise<object>) =>
-    receive(kind, limit, async (message, res) => answer(res, await act(message)))
-  take("register", MESSAGE_LIMIT, (message) => gateway.register(message))
-  take("report", MESSAGE_LIMIT, (message) => gateway.report(message))
-  take("logs", LOGS_LIMIT, (message) => gateway.appendLogs(message))
-  take("volumes", MESSAGE_LIMIT, (message) => gateway.renewVolumes(message))
-  receive("workdir", MESSAGE_LIMIT, async (message, res) =>
+  const take = (kind: MessageKind, bytes: number, act: (message: Message) => Promise<object>) =>
+    receive(kind, bytes, async (message, res) => answer(res, await act(message)))
+  take("register", MESSAGE_BYTES, (message) => gateway.register(message))
+  take("report", MESSAGE_BYTES, (message) => gateway.report(message))
+  take("logs", LOGS_BYTES, (message) => gateway.appendLogs(message))
+  take("volumes", MESSAGE_BYTES, (message) => gateway.renewVolumes(message))
+  receive("workdir", MESSAGE_BYTES, async (message, res) =>
     sendArchive(res, await gateway.openWorkdir(message), options.logger),
   )
   router.get(OWNER_PATH, ownerHandler(options, options.readLeader, bearerToken))
@@ -105,13 +89,13 @@ export function gatewayRouter(
 const answerFault: RequestHandler = (req, res, next) => {
   const fault = reportFault(req)
   if (fault === undefined) return next()
-  noteFromVm(res, true)
+  noteFromVm(res)
   next(fault.error)
 }
 
 /** Notes that the sender has sent the Launch's token. Then neither its address nor the failures of others count. */
-function noteFromVm(res: Response, isProven: boolean): void {
-  res.locals["fromVm"] = isProven
+function noteFromVm(res: Response): void {
+  res.locals["fromVm"] = true
 }
 
 function isFromVm(res: Response): boolean {
@@ -141,15 +125,13 @@ async function sendArchive(
 }
 
 /** Parses the body as text, after a check of its size. */
-function jwsBody(limit: BodyLimit): RequestHandler[] {
+function jwsBody(bytes: number): RequestHandler[] {
   const isJws: RequestHandler = (req, _res, next) => {
     if (req.is(JWS_CONTENT_TYPE) !== false) return next()
     const detail = `Send a compact JWS as ${JWS_CONTENT_TYPE}.`
     next(new Problem({ type: "unsupported-media-type", status: 415, detail }))
   }
-  const textOf = (bytes: number) => express.text({ type: JWS_CONTENT_TYPE, limit: bytes, inflate: false })
-  const [fromVm, others] = [textOf(limit.fromVm), textOf(limit.others)]
-  return [isJws, (req, res, next) => (isFromVm(res) ? fromVm : others)(req, res, next)]
+  return [isJws, express.text({ type: JWS_CONTENT_TYPE, limit: bytes, inflate: false })]
 }
 
 function launchOf(req: Request): string {

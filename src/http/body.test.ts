@@ -161,7 +161,7 @@ describe("parseYaml", () => {
     ],
     ["a: [{b: 1_000}]", "line 1, column 9: a[0].b: 1_000 is 1000 for kubectl"],
     ["on: 1", "line 1, column 1: a key must be a string: quote it"],
-    ["a: .inf", 'a: .inf is no number that can be stored: quote it (".inf")'],
+    ["a: .inf", 'a: .inf is not a number that can be stored: quote it (".inf")'],
     ["a: -010", "line 1, column 4: a: -010 is -8"],
     ["a: [1, 017]", "line 1, column 8: a[1]: 017 is 15"],
     ["010: a", "line 1, column 1: a key must be a string"],

@@ -73,7 +73,7 @@ async function boundedBytes(req: Request, takeTurn: (() => void) | undefined): P
       chunks.push(chunk)
     }
   } catch (error) {
-    // The client closed the connection, or was too slow. This is no error of the server.
+    // The client closed the connection, or was too slow. This isn't an error of the server.
     if (req.errored === error) throw badRequest("The body did not arrive completely.")
     throw error
   }

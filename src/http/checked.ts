@@ -28,7 +28,7 @@ export interface Checks<Context> {
   schema: TSchema
   rules: readonly Rule<Context>[]
   context: Context
-  /** Improves the message of a error that the schema found. */
+  /** Improves the message of an error that the schema found. */
   explain?: (error: FieldError, body: unknown) => FieldError
 }
 

@@ -54,7 +54,7 @@ class Scanner {
     this.#maxDepth = maxDepth
   }
 
-  /** @throws Problem 400 at the first place that is no JSON, else for all duplicate keys together */
+  /** @throws Problem 400 at the first place that isn't JSON, else for all duplicate keys together */
   run(): void {
     this.#skipSpaces()
     while (this.#offset < this.#text.length) {

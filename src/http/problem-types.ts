@@ -59,7 +59,7 @@ export function problemTypesOf({ readsBody, creates, idempotent, ifMatch, proble
   const types: ProblemType[] = [...ALWAYS, ...problems]
   if (readsBody) types.push("too-large", "unsupported-media-type")
   if (creates) types.push("being-deleted", "name-taken", "project-limit")
-  // A secret that is shown once is no answer to a repeated request, whatever its body.
+  // A secret that is shown once can't answer a repeated request, whatever its body.
   if (idempotent && !problems.includes("value-shown-once")) types.push("idempotency-key-reused")
   if (ifMatch) types.push("precondition-failed")
   return new Set<string>(types)

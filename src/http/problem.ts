@@ -214,7 +214,7 @@ export const problemHandler: ErrorRequestHandler = (error: unknown, req, res, _n
     .send(jsonText(problem.toDocument(String(req.id))))
 }
 
-/** Returns the type of the problem that was sent as the response; undefined if it is no problem. */
+/** Returns the type of the problem that was sent as the response; undefined if it isn't a problem. */
 export function problemTypeIn({ locals }: Pick<Response, "locals">): string | undefined {
   return locals["problem"]
 }

@@ -115,7 +115,7 @@ export function choice<const Word extends string, const Default extends Word | u
   return { schema, read, ...(byDefault === undefined && { description: "Empty: any." }) }
 }
 
-/** Declares a whole number from `minimum` to `maximum`. A number out of range is a error, and is not clamped. */
+/** Declares a whole number from `minimum` to `maximum`. A number out of range is an error, and is not clamped. */
 export function wholeNumber<const Default extends number | undefined = undefined>(
   { minimum, maximum }: { minimum: number; maximum: number },
   { description, byDefault }: { description?: string; byDefault?: Default } = {},
@@ -164,7 +164,7 @@ export function paging({ defaultLimit, maxLimit }: PageSizes = PAGE) {
   }
 }
 
-/** Query string of a request. An unknown parameter is a error, because a mistyped filter must not list everything. */
+/** Query string of a request. An unknown parameter is an error, because a mistyped filter must not list everything. */
 export class Query {
   readonly #parameters: URLSearchParams
   readonly #errors: FieldError[] = []
@@ -191,14 +191,14 @@ export class Query {
     return this.#parameters.getAll(name)
   }
 
-  /** Returns the value of a parameter. A repeated one is a error. */
+  /** Returns the value of a parameter. A repeated one is an error. */
   one(name: string): string | undefined {
     const values = this.all(name)
     if (values.length > 1) this.error(name, `must be given once, not ${values.length} times`)
     return values[0]
   }
 
-  /** Adds a error of a parameter. Parameters have no JSON pointer, so the detail names them. */
+  /** Adds an error of a parameter. Parameters have no JSON pointer, so the detail names them. */
   error(name: string, detail: string): void {
     this.#errors.push({ pointer: "", detail: `query parameter "${shownText(name)}" ${detail}` })
   }

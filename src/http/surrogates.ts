@@ -8,8 +8,8 @@ const ESCAPED_SURROGATE = /\\(?:u|U0000)[dD][89a-fA-F]/
 const MOST_ERRORS = 20
 
 /**
- * Rejects texts with half of a surrogate pair, such as "\\ud83d". They are no Unicode, and Kubernetes would store another
- * character in their place.
+ * Rejects texts with half of a surrogate pair, such as "\\ud83d". They aren't Unicode, and Kubernetes would store
+ * another character in their place.
  * @param text the body, to save the search in most bodies
  * @throws Problem 400 with the place of each
  */

@@ -24,7 +24,7 @@ describe("a question to a gateway", () => {
     expect(answeredOperator(key, nonce, ownerAnswer(others, nonce, "operator-1"))).toBeUndefined()
     for (const invalid of [null, undefined, "x", { operator: 1, proof: answer.proof }, { operator: "operator-1" }])
       expect(answeredOperator(key, nonce, invalid)).toBeUndefined()
-    // A question is no answer.
+    // A question isn't an answer.
     expect(answeredOperator(key, nonce, { operator: "x", proof: questionToken(key, nonce) })).toBeUndefined()
   })
 })

@@ -36,7 +36,7 @@ export function ownerAnswer(key: Uint8Array, nonce: string, operator: string): O
   return { operator, proof: hmac(key, ["answer", nonce, operator]) }
 }
 
-/** Returns the operator that an answer names; undefined if it is no answer of this installation to this question. */
+/** Returns the operator that an answer names; undefined if it isn't an answer of this installation to this question. */
 export function answeredOperator(key: Uint8Array, nonce: string, answer: unknown): string | undefined {
   const { operator, proof } = (answer ?? {}) as Partial<Record<keyof OwnerAnswer, unknown>>
   if (typeof operator !== "string" || typeof proof !== "string") return undefined

@@ -41,7 +41,7 @@ describe("the groups of a token", () => {
     ["an empty list", { groups: [] }, "groups", [], "GroupsEmpty", "is an empty list"],
     ["numbers", { groups: [1, 2] }, "groups", [], "GroupsNotNames", "ignores 2 of the 2 groups"],
     ["a number", { groups: 7 }, "groups", [], "GroupsNotAList", "is a number"],
-    ["some that are no names", { groups: ["a", { id: "b" }] }, "groups", ["a"], "GroupsNotNames", "1 of the 2 groups"],
+    ["some that are not names", { groups: ["a", { id: "b" }] }, "groups", ["a"], "GroupsNotNames", "1 of the 2 groups"],
     ["an object", { realm_access: { roles: ["a"] } }, "realm_access", [], "GroupsNotAList", "is an object"],
     [
       "a nested claim",

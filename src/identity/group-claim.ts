@@ -76,7 +76,7 @@ function troubleOf(claims: JWTPayload, claim: string, { value, entries, names }:
   if (!Array.isArray(value) && typeof value !== "string")
     return fault("GroupsNotAList", `The claim ${name} of your token is ${kindOf(value)}. Berth needs a list of names.`)
   const count = entries.length - names.length
-  const what = `Berth ignores ${count} of the ${entries.length} groups in your token, because ${count === 1 ? "it is no name" : "they are no names"}.`
+  const what = `Berth ignores ${count} of the ${entries.length} groups in your token, because ${count === 1 ? "it is not a name" : "they are not names"}.`
   return { reason: "GroupsNotNames", message: `${what} ${ADVICE}`, isFault: true }
 }
 

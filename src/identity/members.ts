@@ -76,7 +76,7 @@ export function roleInProject({ userId, groups = [] }: Identity, roles: ProjectR
 }
 
 /**
- * Returns the id of the user who created an organization. One that was created by kubectl names nobody: it counts for its
+ * Returns the id of the user who created an organization. One that kubectl created names no user: it counts for its
  * first member, while that member owns it.
  */
 export function creatorOf({

@@ -150,7 +150,7 @@ export function limitForPlacement({ usage, limits }: Quota, job: StoredJob): Lim
   if (unfinishedJobs > limits.unfinishedJobs) return unfinishedReached(unfinishedJobs, limits)
   const limit = bytes < limits.projectMib * MIB ? "installationMib" : "projectMib"
   const use = usage.of(namespace)
-  const message = `${limit === "projectMib" ? "the project stores" : "this installation is full and the project stores"} ${mib(use.bytes - use.endedBytes)} besides ended jobs; the limit is ${mib(bytes)}. The oldest jobs start first`
+  const message = `${limit === "projectMib" ? "the project stores" : "this installation is full and the project stores"} ${mib(use.bytes - use.endedBytes)} without ended jobs; the limit is ${mib(bytes)}. The oldest jobs start first`
   return { limit, message }
 }
 
@@ -181,7 +181,7 @@ export function bytesReached(
   const most = limits[limit] * MIB
   const live = bytes - endedBytes
   if (live >= most) {
-    const message = `${what} ${mib(live)} besides ended jobs; the limit is ${mib(most)}. Wait until jobs end, or delete objects`
+    const message = `${what} ${mib(live)} without ended jobs; the limit is ${mib(most)}. Wait until jobs end, or delete objects`
     return { limit, message }
   }
   if (bytes < most * HISTORY_MARGIN) return undefined

@@ -33,8 +33,7 @@ const END_FILES = 8
 
 /**
  * Store of logs as plain files, for one façade replica. `<folder>/<namespace>/<job uid>/<launch>.log` has the beginning,
- * and the files `<launch>.<start>.log` have the end. Beside each is a file `.times` with its marks. Followers are woken by the appends of this process. A file
- * `<launch>.truncated` marks a log that a former version of Berth has cut. When the disk is full, the oldest logs of the
+ * and the files `<launch>.<start>.log` have the end. Beside each is a file `.times` with its marks. Followers are woken by the appends of this process. When the disk is full, the oldest logs of the
  * namespace with the most bytes are deleted. So one project can't stop the logs of the others.
  */
 export class FileLogStore implements LogStore {
@@ -105,13 +104,12 @@ export class FileLogStore implements LogStore {
   }
 
   async #append(folder: string, launch: number, piece: Piece): Promise<Appended> {
-    const { files, cut } = await filesIn(folder)
+    const files = await filesIn(folder)
     const length = lengthOf(files, launch)
     if (piece.offset > length) return { length }
     const fresh = piece.data.subarray(length - piece.offset)
     if (fresh.byteLength === 0) return { length }
     await mkdir(folder, { recursive: true, mode: 0o700 })
-    if (cut.has(launch)) await rm(cutPath(folder, launch))
     const room = files.some(isEnd) ? 0 : this.#capBytes * HEAD_SHARE - bytesIn(files)
     const head = fresh.subarray(0, Math.max(0, Math.floor(room)))
     if (head.byteLength > 0) await appendTo(headPath(folder, launch), { ...piece, offset: length, data: head })
@@ -125,7 +123,7 @@ export class FileLogStore implements LogStore {
   async #appendToEnd(folder: string, launch: number, piece: Piece): Promise<void> {
     const endBytes = this.#capBytes * (1 - HEAD_SHARE)
     const fileBytes = Math.max(1, Math.floor(endBytes / END_FILES))
-    const { files } = await filesIn(folder)
+    const files = await filesIn(folder)
     const last = files.findLast((file) => isEnd(file) && file.launch === launch)
     let start = last !== undefined && last.end === piece.offset ? last.start : piece.offset
     for (let at = piece.offset, { data } = piece; data.byteLength > 0; ) {
@@ -170,7 +168,7 @@ function timesPath(path: string): string {
   return path.replace(/\.log$/, ".times")
 }
 
-const FILE_NAME = /^([1-9][0-9]{0,8})(?:\.([0-9]{1,16}))?\.log$|^([1-9][0-9]{0,8})\.truncated$/
+const FILE_NAME = /^([1-9][0-9]{0,8})(?:\.([0-9]{1,16}))?\.log$/
 
 /** A file with a range of a Launch's log. */
 interface LogFile extends Range {
@@ -186,10 +184,6 @@ function headPath(folder: string, launch: number): string {
 
 function endPath(folder: string, launch: number, start: number): string {
   return join(folder, `${launch}.${start}.log`)
-}
-
-function cutPath(folder: string, launch: number): string {
-  return join(folder, `${launch}.truncated`)
 }
 
 function isEnd(file: LogFile): boolean {
@@ -235,7 +229,7 @@ function oldestOfLargest(all: readonly StoredSize[], writer: JobRef): JobRef[] {
 
 /** Removes the oldest files of a log's end until the others have at most `bytes`. */
 async function removeOldest(folder: string, bytes: number): Promise<void> {
-  const files = (await filesIn(folder)).files.filter((file) => file.isEnd && file.end > file.start)
+  const files = (await filesIn(folder)).filter((file) => file.isEnd && file.end > file.start)
   for (let [oldest] = files; oldest !== undefined && files.length > 1 && bytesIn(files) > bytes; [oldest] = files) {
     const { launch, end, path } = oldest
     files.shift()
@@ -246,13 +240,11 @@ async function removeOldest(folder: string, bytes: number): Promise<void> {
   }
 }
 
-/** Returns the files of a Job's log in order, and the Launches whose log a former version has cut. */
-async function filesIn(folder: string): Promise<{ files: LogFile[]; cut: Set<number> }> {
+/** Returns the files of a Job's log in order. */
+async function filesIn(folder: string): Promise<LogFile[]> {
   const names = (await entriesOf(folder)).map((entry) => FILE_NAME.exec(entry.name)).filter((match) => match !== null)
-  const cut = new Set(names.flatMap((match) => (match[3] === undefined ? [] : [Number(match[3])])))
   const found = await Promise.all(
     names.map(async ([name, launch, from]): Promise<LogFile[]> => {
-      if (launch === undefined) return []
       const path = join(folder, name)
       const size = await sizeOf(path)
       const start = Number(from ?? 0)
@@ -260,17 +252,16 @@ async function filesIn(folder: string): Promise<{ files: LogFile[]; cut: Set<num
       return [{ launch: Number(launch), path, start, end: start + size, isEnd: from !== undefined }]
     }),
   )
-  return { files: found.flat().sort((a, b) => a.launch - b.launch || a.start - b.start || a.end - b.end), cut }
+  return found.flat().sort((a, b) => a.launch - b.launch || a.start - b.start || a.end - b.end)
 }
 
 /** Returns the Job's logs, oldest Launch first. */
 async function logsIn(folder: string): Promise<LaunchLog[]> {
-  const { files, cut } = await filesIn(folder)
+  const files = await filesIn(folder)
   return [...Map.groupBy(files, ({ launch }) => launch)].map(([launch, ofLaunch]) => ({
     launch,
     kept: ofLaunch.filter(({ start, end }) => end > start),
     length: lengthOf(files, launch),
-    isCut: cut.has(launch),
     read: (start, end) => rangeBytes(ofLaunch, start, end),
     marks: (start, end) => rangeMarks(ofLaunch, start, end),
   }))

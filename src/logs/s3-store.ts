@@ -112,8 +112,6 @@ interface StoredLog {
   leftOut: Piece[]
   /** End of the bytes without a gap, with those that were left out. */
   size: number
-  /** Set if a former version has dropped all later bytes. */
-  cut: boolean
 }
 
 /**
@@ -191,7 +189,6 @@ export class S3LogStore implements LogStore {
     const marks = encodeMarks(marksOf(piece.marks, length, length + fresh.byteLength))
     const added = pieceOf(folder, launch, { start: length, end: length + fresh.byteLength }, marks.byteLength)
     await this.#put(added, Buffer.concat([fresh, marks]))
-    if (find()?.cut === true) await this.#delete([cutKey(folder, launch)])
     logs = withObject(logs, launch, { piece: added })
     this.#known.set(folder, logs)
     await this.#leaveOut(folder, logs)
@@ -261,8 +258,7 @@ export class S3LogStore implements LogStore {
       const launch = Number(match[1])
       const [start, end] = [Number(match[2]), Number(match[3])]
       const piece = { key, start, end, markBytes: Math.max(0, size - (end - start)) }
-      if (match[2] === undefined) logs = withObject(logs, launch, { cut: true })
-      else logs = withObject(logs, launch, match[4] === undefined ? { piece } : { leftOut: piece })
+      logs = withObject(logs, launch, match[4] === undefined ? { piece } : { leftOut: piece })
     }
     return logs.sort((a, b) => a.launch - b.launch)
   }
@@ -287,12 +283,12 @@ export class S3LogStore implements LogStore {
     }
   }
 
-  #readable(folder: string, { launch, size, cut, pieces }: StoredLog): LaunchLog {
+  #readable(folder: string, { launch, size, pieces }: StoredLog): LaunchLog {
     const kept = merged(pieces.filter(({ end }) => end <= size))
     const log = { folder, launch, pieces }
     const read = (start: number, end: number) => this.#bytes(log, start, end)
     const marks = (start: number, end: number) => this.#marks(log, start, end)
-    return { launch, length: size, kept, isCut: cut, read, marks }
+    return { launch, length: size, kept, read, marks }
   }
 
   /** Returns the marks of a range from the ends of its objects. */
@@ -368,15 +364,11 @@ export class S3LogStore implements LogStore {
 const LEFT_OUT = "-left-out"
 
 /** Keys below a Job's folder. Numbers have leading zeros, so that keys sort by their content. */
-const KEY = /^(\d{9})\/(?:(\d{16})-(\d{16})(-left-out)?|truncated)$/
+const KEY = /^(\d{9})\/(\d{16})-(\d{16})(-left-out)?$/
 
 function pieceOf(folder: string, launch: number, { start, end }: Range, markBytes = 0): Piece {
   const digits = (value: number) => String(value).padStart(16, "0")
   return { key: `${launchFolder(folder, launch)}${digits(start)}-${digits(end)}`, start, end, markBytes }
-}
-
-function cutKey(folder: string, launch: number): string {
-  return `${launchFolder(folder, launch)}truncated`
 }
 
 function launchFolder(folder: string, launch: number): string {
@@ -387,17 +379,15 @@ function launchFolder(folder: string, launch: number): string {
 function withObject(
   logs: readonly StoredLog[],
   launch: number,
-  { piece, leftOut, cut = false }: { piece?: Piece; leftOut?: Piece; cut?: boolean },
+  { piece, leftOut }: { piece?: Piece; leftOut?: Piece },
 ): StoredLog[] {
-  const before = logs.find((log) => log.launch === launch) ?? { launch, pieces: [], leftOut: [], size: 0, cut: false }
+  const before = logs.find((log) => log.launch === launch) ?? { launch, pieces: [], leftOut: [], size: 0 }
   const added = piece ?? leftOut
   const after: StoredLog = {
     launch,
     pieces: piece === undefined ? before.pieces : [...before.pieces, piece],
     leftOut: leftOut === undefined ? before.leftOut : [...before.leftOut, leftOut],
     size: added !== undefined && added.start <= before.size ? Math.max(before.size, added.end) : before.size,
-    // Later bytes were stored by this version, so nothing is missing there.
-    cut: piece === undefined && (before.cut || cut),
   }
   return [...logs.filter((log) => log.launch !== launch), after].sort((a, b) => a.launch - b.launch)
 }

@@ -16,8 +16,6 @@ export interface LaunchLog {
   kept: Range[]
   /** Number of bytes that were stored, with those that were left out. */
   length: number
-  /** True if a former version of Berth has dropped all bytes after the kept ones. */
-  isCut: boolean
   /**
    * Yields the bytes from `start` up to `end`, which are within one kept range, in pieces of at most BLOCK_BYTES. Fewer
    * bytes if they are being removed.
@@ -110,9 +108,6 @@ async function unreadParts(
   const { index, skip } = await tailOf(parts, tail)
   return { parts: parts.slice(index), skip }
 }
-
-/** Line at the end of a log that a former version of Berth has cut. */
-const CUT_LINE = "--- log truncated: a former version of Berth kept only the beginning of this log ---\n"
 
 /** Returns the line in place of bytes that were left out. */
 export function gapLine(bytes: number): string {
@@ -225,11 +220,6 @@ async function partsOfLaunch(log: LaunchLog, from: number): Promise<Part[]> {
     at = end
   }
   await skipTo(length)
-  // An offset after the end stands for the line.
-  const cut = length + 1
-  if (log.isCut && at < cut) {
-    parts.push(lineOf(((await endsLine(log)) ? "" : "\n") + CUT_LINE, { launch, offset: cut }, log))
-  }
   return parts
 }
 
@@ -293,7 +283,6 @@ function newlineBefore(block: Buffer, at: number): number {
 
 /** Returns true if the byte before `at` ends a line, also if it was left out: a line of Berth's is in its place. */
 async function endsLine(log: LaunchLog, at: number = log.length): Promise<boolean> {
-  if (log.isCut && at === log.length + 1) return true
   if (!log.kept.some(({ start, end }) => start < at && at <= end)) return true
   let last: number | undefined
   for await (const piece of log.read(at - 1, at)) last = piece.at(-1)

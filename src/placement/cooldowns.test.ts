@@ -148,7 +148,7 @@ describe("the length of a cooldown", () => {
     expect(scopesAt([refused(300), refused(0)], 310)[0]?.until).toEqual(at(300 + 600))
     const many = Array.from({ length: 9 }, (_, i) => refused(i * 3600))
     expect(scopesAt(many, 8 * 3600)[0]?.until).toEqual(at(9 * 3600))
-    // Rejections that are further apart than two hours are no row.
+    // Rejections that are further apart than two hours don't count together.
     expect(scopesAt([refused(0), refused(7201)], 7202)[0]?.until).toEqual(at(7501))
   })
 
@@ -201,7 +201,7 @@ describe("the length of a cooldown", () => {
     for (const kind of ["Account", "Region", "InvalidRequest"] as const) {
       expect(rests(kind, frozen, settings), kind).toBe(true)
       expect(rests(kind, {}, undefined), kind).toBe(true)
-      // The disk that a job requires is no setting of the connection.
+      // The disk that a job requires isn't a setting of the connection.
       expect(rests(kind, { disk: { requiredGib: 80 } }, undefined), kind).toBe(true)
       expect(rests(kind, frozen, { ...settings, subnets: { here: ["subnet-2"] } }), kind).toBe(false)
       expect(rests(kind, frozen, { ...settings, publicAddress: false }), kind).toBe(false)
@@ -343,7 +343,7 @@ describe("rejections with one code and like text", () => {
     expect(wider([...families.slice(1), invalid(0, { instanceType: "t0" }, { code: "Other" })])).toEqual([])
     expect(wider([...families.slice(1), invalid(0, { instanceType: "t0" }, { message: "another cause" })])).toEqual([])
     expect(wider([...families.slice(1), invalid(0, { instanceType: "t0" }, { spec: OTHER_PROJECT })])).toEqual([])
-    // Capacity is no word on an account.
+    // Capacity proves nothing about an account.
     const capacity = families.map((_, i) => refused(i, { offer: { instanceType: `t${i}` } }))
     expect(wider(capacity)).toEqual([])
   })

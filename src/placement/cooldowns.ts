@@ -166,7 +166,7 @@ class Model {
   #connection(like: readonly Claim[]): Row[] {
     const [first] = like
     if (first === undefined) return []
-    // A machine type is no cause of a rejection that is about a region.
+    // A machine type doesn't cause a rejection that is about a region.
     const leastTypes = first.kind === "InvalidRequest" ? 2 : 1
     const leastOffers = isAboutSizes(saidOf(first.launch)) ? SIZE_OFFERS : CONNECTION_OFFERS
     const isWide = ({ offers, regions, types }: Seen) => offers >= leastOffers && regions > 2 && types >= leastTypes

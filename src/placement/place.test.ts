@@ -168,7 +168,7 @@ describe("place", () => {
     const needsMore = { resources: { cpu: 4 } }
     const waits = verdict({ launchAccounts: [aws, sim], paused }, needsMore)
     expect(waits).toMatchObject({ kind: "wait", reason: "LaunchesPaused", seconds: 60 })
-    // What rests anyway is no matter of the pause.
+    // The pause doesn't hold what is in cooldown anyway.
     const cooldowns = [{ cloud: "sim", until: at(300) }]
     expect(verdict({ launchAccounts: [aws, sim], paused, cooldowns }, needsMore)).toMatchObject({
       reason: "NoCapacity",

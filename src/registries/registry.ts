@@ -108,7 +108,7 @@ const REFERENCE = /^(\w[\w.-]{0,127}|[a-z0-9]+:[0-9a-f]{32,})$/
 
 function refuseMalformed({ registry, repository, reference }: ImageName): void {
   if (HOST.test(registry) && REPOSITORY.test(repository) && REFERENCE.test(reference)) return
-  const message = `${registry}/${repository}:${reference} is no image: use [host/]repository[:tag|@digest]`
+  const message = `${registry}/${repository}:${reference} is not an image: use [host/]repository[:tag|@digest]`
   throw new InvalidRequestError("MalformedImage", message)
 }
 

@@ -48,13 +48,20 @@ export class FileUploadStore implements UploadStore {
     return createReadStream(this.#pathOf(ref), { start })
   }
 
-  async touch(ref: UploadRef): Promise<void> {
+  async touch(ref: UploadRef): Promise<boolean> {
     const now = new Date()
-    await ifThere(utimes(this.#pathOf(ref), now, now))
+    return (await ifThere(utimes(this.#pathOf(ref), now, now).then(() => true))) ?? false
   }
 
-  async remove(ref: UploadRef): Promise<void> {
-    await rm(this.#pathOf(ref), { force: true })
+  /** A use at the same time either comes before the first rename and keeps the archive, or finds none. */
+  async removeUnused(ref: UploadRef, since: Date): Promise<boolean> {
+    const path = this.#pathOf(ref)
+    const aside = `${path}.${randomUUID()}${UNFINISHED}`
+    if ((await ifThere(rename(path, aside).then(() => true))) === undefined) return false
+    const isUsed = (await stat(aside)).mtime >= since
+    if (isUsed) await rename(aside, path)
+    else await rm(aside)
+    return !isUsed
   }
 
   async *list(namespace?: string): AsyncGenerator<StoredUpload, void, void> {

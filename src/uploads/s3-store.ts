@@ -73,15 +73,25 @@ export class S3UploadStore implements UploadStore {
   }
 
   /** Copies the object onto itself, because S3 has no other way to set its time. */
-  async touch(ref: UploadRef): Promise<void> {
+  async touch(ref: UploadRef): Promise<boolean> {
     const at = this.#at(ref)
     const CopySource = `${at.Bucket}/${encodeURIComponent(at.Key)}`
     const same = { ...at, CopySource, MetadataDirective: "REPLACE", ContentType: CONTENT_TYPE } as const
-    await this.#options.client.send(new CopyObjectCommand(same))
+    try {
+      await this.#options.client.send(new CopyObjectCommand(same))
+      return true
+    } catch (error) {
+      if (error instanceof Error && error.name === "NoSuchKey") return false
+      throw error
+    }
   }
 
-  async remove(ref: UploadRef): Promise<void> {
+  /** S3 can't make a deletion depend on an object's time. So a use between the two requests is not seen. */
+  async removeUnused(ref: UploadRef, since: Date): Promise<boolean> {
+    const found = await this.find(ref)
+    if (found === undefined || found.usedAt >= since) return false
     await this.#options.client.send(new DeleteObjectCommand(this.#at(ref)))
+    return true
   }
 
   async *list(namespace?: string): AsyncGenerator<StoredUpload, void, void> {

@@ -35,10 +35,10 @@ export interface UploadStore {
   find(ref: UploadRef): Promise<StoredUpload | undefined>
   /** Yields the bytes from `start` on. Rejects if there is no such archive. */
   read(ref: UploadRef, start: number): AsyncIterable<Uint8Array>
-  /** Notes that an archive is used now. */
-  touch(ref: UploadRef): Promise<void>
-  /** Removes an archive; no error if there is none. */
-  remove(ref: UploadRef): Promise<void>
+  /** Notes that an archive is used now. Returns false if there is none. */
+  touch(ref: UploadRef): Promise<boolean>
+  /** Removes an archive that was not used since a time. Returns false if it was, or if there is none. */
+  removeUnused(ref: UploadRef, since: Date): Promise<boolean>
   /** Yields the archives of a namespace; without one, all. */
   list(namespace?: string): AsyncIterable<StoredUpload>
   /** Removes what uploads before this time left behind when their process ended. */

@@ -17,7 +17,7 @@ export interface WebhookSecret {
 
 /** Content of a Webhook's sealedSecret. */
 export interface SealedWebhook extends WebhookSecret {
-  /** The type is inside the seal, so that the credentials of a connection with the same name are no secrets of a webhook. */
+  /** The type is inside the seal, so that credentials of a connection with the same name aren't a webhook's secrets. */
   type: "webhook"
   /** Hash of the request that created the webhook, for its Idempotency-Key. */
   requestHash?: string

@@ -6,14 +6,7 @@ import { Pool } from "undici"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { GatewayClient } from "../../src/agent/gateway-client.ts"
 import { runAgent } from "../../src/agent/main.ts"
-import {
-  type AgentKeys,
-  bootConfig,
-  bootstrapToken,
-  generateAgentKeys,
-  publicKey,
-  signMessage,
-} from "../../src/agent/messages.ts"
+import { type AgentKeys, bootConfig, generateAgentKeys, signMessage } from "../../src/agent/messages.ts"
 import { GATEWAY_PATH, JWS_CONTENT_TYPE, JWS_TYPES, type MessageKind } from "../../src/agent/protocol.ts"
 import { systemClock, timestamp } from "../../src/apis/clock.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
@@ -31,12 +24,6 @@ const HEAD_START = 1000
 const RATE = 100
 
 const VMS = 50
-
-/** VMs whose agent has the older version that sends its token only with the registration. */
-const FORMER_VMS = 5
-
-/** Number of times that such an agent repeats a message after a 429. */
-const FORMER_TRIES = 20
 
 const fixture = testFixture("flood")
 let gateway: TestGateway
@@ -111,7 +98,7 @@ class Flood {
     const launch = this.#launches[turn % 5 === 0 ? (turn / 5) % this.#launches.length : 0]?.metadata.name ?? ""
     const forged = { launch, sequence: 1_000_000, attempt: 1, retryCount: 0, offset: 0, data: "" }
     const body = turn % 3 === 0 ? "x.y.z" : await signMessage(kind, forged, this.#keys.signing)
-    const token = kind === "register" ? "x".repeat(43) : undefined
+    const token = turn % 2 === 0 ? "x".repeat(43) : undefined
     return await post(this.#pool, { kind, launch, body, token })
   }
 }
@@ -125,7 +112,7 @@ interface Vm {
   close: () => Promise<void>
 }
 
-async function presentVm(launch: StoredLaunch): Promise<Vm> {
+async function vmOf(launch: StoredLaunch): Promise<Vm> {
   const spec = { ...launch.spec, gatewayUrl: gateway.url }
   const client = new GatewayClient(
     bootConfig({ ...launch, spec }, BOOTSTRAP_KEY),
@@ -139,34 +126,6 @@ async function presentVm(launch: StoredLaunch): Promise<Vm> {
       void (await client.report({ sequence, attempt: 1, retryCount: 0, ...(finish && { finish: finish as never }) })),
     log: async (offset, text) => void (await client.sendLog(offset, Buffer.from(text))),
     close: () => client.close(),
-  }
-}
-
-async function formerVm(launch: StoredLaunch): Promise<Vm> {
-  const { name } = launch.metadata
-  const keys = await generateAgentKeys()
-  const pool = connect(1)
-  const send = async (kind: MessageKind, message: object, token?: string) => {
-    const body = await signMessage(kind, { launch: name, ...message }, keys.signing)
-    let status = await post(pool, { kind, launch: name, body, token })
-    // Older agents retry. Until the gateway's cache shows their registration, they share a small budget with the flood.
-    for (let tries = 0; status === 429 && tries < FORMER_TRIES; tries++) {
-      await sleep(1000)
-      status = await post(pool, { kind, launch: name, body, token })
-    }
-    if (status !== 200) throw new Error(`the gateway answers ${status} to ${kind} of a former agent`)
-  }
-  const ownKeys = {
-    signingKey: publicKey(keys.signing, "Ed25519"),
-    encryptionKey: publicKey(keys.encryption, "X25519"),
-  }
-  const registration = { protocol: 1, version: "test", runtime: "process", ...ownKeys }
-  return {
-    launch,
-    register: () => send("register", registration, bootstrapToken(BOOTSTRAP_KEY, name)),
-    report: (sequence, finish) => send("report", { sequence, attempt: 1, retryCount: 0, finish }),
-    log: (offset, text) => send("logs", { offset, data: Buffer.from(text).toString("base64") }),
-    close: () => pool.close(),
   }
 }
 
@@ -210,8 +169,8 @@ it("a flood without credentials costs no VM a heartbeat or a line of its log, ev
   const written = SECONDS * 10
   const script = `until [ -e go ]; do sleep 0.1; done; i=0; while [ $i -lt ${written} ]; do i=$((i+1)); echo tick $i; sleep 0.1; done`
   const launch = await fixture.launch({ image: "none", command: ["sh", "-c", script] })
-  const others = await Promise.all(Array.from({ length: VMS + FORMER_VMS }, () => fixture.launch({})))
-  const vms = await Promise.all(others.map((each, index) => (index < VMS ? presentVm(each) : formerVm(each))))
+  const others = await Promise.all(Array.from({ length: VMS }, () => fixture.launch({})))
+  const vms = await Promise.all(others.map(vmOf))
   const refused: string[] = []
   const warnings: string[] = []
   const flood = new Flood([launch, ...others], await generateAgentKeys())

@@ -111,7 +111,7 @@ describe("a process with a workdir", () => {
   it("is rejected when it is no archive", async () => {
     const sha256 = await uploaded(Buffer.from("hello"))
     const { finish } = await run("echo ran", { workdir: { sha256 } })
-    expect(finish).toMatchObject({ reason: "WorkdirFailed", message: expect.stringContaining("it is no tar.gz") })
+    expect(finish).toMatchObject({ reason: "WorkdirFailed", message: expect.stringContaining("it is not a tar.gz") })
   })
 
   it("is not in the agent's log or its state", async () => {

@@ -386,6 +386,153 @@ describe("the operator's account", () => {
   })
 })
 
+/**
+ * Rights of Berth's accounts at the API server: in every namespace, and what they have more in Berth's own. docs/security.md says
+ * what a thief can do with them, and the tests above what the admission policies take away again.
+ */
+const RIGHTS = {
+  operator: {
+    everywhere: {
+      apikeys: "get list patch watch",
+      "apikeys/status": "patch",
+      "clusterroles/berth-admin": "bind",
+      "clusterroles/berth-developer": "bind",
+      "clusterroles/berth-viewer": "bind",
+      connections: "list patch watch",
+      "connections/status": "patch",
+      cronjobs: "get list patch watch",
+      "cronjobs/status": "update",
+      events: "create patch",
+      jobarrays: "delete get list patch watch",
+      "jobarrays/status": "update",
+      jobs: "create delete get list patch watch",
+      "jobs/status": "update",
+      namespaces: "create delete get list watch",
+      networkpolicies: "create",
+      organizations: "list patch watch",
+      "organizations/status": "patch",
+      projects: "list patch watch",
+      "projects/status": "patch",
+      resourcequotas: "create",
+      rolebindings: "create delete get list update watch",
+      secrets: "list watch",
+      webhooks: "list patch watch",
+      "webhooks/status": "update",
+    },
+    system: {
+      "configmaps/berth-catalogue": "list watch",
+      "configmaps/berth-installation": "create get patch",
+      "configmaps/berth-prices": "create list patch watch",
+      "configmaps/berth-spending": "create get patch",
+      launches: "create delete deletecollection get list patch watch",
+      "launches/status": "patch",
+      leases: "create get update",
+      secrets: "create",
+      "secrets/berth-identity-keys": "get",
+      "secrets/berth-installation": "get",
+      "secrets/berth-sealing-keys": "get list patch watch",
+      statements: "create delete list watch",
+      "statements/status": "update",
+    },
+    identities: { leases: "list watch", serviceaccounts: "create delete get list watch" },
+    others: {},
+  },
+  facade: {
+    everywhere: {
+      apikeys: "get list watch",
+      connections: "get list watch",
+      cronjobs: "get list watch",
+      jobarrays: "get list watch",
+      jobs: "list watch",
+      organizations: "get list watch",
+      projects: "get list watch",
+      secrets: "get",
+      webhooks: "get list watch",
+    },
+    system: {
+      "configmaps/berth-catalogue": "list watch",
+      "configmaps/berth-prices": "list watch",
+      launches: "get list watch",
+      "launches/status": "patch",
+      "leases/berth-operator": "get",
+      "secrets/berth-identity-keys": "get",
+      "secrets/berth-installation": "get",
+      "secrets/berth-sealing-keys": "get",
+      statements: "list watch",
+    },
+    identities: { leases: "create delete get list patch watch", serviceaccounts: "impersonate" },
+    others: {},
+  },
+  accounts: {
+    everywhere: { organizations: "create get update", projects: "create get update" },
+    system: {},
+    identities: {},
+    others: {},
+  },
+}
+
+describe("a stolen token of Berth's own accounts", () => {
+  const accounts = { user: `system:serviceaccount:${IDENTITIES_NAMESPACE}:berth-accounts` }
+  const tokens = {
+    operator: (review: ApiObject) => operator.create(RULES, review),
+    facade: (review: ApiObject) => facade.create(RULES, review),
+    // The façade acts as this one: there is no token of it.
+    accounts: (review: ApiObject) => admin.create(RULES, review, { as: accounts }),
+  }
+
+  /** Returns the verbs in a namespace, by resource or `resource/name`. */
+  async function rightsIn(namespace: string, review: (typeof tokens)["operator"]): Promise<Map<string, Set<string>>> {
+    const { status } = (await review({ metadata: {}, spec: { namespace } } as unknown as ApiObject)) as RulesReview
+    expect(status.incomplete).toBe(false)
+    const rights = new Map<string, Set<string>>()
+    for (const { apiGroups, resources, resourceNames = [], verbs } of status.resourceRules) {
+      // Every account may ask for its own rights.
+      if (apiGroups.every((group) => /^auth/.test(group))) continue
+      const names = resourceNames.length === 0 ? resources : resourceNames.map((name) => `${resources[0]}/${name}`)
+      for (const name of names) rights.set(name, new Set([...(rights.get(name) ?? []), ...verbs]))
+    }
+    return rights
+  }
+
+  it.each(["operator", "facade", "accounts"] as const)(
+    "of the %s has these rights, and no others anywhere",
+    async (name) => {
+      const everywhere = await rightsIn("kube-system", tokens[name])
+      const rightsOf = async (namespace: string) => {
+        const rights = [...(await rightsIn(namespace, tokens[name]))].map(([on, verbs]) => {
+          const known = namespace === "kube-system" ? undefined : everywhere.get(on)
+          return [
+            on,
+            [...verbs]
+              .filter((verb) => !known?.has(verb))
+              .toSorted()
+              .join(" "),
+          ] as const
+        })
+        return Object.fromEntries(rights.filter(([, verbs]) => verbs !== "").toSorted())
+      }
+      expect({
+        everywhere: await rightsOf("kube-system"),
+        system: await rightsOf("berth-system"),
+        identities: await rightsOf(IDENTITIES_NAMESPACE),
+        others: { ...(await rightsOf(tenant)), ...(await rightsOf("default")) },
+      }).toEqual(RIGHTS[name])
+    },
+  )
+})
+
+interface RulesReview extends ApiObject {
+  status: {
+    incomplete: boolean
+    resourceRules: { apiGroups: string[]; resources: string[]; resourceNames?: string[]; verbs: string[] }[]
+  }
+}
+
+const RULES = resourceOf<ApiObject>({
+  ...{ group: "authorization.k8s.io", version: "v1" },
+  ...{ kind: "SelfSubjectRulesReview", plural: "selfsubjectrulesreviews", namespaced: false },
+})
+
 function account(name: string, namespace: string): Subject {
   return { kind: "ServiceAccount", name, namespace }
 }

@@ -1,10 +1,19 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { type LaunchSpec, type LaunchStatus, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import {
+  type FinishReason,
+  type LaunchSpec,
+  type LaunchStatus,
+  launchName,
+  type StoredLaunch,
+} from "../../src/apis/launch.ts"
 import type { JobPlan } from "../../src/client/client.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { agentOf, launchOf } from "../controllers/builders.ts"
+import { testNamespace } from "../control-plane.ts"
+import { agentOf, launchOf, offerOf } from "../controllers/builders.ts"
+import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
 import {
   caller,
   created,
@@ -82,5 +91,44 @@ describe("an agent's word of a preemption", () => {
     // A process uses its rates for 10 seconds.
     await eventually(async () => expect((await rankingFor(attacker))[0]).not.toEqual(best))
     expect(await rankingFor(tenant)).toEqual(before)
+  })
+})
+
+describe("the operator", () => {
+  const newHarness = controllerHarnesses()
+  const [liar, victim] = [testNamespace("attack-preemptions-liar"), testNamespace("attack-preemptions-victim")]
+  const spot = (instanceType: string, hourlyPriceUsd: number) =>
+    offerOf({ instanceType, hourlyPriceUsd, provisioning: "spot" })
+  const offers = [spot("cheapest", 0.4), spot("next", 0.401)]
+  const market = { offers, account: { cloud: "sim", region: "here" } }
+  const job = { image: "busybox", provisioning: "spot", timeoutSeconds: 8 * 3600, maxPreemptions: 0 } as const
+
+  const submit = (harness: ControllerHarness, project: string, name: string) =>
+    harness.client.create(JOBS, { metadata: { namespace: project, name }, spec: job } as unknown as StoredJob)
+
+  /** Runs jobs of a project until the agents of their VMs have ended them. Returns the machines that they got. */
+  async function machinesOf(harness: ControllerHarness, project: string, names: readonly string[], end: FinishReason) {
+    const operator = harness.operator({ project, market })
+    for (const name of names) await submit(harness, project, name)
+    const ended = () => Promise.all(names.map((name) => harness.client.get(JOBS, { namespace: project, name })))
+    await eventually(async () => {
+      await harness.agentsStep(() => end)
+      for (const { status } of await ended()) expect(["succeeded", "failed"]).toContain(status?.phase)
+    })
+    await operator.stop()
+    return (await ended()).map(({ status }) => status?.placement?.offer.instanceType)
+  }
+
+  it("places the jobs of others as without the forgeries, and only the forger's own elsewhere", async () => {
+    const harness = await newHarness()
+    expect(await machinesOf(harness, victim, ["before"], "Succeeded")).toEqual(["cheapest"])
+    const names = Array.from({ length: 20 }, (_, number) => `forged-${number}`)
+    const forged = await machinesOf(harness, liar, names, "Preempted")
+    expect(forged).toContain("cheapest")
+    // As long as the operator has the records of the forgeries.
+    expect(await machinesOf(harness, victim, ["after"], "Succeeded")).toEqual(["cheapest"])
+    // Then no offer is in cooldown any more: what is left is the ranking.
+    harness.clock.advance(2 * 3600)
+    expect(await machinesOf(harness, liar, ["own"], "Succeeded")).toEqual(["next"])
   })
 })

@@ -12,7 +12,7 @@ export interface Ended {
   err: string
 }
 
-/** Command that runs in this process, with streams that are no terminal. */
+/** Command that runs in this process, with streams that aren't a terminal. */
 export interface Running {
   ended: Promise<Ended>
   /** Resolves when standard output contains the text. */

@@ -836,7 +836,7 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
 
   it("an error in one document changes nothing", async () => {
     const { code, err } = await berthWith("name: never\nimage: a\n---\nneither: that\n", "apply", "-y", "-f", "-")
-    expect([code, err]).toEqual([2, expect.stringContaining("standard input, document 2 is no job")])
+    expect([code, err]).toEqual([2, expect.stringContaining("standard input, document 2 is not a job")])
     expect((await berth("show", "never")).code).toBe(7)
   })
 

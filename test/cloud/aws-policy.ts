@@ -14,8 +14,8 @@ export function roleStatements(): Statement[] {
 }
 
 /**
- * Returns the actions of the policy that users create by docs/first-job.md. docs/aws.md shows the same (documents.test.ts),
- * and further statements that are optional.
+ * Returns the actions of the policy that users create by docs/install.md. docs/aws.md has further statements, which are
+ * optional.
  */
 export function documentedActions(): string[] {
   return roleStatements().flatMap(({ Action }) => Action)

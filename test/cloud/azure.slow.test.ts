@@ -583,7 +583,7 @@ describe("sizes that an Azure subscription may not use", () => {
   })
 })
 
-it("uses exactly the permissions of the role in docs/azure.md, and a VM can only delete itself", async () => {
+it("uses exactly the permissions of docs/roles/azure.json, and a VM can only delete itself", async () => {
   const { vm: vmRole, berth } = documentedRoles()
   const server = new ArmServer()
   await server.start()

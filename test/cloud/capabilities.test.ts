@@ -129,8 +129,8 @@ describe("capabilities of a Google Cloud project", () => {
     return (await gcpAccounts({ send: gce.send, networks })(key).capabilities?.({ regions, settings }, never())) ?? {}
   }
   const documented = (): string[] => {
-    const page = readFileSync(join(import.meta.dirname, "..", "..", "docs", "gcp.md"), "utf8")
-    return [...page.matchAll(/^ {2}- (compute[.a-zA-Z]+)$/gm)].map(([, permission = ""]) => permission)
+    const role = readFileSync(join(import.meta.dirname, "..", "..", "docs", "roles", "gcp.yaml"), "utf8")
+    return [...role.matchAll(/^ {2}- (compute[.a-zA-Z]+)$/gm)].map(([, permission = ""]) => permission)
   }
 
   it("are True for VMs with the role of docs/gcp.md, by calls that only read", async () => {

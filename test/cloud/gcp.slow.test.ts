@@ -407,9 +407,9 @@ describe("gcp", () => {
   })
 })
 
-it("uses exactly the permissions of the role in docs/gcp.md", async () => {
-  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "gcp.md"), "utf8")
-  const role = load(/```yaml\n([\s\S]*?)```/.exec(page)?.[1] ?? "") as { includedPermissions: string[] }
+it("uses exactly the permissions of docs/roles/gcp.yaml", async () => {
+  const file = await readFile(join(import.meta.dirname, "..", "..", "docs", "roles", "gcp.yaml"), "utf8")
+  const role = load(file) as { includedPermissions: string[] }
   const server = new GceServer(world())
   await server.start()
   server.permissions = new Set(role.includedPermissions)

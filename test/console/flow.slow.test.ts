@@ -181,7 +181,7 @@ browserNeeded.describe("the console", () => {
       await plan.getByText("Correct vCPU, Memory, Timeout to see").waitFor()
       const wrong = page.locator(".field.wrong")
       expect(await wrong.locator(".field-label").allTextContents()).toEqual(["vCPU", "Memory", "Timeout"])
-      expect(await wrong.first().textContent()).toContain("many is no number.")
+      expect(await wrong.first().textContent()).toContain("many is not a number.")
       await plan.getByText("Fill in Image").waitFor()
       for (const [label, text] of Object.entries({
         vCPU: "2",
@@ -309,46 +309,6 @@ browserNeeded.describe("the console", () => {
     await page.keyboard.press("Enter")
     await eventually(async () => expect((await jobOf("by-keys")).spec.cancelled).toBe(true))
     expect(faults).toEqual([])
-  })
-
-  browserNeeded.it("shows texts of users and of logs as text, whatever they are", async () => {
-    const attack = `<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>{{7*7}}`
-    const uid = await submit("attack", {
-      command: [attack],
-      args: [attack, "javascript:window.hacked=1"],
-      env: { ATTACK: attack },
-      labels: { attack },
-      tags: [attack.slice(0, 40)],
-    })
-    await setStatus(fixture, "attack", {
-      phase: "running",
-      reason: attack.slice(0, 60),
-      message: attack,
-      startTime: "2026-11-24T10:00:00Z",
-    })
-    await writeLog(sample(), uid, `${attack}\n\x1b]8;;javascript:window.hacked=1\x07link\x1b]8;;\x07\n`)
-    const { page, faults } = await site.signedIn("/jobs/attack?tab=log")
-    const places: [path: string, shown: string][] = [
-      ["/jobs/attack?tab=log", attack],
-      ["/jobs/attack?tab=story", attack],
-      ["/jobs/attack?tab=spec", "ATTACK"],
-      ["/new?from=attack", "Container"],
-      [`/jobs?name=${encodeURIComponent(attack)}&tag=${encodeURIComponent(attack)}`, "Jobs"],
-      [`/jobs?cronjob=${encodeURIComponent(attack)}`, attack],
-      [`/jobs?ended_after=${encodeURIComponent(attack)}`, "Jobs"],
-      [`/costs?by=${encodeURIComponent(`label:${attack}`)}`, "Nothing was spent"],
-      ["/jobs", "attack"],
-      ["", "Running"],
-      [`/jobs/${encodeURIComponent(attack)}`, attack],
-    ]
-    for (const [path, shown] of places) {
-      await goTo(page, fixture, path)
-      await page.locator("main").getByText(shown).first().waitFor()
-      expect(await page.locator("main img, main script, main a[href^=javascript]").count(), path).toBe(0)
-    }
-    expect(await page.evaluate("window.hacked")).toBeUndefined()
-    // The API does not find these: a browser reports each as an error of its console.
-    expect(faults.filter((fault) => !/status of (400|404)/.test(fault))).toEqual([])
   })
 
   browserNeeded.it("shows changes after its connection was cut", async () => {

@@ -478,13 +478,13 @@ describe("the form of a job", () => {
     }
     const { body, errors } = bodyOf("array", { draft: { ...draft, ...wrong, parallelism: "Infinity" }, rest }, "")
     expect(errors).toEqual({
-      cpu: "many is no number.",
-      timeout: "soon is no duration: write 90s, 30m, 2h, 1d or 1h30m.",
+      cpu: "many is not a number.",
+      timeout: "soon is not a duration: write 90s, 30m, 2h, 1d or 1h30m.",
       env: "A has no value: write NAME=VALUE.",
       gpu: expect.stringContaining("L4:0 is no GPU"),
       secretEnv: expect.stringMatching(/^T=… must name a Secret/),
-      values: "It has 0, which is no variable. Write a number, or NAME=VALUES such as lr=0.1,0.01.",
-      parallelism: "Infinity is no number.",
+      values: "It has 0, which is not a variable. Write a number, or NAME=VALUES such as lr=0.1,0.01.",
+      parallelism: "Infinity is not a number.",
     })
     expect(body).toEqual({ name: "n", job_definition: { image: "a", resources: { memory: "lots" } } })
   })

@@ -3,8 +3,8 @@ const COLUMNS = 10
 const EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 /**
- * Yields what tqdm 4.70 writes to a file that is no terminal: `tqdm(range(total), desc="train", mininterval=0)` with 32
- * steps a second. It was compared with tqdm byte by byte.
+ * Yields what tqdm 4.70 writes to a file that isn't a terminal: `tqdm(range(total), desc="train", mininterval=0)` with
+ * 32 steps a second. It was compared with tqdm byte by byte.
  */
 export function* tqdmBar(total: number): Generator<string> {
   for (let step = 0; step <= total; step++) yield state(step, total)

@@ -8,7 +8,7 @@ import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type Received, WebhookReceiver } from "../controllers/webhook-receiver.ts"
 import { caller, created, testFixture } from "../facade/harness.ts"
-import { ATTACK, consoleSite, expectUnharmed, goTo, tabTo } from "./browser.ts"
+import { consoleSite, goTo, tabTo } from "./browser.ts"
 
 const SLACK = "https://hooks.slack.com/services/T0/B0/very-secret"
 
@@ -205,33 +205,12 @@ browserNeeded.describe("the webhooks in the console", () => {
     expect(faults).toEqual([])
   })
 
-  browserNeeded.it("show texts of users as text, and to viewers no button and no whole address", async () => {
-    const url = `https://ci.example.com/${ATTACK}`
-    await make("attack", { url, labels: { attack: ATTACK.slice(0, 60) }, tags: [ATTACK.slice(0, 40)] })
-    const { generation = 1 } = (await stored("attack"))?.metadata ?? {}
-    const ready = { type: "Ready", status: "False" as const, reason: "InvalidSecret", message: ATTACK }
-    const delivery = {
-      id: ATTACK.slice(0, 60),
-      type: "job.failed" as const,
-      subject: ATTACK,
-      time: "2026-11-24T10:00:00Z",
-    }
-    await setWebhookStatus("attack", {
-      observedGeneration: generation,
-      conditions: [{ ...ready, lastTransitionTime: "2026-11-24T10:00:00Z", observedGeneration: generation }],
-      pending: [{ ...delivery, attempts: 1, jobUid: "1", error: ATTACK }],
-    })
-    const { page, faults } = await site.signedIn("/webhooks")
-    const panel = panelOf(page, "attack")
-    await panel.locator("tbody").getByText(ATTACK).first().waitFor()
-    for (const text of [url, `attack=${ATTACK.slice(0, 60)}`]) await panel.getByText(text, { exact: true }).waitFor()
-    await panel.locator(".fault").getByText(ATTACK).waitFor()
-    await expectUnharmed(page)
-    expect(faults).toEqual([])
+  browserNeeded.it("show to viewers no button and no whole address", async () => {
+    await make("seen", { url: "https://ci.example.com/secret" })
     const viewer = await site.open("/webhooks")
     await viewer.page.getByRole("textbox", { name: "API key" }).fill(fixture.keys.viewer)
     await viewer.page.getByRole("button", { name: "Sign in" }).click()
-    await panelOf(viewer.page, "attack").getByText("https://ci.example.com", { exact: true }).waitFor()
+    await panelOf(viewer.page, "seen").getByText("https://ci.example.com", { exact: true }).waitFor()
     expect(await viewer.page.getByRole("button", { name: /New|Test|Rotate|able|Delete/ }).count()).toBe(0)
     expect(viewer.faults).toEqual([])
   })

@@ -303,32 +303,6 @@ describe("a connection", () => {
     await permitted("True")
   })
 
-  it("keeps a connection Ready and in use that was Ready before capabilities were checked", async () => {
-    const launchAccounts = launchAccountsOf({
-      ...{ ownAccounts: [], types: ["aws"] },
-      connections: caches.connections.store,
-      sources: caches,
-    })
-    await createSealed("former", keyOf("account"))
-    const former = await ready("former", "True", "Verified")
-    expect(former.status?.capabilities).toBeUndefined()
-    provider.onCapabilities = async () => ({
-      vms: { is: "denied", reason: "PermissionsMissing", message: "no right x" },
-    })
-    clock.advance(1.25 * CONNECTION_DEFAULTS.intervalSeconds)
-    await eventually(async () =>
-      expect((await get("former")).status?.capabilities?.vms).toMatchObject({
-        status: "Unknown",
-        reason: "PermissionsMissing",
-        message: expect.stringContaining("no right x"),
-      }),
-    )
-    await ready("former", "True", "Verified")
-    await eventually(() => expect(caches.connections.store.list()[0]?.status?.capabilities).toBeDefined())
-    expect(launchAccounts.of(namespace)).toMatchObject([{ cloud: "aws", connection: "former", account: "account" }])
-    expect(launchAccounts.refused?.(namespace)).toEqual([])
-  })
-
   it("keeps a connection Ready if only the check of its capabilities hangs", async () => {
     let asked = 0
     provider.onCapabilities = () => {

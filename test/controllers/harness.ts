@@ -51,6 +51,8 @@ export interface OperatorClients {
 }
 
 export interface OperatorOptions {
+  /** Namespace of its jobs. Default: the harness's own, where its Launches are. */
+  project?: string
   /** Limits of what the namespace may store. Default: none. */
   limits?: Partial<ProjectLimits>
   clients?: OperatorClients
@@ -110,7 +112,8 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       clouds: this.cloud,
       fence: () => undefined,
     }
-    const { namespace, clock } = this
+    const { clock, namespace: systemNamespace } = this
+    const { project: namespace = systemNamespace } = options
     const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet, clock })
     const jobs = new Reflector<StoredJob>({
       ...{ client, ...JOB_CACHE, namespace, logger: quiet },
@@ -120,13 +123,13 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const launches = new Reflector<StoredLaunch>({
       client,
       resource: LAUNCHES,
-      namespace,
+      namespace: systemNamespace,
       indexes: launchIndexes,
       logger: quiet,
       transform: (launch) => this.#shifted(launch),
     })
     const statements = new Reflector({
-      ...{ client, resource: STATEMENTS, namespace, indexes: STATEMENT_INDEXES, logger: quiet },
+      ...{ client, resource: STATEMENTS, namespace: systemNamespace, indexes: STATEMENT_INDEXES, logger: quiet },
     })
     const tenants = tenantsOf(client, options)
     const { limits, caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
@@ -140,7 +143,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const shared = { client, jobs, settled, launches, statements, fence, clock, recorder, logger: quiet }
     const launchControl = createLaunchController({
       ...shared,
-      systemNamespace: namespace,
+      systemNamespace,
       installation: this.installation,
       clouds,
       userData: (launch) => JSON.stringify({ launch: launch.metadata.name, url: launch.spec.gatewayUrl }),
@@ -160,7 +163,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       ...(quota && { quota }),
       ...tenants.option,
       endReaders: [arrayEndReader({ jobArrays, jobs }), ...(webhooks ? [webhooks.control.deliveries] : [])],
-      installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
+      installation: { id: this.installation, systemNamespace, gatewayUrl: "https://gateway.test" },
       offers: fixedOffers(market.offers),
       launchAccounts: { of: options.launchAccounts ?? (() => [{ cloud: market.account.cloud }]) },
       settings: { settleSeconds, ...options.settings },
@@ -172,7 +175,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       controllers: [
         jobControl,
         launchControl.controller,
-        createStatementController({ ...shared, systemNamespace: namespace }),
+        createStatementController({ ...shared, systemNamespace }),
         createArrayController({ ...arrayOptions, ttlSeconds: JOB_DEFAULTS.ttlSeconds }),
         ...(webhooks ? [webhooks.control.controller] : []),
       ],

@@ -62,14 +62,15 @@ export const LAUNCHES: Corpus = {
       proxy: { url: "http://proxy.example.com:3128", noProxy: ".example.com" },
       ended: true,
     },
-    "a secret variable of a job of a former version": {
-      run: { image: "alpine", secretEnv: { A: { secret: "../../beta/secrets/envs", key: "a/b" } } },
-    },
+    "a secret variable": { run: { image: "alpine", secretEnv: { A: { secret: "envs", key: "a" } } } },
     "an offer with GPUs": { offer: { ...OFFER, gpu: { model: "L4", count: 1, vramGib: 24 } } },
     "a free offer": { offer: { ...OFFER, hourlyPriceUsd: 0 } },
     "null for optional fields": { connection: null, imageId: null, ended: null },
   },
   bad: {
+    "a Secret of another namespace": {
+      run: { image: "alpine", secretEnv: { A: { secret: "../../beta/secrets/envs", key: "a/b" } } },
+    },
     "no job": { job: undefined },
     "a job without uid": { job: { namespace: "a", name: "b" } },
     "an unknown field of the job": { job: { namespace: "a", name: "b", uid: UID, kind: "Job" } },

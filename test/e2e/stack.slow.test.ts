@@ -5,6 +5,7 @@ import { join } from "node:path"
 import { describe, it } from "vitest"
 import { DEFAULT_DOCKER_SOCKET } from "../../src/agent/runtimes/docker.ts"
 import { missingForContainers } from "../agent/images.ts"
+import { commandsIn } from "../documents.ts"
 import { needing } from "../needing.ts"
 import { expectStopped, folder, inShell, prepareStacks, SUBMITTED_LOG, start } from "./stack.ts"
 
@@ -34,6 +35,11 @@ async function otherSocket(path: string) {
   return { close, created: () => created }
 }
 
+/** Answers the question of `berth run`: no test has a terminal here. */
+function withoutQuestions(blocks: string[]): string {
+  return blocks.join("\n").replaceAll(/^berth run /gm, "berth run --yes ")
+}
+
 describe("everything on one machine", { timeout: 300_000, concurrent: true }, () => {
   it("demo: ends by Ctrl-C while jobs run, leaves no process and prints no results", async ({ expect }) => {
     const dataDir = join(folder, "stopped-demo")
@@ -45,25 +51,26 @@ describe("everything on one machine", { timeout: 300_000, concurrent: true }, ()
     expect(demo.output).not.toMatch(/as expected|npm start|JOB +PHASE/)
   })
 
-  it("serve: works with its env file, ends by Ctrl-C, and continues after a restart", async ({ expect }) => {
+  it("serve: runs the commands of README.md and docs/api.md, ends by Ctrl-C, and continues after a restart", async ({
+    expect,
+  }) => {
     const dataDir = join(folder, "serve")
     const env = join(dataDir, "env")
     const first = start("serve", dataDir, ["--port", "0"])
     try {
       await first.printed(/Berth is up at/, 120)
       expect((await stat(env)).mode & 0o777).toBe(0o600)
-      expect(await inShell(env, "kubectl apply -f manifests/samples/hello.yaml")).toBe("job.berth.dev/hello created\n")
-      const planned = await inShell(env, "api POST '/1/jobs?dry_run=true' manifests/samples/rest/submit.yaml")
-      expect(planned).toMatch(/^200 .*"name":"submitted","verdict":"placeable".*"instance_type":"local-\d"/)
-      const submitted = await inShell(env, "api POST /1/jobs manifests/samples/rest/submit.yaml")
-      expect(submitted).toMatch(/^201 .*"name":"submitted"/)
-      await inShell(env, "kubectl wait --for=condition=Complete bj/hello bj/submitted --timeout=100s")
-      expect(await inShell(env, "api GET /1/jobs/submitted")).toMatch(/^200 .*"status":"succeeded"/)
-      const log = await inShell(env, "api GET /1/jobs/submitted/logs")
-      expect(log).toBe(SUBMITTED_LOG)
-      await inShell(env, "kubectl apply -f manifests/samples/cancelled.yaml")
-      await inShell(env, "kubectl wait --for=condition=Started bj/cancelled --timeout=100s")
-      expect(await inShell(env, "api POST /1/jobs/cancelled/cancel")).toMatch(/^200 .*"status":"cancelled"/)
+      const [apply = "", cancel = ""] = commandsIn("README.md", "With kubectl")
+      const [said, listed] = await Promise.all([
+        inShell(env, withoutQuestions(commandsIn("README.md", "With berth"))),
+        inShell(env, apply),
+        inShell(env, cancel),
+      ])
+      expect(said).toMatch(/^Ahoy$/m)
+      expect(said).toContain("Ahoy from a berth (3 of 3)\n")
+      expect(said).toContain("The container started on VM 1.")
+      expect(listed).toMatch(/^primes .*succeeded/m)
+      await inShell(env, "kubectl wait --for=jsonpath={.status.phase}=cancelled bj/cancelled --timeout=100s")
     } finally {
       await first.stop("SIGINT")
     }
@@ -75,8 +82,14 @@ describe("everything on one machine", { timeout: 300_000, concurrent: true }, ()
       await second.printed(/Berth is up at/, 120)
       expect(await readFile(env, "utf8")).toContain(`BERTH_API_KEY=${key}\n`)
       const kept = await inShell(env, "api GET /1/jobs")
-      for (const job of ["hello", "submitted", "cancelled"]) expect(kept).toContain(`"name":"${job}"`)
+      for (const job of ["hello", "cancelled"]) expect(kept).toContain(`"name":"${job}"`)
+      expect(kept).not.toContain('"name":"primes"')
+      expect(await inShell(env, "api GET /1/jobs/hello/logs")).toContain("Ahoy from a berth (3 of 3)\n")
+      await inShell(env, commandsIn("docs/api.md", "A tour with curl").join("\n"))
       expect(await inShell(env, "api GET /1/jobs/submitted/logs")).toBe(SUBMITTED_LOG)
+      expect(await inShell(env, "api GET /1/jobs/long")).toMatch(/^200 .*"status":"cancelled"/)
+      expect(await inShell(env, "api GET /1/keys")).toContain('"name":"build"')
+      expect(await inShell(env, "api GET /1/cronjobs/nightly")).toMatch(/^200 /)
     } finally {
       await second.stop("SIGINT")
     }

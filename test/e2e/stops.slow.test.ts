@@ -14,18 +14,16 @@ import { eventually } from "../cloud/eventually.ts"
 import { isNightly } from "../nightly.ts"
 import { noDisk, smallDisk } from "../small-disk.ts"
 import type { Program } from "./program.ts"
+import { call, shellJob, untilStatus } from "./rest.ts"
 import {
-  call,
   freePair,
   killAll,
   killApiServer,
   measureStart,
   type StackUnderTest,
   sendSigterm,
-  shellJob,
   startStack,
   stopAt,
-  untilStatus,
 } from "./stops.ts"
 
 /** Ends of the stack while one job runs. Three lost VMs would fail the job. */

@@ -1,9 +1,9 @@
-import { readFile } from "node:fs/promises"
 import { createServer } from "node:net"
 import { dirname, join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
 import { inject } from "vitest"
 import { Program } from "./program.ts"
+import { call, shellJob } from "./rest.ts"
 import { processesNaming } from "./traces.ts"
 
 const ROOT = join(import.meta.dirname, "..", "..")
@@ -36,36 +36,6 @@ export function startStack(
   const assetsDir = dirname(inject("controlPlaneBinaries").etcd)
   const options = ["--data-dir", dataDir, "--runtime", runtime, "--assets-dir", assetsDir, ...ports]
   return new Program(command, [npm, ...script, "--silent", "--prefix", ROOT, "--", ...options], env)
-}
-
-/** Calls the REST API of a stack with its environment file and returns the answer's text. Throws on an error. */
-export async function call(dataDir: string, method: string, path: string, yaml?: string): Promise<string> {
-  const environment = await readFile(join(dataDir, "env"), "utf8")
-  const value = (name: string) => new RegExp(`^${name}=(\\S+)$`, "m").exec(environment)?.[1] ?? ""
-  const answer = await fetch(`${value("BERTH_URL")}/1${path}`, {
-    method,
-    headers: { "X-Service-Api-Key": value("BERTH_API_KEY"), "Content-Type": "application/yaml" },
-    ...(yaml !== undefined && { body: yaml }),
-  })
-  const text = await answer.text()
-  if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`)
-  return text
-}
-
-/** Returns a job that runs a shell script, in the form of the REST API. */
-export function shellJob(name: string, script: string, image = "alpine"): string {
-  return JSON.stringify({ name, image, command: ["sh", "-c", script] })
-}
-
-/** Resolves as soon as the job has this status. */
-export async function untilStatus(dataDir: string, job: string, status: string, seconds = 100): Promise<void> {
-  const deadline = performance.now() + seconds * 1000
-  for (;;) {
-    const said = await call(dataDir, "GET", `/jobs/${job}`)
-    if ((JSON.parse(said) as { status: string }).status === status) return
-    if (performance.now() > deadline) throw new Error(`${job} is not ${status} after ${seconds} s: ${said}`)
-    await delay(100)
-  }
 }
 
 /** Processes and ports that are left ten seconds after SIGTERM; normally none. */

@@ -1,9 +1,13 @@
 import { createHash } from "node:crypto"
 import { once } from "node:events"
+import { readdir } from "node:fs/promises"
 import { connect, type Socket } from "node:net"
+import { join } from "node:path"
 import { text } from "node:stream/consumers"
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
+import { MOST_UPLOADS } from "../../src/facade/uploads/routes.ts"
 import type { LogRef } from "../../src/logs/store.ts"
+import { UPLOADS_FOLDER } from "../../src/uploads/store.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { applyJob, BASE_DOMAIN, caller, jobsOf, type Replica, startReplica, testFixture } from "./harness.ts"
 
@@ -16,8 +20,12 @@ const open: Socket[] = []
 /** Limits that are short, because tests wait for them. A pause of the machine must not exceed them. */
 const LIMITS = { headersSeconds: 1.5, requestSeconds: 2.5, idleSeconds: 4, checkSeconds: 0.1, headers: 20 }
 
+/** Longest time of an upload: longer than that of other requests. */
+const UPLOAD_SECONDS = 8
+
 beforeAll(async () => {
-  replica = await startReplica({ limits: LIMITS, settings: { defaultProject: fixture.project } })
+  const settings = { defaultProject: fixture.project, uploadSeconds: UPLOAD_SECONDS }
+  replica = await startReplica({ limits: LIMITS, settings })
 })
 afterEach(() => {
   for (const socket of open.splice(0)) socket.destroy()
@@ -97,6 +105,28 @@ describe("half-sent requests", () => {
     expect(await text(stranger)).toMatch(/^HTTP\/1.1 401 /)
     upload.write(body.subarray(5))
     expect(await text(upload)).toMatch(/^HTTP\/1.1 201 /)
+  })
+
+  it("ends uploads that arrive in drops, of which one caller has a few, and keeps none of their bytes", async () => {
+    const drops: NodeJS.Timeout[] = []
+    const slow = Array.from({ length: MOST_UPLOADS }, (_, number) => {
+      const put = head("PUT", `/1/uploads/${String(number).padStart(64, "0")}`)
+      const socket = sent(...put, "Content-Type: application/gzip", "Content-Length: 100000", "", "")
+      drops.push(setInterval(() => socket.write("x"), 50))
+      return refusal(socket)
+    })
+    const parts = async () =>
+      (await readdir(join(replica.folder, UPLOADS_FOLDER))).filter((name) => name.endsWith(".part"))
+    await eventually(async () => expect(await parts()).toHaveLength(MOST_UPLOADS))
+    const body = Buffer.from("an upload of another caller")
+    const path = `/1/uploads/${createHash("sha256").update(body).digest("hex")}`
+    const put = { method: "PUT", type: "application/gzip", body }
+    expect((await call(path, { ...put, key: fixture.keys.admin })).status).toBe(429)
+    expect((await call(path, { ...put, key: fixture.keys.developer })).status).toBe(201)
+    for (const { status } of await Promise.all(slow)) expect(status).toBe(408)
+    for (const drop of drops) clearInterval(drop)
+    await eventually(async () => expect(await parts()).toEqual([]))
+    expect((await call(path, { ...put, key: fixture.keys.admin })).status).toBe(200)
   })
 
   it("returns 408 for a body that arrives in drops, and creates no job", async () => {

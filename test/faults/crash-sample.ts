@@ -48,7 +48,7 @@ export function sampleOf(injections: readonly InjectedFault[], most: number, see
     .map(({ injected }) => injected)
 }
 
-/** Returns the fault's row in the table of docs/reliability.md. */
+/** Returns the fault's row in the table of docs/reliability/tables.md. */
 export function classOf(injected: InjectedFault): string {
   return isUnderWay(injected) ? "a request to a cloud arrives when another leads already" : CLASSES[injected.fault]
 }

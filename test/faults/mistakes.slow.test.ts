@@ -15,7 +15,7 @@ import {
 import { Tally } from "./tally.ts"
 
 const newHarness = controllerHarnesses()
-const tally = new Tally("mistakes", "What could be taken for the end of a VM, or for an unwanted VM")
+const tally = new Tally("mistakes", "Situations that look like a lost or orphaned VM")
 afterAll(() => tally.close())
 
 /** Starts three jobs whose containers run. */

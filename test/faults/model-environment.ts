@@ -67,7 +67,7 @@ function gatewaySteps(world: World, number: number): Step<World>[] {
     RegisterRequest,
     "signingKey" | "encryptionKey"
   >
-  const request = { protocol: 1, launch: launch.metadata.name, version: "1", runtime: "docker", ...keys }
+  const request = { protocol: 1, launch: launch.metadata.name, version: "1", runtime: "docker", abilities: [], ...keys }
   const agent = launch.status?.agent ?? registered(request, clockAt(world.tick))
   const bound = putLaunch(world, number, { ...launch, status: { ...launch.status, agent } }).world
   return [{ name: `VM ${number}: the agent registers`, next: withVm(bound, number, { container: "ready" }) }]

@@ -1,8 +1,16 @@
+import { readFile } from "node:fs/promises"
+import { join } from "node:path"
 import { describe, expect, test } from "vitest"
+import { tablesPage } from "../../scripts/reliability.ts"
 import type { Point } from "./crash-gate.ts"
 import type { InjectedFault } from "./crash-run.ts"
 import { faultsOf } from "./crash-sample.ts"
 import { shareOf, type TallyFile, withEarlier } from "./tally.ts"
+
+test("docs/reliability/tables.md has the recorded results; to update it, run scripts/reliability.ts", async () => {
+  const page = await readFile(join(import.meta.dirname, "../../docs/reliability/tables.md"), "utf8")
+  expect(await tablesPage()).toBe(page)
+})
 
 const faults = Array.from({ length: 200 }, (_, nth): InjectedFault => {
   return { point: { call: "patch Job", nth, effect: "write" } as Point, fault: nth % 2 === 0 ? "before" : "lost" }

@@ -8,7 +8,7 @@ const FOLDER = join(import.meta.dirname, "..", "..", "docs", "reliability")
 export const VIOLATIONS = ["duplicates", "leaks", "lost", "stuck", "killed"] as const
 export type Violation = (typeof VIOLATIONS)[number]
 
-/** Row of the table in docs/reliability.md: faults of one class, and the violations that they caused. */
+/** Row of the table in docs/reliability/tables.md: faults of one class, and the violations that they caused. */
 export type TallyRow = Record<Violation, number> & {
   faults: string
   tried: number

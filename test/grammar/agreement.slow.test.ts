@@ -117,7 +117,7 @@ function inOneSpelling(spec: JobSpec): object {
   return { ...spec, ...(spec.resources !== undefined && { resources }) }
 }
 
-/** Kinds whose objects are no body of REST, with the reason. `berth apply` refuses them. */
+/** Kinds whose objects aren't a body of REST, with the reason. `berth apply` refuses them. */
 const KUBECTL_ONLY = {
   Organization: "administrators of the installation create it",
   Project: "administrators of the installation create it",
@@ -166,7 +166,7 @@ it("every body of REST in the documents and samples is applied by berth", async 
   }
 })
 
-/** True for a job, a cronjob or an array. Some blocks show a part of an output, which is no YAML. */
+/** True for a job, a cronjob or an array. Some blocks show a part of an output, which isn't YAML. */
 function isBody(text: string): boolean {
   return !/^apiVersion:/m.test(text) && /^(image|job_definition):/m.test(text)
 }

@@ -21,7 +21,7 @@ function scalars(count: number): string[] {
     return text.slice(0, at) + pick(CHARACTERS) + text.slice(at + Math.floor(random() * 2))
   }
   const made = Array.from({ length: count }, () => changed(random() < 0.5 ? changed(pick(SEEDS)) : pick(SEEDS)))
-  // These are no plain scalars, and kubectl can't write an infinite number as JSON.
+  // These aren't plain scalars, and kubectl can't write an infinite number as JSON.
   const isPlain = (text: string) => !/^-?$|^---$|:$|^[-+]?\.(inf|nan)$/i.test(text)
   return [...new Set([...SEEDS, ...made])].filter(isPlain)
 }

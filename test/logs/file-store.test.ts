@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from "node:fs/promises"
+import { mkdtemp, readdir, rm, utimes } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { describe, expect, it } from "vitest"
@@ -40,29 +40,5 @@ describe.skipIf(noDisk !== "")("logs on a full disk", () => {
     } finally {
       await disk.remove()
     }
-  })
-})
-
-describe("logs in files of former versions", () => {
-  it("reads a log that was cut, and continues it", async () => {
-    const folder = await mkdtemp(join(tmpdir(), "berth-logs-"))
-    const job = { namespace: "project-a", uid: "a" }
-    await mkdir(join(folder, "project-a", "a"), { recursive: true })
-    await writeFile(join(folder, "project-a", "a", "1.log"), "0123456789")
-    await writeFile(join(folder, "project-a", "a", "1.truncated"), "--- log truncated ---\n")
-    const store = new FileLogStore(folder, { capBytes: 16 })
-    const text = async (tail?: number): Promise<string> => {
-      const pieces: Uint8Array[] = []
-      for await (const piece of store.read(job, tail === undefined ? {} : { tail })) pieces.push(piece)
-      return Buffer.concat(pieces).toString()
-    }
-    const line = "--- log truncated: a former version of Berth kept only the beginning of this log ---\n"
-    expect(await text()).toBe(`0123456789\n${line}`)
-    expect(await text(1)).toBe(line)
-    expect(await store.append({ job, launch: 1 }, 0, Buffer.from("0123456789ab"))).toEqual({ length: 12 })
-    expect(await text()).toBe("0123456789ab")
-    await store.append({ job, launch: 2 }, 0, Buffer.from("again\n"))
-    expect(await text(1)).toBe("again\n")
-    await rm(folder, { recursive: true })
   })
 })

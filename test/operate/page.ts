@@ -1,23 +1,17 @@
 import { execFile } from "node:child_process"
-import { readFileSync } from "node:fs"
 import { chmod, mkdir, writeFile } from "node:fs/promises"
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import { dirname, join } from "node:path"
 import { text } from "node:stream/consumers"
 import { promisify } from "node:util"
+import { commandsIn } from "../documents.ts"
 
 const run = promisify(execFile)
 
-const PAGE = readFileSync(join(import.meta.dirname, "..", "..", "docs", "operate.md"), "utf8")
-
-/** Returns the commands of a section of docs/operate.md: its fenced blocks for a shell. @throws Error without any */
+/** Returns the commands of a section of docs/operate.md. @throws Error without any */
 export function commandsOf(heading: string): string[] {
-  const [, after] = PAGE.split(new RegExp(`^#+ ${heading}$`, "m"))
-  const [section = ""] = (after ?? "").split(/^#+ /m)
-  const blocks = [...section.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, block = ""]) => block)
-  if (blocks.length === 0) throw new Error(`docs/operate.md has no commands under "${heading}"`)
-  return blocks
+  return commandsIn("docs/operate.md", heading)
 }
 
 /** Programs that a test replaces: each gets its arguments, and acts on what runs in the test. */

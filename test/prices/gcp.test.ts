@@ -55,7 +55,7 @@ const SKUS = [
   sku("Nvidia Tesla A100 GPU", 2.933908),
   sku("Spot Preemptible N2 Instance Core", 0.01499, SPOT_N2),
   sku("Spot Preemptible N2 Instance Ram", 0.00201, SPOT_N2),
-  // SKUs that are no such price, or unusable.
+  // SKUs that aren't such a price, or unusable.
   sku("N2 Custom Instance Core", 0.033174),
   sku("N2 Sole Tenancy Instance Core", 0.0348),
   sku("Commitment v1: N2 Cpu in Iowa for 1 Year", 0.019915, { usageType: "Commit1Yr" }),
@@ -149,8 +149,8 @@ it("adds a machine's price up from its parts' prices, equal to the shipped list"
   expect(calls).toBe(Math.ceil(SKUS.length / PAGE))
 })
 
-it("calls only APIs that docs/first-job.md enables", async () => {
-  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "first-job.md"), "utf8")
+it("calls only APIs that docs/install.md enables", async () => {
+  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "install.md"), "utf8")
   const [, enabled = ""] = /gcloud services enable (.*) --project/.exec(page) ?? []
   server.requests.length = 0
   await read(gcpPrices({ send: server.send }).list, question)

@@ -157,7 +157,9 @@ describe("a pull token for one image", () => {
       server.requests.length = 0
       const scope = { ...parseImage(image), launch: "job-1" }
       const options = { signal: unending(), clock: systemClock, send: server.send }
-      await expect(pullAccess(dockerHubRegistry, { credentials: hub, scope }, options)).rejects.toThrow(/is no image/)
+      await expect(pullAccess(dockerHubRegistry, { credentials: hub, scope }, options)).rejects.toThrow(
+        /is not an image/,
+      )
       expect(server.requests).toEqual([])
     },
   )

@@ -90,16 +90,20 @@ export function uploadStoreSuite(make: () => Promise<StoreUnderTest>, { atOnce =
     expect(await under.entries()).toHaveLength(1)
   })
 
-  it("removes an upload, also one that is not there", async () => {
+  it("removes an upload that was not used since a time, and no other", async () => {
+    const [before, after] = [new Date(Date.now() - 3600_000), new Date(Date.now() + 3600_000)]
     await write()
-    await under.store.remove(ref)
-    await under.store.remove(ref)
+    expect(await under.store.removeUnused(ref, before)).toBe(false)
+    expect((await read()).equals(data)).toBe(true)
+    expect(await under.store.removeUnused(ref, after)).toBe(true)
+    expect(await under.store.removeUnused(ref, after)).toBe(false)
+    expect(await under.store.touch(ref)).toBe(false)
     expect(await under.entries()).toEqual([])
   })
 
   it("notes the use of an upload without a change of its bytes", async () => {
     await write()
-    await under.store.touch(ref)
+    expect(await under.store.touch(ref)).toBe(true)
     expect((await read()).equals(data)).toBe(true)
     expect(Date.now() - ((await under.store.find(ref))?.usedAt.getTime() ?? 0)).toBeLessThan(3600_000)
   })

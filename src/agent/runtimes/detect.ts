@@ -20,7 +20,7 @@ export interface RuntimeOptions {
   /** Public key of the agent. */
   agent: string
   dataDir: string
-  /** PEM of authorities to trust besides the public ones. */
+  /** PEM of authorities to trust in addition to the public ones. */
   ca?: string | undefined
   /** Image with rclone for volumes. */
   volumesImage?: string | undefined

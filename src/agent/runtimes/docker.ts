@@ -74,7 +74,7 @@ export interface DockerRuntimeOptions {
   socketPath: string
   /** Folder of the agent, by its path on the engine's host. */
   dataDir: string
-  /** PEM of authorities to trust besides the public ones. */
+  /** PEM of authorities to trust in addition to the public ones. */
   ca?: string | undefined
   /** Image with rclone for volumes. Without it volumes can't be mounted. */
   volumesImage: string | undefined

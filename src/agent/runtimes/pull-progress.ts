@@ -9,7 +9,7 @@ export interface PullLine {
   errorDetail?: { message?: string }
 }
 
-/** States of a layer, in their order. Other ones, such as `Waiting` and `Retrying in 5 seconds`, are no progress. */
+/** States of a layer, in their order. Other ones, such as `Waiting` and `Retrying in 5 seconds`, are not progress. */
 const STAGES = ["Downloading", "Verifying Checksum", "Download complete", "Extracting", "Pull complete"]
 
 /** State of a layer that the engine has from before. */

@@ -51,7 +51,7 @@ export interface VolumeDriverOptions {
   /** Labels of the driver's container, as of all containers of this Launch. */
   labels: Record<string, string>
   dataDir: string
-  /** PEM of authorities to trust besides the public ones. */
+  /** PEM of authorities to trust in addition to the public ones. */
   ca?: string | undefined
   /** Image with `rclone`, `fusermount3` and `sh`. Without it no volume can be mounted. */
   image: string | undefined

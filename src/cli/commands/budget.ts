@@ -77,7 +77,7 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
 const NOT_STRICT =
   "A job without a timeout counts as an hour, so such jobs may exceed the month's cap. `--reserve strict` prevents that."
 
-/** Returns the given caps; undefined for one to remove. @throws Failure if none is given, or one is no number */
+/** Returns the given caps; undefined for one to remove. @throws Failure if none is given, or one isn't a number */
 function changesOf({ options }: Call<BudgetFlags>): object {
   const { monthly, hourly, vms, onExceeded, reserve } = options
   const amounts = { maxMonthlyUsd: monthly, maxHourlyUsd: hourly, maxVms: vms }
@@ -93,7 +93,7 @@ function definedOf(caps: object): Caps {
 function amountOf(text: string): number | undefined {
   if (text === NONE) return undefined
   const amount = Number(text)
-  if (text.trim() === "" || Number.isNaN(amount)) throw usageError(`"${text}" is no number; ${NONE} removes a cap.`)
+  if (text.trim() === "" || Number.isNaN(amount)) throw usageError(`"${text}" is not a number; ${NONE} removes a cap.`)
   return amount
 }
 

@@ -10,7 +10,7 @@ import { confirmed } from "./cron.ts"
 
 type Connection = Schemas["ConnectionRecord"]
 
-/** Secret of a connection by its type, and the fields that it needs besides. */
+/** Secret of a connection by its type, and the other fields that it needs. */
 const SECRETS: Record<string, { field: string; name: string; besides: string[] }> = {
   aws: { field: "secret_access_key", name: "Secret access key", besides: ["access_key_id"] },
   gcp: { field: "keyfile_json", name: "Key file", besides: ["gcp_project_id"] },
@@ -22,7 +22,7 @@ const SECRETS: Record<string, { field: string; name: string; besides: string[] }
 
 export const CONNECTION_TYPES: readonly string[] = Object.keys(SECRETS)
 
-/** Flags of fields that are no secrets, by the field. */
+/** Flags of fields that aren't secrets, by the field. */
 const PLAIN: Record<string, [flag: string, text: string]> = {
   access_key_id: ["--access-key-id <id>", "id of the access key (aws, cloudflare)"],
   role_arn: ["--role-arn <arn>", "role that Berth assumes (aws); alone, no secret is needed"],
@@ -50,7 +50,7 @@ export function addConnectionCommands(commands: Commands, program: Command): voi
   commands.add<Flags & { fromFile?: string; withoutSecret?: boolean }>(group, {
     usage: "add <type> <name>",
     summary: "Add a connection of type aws, gcp, azure, cloudflare, dockerhub or github.",
-    more: "The secret is asked for, or comes from standard input or --from-file. It is never a flag.",
+    more: "The command asks for the secret, or reads it from standard input or --from-file. It is never a flag.",
     examples: [
       ["berth connection add aws main --access-key-id AKIA…", "asks for the secret access key"],
       ["berth connection add gcp main --gcp-project acme --from-file key.json", "with a key file"],
@@ -205,7 +205,7 @@ function fieldsOf(flags: Flags): Flags {
  */
 async function secretOf(call: Call<{ fromFile?: string }>, type: string, fields?: Flags): Promise<Flags> {
   const secret = SECRETS[type]
-  if (secret === undefined) throw usageError(`${type} is no type of connection: use ${CONNECTION_TYPES.join(", ")}.`)
+  if (secret === undefined) throw usageError(`${type} is not a type of connection: use ${CONNECTION_TYPES.join(", ")}.`)
   const lacking = fields === undefined ? [] : secret.besides.filter((field) => !(field in fields))
   if (lacking.length > 0)
     throw usageError(

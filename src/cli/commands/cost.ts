@@ -68,6 +68,6 @@ const REST = "(other)"
 function periodOf({ month, from, to }: CostFlags): { from?: string; to?: string } {
   if (month === undefined) return { ...(from !== undefined && { from }), ...(to !== undefined && { to }) }
   const days = daysOfMonth(month)
-  if (days === undefined) throw usageError(`--month ${month} is no month, such as 2026-10.`)
+  if (days === undefined) throw usageError(`--month must be YYYY-MM, such as 2026-10; got ${month}.`)
   return days
 }

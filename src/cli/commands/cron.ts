@@ -92,7 +92,7 @@ function addReading(commands: Commands, group: Command): void {
     examples: [["berth cron next nightly 10", "the next ten"]],
     run: async (call) => {
       const count = Number(call.args[1] ?? "5")
-      if (!Number.isInteger(count) || count < 1) throw usageError(`${call.args[1]} is no number of times.`)
+      if (!Number.isInteger(count) || count < 1) throw usageError(`${call.args[1]} is not a number of times.`)
       const times = timesOf({ ...(await cronJobOf(call)), is_active: true }, count)
       if (call.isForProgram) await call.printValue(times)
       else await call.terminal.line(times.join("\n"))

@@ -41,7 +41,7 @@ function addWait(commands: Commands, program: Command): void {
   commands.add<{ for: (typeof GOALS)[number]; timeout?: string }>(program, {
     usage: "wait [job...]",
     summary: "Wait until jobs run or have ended.",
-    more: "Without a name, the last job from here. Exit code 1: a job ended otherwise than wanted. 124: the time was over.",
+    more: "Without a name, the last job from here. Exit code 1: a job ended in another state. 124: timeout.",
     examples: [
       ["berth wait train", "until it has ended"],
       ["berth wait a b --for succeeded --timeout 2h", "fails if one fails, or after two hours"],
@@ -85,7 +85,7 @@ function addCancel(commands: Commands, program: Command): void {
   commands.add<Filter & { yes?: boolean }>(program, {
     usage: "cancel [job-or-array...]",
     summary: "Cancel jobs by name, or by label, tag or status.",
-    more: "The name of an array cancels it with all its jobs. Berth asks first; --yes does not.",
+    more: "The name of an array cancels it with all its jobs. The command asks first, unless --yes is given.",
     examples: [
       ["berth cancel train", "one job, without a question"],
       ["berth cancel --label sweep=7", "counts the jobs, then asks"],

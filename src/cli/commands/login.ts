@@ -24,7 +24,7 @@ type WhoAmI = Schemas["WhoAmI"]
 export function addLoginCommand(commands: Commands, program: Command): void {
   commands.add<LoginFlags>(program, {
     usage: "login [url]",
-    summary: "Sign in to a Berth, and make it the current context.",
+    summary: "Sign in to an installation, and make it the current context.",
     more:
       "Opens a browser. Without one, shows an address and a code for any other device. Without a URL, signs in to the\n" +
       "current context again. --context names the new context.",
@@ -36,8 +36,8 @@ export function addLoginCommand(commands: Commands, program: Command): void {
     options: [
       new Option("--key <->", "read an API key from standard input, or ask for it"),
       new Option("--device", "sign in with a browser on another device"),
-      new Option("--issuer <url>", "issuer; default: the one that this Berth names"),
-      new Option("--client-id <id>", "client at the issuer; default: the one that this Berth names"),
+      new Option("--issuer <url>", "issuer; default: the one that the installation names"),
+      new Option("--client-id <id>", "client at the issuer; default: the one that the installation names"),
       new Option("--resource <uri>", "resource of the token, if the issuer needs one (RFC 8707)"),
     ],
     run: login,

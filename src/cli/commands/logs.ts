@@ -31,13 +31,13 @@ export function addLogsCommand(commands: Commands, program: Command): void {
       ["berth logs sweep --tail 1", "the last line of each index of an array"],
     ],
     options: [
-      new Option("-f, --follow", "go on until the job has ended"),
+      new Option("-f, --follow", "continue until the job has ended"),
       new Option("--tail <lines>", "only the last lines"),
       timestampsOption(),
     ],
     run: async (call) => {
       const { tail } = call.options
-      if (tail !== undefined && !/^\d+$/.test(tail)) throw usageError(`--tail ${tail} is no whole number.`)
+      if (tail !== undefined && !/^\d+$/.test(tail)) throw usageError(`--tail ${tail} is not a whole number.`)
       const client = call.client()
       const target = await targetOf(call, client)
       if (target.kind === "job") await printLog(call, client, target.job)

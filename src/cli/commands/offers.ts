@@ -80,6 +80,6 @@ function queryOf({ cpu, spot, limit, cloud, ...rest }: OfferFlags) {
 
 function numberOf(flag: string, text: string): number {
   const number = Number(text)
-  if (text.trim() === "" || Number.isNaN(number)) throw usageError(`${flag} ${text} is no number.`)
+  if (text.trim() === "" || Number.isNaN(number)) throw usageError(`${flag} ${text} is not a number.`)
   return number
 }

@@ -39,16 +39,16 @@ export function addPsCommand(commands: Commands, program: Command): void {
       ["berth ps -a --label team=vision", "all jobs of a team"],
       ["berth ps -w", "the list, live"],
       ["berth ps -a -w --array sweep", "the jobs of an array, live"],
-      ["berth ps -a --name train --sort cost", "jobs with train in their name, the dearest first"],
+      ["berth ps -a --name train --sort cost", "jobs with train in their name, the most expensive first"],
       ["berth cancel $(berth ps -q --tag sweep)", "names for another command"],
     ],
     options: [
       new Option("-a, --all", "also jobs that have ended"),
-      new Option("-w, --watch", "go on and show changes"),
+      new Option("-w, --watch", "keep showing changes"),
       ...filterOptions(),
       new Option("--array <name>", "only jobs of this array"),
       new Option("--name <part>", "only jobs with this part in their name"),
-      new Option("--sort <field>", "order: newest, longest, dearest or last first; name from a to z")
+      new Option("--sort <field>", "order: newest, longest, most expensive or last first; name from a to z")
         .choices(SORT_FIELDS)
         .conflicts("watch"),
       new Option(
@@ -76,7 +76,7 @@ const SCREEN_LIMIT = 50
 
 function limitOf({ options, terminal, isForProgram }: Call<ListFlags>): number {
   const { limit: text = isForProgram || !terminal.isScreen ? "0" : String(SCREEN_LIMIT) } = options
-  if (!/^\d+$/.test(text)) throw usageError(`--limit ${text} is no whole number.`)
+  if (!/^\d+$/.test(text)) throw usageError(`--limit ${text} is not a whole number.`)
   return text === "0" ? Number.POSITIVE_INFINITY : Number(text)
 }
 

@@ -132,7 +132,7 @@ function arrayOptions(): Option[] {
   return [
     new Option("--array <shape>", "number of jobs, or values of variables such as 'lr=0.1,0.01 seed=1..50'"),
     new Option("--parallelism <number>", "maximum number of unfinished jobs of the array; default: 10"),
-    new Option("--max-failed <number>", "failed jobs after which the array creates no more; default: no limit"),
+    new Option("--max-failed <number>", "failed jobs after which the array stops creating jobs; default: no limit"),
   ].map((option) => option.helpGroup(group))
 }
 

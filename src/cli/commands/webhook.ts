@@ -30,7 +30,11 @@ export function addWebhookCommands(commands: Commands, program: Command): void {
   addDeliveries(commands, group)
   addTest(commands, group)
   addRotate(commands, group)
-  addSwitch(commands, group, { usage: "pause <name>", summary: "Send nothing to a webhook.", is_active: false })
+  addSwitch(commands, group, {
+    usage: "pause <name>",
+    summary: "Pause a webhook: send nothing to it.",
+    is_active: false,
+  })
   addSwitch(commands, group, {
     usage: "enable <name>",
     summary: "Send events again, also after Berth has disabled the webhook.",
@@ -38,7 +42,7 @@ export function addWebhookCommands(commands: Commands, program: Command): void {
   })
   commands.add<{ yes?: boolean }>(group, {
     usage: "rm <name>",
-    summary: "Delete a webhook. What is pending is not delivered.",
+    summary: "Delete a webhook. Pending events are discarded.",
     examples: [["berth webhook rm build-bot", "asks first; --yes does not"]],
     options: [new Option("-y, --yes", "do not ask")],
     run: async (call) => {
@@ -134,7 +138,7 @@ function addCreation(commands: Commands, group: Command): void {
   commands.add<Flags>(group, {
     usage: "add <name>",
     summary: "Add a webhook. Its signing secret is printed once.",
-    more: "With --slack, the address is a secret: it is asked for, or comes from standard input or --from-file.",
+    more: "With --slack, the address is a secret: the command asks for it, or reads it from standard input or --from-file.",
     examples: [
       ["berth webhook add build-bot --url https://ci.example.com/berth", "the ends of all jobs"],
       ["berth webhook add alarms --slack --event job.failed --label team=ml", "failed jobs of a team, to Slack"],
@@ -247,7 +251,7 @@ function addTest(commands: Commands, group: Command): void {
 function addRotate(commands: Commands, group: Command): void {
   commands.add(group, {
     usage: "rotate <name>",
-    summary: "Create a new signing secret. For a day, messages are signed with the former one too.",
+    summary: "Create a new signing secret. For a day, messages are signed with the old one too.",
     examples: [["berth webhook rotate build-bot", "prints the new secret once"]],
     run: async (call) => {
       const [name = ""] = call.args

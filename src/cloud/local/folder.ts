@@ -26,7 +26,7 @@ const MomentSchema = Type.Object({ time: Type.String() })
 /** Moments that are recorded once and never change. */
 export type Moment = "power-off" | "termination-request" | "termination"
 
-/** Prefix of folders that are being created or removed. They are no VMs. */
+/** Prefix of folders that are being created or removed. They aren't VMs. */
 const SCRATCH = ".scratch-"
 
 /** Age after which a scratch folder counts as left by a crash, seconds. */

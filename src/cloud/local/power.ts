@@ -28,7 +28,7 @@ const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 export interface Agent {
   /** Program and arguments. It gets `--data-dir DIR` and reads DIR/user-data.json. */
   agentCommand: readonly string[]
-  /** Further environment variables besides PATH and HOME. */
+  /** Environment variables in addition to PATH and HOME. */
   agentEnvironment?: Readonly<Record<string, string>>
 }
 

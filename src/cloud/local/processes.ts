@@ -61,7 +61,7 @@ export function treeOf(leader: ProcessIdentity, table: ProcessTable): ProcessEnt
   return [...table.values()].filter((entry) => members.has(entry.pid))
 }
 
-/** Sends a signal. A process that has already ended is no error. */
+/** Sends a signal. A process that has already ended isn't an error. */
 export function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name)

@@ -53,7 +53,7 @@ export function ConnectionsPage() {
 const ABILITIES = ["vms", "buckets", "repositories"] as const
 const ABILITY_NAMES = { vms: "machines", buckets: "buckets", repositories: "images" }
 
-/** Looks of the results of a check that are no fault. */
+/** Looks of the results of a check that aren't faults. */
 const CHECK_CLASSES: Partial<Record<ConnectionCheck["result"], string>> = { passed: "minor", unfinished: "note" }
 
 /** A connection: its account, its uses, and what is wrong with it. */
@@ -145,7 +145,7 @@ export function ConnectionPanel({ connection, remove }: { connection: Connection
   )
 }
 
-/** Returns the part of the credentials that is no secret. */
+/** Returns the part of the credentials that isn't secret. */
 function accountOf(connection: Connection): string | null | undefined {
   const { role_arn, access_key_id, gcp_project_id, subscription_id, account_id, username } = connection
   return role_arn ?? gcp_project_id ?? subscription_id ?? account_id ?? username ?? access_key_id

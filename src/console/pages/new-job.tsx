@@ -104,7 +104,7 @@ function Editing({ start, shape: first, isTouched }: { start: object; shape: Sha
   const submission = useSubmission(editor, body)
   const isYaml = yaml.value !== undefined
   const ofApi = placed(shape.value, fieldErrors(submission.fault ?? plan.fault))
-  // An empty field is named as missing, and is no error before the reader has come to it.
+  // An empty field is named as missing, and isn't an error before the reader has come to it.
   for (const name of meaning.needed) delete ofApi.errors[name]
   const errors: Errors = isYaml ? {} : { ...ofApi.errors, ...meaning.errors }
   const isReady = isYaml

@@ -40,7 +40,7 @@ export function WebhooksPage() {
       removal={({ name }) => ({
         title: `Delete the webhook ${name}?`,
         action: "Delete the webhook",
-        effect: "What is pending is not delivered.",
+        effect: "Pending events are discarded.",
         act: () => remove(name),
       })}
     >
@@ -109,7 +109,7 @@ export function WebhookPanel({ webhook, reload, remove }: PanelProps) {
           </div>
         )}
       </header>
-      <p class={HEALTHY.includes(reason) ? "minor" : "fault"}>{message ?? "Berth has not looked at it yet."}</p>
+      <p class={HEALTHY.includes(reason) ? "minor" : "fault"}>{message ?? "Not checked yet."}</p>
       {failing_since !== null && (
         <p class="note trouble">
           No delivery has succeeded since <Time at={failing_since} />.{!isStopped && " Berth retries."}

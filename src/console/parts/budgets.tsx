@@ -155,7 +155,7 @@ const AMOUNTS = [
   { name: "maxVms", label: "Machines at a time", step: "1" },
 ] as const
 
-/** Caps of the project. An empty field is no cap. */
+/** Caps of the project. An empty field isn't a cap. */
 function CapsForm({ of, close, done }: { of: ProjectRecord; close: () => void; done: () => void }) {
   const caps = useSignal<Caps>(of.caps ?? {})
   const change = (next: Partial<Caps>): void => {

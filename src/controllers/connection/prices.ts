@@ -11,7 +11,7 @@ export interface PriceState {
   isShipped: boolean
   /** True if the cloud has answered lately. */
   isCurrent: boolean
-  /** Last failure to read them. `message`: absent if another connection met it, whose project is no one else's concern. */
+  /** Last failure to read them. `message`: absent if it is about a connection of another project. */
   failure?: { isForbidden: boolean; message?: string }
 }
 

@@ -360,7 +360,7 @@ describe("booting", () => {
     const over = vmStatus({ phase: "terminated", vm, agent })
     const next = decideAt(61, job, [launchOf(job, 1, { spec: { ended: true }, status: over })])
     expect(next.status).toMatchObject({ phase: "booting", refusedOffers: [{ reason: "BootFailed", message: why }] })
-    // It is no lost VM: the job may have five of them.
+    // It isn't a lost VM: the job may have five of them.
     expect(next.status.launches).toMatchObject({ lost: 0 })
     const four = [1, 2, 3, 4].map((n) => launchOf(job, n, { spec: { ended: true }, status: over }))
     expect(decideAt(61, job, four).status.phase).toBe("booting")

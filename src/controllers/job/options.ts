@@ -103,7 +103,7 @@ export interface InstallationFacts {
   id: string
   systemNamespace: string
   gatewayUrl: string
-  /** PEM of authorities that VMs trust besides the public ones. */
+  /** PEM of authorities that VMs trust in addition to the public ones. */
   gatewayCa?: string
   /** Proxy of VMs. */
   vmProxy?: VmProxy

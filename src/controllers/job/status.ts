@@ -199,7 +199,7 @@ function countsOf(job: StoredJob, current: string | undefined, inputs: Inputs): 
   })
 }
 
-/** Returns the numbers of lost VMs. After the job's end its VM is terminated on purpose, which is no loss. */
+/** Returns the numbers of lost VMs. After the job's end its VM is terminated on purpose, which isn't a loss. */
 function lossCounts(
   job: StoredJob,
   { launches, verdict }: Inputs,

@@ -99,7 +99,7 @@ export class Backlog {
   readonly #deliveries = new Map<string, Delivery>()
   /** Message ids by the job's uid, of all ends that are or were in the backlog. The cache has their jobs. */
   readonly #ofJobs = new Map<string, string>()
-  /** Ids of events that are no ends of jobs, oldest first. */
+  /** Ids of events that aren't ends of jobs, oldest first. */
   readonly #others = new Set<string>()
   /** Ids of `pending` in the status that the API server has. */
   #persisted: ReadonlySet<string>
@@ -162,7 +162,7 @@ export class Backlog {
     return [...this.#deliveries.values()]
   }
 
-  /** Adds an event. Returns false if it is over, in the backlog, or one too many that is no end of a job. */
+  /** Adds an event. Returns false if it is over, in the backlog, or one too many that isn't the end of a job. */
   offer(event: Pick<Delivery, "id" | "type" | "subject" | "time" | "jobUid">): boolean {
     const { id, jobUid, time } = event
     if (this.#stopped !== undefined || this.#deliveries.has(id)) return false
@@ -179,7 +179,7 @@ export class Backlog {
     if (this.#others.size > OTHER_EVENTS.known) this.#others.delete(oldest)
     this.#add(delivery)
     if (this.list().filter(({ jobUid }) => jobUid === undefined).length <= OTHER_EVENTS.waiting) return true
-    const error = `${OTHER_EVENTS.waiting} events that are no ends of jobs wait already`
+    const error = `${OTHER_EVENTS.waiting} events other than ends of jobs wait already`
     this.#miss(delivery, { is: "failed", error }, new Date(delivery.time))
     return false
   }

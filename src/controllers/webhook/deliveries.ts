@@ -74,7 +74,7 @@ export class WebhookDeliveries implements EndReader {
   readonly #settings: WebhookSettings
   /** By the webhook's uid. */
   readonly #couriers = new Map<string, Courier>()
-  /** By the namespace of the project. They stay, so that a webhook that is created again brings no turns of its own. */
+  /** By the namespace of the project. They stay, so that a webhook that is created again brings no more turns. */
   readonly #paces = new Map<string, Pace>()
   readonly #seenJobs = new Requeues()
   readonly #changedWebhooks = new Requeues()
@@ -345,7 +345,7 @@ export class WebhookDeliveries implements EndReader {
     return await turn
   }
 
-  /** Retries after an error of Berth itself, such as an API server that does not answer. It is no attempt. */
+  /** Retries after an error of Berth itself, such as an API server that does not answer. It isn't an attempt. */
   #failed({ webhook, queue }: Courier, id: string, error: unknown): void {
     if (error instanceof NotLeaderError) queue.close()
     if (error instanceof NotLeaderError || this.#signal?.aborted === true) return

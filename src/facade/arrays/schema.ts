@@ -152,7 +152,7 @@ export const ArrayPlanSchema = Type.Object(
     parallelism: Type.Integer({ description: "Maximum number of unfinished jobs." }),
     estimated_cost: nullable<number>(
       "number",
-      "Sum of the expected costs of all indexes on the first placement, USD. It is no limit. It counts one job for each index: an index that runs again costs more.",
+      "Sum of the expected costs of all indexes on the first placement, USD. It does not limit the cost. It counts one job for each index: an index that runs again costs more.",
     ),
     max_cost_usd: nullable<number>(
       "number",

@@ -152,7 +152,7 @@ export class Connections {
     throw invalidRequest(explained, "The connection")
   }
 
-  /** Decrypts the credentials. If all of them are replaced, unreadable ones are no error. */
+  /** Decrypts the credentials. If all of them are replaced, unreadable ones aren't errors. */
   async #openUnless(isReplaced: boolean, connection: StoredConnection): Promise<SealedCredentials | undefined> {
     try {
       return await this.#open(connection)

@@ -248,7 +248,7 @@ export const connectionCheckRoutes = [
   }),
 ]
 
-/** Returns the record without secrets. Only admins see decrypted fields, even those that are no secrets. */
+/** Returns the record without secrets. Only admins see decrypted fields, even those that aren't secrets. */
 async function redacted(
   call: AuthenticatedRequest<Principal>,
   connections: Connections,

@@ -129,7 +129,10 @@ const IdentityRecordSchema = Type.Object(
     audience: Type.Optional(Type.String({ description: "Audience of the identity tokens." })),
     external_id: Type.String({ description: "External id, for a key that assumes a role of AWS." }),
   },
-  { description: "What the cloud must trust, for connections without a secret or with a role. Only for admins." },
+  {
+    description:
+      "Identity that the cloud must trust, for connections without a secret or with a role. Only for admins.",
+  },
 )
 export type IdentityRecord = Static<typeof IdentityRecordSchema>
 

@@ -109,10 +109,13 @@ export const CronJobPlanSchema = Type.Object(
     dry_run: Type.Boolean({ description: "Always true: nothing was created." }),
     name: Type.String({ description: "Name of the cronjob." }),
     runs_per_month: Type.Number({ description: "Ticks of the schedule in the next 365 days, for each of 12 months." }),
-    estimated_cost: nullable<number>("number", "Expected cost of one run on the first placement, USD. It is no limit."),
+    estimated_cost: nullable<number>(
+      "number",
+      "Expected cost of one run on the first placement, USD. It does not limit the cost.",
+    ),
     estimated_monthly_cost: nullable<number>(
       "number",
-      "Expected cost of all runs of a month at the prices of now, USD. It is no limit.",
+      "Expected cost of all runs of a month at the prices of now, USD. It does not limit the cost.",
     ),
     job: { ...JobPlanSchema, [COMPONENT]: "JobPlan" },
   },

@@ -34,7 +34,7 @@ export interface Batch {
 export interface Subscriber {
   /** Sends events. */
   send(batch: Batch): void
-  /** Sends text that is no event, such as a keep-alive. */
+  /** Sends text that isn't an event, such as a keep-alive. */
   sendText(text: string): void
   /** Says that the client has missed events: it must read the lists again. */
   reset(id: string): void
@@ -129,7 +129,7 @@ export class ChangeFeed {
 
   #change({ kind, store }: Source, changed: Changed): void {
     const complete = this.#complete.get(kind)
-    // The objects of the first list are no changes.
+    // The objects of the first list aren't changes.
     if (complete === undefined) return
     const version = store.resourceVersion ?? "0"
     const latest = this.#latest.get(kind) ?? complete

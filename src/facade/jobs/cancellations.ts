@@ -133,7 +133,7 @@ export interface CancellationOptions {
   isStillAuthenticated: () => Promise<boolean>
 }
 
-/** A job to cancel, or what is wrong with a name that is no job's. */
+/** A job to cancel, or what is wrong with a name that no job has. */
 interface Target {
   name: string
   found: StoredJob | string

@@ -129,7 +129,7 @@ export class Jobs {
     return this.list(filter, { offset: 0, limit: Number.MAX_SAFE_INTEGER }).jobs
   }
 
-  /** Returns the job with this id or, if the text is no UUID, with this name. @throws Problem 404 */
+  /** Returns the job with this id or, if the text isn't a UUID, with this name. @throws Problem 404 */
   find(idOrName: string): Promise<StoredJob> {
     return this.#collection.find(idOrName)
   }

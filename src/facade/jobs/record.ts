@@ -48,7 +48,7 @@ const VolumeRecordSchema = Type.Object(
     mount_path: VolumeSchema.properties.mountPath,
     connection: nullable<string>("string", "Null: the project's first connection with access."),
     prefix: nullable<string>("string", "Null: the bucket's root."),
-    checkpoint: Type.Boolean({ description: "True for the job's checkpoints, in a folder of its own." }),
+    checkpoint: Type.Boolean({ description: "True for the job's checkpoints, in a separate folder." }),
   },
   { [COMPONENT]: "VolumeRecord" },
 )

@@ -210,7 +210,7 @@ const cancelMany = route("POST /jobs/cancellations", {
     { jobsOf, arrayIdOf, cancellations, clock },
   ) => {
     await countNames(body, { countMore })
-    const detail = `You run ${MOST_CANCELLATIONS} bulk cancellations at the same time: wait until one of them has ended.`
+    const detail = `${MOST_CANCELLATIONS} of your bulk cancellations are running; retry when one has finished.`
     cancellations.hold(principal.id, res, { detail, retryAfterSeconds: 5 })
     const isClosed = () => res.closed
     const array = body.array === undefined ? undefined : await arrayIdOf(principal, body.array)
@@ -380,7 +380,7 @@ export function jobCreatedAnswer({ metadata }: StoredJob): Answer<JobCreated> {
   return { status: 201, body: { job_id: uid, name, status: "queued" }, location: `/jobs/${uid}` }
 }
 
-/** Returns the answer with a job's record. A heartbeat is no new version of the Job, and has a part of the entity tag. */
+/** Returns the answer with a job's record. A heartbeat doesn't change the Job, so it has a part of the entity tag. */
 function shown(job: StoredJob, { project }: Principal, lastHeartbeat: string | undefined) {
   const body = recordOf(job, ownerOf(project), lastHeartbeat)
   return { of: job, body, ...(lastHeartbeat !== undefined && { view: lastHeartbeat }) }

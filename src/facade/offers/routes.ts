@@ -128,7 +128,7 @@ function specOf(query: Parameters, { project }: Principal, { catalogueErrors }: 
   const resources = { cpu, memory, disk, gpu: gpu === undefined ? undefined : gpuOf(gpu) }
   const given = Object.fromEntries(Object.entries(resources).filter(([, value]) => value !== undefined))
   const body = {
-    // A spec needs an image, which is no requirement for a machine.
+    // A spec needs an image, which isn't a requirement for a machine.
     image: "any",
     provisioning,
     ...(Object.keys(given).length > 0 && { resources: given }),

@@ -49,9 +49,7 @@ export async function removeUnusedUploads(options: UploadRetentionOptions): Prom
   for await (const upload of store.list()) {
     if (!isOld(upload, now) || (await isReferredTo(upload, options))) continue
     // It may have been used again since it was listed.
-    const current = await store.find(upload)
-    if (current === undefined || !isOld(current, now)) continue
-    await store.remove(upload)
+    if (!(await store.removeUnused(upload, new Date(now.getTime() - UNUSED_SECONDS * 1000)))) continue
     const { namespace, sha256, bytes } = upload
     logger.info({ namespace, sha256, bytes }, "removed an upload that no job refers to")
   }

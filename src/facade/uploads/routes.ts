@@ -15,13 +15,15 @@ export interface UploadServices {
   uploads: Uploads
   /** Limit of the uploads of a principal at the same time. */
   uploading: ConcurrencyLimit
+  /** Longest time of an upload, seconds. */
+  uploadSeconds: number
 }
 
 /** Uploads of one caller at the same time. */
 export const MOST_UPLOADS = 4
 
-/** Longest time of an upload, seconds. 100 MiB in this time are 0.9 Mbit/s. */
-const UPLOAD_SECONDS = 900
+/** Default of the longest time of an upload, seconds. 100 MiB in this time are 0.9 Mbit/s. */
+export const UPLOAD_SECONDS = 900
 
 const MEDIA_TYPE = "application/gzip"
 
@@ -55,11 +57,11 @@ export const uploadRoutes = [
     stream: { mediaType: MEDIA_TYPE, description: "Archive (tar.gz), whose SHA-256 is the one in the path." },
     responses: { 200: json(UPLOAD, "It was there already."), 201: json(UPLOAD, "Stored.") },
     problems: ["project-limit"],
-    handle: async ({ req, res, path: { sha256 }, principal }, { uploads, uploading }) => {
+    handle: async ({ req, res, path: { sha256 }, principal }, { uploads, uploading, uploadSeconds }) => {
       const bytes = announcedBytes(req)
       const detail = `You send ${MOST_UPLOADS} uploads at the same time: wait until one of them has ended.`
       uploading.hold(principal.id, res, { detail, retryAfterSeconds: 5 })
-      allowSeconds(req, UPLOAD_SECONDS)
+      allowSeconds(req, uploadSeconds)
       const ref = { namespace: principal.project.namespace, sha256 }
       const { upload, isNew } = await uploads.put(ref, { bytes, pieces: piecesOf(req) })
       return { status: isNew ? 201 : 200, body: recordOf(upload) }

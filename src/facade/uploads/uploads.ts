@@ -41,8 +41,8 @@ export class Uploads {
     return await whileStoreWorks(async () => {
       const found = await store.find(ref)
       if (found === undefined || secondsBetween(found.usedAt, clock.now()) < NOTED_AFTER_SECONDS) return found
-      await store.touch(ref)
-      return { ...found, usedAt: clock.now() }
+      // It may have been removed in between.
+      return (await store.touch(ref)) ? { ...found, usedAt: clock.now() } : undefined
     })
   }
 

@@ -137,7 +137,7 @@ export const webhookRoutes = [
   }),
   route("DELETE /webhooks/{name}", {
     id: "deleteWebhook",
-    summary: "Delete a webhook. What is pending is not delivered.",
+    summary: "Delete a webhook. Pending events are discarded.",
     role: "admin",
     ifMatch: true,
     responses: { 204: noContent("Deleted.") },
@@ -146,7 +146,7 @@ export const webhookRoutes = [
   }),
   route("POST /webhooks/{name}/rotate", {
     id: "rotateWebhookSecret",
-    summary: "Create a new signing secret. For a day, messages are signed with the former one too.",
+    summary: "Create a new signing secret. For a day, messages are signed with the old one too.",
     role: "admin",
     ifMatch: true,
     responses: { 200: record(CREATED, "The webhook with its new secret.") },

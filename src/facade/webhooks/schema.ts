@@ -81,7 +81,7 @@ const recordFields = {
   organization_id: Type.String(),
   project_id: Type.String(),
   name: Type.String(),
-  url: nullable<string>("string", "Address of the receiver. Null if it is secret, or if the caller is no admin."),
+  url: nullable<string>("string", "Address of the receiver. Null if it is secret, or if the caller is not an admin."),
   receiver: nullable<string>("string", "Scheme and host of the receiver. Null if a Secret has the address."),
   events: Type.Array(Type.String()),
   labels: Type.Unsafe<Record<string, string>>({ type: "object", additionalProperties: { type: "string" } }),

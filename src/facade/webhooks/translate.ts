@@ -28,7 +28,7 @@ export interface WebhookContext extends Owner {
   privateReceivers: PrivateTargets
 }
 
-/** Some texts match the pattern and are no addresses, such as a port above 65535. No message reaches some addresses. */
+/** Some texts match the pattern and aren't addresses, such as a port above 65535. No message reaches some addresses. */
 const RECEIVER: Rule<WebhookContext> = {
   keywords: { "/properties/url": inFormat("receiver") },
   errors: ({ url }) => {

@@ -1,0 +1,21 @@
+import { join } from "node:path"
+
+/** File that the recorded job `running` waits for. */
+export const GATE = "/tmp/berth-upgrade-go"
+
+/** Recorded objects of a version, as REST showed them. */
+export interface RecordedVersion {
+  version: string
+  /** Developer's key of the project. It is valid in this data only. */
+  key: string
+  /** Idempotency-Key with which the job `ended` was submitted, and the body. */
+  idempotencyKey: string
+  submission: object
+  /** Records by the path of their GET. */
+  records: Record<string, object>
+}
+
+/** Returns the folder with the recorded data of a version. */
+export function recordedFolder(version: string): string {
+  return join(import.meta.dirname, version)
+}
