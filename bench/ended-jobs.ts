@@ -13,9 +13,9 @@ import { Etcd } from "./api-server.ts"
 import { BerthStack, JOBS, PROJECT } from "./berth-stack.ts"
 import { type BenchProject, makeProject } from "./facade-stack.ts"
 import { usageOf } from "./program.ts"
-import { type BenchContext, type BenchResult, type BenchRow, compareLess, spreadOf, within } from "./result.ts"
+import { type BenchContext, type BenchResult, type BenchRow, type Measured, spreadOf, within } from "./result.ts"
 
-const SIZES = [1000, 50_000]
+const SIZE = 50_000
 const SAMPLES = 4
 const ROUNDS = 5
 const PAGES_PER_ROUND = 100
@@ -26,42 +26,37 @@ const PATIENCE_SECONDS = 300
 /** Goals of the project. */
 const KIB_AN_OBJECT = 2.2
 const START_SECONDS_OF_100_000 = 20
-/** A page of the largest project takes at most 3 times as long as one of the smallest. */
-const NEARLY_FLAT = 1 / 3
-/** A page that the façade finds among all jobs: a person waits for it. */
+/** Limit of a page of 50 among all jobs: a person doesn't notice it. */
+const PAGE_MS = 50
+/** Limit of a page in another order, or by origin: a person waits for it. */
 const SEARCH_MS = 1000
 
 /**
  * Measures the cost of ended jobs for the façade: heap of each, its start with a warm API server, and pages of GET
- * /1/jobs and /1/job-groups in projects of different sizes. The jobs are copies of jobs that ran completely, each with its own name, uid,
+ * /1/jobs and /1/job-groups of a project with all of them. The jobs are copies of jobs that ran completely, each with its own name, uid,
  * times and label. They are written into etcd as the API server had stored them.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
-  const sizes = context.sizes ?? SIZES
+  const [size = SIZE] = context.sizes ?? []
   const stack = await BerthStack.start(context)
   const etcd = await Etcd.open(stack.controlPlane)
   try {
     const samples = await endedSamples(stack, etcd)
-    const projects: Filled[] = []
-    for (const size of sizes) {
-      const project = await makeProject(stack.client, `ended-${size}`)
-      projects.push({ ...project, size })
-    }
+    const project = { ...(await makeProject(stack.client, "ended")), size }
     await stack.stopPrograms()
-    for (const project of projects) await etcd.write(copiesOf(samples, project))
+    await etcd.write(copiesOf(samples, project))
     await stack.restartApiServer()
-    const count = sizes.reduce((sum, size) => sum + size, 0)
-    const memory = await measureMemory(stack, count, context.report)
+    const memory = await measureMemory(stack, size, context.report)
     const { facade } = await stack.startPrograms()
     const { cpuSeconds } = await usageOf(facade.pid)
     context.report(`the façade was ready after ${facade.startSeconds.toFixed(1)} s, of CPU ${cpuSeconds.toFixed(1)} s`)
-    const limit = Math.max(3, (START_SECONDS_OF_100_000 * count) / 100_000)
+    const limit = Math.max(3, (START_SECONDS_OF_100_000 * size) / 100_000)
     const start = within(
-      `start of the façade with ${inWords(count)}, server warm, s`,
+      `start of the façade with ${inWords(size)}, server warm, s`,
       [facade.startSeconds],
       Math.round(limit),
     )
-    const pages = await measurePages(stack, projects, context)
+    const pages = await measurePages(stack, project, context)
     return { name: "ended", rows: [memory, start, ...pages.rows], spread: pages.spread }
   } finally {
     await etcd.close()
@@ -178,53 +173,34 @@ const SEARCHES: Filter[] = [
   { name: "by origin, sorted by name", path: "job-groups", query: "sort_by=name" },
 ]
 
-/** Reads pages of all projects in turn, so that other load of the machine affects all of them. */
-async function measurePages(
-  { url }: BerthStack,
-  projects: readonly Filled[],
-  { report }: BenchContext,
-): Promise<Pick<BenchResult, "rows" | "spread">> {
+async function measurePages({ url }: BerthStack, project: Filled, { report }: BenchContext): Promise<Measured> {
   const pool = new Pool(url, { connections: 1 })
-  const p99s = new Map<string, number[]>()
+  const filters = [...FILTERS, ...SEARCHES]
+  const p99s = new Map(filters.map((filter) => [filter, [] as number[]]))
   for (let round = 0; round <= ROUNDS; round++) {
-    for (const filter of [...FILTERS, ...SEARCHES]) {
-      const measured = await measureRound(pool, projects, filter)
-      report(`round ${round}, ${filter.name}: ${measured.map(([size, p99]) => `${size}: ${p99.toFixed(1)} ms`).join()}`)
+    for (const filter of filters) {
+      const p99 = await measureRound(pool, project, filter)
+      report(`round ${round}, ${filter.name}: ${p99.toFixed(1)} ms`)
       // The first round warms up.
-      for (const [size, p99] of round === 0 ? [] : measured) note(p99s, `${size} ${filter.name}`, p99)
+      if (round > 0) p99s.get(filter)?.push(p99)
     }
   }
   await pool.close()
-  const of = (size: number | undefined, { name }: Filter): number[] => p99s.get(`${size} ${name}`) ?? []
-  const [smallest, largest] = [projects[0]?.size, projects.at(-1)?.size]
+  const of = (filter: Filter): number[] => p99s.get(filter) ?? []
   const what = ({ name, path = "jobs" }: Filter): string =>
-    `GET /1/${path}, p99 in ms, ${name}, of ${inWords(largest ?? 0)}`
+    `GET /1/${path}, p99 in ms, ${name}, of ${inWords(project.size)}`
   return {
-    rows: [
-      ...FILTERS.map((filter) =>
-        compareLess(
-          `${what(filter)} against ${inWords(smallest ?? 0)}`,
-          of(largest, filter),
-          of(smallest, filter),
-          NEARLY_FLAT,
-        ),
-      ),
-      ...SEARCHES.map((filter) => within(what(filter), of(largest, filter), SEARCH_MS)),
-    ],
-    spread: Object.fromEntries(
-      [...FILTERS, ...SEARCHES].map((filter) => [what(filter), spreadOf(of(largest, filter))]),
-    ),
+    rows: filters.map((filter) => within(what(filter), of(filter), SEARCHES.includes(filter) ? SEARCH_MS : PAGE_MS)),
+    spread: Object.fromEntries(filters.map((filter) => [what(filter), spreadOf(of(filter))])),
   }
 }
 
-/** Returns the 99th percentile of each project, ms. */
-async function measureRound(pool: Pool, projects: readonly Filled[], filter: Filter) {
-  const times = projects.map((): number[] => [])
+/** Returns the 99th percentile, ms. */
+async function measureRound(pool: Pool, project: Filled, filter: Filter): Promise<number> {
+  const times: number[] = []
   const pages = SEARCHES.includes(filter) ? SEARCHES_PER_ROUND : PAGES_PER_ROUND
-  for (let n = 0; n < pages; n++) {
-    for (const [index, project] of projects.entries()) times[index]?.push(await readPage(pool, project, filter, n))
-  }
-  return projects.map(({ size }, index) => [size, quantile(times[index] ?? [], 0.99)] as const)
+  for (let n = 0; n < pages; n++) times.push(await readPage(pool, project, filter, n))
+  return quantile(times, 0.99)
 }
 
 /** Returns the milliseconds of one page. @throws Error if it is not a full page */
@@ -241,10 +217,6 @@ async function readPage(pool: Pool, { headers, size }: Filled, filter: Filter, n
   const found = jobs.length + groups.length
   if (found !== LIMIT) throw new Error(`GET ${path}: ${found} rows instead of ${LIMIT}`)
   return milliseconds
-}
-
-function note(values: Map<string, number[]>, key: string, value: number): void {
-  values.set(key, [...(values.get(key) ?? []), value])
 }
 
 function quantile(values: readonly number[], part: number): number {

@@ -257,8 +257,7 @@ async function attackUntil(signal: AbortSignal, facade: Pool, { senders, request
       const { method, path, body = null, type = "application/json" } = request(sent++)
       const answer = await facade.request({ method, path, headers: { ...headers, "content-type": type }, body })
       await answer.body.dump()
-      if (answer.statusCode !== status)
-        throw new Error(`${method} ${path} was answered with ${answer.statusCode}`)
+      if (answer.statusCode !== status) throw new Error(`${method} ${path} was answered with ${answer.statusCode}`)
     }
   }
   await Promise.all(senders.flatMap((sender) => Array.from({ length: perKey }, () => work(sender))))

@@ -10,7 +10,6 @@ import { Reflector } from "../src/kube/reflector.ts"
 import { createLogger } from "../src/telemetry/logger.ts"
 import { Etcd, sumOf, WRITTEN_GROUPS, writesBetween } from "./api-server.ts"
 import { BerthStack, JOBS, PROJECT, type Programs } from "./berth-stack.ts"
-import { measureFirstLine } from "./first-line.ts"
 import { type Program, SYSTEM_NAMESPACE, usageOf } from "./program.ts"
 import { type BenchContext, type BenchResult, compare, type Measured, spreadOf, within } from "./result.ts"
 import type { Resumption } from "./simulated-cloud.ts"
@@ -64,15 +63,13 @@ type Report = BenchContext["report"]
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const [running = RUNNING_JOBS, finished = FINISHED_JOBS] = context.sizes ?? []
-  // Runs first and alone: the load of thousands of agents would distort it.
-  const lines = await measureFirstLine(context)
   const stack = await BerthStack.start(context)
   const etcd = await Etcd.open(stack.controlPlane)
   try {
     const samples = await sampleJobs(stack, etcd)
     const ended = await measureFinished(stack, { etcd, sample: samples.ended, count: finished }, context.report)
     const live = await measureRunning(stack, { etcd, sample: samples.running, count: running, context })
-    const parts = [live, ended, lines]
+    const parts = [live, ended]
     return {
       name: "scale",
       rows: parts.flatMap(({ rows }) => rows),

@@ -34,14 +34,6 @@ interface SimulatedVm {
   off: AbortController
 }
 
-/** Times of a VM. */
-export interface VmLife {
-  /** From its request to the agent's first message. */
-  bootSeconds: number
-  /** From there to the start of the container. */
-  pullSeconds: number
-}
-
 /** A VM that runs already, and the keys of its agent. */
 export interface Resumption {
   launch: StoredLaunch
@@ -49,7 +41,7 @@ export interface Resumption {
 }
 
 /** Real VMs take ten times as long. No real agent reports before its VM's creation is recorded. */
-const LIFE: VmLife = { bootSeconds: 2, pullSeconds: 0 }
+export const BOOT_SECONDS = 2
 
 /** Retry delays for a rejected or unanswered message, the same as the agent's. */
 const RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
@@ -65,8 +57,6 @@ export class SimulatedCloud {
   readonly #vms = new Map<string, SimulatedVm>()
   readonly #lives = new Set<Promise<void>>()
   readonly counts: ReportCounts = { sent: 0, answered: 0 }
-  /** Times of the next VMs. */
-  life: VmLife = LIFE
 
   private constructor() {
     this.#server = createServer((request, response) => {
@@ -138,14 +128,13 @@ export class SimulatedCloud {
     const known = this.#vms.get(request.name)
     if (known !== undefined) return known.vm
     const started = this.#add(request)
-    const { bootSeconds, pullSeconds } = this.life
     this.#live(started, async (signal) => {
-      await waitUnlessAborted(systemClock, bootSeconds, signal)
+      await waitUnlessAborted(systemClock, BOOT_SECONDS, signal)
       const agent = new SimulatedAgent(configIn(request.userData), await generateAgentKeys(), {
         counts: this.counts,
         sequence: 0,
       })
-      await agent.run(pullSeconds, signal)
+      await agent.run(signal)
     })
     return started.vm
   }
@@ -185,12 +174,11 @@ class SimulatedAgent {
   }
 
   /** Runs a whole life. Resolves when the finish is stored, or the VM must end. */
-  async run(pullSeconds: number, signal: AbortSignal): Promise<void> {
+  async run(signal: AbortSignal): Promise<void> {
     const about = { version: AGENT_VERSION, runtime: "docker" }
     const registered = await this.#persist(() => this.#client.register(about), signal)
     if (registered === undefined) return await this.#client.close()
     const { run } = await openOrder(registered.order, this.#encryption)
-    await waitUnlessAborted(systemClock, pullSeconds, signal)
     const startTime = timestamp(systemClock.now())
     const seconds = secondsOf(run)
     if (seconds === undefined) return await this.beat(startTime, registered.heartbeatSeconds, signal)

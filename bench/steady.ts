@@ -6,6 +6,7 @@ import { sumOf, WRITTEN_GROUPS, type Writes, writesBetween } from "./api-server.
 import { BerthStack, cpuOfJob, JOBS, LAUNCHES, PROJECT, type ProgramCpu } from "./berth-stack.ts"
 import { SYSTEM_NAMESPACE } from "./program.ts"
 import { type BenchContext, type BenchResult, type BenchRow, compare, within } from "./result.ts"
+import { BOOT_SECONDS } from "./simulated-cloud.ts"
 import { EVENTS_A_JOB, EVENTS_WRITTEN } from "./throughput.ts"
 
 /** Jobs a second, one after the other. */
@@ -14,7 +15,6 @@ const SECONDS = 180
 /** Jobs and the records of their VMs are deleted so soon that their deletion is a part of the measurement. */
 const KEPT_SECONDS = 60
 const RUN_SECONDS = 2
-const BOOT_SECONDS = 2
 const PATIENCE_SECONDS = 900
 
 /** Goals, with the times of VM and container: a job must not wait for the control plane. */
@@ -25,19 +25,15 @@ const SUCCEEDED_P99_SECONDS = RUNNING_P99_SECONDS + RUN_SECONDS + 5
 const DELETED_P99_SECONDS = 30
 const WRITES_A_JOB = 16.2
 
-/** A realistic life, and its goals: heartbeats of many VMs share writes, so a long run costs few. */
-const LIFE = { bootSeconds: 45, pullSeconds: 20, runSeconds: 300 }
-const LIFE_JOBS = 300
-const LIFE_WRITES_A_JOB = 20
-const LIFE_SERVER_MS = 100
-
 /**
  * Measures jobs that arrive one by one at a fixed rate, with their deletion: the times until they are seen running,
  * succeeded and deleted, their writes and their CPU by program.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const { sizes: rates = RATES, seconds = SECONDS, report } = context
-  return await onStack(context, async (stack, times) => {
+  const stack = await BerthStack.start(context, { retentionSeconds: KEPT_SECONDS })
+  const times = new JobTimes(stack)
+  try {
     await phase(stack, times, { rate: rates[0] ?? 1, seconds: Math.min(20, seconds), name: "warm" })
     const rows: BenchRow[] = []
     for (const rate of rates) {
@@ -46,40 +42,6 @@ export async function run(context: BenchContext): Promise<BenchResult> {
       rows.push(...steadyRows(`at ${rate} jobs a second`, measured))
     }
     return { name: "steady", rows, spread: {} }
-  })
-}
-
-/** Measures jobs whose VMs boot, pull, run and report as long as real ones. */
-export async function life(context: BenchContext): Promise<BenchResult> {
-  const { sizes: [jobs = LIFE_JOBS] = [], seconds: runSeconds = LIFE.runSeconds, report } = context
-  return await onStack(context, async (stack, times) => {
-    await phase(stack, times, { rate: 5, seconds: 4, name: "warm" })
-    stack.cloud.life = LIFE
-    const seconds = Math.ceil(jobs / 10)
-    const measured = await phase(stack, times, { rate: 10, seconds, runSeconds, name: "life" })
-    report(`${measured.jobs} jobs of ${runSeconds} s: ${lineOf(measured)}`)
-    const about = `boot ${LIFE.bootSeconds} s, pull ${LIFE.pullSeconds} s, run ${runSeconds} s`
-    const rows = [
-      within(
-        `API writes a job, deletion included, ${about}`,
-        [sumOf(measured.writes) / measured.jobs],
-        LIFE_WRITES_A_JOB,
-      ),
-      within(`CPU ms a job, API server and etcd, ${about}`, [measured.cpu.server], LIFE_SERVER_MS),
-      eventsRow(about, measured),
-    ]
-    return { name: "life", rows, spread: {} }
-  })
-}
-
-async function onStack(
-  context: BenchContext,
-  measure: (stack: BerthStack, times: JobTimes) => Promise<BenchResult>,
-): Promise<BenchResult> {
-  const stack = await BerthStack.start(context, { retentionSeconds: KEPT_SECONDS })
-  const times = new JobTimes(stack)
-  try {
-    return await measure(stack, times)
   } finally {
     await times.stop()
     await stack.stop()
@@ -90,7 +52,6 @@ interface Phase {
   /** Jobs a second. */
   rate: number
   seconds: number
-  runSeconds?: number
   /** Beginning of the names. */
   name: string
 }
@@ -107,11 +68,7 @@ interface Measured {
 }
 
 /** Submits jobs at a rate, whatever becomes of them, and waits until all traces of them are deleted. */
-async function phase(
-  stack: BerthStack,
-  times: JobTimes,
-  { rate, seconds, runSeconds, name }: Phase,
-): Promise<Measured> {
+async function phase(stack: BerthStack, times: JobTimes, { rate, seconds, name }: Phase): Promise<Measured> {
   const jobs = Math.ceil(rate * seconds)
   const before = await stack.api.writes(WRITTEN_GROUPS)
   const cpuBefore = await stack.cpuSeconds()
@@ -119,7 +76,7 @@ async function phase(
   const submissions: Promise<void>[] = []
   for (let n = 0; n < jobs; n++) {
     await delay(Math.max(0, startedAt + (n * 1000) / rate - performance.now()))
-    const job = jobOf(`${name}-${n}`, n, runSeconds)
+    const job = jobOf(`${name}-${n}`, n)
     times.submitted(job.name)
     submissions.push(stack.submit(job))
   }
@@ -136,9 +93,9 @@ async function phase(
   }
 }
 
-function jobOf(name: string, n: number, runSeconds = RUN_SECONDS) {
+function jobOf(name: string, n: number) {
   return {
-    ...{ name, image: "busybox", command: ["sleep", String(runSeconds)], labels: { team: `team-${n % 10}` } },
+    ...{ name, image: "busybox", command: ["sleep", String(RUN_SECONDS)], labels: { team: `team-${n % 10}` } },
     ...{ resources: { cpu: 1 + (n % 4), memory: "2Gi" }, ttlSecondsAfterFinished: KEPT_SECONDS },
   }
 }
@@ -170,13 +127,13 @@ function steadyRows(about: string, measured: Measured): BenchRow[] {
       DELETED_P99_SECONDS,
     ),
     within(`API writes a job, deletion included, ${about}`, [sumOf(writes) / jobs], WRITES_A_JOB),
-    eventsRow(about, measured),
+    compare(
+      `events written a job, of those that are due, ${about}`,
+      [(writes.get("POST events") ?? 0) / jobs],
+      [EVENTS_A_JOB],
+      EVENTS_WRITTEN,
+    ),
   ]
-}
-
-function eventsRow(about: string, { writes, jobs }: Measured): BenchRow {
-  const written = (writes.get("POST events") ?? 0) / jobs
-  return compare(`events written a job, of those that are due, ${about}`, [written], [EVENTS_A_JOB], EVENTS_WRITTEN)
 }
 
 function lineOf({ running, succeeded, deleted, writes, jobs, cpu }: Measured): string {

@@ -14,18 +14,14 @@ import CliTable3 from "cli-table3"
 import type { BenchContext, BenchReport, BenchResult, BenchRow } from "../bench/result.ts"
 
 const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promise<BenchResult> }>> = {
-  client: () => import("../bench/client.ts"),
   route: () => import("../bench/route.ts"),
   facade: () => import("../bench/facade.ts"),
-  cli: () => import("../bench/cli.ts"),
   ended: () => import("../bench/ended-jobs.ts"),
   clients: () => import("../bench/event-clients.ts"),
   hostile: () => import("../bench/hostile.ts"),
-  cron: () => import("../bench/cron.ts"),
   aws: () => import("../bench/aws.ts"),
   throughput: () => import("../bench/throughput.ts"),
   steady: () => import("../bench/steady.ts"),
-  life: async () => ({ run: (await import("../bench/steady.ts")).life }),
   scale: () => import("../bench/scale.ts"),
   peer: () => import("../bench/peer-jobs.ts"),
   start: () => import("../bench/start.ts"),
@@ -37,17 +33,15 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
  */
 const SHORTENED: Record<string, string[]> = {
   facade: ["--sizes", "1000,16000"],
-  cli: ["--sizes", "10000"],
-  ended: ["--sizes", "1000,10000"],
+  ended: ["--sizes", "10000"],
   aws: ["--sizes", "150"],
-  cron: ["--sizes", "1500"],
   throughput: ["--sizes", "1000"],
   scale: ["--sizes", "3000,10000", "--seconds", "90"],
   peer: ["--sizes", "500"],
 }
 
 /** Benchmarks that `npm run bench` leaves to `npm run bench:long`: they take minutes at any size. */
-const LONG: readonly string[] = ["steady", "life", "start"]
+const LONG: readonly string[] = ["steady", "start"]
 
 /** Row of a benchmark that failed. */
 const FAILED: BenchRow = { what: "runs to its end", ours: 0, peer: 1, ratio: 0, goal: 1, reached: false }

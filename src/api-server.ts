@@ -5,7 +5,9 @@ import type { RequestListener, Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { hostname } from "node:os"
 import { join } from "node:path"
+import { untilAborted } from "./apis/abort.ts"
 import { systemClock } from "./apis/clock.ts"
+import { defined } from "./apis/defined.ts"
 import type { StoredJob } from "./apis/job.ts"
 import type { Architecture } from "./apis/offer.ts"
 import type { Offers } from "./catalogue/offers.ts"
@@ -160,7 +162,7 @@ export async function startFacade(
   const removing = keepRemovingUploads({ ...parts, caches, store: kept.uploadStore, clock: systemClock }, ending.signal)
   const loops = [gateway.run(ending.signal), writer.run(ending.signal), removing, ...reflectors]
   const endRetention = pruneLogs({ client, jobs: caches.jobs, logger, ...kept }, ending.signal)
-  const ended = stopped(stop).then(async () => {
+  const ended = untilAborted(stop).then(async () => {
     health.drain()
     endRetention()
     await closed(server)
@@ -260,7 +262,7 @@ function agentGateway(
     ...openedByConnections(connectionsReader(client, connections), providers, credentialsOf),
     logs: logStore,
     uploads: uploadStore,
-    ...(workdirMibPerMinute !== undefined && { workdirMibPerMinute }),
+    ...defined({ workdirMibPerMinute }),
     heartbeats: writer,
     clock: systemClock,
     logger,
@@ -315,7 +317,7 @@ async function storesOf(options: Options, logger: Logger): Promise<{ logStore: L
   }
   const { S3LogStore, s3Client } = await import("./logs/s3-store.ts")
   const { S3UploadStore } = await import("./uploads/s3-store.ts")
-  const client = s3Client({ ...(endpoint !== undefined && { endpoint }), ...(region !== undefined && { region }) })
+  const client = s3Client({ ...defined({ endpoint, region }) })
   const prefix = logsPrefix === undefined ? "" : `${logsPrefix.replace(/\/+$/, "")}/`
   return {
     logStore: new S3LogStore({
@@ -442,10 +444,6 @@ async function listening(server: Server, { port, host }: Pick<Options, "port" | 
 function urlOf(server: Server): string {
   const { address, port } = server.address() as AddressInfo
   return `http://${urlHost(address)}:${port}`
-}
-
-async function stopped(stop: AbortSignal): Promise<void> {
-  if (!stop.aborted) await once(stop, "abort")
 }
 
 async function closed(server: Server): Promise<void> {

@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { systemClock } from "./apis/clock.ts"
+import { defined } from "./apis/defined.ts"
 import type { Architecture } from "./apis/offer.ts"
 import { useProxy } from "./apis/proxy.ts"
 import { offersOf } from "./catalogue/file.ts"
@@ -67,8 +68,7 @@ async function runVm(options: AgentOptions, signal: AbortSignal): Promise<number
     signal,
     logger,
     ...(runtime !== "auto" && { runtime }),
-    ...(dockerSocket !== undefined && { dockerSocket }),
-    ...(shutdownSeconds !== undefined && { shutdownSeconds }),
+    ...defined({ dockerSocket, shutdownSeconds }),
   })
   logger.info({ cause: exit.cause }, "powering off")
   // A hanging operation, such as a Docker engine that does not answer, must not keep the VM running.

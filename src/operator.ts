@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto"
 import { hostname } from "node:os"
 import { userDataOf } from "./agent/cloud-init.ts"
 import { type Clock, systemClock } from "./apis/clock.ts"
+import { defined } from "./apis/defined.ts"
 import type { StoredJob } from "./apis/job.ts"
 import { type HeartbeatTimes, isOver, type StoredLaunch } from "./apis/launch.ts"
 import type { Architecture } from "./apis/offer.ts"
@@ -241,7 +242,7 @@ function copyGuard({ options, parts, installation, caches, base }: Installed, el
     elector,
     // Gateways are asked by the machine's clock, in tests too.
     clock: systemClock,
-    ...(intervalSeconds !== undefined && { intervalSeconds }),
+    ...defined({ intervalSeconds }),
   })
 }
 
@@ -376,10 +377,7 @@ function jobController(
     }),
     installation: {
       ...{ id: installation.id, systemNamespace, gatewayUrl },
-      ...(vmProxy !== undefined && { vmProxy }),
-      ...(vmCa !== undefined && { gatewayCa: vmCa }),
-      ...(agentImage !== undefined && { agentImage }),
-      ...(volumesImage !== undefined && { volumesImage }),
+      ...defined({ vmProxy, gatewayCa: vmCa, agentImage, volumesImage }),
     },
     settings: { architectures, ...(launchesPerMinute && { launchesPerMinute }) },
   })

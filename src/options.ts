@@ -5,6 +5,7 @@ import { Command, InvalidArgumentError, Option } from "commander"
 import Type, { type Static, type TSchema } from "typebox"
 import { ROLES, type Role } from "./apis/apikey.ts"
 import { type SpendCaps, SpendCapsSchema } from "./apis/caps.ts"
+import { defined } from "./apis/defined.ts"
 import { LIMITS } from "./apis/limits.ts"
 import { toMetadataName } from "./apis/names.ts"
 import { type ProxySettings, proxySettings } from "./apis/proxy.ts"
@@ -604,7 +605,7 @@ function facadeOptions(command: Command): FacadeOptions {
   if (fault !== undefined) command.error(fault)
   if (oidcIssuer === undefined || oidcAudience === undefined) return options
   const issuer = { issuer: oidcIssuer, audience: oidcAudience, groupsClaim: oidcGroupsClaim }
-  return { ...options, consoleClient, issuer: { ...issuer, ...(consoleAudience !== undefined && { consoleAudience }) } }
+  return { ...options, consoleClient, issuer: { ...issuer, ...defined({ consoleAudience }) } }
 }
 
 interface OidcOptions {
@@ -631,8 +632,8 @@ function consoleClientOf<Options extends ConsoleFlags>(given: Options) {
     oidcConsoleExchange: exchange = secretFile === undefined ? "browser" : "facade",
     ...options
   } = given
-  const own = { ...(clientId !== undefined && { clientId }), ...(scopes !== undefined && { scopes }) }
-  const consoleClient: ConsoleClientOptions = { ...own, ...(secretFile !== undefined && { secretFile }), exchange }
+  const own = { ...defined({ clientId, scopes }) }
+  const consoleClient: ConsoleClientOptions = { ...own, ...defined({ secretFile }), exchange }
   return { consoleClient, consoleAudience, options }
 }
 

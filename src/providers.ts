@@ -1,4 +1,5 @@
 import { systemClock } from "./apis/clock.ts"
+import { defined } from "./apis/defined.ts"
 import { awsAccounts } from "./cloud/aws/account.ts"
 import { type AwsOptions, openAws } from "./cloud/aws/aws.ts"
 import { awsBuckets } from "./cloud/aws/bucket-credentials.ts"
@@ -34,18 +35,18 @@ export interface ProviderSettings {
 export function providersOf({ awsNetworks, gcpNetworks, tokens }: ProviderSettings = {}): Providers {
   const signIn = tokens === undefined ? {} : { tokens }
   const roles = new AssumedRoles(signIn)
-  const aws: AwsOptions = { clock: systemClock, roles, ...(awsNetworks !== undefined && { networks: awsNetworks }) }
+  const aws: AwsOptions = { clock: systemClock, roles, ...defined({ networks: awsNetworks }) }
   return {
     aws: {
-      account: awsAccounts({ roles, ...(awsNetworks !== undefined && { networks: awsNetworks }) }),
+      account: awsAccounts({ roles, ...defined({ networks: awsNetworks }) }),
       region: openAws(aws),
       buckets: awsBuckets({ roles }),
       registries: ecrRegistries({ roles }),
       prices: awsPrices(systemClock, roles),
     },
     gcp: {
-      account: gcpAccounts({ ...signIn, ...(gcpNetworks !== undefined && { networks: gcpNetworks }) }),
-      region: openGcp({ ...signIn, ...(gcpNetworks !== undefined && { networks: gcpNetworks }) }),
+      account: gcpAccounts({ ...signIn, ...defined({ networks: gcpNetworks }) }),
+      region: openGcp({ ...signIn, ...defined({ networks: gcpNetworks }) }),
       buckets: gcsBuckets(signIn),
       registries: artifactRegistries(signIn),
       prices: gcpPrices(signIn),

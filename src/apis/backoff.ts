@@ -1,3 +1,4 @@
+import { unlessAborted } from "./abort.ts"
 import type { Clock } from "./clock.ts"
 
 /** Delays that double from `baseSeconds` up to `capSeconds`. */
@@ -16,17 +17,8 @@ export function backoffSeconds(failures: number, limits: BackoffLimits, random: 
 }
 
 /** Waits. Rejects with the signal's reason if the signal is aborted first. */
-export function pause(clock: Clock, seconds: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.reject(signal.reason as Error)
-  return new Promise((resolve, reject) => {
-    const aborted = (): void => {
-      cancel()
-      reject(signal.reason as Error)
-    }
-    const cancel = clock.setTimer(seconds, () => {
-      signal.removeEventListener("abort", aborted)
-      resolve()
-    })
-    signal.addEventListener("abort", aborted, { once: true })
-  })
+export async function pause(clock: Clock, seconds: number, signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const cancel = clock.setTimer(seconds, resolve)
+  await unlessAborted(promise, signal).finally(cancel)
 }

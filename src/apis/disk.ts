@@ -1,4 +1,5 @@
 import Type, { type Static } from "typebox"
+import { defined } from "./defined.ts"
 import { ALLOWED, Int, PATTERN_AS_RULE, Text } from "./schema.ts"
 
 /**
@@ -93,6 +94,6 @@ export function orderedDisk({ leastGib, imageGib, types, performance }: BootDisk
   return {
     type,
     sizeGib: Math.max(sizeGib, requiredGib, imageGib),
-    ...(ordered !== undefined && { performance: ordered }),
+    ...defined({ performance: ordered }),
   }
 }

@@ -1,5 +1,6 @@
 import http from "node:http"
 import https from "node:https"
+import { defined } from "./defined.ts"
 import { withoutProxy } from "./vm-proxy.ts"
 
 /** Forward proxies for the requests of a process: the variables that curl and most programs read. */
@@ -28,8 +29,7 @@ export function proxySettings(environment: Readonly<Record<string, string | unde
   const [httpProxy, httpsProxy] = [urlOf("HTTP_PROXY"), urlOf("HTTPS_PROXY")]
   if (httpProxy === undefined && httpsProxy === undefined) return undefined
   return {
-    ...(httpProxy !== undefined && { httpProxy }),
-    ...(httpsProxy !== undefined && { httpsProxy }),
+    ...defined({ httpProxy, httpsProxy }),
     noProxy: withoutProxy(read("NO_PROXY")),
   }
 }
@@ -72,8 +72,7 @@ export function proxiedAgents(): { httpAgent: http.Agent; httpsAgent: https.Agen
 
 function environmentOf({ httpProxy, httpsProxy, noProxy }: ProxySettings) {
   return {
-    ...(httpProxy !== undefined && { http_proxy: httpProxy }),
-    ...(httpsProxy !== undefined && { https_proxy: httpsProxy }),
+    ...defined({ http_proxy: httpProxy, https_proxy: httpsProxy }),
     no_proxy: noProxy,
   }
 }

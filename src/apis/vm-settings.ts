@@ -1,4 +1,5 @@
 import Type, { type Static, type TSchema } from "typebox"
+import { defined } from "./defined.ts"
 import { DiskSize, diskSizes, type MaximumSize, type VmDisk } from "./disk.ts"
 import type { FieldError } from "./field-error.ts"
 import { LIMITS } from "./limits.ts"
@@ -132,10 +133,7 @@ export type VmSettings = Static<typeof AnySettings>
 /** Returns the settings among the fields of a connection. */
 export function vmSettingsOf({ network, subnets, publicAddress, disk }: VmSettings): VmSettings {
   return {
-    ...(network !== undefined && { network }),
-    ...(subnets !== undefined && { subnets }),
-    ...(publicAddress !== undefined && { publicAddress }),
-    ...(disk !== undefined && { disk }),
+    ...defined({ network, subnets, publicAddress, disk }),
   }
 }
 
@@ -310,13 +308,12 @@ export function frozenSettings(
   const vmDisk: VmDisk = {
     ...required,
     ...(disk.size !== undefined && { sizeGib: gibOf(disk.size) }),
-    ...(disk.type !== undefined && { type: disk.type }),
+    ...defined({ type: disk.type }),
   }
   return {
     ...(isNetworkSet && {
       network: {
-        ...(network !== undefined && { network }),
-        ...(own !== undefined && { subnets: own }),
+        ...defined({ network, subnets: own }),
         publicAddress: publicAddress ?? true,
       },
     }),

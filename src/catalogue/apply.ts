@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import { roundUsd } from "../apis/money.ts"
 import type { FieldError } from "../apis/validate.ts"
 import { seriesOf } from "../machines/machines.ts"
@@ -146,12 +147,12 @@ function machineFor(offer: OwnOffer, machines: Machine[]): number | string {
   if (architecture === undefined || cpu === undefined || memoryGib === undefined) {
     return `${cloud} ${instanceType} is not in the price list: architecture, cpu and memoryGib are needed`
   }
-  return machines.push({ cloud, instanceType, architecture, cpu, memoryGib, ...(gpu !== undefined && { gpu }) }) - 1
+  return machines.push({ cloud, instanceType, architecture, cpu, memoryGib, ...defined({ gpu }) }) - 1
 }
 
 function placeFor({ cloud, region, zone }: OwnOffer, regions: Region[], places: Place[]): number {
   let number = regions.findIndex((known) => known.cloud === cloud && known.name === region)
   if (number < 0) number = regions.push({ cloud, name: region, groups: [] }) - 1
   const known = places.findIndex((place) => place.region === number && place.zone === zone)
-  return known >= 0 ? known : places.push({ region: number, ...(zone !== undefined && { zone }) }) - 1
+  return known >= 0 ? known : places.push({ region: number, ...defined({ zone }) }) - 1
 }

@@ -1,6 +1,7 @@
 import { chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs"
 import { homedir } from "node:os"
 import { dirname, join } from "node:path"
+import { defined } from "../apis/defined.ts"
 import { usageError } from "./exit.ts"
 
 /** Tokens of a person who is signed in, and how to renew them. */
@@ -58,7 +59,7 @@ export class ConfigFile {
     }
     try {
       const { current, contexts = {} } = JSON.parse(text) as Partial<Config>
-      return { contexts, ...(current !== undefined && { current }) }
+      return { contexts, ...defined({ current }) }
     } catch {
       throw usageError(`${this.path} is no JSON: correct or delete it, then run berth login.`)
     }

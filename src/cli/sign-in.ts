@@ -2,6 +2,8 @@ import { once } from "node:events"
 import { createServer, type Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import type { Configuration, TokenEndpointResponse, TokenEndpointResponseHelpers } from "openid-client"
+import { onAborted } from "../apis/abort.ts"
+import { defined } from "../apis/defined.ts"
 import type { SignIn } from "./context.ts"
 import { EXIT, Failure } from "./exit.ts"
 
@@ -57,7 +59,7 @@ export async function signInByBrowser(target: SignInTarget, open: (address: stri
       code_challenge: await library.calculatePKCECodeChallenge(verifier),
       code_challenge_method: "S256",
       state,
-      ...(target.resource !== undefined && { resource: target.resource }),
+      ...defined({ resource: target.resource }),
     })
     const answered = answerAt(server, redirect, target.signal)
     open(address.href)
@@ -75,7 +77,7 @@ export async function signInByBrowser(target: SignInTarget, open: (address: stri
 async function answerAt(server: Server, redirect: string, signal: AbortSignal): Promise<URL> {
   const { promise, resolve, reject } = Promise.withResolvers<URL>()
   const limit = AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)])
-  limit.addEventListener("abort", () => reject(new Failure(EXIT.forbidden, "The sign-in took too long: try again.")))
+  onAborted(limit, () => reject(new Failure(EXIT.forbidden, "The sign-in took too long: try again.")))
   server.on("request", (req, res) => {
     const url = new URL(req.url ?? "/", redirect)
     if (url.pathname !== CALLBACK_PATH) return void res.writeHead(404).end()
@@ -96,7 +98,7 @@ export async function signInByDevice(
   const { library, client, metadata } = await clientOf(target)
   if (metadata.device_authorization_endpoint === undefined)
     throw new Failure(EXIT.failed, `${target.issuer} has no device flow. Sign in with a key: berth login URL --key -`)
-  const wanted = { scope: SCOPE, ...(target.resource !== undefined && { resource: target.resource }) }
+  const wanted = { scope: SCOPE, ...defined({ resource: target.resource }) }
   try {
     const started = await library.initiateDeviceAuthorization(client, wanted)
     show(started.verification_uri_complete ?? started.verification_uri, started.user_code)
@@ -129,11 +131,11 @@ function signInOf(tokens: TokenEndpointResponse & TokenEndpointResponseHelpers, 
   const seconds = tokens.expiresIn()
   return {
     accessToken: tokens.access_token,
-    ...(tokens.refresh_token !== undefined && { refreshToken: tokens.refresh_token }),
+    ...defined({ refreshToken: tokens.refresh_token }),
     ...(seconds !== undefined && { expiresAt: new Date(Date.now() + seconds * 1000).toISOString() }),
     issuer: target.issuer,
     clientId: target.clientId,
-    ...(target.resource !== undefined && { resource: target.resource }),
+    ...defined({ resource: target.resource }),
   }
 }
 

@@ -1,5 +1,6 @@
 import { type Clock, secondsBetween } from "../apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS } from "../apis/cronjob.ts"
+import { defined } from "../apis/defined.ts"
 import { JOB, JOB_FINALIZER, type JobPhase, type StoredJob } from "../apis/job.ts"
 import type { Logger } from "../apis/logger.ts"
 import { ANNOTATIONS, LABELS, type ObjectMeta } from "../apis/meta.ts"
@@ -299,8 +300,7 @@ function shortened(metadata: StoredJob["metadata"]): StoredJob["metadata"] {
   const { namespace, name, uid, resourceVersion, generation, creationTimestamp, deletionTimestamp } = metadata
   return {
     ...{ name, uid, resourceVersion, generation, creationTimestamp },
-    ...(namespace !== undefined && { namespace }),
-    ...(deletionTimestamp !== undefined && { deletionTimestamp }),
+    ...defined({ namespace, deletionTimestamp }),
     labels: picked(metadata.labels, [LABELS.cronJobUid, LABELS.arrayUid, LABELS.arrayIndex]),
     annotations: picked(metadata.annotations, KEPT_ANNOTATIONS),
   }

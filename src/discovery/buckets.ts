@@ -2,6 +2,7 @@ import type { Clock } from "../apis/clock.ts"
 import type { StoredConnection } from "../apis/connection.ts"
 import { newestFirst } from "../apis/creation-times.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
+import { defined } from "../apis/defined.ts"
 import type { Logger } from "../apis/logger.ts"
 import { fromMetadataName } from "../apis/names.ts"
 import type { OpenAccount, ReachedBucket } from "../cloud/account.ts"
@@ -158,7 +159,7 @@ export class BucketFinder {
 const none = (): Promise<undefined> => Promise.resolve(undefined)
 
 function reachedBy({ metadata, spec }: StoredConnection, { region }: ReachedBucket): BucketState {
-  return { state: "reached", connection: metadata.name, type: spec.type, ...(region !== undefined && { region }) }
+  return { state: "reached", connection: metadata.name, type: spec.type, ...defined({ region }) }
 }
 
 function isNamed(name: string, named: string | undefined): boolean {

@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import { COMPONENT } from "../apis/schema.ts"
 import { type DocumentSchema, type Json, published, referenceTo, withReferences } from "./json-schema.ts"
 import { isTagged, problemTypes } from "./mount.ts"
@@ -52,9 +53,7 @@ function operationOf({ method, path, operation }: Described): Json {
     summary,
     ...(role !== undefined && { description: `Needs the role ${role}${role === "admin" ? "" : " or higher"}.` }),
     tags: [tag],
-    ...(servers !== undefined && { servers }),
-    ...(security !== undefined && { security }),
-    ...(role !== undefined && { "x-required-role": role }),
+    ...defined({ servers, security, "x-required-role": role }),
     ...(parameters.length > 0 && { parameters }),
     ...(body !== undefined && { requestBody: requestBodyOf(body) }),
     ...(stream !== undefined && { requestBody: streamBodyOf(stream) }),
@@ -66,7 +65,7 @@ function requestBodyOf({ content, description, isOptional = false }: NonNullable
   const schema = referenceTo(content)
   return {
     required: !isOptional,
-    ...(description !== undefined && { description }),
+    ...defined({ description }),
     content: { "application/json": { schema, example: content.example }, "application/yaml": { schema } },
   }
 }
@@ -81,7 +80,7 @@ function parametersOf(method: Described["method"], path: string, operation: Oper
     name,
     in: "query",
     schema,
-    ...(description !== undefined && { description }),
+    ...defined({ description }),
   }))
   return [
     ...pathNames(path).map((name) => pathParameter(name, operation.path?.[name])),

@@ -1,4 +1,5 @@
 import type { Request } from "express"
+import { defined } from "../apis/defined.ts"
 import { type FieldError, quoted, shownText } from "../apis/field-error.ts"
 import { Time } from "../apis/schema.ts"
 import { errorsOf } from "../apis/validate.ts"
@@ -91,7 +92,7 @@ export function flag<const Default extends boolean | undefined = undefined>(
     if (text !== "true" && text !== "false") query.error(name, `must be true or false, not ${quoted(text)}`)
     return text === "true"
   }
-  return { schema: { type: "boolean", ...(byDefault !== undefined && { default: byDefault }) }, description, read }
+  return { schema: { type: "boolean", ...defined({ default: byDefault }) }, description, read }
 }
 
 /** Declares a parameter with one of these words. Without a default it is a filter, and an empty value means no filter. */
@@ -128,15 +129,15 @@ export function wholeNumber<const Default extends number | undefined = undefined
     query.error(name, `must be a whole number from ${minimum} to ${maximum}, not ${quoted(text)}`)
     return byDefault as Default
   }
-  const schema = { type: "integer", minimum, maximum, ...(byDefault !== undefined && { default: byDefault }) }
-  return { schema, ...(description !== undefined && { description }), read }
+  const schema = { type: "integer", minimum, maximum, ...defined({ default: byDefault }) }
+  return { schema, ...defined({ description }), read }
 }
 
 /** Declares a filter that may be repeated. Empty values mean no filter. */
 export function repeated(description?: string): QueryParameter<string[]> {
   return {
     schema: { type: "array", items: { type: "string" } },
-    ...(description !== undefined && { description }),
+    ...defined({ description }),
     read: (query, name) => query.all(name).filter(Boolean),
   }
 }

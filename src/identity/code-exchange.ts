@@ -12,6 +12,7 @@ import {
   WWWAuthenticateChallengeError,
 } from "openid-client"
 import type { Clock } from "../apis/clock.ts"
+import { defined } from "../apis/defined.ts"
 import { keptFor } from "./kept.ts"
 import { DISCOVERY_SECONDS, IssuerUnavailable, isThisMachine } from "./oidc.ts"
 
@@ -100,7 +101,7 @@ export class CodeExchange {
       const parameters = { code, code_verifier: verifier, redirect_uri: redirectUri }
       const tokens = await genericGrantRequest(client, "authorization_code", parameters)
       const { access_token, id_token } = tokens
-      return { access_token, ...(id_token !== undefined && { id_token }) }
+      return { access_token, ...defined({ id_token }) }
     } catch (error) {
       // Errors of the library have the issuer's whole answer, so they are not causes of these.
       const reason = reasonOf(error)

@@ -1,5 +1,6 @@
 import { dump } from "js-yaml"
 import { API_KEY, type ApiKeySpec, type Role } from "../apis/apikey.ts"
+import { defined } from "../apis/defined.ts"
 import { API_VERSION } from "../apis/meta.ts"
 import { toMetadataName } from "../apis/names.ts"
 import { makeApiKey } from "./apikeys.ts"
@@ -27,7 +28,7 @@ export function declareKey({ name, role, namespace, expiresAt }: KeyRequest): De
   const metadataName = toMetadataName(name)
   if (metadataName === undefined) throw new RangeError(`${JSON.stringify(name)} is not a valid name of a key`)
   const { value, keyId, tokenHash } = makeApiKey()
-  const spec: ApiKeySpec = { role, keyId, tokenHash, ...(expiresAt !== undefined && { expiresAt }) }
-  const metadata = { name: metadataName, ...(namespace !== undefined && { namespace }) }
+  const spec: ApiKeySpec = { role, keyId, tokenHash, ...defined({ expiresAt }) }
+  const metadata = { name: metadataName, ...defined({ namespace }) }
   return { value, manifest: dump({ apiVersion: API_VERSION, kind: API_KEY.kind, metadata, spec }) }
 }

@@ -7,6 +7,7 @@ import {
   pollDeviceAuthorizationGrant,
   ResponseBodyError,
 } from "openid-client"
+import { defined } from "../apis/defined.ts"
 import { userIdOf } from "./members.ts"
 import { isThisMachine } from "./oidc.ts"
 
@@ -30,7 +31,7 @@ export async function login({ issuer, clientId, resource, signal, prompt }: Logi
   const url = new URL(issuer)
   const execute = isThisMachine(url) ? [allowInsecureRequests] : []
   const client = await discovery(url, clientId, undefined, None(), { execute })
-  const wanted = { scope: "openid email", ...(resource !== undefined && { resource }) }
+  const wanted = { scope: "openid email", ...defined({ resource }) }
   const started = await initiateDeviceAuthorization(client, wanted)
   prompt(started.verification_uri_complete ?? started.verification_uri, started.user_code)
   try {

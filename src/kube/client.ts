@@ -1,4 +1,5 @@
 import type { KubeConfig } from "@kubernetes/client-node"
+import { defined } from "../apis/defined.ts"
 import type { FlowKind } from "./flow.ts"
 import { type ApiObject, apiVersionOf, collectionPath, type ObjectRef, objectPath, type Resource } from "./resource.ts"
 import {
@@ -248,7 +249,7 @@ export class KubeClient {
       kind: "DeleteOptions",
       ...(preconditions && { preconditions }),
       ...(propagationPolicy && { propagationPolicy }),
-      ...(gracePeriodSeconds !== undefined && { gracePeriodSeconds }),
+      ...defined({ gracePeriodSeconds }),
       ...(dryRun && { dryRun: ["All"] }),
     }
     const answer = await this.#transport.send({ ...call, method: "DELETE", path: objectPath(resource, ref), body })

@@ -1,3 +1,4 @@
+import { onAborted } from "../apis/abort.ts"
 import { CLIENT_REASONS, KubeError } from "./errors.ts"
 
 interface Deadlined {
@@ -9,13 +10,11 @@ interface Deadlined {
 /** Combines a request's timeout and its caller's signal into one signal. */
 export class Deadline {
   readonly #controller = new AbortController()
-  readonly #request: Deadlined
   readonly #timer: NodeJS.Timeout
   readonly #endsAt: number
-  readonly #abort = (): void => this.#controller.abort(this.#request.signal?.reason)
+  readonly #ignoreCaller: () => void
 
   constructor(request: Deadlined, seconds: number) {
-    this.#request = request
     this.#endsAt = performance.now() + seconds * 1000
     this.#timer = setTimeout(() => {
       this.#controller.abort(
@@ -27,8 +26,9 @@ export class Deadline {
         }),
       )
     }, seconds * 1000)
-    if (request.signal?.aborted) this.#abort()
-    else request.signal?.addEventListener("abort", this.#abort, { once: true })
+    const { signal } = request
+    this.#ignoreCaller =
+      signal === undefined ? () => undefined : onAborted(signal, () => this.#controller.abort(signal.reason))
   }
 
   get signal(): AbortSignal {
@@ -46,6 +46,6 @@ export class Deadline {
 
   clear(): void {
     clearTimeout(this.#timer)
-    this.#request.signal?.removeEventListener("abort", this.#abort)
+    this.#ignoreCaller()
   }
 }

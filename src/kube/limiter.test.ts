@@ -93,6 +93,7 @@ describe("a limiter", () => {
     const patient = limiter.acquire(background, forever)
     impatient.abort(new Error("too slow"))
     await expect(given).rejects.toThrow("too slow")
+    await expect(limiter.acquire(background, AbortSignal.abort(new Error("too late")))).rejects.toThrow("too late")
     expect(limiter.waiting("background")).toBe(1)
     limiter.release(held)
     await patient

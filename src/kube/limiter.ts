@@ -1,3 +1,4 @@
+import { onAborted } from "../apis/abort.ts"
 import type { Flow, FlowKind } from "./flow.ts"
 
 /** A task that waits for a permit. */
@@ -74,7 +75,7 @@ export class Limiter {
     return new Promise((resolve, reject) => {
       const waiter = {
         grant: (): void => {
-          signal?.removeEventListener("abort", aborted)
+          ignore?.()
           resolve(share)
         },
       }
@@ -86,7 +87,7 @@ export class Limiter {
       }
       share.waiters.push(waiter)
       this.#count(share, "waiting", 1)
-      signal?.addEventListener("abort", aborted, { once: true })
+      const ignore = signal && onAborted(signal, aborted)
     })
   }
 

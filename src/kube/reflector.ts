@@ -1,6 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises"
 import { type BackoffLimits, backoffSeconds, pause } from "../apis/backoff.ts"
 import { type Clock, systemClock } from "../apis/clock.ts"
+import { defined } from "../apis/defined.ts"
 import type { Logger } from "../apis/logger.ts"
 import { keyOf } from "../apis/meta.ts"
 import type { KubeClient, Selection, WatchEvent } from "./client.ts"
@@ -202,7 +203,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
       resourceVersion: this.#store.resourceVersion ?? "",
       // Random timeout, so that not all watches of an installation end at the same moment.
       serverTimeoutSeconds: serverTimeoutSeconds ?? 300 * (1 + Math.random()),
-      ...(idleTimeoutSeconds !== undefined && { idleTimeoutSeconds }),
+      ...defined({ idleTimeoutSeconds }),
       signal,
     })
     let count = 0

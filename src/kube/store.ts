@@ -1,3 +1,4 @@
+import { unlessAborted } from "../apis/abort.ts"
 import { keyOf } from "../apis/meta.ts"
 import { PackedTexts } from "./packed-texts.ts"
 import {
@@ -11,7 +12,6 @@ import {
 } from "./page-index.ts"
 import type { ApiObject, ObjectRef } from "./resource.ts"
 import { compareResourceVersions } from "./resource-version.ts"
-import { withSharedStrings } from "./shared-strings.ts"
 
 /** Change of an object. `old` is absent for an added object, `current` for a deleted one. */
 export interface Change<T extends ApiObject> {
@@ -192,13 +192,13 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   async waitFor(resourceVersion: string, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     if (this.reached(resourceVersion)) return
-    const { promise, resolve: resume, reject } = Promise.withResolvers<void>()
+    const { promise, resolve: resume } = Promise.withResolvers<void>()
     const waiters = this.#versionWaiters
     const waiter = { resourceVersion, resume }
     const isLater = (at: number): boolean =>
       compareResourceVersions((waiters[at] as VersionWaiter).resourceVersion, resourceVersion) > 0
     waiters.splice(firstIndex(waiters.length, isLater), 0, waiter)
-    await settled(promise, reject, signal).finally(() => {
+    await unlessAborted(promise, signal).finally(() => {
       const at = waiters.indexOf(waiter)
       if (at !== -1) waiters.splice(at, 1)
     })
@@ -207,14 +207,14 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   async waitUntil(condition: () => boolean, signal: AbortSignal, on?: Dependence): Promise<void> {
     signal.throwIfAborted()
     if (condition()) return
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const { promise, resolve } = Promise.withResolvers<void>()
     const check = (): void => {
       if (condition()) resolve()
     }
     const topic = on === undefined ? ANY : "key" in on ? topicOfKey(on.key) : topicOfValue(on.index, on.value)
     const checks = this.#checks.get(topic) ?? new Set()
     this.#checks.set(topic, checks.add(check))
-    await settled(promise, reject, signal).finally(() => {
+    await unlessAborted(promise, signal).finally(() => {
       checks.delete(check)
       if (checks.size === 0 && this.#checks.get(topic) === checks) this.#checks.delete(topic)
     })
@@ -231,7 +231,7 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
     if (old !== undefined) this.#unindexObject(key, old)
     const packing = this.#packing
     const isPacked = packing?.isPacked(object) === true
-    this.#objects.set(key, isPacked ? this.#texts.pack(packing.textOf(object)) : withSharedStrings(object))
+    this.#objects.set(key, isPacked ? this.#texts.pack(packing.textOf(object)) : object)
     this.#indexObject(key, object)
     const added = { key, current: object }
     if (old === undefined) return [added]
@@ -250,7 +250,7 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   /** Replaces the contents with exactly these objects. The changes include deletions that no watch reported. */
   replace(objects: Map<string, T>): Change<T>[] {
     const changes = this.retain(objects)
-    for (const object of this.#pages?.inOrder(objects.values()) ?? objects.values()) changes.push(...this.put(object))
+    for (const object of objects.values()) changes.push(...this.put(object))
     return changes
   }
 
@@ -305,17 +305,6 @@ function topicOfKey(key: string): string {
 
 function topicOfValue(index: string, value: string): string {
   return `index\0${index}\0${value}`
-}
-
-/** Waits for a promise, at most until the signal aborts. */
-async function settled(promise: Promise<void>, reject: (reason: Error) => void, signal: AbortSignal): Promise<void> {
-  const aborted = (): void => reject(signal.reason as Error)
-  signal.addEventListener("abort", aborted, { once: true })
-  try {
-    await promise
-  } finally {
-    signal.removeEventListener("abort", aborted)
-  }
 }
 
 /** Keys by the values of an index. Most values have one key, which then needs no set. */

@@ -7,6 +7,7 @@ import {
   S3Client,
 } from "@aws-sdk/client-s3"
 import { inBatches } from "../apis/batches.ts"
+import { defined } from "../apis/defined.ts"
 import { proxiedAgents } from "../apis/proxy.ts"
 import { assertIndex, Followers, type LaunchLog, pathOf, type Range, readLogs, Serial } from "./sections.ts"
 import {
@@ -77,7 +78,7 @@ export function s3Client({ endpoint, region, requestSeconds = 20 }: S3ClientOpti
       throwOnRequestTimeout: true,
       socketTimeout: SILENCE_MS,
     },
-    ...(region !== undefined && { region }),
+    ...defined({ region }),
     // Other stores support neither buckets as host names nor AWS' newer checksums.
     ...(endpoint !== undefined && { endpoint, forcePathStyle: true }),
     requestChecksumCalculation: "WHEN_REQUIRED",

@@ -1,3 +1,4 @@
+import { onAborted } from "../apis/abort.ts"
 import { BLOCK_BYTES, type JobRef, type ReadOptions, type TimeMark } from "./store.ts"
 import { LineTimes } from "./times.ts"
 
@@ -130,14 +131,13 @@ export class Followers {
     const wake = (): void => resolve()
     const waiting = this.#waiting.get(key) ?? new Set()
     this.#waiting.set(key, waiting.add(wake))
-    if (until.aborted) wake()
-    until.addEventListener("abort", wake, { once: true })
+    const ignore = onAborted(until, wake)
     const timer = pollMs === undefined || until.aborted ? undefined : setTimeout(wake, pollMs)
     return {
       promise,
       [Symbol.dispose]: () => {
         clearTimeout(timer)
-        until.removeEventListener("abort", wake)
+        ignore()
         waiting.delete(wake)
         if (waiting.size === 0 && this.#waiting.get(key) === waiting) this.#waiting.delete(key)
       },

@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import type { StoredLaunch } from "../apis/launch.ts"
 import type { LaunchAccount } from "../router/cooldown.ts"
 
@@ -10,8 +11,7 @@ export function accountKey({ cloud, account, connection, namespace }: LaunchAcco
 export function accountKeyOf({ spec: { offer, account, connection, job } }: StoredLaunch): string {
   const launchAccount = {
     cloud: offer.cloud,
-    ...(account !== undefined && { account }),
-    ...(connection !== undefined && { connection }),
+    ...defined({ account, connection }),
   }
   return accountKey({ ...launchAccount, namespace: job.namespace })
 }

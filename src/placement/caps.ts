@@ -1,5 +1,6 @@
 import type { CapLevel, SpendCaps } from "../apis/caps.ts"
 import { secondsBetween } from "../apis/clock.ts"
+import { defined } from "../apis/defined.ts"
 import { highestPricesOf, isOver, pricesOf, type StoredLaunch } from "../apis/launch.ts"
 import { roundUsd } from "../apis/money.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../apis/price.ts"
@@ -162,9 +163,7 @@ export function roomUnder(levels: readonly CappedLevel[]): Room {
     leftUsd,
   )
   return {
-    ...(hourlyUsd !== undefined && { hourlyUsd }),
-    ...(monthlyUsd !== undefined && { monthlyUsd }),
-    ...(strictUsd !== undefined && { strictUsd }),
+    ...defined({ hourlyUsd, monthlyUsd, strictUsd }),
   }
 }
 

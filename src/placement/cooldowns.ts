@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util"
 import { cutTo } from "../apis/conditions.ts"
+import { defined } from "../apis/defined.ts"
 import type { REFUSALS, StoredLaunch } from "../apis/launch.ts"
 import { ANNOTATIONS } from "../apis/meta.ts"
 import { offerKey } from "../apis/offer.ts"
@@ -304,7 +305,7 @@ function isOfClass(kind: RefusalClass): (claim: Claim) => boolean {
 }
 
 function holderIn({ cloud, connection, account }: Scope): Scope {
-  return { cloud, ...(connection !== undefined && { connection }), ...(account !== undefined && { account }) }
+  return { cloud, ...defined({ connection, account }) }
 }
 
 /** Returns the scope of claims with one key: from the smallest size that was refused. */
@@ -423,8 +424,7 @@ function gotByKey(launches: readonly StoredLaunch[], now: Date): Map<string, Got
 function accountOf({ offer, connection, account }: StoredLaunch["spec"]): LaunchAccount {
   return {
     cloud: offer.cloud,
-    ...(connection !== undefined && { connection }),
-    ...(account !== undefined && { account }),
+    ...defined({ connection, account }),
   }
 }
 
@@ -518,7 +518,7 @@ function connectionHolder(
   { namespace, launchAccounts }: Viewer,
 ): Scope | undefined {
   const { offer, connection, account, job } = launch.spec
-  if (connection === undefined) return { cloud: offer.cloud, ...(account !== undefined && { account }) }
+  if (connection === undefined) return { cloud: offer.cloud, ...defined({ account }) }
   if (job.namespace !== namespace) return undefined
   const used = launch.metadata.annotations?.[ANNOTATIONS.credentials]
   const current = launchAccounts.find((each) => each.cloud === offer.cloud && each.connection === connection)
@@ -570,7 +570,7 @@ function withCauses(rows: readonly Row[]): Cooldown[] {
     const cause = {
       group: counted(group, launches.get(group)?.size ?? 0),
       ...(detail !== "" && { detail }),
-      ...(remedy !== undefined && { remedy }),
+      ...defined({ remedy }),
     }
     return { ...scope, until: new Date(until), cause }
   })

@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import { largestDiskGib } from "../apis/disk.ts"
 import type { ImageFacts } from "../apis/image.ts"
 import { JobReason, type JobSpec, type StoredJob, type Volume } from "../apis/job.ts"
@@ -94,10 +95,7 @@ export function judged(all: readonly Looked[]): VolumesVerdict {
     ),
     places: reached.flatMap(({ found: { type: cloud, region } }) => (region === undefined ? [] : [{ cloud, region }])),
     recorded: Object.fromEntries(
-      reached.map(({ name, found: { connection, region } }) => [
-        name,
-        { connection, ...(region !== undefined && { region }) },
-      ]),
+      reached.map(({ name, found: { connection, region } }) => [name, { connection, ...defined({ region }) }]),
     ),
   }
 }

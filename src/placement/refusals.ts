@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import type { StoredLaunch } from "../apis/launch.ts"
 import { type Offer, offerKey } from "../apis/offer.ts"
 import { quotaOf, seriesOf } from "../machines/machines.ts"
@@ -18,7 +19,7 @@ export interface Said {
 
 export function saidOf({ spec, status }: StoredLaunch): Said {
   const { code = "", message = "", machines } = status?.refusal ?? {}
-  return { offer: spec.offer, code, message, ...(machines !== undefined && { machines }) }
+  return { offer: spec.offer, code, message, ...defined({ machines }) }
 }
 
 /**

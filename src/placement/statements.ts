@@ -1,4 +1,5 @@
 import { secondsBetween } from "../apis/clock.ts"
+import { defined } from "../apis/defined.ts"
 import { highestPricesOf, isOver, pricesOf, type StoredLaunch } from "../apis/launch.ts"
 import { ANNOTATIONS } from "../apis/meta.ts"
 import { roundUsd } from "../apis/money.ts"
@@ -207,7 +208,7 @@ function byCronJobOf(before: Costs, items: readonly Item[]): Pick<Costs, "byCron
   const parts = items.flatMap(({ cronJob, usd }) => {
     if (cronJob === undefined) return []
     const { uid, name } = cronJob
-    return [{ uid, ...(name !== undefined && { name }), usd }]
+    return [{ uid, ...defined({ name }), usd }]
   })
   const limits = { most: MOST_CRON_JOBS, othersUsd: before.otherCronJobsUsd }
   const { kept, othersUsd } = keptApart(before.byCronJob, parts, { ...limits, keyOf: ({ uid }) => uid })

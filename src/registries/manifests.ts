@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto"
+import { defined } from "../apis/defined.ts"
 import type { ImageFacts, ImageName } from "../apis/image.ts"
 import { ARCHITECTURES, type Architecture } from "../apis/offer.ts"
 import { InvalidRequestError, TransientError } from "../cloud/errors.ts"
@@ -84,7 +85,7 @@ async function factsOf(
     // Registries count each manifest that is read as a pull. So one architecture's stands for all.
     const first = manifest.manifests?.find(({ platform = {} }) => isFor(platform, found[0]))?.digest
     const size = sizeOf(first === undefined ? manifest : await manifestOf(first).catch(() => undefined))
-    return { architectures: found, ...(size !== undefined && { sizeGib: size }) }
+    return { architectures: found, ...defined({ sizeGib: size }) }
   }
   const names = platforms.map(({ os, architecture }) => `${os}/${architecture}`).filter((name) => !/unknown/.test(name))
   throw new InvalidRequestError("OtherPlatform", `it is for ${names.join(", ") || "an unknown platform"}`)

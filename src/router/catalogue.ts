@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import { type BootDisk, type OrderedDisk, orderedDisk, type VmDisk } from "../apis/disk.ts"
 import { roundUsd } from "../apis/money.ts"
 import type { Offer } from "../apis/offer.ts"
@@ -82,13 +83,13 @@ export class Catalogue {
     return {
       cloud,
       region: region.name,
-      ...(place.zone !== undefined && { zone: place.zone }),
+      ...defined({ zone: place.zone }),
       instanceType,
       architecture,
       provisioning: table.spot[row] === 1 ? "spot" : "onDemand",
       cpu,
       memoryGib,
-      ...(gpu !== undefined && { gpu }),
+      ...defined({ gpu }),
       hourlyPriceUsd: table.hourlyPriceUsd[row] as number,
       minimumBilledSeconds: table.minimumBilledSeconds[row] as number,
       ...(priceDate && { priceDate }),
@@ -208,7 +209,7 @@ function diskClassesOf(machines: readonly Machine[], parts: PartPrices | undefin
   const byMachine = Uint16Array.from(machines, (machine) => {
     const { cloud } = machine
     const boot = parts?.bootDiskOf(machine)
-    return classes.of(JSON.stringify([cloud, boot]), () => ({ cloud, ...(boot !== undefined && { boot }) }))
+    return classes.of(JSON.stringify([cloud, boot]), () => ({ cloud, ...defined({ boot }) }))
   })
   return { items: classes.items, byMachine }
 }

@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import { orderedDisk } from "../apis/disk.ts"
 import { roundUsd } from "../apis/money.ts"
 import type { Offer } from "../apis/offer.ts"
@@ -153,9 +154,7 @@ export class Costs {
     if (boot === undefined) return new Float64Array(this.#trafficUsd.length)
     const requiredGib = this.#terms.requiredGib?.(cloud)
     const disk = orderedDisk(boot, {
-      ...(requiredGib !== undefined && { requiredGib }),
-      ...(sizeGib !== undefined && { sizeGib }),
-      ...(type !== undefined && { type }),
+      ...defined({ requiredGib, sizeGib, type }),
     })
     return this.#catalogue.diskUsdByPlace(cloud, disk, this.#terms.strict !== undefined)
   }

@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import type { BootDisk, OrderedDisk } from "../apis/disk.ts"
 import type { Offer } from "../apis/offer.ts"
 import { gibOf } from "../apis/quantity.ts"
@@ -30,7 +31,7 @@ export interface VmShape {
 export function shapeOf({ disk, publicAddress = true }: VmSettings = {}): VmShape {
   return {
     ...(disk?.size !== undefined && { diskGib: gibOf(disk.size) }),
-    ...(disk?.type !== undefined && { diskType: disk.type }),
+    ...defined({ diskType: disk?.type }),
     publicAddress,
   }
 }

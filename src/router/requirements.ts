@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import type { JobSpec, Provisioning } from "../apis/job.ts"
 import { DEFAULT_RESOURCES } from "../apis/limits.ts"
 import type { Architecture } from "../apis/offer.ts"
@@ -46,7 +47,7 @@ export function requirementsOf(spec: JobSpec, architectures: readonly Architectu
     regions: spec.region ?? [],
     architectures,
     provisioning: spec.provisioning ?? "onDemand",
-    ...(spec.maxHourlyPriceUsd !== undefined && { maxHourlyPriceUsd: spec.maxHourlyPriceUsd }),
+    ...defined({ maxHourlyPriceUsd: spec.maxHourlyPriceUsd }),
   }
 }
 
@@ -55,8 +56,7 @@ function gpuRequirement(gpu: NonNullable<NonNullable<JobSpec["resources"]>["gpu"
   const { model, count, vram } = gpu
   const least = count ?? (model !== undefined && vram === undefined ? 1 : undefined)
   return {
-    ...(model !== undefined && { model }),
-    ...(least !== undefined && { count: least }),
+    ...defined({ model, count: least }),
     ...(vram !== undefined && { vramGib: gibOf(vram) }),
   }
 }

@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import { largestDiskGib } from "../apis/disk.ts"
 import { containerMemoryGib } from "../apis/memory.ts"
 import type { Offer } from "../apis/offer.ts"
@@ -63,7 +64,7 @@ export function surveyShortfall(requirements: Requirements, catalogue: Catalogue
     fitting,
     excluded: excludedBy(tally),
     alternatives,
-    ...(miss !== undefined && { nearestMiss: miss }),
+    ...defined({ nearestMiss: miss }),
     ...obstaclesOf(catalogue, unmet, { context, maxHourlyPriceUsd: requirements.maxHourlyPriceUsd }),
   }
 }
@@ -143,7 +144,7 @@ function alternative(criterion: Criterion, first: number, catalogue: Catalogue, 
     most = size
     offers++
   }
-  const detail = { ...(where !== undefined && { where }), ...(sizeOf !== undefined && { most }) }
+  const detail = { ...defined({ where }), ...(sizeOf !== undefined && { most }) }
   return { criterion, offers, cheapest: catalogue.offerAt(cheapest), ...detail }
 }
 

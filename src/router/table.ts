@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import type { Architecture, Offer } from "../apis/offer.ts"
 
 /** A machine type: the same wherever and however it is bought. */
@@ -127,7 +128,7 @@ export function tableOf(offers: readonly Offer[], groupsOf: GroupsOf = () => [])
     table.machine[row] = machines.of(JSON.stringify(machine), () => machine)
     table.place[row] = places.of(JSON.stringify([region, zone]), () => ({
       region,
-      ...(zone !== undefined && { zone }),
+      ...defined({ zone }),
     }))
     table.spot[row] = Number(offer.provisioning === "spot")
     table.hourlyPriceUsd[row] = offer.hourlyPriceUsd
@@ -140,7 +141,7 @@ export function tableOf(offers: readonly Offer[], groupsOf: GroupsOf = () => [])
 
 /** Returns the machine type of an offer. */
 export function machineOf({ cloud, instanceType, architecture, cpu, memoryGib, gpu }: Offer): Machine {
-  return { cloud, instanceType, architecture, cpu, memoryGib, ...(gpu !== undefined && { gpu }) }
+  return { cloud, instanceType, architecture, cpu, memoryGib, ...defined({ gpu }) }
 }
 
 /** Gives each different thing a number, in the order in which they come. */

@@ -1,3 +1,4 @@
+import { onAborted } from "../apis/abort.ts"
 import { type Clock, systemClock } from "../apis/clock.ts"
 import type { Logger } from "../apis/logger.ts"
 import { isConflict } from "../kube/errors.ts"
@@ -107,9 +108,7 @@ export class Controller {
   async run(stop: AbortSignal, { abort, metrics, others = async () => undefined }: RunOptions): Promise<void> {
     const queue = new KeyQueue({ ...this.#options, ...(metrics && { metrics }) })
     const expectations = new Expectations(this.#clock)
-    const close = (): void => queue.close()
-    if (stop.aborted) close()
-    stop.addEventListener("abort", close, { once: true })
+    const ignore = onAborted(stop, () => queue.close())
     const unsubscribe = this.#options.sources.map((source) => source.subscribe((key) => queue.add(key)))
     try {
       await Promise.all(this.#options.sources.map((source) => source.whenSynced(stop)))
@@ -122,7 +121,7 @@ export class Controller {
       if (!stop.aborted) throw error
     } finally {
       for (const end of unsubscribe) end()
-      stop.removeEventListener("abort", close)
+      ignore()
       queue.close()
     }
   }
@@ -165,12 +164,12 @@ export class Controller {
     const waiting = new AbortController()
     const end = (): void => waiting.abort()
     const cancel = this.#clock.setTimer(this.#options.settleSeconds ?? 10, end)
-    abort.addEventListener("abort", end, { once: true })
+    const ignore = onAborted(abort, end)
     try {
       return !abort.aborted && (await expectations.settled(key, waiting.signal))
     } finally {
       cancel()
-      abort.removeEventListener("abort", end)
+      ignore()
     }
   }
 

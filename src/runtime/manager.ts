@@ -1,3 +1,4 @@
+import { onAborted } from "../apis/abort.ts"
 import { type Clock, systemClock } from "../apis/clock.ts"
 import type { Logger } from "../apis/logger.ts"
 import { type LeaderElector, LeadershipLostError } from "../kube/lease.ts"
@@ -137,10 +138,9 @@ export class Manager {
     const begin = (): void => {
       cancel = this.#clock.setTimer(this.#options.drainSeconds ?? 4, overdue)
     }
-    if (end.aborted) begin()
-    else end.addEventListener("abort", begin, { once: true })
+    const ignore = onAborted(end, begin)
     return () => {
-      end.removeEventListener("abort", begin)
+      ignore()
       cancel()
     }
   }
@@ -154,7 +154,7 @@ function stateOf(reflector: RunnableReflector): { resource: string; synced: bool
 function barrier(parties: number, end: AbortSignal): () => Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>()
   let missing = parties
-  end.addEventListener("abort", () => resolve(), { once: true })
+  onAborted(end, resolve)
   return () => {
     missing -= 1
     if (missing === 0) resolve()

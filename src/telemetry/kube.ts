@@ -1,4 +1,5 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client"
+import { onAborted } from "../apis/abort.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { FLOW_KINDS } from "../kube/flow.ts"
 import type { Reflector, ReflectorCounts } from "../kube/reflector.ts"
@@ -47,11 +48,10 @@ export function measureClient(
     requests.inc({ method, code })
     duration.observe({ verb: method }, seconds)
   })
-  const stop = (): void => {
+  onAborted(end, () => {
     unsubscribe()
     unsubscribeWaits()
-  }
-  end.addEventListener("abort", stop, { once: true })
+  })
 }
 
 /** Part of a reflector that is measured. A Reflector of any kind has it. */

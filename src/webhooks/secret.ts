@@ -1,3 +1,4 @@
+import { defined } from "../apis/defined.ts"
 import { RECEIVER_PATTERN, type WebhookSpec } from "../apis/webhook.ts"
 import type { Sealer, SealingContext } from "../sealing/envelope.ts"
 import { SealingError } from "../sealing/keys.ts"
@@ -49,9 +50,7 @@ export function secretIn(data: Readonly<Record<string, string>>): WebhookSecret 
   }
   const [secret, previousSecret, url] = ["secret", "previous_secret", "url"].map(textOf)
   return {
-    ...(secret !== undefined && { secret }),
-    ...(previousSecret !== undefined && { previousSecret }),
-    ...(url !== undefined && { url }),
+    ...defined({ secret, previousSecret, url }),
   }
 }
 

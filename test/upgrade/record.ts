@@ -11,7 +11,7 @@ import { GATE, type RecordedVersion, recordedFolder } from "./recorded.ts"
 
 /**
  * Records what this version leaves behind, for the tests of later versions: the data directory of `npm start`, with objects
- * of every kind that REST makes, and what REST says of them. `npm run record-version` writes test/upgrade/<version>/. The
+ * of every kind that REST makes, and what REST says of them. `npm run record` writes test/upgrade/<version>/. The
  * directory lacks certificates, which each start creates, and the logs of the control plane.
  */
 

@@ -1,4 +1,5 @@
 import { type Command, Option } from "commander"
+import { defined } from "../../apis/defined.ts"
 import type { ArrayShape } from "../../client/array-grammar.ts"
 import {
   type ArrayRecord,
@@ -249,7 +250,7 @@ async function failedIndexes(client: BerthClient, array: ArrayRecord): Promise<F
 /** Returns the jobs of an array that still exist, of all attempts. */
 export function jobsOfArray(client: BerthClient, { id }: ArrayRecord, status?: JobStatus): Promise<JobRecord[]> {
   const read = (page: { offset: number; limit: number }) => {
-    const query = { ...page, array: id, ...(status !== undefined && { status }) }
+    const query = { ...page, array: id, ...defined({ status }) }
     return fetched(client.api.GET("/jobs", { params: { query } }))
   }
   return allItems(read, (page) => page.jobs)

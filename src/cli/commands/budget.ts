@@ -1,4 +1,5 @@
 import { type Command, Option } from "commander"
+import { defined } from "../../apis/defined.ts"
 import { projectsOf } from "../../client/accounts.ts"
 import { fetched, type Schemas } from "../../client/client.ts"
 import { costReport } from "../../client/costs.ts"
@@ -62,7 +63,7 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
       if (context.project === undefined) throw usageError("Give --project: the context has none.")
       const found = (await projectsOf(accounts)).find(({ id }) => id === context.project)
       if (found === undefined) throw new Failure(EXIT.notFound, `You have no project ${context.project}.`)
-      const caps = definedOf({ ...found.caps, ...changes })
+      const caps: Caps = defined({ ...found.caps, ...changes })
       const path = { params: { path: { project_id: found.id } } }
       const body = { displayName: found.displayName, caps }
       const changed = await fetched(accounts.api.PATCH("/projects/{project_id}", { ...path, body }))
@@ -84,10 +85,6 @@ function changesOf({ options }: Call<BudgetFlags>): object {
   const given = Object.entries({ ...amounts, onExceeded, reserve }).filter(([, value]) => value !== undefined)
   if (given.length === 0) throw usageError("Give a cap to set, such as --monthly 90.")
   return Object.fromEntries(given.map(([name, text = ""]) => [name, name in amounts ? amountOf(text) : text]))
-}
-
-function definedOf(caps: object): Caps {
-  return Object.fromEntries(Object.entries(caps).filter(([, value]) => value !== undefined))
 }
 
 function amountOf(text: string): number | undefined {

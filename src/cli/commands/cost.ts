@@ -1,4 +1,5 @@
 import { type Command, Option } from "commander"
+import { defined } from "../../apis/defined.ts"
 import { type CostReport, costReport, csvOf, daysOfMonth, focusReport } from "../../client/costs.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
@@ -66,7 +67,7 @@ const REST = "(other)"
 
 /** Returns the days of a month, or those that were given. @throws Failure for no month */
 function periodOf({ month, from, to }: CostFlags): { from?: string; to?: string } {
-  if (month === undefined) return { ...(from !== undefined && { from }), ...(to !== undefined && { to }) }
+  if (month === undefined) return { ...defined({ from, to }) }
   const days = daysOfMonth(month)
   if (days === undefined) throw usageError(`--month must be YYYY-MM, such as 2026-10; got ${month}.`)
   return days

@@ -1,4 +1,5 @@
 import { type Command, Option } from "commander"
+import { defined } from "../../apis/defined.ts"
 import type { ArrayRecord } from "../../client/arrays.ts"
 import { type BerthClient, fetched, type JobRecord, type Schemas } from "../../client/client.ts"
 import { isEnded, waitFor } from "../../client/jobs.ts"
@@ -113,7 +114,7 @@ function addCancel(commands: Commands, program: Command): void {
 function selectionOf({ status, tag, label }: Filter): Selection {
   return {
     ...(status !== undefined && { status: status as NonNullable<Selection["status"]> }),
-    ...(tag !== undefined && { tags: tag }),
+    ...defined({ tags: tag }),
     ...(label !== undefined && { labels: Object.fromEntries(label.map(labelOf)) }),
   }
 }

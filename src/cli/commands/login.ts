@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process"
 import { type Command, Option } from "commander"
+import { defined } from "../../apis/defined.ts"
 import { groupsWarningFor, projectsOf } from "../../client/accounts.ts"
 import { BerthClient, fetched, type Schemas } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
@@ -49,7 +50,7 @@ async function login(call: Call<LoginFlags>): Promise<number> {
   if (key !== undefined && key !== "-")
     throw usageError("A key in a command line is visible to other users: --key - reads it from standard input.")
   const { url, name } = targetOf(call)
-  const wanted: Context = { url, ...(project !== undefined && { project }) }
+  const wanted: Context = { url, ...defined({ project }) }
   const signedIn = key === undefined ? await asPerson(call, wanted) : { ...wanted, key: await keyFrom(call) }
   const { context, caller } = await withProject(call, signedIn)
   call.config.change(({ contexts }) => ({ current: name, contexts: { ...contexts, [name]: context } }))

@@ -1,4 +1,5 @@
 import { type Command, Option } from "commander"
+import { defined } from "../../apis/defined.ts"
 import { fetched, type Schemas } from "../../client/client.ts"
 import { type Commands, repeated } from "../command.ts"
 import { EXIT, usageError } from "../exit.ts"
@@ -67,10 +68,7 @@ type Offer = OfferList["offers"][number]
 function queryOf({ cpu, spot, limit, cloud, ...rest }: OfferFlags) {
   const { gpu, memory, disk, region } = rest
   return {
-    ...(gpu !== undefined && { gpu }),
-    ...(memory !== undefined && { memory }),
-    ...(disk !== undefined && { disk }),
-    ...(region !== undefined && { region }),
+    ...defined({ gpu, memory, disk, region }),
     ...(cpu !== undefined && { cpu: numberOf("--cpu", cpu) }),
     ...(cloud !== undefined && { cloud: cloud as ("aws" | "gcp" | "azure")[] }),
     ...(spot === true && { provisioning: "spot" as const }),

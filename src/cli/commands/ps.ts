@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises"
 import { type Command, Option } from "commander"
+import { defined } from "../../apis/defined.ts"
 import { readArray } from "../../client/arrays.ts"
 import { type BerthClient, everyItem, fetched, type JobRecord, type JobStatus } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
@@ -125,8 +126,7 @@ async function listJobs(
   const filter = {
     tag: [...tags],
     label: ofLabels,
-    ...(array !== undefined && { array }),
-    ...(namePart !== undefined && { name_contains: namePart }),
+    ...defined({ array, name_contains: namePart }),
     sort_by: sort,
     sort_order: sort === "name" ? ("asc" as const) : ("desc" as const),
   }
@@ -135,7 +135,7 @@ async function listJobs(
       let total = 0
       const jobs: JobRecord[] = []
       const read = async (page: { offset: number; limit: number }) => {
-        const query = { ...page, ...filter, ...(status !== undefined && { status }) }
+        const query = { ...page, ...filter, ...defined({ status }) }
         const list = await fetched(client.api.GET("/jobs", { params: { query } }))
         total = list.total
         return list

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
+import { defined } from "../../apis/defined.ts"
 import { type ArrayPlan, type BerthClient, fetched, type JobPlan, type JobSubmission } from "../../client/client.ts"
 import { readJob } from "../../client/jobs.ts"
 import { type Call, type Commands, repeated } from "../command.ts"
@@ -179,7 +180,7 @@ async function jobFrom(
   if (flags.workdir === undefined) return { job }
   const { folder, path } = workdirFlag(flags.workdir)
   const packed = await packFolder(folder, { bytes: await uploadLimit(call.client()) })
-  const workdir = { ...job.workdir, sha256: packed.sha256, ...(path !== undefined && { path }) }
+  const workdir = { ...job.workdir, sha256: packed.sha256, ...defined({ path }) }
   return { job: { ...job, workdir }, packed }
 }
 

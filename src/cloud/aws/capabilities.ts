@@ -1,4 +1,5 @@
 import type { CreateSecurityGroupCommandInput, EC2 } from "@aws-sdk/client-ec2"
+import { defined } from "../../apis/defined.ts"
 import type { Offer } from "../../apis/offer.ts"
 import { frozenSettings, type VmNetwork } from "../../apis/vm-settings.ts"
 import type { Capabilities, Capability, CapabilityQuestion, DenialReason, DiscoveredResource } from "../account.ts"
@@ -162,7 +163,7 @@ async function networkOf(
   const { vpc, subnet } = place
   if (securityGroupIds.length === 0) await checkSecurityGroup(probe, vpc)
   const fields = {
-    ...(subnet !== undefined && { SubnetId: subnet }),
+    ...defined({ SubnetId: subnet }),
     ...(securityGroupIds.length > 0 && { SecurityGroupIds: [...securityGroupIds] }),
   }
   return withAddress(fields, own?.publicAddress)

@@ -1,5 +1,6 @@
 import type { AuthorizationData } from "@aws-sdk/client-ecr"
 import type { CredentialFields } from "../../apis/credentials.ts"
+import { defined } from "../../apis/defined.ts"
 import { CredentialsError } from "../errors.ts"
 import type { PullScope, RegistryLogin, RegistryOpener } from "../registry-access.ts"
 import { cloudErrorOf } from "./errors.ts"
@@ -43,7 +44,7 @@ async function login(
   const { expiration: _, ...key } = await scopedKey(credentials, request, { roles, signal })
   const config = { ...sdkConfig(credentials, { region, roles }), credentials: key }
   const { default: sdk } = await import("@aws-sdk/client-ecr")
-  const client = new sdk.ECR({ ...config, ...(endpoint !== undefined && { endpoint }) })
+  const client = new sdk.ECR({ ...config, ...defined({ endpoint }) })
   try {
     const answer = await client.getAuthorizationToken({}, { abortSignal: signal })
     return loginIn(answer.authorizationData?.[0])

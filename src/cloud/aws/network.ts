@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto"
 import type { CreateSecurityGroupCommandInput, RunInstancesCommandInput, Subnet } from "@aws-sdk/client-ec2"
+import { defined } from "../../apis/defined.ts"
 import type { LaunchSpec } from "../cloud.ts"
 import { AccountError, CapacityError, InvalidRequestError, RegionError } from "../errors.ts"
 import type { Ec2Calls } from "./calls.ts"
@@ -60,7 +61,7 @@ export class Network {
     const groups = this.#settings.securityGroupIds ?? []
     const SecurityGroupIds = groups.length > 0 ? [...groups] : [await this.#ownGroup(vpc, spec.installation, fence)]
     const fields = {
-      ...(subnet?.SubnetId !== undefined && { SubnetId: subnet.SubnetId }),
+      ...defined({ SubnetId: subnet?.SubnetId }),
       SecurityGroupIds,
       // Without a zone EC2 chooses the one with the most capacity.
       ...(subnet === undefined && zone !== undefined && { Placement: { AvailabilityZone: zone } }),
@@ -207,7 +208,7 @@ export function withAddress(fields: NetworkChoice, isPublic: boolean | undefined
   const { SubnetId, SecurityGroupIds: Groups, ...others } = fields
   const subnet = SubnetId === undefined ? {} : { SubnetId }
   const address = { DeviceIndex: 0, DeleteOnTermination: true, AssociatePublicIpAddress: isPublic }
-  return { ...others, NetworkInterfaces: [{ ...address, ...subnet, ...(Groups !== undefined && { Groups }) }] }
+  return { ...others, NetworkInterfaces: [{ ...address, ...subnet, ...defined({ Groups }) }] }
 }
 
 function rotated<T>(items: readonly T[], first: number): T[] {

@@ -1,5 +1,6 @@
 import type { AssumeRoleCommandOutput, Credentials, STS } from "@aws-sdk/client-sts"
 import { audienceOf, type CredentialFields } from "../../apis/credentials.ts"
+import { defined } from "../../apis/defined.ts"
 import { proxiedAgents } from "../../apis/proxy.ts"
 import { ByCredentials } from "../by-credentials.ts"
 import { CredentialsError } from "../errors.ts"
@@ -90,7 +91,7 @@ export class AssumedRoles {
       ...(policy !== undefined && { Policy: JSON.stringify(policy) }),
     }
     if (credentials["access_key_id"] !== undefined) {
-      const known = { ...request, ...(ExternalId !== undefined && { ExternalId }) }
+      const known = { ...request, ...defined({ ExternalId }) }
       const call: StsCall["call"] = (sts, options) => sts.assumeRole(known, options)
       return await sent(credentials, { action: "AssumeRole", region, endpoint, call }, signal)
     }
@@ -137,7 +138,7 @@ async function sent(
   signal: AbortSignal,
 ): Promise<AccessKey> {
   const { default: sdk } = await import("@aws-sdk/client-sts")
-  const config = { region, credentials: keyOf(credentials), ...(endpoint !== undefined && { endpoint }) }
+  const config = { region, credentials: keyOf(credentials), ...defined({ endpoint }) }
   const requestHandler = proxiedAgents()
   const client = new sdk.STS({ ...config, ...(requestHandler && { requestHandler }), maxAttempts: 3 })
   try {
@@ -173,7 +174,7 @@ function accessKeyOf({ AccessKeyId, SecretAccessKey, SessionToken, Expiration }:
     accessKeyId: AccessKeyId,
     secretAccessKey: SecretAccessKey,
     sessionToken: SessionToken,
-    ...(Expiration !== undefined && { expiration: Expiration }),
+    ...defined({ expiration: Expiration }),
   }
 }
 

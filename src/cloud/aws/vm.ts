@@ -1,4 +1,5 @@
 import type { Instance } from "@aws-sdk/client-ec2"
+import { defined } from "../../apis/defined.ts"
 import type { CloudVmState, Vm } from "../cloud.ts"
 import { TAGS, tagOf } from "./tags.ts"
 
@@ -41,7 +42,7 @@ export function vmOf(instance: Instance, region: string): Vm | undefined {
     region,
     state,
     createTime: launched.toISOString(),
-    ...(ended !== undefined && { terminationTime: ended }),
+    ...defined({ terminationTime: ended }),
     ...(ipAddress !== undefined && ipAddress !== "" && { ipAddress }),
     ...(TAKEN_BACK.includes(instance.StateReason?.Code ?? "") && { preempted: true }),
   }

@@ -1,6 +1,7 @@
 import type { VirtualMachine } from "@azure/arm-compute"
 import { type Clock, systemClock } from "../../apis/clock.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
+import { defined } from "../../apis/defined.ts"
 import { ByCredentials } from "../by-credentials.ts"
 import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../cloud.ts"
 import {
@@ -288,7 +289,7 @@ class AzureCloud implements Cloud {
         const vm = this.#show(machine, status)
         const ipAddress = addresses.get(vm.launch)
         const stays = this.#isLeftOver(machine, status) && !(await this.#ends({ group, name: machine.name ?? "" }))
-        return { ...vm, ...(stays && { state: "running" }), ...(ipAddress !== undefined && { ipAddress }) }
+        return { ...vm, ...(stays && { state: "running" }), ...defined({ ipAddress }) }
       }),
     )
   }

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto"
 import type { ImageReference, VirtualMachine } from "@azure/arm-compute"
+import { defined } from "../../apis/defined.ts"
 import { orderedDisk } from "../../apis/disk.ts"
 import { nvidiaGpusOf, type Offer } from "../../apis/offer.ts"
 import { AZURE, type AzureImage } from "../../machines/azure.ts"
@@ -79,7 +80,7 @@ export function machineOf(spec: LaunchSpec, place: Place, settings: AzureSetting
     ...(family.security === "unsigned" && { securityProfile: { securityType: "Standard" } }),
     storageProfile: {
       imageReference: imageOf(spec, family, settings),
-      ...(family.diskController !== undefined && { diskControllerType: family.diskController }),
+      ...defined({ diskControllerType: family.diskController }),
       osDisk: {
         name: `${name}-disk`,
         createOption: "FromImage",

@@ -1,4 +1,5 @@
 import type { InstanceViewStatus } from "@azure/arm-compute"
+import { defined } from "../../apis/defined.ts"
 
 /** Status of a VM, from its instance view. */
 export interface RunStatus {
@@ -22,6 +23,6 @@ export function runStatusOf(statuses: readonly InstanceViewStatus[]): RunStatus 
   return {
     runs: power === "running" || power === "starting",
     stopped: power === "stopped" || power === "stopping" || power === "deallocated" || power === "deallocating",
-    ...(failure !== undefined && { failure }),
+    ...defined({ failure }),
   }
 }

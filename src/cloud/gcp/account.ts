@@ -1,5 +1,6 @@
 import type { CallOptions } from "google-gax"
 import type { CredentialFields } from "../../apis/credentials.ts"
+import { defined } from "../../apis/defined.ts"
 import {
   type AccountOpener,
   type Capabilities,
@@ -56,7 +57,7 @@ class GcpAccount implements ExternalAccount {
 
   async capabilities({ regions, settings = {} }: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
     const as = (scopes?: readonly string[]) =>
-      googleAs(this.#credentials, { ...this.#options, ...(scopes !== undefined && { scopes }) }, signal)
+      googleAs(this.#credentials, { ...this.#options, ...defined({ scopes }) }, signal)
     const [reads, compute, prices] = await Promise.all([as(), as(COMPUTE_SCOPES), as(PRICE_SCOPES)])
     const networks = settings.network === undefined ? this.#networksIn(regions) : [settings.network]
     const google = { reads, compute, prices }

@@ -1,3 +1,4 @@
+import { defined } from "../../apis/defined.ts"
 import {
   AccountError,
   CapacityError,
@@ -67,7 +68,7 @@ function said(error: unknown): Said {
   const { httpStatusCode: status } = error as { httpStatusCode?: number }
   const reason = reasonIn((error as { [RAW_PAYLOAD]?: unknown })[RAW_PAYLOAD])
   const code = reason ?? (status === undefined ? systemCode(error) : `HTTP${status}`)
-  return { code, message: error.message, ...(status !== undefined && { status }) }
+  return { code, message: error.message, ...defined({ status }) }
 }
 
 /** The SDK keeps the raw answer under this symbol. Its own error has lost Compute Engine's reason. */

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto"
 import type { protos } from "@google-cloud/compute"
+import { defined } from "../../apis/defined.ts"
 import { orderedDisk } from "../../apis/disk.ts"
 import { nvidiaGpusOf, type Offer } from "../../apis/offer.ts"
 import { gcpBootDisk } from "../../machines/disk.ts"
@@ -171,11 +172,11 @@ export function networkOf(
 ): { network: string; subnetwork?: string } {
   if (network === undefined) {
     const { network: configured = "default", subnetwork } = settings
-    return { network: configured, ...(subnetwork !== undefined && { subnetwork }) }
+    return { network: configured, ...defined({ subnetwork }) }
   }
   const first = createHash("sha256").update(name).digest().readUInt32BE() % Math.max(1, subnets.length)
   const subnetwork = subnets[first]
-  return { network, ...(subnetwork !== undefined && { subnetwork }) }
+  return { network, ...defined({ subnetwork }) }
 }
 
 /**

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import Docker from "dockerode"
+import { onAborted } from "../../apis/abort.ts"
 
 const run = promisify(execFile)
 
@@ -62,7 +63,7 @@ async function pull(docker: Docker, image: string): Promise<void> {
   const abortSignal = AbortSignal.timeout(PULL_SECONDS * 1000)
   const stream = await docker.pull(image, { abortSignal })
   await new Promise<void>((resolve, reject) => {
-    abortSignal.addEventListener("abort", () => reject(new Error(`timeout after ${PULL_SECONDS} s`)), { once: true })
+    onAborted(abortSignal, () => reject(new Error(`timeout after ${PULL_SECONDS} s`)))
     docker.modem.followProgress(stream, (error) => (error === null ? resolve() : reject(error)))
   })
 }

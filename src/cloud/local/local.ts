@@ -4,6 +4,7 @@ import { join } from "node:path"
 import { setTimeout as sleep } from "node:timers/promises"
 import { inBatches } from "../../apis/batches.ts"
 import { type Clock, timestamp } from "../../apis/clock.ts"
+import { defined } from "../../apis/defined.ts"
 import type { Cloud, CloudAccount, Clouds, Identity, LaunchSpec, Scope, Vm, VmRef } from "../cloud.ts"
 import { CloudError, CredentialsError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../errors.ts"
 import { specDigest } from "../spec-digest.ts"
@@ -233,8 +234,7 @@ export class LocalCloud implements Cloud {
       power: "gone",
       hasDisk: await folder.hasDisk(),
       ...(stoppedAt !== undefined && { stoppedSeconds: this.#options.clock.monotonic() - stoppedAt }),
-      ...(terminationRequestTime !== undefined && { terminationRequestTime }),
-      ...(terminationTime !== undefined && { terminationTime }),
+      ...defined({ terminationRequestTime, terminationTime }),
     }
     if (terminationTime !== undefined) return { folder, record, facts }
     const agent = await folder.process()

@@ -1,3 +1,4 @@
+import { defined } from "../../apis/defined.ts"
 import { hasArrayEnded, type StoredJobArray } from "../../apis/jobarray.ts"
 import { LABELS } from "../../apis/meta.ts"
 import { limitForExisting, limitForJob, roomForJobs } from "../../limits/project-limits.ts"
@@ -21,12 +22,12 @@ export async function gather(
 ): Promise<ArrayObservation> {
   const { namespace = "", uid } = array.metadata
   const { taken, rejection, writtenSeconds } = memory.of(uid)
-  const base = { taken, room: roomOf(namespace, options), ...(writtenSeconds !== undefined && { writtenSeconds }) }
+  const base = { taken, room: roomOf(namespace, options), ...defined({ writtenSeconds }) }
   if (array.metadata.deletionTimestamp !== undefined) {
     return { ...base, jobs: await listJobsOf(array, LABELS.arrayUid, options), settled: [], missing: new Set() }
   }
   const blocked = blockedBy(array, options) ?? rejection
-  return { ...base, ...(await findJobs(array, options)), ...(blocked !== undefined && { blocked }) }
+  return { ...base, ...(await findJobs(array, options)), ...defined({ blocked }) }
 }
 
 function roomOf(namespace: string, { quota }: ArrayControllerOptions): number {

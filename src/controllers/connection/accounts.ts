@@ -1,5 +1,6 @@
 import { findCondition } from "../../apis/conditions.ts"
 import { ConnectionCondition, type StoredConnection } from "../../apis/connection.ts"
+import { defined } from "../../apis/defined.ts"
 import type { VmDisk } from "../../apis/disk.ts"
 import type { Launch } from "../../apis/launch.ts"
 import { frozenSettings, VM_SETTING_FIELDS, vmSettingsOf } from "../../apis/vm-settings.ts"
@@ -65,9 +66,9 @@ function launchAccountOf(
     cloud: spec.type,
     connection: metadata.name,
     account,
-    ...(credentials !== undefined && { credentials }),
+    ...defined({ credentials }),
     ...(VM_SETTING_FIELDS.some((field) => spec[field] !== undefined) && { settings: vmSettingsOf(spec) }),
-    ...(regions !== undefined && { regions }),
+    ...defined({ regions }),
   }
 }
 

@@ -1,3 +1,4 @@
+import { unlessAborted } from "../../apis/abort.ts"
 import { cutTo } from "../../apis/conditions.ts"
 import {
   CAPABILITIES,
@@ -70,21 +71,6 @@ function redacted(capabilities: Capabilities, fields: CredentialFields): Capabil
     { ...capability, message: scrubbed(capability.message, fields) },
   ])
   return Object.fromEntries(entries) as Capabilities
-}
-
-/** Rejects as soon as the signal is aborted, even if a provider's SDK ignores it. */
-async function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
-  const { promise, reject } = Promise.withResolvers<never>()
-  const end = (): void => reject(signal.reason as Error)
-  // A late failure of an abandoned answer has no reader.
-  answer.catch(() => undefined)
-  signal.throwIfAborted()
-  signal.addEventListener("abort", end, { once: true })
-  try {
-    return await Promise.race([answer, promise])
-  } finally {
-    signal.removeEventListener("abort", end)
-  }
 }
 
 function failureOf(error: unknown): Outcome {

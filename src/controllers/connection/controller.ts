@@ -1,4 +1,5 @@
 import type { ConnectionStatus, StoredConnection } from "../../apis/connection.ts"
+import { defined } from "../../apis/defined.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { StoredProject } from "../../apis/project.ts"
@@ -124,8 +125,7 @@ async function act(
       const further = request === undefined ? 1 : 0
       attempts.set(key, {
         ...{ version, settings, time: options.clock.now(), outcome, count: isSame ? before.count + further : 1 },
-        ...(refusedTime !== undefined && { refusedTime }),
-        ...(request !== undefined && { request }),
+        ...defined({ refusedTime, request }),
       })
       // The next reconcile writes the outcome into the status.
       return { requeueAfter: 0 }

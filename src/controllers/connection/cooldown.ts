@@ -1,6 +1,7 @@
 import { timestamp } from "../../apis/clock.ts"
 import { type ConditionUpdate, condition, conditionOnceTrue, findCondition } from "../../apis/conditions.ts"
 import { ConnectionCondition, ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
+import { defined } from "../../apis/defined.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import type { Condition } from "../../apis/schema.ts"
 import { vmSettingsOf } from "../../apis/vm-settings.ts"
@@ -25,8 +26,7 @@ export function cooldownOf(
   const own = {
     cloud: spec.type,
     connection: name,
-    ...(account !== undefined && { account }),
-    ...(credentials !== undefined && { credentials }),
+    ...defined({ account, credentials }),
     settings: vmSettingsOf(spec),
   }
   return widestCooldown(cooldownsOf(historyOf(launches), { namespace, launchAccounts: [own] }, now, JOB_DEFAULTS))

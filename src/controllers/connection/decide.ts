@@ -8,6 +8,7 @@ import {
   openCheck,
   type StoredConnection,
 } from "../../apis/connection.ts"
+import { defined } from "../../apis/defined.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { vmSettingsOf } from "../../apis/vm-settings.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
@@ -54,8 +55,7 @@ export function decide(
   const request = openCheck(connection)
   const verify = {
     ...{ do: "verify" as const, credentials, regions },
-    ...(refusedTime !== undefined && { refusedTime }),
-    ...(request !== undefined && { request }),
+    ...defined({ refusedTime, request }),
   }
   if (due <= 0) return { ...status, actions: [verify] }
   const next = Math.min(due, secondsOfCooldown(observed, now))

@@ -1,4 +1,5 @@
 import { ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
+import { defined } from "../../apis/defined.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { isMetadataName } from "../../apis/names.ts"
 import type { VmSettings } from "../../apis/vm-settings.ts"
@@ -72,8 +73,7 @@ export async function gather(
     credentials,
     isOutdated,
     ...(isOfThese && { attempt: lastAttempt }),
-    ...(refusedTime !== undefined && { refusedTime }),
-    ...(cooldown !== undefined && { cooldown }),
+    ...defined({ refusedTime, cooldown }),
     ...(options.prices && { prices: options.prices.statesFor(connection) }),
     regions: [...new Set(launches.map(({ spec }) => spec.offer.region))],
   }

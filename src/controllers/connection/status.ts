@@ -6,6 +6,7 @@ import {
   type ConnectionStatus,
   type StoredConnection,
 } from "../../apis/connection.ts"
+import { defined } from "../../apis/defined.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import type { Condition } from "../../apis/schema.ts"
 import type { Capabilities } from "../../cloud/account.ts"
@@ -77,9 +78,7 @@ export function statusOf(
   return {
     ...verificationOf(status, situation),
     ...(used.length > 0 && { regions: used }),
-    ...(capabilities !== undefined && { capabilities }),
-    ...(identity !== undefined && { identity }),
-    ...(lastCheck !== undefined && { lastCheck }),
+    ...defined({ capabilities, identity, lastCheck }),
     conditions,
     observedGeneration: metadata.generation,
   }
@@ -101,9 +100,7 @@ function verificationOf(status: ConnectionStatus, situation: Situation): Verific
   const { account, lastVerifiedTime, verifiedCredentials } = status
   if (!isOfSameCredentials(status, situation)) return {}
   return {
-    ...(account !== undefined && { account }),
-    ...(lastVerifiedTime !== undefined && { lastVerifiedTime }),
-    ...(verifiedCredentials !== undefined && { verifiedCredentials }),
+    ...defined({ account, lastVerifiedTime, verifiedCredentials }),
   }
 }
 

@@ -1,4 +1,5 @@
 import { CANCEL_JOBS_FINALIZER, CronJobReason, type StoredCronJob } from "../../apis/cronjob.ts"
+import { defined } from "../../apis/defined.ts"
 import { LABELS } from "../../apis/meta.ts"
 import { limitForCronJobRun, limitForExisting } from "../../limits/project-limits.ts"
 import { findJob, knownJobsOf, listJobsOf, projectEnding } from "../created-jobs.ts"
@@ -12,7 +13,7 @@ export async function gather(cronJob: StoredCronJob, options: CronJobControllerO
   return {
     ...(await findJobs(cronJob, options)),
     changedAt: changeTimeOf(cronJob),
-    ...(blocked !== undefined && { blocked }),
+    ...defined({ blocked }),
   }
 }
 

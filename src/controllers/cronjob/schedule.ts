@@ -1,6 +1,7 @@
 import { secondsBetween } from "../../apis/clock.ts"
 import type { ConditionCause } from "../../apis/conditions.ts"
 import type { CronJobReason, StoredCronJob } from "../../apis/cronjob.ts"
+import { defined } from "../../apis/defined.ts"
 import type { StoredJob } from "../../apis/job.ts"
 import { shareOf } from "../../apis/meta.ts"
 import { latestTick, nextTick } from "../../apis/schedule.ts"
@@ -45,7 +46,7 @@ export function scheduleState(
   if (first > now) return { done, next: first }
   const due = latestTick(schedule, done, now)
   const next = nextTick(schedule, now)
-  return { done, ...(due !== undefined && { due }), ...(next !== undefined && { next }) }
+  return { done, ...defined({ due, next }) }
 }
 
 /**

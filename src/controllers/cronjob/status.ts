@@ -8,6 +8,7 @@ import {
   setConditions,
 } from "../../apis/conditions.ts"
 import { CronJobCondition, CronJobReason, type CronJobStatus, type StoredCronJob } from "../../apis/cronjob.ts"
+import { defined } from "../../apis/defined.ts"
 import type { StoredJob } from "../../apis/job.ts"
 import { countTicks } from "../../apis/schedule.ts"
 import type { EventNote } from "../../kube/events.ts"
@@ -65,8 +66,7 @@ export function statusOf(
     observedGeneration: metadata.generation,
     conditions: setConditions(before?.conditions, updates, metadata.generation, now),
     observedSchedule: spec.schedule,
-    ...(counted !== undefined && { countsFrom: counted }),
-    ...(triggered !== undefined && { lastTriggeredTime: triggered }),
+    ...defined({ countsFrom: counted, lastTriggeredTime: triggered }),
     ...(next !== undefined && { nextTriggerTime: timestamp(next) }),
   }
 }

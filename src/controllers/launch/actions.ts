@@ -1,5 +1,6 @@
 import { failureOnConsole } from "../../agent/messages.ts"
 import { timestamp } from "../../apis/clock.ts"
+import { defined } from "../../apis/defined.ts"
 import { LAUNCH_FINALIZER, type StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS, LABELS } from "../../apis/meta.ts"
 import type { VmRef } from "../../cloud/cloud.ts"
@@ -42,7 +43,7 @@ export async function terminate(
 
 function refOf(launch: StoredLaunch, id: string): VmRef {
   const { region, zone } = launch.spec.offer
-  return { id, launch: launch.metadata.name, region, ...(zone !== undefined && { zone }) }
+  return { id, launch: launch.metadata.name, region, ...defined({ zone }) }
 }
 
 /**

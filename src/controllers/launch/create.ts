@@ -1,5 +1,6 @@
 import { type Clock, timestamp } from "../../apis/clock.ts"
 import { cutTo } from "../../apis/conditions.ts"
+import { defined } from "../../apis/defined.ts"
 import { type LaunchStatus, RESTRICTED_MACHINES, type StoredLaunch } from "../../apis/launch.ts"
 import type { Cloud, CloudAccount, LaunchSpec, Vm } from "../../cloud/cloud.ts"
 import {
@@ -172,11 +173,7 @@ function cloudSpec(launch: StoredLaunch, options: LaunchControllerOptions): Laun
     installation,
     tags: { project: job.namespace, job: job.name },
     offer,
-    ...(imageId !== undefined && { imageId }),
-    ...(network !== undefined && { network }),
-    ...(disk !== undefined && { disk }),
-    ...(exhaustedSubnets !== undefined && { exhaustedSubnets }),
-    ...(ceilingUsd !== undefined && { ceilingUsd }),
+    ...defined({ imageId, network, disk, exhaustedSubnets, ceilingUsd }),
     userData: options.userData(launch),
     lifetimeSeconds,
   }
@@ -231,7 +228,7 @@ export function createdStatus(vm: Vm): OwnStatus {
   return {
     phase: "created",
     message: "the VM is booting",
-    vm: { state: "booting", id, createTime, ...(ipAddress !== undefined && { ipAddress }) },
+    vm: { state: "booting", id, createTime, ...defined({ ipAddress }) },
   }
 }
 
@@ -357,9 +354,6 @@ export function accountOf(launch: Pick<StoredLaunch, "spec">): CloudAccount {
   return {
     cloud: offer.cloud,
     region: offer.region,
-    ...(account !== undefined && { account }),
-    ...(project !== undefined && { project }),
-    ...(connection !== undefined && { connection }),
-    ...(sealedCredentials !== undefined && { sealedCredentials }),
+    ...defined({ account, project, connection, sealedCredentials }),
   }
 }

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util"
 import { secondsBetween, timestamp } from "../../apis/clock.ts"
 import { cutTo } from "../../apis/conditions.ts"
+import { defined } from "../../apis/defined.ts"
 import { VM_STATES } from "../../apis/job.ts"
 import {
   bootFailureOf,
@@ -264,7 +265,7 @@ function decideVm(
   if (reading !== undefined) return { actions: [reading], events: [], requeueAfter: 0 }
   const before = launch.status ?? {}
   const loss = before.loss ?? end?.loss
-  const next: OwnStatus = { ...ownStatus(before), ...(loss !== undefined && { loss }) }
+  const next: OwnStatus = { ...ownStatus(before), ...defined({ loss }) }
   const { instance } = observed
   const ended = endedVm(instance)
   const doubt = end === undefined && instance.is === "notFound" ? heartbeatOutweighsFor(launch, now, settings) : 0
@@ -500,7 +501,7 @@ function observedVm(launch: StoredLaunch, instance: InstanceView, isEnding: bool
   return {
     ...before,
     state: VM_STATES.indexOf(seen) > VM_STATES.indexOf(known) ? seen : known,
-    ...(vm?.ipAddress !== undefined && { ipAddress: vm.ipAddress }),
+    ...defined({ ipAddress: vm?.ipAddress }),
   }
 }
 

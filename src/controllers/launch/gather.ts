@@ -1,4 +1,5 @@
 import { secondsBetween } from "../../apis/clock.ts"
+import { defined } from "../../apis/defined.ts"
 import { isTerminal, JOB, type StoredJob } from "../../apis/job.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import { LABELS } from "../../apis/meta.ts"
@@ -40,10 +41,7 @@ export async function gather(
     job: await jobState(launch, options),
     // Read last: nothing is awaited between this and the decision.
     inFlight: calls.mayBeInFlight(name),
-    ...(requestedAgo !== undefined && { terminateRequestedSecondsAgo: requestedAgo }),
-    ...(launchError !== undefined && { launchError }),
-    ...(vmSeconds !== undefined && { vmSeconds }),
-    ...(consoleRead !== undefined && { consoleRead }),
+    ...defined({ terminateRequestedSecondsAgo: requestedAgo, launchError, vmSeconds, consoleRead }),
   }
 }
 

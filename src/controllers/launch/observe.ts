@@ -1,5 +1,6 @@
 import { pause } from "../../apis/backoff.ts"
 import { type Clock, secondsBetween, timestamp } from "../../apis/clock.ts"
+import { defined } from "../../apis/defined.ts"
 import { firstMessageTime, type HeartbeatTimes, isOver, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { keyOf } from "../../apis/meta.ts"
@@ -188,7 +189,7 @@ function vmOf({ metadata }: StoredLaunch, vms: readonly Vm[]): Vm | undefined {
 
 function viewOf(vm: Vm | undefined, seenAt: Date | undefined): InstanceView {
   if (vm !== undefined) return { is: "found", vm }
-  return { is: "notFound", ...(seenAt !== undefined && { lastSeen: seenAt }) }
+  return { is: "notFound", ...defined({ lastSeen: seenAt }) }
 }
 
 /** Returns the part of a view whose change requeues the Launch. */

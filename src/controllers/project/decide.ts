@@ -6,6 +6,7 @@ import {
   conditionOnceTrue,
   setConditions,
 } from "../../apis/conditions.ts"
+import { defined } from "../../apis/defined.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
 import {
@@ -195,7 +196,7 @@ export function statusOf(project: StoredProject, situation: Situation, now: Date
   ]
   const conditions = setConditions(before, updates, generation, now)
   const namespace = isReady ? namespaceOf(project) : project.status?.namespace
-  const own = { ...(namespace !== undefined && { namespace }), conditions, observedGeneration: generation }
+  const own = { ...defined({ namespace }), conditions, observedGeneration: generation }
   return { ...own, ...(project.status?.spending && { spending: project.status.spending }) }
 }
 

@@ -1,3 +1,4 @@
+import { defined } from "../../apis/defined.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import { API_VERSION } from "../../apis/meta.ts"
 import { STATEMENT, type StoredStatement, statementName } from "../../apis/statement.ts"
@@ -96,7 +97,7 @@ class StatementReconciler {
       apiVersion: API_VERSION,
       kind: STATEMENT.kind,
       metadata: { name: statementName(namespace, month), namespace: this.#options.systemNamespace },
-      spec: { namespace, month, ...(organization !== undefined && { organization }) },
+      spec: { namespace, month, ...defined({ organization }) },
     }
     return this.#options.client.create(STATEMENTS, statement as StoredStatement, { fieldManager: FIELD_MANAGER })
   }

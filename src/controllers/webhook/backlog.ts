@@ -1,5 +1,6 @@
 import { secondsBetween, timestamp } from "../../apis/clock.ts"
 import { cutTo } from "../../apis/conditions.ts"
+import { defined } from "../../apis/defined.ts"
 import {
   type PendingDelivery,
   type RecentDelivery,
@@ -362,8 +363,7 @@ export class Backlog {
     const { statusCode, durationMs, error } = outcome
     this.#recent.unshift({
       ...{ id, type, subject, time, attempts, result, endTime: timestamp(now) },
-      ...(statusCode !== undefined && { statusCode }),
-      ...(durationMs !== undefined && { durationMs }),
+      ...defined({ statusCode, durationMs }),
       ...(result === "missed" && error !== undefined && { error: cutTo(error, LONGEST_ERROR) }),
     })
     this.#recent.splice(WEBHOOK_LISTS.deliveries)
@@ -383,9 +383,7 @@ function pendingOf({ jobUid = "", ...delivery }: Delivery): PendingDelivery {
   const { id, type, subject, time, attempts, firstAttemptTime, nextAttemptTime, error } = delivery
   return {
     ...{ id, type, subject, time, attempts, jobUid },
-    ...(firstAttemptTime !== undefined && { firstAttemptTime }),
-    ...(nextAttemptTime !== undefined && { nextAttemptTime }),
-    ...(error !== undefined && { error }),
+    ...defined({ firstAttemptTime, nextAttemptTime, error }),
   }
 }
 

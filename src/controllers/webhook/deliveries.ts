@@ -1,3 +1,4 @@
+import { untilAborted } from "../../apis/abort.ts"
 import { timestamp } from "../../apis/clock.ts"
 import { findCondition } from "../../apis/conditions.ts"
 import { JOB, type StoredJob } from "../../apis/job.ts"
@@ -110,7 +111,7 @@ export class WebhookDeliveries implements EndReader {
     const unsubscribe = [webhooks.onChange((change) => this.#onWebhook(change))]
     unsubscribe.push(jobs.onChange((change) => this.#onJob(change)))
     try {
-      await aborted(signal)
+      await untilAborted(signal)
     } finally {
       for (const end of unsubscribe) end()
       const cancel = clock.setTimer(this.#settings.drainSeconds, () => abort.abort())
@@ -430,11 +431,4 @@ function isStopped(webhook: StoredWebhook): boolean {
 function isActive(webhook: StoredWebhook): boolean {
   const { metadata, spec } = webhook
   return spec.active !== false && metadata.deletionTimestamp === undefined && !isStopped(webhook)
-}
-
-async function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return
-  const { promise, resolve } = Promise.withResolvers<void>()
-  signal.addEventListener("abort", () => resolve(), { once: true })
-  await promise
 }

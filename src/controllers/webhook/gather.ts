@@ -1,4 +1,5 @@
 import type { ConditionCause } from "../../apis/conditions.ts"
+import { defined } from "../../apis/defined.ts"
 import type { StoredWebhook } from "../../apis/webhook.ts"
 import type { WebhookObservation } from "./decide.ts"
 import type { WebhookDeliveries } from "./deliveries.ts"
@@ -19,9 +20,7 @@ export async function gather(
   const isOutdated =
     sealedSecret !== undefined && fault === undefined && (await options.sealer.isOutdated(sealedSecret))
   const facts = {
-    ...(fault !== undefined && { fault }),
-    ...(host !== undefined && { host }),
-    ...(project !== undefined && { project }),
+    ...defined({ fault, host, project }),
     ...{ isOutdated, writableIn },
   }
   const backlog = deliveries.backlogOf(webhook)
@@ -37,9 +36,7 @@ export async function gather(
   const { stopped, lastError } = backlog
   return {
     ...{ ...facts, progress },
-    ...(stopped !== undefined && { stopped }),
-    ...(lastError !== undefined && { lastError }),
-    ...(changesIn !== undefined && { changesIn }),
+    ...defined({ stopped, lastError, changesIn }),
     ...(limitedTo !== undefined && { limited: { messages: backlog.size, perMinute: limitedTo } }),
   }
 }
