@@ -18,6 +18,15 @@ export const ARRAY_FIELDS = {
   ttlSecondsAfterFinished: "ttl_seconds_after_finished",
 } as const
 
+/** Names in REST of the fields of a Connection's spec that have another name there. */
+export const CONNECTION_FIELDS = { publicAddress: "public_address" } as const
+
+/** Returns the name in REST of a field of a Connection's spec. */
+export function connectionFieldInRest(field: string): string {
+  const names: Readonly<Record<string, string>> = CONNECTION_FIELDS
+  return names[field] ?? field
+}
+
 /**
  * Names in a job's record in REST of the fields of its spec that have another name there. A submission has the names of
  * the spec.
@@ -26,8 +35,11 @@ export const JOB_RECORD_FIELDS = {
   maxRetries: "max_retries",
   timeoutSeconds: "timeout_seconds",
   terminationGraceSeconds: "termination_grace_seconds",
+  maxHourlyPriceUsd: "max_hourly_price_usd",
   maxCostUsd: "max_cost_usd",
   maxPreemptions: "max_preemptions",
   maxQueueSeconds: "max_queue_seconds",
   fallbackAfter: "fallback_after",
+  secretEnv: "secret_env",
+  ttlSecondsAfterFinished: "ttl_seconds_after_finished",
 } as const

@@ -5,6 +5,7 @@ import type { FieldError } from "./field-error.ts"
 import { LIMITS } from "./limits.ts"
 import type { Offer } from "./offer.ts"
 import { gibOf } from "./quantity.ts"
+import { CONNECTION_FIELDS } from "./rest-names.ts"
 import { ALLOWED, type CelRule, MapOf, Text } from "./schema.ts"
 import { errorsOf } from "./validate.ts"
 
@@ -198,7 +199,7 @@ const RULES: readonly Rule[] = [
     types: ["azure"],
     field: "publicAddress",
     cel: "!has(self.publicAddress) || self.publicAddress || has(self.subnets)",
-    anyOf: [{ properties: { publicAddress: { enum: [true, null] } } }, given("subnets")],
+    anyOf: [{ properties: { [CONNECTION_FIELDS.publicAddress]: { enum: [true, null] } } }, given("subnets")],
     isMet: ({ publicAddress, subnets }) => publicAddress !== false || subnets !== undefined,
     message: "publicAddress: false requires subnets, because Berth's own network on Azure has no NAT gateway",
   },

@@ -140,7 +140,7 @@ test("a job is unchanged if the record has all that the body sets", () => {
     labels: {},
     max_retries: 2,
     resources: { cpu: 2, memory: "4Gi", disk: null, gpu: { model: "L4", count: 1, vram: null } },
-    volumes: [{ name: "data", bucket: "b", mountPath: "/data", connection: null, prefix: null }],
+    volumes: [{ name: "data", bucket: "b", mount_path: "/data", connection: null, prefix: null }],
   } as unknown as JobRecord
   const body = {
     name: "train",

@@ -4,6 +4,7 @@ import type { FieldError } from "../apis/field-error.ts"
 import { readYaml, YamlError } from "../apis/yaml.ts"
 import type { JobSubmission, Schemas } from "../client/client.ts"
 import { type JobField, recordField } from "../client/job-fields.ts"
+import { submittedVolumes } from "../client/resubmission.ts"
 import { usageError } from "./exit.ts"
 
 /** Body of POST /connections. Its fields depend on the type; the API checks them. */
@@ -129,7 +130,7 @@ export function differences(wanted: JobSubmission, record: Schemas["JobRecord"])
 }
 
 function recordedAs(field: string, record: Schemas["JobRecord"]): unknown {
-  if (field === "volumes") return Object.fromEntries(record.volumes.map(({ name, ...volume }) => [name, volume]))
+  if (field === "volumes") return submittedVolumes(record.volumes)
   return record[recordField(field as JobField)]
 }
 

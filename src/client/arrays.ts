@@ -21,7 +21,7 @@ export function allIndexes(client: BerthClient, id: string, order: IndexOrder = 
   )
 }
 
-const RESULTS = ["status", "job", "exit_code", "duration_seconds", "cost", "reason", "message"] as const
+const RESULTS = ["status", "job", "exit_code", "duration_seconds", "cost_usd", "reason", "message"] as const
 
 /** Returns indexes as CSV, with a column for each variable of the array. */
 export function csvOfIndexes({ matrix }: Pick<ArrayRecord, "matrix">, indexes: readonly ArrayIndex[]): string {

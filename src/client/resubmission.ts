@@ -8,7 +8,7 @@ const DEFAULT_TIMEOUT_SECONDS = 2_592_000
 const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
   volumes: ({ volumes }) =>
     Object.fromEntries(
-      volumes.map(({ name, checkpoint, ...volume }) => [
+      Object.entries(submittedVolumes(volumes)).map(([name, { checkpoint, ...volume }]) => [
         name,
         filled({ ...volume, checkpoint: checkpoint === true ? true : null }),
       ]),
@@ -17,6 +17,13 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
   maxRetries: valueBut("maxRetries", 0),
   timeoutSeconds: valueBut("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS),
+}
+
+/** Returns the volumes of a job's record by their names, with the fields of a submission. */
+export function submittedVolumes(volumes: JobRecord["volumes"]) {
+  return Object.fromEntries(
+    volumes.map(({ name, mount_path: mountPath, ...volume }) => [name, { ...volume, mountPath }]),
+  )
 }
 
 /** Returns a function that reads a field, and is null for the field's default. */

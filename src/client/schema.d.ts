@@ -275,7 +275,11 @@ export interface paths {
         get: operations["getArray"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete an array. Its unfinished jobs are cancelled, the others are kept.
+         * @description Needs the role developer or higher.
+         */
+        delete: operations["deleteArray"];
         options?: never;
         head?: never;
         /**
@@ -1125,7 +1129,7 @@ export interface components {
             /** @description Name of the storage bucket. */
             bucket: string;
             /** @description Absolute path in the container at which the bucket is mounted. */
-            mountPath: string;
+            mount_path: string;
             /** @description Null: the project's first connection with access. */
             connection: string | null;
             /** @description Null: the bucket's root. */
@@ -1261,7 +1265,7 @@ export interface components {
             /** @enum {string} */
             provisioning: "onDemand" | "spot" | "spotFirst";
             /** @description Maximum price, USD per hour. */
-            maxHourlyPriceUsd: number | null;
+            max_hourly_price_usd: number | null;
             /** @description Maximum cost of all VMs of the job, USD. Null: no limit. */
             max_cost_usd: number | null;
             /** @description Maximum number of preempted VMs. Null: no limit. */
@@ -1275,15 +1279,17 @@ export interface components {
             /** @description Maximum seconds from the stop signal to SIGKILL. Null: 10. */
             termination_grace_seconds: number | null;
             workdir: components["schemas"]["WorkdirRecord"] | null;
+            /** @description Id of the cronjob that created the job. Null: none did. */
+            cronjob_id: string | null;
             /** @description Id of the array that created the job. Null: none did. */
             array_id: string | null;
             /** @description Index of the job in its array. */
             array_index: number | null;
-            secretEnv: {
+            secret_env: {
                 [key: string]: components["schemas"]["SecretKey"];
             };
             /** @description Null: the default of the installation. */
-            ttlSecondsAfterFinished: number | null;
+            ttl_seconds_after_finished: number | null;
         };
         JobList: {
             jobs: components["schemas"]["JobRecord"][];
@@ -1349,7 +1355,7 @@ export interface components {
             size: number;
             counts: components["schemas"]["ArrayCounts"];
             /** @description Cost of the jobs whose VMs are deleted, USD. */
-            cost: number;
+            actual_cost: number;
         };
         JobGroup: {
             /**
@@ -1367,7 +1373,7 @@ export interface components {
             jobs: number;
             counts: components["schemas"]["JobCounts"];
             /** @description Cost of these jobs so far, USD. A live VM counts until now. */
-            cost: number;
+            cost_usd: number;
             /** @description Sum of their run times, each from its first start to its end, or until now. */
             run_seconds: number;
             /** @description Creation time of the newest of them. */
@@ -1992,7 +1998,7 @@ export interface components {
             /** @description Indexes that are not in their first attempt. */
             attempts: components["schemas"]["ArrayAttempt"][];
             /** @description Cost of the jobs whose VMs are deleted, USD. */
-            cost: number;
+            actual_cost: number;
             created_at: string;
             updated_at: string;
             /** @description Time at which the array ended. Null: it has not. */
@@ -2024,7 +2030,7 @@ export interface components {
             /** @description Seconds from the start of the container, until its end or until now. */
             duration_seconds: number | null;
             /** @description Cost of its last job so far, USD. Null: unknown. */
-            cost: number | null;
+            cost_usd: number | null;
             /** @description Reason for the status of its job, one word. */
             reason: string | null;
             /** @description Explanation of the reason for people. */
@@ -2183,7 +2189,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2271,7 +2277,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2352,7 +2358,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2403,7 +2409,7 @@ export interface components {
             };
         }) & ({
             /** @enum {unknown} */
-            publicAddress?: true | null;
+            public_address?: true | null;
         } | {
             subnets: unknown;
         }) & {
@@ -2465,7 +2471,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -2521,7 +2527,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -2577,7 +2583,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -2694,7 +2700,7 @@ export interface components {
                 [key: string]: string[];
             };
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean;
+            public_address?: boolean;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2750,7 +2756,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2828,7 +2834,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2901,7 +2907,7 @@ export interface components {
                 [key: string]: string[];
             } | null;
             /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
-            publicAddress?: boolean | null;
+            public_address?: boolean | null;
             /** @description Disk of each VM. */
             disk?: {
                 /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
@@ -2992,7 +2998,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -3055,7 +3061,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -3118,7 +3124,7 @@ export interface components {
             /** @description Field of another type. */
             subnets?: null;
             /** @description Field of another type. */
-            publicAddress?: null;
+            public_address?: null;
             /** @description Field of another type. */
             disk?: null;
             /**
@@ -3510,6 +3516,7 @@ export interface components {
             /** @description Number of offers that match. */
             total: number;
             limit: number;
+            offset: number;
             /** @description Ages of all prices of the clouds asked for. Prices of the installation itself have no date. */
             price_dates: components["schemas"]["PriceDates"][];
             /** @description Explanation if no offer matches, with the nearest one. */
@@ -3643,6 +3650,18 @@ export interface components {
             /** @description Version of Berth. */
             version: string;
         };
+        AccountCondition: {
+            /** @description Condition, such as Ready. */
+            type: string;
+            /** @enum {string} */
+            status: "True" | "False" | "Unknown";
+            /** @description Cause of the status, one CamelCase word. */
+            reason: string;
+            /** @description Explanation for people. Of a connection only for admins: it may name parts of the account. */
+            message?: string;
+            /** @description Time of the last change of the status. */
+            lastTransitionTime: string;
+        };
         OrganizationRecord: {
             id: string;
             displayName: string;
@@ -3653,7 +3672,7 @@ export interface components {
              */
             role: "owner" | "admin" | "member";
             /** @description Conditions that are not as they should be. Absent: there are none. */
-            conditions?: components["schemas"]["Condition"][];
+            conditions?: components["schemas"]["AccountCondition"][];
         };
         OrganizationList: {
             organizations: components["schemas"]["OrganizationRecord"][];
@@ -3743,7 +3762,7 @@ export interface components {
                 reachedPercent: number;
             } | null;
             /** @description Conditions that are not as they should be. Absent: there are none. */
-            conditions?: components["schemas"]["Condition"][];
+            conditions?: components["schemas"]["AccountCondition"][];
         };
         ProjectList: {
             projects: components["schemas"]["ProjectRecord"][];
@@ -4868,8 +4887,23 @@ export interface operations {
     listArrays: {
         parameters: {
             query?: {
+                /** @description Empty: any. */
+                status?: "queued" | "running" | "succeeded" | "failed" | "cancelled" | "";
+                tag?: string[];
+                /** @description key:value or key=value. Empty: any. */
+                label?: string[];
+                /** @description Start of the name. Empty: any. */
+                name_prefix?: string;
                 /** @description Part of the name. Empty: any. */
                 name_contains?: string;
+                /** @description Arrays created at this time or later. RFC 3339 with a zone. Empty: any. */
+                created_after?: string | "";
+                /** @description Arrays created before this time. RFC 3339 with a zone. Empty: any. */
+                created_before?: string | "";
+                /** @description Arrays that ended at this time or later. RFC 3339 with a zone. Empty: any. */
+                ended_after?: string | "";
+                /** @description Arrays that ended before this time. RFC 3339 with a zone. Empty: any. */
+                ended_before?: string | "";
                 sort_by?: "name" | "created_at";
                 sort_order?: "asc" | "desc";
                 limit?: number;
@@ -5067,7 +5101,7 @@ export interface operations {
                      *       "failed_indexes": "1",
                      *       "cancelled_indexes": "",
                      *       "attempts": [],
-                     *       "cost": 0.42,
+                     *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
                      *       "ended_at": null
@@ -5166,7 +5200,7 @@ export interface operations {
                      *       "failed_indexes": "1",
                      *       "cancelled_indexes": "",
                      *       "attempts": [],
-                     *       "cost": 0.42,
+                     *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
                      *       "ended_at": null
@@ -5187,6 +5221,44 @@ export interface operations {
             401: components["responses"]["Problem401"];
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    deleteArray: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
@@ -5279,7 +5351,7 @@ export interface operations {
                      *       "failed_indexes": "1",
                      *       "cancelled_indexes": "",
                      *       "attempts": [],
-                     *       "cost": 0.42,
+                     *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
                      *       "ended_at": null
@@ -5415,7 +5487,7 @@ export interface operations {
                      *       "failed_indexes": "1",
                      *       "cancelled_indexes": "",
                      *       "attempts": [],
-                     *       "cost": 0.42,
+                     *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
                      *       "ended_at": null
@@ -5531,7 +5603,7 @@ export interface operations {
                      *       "failed_indexes": "1",
                      *       "cancelled_indexes": "",
                      *       "attempts": [],
-                     *       "cost": 0.42,
+                     *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
                      *       "ended_at": null
@@ -6781,6 +6853,7 @@ export interface operations {
                 architecture?: "amd64" | "arm64" | "";
                 provisioning?: "onDemand" | "spot" | "spotFirst";
                 limit?: number;
+                offset?: number;
             };
             header?: never;
             path?: never;
@@ -6788,7 +6861,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The cheapest offers, best first. */
+            /** @description A page of offers, best first. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
@@ -6819,6 +6892,7 @@ export interface operations {
                      *       ],
                      *       "total": 12,
                      *       "limit": 20,
+                     *       "offset": 0,
                      *       "price_dates": [
                      *         {
                      *           "cloud": "gcp",

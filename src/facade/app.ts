@@ -7,7 +7,7 @@ import { quoted } from "../apis/field-error.ts"
 import type { StoredJobArray } from "../apis/jobarray.ts"
 import type { HeartbeatTimes, StoredLaunch } from "../apis/launch.ts"
 import { isUuid } from "../apis/names.ts"
-import { ARRAY_FIELDS, CRON_JOB_FIELDS } from "../apis/rest-names.ts"
+import { ARRAY_FIELDS, CONNECTION_FIELDS, CRON_JOB_FIELDS } from "../apis/rest-names.ts"
 import type { StoredStatement } from "../apis/statement.ts"
 import { bodyReader } from "../http/body.ts"
 import { ConcurrencyLimit, FailureLimit, PrincipalLimit } from "../http/limits.ts"
@@ -318,7 +318,10 @@ function connectionsIn({ caches, sealer, identity, settings, creationTimes, coll
   const { checkSeconds = CHECK_WAIT_SECONDS } = settings
   const options = { sealer, checkSeconds, creationTimes, issuesTokens: identity !== undefined }
   return (principal: Principal): Connections => {
-    const kind = { noun: "connection", resource: CONNECTIONS, store: caches.connections.store }
+    const kind = {
+      ...{ noun: "connection", resource: CONNECTIONS, store: caches.connections.store },
+      fieldNames: CONNECTION_FIELDS,
+    }
     const collection = new Collection({ ...collectionOf(principal, "connections"), ...kind })
     return new Connections({ collection, store: kind.store, project: principal.project, ...options })
   }

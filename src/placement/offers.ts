@@ -1,16 +1,18 @@
 import type { JobSpec } from "../apis/job.ts"
-import type { Architecture } from "../apis/offer.ts"
+import type { Architecture, Offer } from "../apis/offer.ts"
+import type { HourlyPrices } from "../apis/price.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import { explainShortfall } from "../router/explain.ts"
 import { requirementsOf } from "../router/requirements.ts"
-import { type RankedPlacement, route } from "../router/route.ts"
+import { scan } from "../router/scan.ts"
+import { surveyShortfall } from "../router/shortfall.ts"
 import { anyAccountOf } from "./place.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
 /** Offers that match a job's requirements, from any account. */
 export interface MatchingOffers {
-  /** The cheapest ones, best first, with the prices of a VM there. */
-  offers: Pick<RankedPlacement, "offer" | "prices">[]
+  /** A page of them, best first, with the prices of a VM there. */
+  offers: { offer: Offer; prices: HourlyPrices }[]
   /** Number of all that match. */
   matching: number
   /** Explanation for people if none matches. */
@@ -22,24 +24,36 @@ export interface OfferSearch {
   spec: JobSpec
   /** Architecture of the offers; absent: any. */
   architecture?: Architecture | undefined
+  /** Number of better offers to leave out. */
+  offset: number
   /** Largest number of offers to return. */
-  count: number
+  limit: number
   now: Date
 }
 
+const ANY_USD = Number.POSITIVE_INFINITY
+
 /** Finds the cheapest offers that a job could get from any account. Pure. */
 export function matchingOffers(
-  { spec, architecture, count, now }: OfferSearch,
+  { spec, architecture, offset, limit, now }: OfferSearch,
   catalogue: ReturnType<Offers["current"]>,
 ): MatchingOffers {
   const requirements = requirementsOf(spec, architecture === undefined ? [] : [architecture])
   const { expectedSeconds } = JOB_DEFAULTS
   const launchAccounts = anyAccountOf(catalogue)
-  const context = { launchAccounts, cooldowns: [], room: {}, expectedSeconds, now, count }
-  const { placements, fitting, shortfall } = route(requirements, catalogue, context)
+  const context = { launchAccounts, cooldowns: [], room: {}, expectedSeconds, now }
+  const { best, fitting } = scan(requirements, catalogue, {
+    ...context,
+    clouds: new Set(launchAccounts.map(({ cloud }) => cloud)),
+    ...{ maxHourlyUsd: ANY_USD, maxTotalUsd: ANY_USD, maxMostUsd: ANY_USD },
+    count: Math.min(offset + limit, catalogue.size),
+    isAvailable: () => true,
+  })
   return {
-    offers: placements,
+    offers: best.slice(offset).map(({ row, prices }) => ({ offer: catalogue.offerAt(row), prices })),
     matching: fitting,
-    ...(shortfall && { message: explainShortfall(shortfall, requirements) }),
+    ...(fitting === 0 && {
+      message: explainShortfall(surveyShortfall(requirements, catalogue, context), requirements),
+    }),
   }
 }

@@ -101,13 +101,13 @@ export function scan(requirements: Requirements, catalogue: Catalogue, terms: Sc
       if (leastUsd <= boundUsd) boundUsd = cheapest.add(row, shapes)
     }
   }
-  const best = [...spotOffers.found, ...onDemandOffers.found].slice(0, terms.count)
+  const best = [...spotOffers.sorted(), ...onDemandOffers.sorted()].slice(0, terms.count)
   return { best, fitting, passedOver: passedOverBy(spotOffers, onDemandOffers) }
 }
 
 /** Spot precedes on-demand at any price. */
 function passedOverBy(spot: Cheapest, onDemand: Cheapest): number[] {
-  return spot.found.length > 0 ? spot.passedOver() : [...spot.passedOver(), ...onDemand.passedOver()]
+  return spot.isAnyAvailable ? spot.passedOver() : [...spot.passedOver(), ...onDemand.passedOver()]
 }
 
 /** Rounding makes a total less than its summands by less than this, US dollars. */
@@ -116,9 +116,15 @@ const ROUNDING_USD = 4e-6
 /** Terms of the scan, and the limit of the job on the machine's price, US dollars an hour. */
 type Limits = ScanTerms & { maxHourlyPriceUsd: number | undefined }
 
-/** The cheapest offers so far that are available and under the cap, sorted. `Catalogue.compare` decides ties. */
+/**
+ * The cheapest offers so far that are available and under the cap. `Catalogue.compare` decides ties. They are sorted only
+ * when there are a quarter more than wanted, so a scan that wants all takes no longer than a sort.
+ */
 class Cheapest {
-  readonly found: Found[] = []
+  #found: Found[] = []
+  #first: Found | undefined
+  /** The last of those that are wanted, when they were last sorted. */
+  #last: Found | undefined
   readonly #unavailable: Found[] = []
   /** An offer that costs more before rounding is not among the cheapest. US dollars. */
   boundUsd: number
@@ -136,24 +142,41 @@ class Cheapest {
   /** Adds an offer, unless it is unavailable or over a cap, or others are cheaper. Returns the new bound. */
   add(row: number, shapes: readonly PricedShape[]): number {
     for (const priced of shapes) this.#addVm(row, priced.shape, this.#costs.of(row, priced))
-    const last = this.found[this.#terms.count - 1]
-    if (last !== undefined) this.boundUsd = Math.min(this.boundUsd, rankedUsd(last) + ROUNDING_USD)
+    const { count } = this.#terms
+    if (this.#found.length > count + count / 4) this.#trim()
     return this.boundUsd
   }
 
+  get isAnyAvailable(): boolean {
+    return this.#first !== undefined
+  }
+
+  /** Returns the offers that are wanted, cheapest first. */
+  sorted(): Found[] {
+    this.#trim()
+    return this.#found
+  }
+
+  #trim(): void {
+    const { count } = this.#terms
+    this.#found.sort((a, b) => rankedUsd(a) - rankedUsd(b) || this.#catalogue.compare(a.row, b.row))
+    this.#found.length = Math.min(this.#found.length, count)
+    this.#last = this.#found[count - 1]
+    if (this.#last !== undefined) this.boundUsd = Math.min(this.boundUsd, rankedUsd(this.#last) + ROUNDING_USD)
+  }
+
   #addVm(row: number, shape: VmShape, cost: OfferCost): void {
-    const { found } = this
-    const { count, maxHourlyUsd, maxTotalUsd, isAvailable } = this.#terms
+    const { maxHourlyUsd, maxTotalUsd, isAvailable } = this.#terms
     const { totalUsd, prices } = cost
-    let at = found.length
-    while (at > 0 && this.#isBefore(row, rankedUsd(cost), found[at - 1] as Found)) at--
-    if (at === count || totalUsd > maxTotalUsd || sumOfParts(prices) > maxHourlyUsd) return
+    const isBefore = (other: Found | undefined) => other === undefined || this.#isBefore(row, rankedUsd(cost), other)
+    if (!isBefore(this.#last) || totalUsd > maxTotalUsd || sumOfParts(prices) > maxHourlyUsd) return
     if (!this.#isUnderStrictLimits(row, prices)) return
     const vm = { row, shape, ...cost, ...this.#ceiling(row) }
+    const isFirst = isBefore(this.#first)
     if (isAvailable(row, shape)) {
-      found.splice(at, 0, vm)
-      if (found.length > count) found.pop()
-    } else if (at === 0) {
+      this.#found.push(vm)
+      if (isFirst) this.#first = vm
+    } else if (isFirst) {
       this.#unavailable.push(vm)
     }
   }
@@ -176,7 +199,7 @@ class Cheapest {
 
   /** Returns the unavailable rows that precede all that were found. */
   passedOver(): number[] {
-    const [first] = this.found
+    const first = this.#first
     const before = this.#unavailable.filter(
       (offer) => first === undefined || this.#isBefore(offer.row, rankedUsd(offer), first),
     )

@@ -34,7 +34,7 @@ export function smokeJobs(kinds: readonly SmokeKind[], choice: SmokeChoice): Smo
     labels: { "berth-smoke": cloud },
   }
   const shell = (script: string, more: object = {}) => ({ ...common, command: ["sh", "-c"], args: [script], ...more })
-  const volumes = [{ name: "smoke", bucket, mountPath: "/data", prefix: "berth-smoke" }]
+  const volumes = { smoke: { bucket, mountPath: "/data", prefix: "berth-smoke" } }
   const bodies: Record<SmokeKind, Record<string, unknown> | undefined> = {
     cpu: shell("echo smoke; uname -m", { provisioning: "onDemand" }),
     spot: shell("echo smoke; uname -m", { provisioning: "spot" }),

@@ -51,9 +51,9 @@ describe("the jobs of a smoke test", () => {
 
   test("leave out the bucket without a bucket's name", () => {
     expect(smokeJobs(["cpu", "bucket"], choice).map(({ kind }) => kind)).toEqual(["cpu"])
-    expect(smokeJobs(["bucket"], { ...choice, bucket: "data" })[0]?.body["volumes"]).toEqual([
-      { name: "smoke", bucket: "data", mountPath: "/data", prefix: "berth-smoke" },
-    ])
+    expect(smokeJobs(["bucket"], { ...choice, bucket: "data" })[0]?.body["volumes"]).toEqual({
+      smoke: { bucket: "data", mountPath: "/data", prefix: "berth-smoke" },
+    })
   })
 
   test("end by themselves, and are never repeated", () => {

@@ -944,6 +944,7 @@ describe("what no command may do", () => {
     ["rerun", "asks", "--detach"],
     ["cancel", "--tag", "asks"],
     ["cron", "rm", "any"],
+    ["array", "rm", "any"],
     ["connection", "rm", "any"],
     ["connection", "add", "aws", "any", "--access-key-id", "AKIA0"],
     ["webhook", "add", "any", "--slack"],

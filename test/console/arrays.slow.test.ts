@@ -180,7 +180,7 @@ browserNeeded.describe("the arrays in the console", () => {
       ])
       expect(download.suggestedFilename()).toBe("table.csv")
       expect((await readFile(await download.path(), "utf8")).split("\n")).toEqual([
-        "index,LEARNING_RATE,SEED,status,job,exit_code,duration_seconds,cost,reason,message",
+        "index,LEARNING_RATE,SEED,status,job,exit_code,duration_seconds,cost_usd,reason,message",
         "5,0.01,2,failed,table-5,137,90,1.5,ContainerFailed,",
         "7,0.01,4,failed,,,,,,",
         "",

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import type { JobArrayStatus, StoredJobArray } from "../../src/apis/jobarray.ts"
+import { JOB_ARRAY_FINALIZER, type JobArrayStatus, type StoredJobArray } from "../../src/apis/jobarray.ts"
 import { LABELS } from "../../src/apis/meta.ts"
 import { errorsOf } from "../../src/apis/validate.ts"
 import { type ArrayList, type ArrayRecord, ArrayRecordSchema } from "../../src/facade/arrays/schema.ts"
@@ -62,7 +62,7 @@ describe("POST /1/arrays", () => {
       ...{ name: "sweep", size: 3, matrix: null, parallelism: 10, max_failed: null, status: "queued" },
       job_definition: { image: "alpine", maxRetries: 0, provisioning: "onDemand" },
       counts: { pending: 3, queued: 0, booting: 0, running: 0, succeeded: 0, failed: 0, cancelled: 0 },
-      ...{ active_indexes: "", succeeded_indexes: "", attempts: [], cost: 0, ended_at: null },
+      ...{ active_indexes: "", succeeded_indexes: "", attempts: [], actual_cost: 0, ended_at: null },
       ...{ organization_id: fixture.organization, project_id: fixture.project },
     })
     expect(await record(`/1/arrays/${made.id}`)).toEqual(made)
@@ -206,9 +206,92 @@ describe("an array", () => {
       ...{ activeIndexes: "5-7", succeededIndexes: "0-3", failedIndexes: "4", cancelledIndexes: "" },
     })
     expect(await record("/1/arrays/sweep")).toMatchObject({
-      ...{ status: "running", counts, cost: 0.5, attempts: [{ attempt: 2, indexes: "3" }] },
+      ...{ status: "running", counts, actual_cost: 0.5, attempts: [{ attempt: 2, indexes: "3" }] },
       ...{ active_indexes: "5-7", succeeded_indexes: "0-3", failed_indexes: "4" },
     })
+  })
+})
+
+describe("GET /1/arrays", () => {
+  const names = async (query: string): Promise<string[]> => {
+    const response = await call(`/1/arrays?${query}`)
+    expect(response.status, query).toBe(200)
+    const { arrays, total } = (await response.json()) as ArrayList
+    expect(total).toBe(arrays.length)
+    return arrays.map(({ name }) => name)
+  }
+
+  it("filters arrays as GET /1/jobs filters jobs, by the labels and tags of their jobs", async () => {
+    const definition = (tags: string[], team: string) => ({ image: "alpine", tags, labels: { team } })
+    const first = await create({ ...LEAST, name: "lr-sweep", job_definition: definition(["a", "b"], "vision") })
+    await create({ ...LEAST, name: "lr-test", job_definition: definition(["a"], "audio") })
+    const last = await create({ ...LEAST, name: "sweep-lr" })
+    await report({ phase: "failed", failedIndexes: "0-2", size: 3, completionTime: "2026-11-24T11:00:00Z" }, "lr-test")
+    expect(await names("")).toEqual(["sweep-lr", "lr-test", "lr-sweep"])
+    for (const [query, expected] of [
+      ["status=failed", ["lr-test"]],
+      ["status=queued", ["sweep-lr", "lr-sweep"]],
+      ["tag=a", ["lr-test", "lr-sweep"]],
+      ["tag=a&tag=b", ["lr-sweep"]],
+      ["label=team:vision", ["lr-sweep"]],
+      ["label=team=audio&tag=b", []],
+      ["name_prefix=lr", ["lr-test", "lr-sweep"]],
+      ["name_contains=sweep", ["sweep-lr", "lr-sweep"]],
+      ["name_prefix=lr&name_contains=sweep&status=queued", ["lr-sweep"]],
+      [`created_after=${last.created_at}`, ["sweep-lr"]],
+      [`created_after=${first.created_at}&created_before=${last.created_at}`, ["lr-test", "lr-sweep"]],
+      ["ended_after=2026-11-24T11:00:00Z", ["lr-test"]],
+      ["ended_before=2026-11-24T11:00:00Z", []],
+      ["status=&tag=&label=&name_prefix=&created_after=&ended_before=", ["sweep-lr", "lr-test", "lr-sweep"]],
+      ["tag=a&sort_by=name&sort_order=asc", ["lr-sweep", "lr-test"]],
+    ] as const)
+      expect(await names(query), query).toEqual(expected)
+    expect(await said("/1/arrays?status=booting", {}, 400)).toContain("must be one of queued, running")
+  })
+
+  it("has pages of what the filters leave", async () => {
+    for (const name of ["one", "two", "three"]) await create({ ...LEAST, name })
+    const response = await call("/1/arrays?name_contains=t&limit=1&offset=1")
+    expect(await response.json()).toMatchObject({ arrays: [{ name: "two" }], total: 2, limit: 1, offset: 1 })
+  })
+})
+
+describe("DELETE /1/arrays/{id}", () => {
+  it("returns 204 without a body for an array by name or id, and the next list omits it", async () => {
+    const made = await create()
+    await create({ ...LEAST, name: "other" })
+    const response = await call(`/1/arrays/${made.id}`, { method: "DELETE" })
+    expect([response.status, await response.text()]).toEqual([204, ""])
+    const { arrays } = (await (await call("/1/arrays")).json()) as ArrayList
+    expect(arrays.map(({ name }) => name)).toEqual(["other"])
+    expect((await call("/1/arrays/other", { method: "DELETE" })).status).toBe(204)
+    expect(await stored()).toEqual([])
+    await said("/1/arrays/other", { method: "DELETE" }, 404)
+    expect((await create()).id).not.toBe(made.id)
+  })
+
+  it("hides an array at once, while its controller still cancels its jobs", async () => {
+    await create()
+    const ref = { namespace: fixture.namespace, name: "sweep" }
+    const held = { metadata: { finalizers: [JOB_ARRAY_FINALIZER] } }
+    await fixture.client.patch(JOB_ARRAYS, ref, { merge: held })
+    expect((await call("/1/arrays/sweep", { method: "DELETE" })).status).toBe(204)
+    expect((await stored())[0]?.metadata.deletionTimestamp).toEqual(expect.any(String))
+    expect(await (await call("/1/arrays")).json()).toMatchObject({ arrays: [], total: 0 })
+    await said("/1/arrays/sweep", {}, 404)
+    expect(await said("/1/arrays", { body: LEAST }, 409)).toMatch(
+      /"sweep" is being deleted: choose another name, or wait/,
+    )
+    await fixture.client.patch(JOB_ARRAYS, ref, { merge: { metadata: { finalizers: [] } } })
+  })
+
+  it("respects If-Match", async () => {
+    await create()
+    const before = (await call("/1/arrays/sweep")).headers.get("etag") ?? ""
+    await record("/1/arrays/sweep", { method: "PATCH", body: { parallelism: 2 } })
+    await said("/1/arrays/sweep", { method: "DELETE", headers: { "If-Match": before } }, 412)
+    const now = (await call("/1/arrays/sweep")).headers.get("etag") ?? ""
+    expect((await call("/1/arrays/sweep", { method: "DELETE", headers: { "If-Match": now } })).status).toBe(204)
   })
 })
 

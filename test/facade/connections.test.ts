@@ -122,12 +122,13 @@ function redacted(fields: Record<string, string>): Record<string, string | null>
 }
 
 describe("settings of VMs (extension)", () => {
-  const settings = {
+  const same = {
     network: "vpc-0a1b2c3d",
     subnets: { "eu-central-1": ["subnet-0a1b2c3d"] },
-    publicAddress: false,
     disk: { size: "200Gi", type: "gp3" },
   }
+  const settings = { ...same, public_address: false }
+  const spec = { ...same, publicAddress: false }
 
   it("are stored in clear, and shown to admins only", async () => {
     const made = await create({ ...aws(), ...settings })
@@ -136,7 +137,7 @@ describe("settings of VMs (extension)", () => {
     expect((await list()).connections).toMatchObject([settings])
     for (const field of Object.keys(settings))
       expect(await get("my-aws", fixture.keys.developer)).not.toHaveProperty(field)
-    expect((await stored())[0]?.spec).toMatchObject(settings)
+    expect((await stored())[0]?.spec).toMatchObject(spec)
   })
 
   it("change one by one, end by null, and stay when credentials change", async () => {
@@ -145,9 +146,9 @@ describe("settings of VMs (extension)", () => {
     expect(await patch("my-aws", { disk: { size: "1Ti" } })).toMatchObject({ ...settings, disk: { size: "1Ti" } })
     expect((await stored())[0]?.spec.sealedCredentials).toBe(before)
     await patch("my-aws", { secret_access_key: `${CANARY}-2` })
-    expect((await stored())[0]?.spec).toMatchObject({ ...settings, disk: { size: "1Ti" } })
+    expect((await stored())[0]?.spec).toMatchObject({ ...spec, disk: { size: "1Ti" } })
     const left = await patch("my-aws", { network: null, subnets: null, disk: null })
-    expect(left).toMatchObject({ publicAddress: false })
+    expect(left).toMatchObject({ public_address: false })
     for (const field of ["network", "subnets", "disk"]) expect(left).not.toHaveProperty(field)
     // A record that is sent back changes nothing.
     const version = (await stored())[0]?.metadata.resourceVersion
@@ -165,13 +166,13 @@ describe("settings of VMs (extension)", () => {
       "/subnets/eu-central-1/0 subnets.eu-central-1[0] must be ids of subnets, such as subnet-0a1b2c3d",
     )
     expect(text).toContain("/disk/size disk.size must be a whole number of Gi or Ti from 10Gi to 16Ti, such as 200Gi")
-    const hub = { name: "hub", type: "dockerhub", ...KINDS.dockerhub, publicAddress: false }
-    expect(await said("/1/connections", { body: hub }, 400)).toContain("publicAddress is a setting of VMs")
+    const hub = { name: "hub", type: "dockerhub", ...KINDS.dockerhub, public_address: false }
+    expect(await said("/1/connections", { body: hub }, 400)).toContain("public_address is a setting of VMs")
   })
 
   it("change in a connection whose credentials are in a Secret", async () => {
     await apply("git-ops", { type: "aws", credentialsSecretRef: { name: "aws" } })
-    expect(await patch("git-ops", { publicAddress: false })).toMatchObject({ publicAddress: false })
+    expect(await patch("git-ops", { public_address: false })).toMatchObject({ public_address: false })
     expect((await stored())[0]?.spec).toEqual({
       type: "aws",
       credentialsSecretRef: { name: "aws" },

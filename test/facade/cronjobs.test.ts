@@ -690,8 +690,8 @@ describe("POST /1/cronjobs/{name}/run", () => {
       },
       spec: { image: "alpine", cloud: ["aws", "gcp"] },
     })
-    const shown = (await (await call("/1/jobs?cronjob=by-hand")).json()) as { jobs: { id: string }[] }
-    expect(shown.jobs.map(({ id }) => id)).toEqual([job_id])
+    const shown = (await (await call("/1/jobs?cronjob=by-hand")).json()) as { jobs: object[] }
+    expect(shown.jobs).toEqual([expect.objectContaining({ id: job_id, cronjob_id: cronJob.metadata.uid })])
   })
 
   it("creates a job with a valid name for the longest names of cronjobs", async () => {

@@ -157,7 +157,7 @@ describe("GET /1/jobs", () => {
 
 /** Groups the records of all jobs by hand. */
 function grouped(jobs: readonly JobRecord[]): { key: string; jobs: JobRecord[] }[] {
-  const keyOf = ({ name, array_id }: JobRecord) => array_id ?? (name.startsWith("nightly") ? cronJobId : name)
+  const keyOf = ({ name, array_id, cronjob_id }: JobRecord) => array_id ?? cronjob_id ?? name
   return [...Map.groupBy(jobs, keyOf)].map(([key, of]) => ({ key, jobs: of }))
 }
 
@@ -181,7 +181,7 @@ describe("GET /1/job-groups", () => {
       expect(group.ended_at).toBe(ends.at(-1) ?? null)
       expect(group.latest.name).toBe(jobs[0]?.name)
       const cost = jobs.reduce((sum, { accrued_cost }) => sum + (accrued_cost ?? 0), 0)
-      expect(group.cost, group.name).toBeCloseTo(cost, 6)
+      expect(group.cost_usd, group.name).toBeCloseTo(cost, 6)
       const seconds = jobs.reduce((sum, job) => sum + (runTime(job) ?? 0) / 1000, 0)
       expect(Math.abs(group.run_seconds - seconds)).toBeLessThan(60)
     }
@@ -195,7 +195,7 @@ describe("GET /1/job-groups", () => {
       const { groups: found } = await groups()
       const row = (name: string) => found.find((group) => group.name === name)
       expect(row("lr-sweep")).toMatchObject({ kind: "array", id: sweep.id, exists: true, jobs: 3 })
-      expect(row("lr-sweep")?.whole).toMatchObject({ size: 5, cost: 4, counts: { succeeded: 3, failed: 1 } })
+      expect(row("lr-sweep")?.whole).toMatchObject({ size: 5, actual_cost: 4, counts: { succeeded: 3, failed: 1 } })
       expect(row("gone")).toMatchObject({ kind: "array", id: DELETED, exists: false, whole: null })
       expect(row("nightly-")).toMatchObject({ kind: "cronjob", id: cronJobId, exists: true, whole: null })
       expect(row("retrain")).toMatchObject({ kind: "job", exists: true, jobs: 1, whole: null })
@@ -207,7 +207,7 @@ describe("GET /1/job-groups", () => {
       ["status=failed", ({ status }: JobRecord) => status === "failed"],
       ["name_contains=sweep", ({ name }: JobRecord) => name.includes("sweep")],
       [`array=${sweep.id}`, ({ array_id }: JobRecord) => array_id === sweep.id],
-      ["cronjob=nightly-", ({ name }: JobRecord) => name.startsWith("nightly")],
+      ["cronjob=nightly-", ({ cronjob_id }: JobRecord) => cronjob_id === cronJobId],
       [`ended_after=${at(20)}`, ({ ended_at }: JobRecord) => ended_at !== null && ended_at >= at(20)],
       ["tag=none", () => false],
     ] as const) {
@@ -237,7 +237,7 @@ describe("GET /1/job-groups", () => {
         .at(-1) ?? null
     const values: Record<string, (group: JobGroupRecord) => number | string | null> = {
       name: ({ name }) => name,
-      cost: (group) => (startOf(group) === null ? null : group.cost),
+      cost: (group) => (startOf(group) === null ? null : group.cost_usd),
       run_time: (group) => (startOf(group) === null ? null : group.run_seconds),
       started_at: startOf,
       ended_at: ({ ended_at }) => ended_at,

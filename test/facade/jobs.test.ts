@@ -121,11 +121,11 @@ organization_id: ${fixture.organization}
       env: { MODE: "fast", PORT: "8080" },
       volumes: [
         {
-          ...{ name: "data", bucket: "models", mountPath: "/data" },
+          ...{ name: "data", bucket: "models", mount_path: "/data" },
           ...{ connection: null, prefix: null, checkpoint: false },
         },
         {
-          ...{ name: "state", bucket: "runs", mountPath: "/state" },
+          ...{ name: "state", bucket: "runs", mount_path: "/state" },
           ...{ connection: null, prefix: null, checkpoint: true },
         },
       ],
@@ -160,14 +160,15 @@ organization_id: ${fixture.organization}
       message: null,
       exit_code: null,
       provisioning: "spotFirst",
-      maxHourlyPriceUsd: 1.5,
+      max_hourly_price_usd: 1.5,
       max_preemptions: 5,
       preemption_count: 0,
       fallback_after: 2,
       termination_grace_seconds: 90,
-      secretEnv: { TOKEN: { secret: "s", key: "k" } },
-      ttlSecondsAfterFinished: 10,
+      secret_env: { TOKEN: { secret: "s", key: "k" } },
+      ttl_seconds_after_finished: 10,
       workdir: null,
+      cronjob_id: null,
       array_id: null,
       array_index: null,
     })

@@ -54,6 +54,35 @@ describe("GET /1/offers", () => {
     expect(prices[0]).toBe(Math.min(...all.map(({ hourlyPriceUsd }) => hourlyPriceUsd)))
   })
 
+  it("has all offers in pages, each once and in one order", async () => {
+    for (const [query, limit] of [
+      ["gpu=24Gi&region=eu", 100],
+      ["gpu=24Gi&region=eu&provisioning=spotFirst", 73],
+    ] as const) {
+      const { total } = await offers(`${query}&limit=1`)
+      expect(total).toBeGreaterThan(3 * limit)
+      const pages: OfferList["offers"] = []
+      for (let offset = 0; offset < total; offset += limit) {
+        const page = await offers(`${query}&limit=${limit}&offset=${offset}`)
+        expect(page).toMatchObject({ total, limit, offset })
+        pages.push(...page.offers)
+      }
+      const keyOf = (one: object) => JSON.stringify(one)
+      expect([pages.length, new Set(pages.map(keyOf)).size]).toEqual([total, total])
+      for (const one of ["onDemand", "spot"]) {
+        const prices = pages.filter((offer) => offer.provisioning === one).map((offer) => offer.total_usd_per_hour)
+        expect(prices).toEqual(prices.toSorted((a, b) => a - b))
+      }
+    }
+  })
+
+  it("has an end: the page after the last offer is empty, and has no message", async () => {
+    const { total, offers: all } = await offers("limit=1")
+    expect([total > 10_000, all.length]).toEqual([true, 1])
+    expect((await offers(`limit=200&offset=${total - 2}`)).offers).toHaveLength(2)
+    expect(await offers(`offset=${Number.MAX_SAFE_INTEGER}`)).toMatchObject({ offers: [], total, message: null })
+  })
+
   it("has the ages of the prices of the clouds asked for", async () => {
     expect((await offers("cloud=aws&limit=1")).price_dates).toEqual([
       { cloud: "aws", provisioning: "onDemand", date: "2025-04-24", oldest: "2025-04-24" },

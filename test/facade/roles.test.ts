@@ -127,6 +127,10 @@ const TABLE: Readonly<Record<string, Row>> = {
     statuses: [403, 200, 200],
     request: async () => ({ path: `/arrays/${(await array()).name}`, body: { parallelism: 2 } }),
   },
+  "DELETE /arrays/:id": {
+    statuses: [403, 204, 204],
+    request: async () => ({ path: `/arrays/${(await array()).id}` }),
+  },
   "POST /arrays/:id/cancel": {
     statuses: [403, 200, 200],
     request: async () => ({ path: `/arrays/${(await array()).id}/cancel` }),

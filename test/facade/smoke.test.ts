@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import { CONNECTIONS } from "../../src/facade/caches.ts"
+import { checkSubmission } from "../../src/facade/jobs/submission.ts"
+import { SMOKE_KINDS, smokeJobs } from "../../src/smoke/jobs.ts"
 import { requestsWithKey } from "../../src/smoke/requests.ts"
 import { runSmoke, type SmokeOptions } from "../../src/smoke/smoke.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -59,6 +61,14 @@ async function checked(): Promise<StoredConnection> {
   const ref = { namespace: fixture.namespace, name: "fresh" }
   return fixture.client.patchStatus(CONNECTIONS, ref, { merge: { status: { capabilities: { vms } } } })
 }
+
+it("sends jobs that the API accepts", () => {
+  const choice = { cloud: "aws", image: "busybox", region: "eu", bucket: "data", minutes: 1 }
+  const jobs = smokeJobs(SMOKE_KINDS, choice)
+  expect(jobs.map(({ kind }) => kind)).toEqual(SMOKE_KINDS)
+  const context = { projectId: "p", organizationId: "o", catalogueErrors: () => [] }
+  for (const { kind, body } of jobs) expect(checkSubmission(body, context), kind).toHaveProperty("submission")
+})
 
 it("waits until a new connection is checked, and says so", async () => {
   let check: Promise<StoredConnection> | undefined

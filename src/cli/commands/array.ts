@@ -26,6 +26,7 @@ import { type LeaveFlags, leave } from "../leave.ts"
 import { ageOf, type Column, cut, tableOf, usdText, wrapped } from "../table.ts"
 import { arrayNameOf } from "../target.ts"
 import { shown } from "../terminal.ts"
+import { confirmed } from "./cron.ts"
 
 /** `array`: arrays of jobs. `berth run --array` and `berth apply` create them. */
 export function addArrayCommands(commands: Commands, program: Command): void {
@@ -48,6 +49,19 @@ export function addArrayCommands(commands: Commands, program: Command): void {
     run: async (call) => {
       const client = call.client()
       await cancelArray(call, client, await readArray(client, call.args[0] ?? ""))
+      return 0
+    },
+  })
+  commands.add<{ yes?: boolean }>(group, {
+    usage: "rm <name>",
+    summary: "Delete an array. Its unfinished jobs are cancelled, the others are kept.",
+    examples: [["berth array rm sweep", "asks first; --yes does not"]],
+    options: [new Option("-y, --yes", "do not ask")],
+    run: async (call) => {
+      const [id = ""] = call.args
+      await confirmed(call, `Delete the array ${id}? Its unfinished jobs are cancelled, the others are kept.`)
+      await call.client().api.DELETE("/arrays/{id}", { params: { path: { id } } })
+      call.terminal.progress(`The array ${id} is deleted.`)
       return 0
     },
   })
@@ -92,7 +106,7 @@ function addReading(commands: Commands, group: Command): void {
           count("RUNNING", ({ running }) => running),
           count("SUCCEEDED", ({ succeeded }) => succeeded),
           count("FAILED", ({ failed }) => failed),
-          { title: "COST", cell: ({ cost }) => usdText(cost), alignsRight: true },
+          { title: "COST", cell: ({ actual_cost }) => usdText(actual_cost), alignsRight: true },
           { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
           { title: "IMAGE", cell: ({ job_definition }) => job_definition.image, isWide: true },
         ],
@@ -185,7 +199,7 @@ function textOf(array: ArrayRecord): string {
     ),
     line("Counts", countsText(counts)),
     ...indexes.flatMap(([title, text]) => (text === "" ? [] : [line(title, cut(text, LONGEST_TEXT))])),
-    line("Cost", usdText(array.cost)),
+    line("Cost", usdText(array.actual_cost)),
     line("Image", shown(job_definition.image)),
     line("Command", shown([...(job_definition.command ?? []), ...(job_definition.args ?? [])].join(" "))),
     ...troubleLines(array.conditions, [message]),
@@ -306,7 +320,7 @@ export async function followArray(call: Call<LeaveFlags>, client: BerthClient, i
   if (last === undefined) return EXIT.failed
   const hasSucceeded = last.status === "succeeded"
   const status = terminal.noted(hasSucceeded ? "green" : "red", last.status)
-  terminal.progress(`${last.name}: ${status}, ${countsText(last.counts)}, cost ${usdText(last.cost)}`)
+  terminal.progress(`${last.name}: ${status}, ${countsText(last.counts)}, cost ${usdText(last.actual_cost)}`)
   if (call.isForProgram) await call.printValue(last)
   return hasSucceeded ? 0 : EXIT.failed
 }

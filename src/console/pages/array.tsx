@@ -67,7 +67,7 @@ export function Summary({ array }: { array: ArrayRecord }) {
           ["Jobs", shown.join(", ")],
           ["At the same time", count(array.parallelism)],
           ["Failures accepted", array.max_failed === null ? "any number" : count(array.max_failed)],
-          ["Cost", usd(array.cost)],
+          ["Cost", usd(array.actual_cost)],
           ["Created", <Time at={array.created_at} />],
           ["Ended", array.ended_at === null ? "not yet" : <Time at={array.ended_at} />],
           ["Working directory", workdir && <Workdir of={workdir} />],

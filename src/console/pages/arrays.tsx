@@ -60,7 +60,7 @@ export function ArraysPage() {
   )
 }
 
-function Row({ array: { name, status, size, counts, cost, created_at } }: { array: ArrayRecord }) {
+function Row({ array: { name, status, size, counts, actual_cost, created_at } }: { array: ArrayRecord }) {
   return (
     <tr>
       <td class="row-name">
@@ -82,7 +82,7 @@ function Row({ array: { name, status, size, counts, cost, created_at } }: { arra
         {count(counts.failed)}
       </td>
       <td class="number" data-label="Cost">
-        {usd(cost)}
+        {usd(actual_cost)}
       </td>
       <td class="number" data-label="Created">
         <Time at={created_at} isRelative />

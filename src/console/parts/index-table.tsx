@@ -205,7 +205,7 @@ interface RowProps {
 }
 
 function Row({ row, variables, isBusy, runAgain }: RowProps) {
-  const { index, job, status, values, exit_code, duration_seconds, cost, reason, message } = row
+  const { index, job, status, values, exit_code, duration_seconds, cost_usd, reason, message } = row
   return (
     <tr>
       <td class="row-name">
@@ -233,7 +233,7 @@ function Row({ row, variables, isBusy, runAgain }: RowProps) {
         {duration_seconds !== null && duration(duration_seconds)}
       </td>
       <td class="number" data-label="Cost">
-        {cost !== null && usd(cost)}
+        {cost_usd !== null && usd(cost_usd)}
       </td>
       {may("developer") && (
         <td>

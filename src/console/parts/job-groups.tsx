@@ -59,7 +59,7 @@ function Row({ group, filters }: { group: JobGroup; filters: Filters }) {
         )}
       </td>
       <td class="number" data-label="Cost">
-        {kind === "job" ? costOf(latest) : usd(isNarrowed(filters) ? group.cost : wholeCost(group))}
+        {kind === "job" ? costOf(latest) : usd(isNarrowed(filters) ? group.cost_usd : wholeCost(group))}
       </td>
       <td class="number" data-label="Ran">
         {kind === "job" ? runTime(latest) : group.run_seconds > 0 && duration(group.run_seconds)}
@@ -120,6 +120,6 @@ function wholeOf({ whole, jobs }: JobGroup) {
 }
 
 /** Returns the cost of a group with its deleted jobs. Both sums leave something out: live machines, or deleted jobs. */
-function wholeCost({ cost, whole }: JobGroup): number {
-  return Math.max(cost, whole?.cost ?? 0)
+function wholeCost({ cost_usd, whole }: JobGroup): number {
+  return Math.max(cost_usd, whole?.actual_cost ?? 0)
 }

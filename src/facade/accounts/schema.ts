@@ -2,7 +2,7 @@ import Type, { type Static } from "typebox"
 import { type SpendCaps, SpendCapsSchema, SpendingStatus } from "../../apis/caps.ts"
 import { DisplayName, ORGANIZATION_ROLES } from "../../apis/organization.ts"
 import { StringEnum } from "../../apis/schema.ts"
-import { conditionsField, ignoredConditions, OWN_TROUBLES } from "../conditions.ts"
+import { accountConditionsField, ignoredConditions } from "../conditions.ts"
 import { Repeated } from "../repetition.ts"
 
 /** Schemas of organizations, members and projects. The property names are exactly those of the contract. */
@@ -35,7 +35,7 @@ export const OrganizationRecordSchema = Type.Object({
   displayName: Type.String(),
   category: Type.String(),
   role: StringEnum(ORGANIZATION_ROLES, { description: "Role of the caller." }),
-  conditions: conditionsField(OWN_TROUBLES),
+  conditions: accountConditionsField(),
 })
 export type OrganizationRecord = Static<typeof OrganizationRecordSchema>
 
@@ -91,6 +91,6 @@ export const ProjectRecordSchema = Type.Object({
     SpendingStatus(),
     "Spending of this month. Null without maxMonthlyUsd, and for some seconds after it was set.",
   ),
-  conditions: conditionsField(OWN_TROUBLES),
+  conditions: accountConditionsField(),
 })
 export type ProjectRecord = Static<typeof ProjectRecordSchema>

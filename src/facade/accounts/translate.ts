@@ -8,7 +8,7 @@ import {
 } from "../../apis/organization.ts"
 import { PROJECT, type Project, type StoredProject } from "../../apis/project.ts"
 import type { User } from "../../identity/oidc.ts"
-import { ownTroublesOf } from "../conditions.ts"
+import { accountTroublesOf } from "../conditions.ts"
 import type { Idempotency } from "../idempotency.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import type {
@@ -73,7 +73,7 @@ export function organizationRecordOf(organization: StoredOrganization, role: Org
     displayName: spec.displayName,
     category: spec.category ?? DEFAULT_CATEGORY,
     role,
-    ...ownTroublesOf(organization),
+    ...accountTroublesOf(organization),
   }
 }
 
@@ -91,7 +91,7 @@ export function projectRecordOf(project: StoredProject): ProjectRecord {
     organizationId: organization,
     caps,
     spending: status?.spending ?? null,
-    ...ownTroublesOf(project),
+    ...accountTroublesOf(project),
   }
 }
 

@@ -39,7 +39,7 @@ test("each index has its values, the result of its last job, and its status with
   const rows = arrayIndexes(array, known, ANY)
   for (const row of rows)
     expect([row.values, errorsOf(ArrayIndexSchema, row)]).toEqual([combinationOf(MATRIX, row.index), []])
-  expect(rows.map((row) => [row.status, row.job, row.exit_code, row.duration_seconds, row.cost])).toEqual([
+  expect(rows.map((row) => [row.status, row.job, row.exit_code, row.duration_seconds, row.cost_usd])).toEqual([
     ["succeeded", "sweep-0-1", 0, null, 0.5],
     // The array has deleted its job.
     ["succeeded", null, null, null, null],

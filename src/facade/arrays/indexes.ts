@@ -47,7 +47,7 @@ export const ArrayIndexSchema = Type.Object(
       "number",
       "Seconds from the start of the container, until its end or until now.",
     ),
-    cost: nullable<number>("number", "Cost of its last job so far, USD. Null: unknown."),
+    cost_usd: nullable<number>("number", "Cost of its last job so far, USD. Null: unknown."),
     reason: nullable<string>("string", "Reason for the status of its job, one word."),
     message: nullable<string>("string", "Explanation of the reason for people."),
   },
@@ -114,7 +114,7 @@ function rowOf({ spec }: StoredJobArray, { index, job, ended }: Found, known: Ar
     job: job?.metadata.name ?? null,
     exit_code: status.exitCode ?? null,
     duration_seconds: startTime === undefined ? null : secondsBetween(startTime, completionTime ?? known.now),
-    cost: cost?.actual_cost ?? cost?.accrued_cost ?? null,
+    cost_usd: cost?.actual_cost ?? cost?.accrued_cost ?? null,
     reason: status.reason ?? null,
     message: status.message ?? null,
   }
@@ -129,7 +129,8 @@ function statusIn(job: StoredJob | undefined, ended: IndexStatus | undefined): I
 
 function rankOf(row: ArrayIndex, field: IndexQuery["sort_by"]): number | null {
   if (field === "status") return INDEX_STATUSES.indexOf(row.status)
-  return field === "duration" ? row.duration_seconds : row[field]
+  if (field === "duration") return row.duration_seconds
+  return field === "cost" ? row.cost_usd : row[field]
 }
 
 function compared(a: number | null, b: number | null, sign: number): number {

@@ -6,9 +6,10 @@ import type { StoredJobArray } from "../../apis/jobarray.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
 import { badRequest, notFound, Problem } from "../../http/problem.ts"
 import { filter, flag, paging, withinBytes } from "../../http/query.ts"
-import { type Answer, bodyOf, checkedBody, created, json, record, routesOf } from "../../http/route.ts"
+import { type Answer, bodyOf, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { Planner } from "../../placement/place.ts"
+import { isBeingDeleted } from "../caches.ts"
 import type { Collection, Replay } from "../collection.ts"
 import { replayed, requestHash } from "../idempotency.ts"
 import type { Jobs } from "../jobs/jobs.ts"
@@ -16,8 +17,9 @@ import { type JobServices, PLAN_EXAMPLE } from "../jobs/routes.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
 import { requireRepetition } from "../repetition.ts"
-import { pageOrder, SORTING } from "../sorting.ts"
+import { SORTING, sorted } from "../sorting.ts"
 import type { Uploads } from "../uploads/uploads.ts"
+import { ARRAY_FILTERS, isSelected } from "./filters.ts"
 import { ArrayIndexSchema, arrayIndexes, INDEX_QUERY } from "./indexes.ts"
 import {
   type ArrayChange,
@@ -86,7 +88,7 @@ const ARRAY = named("ArrayRecord", ArrayRecordSchema, {
   failed_indexes: "1",
   cancelled_indexes: "",
   attempts: [],
-  cost: 0.42,
+  actual_cost: 0.42,
   created_at: "2026-01-02T10:00:00Z",
   updated_at: "2026-01-02T10:12:01Z",
   ended_at: null,
@@ -142,6 +144,7 @@ const createArray = (clouds: readonly string[]) =>
           changeArray: { id: "$response.body#/id" },
           cancelArray: { id: "$response.body#/id" },
           retryArray: { id: "$response.body#/id" },
+          deleteArray: { id: "$response.body#/id" },
         },
       }),
     },
@@ -178,16 +181,22 @@ const OTHERS = [
     id: "listArrays",
     summary: "List arrays, newest first.",
     role: "viewer",
-    query: { name_contains: filter("Part of the name. Empty: any."), ...SORTING, ...paging() },
+    query: { ...ARRAY_FILTERS, ...SORTING, ...paging() },
     responses: { 200: json(LIST, "A page of arrays.") },
     handle: ({ query, principal }, { arraysOf }) => {
-      const { objects, total } = arraysOf(principal).page(query, { namePart: query.name_contains }, pageOrder(query))
-      const owner = ownerOf(principal.project)
-      const shown = withinBytes(
-        objects.map((one) => arrayRecordOf(one, owner)),
+      const all = sorted(
+        arraysOf(principal)
+          .all()
+          .filter((array) => !isBeingDeleted(array) && isSelected(array, query)),
         query,
       )
-      return { body: { arrays: shown.records, total, ...shown.page } }
+      const owner = ownerOf(principal.project)
+      const { offset, limit } = query
+      const shown = withinBytes(
+        all.slice(offset, offset + limit).map((one) => arrayRecordOf(one, owner)),
+        query,
+      )
+      return { body: { arrays: shown.records, total: all.length, ...shown.page } }
     },
   }),
   route("GET /arrays/{id}", {
@@ -197,6 +206,14 @@ const OTHERS = [
     responses: { 200: record(ARRAY, "The array.") },
     handle: async ({ path, principal }, { arraysOf }) =>
       answerOf(there(await arraysOf(principal).find(path.id), path.id), principal),
+  }),
+  route("DELETE /arrays/{id}", {
+    id: "deleteArray",
+    summary: "Delete an array. Its unfinished jobs are cancelled, the others are kept.",
+    role: "developer",
+    ifMatch: true,
+    responses: { 204: noContent("Deleted.") },
+    handle: ({ path, precondition, principal }, { arraysOf }) => arraysOf(principal).remove(path.id, precondition),
   }),
   route("GET /arrays/{id}/indexes", {
     id: "listArrayIndexes",

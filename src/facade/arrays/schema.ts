@@ -133,7 +133,7 @@ export const ArrayRecordSchema = Type.Object({
     ),
     { description: "Indexes that are not in their first attempt." },
   ),
-  cost: Type.Number({ description: "Cost of the jobs whose VMs are deleted, USD." }),
+  actual_cost: Type.Number({ description: "Cost of the jobs whose VMs are deleted, USD." }),
   created_at: Type.String(),
   updated_at: Type.String(),
   ended_at: nullable<string>("string", "Time at which the array ended. Null: it has not."),

@@ -202,7 +202,7 @@ export function arrayRecordOf(array: StoredJobArray, owner: Owner): ArrayRecord 
     failed_indexes: status.failedIndexes ?? "",
     cancelled_indexes: status.cancelledIndexes ?? "",
     attempts: status.attempts ?? [],
-    cost: status.costUsd ?? 0,
+    actual_cost: status.costUsd ?? 0,
     ...conditionsOf(array),
     created_at: creationTimeOf(array),
     updated_at: lastUpdateOf(array),

@@ -1,6 +1,7 @@
 import Type, { type Static, type TSchema } from "typebox"
 import { CAPABILITIES, type CapabilityName, CONNECTION_TYPES, type ConnectionType } from "../../apis/connection.ts"
 import { credentialSchemasOf, formsOf, SECRET_FIELDS } from "../../apis/credentials.ts"
+import { connectionFieldInRest } from "../../apis/rest-names.ts"
 import { StringEnum } from "../../apis/schema.ts"
 import { vmSettingFields, vmSettingFieldsOf } from "../../apis/vm-settings.ts"
 import type { PageOf } from "../../http/json-schema.ts"
@@ -24,12 +25,20 @@ const anyCredentials: Record<string, TSchema> = Object.fromEntries(
   ),
 )
 
+/** Returns the schemas of settings of VMs by their names in REST. */
+function inRest(fields: Record<string, TSchema>): Record<string, TSchema> {
+  return Object.fromEntries(Object.entries(fields).map(([field, schema]) => [connectionFieldInRest(field), schema]))
+}
+
+/** Settings of VMs of any type. */
+const anySettings = inRest(vmSettingFields)
+
 /** Body of POST /connections, for any type. */
 export const ConnectionCreationSchema = Type.Object({
   name: NameSchema,
   type: TYPE,
   ...anyCredentials,
-  ...vmSettingFields,
+  ...anySettings,
   project_id,
   organization_id,
 })
@@ -54,7 +63,7 @@ export const ConnectionChangeSchema = Type.Object({
   conditions: ignoredConditions(),
   identity: IgnoredObject(),
   ...anyCredentials,
-  ...vmSettingFields,
+  ...anySettings,
   project_id,
   organization_id,
 })
@@ -134,7 +143,7 @@ export const ConnectionRecordSchema = Type.Object({
   capabilities: Type.Optional(CapabilityRecordsSchema),
   conditions: conditionsField(),
   identity: Type.Optional(IdentityRecordSchema),
-  ...vmSettingFields,
+  ...anySettings,
 })
 export type ConnectionRecord = ConnectionSummary & {
   capabilities?: CapabilityRecords
@@ -144,8 +153,8 @@ export type ConnectionRecord = ConnectionSummary & {
 
 /** Returns the fields of the other types, which may only be null, as in a record. */
 function othersFields(type: ConnectionType): Record<string, TSchema> {
-  const own = { ...credentialSchemasOf(type), ...vmSettingFieldsOf(type) }
-  const others = Object.keys({ ...anyCredentials, ...vmSettingFields }).filter((field) => !Object.hasOwn(own, field))
+  const own = { ...credentialSchemasOf(type), ...inRest(vmSettingFieldsOf(type)) }
+  const others = Object.keys({ ...anyCredentials, ...anySettings }).filter((field) => !Object.hasOwn(own, field))
   const schema = Type.Optional(Type.Null({ description: "Field of another type." }))
   return Object.fromEntries(others.map((field) => [field, schema]))
 }
@@ -171,7 +180,7 @@ export function creationSchemaOf(type: ConnectionType): TSchema {
       name: NameSchema,
       type: StringEnum([type]),
       ...Object.fromEntries(own),
-      ...vmSettingFieldsOf(type),
+      ...inRest(vmSettingFieldsOf(type)),
       ...othersFields(type),
       project_id,
       organization_id,
@@ -186,7 +195,7 @@ export function creationSchemaOf(type: ConnectionType): TSchema {
 /** Returns the body of PATCH for one type, for the reference. */
 export function changeSchemaOf(type: ConnectionType): TSchema {
   const own = Object.entries(credentialSchemasOf(type)).map(([field, schema]) => [field, Type.Optional(schema)])
-  const settings = vmSettingFieldsOf(type)
+  const settings = inRest(vmSettingFieldsOf(type))
   const { id, name, created_at, capabilities, conditions, identity } = ConnectionChangeSchema.properties
   const repeated = { id, name, created_at, capabilities, conditions, identity, type: Type.Optional(StringEnum([type])) }
   return Type.Object(

@@ -18,8 +18,9 @@ import {
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
+import { connectionFieldInRest } from "../../apis/rest-names.ts"
 import { errorsOf, type FieldError } from "../../apis/validate.ts"
-import { VM_SETTING_FIELDS, type VmSettings, vmSettingErrors } from "../../apis/vm-settings.ts"
+import { VM_SETTING_FIELDS, type VmSettings, vmSettingErrors, vmSettingsOf } from "../../apis/vm-settings.ts"
 import { conditionsOf } from "../conditions.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import { inUtc } from "../jobs/record.ts"
@@ -79,7 +80,7 @@ export function checkConnection(value: unknown, owner: Owner): { body: Connectio
   const fields = credentialsIn(rest)
   const settings = settingsIn(rest)
   if (isConnectionType(type)) {
-    errors.push(...newErrors(errors, [...errorsOfCredentials(type, fields), ...vmSettingErrors(type, settings)]))
+    errors.push(...newErrors(errors, [...errorsOfCredentials(type, fields), ...errorsOfSettings(type, settings)]))
   }
   if (errors.length > 0) return { errors }
   const isSet = Object.keys(settings).length > 0
@@ -115,20 +116,36 @@ export function errorsForConnection(
   return [
     ...unlike,
     ...credentials,
-    ...(isUnchanged ? [] : vmSettingErrors(type, changedSettings(connection, settings))),
+    ...(isUnchanged ? [] : errorsOfSettings(type, changedSettings(connection, settings))),
   ]
 }
 
 /** Returns the settings of a connection after a change. */
 export function changedSettings({ spec }: StoredConnection, change: SettingsChange): VmSettings {
-  const all = { ...settingsIn(spec), ...change }
+  const all = { ...vmSettingsOf(spec), ...change }
   return Object.fromEntries(Object.entries(all).filter(([, setting]) => setting !== null))
 }
 
+/** Names in REST of the settings of VMs. */
+const SETTINGS_IN_REST = VM_SETTING_FIELDS.map(connectionFieldInRest)
+
+/** Returns the settings of VMs in a body, by their names in the Connection. */
 function settingsIn(body: Body): Body {
   return Object.fromEntries(
-    VM_SETTING_FIELDS.flatMap((field) => (Object.hasOwn(body, field) ? [[field, body[field]]] : [])),
+    VM_SETTING_FIELDS.flatMap((field) => {
+      const name = connectionFieldInRest(field)
+      return Object.hasOwn(body, name) ? [[field, body[name]]] : []
+    }),
   )
+}
+
+/** Returns every error of the settings of a connection, in the words of REST. */
+function errorsOfSettings(type: ConnectionType, settings: Body): FieldError[] {
+  return vmSettingErrors(type, settings).map(({ pointer, detail }) => {
+    const [, field = "", ...inner] = pointer.split("/")
+    const name = connectionFieldInRest(field)
+    return { pointer: ["", name, ...inner].join("/"), detail: detail.replace(field, name) }
+  })
 }
 
 function isConnectionType(type: unknown): type is ConnectionType {
@@ -137,7 +154,7 @@ function isConnectionType(type: unknown): type is ConnectionType {
 
 /** Returns the credential fields of any type. */
 function credentialsIn(body: Body): Body {
-  const others: readonly string[] = [...NOT_CREDENTIALS, ...VM_SETTING_FIELDS]
+  const others: readonly string[] = [...NOT_CREDENTIALS, ...SETTINGS_IN_REST]
   return Object.fromEntries(Object.entries(body).filter(([field]) => !others.includes(field)))
 }
 
@@ -221,11 +238,17 @@ export function connectionRecordOf(connection: StoredConnection, visible: Creden
   return {
     ...connectionSummaryOf(connection),
     ...credentials,
-    ...settingsIn(connection.spec),
+    ...settingFields(connection.spec),
     ...(capabilities && { capabilities }),
     ...conditionsOf(connection),
     ...(identity && { identity: identityRecordOf(identity) }),
   }
+}
+
+function settingFields(spec: StoredConnection["spec"]): Body {
+  return Object.fromEntries(
+    Object.entries(vmSettingsOf(spec)).map(([field, setting]) => [connectionFieldInRest(field), setting]),
+  )
 }
 
 function identityRecordOf({ externalId: external_id, ...identity }: CloudIdentity): IdentityRecord {
@@ -235,8 +258,7 @@ function identityRecordOf({ externalId: external_id, ...identity }: CloudIdentit
 /** Returns the record of a Connection for others than admins, without any fact about the account. */
 export function restrictedRecordOf(connection: StoredConnection): ConnectionRecord {
   const { capabilities = {}, conditions, identity: _, ...shown } = connectionRecordOf(connection)
-  const settings: readonly string[] = VM_SETTING_FIELDS
-  const record = Object.fromEntries(Object.entries(shown).filter(([field]) => !settings.includes(field)))
+  const record = Object.fromEntries(Object.entries(shown).filter(([field]) => !SETTINGS_IN_REST.includes(field)))
   const entries = Object.entries(capabilities).map(([name, { status, reason }]) => [name, { status, reason }])
   return {
     ...record,

@@ -15,8 +15,8 @@ import { nameIn } from "../sorting.ts"
 import { costIn, endIn, type JobSortField, phaseIn, runSecondsIn, startIn } from "./numbers.ts"
 import { type JobRecord, JobRecordSchema, nullable } from "./record.ts"
 
-const { status, size, counts, cost } = ArrayRecordSchema.properties
-const ArrayAsWholeSchema = Type.Object({ status, size, counts, cost })
+const { status, size, counts, actual_cost } = ArrayRecordSchema.properties
+const ArrayAsWholeSchema = Type.Object({ status, size, counts, actual_cost })
 
 /** Kinds of what created jobs; `job`: the job itself. */
 const GROUP_KINDS = ["array", "cronjob", "job"] as const
@@ -34,7 +34,7 @@ export const JobGroupSchema = Type.Object({
     Object.fromEntries(JOB_PHASES.map((phase) => [phase, Type.Integer()])) as Record<JobPhase, Type.TInteger>,
     { [COMPONENT]: "JobCounts", description: "These jobs by status." },
   ),
-  cost: Type.Number({ description: "Cost of these jobs so far, USD. A live VM counts until now." }),
+  cost_usd: Type.Number({ description: "Cost of these jobs so far, USD. A live VM counts until now." }),
   run_seconds: Type.Number({
     description: "Sum of their run times, each from its first start to its end, or until now.",
   }),
@@ -194,7 +194,7 @@ export function groupRecordOf(group: JobGroup, { name, by, latest, owner }: Show
     exists: origin === undefined || by !== undefined,
     jobs,
     counts,
-    cost: roundUsd(orZero(cost)),
+    cost_usd: roundUsd(orZero(cost)),
     run_seconds: Math.round(orZero(runSeconds) * 1000) / 1000,
     created_at: latest.created_at,
     ended_at: Number.isNaN(end) ? null : new Date(end / 1000).toISOString(),
@@ -203,8 +203,8 @@ export function groupRecordOf(group: JobGroup, { name, by, latest, owner }: Show
   }
 }
 
-function wholeOf({ status, size, counts, cost }: ArrayRecord): Static<typeof ArrayAsWholeSchema> {
-  return { status, size, counts, cost }
+function wholeOf({ status, size, counts, actual_cost }: ArrayRecord): Static<typeof ArrayAsWholeSchema> {
+  return { status, size, counts, actual_cost }
 }
 
 function orZero(value: number): number {

@@ -45,7 +45,7 @@ const VolumeRecordSchema = Type.Object(
   {
     name: Type.String(),
     bucket: VolumeSchema.properties.bucket,
-    mountPath: VolumeSchema.properties.mountPath,
+    mount_path: VolumeSchema.properties.mountPath,
     connection: nullable<string>("string", "Null: the project's first connection with access."),
     prefix: nullable<string>("string", "Null: the bucket's root."),
     checkpoint: Type.Boolean({ description: "True for the job's checkpoints, in a separate folder." }),
@@ -146,7 +146,7 @@ export const JobRecordSchema = Type.Object({
   exit_code: nullable<number>("integer", "Exit code of the container's last run."),
   hourly_price_usd: nullable<number>("number", "Price of the selected machine, USD per hour."),
   provisioning: StringEnum(PROVISIONINGS),
-  maxHourlyPriceUsd: nullable<number>("number", "Maximum price, USD per hour."),
+  [NAMES.maxHourlyPriceUsd]: nullable<number>("number", "Maximum price, USD per hour."),
   [NAMES.maxCostUsd]: nullable<number>("number", "Maximum cost of all VMs of the job, USD. Null: no limit."),
   [NAMES.maxPreemptions]: nullable<number>("integer", "Maximum number of preempted VMs. Null: no limit."),
   preemption_count: Type.Integer({ description: "Number of the job's VMs that the cloud preempted." }),
@@ -163,10 +163,11 @@ export const JobRecordSchema = Type.Object({
     "Maximum seconds from the stop signal to SIGKILL. Null: 10.",
   ),
   workdir: WorkdirRecordSchema,
+  cronjob_id: nullable<string>("string", "Id of the cronjob that created the job. Null: none did."),
   array_id: nullable<string>("string", "Id of the array that created the job. Null: none did."),
   array_index: nullable<number>("integer", "Index of the job in its array."),
-  secretEnv: RecordOf<Static<typeof SecretKeySchema>>(SecretKeySchema),
-  ttlSecondsAfterFinished: nullable<number>("integer", "Null: the default of the installation."),
+  [NAMES.secretEnv]: RecordOf<Static<typeof SecretKeySchema>>(SecretKeySchema),
+  [NAMES.ttlSecondsAfterFinished]: nullable<number>("integer", "Null: the default of the installation."),
 })
 export type JobRecord = Static<typeof JobRecordSchema>
 
@@ -249,7 +250,7 @@ export function recordOf(job: StoredJob, owner: Owner, lastHeartbeatTime?: strin
     name: metadata.name,
     namePrefix: metadata.annotations?.[ANNOTATIONS.namePrefix] ?? null,
     ...submittedFields(spec),
-    ...arrayFields(job),
+    ...creatorFields(job),
     ...progressFields(job, lastHeartbeatTime),
     ...placementFields(job.status),
     ...costFields(job.status, lastHeartbeatTime ?? job.status?.lastHeartbeatTime),
@@ -273,17 +274,18 @@ function submittedFields(spec: StoredJob["spec"]) {
     [NAMES.maxRetries]: spec.maxRetries ?? 0,
     [NAMES.timeoutSeconds]: spec.timeoutSeconds ?? LIMITS.timeoutSeconds,
     provisioning: spec.provisioning ?? "onDemand",
-    maxHourlyPriceUsd: spec.maxHourlyPriceUsd ?? null,
+    [NAMES.maxHourlyPriceUsd]: spec.maxHourlyPriceUsd ?? null,
     [NAMES.maxCostUsd]: spec.maxCostUsd ?? null,
     ...limitFields(spec),
     workdir: spec.workdir === undefined ? null : { path: DEFAULT_WORKDIR_PATH, ...spec.workdir },
-    secretEnv: spec.secretEnv ?? {},
-    ttlSecondsAfterFinished: spec.ttlSecondsAfterFinished ?? null,
+    [NAMES.secretEnv]: spec.secretEnv ?? {},
+    [NAMES.ttlSecondsAfterFinished]: spec.ttlSecondsAfterFinished ?? null,
   } satisfies Partial<JobRecord>
 }
 
-function arrayFields(job: StoredJob) {
+function creatorFields(job: StoredJob) {
   return {
+    cronjob_id: job.metadata.labels?.[LABELS.cronJobUid] ?? null,
     array_id: job.metadata.labels?.[LABELS.arrayUid] ?? null,
     array_index: arrayIndexOf(job) ?? null,
   } satisfies Partial<JobRecord>
@@ -302,7 +304,7 @@ function volumesOf(volumes: StoredJob["spec"]["volumes"]): JobRecord["volumes"] 
   return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, connection, prefix, checkpoint }]) => ({
     name,
     bucket,
-    mountPath,
+    mount_path: mountPath,
     connection: connection ?? null,
     prefix: prefix ?? null,
     checkpoint: checkpoint ?? false,

@@ -1,26 +1,14 @@
 import type { Clock } from "../../apis/clock.ts"
-import { quoted } from "../../apis/field-error.ts"
 import { JOB_PHASES, type StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
 import type { ConcurrencyLimit } from "../../http/limits.ts"
-import {
-  choice,
-  filter,
-  flag,
-  paging,
-  type Query,
-  type QueryParameter,
-  type QueryValues,
-  repeated,
-  time,
-  wholeNumber,
-  withinBytes,
-} from "../../http/query.ts"
+import { filter, flag, paging, type QueryValues, wholeNumber, withinBytes } from "../../http/query.ts"
 import { type Answer, checkedBody, json, record, routesOf, text } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { Planner } from "../../placement/place.ts"
+import { filters } from "../filters.ts"
 import { ownerOf } from "../owner.ts"
 import { sorting } from "../sorting.ts"
 import {
@@ -141,31 +129,9 @@ function submission(clouds: readonly string[]) {
   })
 }
 
-/** Parameter of the form `key:value` or `key=value`, split at the first of the two signs. */
-const LABELS: QueryParameter<{ key: string; value: string }[]> = {
-  schema: { type: "array", items: { type: "string", pattern: "^([^:=]+[:=]|$)" } },
-  description: "key:value or key=value. Empty: any.",
-  read: (query: Query, name) =>
-    query.all(name).flatMap((label) => {
-      if (label === "") return []
-      const separator = label.search(/[:=]/)
-      if (separator > 0) return [{ key: label.slice(0, separator), value: label.slice(separator + 1) }]
-      query.error(name, `must be key:value or key=value, not ${quoted(label)}`)
-      return []
-    }),
-}
-
 /** Parameters that select jobs. */
 const FILTERS = {
-  status: choice(JOB_PHASES),
-  tag: repeated(),
-  label: LABELS,
-  name_prefix: filter("Start of the name. Empty: any."),
-  name_contains: filter("Part of the name. Empty: any."),
-  created_after: time("Jobs created at this time or later."),
-  created_before: time("Jobs created before this time."),
-  ended_after: time("Jobs that ended at this time or later."),
-  ended_before: time("Jobs that ended before this time."),
+  ...filters("Jobs", JOB_PHASES),
   cronjob: filter("Id or name of the cronjob that created the jobs. Empty: any."),
   array: filter("Id or name of the array that created the jobs. Empty: any."),
 }

@@ -97,10 +97,10 @@ const SAME_FIELDS = [
   ["maxRetries", "max_retries", 0],
   ["timeoutSeconds", "timeout_seconds", 2_592_000],
   ["provisioning", "provisioning", "onDemand"],
-  ["maxHourlyPriceUsd", "maxHourlyPriceUsd", null],
+  ["maxHourlyPriceUsd", "max_hourly_price_usd", null],
   ["maxCostUsd", "max_cost_usd", null],
-  ["secretEnv", "secretEnv", {}],
-  ["ttlSecondsAfterFinished", "ttlSecondsAfterFinished", null],
+  ["secretEnv", "secret_env", {}],
+  ["ttlSecondsAfterFinished", "ttl_seconds_after_finished", null],
 ] as const
 
 const identity = { namespace: "ns", name: "name", createdAt: "2026-01-02T03:04:05.000006Z" }
@@ -143,7 +143,8 @@ describe("a valid submission", () => {
         const vram = typeof asked === "string" ? asked : asked?.vram
         expect(record.resources.gpu?.vram ?? undefined).toBe(vram)
         expect(record.volumes.map(({ name }) => name)).toEqual(Object.keys(volumes))
-        for (const volume of record.volumes) expect(volume).toMatchObject({ ...volumes[volume.name] })
+        for (const { name, mount_path: mountPath, ...volume } of record.volumes)
+          expect({ ...volume, mountPath }).toMatchObject({ ...volumes[name] })
       }),
     )
   })

@@ -7,7 +7,7 @@ import { sumOfParts } from "../../apis/price.ts"
 import { SIZE_PATTERN } from "../../apis/schema.ts"
 import { named } from "../../http/json-schema.ts"
 import { invalidRequest } from "../../http/problem.ts"
-import { choice, type QueryParameter, type QueryValues, wholeNumber } from "../../http/query.ts"
+import { choice, paging, type QueryParameter, type QueryValues } from "../../http/query.ts"
 import { json, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import { matchingOffers } from "../../placement/offers.ts"
@@ -86,7 +86,7 @@ function parameters(clouds: readonly string[]) {
     cloud: texts({ enum: clouds }, LIMITS.clouds, "Cloud; may be repeated."),
     architecture: choice(ARCHITECTURES),
     provisioning: choice(PROVISIONINGS, "onDemand"),
-    limit: wholeNumber({ minimum: 1, maximum: 200 }, { byDefault: 20 }),
+    ...paging({ defaultLimit: 20, maxLimit: 200 }),
   }
 }
 
@@ -102,11 +102,11 @@ export function offerRoutes(clouds: readonly string[]) {
       summary: "List the cheapest machines for requirements. No connection is needed.",
       role: "viewer",
       query: parameters(clouds),
-      responses: { 200: json(LIST, "The cheapest offers, best first.") },
+      responses: { 200: json(LIST, "A page of offers, best first.") },
       handle: ({ query, principal }, services) => {
         const search = { spec: specOf(query, principal, services), now: services.now() }
-        const { limit, architecture } = query
-        const found = matchingOffers({ ...search, architecture, count: limit }, services.catalogue())
+        const { limit, offset, architecture } = query
+        const found = matchingOffers({ ...search, architecture, limit, offset }, services.catalogue())
         const { offers, matching, message = null } = found
         const records = offers.map(({ offer, prices }) => ({
           ...machineOf(offer),
@@ -116,7 +116,7 @@ export function offerRoutes(clouds: readonly string[]) {
         const price_dates = priceDatesOf(services.catalogue().table).filter(
           (dates) => cloud.length === 0 || cloud.includes(dates.cloud),
         )
-        return { body: { offers: records, total: matching, limit, price_dates, message } }
+        return { body: { offers: records, total: matching, limit, offset, price_dates, message } }
       },
     }),
   ]
@@ -173,6 +173,7 @@ const LIST = named("OfferList", OfferListSchema, {
   ],
   total: 12,
   limit: 20,
+  offset: 0,
   price_dates: [
     { cloud: "gcp", provisioning: "onDemand", date: "2026-10-01", oldest: "2026-05-20" },
     { cloud: "gcp", provisioning: "spot", date: "2026-10-01", oldest: "2026-05-20" },

@@ -32,6 +32,7 @@ export const OfferListSchema = Type.Object({
   offers: Type.Array(OfferRecordSchema),
   total: Type.Integer({ description: "Number of offers that match." }),
   limit: Type.Integer(),
+  offset: Type.Integer(),
   price_dates: Type.Array(PriceDatesSchema, {
     description: "Ages of all prices of the clouds asked for. Prices of the installation itself have no date.",
   }),
