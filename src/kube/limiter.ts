@@ -41,8 +41,9 @@ export type Permit = Share
 
 /**
  * Permits for at most `size` tasks at a time. A free permit is for the part that holds the fewest, and among equals for the
- * one that waited longest: first of the kinds of work, then of the levels of their paths. Some permits are in reserve:
- * `requests` leave a part to the other kinds, and one path among them leaves the same part to the others.
+ * one that waited longest: first of the kinds of work, then of the levels of their paths. `requests` leave some permits to
+ * the other kinds, and one path among them has at most half of all: more of its calls at once would delay those of others
+ * at the server.
  */
 export class Limiter {
   readonly #all: Share
@@ -53,7 +54,7 @@ export class Limiter {
     if (!Number.isInteger(size) || size < 1)
       throw new RangeError(`concurrency is ${size}: give an integer of at least 1`)
     this.#all = new Share(size)
-    // Of 32 permits, requests have at most 28, and those of one person at most 24.
+    // Of 32 permits, requests have at most 28, and those of one person at most 16.
     this.#reserve = Math.floor(size / 8)
   }
 
@@ -125,13 +126,19 @@ export class Limiter {
     for (const [depth, key] of levels.entries()) {
       let child = share.children.get(key)
       if (child === undefined) {
-        const reserves = kind === "requests" ? Math.min(depth + 1, 2) : 0
-        child = new Share(this.#all.most - reserves * this.#reserve, key, share)
+        child = new Share(this.#mostAt(kind, depth), key, share)
         share.children.set(key, child)
       }
       share = child
     }
     return share
+  }
+
+  /** Returns the most permits of a part of a kind: at depth 0 the kind itself, at depth 1 one person. */
+  #mostAt(kind: FlowKind, depth: number): number {
+    const { most } = this.#all
+    if (kind !== "requests") return most
+    return depth === 0 ? most - this.#reserve : Math.max(1, Math.floor(most / 2))
   }
 
   #take(share: Share): void {
