@@ -17,7 +17,7 @@ it("says that the gateway's certificate has expired, and reports to the renewed 
   const server = createServer(contextOf(2), (request, response) => {
     request.resume()
     response.writeHead(200, { "content-type": "application/json", connection: "close" })
-    response.end(JSON.stringify({ desired: "run" }))
+    response.end(JSON.stringify({ desired: "run", heartbeatSeconds: 15 }))
   })
   server.listen(0, "127.0.0.1")
   await once(server, "listening")

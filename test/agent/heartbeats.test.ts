@@ -289,21 +289,6 @@ describe("silence", () => {
     await operator.shows(live, clock.now())
     expect(await operator.silent()).toEqual([])
   })
-
-  it("counts heartbeats that a façade of a former version writes into Launches", async () => {
-    const launches = new Map([...launchesOf(2), ...launchesOf(1, 650)])
-    const [dead = "", current = ""] = launches.keys()
-    const operator = startOperator(launches)
-    const replica = await startReplica(launches)
-    for (const seconds of [60, 600]) {
-      clock.advance(seconds)
-      replica.hear([current])
-      await replica.round()
-      await operator.shows(current, clock.now())
-      await operator.silent()
-    }
-    expect(await operator.silent()).toEqual([dead])
-  })
 })
 
 it("a Lease has the names and seconds of its Launches", async () => {

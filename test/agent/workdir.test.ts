@@ -138,7 +138,7 @@ describe("a workdir that the project lacks", () => {
   })
 })
 
-describe("an agent of a former version", () => {
+describe("an agent without the ability", () => {
   it("gets no order with a workdir, because it would run the job without it", async () => {
     const sha256 = await uploaded(await archiveOf([{ name: "a" }, "x"]))
     const launch = await fixture.launch({ workdir: { sha256 } })
@@ -151,6 +151,7 @@ describe("an agent of a former version", () => {
       runtime: "docker",
       signingKey: publicKey(keys.signing, "Ed25519"),
       encryptionKey: publicKey(keys.encryption, "X25519"),
+      abilities: [],
     }
     const response = await fetch(`${gateway.url}/agent/v1/launches/${name}/register`, {
       method: "POST",

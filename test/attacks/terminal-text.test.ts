@@ -61,6 +61,10 @@ const BY_KEY: Record<string, string[][]> = {
   "array retry": [["lr-sweep"]],
   "array scale": [["lr-sweep", "3"]],
   "array cancel": [["render", "--yes"]],
+  "array rm": [
+    ["render", "--yes"],
+    ["none", "--yes"],
+  ],
   "connection ls": [[], ["-o", "wide"]],
   "connection add": [["github", "mine", "--username", "me", "--from-file", "FILE"]],
   "connection rotate": [["none", "--from-file", "FILE"]],

@@ -174,7 +174,8 @@ class Fixture {
   #reconcileLaunch(launch: StoredLaunch): void {
     const { name } = launch.metadata
     const vm = this.vms.get(name)
-    const known = launch.status?.vm?.id !== undefined
+    // The observer lists the VMs that Berth has recorded, and those that have sent a message.
+    const known = launch.status?.vm?.id !== undefined || launch.status?.agent !== undefined
     const consoleRead = this.consoles.get(name)
     const observed = {
       ...(consoleRead !== undefined && { consoleRead }),
@@ -188,6 +189,7 @@ class Fixture {
     if (decision.status !== undefined) this.#writeLaunch(launch, decision.status)
     for (const action of decision.actions) {
       if (action.do === "createInstance") this.#ask(launch)
+      if (action.do === "recordInstance") this.#writeLaunch(launch, createdStatus(action.vm))
       if (action.do === "readConsole") this.consoles.set(name, action.reading)
       if (action.do === "terminate" && vm !== undefined && vm.state !== "terminated") {
         this.vms.set(name, { ...vm, state: "terminated", terminationTime: time(this.seconds) })
