@@ -56,7 +56,7 @@ describe("a façade that starts before the first operator", () => {
     expect([early.status, early.headers.get("retry-after")]).toEqual([503, "2"])
     await ensureInstallation(client, systemNamespace)
     await eventually(async () => expect((await fetch(`${url}/readyz`)).status).toBe(200))
-    expect((await report()).status).toBe(415)
+    expect((await report()).status).toBe(401)
     stop.abort()
     await ended
   })
