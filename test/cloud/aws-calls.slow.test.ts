@@ -106,8 +106,9 @@ describe("calls of AWS", { timeout: 280_000 }, () => {
     for (let job = 0; job < JOBS; job++) await runAll(harness, [`job-${job}`])
     const { list = 0, ...others } = counted()
     expect(others).toEqual({ ...ONCE, lookup: JOBS, RunInstances: JOBS, TerminateInstances: JOBS })
-    // Each job lasts one round. The operator's first round and the garbage collector's come on top.
-    expect(list).toBeLessThanOrEqual(JOBS + 2)
+    // Each job lasts one round. In the first 18 minutes of a term the garbage collector looks for late VMs as often. The
+    // operator's first round and the garbage collector's come on top.
+    expect(list).toBeLessThanOrEqual(2 * JOBS + 2)
   })
 
   it(`are shared by ${JOBS} jobs at once, except the one that creates a VM`, async () => {

@@ -294,7 +294,7 @@ BY_CONTENT = re.compile(
     r"must be a day \(UTC\), such as|must be before to \(|whole months|"
     # A change of a connection is checked together with its other settings and fields.
     r"together with the connection's other fields|"
-    r"(network|subnets|a subnet's name|publicAddress: false) requires (subnets|network)"
+    r"(network|subnets|a subnet's name|public_address: false) requires (subnets|network)"
 )
 
 
