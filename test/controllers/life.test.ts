@@ -171,15 +171,20 @@ class Fixture {
     for (const launch of this.launches) this.#reconcileLaunch(launch)
   }
 
+  /** Returns what the observer knows: it lists the VMs that Berth has recorded, and those that have sent a message. */
+  #instanceOf({ metadata, status }: StoredLaunch) {
+    const vm = this.vms.get(metadata.name)
+    const isListed = status?.vm?.id !== undefined || status?.agent !== undefined
+    return isListed && vm !== undefined ? { is: "found" as const, vm } : { is: "unknown" as const }
+  }
+
   #reconcileLaunch(launch: StoredLaunch): void {
     const { name } = launch.metadata
     const vm = this.vms.get(name)
-    // The observer lists the VMs that Berth has recorded, and those that have sent a message.
-    const known = launch.status?.vm?.id !== undefined || launch.status?.agent !== undefined
     const consoleRead = this.consoles.get(name)
     const observed = {
       ...(consoleRead !== undefined && { consoleRead }),
-      instance: known && vm !== undefined ? { is: "found" as const, vm } : { is: "unknown" as const },
+      instance: this.#instanceOf(launch),
       inFlight: this.inFlight.has(name),
       heartbeatTimedOut: false,
       isCounted: true,
