@@ -23,7 +23,7 @@ describe("the end of a job", () => {
     expect(endOf(ended(phase, [condition]))).toEqual({ type: event, time: "2026-01-31T11:00:00Z" })
   })
 
-  it("has the time of the container's end if a former version wrote no condition", () => {
+  it("has the time of the container's end without a condition", () => {
     expect(endOf(ended("failed", []))?.time).toBe("2026-01-31T10:00:00Z")
   })
 

@@ -282,7 +282,7 @@ describe("a job's life", () => {
     })
   })
 
-  test("launches a VM although a former version stored preemptions with future times", async () => {
+  test("launches a VM although stored preemptions have future times", async () => {
     const harness = await newHarness()
     harness.operator()
     await harness.submit("poisoner")

@@ -77,7 +77,7 @@ it("an operator of one namespace handles its project and that project's organiza
   expect(written).not.toContain(`org-of-${OTHER}`)
 })
 
-it("an operator of one namespace lets deleted objects go that a former version handled", async () => {
+it("an operator of one namespace lets deleted objects go that another handled", async () => {
   // Operators of other suites at this API server release such objects, too. One that this operator has released counts.
   for (let tries = 1; tries <= MOST_RACES && !written.has(FORMER); tries++) {
     await make(FORMER, [PROJECT_FINALIZER])

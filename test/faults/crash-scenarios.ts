@@ -149,8 +149,8 @@ const expiry: Scenario = {
   isOver: async (fixture) => (await fixture.job()) === undefined && (await isJobOver(fixture)),
 }
 
-/** A job ended in a former version: it has a finalizer, and is not settled. */
-const former: Scenario = {
+/** An ended job whose end nothing awaits any more: it has a finalizer, and is not settled. */
+const unsettled: Scenario = {
   begin: async (fixture) => {
     await fixture.submit("job")
     const merge = { metadata: { finalizers: [JOB_FINALIZER] } }
@@ -348,7 +348,7 @@ export const OTHER_SCENARIOS: Readonly<Record<string, Scenario>> = {
   [MONTH_END]: monthEnd,
   [QUICK_LIFE]: quickLife,
   "deletion after the TTL": expiry,
-  "job of a former version": former,
+  "ended job that is not settled": unsettled,
   "cron tick": cron,
   array: arrayScenario({ size: 2, parallelism: 1 }, succeed),
   "array: one fails, then runs again": arrayRetry,

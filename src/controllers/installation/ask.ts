@@ -11,7 +11,7 @@ const ANSWER_BYTES = 16 * 1024
 
 /**
  * Asks a gateway which operator leads in its cluster. Returns undefined without a valid answer, such as of a gateway of
- * a former version or of another installation.
+ * another installation.
  */
 export async function askGateway(url: string, key: Uint8Array, signal: AbortSignal): Promise<string | undefined> {
   const nonce = newNonce()
