@@ -1,12 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises"
-import { findCondition } from "../src/apis/conditions.ts"
-import { crdObjects } from "../src/apis/crd.ts"
-import { JOB, type StoredJob } from "../src/apis/job.ts"
-import { LAUNCH, type StoredLaunch } from "../src/apis/launch.ts"
-import type { Condition } from "../src/apis/schema.ts"
-import type { KubeClient } from "../src/kube/client.ts"
-import type { KubeEvent } from "../src/kube/core.ts"
-import { events } from "../src/kube/events.ts"
+import { findCondition } from "../src/core/apis/conditions.ts"
+import { crdObjects } from "../src/core/apis/crd.ts"
+import { JOB, type StoredJob } from "../src/core/apis/job.ts"
+import { LAUNCH, type StoredLaunch } from "../src/core/apis/launch.ts"
+import type { Condition } from "../src/core/apis/schema.ts"
+import type { KubeClient } from "../src/core/kube/client.ts"
+import type { KubeEvent } from "../src/core/kube/core.ts"
+import { events } from "../src/core/kube/events.ts"
 import {
   type ApiObject,
   apiVersionOf,
@@ -14,7 +14,7 @@ import {
   objectPath,
   type Resource,
   resourceOf,
-} from "../src/kube/resource.ts"
+} from "../src/core/kube/resource.ts"
 import type { ApiServer, WriteKind, Writes } from "./api-server.ts"
 
 /** Group of copies of Berth's kinds: the same schemas and rules under another name, so that Berth ignores them. */

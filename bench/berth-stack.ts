@@ -10,25 +10,20 @@ import { type ControlPlane, startControlPlane } from "../dev/controlplane/contro
 import { freePort } from "../dev/controlplane/ports.ts"
 import { type Binaries, cacheDirectory } from "../dev/controlplane/programs.ts"
 import { DEFAULT_NAME, installApiKey, installDefaults } from "../dev/install.ts"
-import { findCondition } from "../src/apis/conditions.ts"
-import { CONNECTION, type StoredConnection } from "../src/apis/connection.ts"
-import { isTerminal, JOB, type StoredJob } from "../src/apis/job.ts"
-import { LAUNCH, type StoredLaunch } from "../src/apis/launch.ts"
-import { KubeClient } from "../src/kube/client.ts"
-import { KubeError } from "../src/kube/errors.ts"
-import { Reflector } from "../src/kube/reflector.ts"
-import { type Resource, resourceOf } from "../src/kube/resource.ts"
-import { createLogger } from "../src/telemetry/logger.ts"
+import { findCondition } from "../src/core/apis/conditions.ts"
+import { isTerminal, type StoredJob } from "../src/core/apis/job.ts"
+import { CONNECTIONS, JOBS, LAUNCHES } from "../src/core/kinds.ts"
+import { KubeClient } from "../src/core/kube/client.ts"
+import { KubeError } from "../src/core/kube/errors.ts"
+import { Reflector } from "../src/core/kube/reflector.ts"
+import type { Resource } from "../src/core/kube/resource.ts"
+import { createLogger } from "../src/core/telemetry/logger.ts"
 import { ApiServer } from "./api-server.ts"
 import { MAIN } from "./facade-stack.ts"
 import { asInImage } from "./image.ts"
 import { kubeconfigOf, type Program, startProgram, usageOf } from "./program.ts"
 import type { BenchContext } from "./result.ts"
 import { SimulatedCloud } from "./simulated-cloud.ts"
-
-export const JOBS = resourceOf<StoredJob>(JOB)
-export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
-const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
 
 /** Project of all jobs. */
 export const PROJECT = DEFAULT_NAME

@@ -2,9 +2,9 @@
 // process each time, because a second load in one process is faster.
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
-import { offersOf } from "../src/catalogue/file.ts"
-import { readPriceList } from "../src/catalogue/shipped.ts"
-import { Catalogue } from "../src/router/catalogue.ts"
+import { offersOf } from "../src/market/catalogue/file.ts"
+import { readPriceList } from "../src/market/catalogue/shipped.ts"
+import { Catalogue } from "../src/market/router/catalogue.ts"
 
 setFlagsFromString("--expose-gc")
 const collect = runInNewContext("gc") as () => void

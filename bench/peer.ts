@@ -6,9 +6,9 @@ import { join } from "node:path"
 import { createInterface } from "node:readline"
 import type { Readable, Writable } from "node:stream"
 import { promisify } from "node:util"
-import type { Offer } from "../src/apis/offer.ts"
-import type { Catalogue } from "../src/router/catalogue.ts"
-import type { Requirements } from "../src/router/requirements.ts"
+import type { Offer } from "../src/core/apis/offer.ts"
+import type { Catalogue } from "../src/market/router/catalogue.ts"
+import type { Requirements } from "../src/market/router/requirements.ts"
 
 const run = promisify(execFile)
 

@@ -6,7 +6,7 @@ import { setTimeout as delay } from "node:timers/promises"
 import type { ControlPlane } from "../dev/controlplane/control-plane.ts"
 import { freePort } from "../dev/controlplane/ports.ts"
 import { clusterOf, programCredentials } from "../dev/program-credentials.ts"
-import type { KubeClient } from "../src/kube/client.ts"
+import type { KubeClient } from "../src/core/kube/client.ts"
 
 export const SYSTEM_NAMESPACE = "berth-system"
 

@@ -6,14 +6,19 @@ import type { JWK } from "jose"
 import { load } from "js-yaml"
 import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "../src/agent/gateway-client.ts"
 import { AGENT_VERSION } from "../src/agent/main.ts"
-import { type AgentKeys, generateAgentKeys, openOrder, parseUserData } from "../src/agent/messages.ts"
-import { type BootConfig, HEARTBEAT_SECONDS, type ReportRequest, type ReportResponse } from "../src/agent/protocol.ts"
 import { waitUnlessAborted } from "../src/agent/timers.ts"
-import { systemClock, timestamp } from "../src/apis/clock.ts"
-import type { Run } from "../src/apis/job.ts"
-import type { StoredLaunch } from "../src/apis/launch.ts"
-import type { Vm } from "../src/cloud/cloud.ts"
-import { HEARTBEAT_WRITE_SECONDS } from "../src/gateway/report.ts"
+import { HEARTBEAT_WRITE_SECONDS } from "../src/api/gateway/report.ts"
+import type { Vm } from "../src/clouds/cloud.ts"
+import { systemClock, timestamp } from "../src/core/apis/clock.ts"
+import type { Run } from "../src/core/apis/job.ts"
+import type { StoredLaunch } from "../src/core/apis/launch.ts"
+import { type AgentKeys, generateAgentKeys, openOrder, parseUserData } from "../src/core/protocol/messages.ts"
+import {
+  type BootConfig,
+  HEARTBEAT_SECONDS,
+  type ReportRequest,
+  type ReportResponse,
+} from "../src/core/protocol/protocol.ts"
 
 /** HTTP request for a VM. */
 export interface VmRequest {

@@ -9,9 +9,8 @@ import { startControlPlane } from "../dev/controlplane/control-plane.ts"
 import { freePort } from "../dev/controlplane/ports.ts"
 import { cacheDirectory } from "../dev/controlplane/programs.ts"
 import { DEFAULT_NAME } from "../dev/install.ts"
-import { findCondition } from "../src/apis/conditions.ts"
-import { CONNECTION, type StoredConnection } from "../src/apis/connection.ts"
-import { resourceOf } from "../src/kube/resource.ts"
+import { findCondition } from "../src/core/apis/conditions.ts"
+import { CONNECTIONS } from "../src/core/kinds.ts"
 import { BUSYBOX, buildImage, docker, followProgress } from "../test/agent/images.ts"
 import { missingForVms, prepareVms, removeVms } from "../test/agent/vm.ts"
 import { missingForRegistry } from "../test/registry.ts"
@@ -20,7 +19,6 @@ import { kubeconfigOf, startProgram } from "./program.ts"
 import { type BenchContext, type BenchResult, compareLess, spreadOf, within } from "./result.ts"
 import { uptime, VmCloud } from "./vm-cloud.ts"
 
-const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
 const ROOT = join(import.meta.dirname, "..")
 const ROUNDS = 7
 /** Goals against a baseline: 30 % less time for a start. An end is a few requests and writes, and must not take longer. */
@@ -259,7 +257,7 @@ function seconds(value: number): number {
 async function modulesOf(root: string) {
   const load = async <Module>(path: string): Promise<Module> => (await import(join(root, path))) as Module
   return {
-    ...(await load<typeof import("../src/kube/client.ts")>("src/kube/client.ts")),
+    ...(await load<typeof import("../src/core/kube/client.ts")>("src/core/kube/client.ts")),
     ...(await load<typeof import("../dev/base.ts")>("dev/base.ts")),
     ...(await load<typeof import("../dev/install.ts")>("dev/install.ts")),
     ...(await load<typeof import("../test/image/berth-image.ts")>("test/image/berth-image.ts")),

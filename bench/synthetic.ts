@@ -1,4 +1,4 @@
-import { emptyTable, type Machine, type OfferTable, type Region } from "../src/router/table.ts"
+import { emptyTable, type Machine, type OfferTable, type Region } from "../src/market/router/table.ts"
 import { randomFrom } from "../test/random.ts"
 
 const CLOUDS = ["aws", "gcp", "azure"] as const

@@ -1,8 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises"
-import { events } from "../src/kube/events.ts"
+import { JOBS, LAUNCHES } from "../src/core/kinds.ts"
+import { events } from "../src/core/kube/events.ts"
 import { sumOf, WRITTEN_GROUPS, type WriteKind, type Writes, writesBetween } from "./api-server.ts"
 import { BareWriter } from "./bare-writes.ts"
-import { BerthStack, cpuOfJob, JOBS, JobWatch, LAUNCHES, PROJECT, type ProgramCpu } from "./berth-stack.ts"
+import { BerthStack, cpuOfJob, JobWatch, PROJECT, type ProgramCpu } from "./berth-stack.ts"
 import { SYSTEM_NAMESPACE, usageOf } from "./program.ts"
 import { type BenchContext, type BenchResult, compare, spreadOf, within } from "./result.ts"
 

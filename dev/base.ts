@@ -1,10 +1,10 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { load, loadAll } from "js-yaml"
-import type { ResourceType } from "../src/apis/meta.ts"
-import type { KubeClient } from "../src/kube/client.ts"
-import { type ApiObject, apiVersionOf } from "../src/kube/resource.ts"
-import { packageFile } from "../src/package.ts"
+import type { ResourceType } from "../src/core/apis/meta.ts"
+import type { KubeClient } from "../src/core/kube/client.ts"
+import { type ApiObject, apiVersionOf } from "../src/core/kube/resource.ts"
+import { packageFile } from "../src/core/package.ts"
 import { INSTALLER, installKinds } from "./install.ts"
 
 /** Objects of every installation other than the kinds: namespaces, roles, the admission policy. */

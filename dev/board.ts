@@ -1,6 +1,6 @@
 import Table from "cli-table3"
-import { secondsBetween } from "../src/apis/clock.ts"
-import type { JobPhase, StoredJob } from "../src/apis/job.ts"
+import { secondsBetween } from "../src/core/apis/clock.ts"
+import type { JobPhase, StoredJob } from "../src/core/apis/job.ts"
 
 /** One line of the table of jobs. */
 interface Row {

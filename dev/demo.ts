@@ -1,9 +1,9 @@
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises"
 import { join, relative } from "node:path"
-import { isTerminal, JOB, type Job, type JobPhase, type StoredJob } from "../src/apis/job.ts"
-import { Reflector } from "../src/kube/reflector.ts"
-import { resourceOf } from "../src/kube/resource.ts"
-import { createLogger } from "../src/telemetry/logger.ts"
+import { isTerminal, type JobPhase, type StoredJob } from "../src/core/apis/job.ts"
+import { JOBS } from "../src/core/kinds.ts"
+import { Reflector } from "../src/core/kube/reflector.ts"
+import { createLogger } from "../src/core/telemetry/logger.ts"
 import { jobLine, jobTable, usd } from "./board.ts"
 import { Terminal } from "./bootstrap/terminal.mjs"
 import { DEFAULT_NAME } from "./install.ts"
@@ -12,8 +12,6 @@ import { prepare } from "./prepare.ts"
 import { type RestClient, restClient } from "./rest.ts"
 import { readSamples, type Samples } from "./samples.ts"
 import { type Stack, startStack } from "./stack.ts"
-
-const JOBS = resourceOf<Job>(JOB)
 
 /** File that marks a demo's folder. */
 const MARKER = "berth-demo"
@@ -94,7 +92,7 @@ async function runSamples(run: Run): Promise<StoredJob[]> {
   const watching = new AbortController()
   const reflector = new Reflector({ client: stack.client, resource: JOBS, namespace: DEFAULT_NAME, logger })
   const running = reflector.run(watching.signal)
-  const all = () => reflector.store.list() as StoredJob[]
+  const all = () => reflector.store.list()
   const show = () => terminal.show(`\n${jobTable(all(), new Date(), painter(terminal))}`)
   const redraw = setInterval(show, 1000)
   try {
@@ -122,12 +120,12 @@ async function runSamples(run: Run): Promise<StoredJob[]> {
 }
 
 /** Redraws the table, or prints each change as a line. Cancels the sample to be cancelled once it runs. */
-function follow(reflector: Reflector<Job>, { rest, samples, terminal, signal }: Run, show: () => void): void {
+function follow(reflector: Reflector<StoredJob>, { rest, samples, terminal, signal }: Run, show: () => void): void {
   const shown = new Map<string, string>()
   const toCancel = new Set(samples.cancelled)
   reflector.onChange(({ key, current }) => {
     if (signal.aborted || current?.status?.phase === undefined) return
-    const line = jobLine(current as StoredJob)
+    const line = jobLine(current)
     if (shown.get(key) !== line) {
       shown.set(key, line)
       if (!terminal.live) terminal.line(`  ${line}`)

@@ -1,9 +1,9 @@
-import { pause } from "../src/apis/backoff.ts"
-import type { Clock } from "../src/apis/clock.ts"
-import type { Scope } from "../src/cloud/cloud.ts"
-import type { LocalCloud } from "../src/cloud/local/local.ts"
-import { LAUNCHES } from "../src/controllers/launch/options.ts"
-import type { KubeClient } from "../src/kube/client.ts"
+import type { Scope } from "../src/clouds/cloud.ts"
+import { pause } from "../src/core/apis/backoff.ts"
+import type { Clock } from "../src/core/apis/clock.ts"
+import { LAUNCHES } from "../src/core/kinds.ts"
+import type { KubeClient } from "../src/core/kube/client.ts"
+import type { LocalCloud } from "./local-cloud/local.ts"
 
 /** Time between two looks for VMs that are no longer needed, seconds. */
 const LOOK_SECONDS = 300

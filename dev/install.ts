@@ -1,14 +1,13 @@
 import { setTimeout as delay } from "node:timers/promises"
-import { API_KEY, type ApiKey, isBound } from "../src/apis/apikey.ts"
-import { type CustomResourceDefinition, crdObjects } from "../src/apis/crd.ts"
-import { ANNOTATIONS } from "../src/apis/meta.ts"
-import { ORGANIZATION, type Organization } from "../src/apis/organization.ts"
-import { PROJECT, type Project } from "../src/apis/project.ts"
-import { hashOf, keyIdOf, makeApiKey } from "../src/identity/apikeys.ts"
-import type { KubeClient } from "../src/kube/client.ts"
-import { NAMESPACES } from "../src/kube/core.ts"
-import { ifFound, isNotFound } from "../src/kube/errors.ts"
-import { type ApiObject, resourceOf } from "../src/kube/resource.ts"
+import { type ApiKey, isBound } from "../src/core/apis/apikey.ts"
+import { type CustomResourceDefinition, crdObjects } from "../src/core/apis/crd.ts"
+import { ANNOTATIONS } from "../src/core/apis/meta.ts"
+import { hashOf, keyIdOf, makeApiKey } from "../src/core/identity/apikeys.ts"
+import { API_KEYS, ORGANIZATIONS, PROJECTS } from "../src/core/kinds.ts"
+import type { KubeClient } from "../src/core/kube/client.ts"
+import { NAMESPACES } from "../src/core/kube/core.ts"
+import { ifFound, isNotFound } from "../src/core/kube/errors.ts"
+import { type ApiObject, resourceOf } from "../src/core/kube/resource.ts"
 
 /** The organization, project and namespace that every stack on one machine has. */
 export const DEFAULT_NAME = "default"
@@ -28,10 +27,6 @@ export const CRD_KIND = {
 } as const
 
 const CRDS = resourceOf<Crd>(CRD_KIND)
-
-const ORGANIZATIONS = resourceOf<Organization>(ORGANIZATION)
-const PROJECTS = resourceOf<Project>(PROJECT)
-const API_KEYS = resourceOf<ApiKey>(API_KEY)
 
 /** Field manager of all installed objects, in server-side apply. */
 export const INSTALLER = { fieldManager: "berth-install", force: true }

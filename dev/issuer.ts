@@ -6,7 +6,7 @@ import { text } from "node:stream/consumers"
 import { exportJWK, generateKeyPair, type JWK } from "jose"
 import type Provider from "oidc-provider"
 import type { OidcContext } from "oidc-provider"
-import type { TrustedIssuer } from "../src/identity/oidc.ts"
+import type { TrustedIssuer } from "../src/core/identity/oidc.ts"
 import { codePage, confirmPage, donePage, faultPage, NAME_RULE, nameIn, namePage } from "./issuer-pages.ts"
 
 /** The client that signs people in: a program on their machine, without a secret. */

@@ -1,11 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises"
-import { type Clock, timestamp } from "../src/apis/clock.ts"
-import { isOver, type StoredLaunch } from "../src/apis/launch.ts"
-import type { Scope, Vm } from "../src/cloud/cloud.ts"
-import type { LocalCloud } from "../src/cloud/local/local.ts"
-import { FIELD_MANAGER, LAUNCHES } from "../src/controllers/launch/options.ts"
-import type { KubeClient } from "../src/kube/client.ts"
-import { ifFound } from "../src/kube/errors.ts"
+import type { Scope, Vm } from "../src/clouds/cloud.ts"
+import { type Clock, timestamp } from "../src/core/apis/clock.ts"
+import { isOver, type StoredLaunch } from "../src/core/apis/launch.ts"
+import { LAUNCHES } from "../src/core/kinds.ts"
+import type { KubeClient } from "../src/core/kube/client.ts"
+import { ifFound } from "../src/core/kube/errors.ts"
+import { FIELD_MANAGER } from "../src/operator/launch/options.ts"
+import type { LocalCloud } from "./local-cloud/local.ts"
 
 /** Poll interval of terminating VMs. */
 const LOOK_MS = 200

@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises"
 import { expect, it } from "vitest"
-import type { KubeClient } from "../src/kube/client.ts"
+import type { KubeClient } from "../src/core/kube/client.ts"
 import { ManualClock } from "../test/kube/manual-clock.ts"
 import { programCredentials } from "./program-credentials.ts"
 

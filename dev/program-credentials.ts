@@ -1,8 +1,8 @@
 import { type Cluster, KubeConfig } from "@kubernetes/client-node"
-import { type Clock, secondsBetween, systemClock } from "../src/apis/clock.ts"
-import { SERVICE_ACCOUNTS } from "../src/identity/machine-users.ts"
-import type { KubeClient } from "../src/kube/client.ts"
-import type { ObjectRef } from "../src/kube/resource.ts"
+import { type Clock, secondsBetween, systemClock } from "../src/core/apis/clock.ts"
+import { SERVICE_ACCOUNTS } from "../src/core/identity/machine-users.ts"
+import type { KubeClient } from "../src/core/kube/client.ts"
+import type { ObjectRef } from "../src/core/kube/resource.ts"
 
 /** Lifetime of a token, seconds. A new one is requested at half of it. */
 const TOKEN_SECONDS = 3600

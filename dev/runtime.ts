@@ -1,7 +1,7 @@
 import { engineAnswers } from "../src/agent/runtimes/detect.ts"
 import { DEFAULT_DOCKER_SOCKET } from "../src/agent/runtimes/docker.ts"
-import { type ObtainedImage, obtainImage } from "../src/cloud/local/images.ts"
 import type { Report } from "./controlplane/programs.ts"
+import { type ObtainedImage, obtainImage } from "./local-cloud/images.ts"
 import type { LocalOptions } from "./options.ts"
 
 /** Runtime of the containers on the local cloud's VMs. */

@@ -1,8 +1,8 @@
 import { readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { load } from "js-yaml"
-import type { Job, JobPhase, JobReason } from "../src/apis/job.ts"
-import { packageFile } from "../src/package.ts"
+import type { Job, JobPhase, JobReason } from "../src/core/apis/job.ts"
+import { packageFile } from "../src/core/package.ts"
 
 /** Expected end of a sample. */
 export interface Expectation {

@@ -7,7 +7,7 @@ import { buildConsole } from "./console.ts"
 
 /**
  * Builds `dist/`: the program, which needs nothing of node_modules, and the agent as one file. Next to
- * them are the files that they read, at the same paths as in the repository (`src/package.ts`). Run it by `npm run
+ * them are the files that they read, at the same paths as in the repository (`src/core/package.ts`). Run it by `npm run
  * build`, or `scripts/bundle.ts --out FOLDER`. `--cli FOLDER` also writes the package of the command for people. `--sbom FILE` also writes the list of the bundled packages (SPDX, JSON),
  * which no scanner can read from a single file.
  */
@@ -23,7 +23,7 @@ const LICENCES = "THIRD-PARTY-LICENCES.txt"
 const CLI = { name: "@berth-dev/cli", file: "berth.mjs", node: "22.12" }
 
 /** Files of its own package that the program reads at run time. */
-const READ_FILES = ["src/catalogue/data", "src/facade/docs/page", "LICENSE"]
+const READ_FILES = ["src/market/catalogue/data", "src/api/docs/page", "LICENSE"]
 
 /** Files of packages that the program sends to browsers unchanged, and the licences of their contents. */
 const SENT_FILES = ["swagger-ui-bundle.js", "swagger-ui-bundle.js.LICENSE.txt", "swagger-ui.css"].map(
@@ -43,8 +43,8 @@ const ALLOWED = ["Apache-2.0", "MIT", "ISC", "BSD-2-Clause", "BSD-3-Clause", "0B
  * smallest VMs have half a gigabyte, and a process holds its file's whole text in memory.
  */
 const NOT_THE_AGENTS = [
-  ...["./operator.ts", "./api-server.ts", "./providers.ts", "./connect.ts"],
-  ...["./identity/key-manifest.ts", "./identity/login.ts", "./identity/sealing-keys.ts"],
+  ...["./operator/main.ts", "./api/main.ts", "./clouds/registry.ts", "./connect.ts"],
+  ...["./core/identity/key-manifest.ts", "./core/identity/login.ts", "./core/identity/sealing-keys.ts"],
 ]
 
 /** Variables that CommonJS modules expect. */

@@ -5,12 +5,12 @@ import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
 import { brotliCompressSync, constants } from "node:zlib"
-import { type Coverage, encode, offersOf, type PriceList, type PriceSource } from "../src/catalogue/file.ts"
-import { readPriceList, SHIPPED_FILE } from "../src/catalogue/shipped.ts"
-import { suspectsOf } from "../src/catalogue/suspects.ts"
-import { whyUnlaunchable } from "../src/catalogue/unlaunchable.ts"
-import { burstableOf } from "../src/machines/machines.ts"
-import type { Machine, Region } from "../src/router/table.ts"
+import { burstableOf } from "../src/clouds/machines/machines.ts"
+import { type Coverage, encode, offersOf, type PriceList, type PriceSource } from "../src/market/catalogue/file.ts"
+import { readPriceList, SHIPPED_FILE } from "../src/market/catalogue/shipped.ts"
+import { suspectsOf } from "../src/market/catalogue/suspects.ts"
+import { whyUnlaunchable } from "../src/market/catalogue/unlaunchable.ts"
+import type { Machine, Region } from "../src/market/router/table.ts"
 
 const CLOUDS = ["aws", "gcp", "azure"] as const
 const COLUMNS =

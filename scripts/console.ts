@@ -3,7 +3,7 @@ import { basename, dirname, join } from "node:path"
 import { promisify } from "node:util"
 import { gzip } from "node:zlib"
 import { build, type Metafile } from "esbuild"
-import { ASSETS, CONSOLE_PATH } from "../src/facade/console/paths.ts"
+import { ASSETS, CONSOLE_PATH } from "../src/api/console/paths.ts"
 
 /** Builds the web console: `index.html`, and its scripts and styles under `assets/`, named by a hash of their content. */
 

@@ -3,8 +3,8 @@ import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises"
 import { registerHooks } from "node:module"
 import { dirname, join } from "node:path"
 import { dump } from "js-yaml"
-import { crdObjects } from "../src/apis/crd.ts"
-import { openApiDocument } from "../src/facade/document.ts"
+import { openApiDocument } from "../src/api/document.ts"
+import { crdObjects } from "../src/core/apis/crd.ts"
 import { valuesTable } from "./chart-values.ts"
 
 /**

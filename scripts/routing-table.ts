@@ -2,15 +2,15 @@
 // `scripts/routing-table.ts`. A test checks that the page is current.
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
-import type { JobSpec } from "../src/apis/job.ts"
-import { sumOfParts } from "../src/apis/price.ts"
-import { offersOf } from "../src/catalogue/file.ts"
-import { partPrices } from "../src/catalogue/parts.ts"
-import { readPriceList } from "../src/catalogue/shipped.ts"
-import { MACHINES } from "../src/machines/machines.ts"
-import { Catalogue } from "../src/router/catalogue.ts"
-import { requirementsOf } from "../src/router/requirements.ts"
-import { rankPlacements } from "../src/router/route.ts"
+import { MACHINES } from "../src/clouds/machines/machines.ts"
+import type { JobSpec } from "../src/core/apis/job.ts"
+import { sumOfParts } from "../src/core/apis/price.ts"
+import { offersOf } from "../src/market/catalogue/file.ts"
+import { partPrices } from "../src/market/catalogue/parts.ts"
+import { readPriceList } from "../src/market/catalogue/shipped.ts"
+import { Catalogue } from "../src/market/router/catalogue.ts"
+import { requirementsOf } from "../src/market/router/requirements.ts"
+import { rankPlacements } from "../src/market/router/route.ts"
 
 const PAGE = join(import.meta.dirname, "..", "docs", "routing.md")
 

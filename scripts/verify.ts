@@ -18,6 +18,7 @@ const packages = join(root, "node_modules")
 const STEPS: [name: string, program: string, ...args: string[]][] = [
   ["generate", process.execPath, join(root, "scripts", "generate.ts")],
   ["lint and format", process.execPath, join(packages, "@biomejs", "biome", "bin", "biome"), "check"],
+  ["imports", process.execPath, join(root, "scripts", "imports.ts")],
   ["prose", process.execPath, join(root, "scripts", "prose.ts")],
   ["types", process.execPath, join(packages, "typescript", "bin", "tsc"), "--project", root, "--noEmit"],
   [

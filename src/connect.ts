@@ -1,5 +1,5 @@
 import { KubeConfig } from "@kubernetes/client-node"
-import { KubeClient } from "./kube/client.ts"
+import { KubeClient } from "./core/kube/client.ts"
 import type { KubeOptions } from "./options.ts"
 
 /** A client for the API server that the options name. */

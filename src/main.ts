@@ -1,14 +1,17 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
-import { systemClock } from "./apis/clock.ts"
-import { defined } from "./apis/defined.ts"
-import type { Architecture } from "./apis/offer.ts"
-import { useProxy } from "./apis/proxy.ts"
-import { offersOf } from "./catalogue/file.ts"
-import { LiveCatalogue } from "./catalogue/live.ts"
-import { readPriceList } from "./catalogue/shipped.ts"
-import { cloudsOf } from "./cloud/provider.ts"
-import type { KubeClient } from "./kube/client.ts"
+import { cloudsOf } from "./clouds/provider.ts"
+import { systemClock } from "./core/apis/clock.ts"
+import { defined } from "./core/apis/defined.ts"
+import type { Architecture } from "./core/apis/offer.ts"
+import { useProxy } from "./core/apis/proxy.ts"
+import type { KubeClient } from "./core/kube/client.ts"
+import { publicFetch } from "./core/outbound/public-fetch.ts"
+import { packageVersion } from "./core/package.ts"
+import { createLogger } from "./core/telemetry/logger.ts"
+import { offersOf } from "./market/catalogue/file.ts"
+import { LiveCatalogue } from "./market/catalogue/live.ts"
+import { readPriceList } from "./market/catalogue/shipped.ts"
 import {
   type AgentOptions,
   type FacadeOptions,
@@ -22,10 +25,7 @@ import {
   readInvocation,
   type SmokeCommandOptions,
 } from "./options.ts"
-import { packageVersion } from "./package.ts"
 import { runProcess } from "./process.ts"
-import { publicFetch } from "./registries/public-fetch.ts"
-import { createLogger } from "./telemetry/logger.ts"
 
 const invocation = await readInvocation(process.argv, packageVersion())
 const { command } = invocation
@@ -84,8 +84,8 @@ function shippedMarket() {
 
 async function runOperator(options: OperatorOptions, signal: AbortSignal): Promise<number> {
   const { connect } = await import("./connect.ts")
-  const { startOperator } = await import("./operator.ts")
-  const { providersOf } = await import("./providers.ts")
+  const { startOperator } = await import("./operator/main.ts")
+  const { providersOf } = await import("./clouds/registry.ts")
   const logger = createLogger({ level: options.logLevel, name: "operator" })
   const client = connect(options)
   const identity = await identityIssuer(options, client)
@@ -98,14 +98,14 @@ async function runOperator(options: OperatorOptions, signal: AbortSignal): Promi
 
 async function identityIssuer({ identityIssuer: issuer, systemNamespace }: KubeOptions, client: KubeClient) {
   if (issuer === undefined) return undefined
-  const { IdentityIssuer } = await import("./identity/identity-tokens.ts")
+  const { IdentityIssuer } = await import("./core/identity/identity-tokens.ts")
   return new IdentityIssuer({ client, systemNamespace, issuer, clock: systemClock })
 }
 
 async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<number> {
   const { connect } = await import("./connect.ts")
-  const { startFacade } = await import("./api-server.ts")
-  const { providersOf } = await import("./providers.ts")
+  const { startFacade } = await import("./api/main.ts")
+  const { providersOf } = await import("./clouds/registry.ts")
   const logger = createLogger({ level: options.logLevel, name: "facade" })
   const client = connect(options)
   const identity = await identityIssuer(options, client)
@@ -121,7 +121,7 @@ async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<n
 
 /** Prints value and manifest to separate streams, so that `berth key … > key.yaml` writes no secret to a repository. */
 async function printKey(options: KeyOptions): Promise<number> {
-  const { declareKey } = await import("./identity/key-manifest.ts")
+  const { declareKey } = await import("./core/identity/key-manifest.ts")
   const { value, manifest } = declareKey(options)
   process.stdout.write(manifest)
   process.stderr.write(`# Value of the key. It is shown once and not stored.\n${value}\n`)
@@ -130,7 +130,7 @@ async function printKey(options: KeyOptions): Promise<number> {
 
 /** Prints only the token to standard output, for `TOKEN=$(berth login)`. */
 async function printToken(options: LoginOptions, signal: AbortSignal): Promise<number> {
-  const { login, userIdIn } = await import("./identity/login.ts")
+  const { login, userIdIn } = await import("./core/identity/login.ts")
   const prompt = (address: string, code: string): void => {
     process.stderr.write(`Open ${address} and confirm if it shows the code ${code}.\n`)
   }
@@ -169,7 +169,7 @@ async function runSmokeTest(
 
 async function rotateKey(options: RotateOptions): Promise<number> {
   const { connect } = await import("./connect.ts")
-  const { rotateSealingKey } = await import("./identity/sealing-keys.ts")
+  const { rotateSealingKey } = await import("./core/identity/sealing-keys.ts")
   const client = connect(options)
   const { before, now } = await rotateSealingKey(client, options.systemNamespace).finally(() => client.close())
   process.stdout.write(`New credentials are encrypted with the key ${now}. It replaces ${before}.\n`)

@@ -10,7 +10,7 @@ import { join } from "node:path"
 import { SignJWT } from "jose"
 import { Agent, fetch as dispatchedFetch } from "undici"
 import { newCertificateAuthority } from "../dev/controlplane/certificates.ts"
-import type { Fetch } from "../src/cloud/guarded-fetch.ts"
+import type { Fetch } from "../src/core/outbound/guarded-fetch.ts"
 import { startTied } from "./tied-process.ts"
 
 /** Debian's package docker-registry. */

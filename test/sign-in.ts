@@ -1,5 +1,5 @@
 import { CLIENT_ID } from "../dev/issuer.ts"
-import { login } from "../src/identity/login.ts"
+import { login } from "../src/core/identity/login.ts"
 
 /** Signs a person in as in a browser: enters the name and agrees. Resolves with the token. */
 export async function signIn(issuer: string, name: string, browser = new Browser()): Promise<string> {

@@ -1,5 +1,5 @@
 import type { TestProject } from "vitest/node"
-import { inParallel } from "../src/runtime/in-parallel.ts"
+import { inParallel } from "../src/core/runtime/in-parallel.ts"
 import { TOOLS, type ToolName } from "./tools.ts"
 
 /** Tools that `npm test` uses. */

@@ -11,8 +11,8 @@ import {
   writeSync,
 } from "node:fs"
 import { join } from "node:path"
-import type { Finish } from "../apis/launch.ts"
-import { type AgentKeys, generateAgentKeys } from "./messages.ts"
+import type { Finish } from "../core/apis/launch.ts"
+import { type AgentKeys, generateAgentKeys } from "../core/protocol/messages.ts"
 import { processIdentity } from "./processes.ts"
 
 /** State that survives a restart of the agent and a reboot of the VM. It contains no secret of a user. */

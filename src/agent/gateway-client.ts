@@ -2,10 +2,10 @@ import type { Readable } from "node:stream"
 import { rootCertificates } from "node:tls"
 import type { Static, TSchema } from "typebox"
 import { type Dispatcher, request } from "undici"
-import { type BackoffLimits, backoffSeconds } from "../apis/backoff.ts"
-import type { Clock } from "../apis/clock.ts"
-import { dispatcherOf } from "../apis/dispatcher.ts"
-import { type AgentKeys, check, publicKey, signMessage } from "./messages.ts"
+import { type BackoffLimits, backoffSeconds } from "../core/apis/backoff.ts"
+import type { Clock } from "../core/apis/clock.ts"
+import { dispatcherOf } from "../core/apis/dispatcher.ts"
+import { type AgentKeys, check, publicKey, signMessage } from "../core/protocol/messages.ts"
 import {
   ABILITIES,
   type BootConfig,
@@ -25,7 +25,7 @@ import {
   ReportResponseSchema,
   type VolumesResponse,
   VolumesResponseSchema,
-} from "./protocol.ts"
+} from "../core/protocol/protocol.ts"
 
 const ANSWER_TIMEOUT_MS = 30_000
 const CONNECT_TIMEOUT_MS = 10_000

@@ -1,13 +1,19 @@
 import { join } from "node:path"
-import { type Clock, secondsBetween, systemClock, timestamp } from "../apis/clock.ts"
-import type { Workdir } from "../apis/job.ts"
-import type { Finish } from "../apis/launch.ts"
-import type { Logger } from "../apis/logger.ts"
+import { type Clock, secondsBetween, systemClock, timestamp } from "../core/apis/clock.ts"
+import type { Workdir } from "../core/apis/job.ts"
+import type { Finish } from "../core/apis/launch.ts"
+import type { Logger } from "../core/apis/logger.ts"
+import { openBuckets, openOrder, parseUserData } from "../core/protocol/messages.ts"
+import {
+  type BootConfig,
+  type Buckets,
+  HEARTBEAT_SECONDS,
+  type RegisterResponse,
+  type RunOrder,
+} from "../core/protocol/protocol.ts"
 import { acquireLock, Disk, makeDataDir } from "./disk.ts"
 import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gateway-client.ts"
-import { openBuckets, openOrder, parseUserData } from "./messages.ts"
 import { preemptionNotice } from "./preemption.ts"
-import { type BootConfig, type Buckets, HEARTBEAT_SECONDS, type RegisterResponse, type RunOrder } from "./protocol.ts"
 import { Reporter, Shipper } from "./report.ts"
 import { bounded, type LeaveCause, runToEnd, STOP_GRACE_SECONDS, type StopCause } from "./run.ts"
 import { detectRuntime } from "./runtimes/detect.ts"

@@ -1,7 +1,7 @@
 import { request } from "undici"
-import { type Clock, timestamp } from "../apis/clock.ts"
-import type { Logger } from "../apis/logger.ts"
-import type { SpotCloud } from "./protocol.ts"
+import { type Clock, timestamp } from "../core/apis/clock.ts"
+import type { Logger } from "../core/apis/logger.ts"
+import type { SpotCloud } from "../core/protocol/protocol.ts"
 import { waitUnlessAborted } from "./timers.ts"
 
 /** Delay between two requests, seconds, as AWS recommends. */

@@ -5,7 +5,7 @@ import fc from "fast-check"
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
 import { ManualClock } from "../../test/kube/manual-clock.ts"
 import { noDisk, smallDisk } from "../../test/small-disk.ts"
-import { LOG_MARKS } from "./protocol.ts"
+import { LOG_MARKS } from "../core/protocol/protocol.ts"
 import { DEFAULT_SPOOL_BYTES, gapLine, limitCause, Spool } from "./spool.ts"
 
 const FULL = "the VM's disk was full"

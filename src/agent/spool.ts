@@ -1,7 +1,7 @@
 import { type FileHandle, open, readdir, rm } from "node:fs/promises"
 import { basename, dirname } from "node:path"
-import type { Clock } from "../apis/clock.ts"
-import { LOG_MARKS } from "./protocol.ts"
+import type { Clock } from "../core/apis/clock.ts"
+import { LOG_MARKS } from "../core/protocol/protocol.ts"
 
 const MIB = 1024 * 1024
 

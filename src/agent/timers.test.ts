@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { type Clock, systemClock } from "../apis/clock.ts"
+import { type Clock, systemClock } from "../core/apis/clock.ts"
 import { AsyncSignal, timer, waitUnlessAborted } from "./timers.ts"
 
 /** Clock that moves only by `advance`. Timers beyond setTimeout's maximum fire at once, as real ones do. */

@@ -1,4 +1,4 @@
-import type { Clock } from "../apis/clock.ts"
+import type { Clock } from "../core/apis/clock.ts"
 
 /** Longest single timer, seconds. setTimeout's limit is 24.8 days, so longer timers are set repeatedly. */
 const LONGEST_TIMER_SECONDS = 24 * 3600
@@ -16,7 +16,7 @@ export function timer(clock: Clock, seconds: number, callback: () => void): () =
   return () => cancel()
 }
 
-/** Resolves after `seconds`, or when the signal is aborted. (`pause` of apis/backoff.ts rejects then.) */
+/** Resolves after `seconds`, or when the signal is aborted. (`pause` of core/apis/backoff.ts rejects then.) */
 export async function waitUnlessAborted(clock: Clock, seconds: number, signal: AbortSignal): Promise<void> {
   await new AsyncSignal().wait(clock, seconds, signal)
 }

@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs"
 import { homedir } from "node:os"
 import { dirname, join } from "node:path"
-import { defined } from "../apis/defined.ts"
+import { defined } from "../core/apis/defined.ts"
 import { usageError } from "./exit.ts"
 
 /** Tokens of a person who is signed in, and how to renew them. */

@@ -1,10 +1,10 @@
 import { readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
-import type { FieldError } from "../apis/field-error.ts"
-import { readYaml, YamlError } from "../apis/yaml.ts"
 import type { JobSubmission, Schemas } from "../client/client.ts"
 import { type JobField, recordField } from "../client/job-fields.ts"
 import { submittedVolumes } from "../client/resubmission.ts"
+import type { FieldError } from "../core/apis/field-error.ts"
+import { readYaml, YamlError } from "../core/apis/yaml.ts"
 import { usageError } from "./exit.ts"
 
 /** Body of POST /connections. Its fields depend on the type; the API checks them. */

@@ -1,6 +1,6 @@
-import type { FieldError } from "../apis/field-error.ts"
 import type { JobRecord } from "../client/client.ts"
 import { ApiError, NoApi, Unreachable } from "../client/errors.ts"
+import type { FieldError } from "../core/apis/field-error.ts"
 
 /** Exit codes of the command. docs/cli.md describes them. */
 export const EXIT = {

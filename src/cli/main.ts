@@ -1,4 +1,4 @@
-import { proxySettings, useProxy } from "../apis/proxy.ts"
+import { proxySettings, useProxy } from "../core/apis/proxy.ts"
 import { EXIT } from "./exit.ts"
 import { CANCEL_SECONDS } from "./leave.ts"
 import { runCommand } from "./program.ts"

@@ -1,6 +1,6 @@
 import { stripVTControlCharacters } from "node:util"
 import Table from "cli-table3"
-import { gibOf } from "../apis/quantity.ts"
+import { gibOf } from "../core/apis/quantity.ts"
 import { shown } from "./terminal.ts"
 
 /** Column of a table of records. */

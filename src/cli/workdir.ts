@@ -8,9 +8,9 @@ import { pipeline } from "node:stream/promises"
 import { createGzip } from "node:zlib"
 import ignore, { type Ignore } from "ignore"
 import { type Pack, pack } from "tar-stream"
-import { LIMITS } from "../apis/limits.ts"
 import { type BerthClient, fetched } from "../client/client.ts"
 import { ApiError } from "../client/errors.ts"
+import { LIMITS } from "../core/apis/limits.ts"
 import { EXIT, Failure, usageError } from "./exit.ts"
 
 const MIB = 1024 * 1024

@@ -1,4 +1,4 @@
-import { isTrouble } from "../apis/trouble.ts"
+import { isTrouble } from "../core/apis/trouble.ts"
 
 /** Condition of an object, as a record of the REST API has it. */
 export interface ConditionRecord {

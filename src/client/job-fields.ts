@@ -1,4 +1,4 @@
-import { JOB_RECORD_FIELDS } from "../apis/rest-names.ts"
+import { JOB_RECORD_FIELDS } from "../core/apis/rest-names.ts"
 import type { JobRecord, JobSubmission } from "./client.ts"
 import {
   DURATION,

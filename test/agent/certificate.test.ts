@@ -4,8 +4,8 @@ import type { AddressInfo } from "node:net"
 import { expect, it, onTestFinished } from "vitest"
 import { newCertificateAuthority } from "../../dev/controlplane/certificates.ts"
 import { GatewayClient, GatewayError } from "../../src/agent/gateway-client.ts"
-import { generateAgentKeys } from "../../src/agent/messages.ts"
-import { systemClock } from "../../src/apis/clock.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import { generateAgentKeys } from "../../src/core/protocol/messages.ts"
 import { eventually } from "../kube/fixtures.ts"
 
 it("says that the gateway's certificate has expired, and reports to the renewed one without a restart", async () => {

@@ -5,21 +5,21 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import { load } from "js-yaml"
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { withDeletion } from "../../src/clouds/azure/user-data.ts"
 import {
   AGENT_DATA_DIR,
   type CloudInitOptions,
   renderCloudInit,
   USER_DATA_LIMIT_BYTES,
   userDataOf,
-} from "../../src/agent/cloud-init.ts"
-import { bootConfig, failureOnConsole, parseUserData } from "../../src/agent/messages.ts"
-import type { BootConfig } from "../../src/agent/protocol.ts"
-import type { StoredLaunch } from "../../src/apis/launch.ts"
-import { ANNOTATIONS } from "../../src/apis/meta.ts"
-import type { Offer } from "../../src/apis/offer.ts"
-import { withDeletion } from "../../src/cloud/azure/user-data.ts"
-import { decide as decideJob } from "../../src/controllers/job/decide.ts"
-import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
+} from "../../src/clouds/cloud-init.ts"
+import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
+import { bootConfig, failureOnConsole, parseUserData } from "../../src/core/protocol/messages.ts"
+import type { BootConfig } from "../../src/core/protocol/protocol.ts"
+import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
+import { decide as decideJob } from "../../src/operator/job/decide.ts"
 import { INSTALLATION, jobOf } from "../controllers/builders.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"

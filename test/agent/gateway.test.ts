@@ -5,6 +5,14 @@ import express from "express"
 import { CompactSign, importJWK } from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { GatewayClient } from "../../src/agent/gateway-client.ts"
+import { AwaitedGateway } from "../../src/api/gateway/awaited.ts"
+import { kubeLaunches } from "../../src/api/gateway/launches.ts"
+import { kubeSecretEnv } from "../../src/api/gateway/secrets.ts"
+import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
+import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import { LAUNCHES } from "../../src/core/kinds.ts"
+import { SECRETS } from "../../src/core/kube/core.ts"
+import { compareResourceVersions } from "../../src/core/kube/resource-version.ts"
 import {
   type AgentKeys,
   bootConfig,
@@ -13,17 +21,10 @@ import {
   openOrder,
   publicKey,
   signMessage,
-} from "../../src/agent/messages.ts"
-import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/agent/protocol.ts"
-import { type Clock, systemClock } from "../../src/apis/clock.ts"
-import type { StoredLaunch } from "../../src/apis/launch.ts"
-import { AwaitedGateway } from "../../src/gateway/awaited.ts"
-import { kubeLaunches } from "../../src/gateway/launches.ts"
-import { kubeSecretEnv } from "../../src/gateway/secrets.ts"
-import { SECRETS } from "../../src/kube/core.ts"
-import { compareResourceVersions } from "../../src/kube/resource-version.ts"
+} from "../../src/core/protocol/messages.ts"
+import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/core/protocol/protocol.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { BOOTSTRAP_KEY, LAUNCHES, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 
 const fixture = testFixture("gateway")
 let gateway: TestGateway

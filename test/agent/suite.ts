@@ -13,12 +13,13 @@ import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/mai
 import { LOST_BY_STORE } from "../../src/agent/report.ts"
 import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
 import { gapLine, limitCause } from "../../src/agent/spool.ts"
-import { type Clock, systemClock } from "../../src/apis/clock.ts"
-import type { Run } from "../../src/apis/job.ts"
-import type { Finish, Launch, StoredLaunch } from "../../src/apis/launch.ts"
+import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
+import type { Run } from "../../src/core/apis/job.ts"
+import type { Finish, Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
+import { LAUNCHES } from "../../src/core/kinds.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
-import { type Fixture, LAUNCHES, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
+import { type Fixture, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
 
 const missing = await missingForContainers()

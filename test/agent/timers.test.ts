@@ -3,7 +3,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { runAgent } from "../../src/agent/main.ts"
-import { type Clock, systemClock } from "../../src/apis/clock.ts"
+import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 

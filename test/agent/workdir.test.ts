@@ -5,9 +5,15 @@ import type { RequestHandler } from "express"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { GatewayClient, RefusedError } from "../../src/agent/gateway-client.ts"
 import { type AgentOptions, runAgent } from "../../src/agent/main.ts"
-import { bootstrapToken, generateAgentKeys, parseUserData, publicKey, signMessage } from "../../src/agent/messages.ts"
-import { systemClock } from "../../src/apis/clock.ts"
-import type { Run } from "../../src/apis/job.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import type { Run } from "../../src/core/apis/job.ts"
+import {
+  bootstrapToken,
+  generateAgentKeys,
+  parseUserData,
+  publicKey,
+  signMessage,
+} from "../../src/core/protocol/messages.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { newDisk } from "./suite.ts"
 import { archiveOf, fetches, store } from "./workdirs.ts"

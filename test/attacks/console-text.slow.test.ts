@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect } from "vitest"
-import type { Discoverer } from "../../src/facade/resources/schema.ts"
+import type { Discoverer } from "../../src/api/resources/discovery/schema.ts"
 import { browserNeeded } from "../browser.ts"
 import { consoleSite, goTo, type Visit } from "../console/browser.ts"
 import { people } from "../console/people.ts"

@@ -1,15 +1,14 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import type { StoredJob } from "../../src/apis/job.ts"
+import type { JobPlan } from "../../src/client/client.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
 import {
   type FinishReason,
   type LaunchSpec,
   type LaunchStatus,
   launchName,
   type StoredLaunch,
-} from "../../src/apis/launch.ts"
-import type { JobPlan } from "../../src/client/client.ts"
-import { LAUNCHES } from "../../src/controllers/launch/options.ts"
-import { JOBS } from "../../src/facade/caches.ts"
+} from "../../src/core/apis/launch.ts"
+import { JOBS, LAUNCHES } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
 import { agentOf, launchOf, offerOf } from "../controllers/builders.ts"

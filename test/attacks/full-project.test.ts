@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest"
+import { JOBS } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { controllerHarnesses, JOBS } from "../controllers/harness.ts"
+import { controllerHarnesses } from "../controllers/harness.ts"
 
 const newHarness = controllerHarnesses()
 

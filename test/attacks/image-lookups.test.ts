@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest"
-import type { ImageFacts } from "../../src/apis/image.ts"
-import { ImageFinder } from "../../src/discovery/images.ts"
-import { createLogger } from "../../src/telemetry/logger.ts"
+import { ImageFinder } from "../../src/accounts/images.ts"
+import type { ImageFacts } from "../../src/core/apis/image.ts"
+import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { GatewayClient, GatewayError } from "../../src/agent/gateway-client.ts"
-import { bootConfig, generateAgentKeys } from "../../src/agent/messages.ts"
-import { systemClock } from "../../src/apis/clock.ts"
-import type { StoredLaunch } from "../../src/apis/launch.ts"
-import { DEFAULT_LOG_CAP_BYTES } from "../../src/logs/store.ts"
+import { DEFAULT_LOG_CAP_BYTES } from "../../src/api/logs/store.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import { bootConfig, generateAgentKeys } from "../../src/core/protocol/messages.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../agent/harness.ts"
 
 const fixture = testFixture("log-flood")

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { JOB } from "../../src/apis/job.ts"
-import { resourceOf } from "../../src/kube/resource.ts"
+import { JOB } from "../../src/core/apis/job.ts"
+import { resourceOf } from "../../src/core/kube/resource.ts"
 import { items } from "../corpus/corpus.ts"
 import { type AnyObject, refusalOf } from "../corpus/server.ts"
 import { caller, jobsOf, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"

@@ -4,10 +4,10 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setImmediate as turn } from "node:timers/promises"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
-import { Uploads } from "../../src/facade/uploads/uploads.ts"
-import { FileUploadStore } from "../../src/uploads/file-store.ts"
-import { nameOfUpload, type UploadRef } from "../../src/uploads/store.ts"
+import { Uploads } from "../../src/api/resources/uploads/uploads.ts"
+import { FileUploadStore } from "../../src/api/uploads/file-store.ts"
+import { nameOfUpload, type UploadRef } from "../../src/api/uploads/store.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
 
 const HOUR_MS = 3600_000
 

@@ -10,12 +10,13 @@ import { type ControlPlane, startControlPlane } from "../../dev/controlplane/con
 import { cacheDirectory } from "../../dev/controlplane/programs.ts"
 import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
 import { valuesTable } from "../../scripts/chart-values.ts"
-import { DRAIN_SECONDS } from "../../src/api-server.ts"
-import { JOB, type StoredJob } from "../../src/apis/job.ts"
-import { KINDS } from "../../src/apis/kinds.ts"
+import { DRAIN_SECONDS } from "../../src/api/main.ts"
 import { connect } from "../../src/connect.ts"
-import { KubeClient } from "../../src/kube/client.ts"
-import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
+import { KINDS } from "../../src/core/apis/kinds.ts"
+import { JOBS } from "../../src/core/kinds.ts"
+import { KubeClient } from "../../src/core/kube/client.ts"
+import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { missingTool, needing } from "../needing.ts"
 import { CHART, helm } from "./helm.ts"
@@ -53,7 +54,6 @@ const DEPLOYMENTS = resourceOf<Deployment>({
   plural: "deployments",
   namespaced: true,
 })
-const JOBS = resourceOf<StoredJob>(JOB)
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "berth-chart-"))

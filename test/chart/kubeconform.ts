@@ -2,7 +2,7 @@ import { execFile } from "node:child_process"
 import { mkdir, writeFile } from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { promisify } from "node:util"
-import type { ApiObject } from "../../src/kube/resource.ts"
+import type { ApiObject } from "../../src/core/kube/resource.ts"
 import { type GoProgram, goProgram } from "../go-program.ts"
 
 /** Program that checks manifests against schemas: https://github.com/yannh/kubeconform */

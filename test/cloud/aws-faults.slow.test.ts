@@ -1,15 +1,15 @@
 import { type Instance, RunInstancesCommand } from "@aws-sdk/client-ec2"
 import { afterAll, beforeAll, expect, vi } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
-import { isOver } from "../../src/apis/launch.ts"
-import type { Offer } from "../../src/apis/offer.ts"
-import { openAws } from "../../src/cloud/aws/aws.ts"
-import { TAGS } from "../../src/cloud/aws/tags.ts"
-import { isNotFound } from "../../src/kube/errors.ts"
+import { openAws } from "../../src/clouds/aws/aws.ts"
+import { TAGS } from "../../src/clouds/aws/tags.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import { isOver } from "../../src/core/apis/launch.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
+import { LAUNCHES } from "../../src/core/kinds.ts"
+import { isNotFound } from "../../src/core/kube/errors.ts"
 import {
   type ControllerHarness,
   controllerHarnesses,
-  LAUNCHES,
   type Operator,
   type OperatorOptions,
 } from "../controllers/harness.ts"
@@ -37,7 +37,7 @@ const OFFERS: readonly Offer[] = ["t3.small", "m6i.large", "c6i.xlarge", "r6i.2x
   minimumBilledSeconds: 60,
 }))
 
-/** One error of AWS for each class of `cloud/errors.ts`. */
+/** One error of AWS for each class of `core/outbound/errors.ts`. */
 const ERRORS = [
   { code: "InsufficientInstanceCapacity", status: 500 },
   { code: "VcpuLimitExceeded", status: 400 },

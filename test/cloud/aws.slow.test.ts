@@ -15,10 +15,10 @@ import {
   TerminateInstancesCommand,
 } from "@aws-sdk/client-ec2"
 import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, vi } from "vitest"
-import { type Clock, systemClock } from "../../src/apis/clock.ts"
-import type { Offer } from "../../src/apis/offer.ts"
-import { type AwsOptions, openAws } from "../../src/cloud/aws/aws.ts"
-import type { Cloud, LaunchSpec } from "../../src/cloud/cloud.ts"
+import { type AwsOptions, openAws } from "../../src/clouds/aws/aws.ts"
+import type { Cloud, LaunchSpec } from "../../src/clouds/cloud.ts"
+import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
 import {
   AccountError,
   CapacityError,
@@ -29,7 +29,7 @@ import {
   RegionError,
   SubnetCapacityError,
   TransientError,
-} from "../../src/cloud/errors.ts"
+} from "../../src/core/outbound/errors.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { documentedActions, roleStatements } from "./aws-policy.ts"

@@ -5,12 +5,13 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import type { Offer } from "../../src/apis/offer.ts"
-import { azureAccounts } from "../../src/cloud/azure/account.ts"
-import { openAzure } from "../../src/cloud/azure/azure.ts"
-import { LAUNCH_ACTIONS, missingActions } from "../../src/cloud/azure/permissions.ts"
-import { DELETE_SCRIPT, withDeletion } from "../../src/cloud/azure/user-data.ts"
-import type { Cloud, LaunchSpec } from "../../src/cloud/cloud.ts"
+import { azureAccounts } from "../../src/clouds/azure/account.ts"
+import { openAzure } from "../../src/clouds/azure/azure.ts"
+import { LAUNCH_ACTIONS, missingActions } from "../../src/clouds/azure/permissions.ts"
+import { DELETE_SCRIPT, withDeletion } from "../../src/clouds/azure/user-data.ts"
+import type { Cloud, LaunchSpec } from "../../src/clouds/cloud.ts"
+import { seriesOf } from "../../src/clouds/machines/machines.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
 import {
   CapacityError,
   CredentialsError,
@@ -19,8 +20,7 @@ import {
   QuotaError,
   RegionError,
   RestrictedError,
-} from "../../src/cloud/errors.ts"
-import { seriesOf } from "../../src/machines/machines.ts"
+} from "../../src/core/outbound/errors.ts"
 import { ArmServer } from "./arm-server.ts"
 import { documentedRoles } from "./azure-roles.ts"
 import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"

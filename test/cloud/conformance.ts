@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
-import type { Offer } from "../../src/apis/offer.ts"
-import type { Cloud, LaunchSpec, Vm, VmRef } from "../../src/cloud/cloud.ts"
+import type { Cloud, LaunchSpec, Vm, VmRef } from "../../src/clouds/cloud.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
 import {
   CapacityError,
   type CloudError,
@@ -10,8 +10,8 @@ import {
   OutcomeUnknownError,
   QuotaError,
   TransientError,
-} from "../../src/cloud/errors.ts"
-import { NotLeaderError } from "../../src/controllers/fence.ts"
+} from "../../src/core/outbound/errors.ts"
+import { NotLeaderError } from "../../src/operator/fence.ts"
 import { eventually } from "./eventually.ts"
 import type { Act, FaultKind } from "./faults.ts"
 

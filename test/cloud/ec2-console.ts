@@ -11,7 +11,7 @@ import {
   type Instance,
   TerminateInstancesCommand,
 } from "@aws-sdk/client-ec2"
-import { TAGS, tagOf } from "../../src/cloud/aws/tags.ts"
+import { TAGS, tagOf } from "../../src/clouds/aws/tags.ts"
 import { MOTO_ACCOUNT, type Moto } from "../moto.ts"
 
 /** View of a moto server that is independent of Berth and of any proxy, like AWS' console. */

@@ -3,8 +3,10 @@ import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import type { Offer } from "../../src/apis/offer.ts"
-import type { Cloud, LaunchSpec, Vm } from "../../src/cloud/cloud.ts"
+import type { Cloud, LaunchSpec, Vm } from "../../src/clouds/cloud.ts"
+import { gcpAccounts } from "../../src/clouds/gcp/account.ts"
+import { openGcp } from "../../src/clouds/gcp/gcp.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
 import {
   CapacityError,
   CredentialsError,
@@ -12,9 +14,7 @@ import {
   OutcomeUnknownError,
   QuotaError,
   RegionError,
-} from "../../src/cloud/errors.ts"
-import { gcpAccounts } from "../../src/cloud/gcp/account.ts"
-import { openGcp } from "../../src/cloud/gcp/gcp.ts"
+} from "../../src/core/outbound/errors.ts"
 import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
 import { eventually } from "./eventually.ts"
 import { failingAfter, LOOK_FAULTS } from "./faults.ts"

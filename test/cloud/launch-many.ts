@@ -1,6 +1,6 @@
-import { systemClock } from "../../src/apis/clock.ts"
-import type { LaunchSpec } from "../../src/cloud/cloud.ts"
-import { LocalCloud } from "../../src/cloud/local/local.ts"
+import { LocalCloud } from "../../dev/local-cloud/local.ts"
+import type { LaunchSpec } from "../../src/clouds/cloud.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
 
 /** Program in place of an operator: launches VMs one after the other, and prints each VM's id as a line. */
 interface Order {

@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs"
-import { systemClock } from "../../src/apis/clock.ts"
-import { LocalCloud } from "../../src/cloud/local/local.ts"
+import { LocalCloud } from "../../dev/local-cloud/local.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
 
 /**
  * Program in place of an operator: lists the VMs of a folder twice. Prints their number, the milliseconds of both lists, and

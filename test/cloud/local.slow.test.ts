@@ -10,13 +10,18 @@ import { setTimeout as sleep } from "node:timers/promises"
 import Docker from "dockerode"
 import tar from "tar-stream"
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest"
-import { type Clock, systemClock } from "../../src/apis/clock.ts"
-import type { LaunchSpec, Vm } from "../../src/cloud/cloud.ts"
-import { type CloudError, CredentialsError, InvalidRequestError, TransientError } from "../../src/cloud/errors.ts"
-import { createFolder } from "../../src/cloud/local/folder.ts"
-import { LocalCloud, type LocalCloudOptions, localClouds } from "../../src/cloud/local/local.ts"
-import { localOffers } from "../../src/cloud/local/offers.ts"
-import { isAlive, type ProcessIdentity, parseIdentity, readProcessTable } from "../../src/cloud/local/processes.ts"
+import { createFolder } from "../../dev/local-cloud/folder.ts"
+import { LocalCloud, type LocalCloudOptions, localClouds } from "../../dev/local-cloud/local.ts"
+import { localOffers } from "../../dev/local-cloud/offers.ts"
+import { isAlive, type ProcessIdentity, parseIdentity, readProcessTable } from "../../dev/local-cloud/processes.ts"
+import type { LaunchSpec, Vm } from "../../src/clouds/cloud.ts"
+import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
+import {
+  type CloudError,
+  CredentialsError,
+  InvalidRequestError,
+  TransientError,
+} from "../../src/core/outbound/errors.ts"
 import { missingForContainers } from "../agent/images.ts"
 import { needing } from "../needing.ts"
 import { type CloudUnderTest, describeCloud } from "./conformance.ts"

@@ -1,11 +1,11 @@
 import { createHash } from "node:crypto"
 import { describe, expect, it } from "vitest"
-import type { Offer } from "../../src/apis/offer.ts"
-import { runInstancesInput } from "../../src/cloud/aws/request.ts"
-import { machineOf } from "../../src/cloud/azure/machine.ts"
-import type { LaunchSpec } from "../../src/cloud/cloud.ts"
-import { instanceOf } from "../../src/cloud/gcp/machine.ts"
-import { specDigest } from "../../src/cloud/spec-digest.ts"
+import { runInstancesInput } from "../../src/clouds/aws/request.ts"
+import { machineOf } from "../../src/clouds/azure/machine.ts"
+import type { LaunchSpec } from "../../src/clouds/cloud.ts"
+import { instanceOf } from "../../src/clouds/gcp/machine.ts"
+import { specDigest } from "../../src/clouds/spec-digest.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
 
 const OFFER: Offer = {
   cloud: "aws",

@@ -1,6 +1,6 @@
 import type { Page } from "playwright-core"
 import { beforeAll, expect } from "vitest"
-import type { Discoverer } from "../../src/facade/resources/schema.ts"
+import type { Discoverer } from "../../src/api/resources/discovery/schema.ts"
 import { browserNeeded } from "../browser.ts"
 import { bucket } from "../discovery/accounts.ts"
 import { caller, type Fixture, testFixture } from "../facade/harness.ts"

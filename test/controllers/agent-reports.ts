@@ -1,11 +1,9 @@
-import type { Clock } from "../../src/apis/clock.ts"
-import { timestamp } from "../../src/apis/clock.ts"
-import { type AgentStatus, type FinishReason, isOver, LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
-import type { KubeClient } from "../../src/kube/client.ts"
-import { isConflict } from "../../src/kube/errors.ts"
-import { resourceOf } from "../../src/kube/resource.ts"
-
-const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+import type { Clock } from "../../src/core/apis/clock.ts"
+import { timestamp } from "../../src/core/apis/clock.ts"
+import { type AgentStatus, type FinishReason, isOver } from "../../src/core/apis/launch.ts"
+import { LAUNCHES } from "../../src/core/kinds.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
+import { isConflict } from "../../src/core/kube/errors.ts"
 
 export interface AgentReportsOptions {
   client: KubeClient

@@ -1,10 +1,11 @@
 import { performance } from "node:perf_hooks"
 import { expect, test } from "vitest"
-import { isTerminal, type StoredJob } from "../../src/apis/job.ts"
-import { UNSETTLED } from "../../src/controllers/settled-jobs.ts"
+import { isTerminal, type StoredJob } from "../../src/core/apis/job.ts"
+import { JOBS } from "../../src/core/kinds.ts"
+import { UNSETTLED } from "../../src/operator/settled-jobs.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { expectOnce, runWithKills } from "./array-kills.ts"
-import { controllerHarnesses, JOBS } from "./harness.ts"
+import { controllerHarnesses } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
 

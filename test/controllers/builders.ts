@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
-import type { CapLevel, SpendCaps } from "../../src/apis/caps.ts"
-import type { JobSpec, JobStatus, StoredJob } from "../../src/apis/job.ts"
-import { JOB_FINALIZER } from "../../src/apis/job.ts"
+import type { CapLevel, SpendCaps } from "../../src/core/apis/caps.ts"
+import type { JobSpec, JobStatus, StoredJob } from "../../src/core/apis/job.ts"
+import { JOB_FINALIZER } from "../../src/core/apis/job.ts"
 import {
   type AgentStatus,
   LAUNCH_FINALIZER,
@@ -9,13 +9,13 @@ import {
   type LaunchStatus,
   launchName,
   type StoredLaunch,
-} from "../../src/apis/launch.ts"
-import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
-import type { Offer } from "../../src/apis/offer.ts"
-import type { InstallationFacts } from "../../src/controllers/job/options.ts"
-import type { CappedLevel, Spending } from "../../src/placement/caps.ts"
-import type { Market } from "../../src/placement/market.ts"
-import { catalogueOf } from "../../src/router/catalogue.ts"
+} from "../../src/core/apis/launch.ts"
+import { ANNOTATIONS, API_VERSION } from "../../src/core/apis/meta.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
+import type { CappedLevel, Spending } from "../../src/market/placement/caps.ts"
+import type { Market } from "../../src/market/placement/market.ts"
+import { catalogueOf } from "../../src/market/router/catalogue.ts"
+import type { InstallationFacts } from "../../src/operator/job/options.ts"
 
 /** Start time of the tests. */
 export const T0 = new Date("2026-05-01T12:00:00Z")

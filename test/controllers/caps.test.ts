@@ -1,18 +1,18 @@
 import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
-import type { SpendCaps } from "../../src/apis/caps.ts"
-import { findCondition } from "../../src/apis/conditions.ts"
-import { monthOf, STATEMENT, type StoredStatement, statementName } from "../../src/apis/statement.ts"
-import { CapWatcher, SPENDING_CONFIG_MAP } from "../../src/controllers/caps/watcher.ts"
-import { launchIndexes } from "../../src/controllers/launch/controller.ts"
-import { STATEMENT_INDEXES, STATEMENTS } from "../../src/controllers/statement/options.ts"
-import { ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS } from "../../src/identity/projects.ts"
-import { CONFIG_MAPS } from "../../src/kube/core.ts"
-import type { EventNote } from "../../src/kube/events.ts"
-import { Reflector } from "../../src/kube/reflector.ts"
+import type { SpendCaps } from "../../src/core/apis/caps.ts"
+import { findCondition } from "../../src/core/apis/conditions.ts"
+import { monthOf, STATEMENT, type StoredStatement, statementName } from "../../src/core/apis/statement.ts"
+import { PROJECT_OF_NAMESPACE } from "../../src/core/identity/projects.ts"
+import { JOBS, ORGANIZATIONS, PROJECTS, STATEMENTS } from "../../src/core/kinds.ts"
+import { CONFIG_MAPS } from "../../src/core/kube/core.ts"
+import type { EventNote } from "../../src/core/kube/events.ts"
+import { Reflector } from "../../src/core/kube/reflector.ts"
+import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
+import { CapWatcher, SPENDING_CONFIG_MAP } from "../../src/operator/caps/watcher.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
-import { type ControllerHarness, controllerHarnesses, JOBS, LAUNCHES } from "./harness.ts"
+import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
 import { quiet } from "./namespace-harness.ts"
 
 const newHarness = controllerHarnesses()
@@ -115,8 +115,8 @@ async function watch(harness: ControllerHarness) {
   const base = { client, logger: quiet }
   const projects = new Reflector({ ...base, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE })
   const organizations = new Reflector({ ...base, resource: ORGANIZATIONS })
-  const launches = new Reflector({ ...base, resource: LAUNCHES, namespace, indexes: launchIndexes })
-  const statements = new Reflector({ ...base, resource: STATEMENTS, namespace, indexes: STATEMENT_INDEXES })
+  const launches = new Reflector({ ...base, ...LAUNCH_CACHE, namespace })
+  const statements = new Reflector({ ...base, ...STATEMENT_CACHE, namespace })
   const jobs = new Reflector({ ...base, resource: JOBS, namespace })
   const caches = { projects, organizations, launches, statements, jobs }
   const ending = new AbortController()

@@ -1,46 +1,42 @@
-import type { SpendCaps } from "../../src/apis/caps.ts"
-import { type Clock, timestamp } from "../../src/apis/clock.ts"
-import { JOB, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
-import type { JobArraySpec, StoredJobArray } from "../../src/apis/jobarray.ts"
-import { type AgentStatus, type FinishReason, isOver, LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
-import type { ObjectMeta } from "../../src/apis/meta.ts"
-import type { Offer } from "../../src/apis/offer.ts"
-import { fixedOffers } from "../../src/catalogue/offers.ts"
-import type { CloudAccount, Clouds } from "../../src/cloud/cloud.ts"
-import { arrayEndReader, createArrayController } from "../../src/controllers/array/controller.ts"
-import { JOB_ARRAYS } from "../../src/controllers/array/options.ts"
-import { creatorIndexes, type Tenancy } from "../../src/controllers/created-jobs.ts"
-import { NotLeaderError } from "../../src/controllers/fence.ts"
-import { createJobController } from "../../src/controllers/job/controller.ts"
-import { HistoryPruner } from "../../src/controllers/job/history.ts"
-import { JOB_CACHE, type JobControllerOptions, jobIndexes } from "../../src/controllers/job/options.ts"
-import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
-import { SettledJobs } from "../../src/controllers/settled-jobs.ts"
-import { createStatementController } from "../../src/controllers/statement/controller.ts"
-import { STATEMENT_INDEXES, STATEMENTS } from "../../src/controllers/statement/options.ts"
-import { ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS } from "../../src/identity/projects.ts"
-import type { KubeClient } from "../../src/kube/client.ts"
-import type { KubeEvent } from "../../src/kube/core.ts"
-import { isNotFound } from "../../src/kube/errors.ts"
-import { EventRecorder, events } from "../../src/kube/events.ts"
-import { Reflector } from "../../src/kube/reflector.ts"
-import { resourceOf } from "../../src/kube/resource.ts"
-import type { Store } from "../../src/kube/store.ts"
-import { PROJECT_LIMITS, type ProjectLimits } from "../../src/limits/project-limits.ts"
-import { Usage } from "../../src/limits/usage.ts"
-import { JOB_DEFAULTS, type JobSettings } from "../../src/placement/settings.ts"
-import { Controller, watches } from "../../src/runtime/controller.ts"
-import { inParallel } from "../../src/runtime/in-parallel.ts"
-import { Manager, type RunnableReflector } from "../../src/runtime/manager.ts"
+import type { CloudAccount, Clouds } from "../../src/clouds/cloud.ts"
+import type { SpendCaps } from "../../src/core/apis/caps.ts"
+import { type Clock, timestamp } from "../../src/core/apis/clock.ts"
+import type { JobSpec, StoredJob } from "../../src/core/apis/job.ts"
+import type { JobArraySpec, StoredJobArray } from "../../src/core/apis/jobarray.ts"
+import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { ObjectMeta } from "../../src/core/apis/meta.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
+import { PROJECT_OF_NAMESPACE } from "../../src/core/identity/projects.ts"
+import { JOB_ARRAYS, JOBS, LAUNCHES, ORGANIZATIONS, PROJECTS } from "../../src/core/kinds.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
+import type { KubeEvent } from "../../src/core/kube/core.ts"
+import { isNotFound } from "../../src/core/kube/errors.ts"
+import { EventRecorder, events } from "../../src/core/kube/events.ts"
+import { Reflector } from "../../src/core/kube/reflector.ts"
+import type { Store } from "../../src/core/kube/store.ts"
+import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/limits/project-limits.ts"
+import { Usage } from "../../src/core/limits/usage.ts"
+import { Controller, watches } from "../../src/core/runtime/controller.ts"
+import { inParallel } from "../../src/core/runtime/in-parallel.ts"
+import { Manager, type RunnableReflector } from "../../src/core/runtime/manager.ts"
+import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
+import { fixedOffers } from "../../src/market/catalogue/offers.ts"
+import { JOB_DEFAULTS, type JobSettings } from "../../src/market/placement/settings.ts"
+import { arrayEndReader, createArrayController } from "../../src/operator/array/controller.ts"
+import { creatorIndexes, type Tenancy } from "../../src/operator/created-jobs.ts"
+import { NotLeaderError } from "../../src/operator/fence.ts"
+import { createJobController } from "../../src/operator/job/controller.ts"
+import { HistoryPruner } from "../../src/operator/job/history.ts"
+import { JOB_CACHE, type JobControllerOptions, jobIndexes } from "../../src/operator/job/options.ts"
+import { createLaunchController, type LaunchControl } from "../../src/operator/launch/controller.ts"
+import { SettledJobs } from "../../src/operator/settled-jobs.ts"
+import { createStatementController } from "../../src/operator/statement/controller.ts"
 import { AgentReports } from "./agent-reports.ts"
 import { OFFERS } from "./builders.ts"
 import { harnessesOf, NamespaceHarness, quiet } from "./namespace-harness.ts"
 import { ShiftedClock } from "./shifted-clock.ts"
 import { SimCloud } from "./sim-cloud.ts"
 import { type WebhookOptions, webhookParts } from "./webhook-parts.ts"
-
-export const JOBS = resourceOf<StoredJob>(JOB)
-export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 
 /** Clients of an operator, with which a test can stop the operator in the middle of a call. */
 export interface OperatorClients {
@@ -122,14 +118,13 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const jobArrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: quiet })
     const launches = new Reflector<StoredLaunch>({
       client,
-      resource: LAUNCHES,
+      ...LAUNCH_CACHE,
       namespace: systemNamespace,
-      indexes: launchIndexes,
       logger: quiet,
       transform: (launch) => this.#shifted(launch),
     })
     const statements = new Reflector({
-      ...{ client, resource: STATEMENTS, namespace: systemNamespace, indexes: STATEMENT_INDEXES, logger: quiet },
+      ...{ client, ...STATEMENT_CACHE, namespace: systemNamespace, logger: quiet },
     })
     const tenants = tenantsOf(client, options)
     const { limits, caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options

@@ -1,4 +1,4 @@
-import type { Clock } from "../../src/apis/clock.ts"
+import type { Clock } from "../../src/core/apis/clock.ts"
 
 /** The machine's clock, which a test may move forward: due timers fire at once. */
 export class ShiftedClock implements Clock {

@@ -1,13 +1,13 @@
 import { isDeepStrictEqual } from "node:util"
-import type { Clock } from "../../src/apis/clock.ts"
-import type { Cloud, CloudAccount, Clouds, LaunchSpec, Scope, Vm, VmRef } from "../../src/cloud/cloud.ts"
+import type { Cloud, CloudAccount, Clouds, LaunchSpec, Scope, Vm, VmRef } from "../../src/clouds/cloud.ts"
+import type { Clock } from "../../src/core/apis/clock.ts"
 import {
   CapacityError,
   CredentialsError,
   InvalidRequestError,
   OutcomeUnknownError,
   TransientError,
-} from "../../src/cloud/errors.ts"
+} from "../../src/core/outbound/errors.ts"
 
 /** Fault of a launch call. `answerLost`: the VM is created, and the response is lost. */
 export type Fault = "capacity" | "transient" | "answerLost"

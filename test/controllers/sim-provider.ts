@@ -1,9 +1,9 @@
-import type { Clock } from "../../src/apis/clock.ts"
-import type { CredentialFields } from "../../src/apis/credentials.ts"
-import type { Capabilities, CapabilityQuestion } from "../../src/cloud/account.ts"
-import type { Cloud } from "../../src/cloud/cloud.ts"
-import { CredentialsError } from "../../src/cloud/errors.ts"
-import type { Provider } from "../../src/cloud/provider.ts"
+import type { Capabilities, CapabilityQuestion } from "../../src/clouds/account.ts"
+import type { Cloud } from "../../src/clouds/cloud.ts"
+import type { Provider } from "../../src/clouds/provider.ts"
+import type { Clock } from "../../src/core/apis/clock.ts"
+import type { CredentialFields } from "../../src/core/apis/credentials.ts"
+import { CredentialsError } from "../../src/core/outbound/errors.ts"
 import { SimCloud } from "./sim-cloud.ts"
 
 interface SimAccount {

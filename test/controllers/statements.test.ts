@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest"
-import { timestamp } from "../../src/apis/clock.ts"
-import { roundUsd } from "../../src/apis/money.ts"
-import { monthOf, type StatementStatus } from "../../src/apis/statement.ts"
-import { STATEMENTS } from "../../src/controllers/statement/options.ts"
+import { timestamp } from "../../src/core/apis/clock.ts"
+import { roundUsd } from "../../src/core/apis/money.ts"
+import { monthOf, type StatementStatus } from "../../src/core/apis/statement.ts"
+import { JOBS, LAUNCHES, STATEMENTS } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { launchOf } from "./builders.ts"
-import { type ControllerHarness, controllerHarnesses, JOBS, LAUNCHES } from "./harness.ts"
+import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
 

@@ -3,20 +3,18 @@ import { KubeConfig } from "@kubernetes/client-node"
  * This program is an operator of one namespace, with webhooks. A test starts it, and kills it at any moment. At its end it
  * prints the durations of all reconciles of jobs, in seconds.
  */
-import { systemClock } from "../../src/apis/clock.ts"
-import { fixedOffers } from "../../src/catalogue/offers.ts"
-import { createJobController } from "../../src/controllers/job/controller.ts"
-import { JOB_CACHE, jobIndexes } from "../../src/controllers/job/options.ts"
-import { launchIndexes } from "../../src/controllers/launch/controller.ts"
-import { LAUNCHES } from "../../src/controllers/launch/options.ts"
-import { SettledJobs } from "../../src/controllers/settled-jobs.ts"
-import { STATEMENT_INDEXES, STATEMENTS } from "../../src/controllers/statement/options.ts"
-import type { WebhookSettings } from "../../src/controllers/webhook/options.ts"
-import { KubeClient } from "../../src/kube/client.ts"
-import { Reflector } from "../../src/kube/reflector.ts"
-import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
-import { Manager } from "../../src/runtime/manager.ts"
-import { createLogger } from "../../src/telemetry/logger.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import { KubeClient } from "../../src/core/kube/client.ts"
+import { Reflector } from "../../src/core/kube/reflector.ts"
+import { Manager } from "../../src/core/runtime/manager.ts"
+import { createLogger } from "../../src/core/telemetry/logger.ts"
+import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
+import { fixedOffers } from "../../src/market/catalogue/offers.ts"
+import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
+import { createJobController } from "../../src/operator/job/controller.ts"
+import { JOB_CACHE, jobIndexes } from "../../src/operator/job/options.ts"
+import { SettledJobs } from "../../src/operator/settled-jobs.ts"
+import type { WebhookSettings } from "../../src/operator/webhook/options.ts"
 import { webhookParts } from "./webhook-parts.ts"
 
 /** Argument of this program, in JSON. */
@@ -34,8 +32,8 @@ async function main({ kubeconfig, namespace, webhooks }: WebhookOperatorOptions)
   const logger = createLogger({ level: "error", name: "operator" })
   const base = { client, namespace, logger }
   const jobs = new Reflector({ ...base, ...JOB_CACHE, indexes: jobIndexes })
-  const launches = new Reflector({ ...base, resource: LAUNCHES, indexes: launchIndexes })
-  const statements = new Reflector({ ...base, resource: STATEMENTS, indexes: STATEMENT_INDEXES })
+  const launches = new Reflector({ ...base, ...LAUNCH_CACHE })
+  const statements = new Reflector({ ...base, ...STATEMENT_CACHE })
   const clock = systemClock
   const fence = (): void => undefined
   const recorder = { record: (): void => undefined }

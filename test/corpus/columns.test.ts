@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { installKinds } from "../../dev/install.ts"
-import { KINDS } from "../../src/apis/kinds.ts"
-import { API_VERSION } from "../../src/apis/meta.ts"
-import { KubeClient } from "../../src/kube/client.ts"
-import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import { KINDS } from "../../src/core/apis/kinds.ts"
+import { API_VERSION } from "../../src/core/apis/meta.ts"
+import { KubeClient } from "../../src/core/kube/client.ts"
+import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
 

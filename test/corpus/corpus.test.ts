@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { resourceOf } from "../../src/kube/resource.ts"
+import { resourceOf } from "../../src/core/kube/resource.ts"
 import type { Cases, Corpus } from "./corpus.ts"
 import { JOBS } from "./job.ts"
 import { LAUNCHES } from "./launch.ts"

@@ -1,4 +1,4 @@
-import type { KindDefinition } from "../../src/apis/kind.ts"
+import type { KindDefinition } from "../../src/core/apis/kind.ts"
 
 /** Parts of a spec or status, by their special property. */
 export type Cases = Readonly<Record<string, Readonly<Record<string, unknown>>>>

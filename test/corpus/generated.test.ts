@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
-import { JOB, type JobSpec, PROVISIONINGS } from "../../src/apis/job.ts"
+import { JOB, type JobSpec, PROVISIONINGS } from "../../src/core/apis/job.ts"
 import { SEED } from "../faults/effort.ts"
 import { validators } from "./server.ts"
 

@@ -1,5 +1,5 @@
-import { JOB } from "../../src/apis/job.ts"
-import { LIMITS } from "../../src/apis/limits.ts"
+import { JOB } from "../../src/core/apis/job.ts"
+import { LIMITS } from "../../src/core/apis/limits.ts"
 import { type Corpus, entries, items, parsed } from "./corpus.ts"
 
 const VOLUME = { bucket: "data", mountPath: "/data" }

@@ -1,4 +1,4 @@
-import { LAUNCH } from "../../src/apis/launch.ts"
+import { LAUNCH } from "../../src/core/apis/launch.ts"
 import { type Corpus, items } from "./corpus.ts"
 
 const TIME = "2026-01-31T12:00:00Z"

@@ -1,5 +1,5 @@
-import type { ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
-import type { DiscoveredResource, ExternalAccount } from "../../src/cloud/account.ts"
+import type { DiscoveredResource, ExternalAccount } from "../../src/clouds/account.ts"
+import type { ConnectionType, StoredConnection } from "../../src/core/apis/connection.ts"
 
 /** Returns a connection as stored by the API server. */
 export function connection(name: string, changes: { type?: ConnectionType; created?: string; version?: string } = {}) {

@@ -1,8 +1,8 @@
 import { join } from "node:path"
 import type { Instance } from "@aws-sdk/client-ec2"
 import { afterAll, afterEach, beforeAll, expect } from "vitest"
-import { API_KEY, type ApiKey, isBound } from "../../src/apis/apikey.ts"
-import { resourceOf } from "../../src/kube/resource.ts"
+import { isBound } from "../../src/core/apis/apikey.ts"
+import { API_KEYS } from "../../src/core/kinds.ts"
 import { Ec2Console, isGone, launchOf } from "../cloud/ec2-console.ts"
 import { type Ec2Fault, Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -18,7 +18,6 @@ const { describe, it } = needing(missingTool("moto"))
 
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const CLI = join(import.meta.dirname, "..", "..", "src", "cli", "main.ts")
-const API_KEYS = resourceOf<ApiKey>(API_KEY)
 const REGION = "eu-central-1"
 /** Timeout of each wait in seconds, far above the time that it takes. */
 const PATIENCE = 100

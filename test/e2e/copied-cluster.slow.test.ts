@@ -5,24 +5,24 @@ import { isDeepStrictEqual } from "node:util"
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { type ControlPlane, startControlPlane } from "../../dev/controlplane/control-plane.ts"
-import { startFacade } from "../../src/api-server.ts"
-import type { StoredJob } from "../../src/apis/job.ts"
-import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
-import { fixedOffers } from "../../src/catalogue/offers.ts"
+import { startFacade } from "../../src/api/main.ts"
 import { connect } from "../../src/connect.ts"
-import { INSTALLATION_CONFIG_MAP } from "../../src/controllers/installation/copy-guard.ts"
-import { ensureInstallation, readInstallation } from "../../src/identity/installation.ts"
-import type { KubeClient } from "../../src/kube/client.ts"
-import { CONFIG_MAPS, NAMESPACES, SECRETS } from "../../src/kube/core.ts"
-import { ifFound } from "../../src/kube/errors.ts"
-import { events } from "../../src/kube/events.ts"
-import { startOperator } from "../../src/operator.ts"
-import type { Running } from "../../src/program.ts"
-import { createLogger } from "../../src/telemetry/logger.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
+import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import { ensureInstallation, readInstallation } from "../../src/core/identity/installation.ts"
+import { JOBS, LAUNCHES } from "../../src/core/kinds.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
+import { CONFIG_MAPS, NAMESPACES, SECRETS } from "../../src/core/kube/core.ts"
+import { ifFound } from "../../src/core/kube/errors.ts"
+import { events } from "../../src/core/kube/events.ts"
+import { createLogger } from "../../src/core/telemetry/logger.ts"
+import type { Running } from "../../src/core/telemetry/program.ts"
+import { fixedOffers } from "../../src/market/catalogue/offers.ts"
+import { INSTALLATION_CONFIG_MAP } from "../../src/operator/installation/copy-guard.ts"
+import { startOperator } from "../../src/operator/main.ts"
 import { confirmedProject } from "../confirmed-project.ts"
 import { AgentReports } from "../controllers/agent-reports.ts"
 import { OFFERS } from "../controllers/builders.ts"
-import { JOBS, LAUNCHES } from "../controllers/harness.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { SimCloud } from "../controllers/sim-cloud.ts"
 import { eventually } from "../kube/fixtures.ts"
@@ -297,7 +297,7 @@ describe("the original", () => {
 
 test("a cluster of its own has a key of its own: its gateway proves nothing to others", async () => {
   const key = (await ensureInstallation(original.client, "default")).bootstrapKey
-  const { askGateway } = await import("../../src/controllers/installation/ask.ts")
+  const { askGateway } = await import("../../src/operator/installation/ask.ts")
   const { bootstrapKey } = (await readInstallation(copy.client, SYSTEM)) ?? { bootstrapKey: key }
   const signal = AbortSignal.timeout(60_000)
   expect(await askGateway(gatewayUrl, key, signal)).toBeUndefined()

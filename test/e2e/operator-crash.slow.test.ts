@@ -1,9 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import type { JobPhase, JobSpec } from "../../src/apis/job.ts"
+import type { JobPhase, JobSpec } from "../../src/core/apis/job.ts"
+import { JOBS } from "../../src/core/kinds.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { containerRuntime } from "./container-runtime.ts"
-import { GATE_WAIT, gate, Installation, JOBS } from "./installation.ts"
+import { GATE_WAIT, gate, Installation } from "./installation.ts"
 
 let berth: Installation
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import type { StoredLaunch } from "../../src/apis/launch.ts"
+import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { containerRuntime } from "./container-runtime.ts"
 import { gate, Installation } from "./installation.ts"

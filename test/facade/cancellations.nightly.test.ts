@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, it } from "vitest"
-import { JOBS } from "../../src/facade/caches.ts"
-import type { JobCancellations } from "../../src/facade/jobs/cancellations.ts"
-import { inParallel } from "../../src/runtime/in-parallel.ts"
+import type { JobCancellations } from "../../src/api/resources/jobs/cancellations.ts"
+import { JOBS } from "../../src/core/kinds.ts"
+import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { applyJob, caller, type Replica, startReplica, testFixture } from "./harness.ts"
 

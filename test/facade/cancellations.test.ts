@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { JOBS } from "../../src/facade/caches.ts"
-import type { JobCancellations } from "../../src/facade/jobs/cancellations.ts"
-import type { JobList } from "../../src/facade/jobs/record.ts"
+import type { JobCancellations } from "../../src/api/resources/jobs/cancellations.ts"
+import type { JobList } from "../../src/api/resources/jobs/groups.ts"
+import { JOBS } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
 import {

@@ -1,18 +1,25 @@
 import { glob, readFile } from "node:fs/promises"
 import { afterAll, beforeAll, expect, it, vi } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
-import type { KindDefinition } from "../../src/apis/kind.ts"
-import { KINDS } from "../../src/apis/kinds.ts"
-import { launchName } from "../../src/apis/launch.ts"
-import type { Condition } from "../../src/apis/schema.ts"
-import { isTrouble } from "../../src/apis/trouble.ts"
-import { API_KEYS } from "../../src/controllers/apikey/options.ts"
-import { LAUNCHES } from "../../src/controllers/launch/options.ts"
-import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, WEBHOOKS } from "../../src/facade/caches.ts"
-import { TokenVerifier } from "../../src/identity/oidc.ts"
-import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
-import { NAMESPACES } from "../../src/kube/core.ts"
-import type { ObjectRef, Resource } from "../../src/kube/resource.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import type { KindDefinition } from "../../src/core/apis/kind.ts"
+import { KINDS } from "../../src/core/apis/kinds.ts"
+import { launchName } from "../../src/core/apis/launch.ts"
+import type { Condition } from "../../src/core/apis/schema.ts"
+import { isTrouble } from "../../src/core/apis/trouble.ts"
+import { TokenVerifier } from "../../src/core/identity/oidc.ts"
+import {
+  API_KEYS,
+  CONNECTIONS,
+  CRON_JOBS,
+  JOB_ARRAYS,
+  JOBS,
+  LAUNCHES,
+  ORGANIZATIONS,
+  PROJECTS,
+  WEBHOOKS,
+} from "../../src/core/kinds.ts"
+import { NAMESPACES } from "../../src/core/kube/core.ts"
+import type { ObjectRef, Resource } from "../../src/core/kube/resource.ts"
 import { run } from "../cli/command.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
@@ -206,7 +213,7 @@ it("each kind with conditions is in the table", () => {
 
 it("controllers write only conditions that a kind declares", async () => {
   const found: string[] = []
-  for await (const file of glob("src/controllers/**/*.ts")) {
+  for await (const file of glob("src/operator/**/*.ts")) {
     if (file.endsWith(".test.ts")) continue
     const source = await readFile(file, "utf8")
     if (/\bcondition(OnceTrue)?\(\s*["'`]|\{ type: "[A-Z]\w*", status/.test(source)) found.push(file)

@@ -1,17 +1,17 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { requestHash } from "../../src/api/idempotency.ts"
+import { type CronJobList, type CronJobRecord, CronJobRecordSchema } from "../../src/api/resources/cronjobs/schema.ts"
 import {
   CANCEL_JOBS_FINALIZER,
   CRON_JOB_ANNOTATIONS,
   type CronJobSpec,
   type StoredCronJob,
-} from "../../src/apis/cronjob.ts"
-import type { StoredJob } from "../../src/apis/job.ts"
-import { ANNOTATIONS, API_VERSION, LABELS } from "../../src/apis/meta.ts"
-import { SCHEDULE_ALIASES } from "../../src/apis/schedule.ts"
-import { errorsOf } from "../../src/apis/validate.ts"
-import { CRON_JOBS } from "../../src/facade/caches.ts"
-import { type CronJobList, type CronJobRecord, CronJobRecordSchema } from "../../src/facade/cronjobs/schema.ts"
-import { requestHash } from "../../src/facade/idempotency.ts"
+} from "../../src/core/apis/cronjob.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
+import { ANNOTATIONS, API_VERSION, LABELS } from "../../src/core/apis/meta.ts"
+import { SCHEDULE_ALIASES } from "../../src/core/apis/schedule.ts"
+import { errorsOf } from "../../src/core/apis/validate.ts"
+import { CRON_JOBS } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
   type Call,

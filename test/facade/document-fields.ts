@@ -1,4 +1,4 @@
-import type { Json } from "../../src/http/json-schema.ts"
+import type { Json } from "../../src/api/http/json-schema.ts"
 
 /** Name that a client of the REST API writes or reads, as the OpenAPI document has it. */
 export interface DocumentField {

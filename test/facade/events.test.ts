@@ -1,6 +1,6 @@
 import type { Response } from "undici"
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
-import type { JobRecord } from "../../src/facade/jobs/record.ts"
+import type { JobRecord } from "../../src/core/records/job.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
   applyJob,

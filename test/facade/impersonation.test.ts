@@ -1,20 +1,19 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { API_KEY, ROLES, type Role, type StoredApiKey } from "../../src/apis/apikey.ts"
-import type { StoredJob } from "../../src/apis/job.ts"
-import { API_VERSION } from "../../src/apis/meta.ts"
-import { CONNECTIONS, JOBS } from "../../src/facade/caches.ts"
-import { makeApiKey } from "../../src/identity/apikeys.ts"
-import { API_KEYS } from "../../src/identity/authenticate.ts"
+import { API_KEY, ROLES, type Role, type StoredApiKey } from "../../src/core/apis/apikey.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
+import { API_VERSION } from "../../src/core/apis/meta.ts"
+import { makeApiKey } from "../../src/core/identity/apikeys.ts"
 import {
   asMachineUser,
   IDENTITIES_NAMESPACE,
   machineUserName,
   SERVICE_ACCOUNTS,
-} from "../../src/identity/machine-users.ts"
-import { impersonating, type Principal } from "../../src/identity/principal.ts"
-import type { Impersonation, KubeClient } from "../../src/kube/client.ts"
-import { SECRETS } from "../../src/kube/core.ts"
-import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+} from "../../src/core/identity/machine-users.ts"
+import { impersonating, type Principal } from "../../src/core/identity/principal.ts"
+import { API_KEYS, CONNECTIONS, JOBS } from "../../src/core/kinds.ts"
+import type { Impersonation, KubeClient } from "../../src/core/kube/client.ts"
+import { SECRETS } from "../../src/core/kube/core.ts"
+import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
 import { applyJob, makeKey, testFixture } from "./harness.ts"

@@ -1,13 +1,18 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { CRON_JOB_ANNOTATIONS } from "../../src/apis/cronjob.ts"
-import type { JobStatus, StoredJob } from "../../src/apis/job.ts"
-import type { StoredJobArray } from "../../src/apis/jobarray.ts"
-import { LABELS } from "../../src/apis/meta.ts"
-import { errorsOf } from "../../src/apis/validate.ts"
-import type { ArrayRecord } from "../../src/facade/arrays/schema.ts"
-import { JOB_ARRAYS, JOBS } from "../../src/facade/caches.ts"
-import { type JobGroupList, type JobGroupRecord, JobGroupSchema } from "../../src/facade/jobs/groups.ts"
-import type { JobList, JobRecord } from "../../src/facade/jobs/record.ts"
+import type { ArrayRecord } from "../../src/api/resources/arrays/schema.ts"
+import {
+  type JobGroupList,
+  type JobGroupRecord,
+  JobGroupSchema,
+  type JobList,
+} from "../../src/api/resources/jobs/groups.ts"
+import { CRON_JOB_ANNOTATIONS } from "../../src/core/apis/cronjob.ts"
+import type { JobStatus, StoredJob } from "../../src/core/apis/job.ts"
+import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
+import { LABELS } from "../../src/core/apis/meta.ts"
+import { errorsOf } from "../../src/core/apis/validate.ts"
+import { JOB_ARRAYS, JOBS } from "../../src/core/kinds.ts"
+import type { JobRecord } from "../../src/core/records/job.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
 

@@ -1,22 +1,21 @@
 import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { ROLES, roleAllows } from "../../src/apis/apikey.ts"
-import { systemClock } from "../../src/apis/clock.ts"
-import { CreationTimes } from "../../src/apis/creation-times.ts"
-import { CACHE_OPTIONS } from "../../src/facade/caches.ts"
-import { Changes } from "../../src/facade/changes.ts"
-import { KeyedMutex } from "../../src/facade/idempotency.ts"
-import { Keys, type KeysOptions } from "../../src/facade/keys/keys.ts"
-import type { KeyCreated, KeyItem, KeyList, KeyRecord } from "../../src/facade/keys/schema.ts"
-import { hashOf } from "../../src/identity/apikeys.ts"
-import { API_KEYS } from "../../src/identity/authenticate.ts"
-import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
-import { type CallerClient, impersonatingUser } from "../../src/identity/principal.ts"
-import { PROJECTS } from "../../src/identity/projects.ts"
-import { hasRightsOf } from "../../src/identity/rights.ts"
-import { ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
-import { CLIENT_REASONS, KubeError } from "../../src/kube/errors.ts"
-import { IndexedStore } from "../../src/kube/store.ts"
+import { CACHE_OPTIONS } from "../../src/api/caches.ts"
+import { Changes } from "../../src/api/changes.ts"
+import { KeyedMutex } from "../../src/api/idempotency.ts"
+import { Keys, type KeysOptions } from "../../src/api/resources/keys/keys.ts"
+import type { KeyCreated, KeyItem, KeyList, KeyRecord } from "../../src/api/resources/keys/schema.ts"
+import { ROLES, roleAllows } from "../../src/core/apis/apikey.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import { CreationTimes } from "../../src/core/apis/creation-times.ts"
+import { hashOf } from "../../src/core/identity/apikeys.ts"
+import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/core/identity/machine-users.ts"
+import { type CallerClient, impersonatingUser } from "../../src/core/identity/principal.ts"
+import { hasRightsOf } from "../../src/core/identity/rights.ts"
+import { ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
+import { API_KEYS, PROJECTS } from "../../src/core/kinds.ts"
+import { CLIENT_REASONS, KubeError } from "../../src/core/kube/errors.ts"
+import { IndexedStore } from "../../src/core/kube/store.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
 import {
@@ -215,7 +214,7 @@ describe("the rights of a new key", () => {
         const isAllowed = asked.length >= denials
         asked.push({ user, spec: (object as { spec?: unknown }).spec, isAllowed })
         if (isAllowed) return impersonatingUser(client, user).create(resource, object)
-        return { ...object, status: { allowed: false } }
+        return { ...object, status: { allowed: false } } as never
       },
     })
     const { namespace } = fixture

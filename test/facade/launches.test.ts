@@ -1,9 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
-import { errorsOf } from "../../src/apis/validate.ts"
-import { LAUNCHES } from "../../src/controllers/launch/options.ts"
-import { JOBS } from "../../src/facade/caches.ts"
-import { type LaunchList, LaunchListSchema, type Timeline, TimelineSchema } from "../../src/facade/jobs/launches.ts"
+import {
+  type LaunchList,
+  LaunchListSchema,
+  type Timeline,
+  TimelineSchema,
+} from "../../src/api/resources/jobs/launches.ts"
+import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import { errorsOf } from "../../src/core/apis/validate.ts"
+import { JOBS, LAUNCHES } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { agentOf, launchOf } from "../controllers/builders.ts"
 import { caller, created, type Replica, SYSTEM_NAMESPACE, setStatus, startReplica, testFixture } from "./harness.ts"

@@ -1,18 +1,14 @@
-import type { StoredApiKey } from "../../src/apis/apikey.ts"
-import { systemClock } from "../../src/apis/clock.ts"
-import { createApiKeyController } from "../../src/controllers/apikey/controller.ts"
-import {
-  API_KEYS,
-  type ApiKeyControllerOptions,
-  BINDING_CACHE,
-  MACHINE_USER_CACHE,
-} from "../../src/controllers/apikey/options.ts"
-import { RBAC_GROUP, ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
-import { KubeClient } from "../../src/kube/client.ts"
-import { EventRecorder } from "../../src/kube/events.ts"
-import { Reflector } from "../../src/kube/reflector.ts"
-import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
-import { createLogger } from "../../src/telemetry/logger.ts"
+import type { StoredApiKey } from "../../src/core/apis/apikey.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import { RBAC_GROUP, ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
+import { API_KEYS } from "../../src/core/kinds.ts"
+import { KubeClient } from "../../src/core/kube/client.ts"
+import { EventRecorder } from "../../src/core/kube/events.ts"
+import { Reflector } from "../../src/core/kube/reflector.ts"
+import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { createLogger } from "../../src/core/telemetry/logger.ts"
+import { createApiKeyController } from "../../src/operator/apikey/controller.ts"
+import { type ApiKeyControllerOptions, BINDING_CACHE, MACHINE_USER_CACHE } from "../../src/operator/apikey/options.ts"
 import { kubeConfig, kubeconfigPath } from "../control-plane.ts"
 import { programClient } from "../program-client.ts"
 

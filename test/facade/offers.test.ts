@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { gibOf } from "../../src/apis/quantity.ts"
-import { errorsOf } from "../../src/apis/validate.ts"
-import { type OfferList, OfferListSchema } from "../../src/facade/offers/schema.ts"
+import { type OfferList, OfferListSchema } from "../../src/api/resources/offers/schema.ts"
+import { gibOf } from "../../src/core/apis/quantity.ts"
+import { errorsOf } from "../../src/core/apis/validate.ts"
 import { caller, problemIn, type Replica, shippedOffers, startReplica, testFixture } from "./harness.ts"
 
 const fixture = testFixture("facade-offers")

@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
-import { keyIdOf } from "../../src/identity/apikeys.ts"
-import { API_KEY_INDEXES, API_KEYS, ApiKeyAuthenticator } from "../../src/identity/authenticate.ts"
-import { IndexedStore } from "../../src/kube/store.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import { keyIdOf } from "../../src/core/identity/apikeys.ts"
+import { API_KEY_INDEXES, ApiKeyAuthenticator } from "../../src/core/identity/authenticate.ts"
+import { API_KEYS } from "../../src/core/kinds.ts"
+import { IndexedStore } from "../../src/core/kube/store.ts"
 import { deleteKey, makeKey, testFixture } from "./harness.ts"
 
 const fixture = testFixture("facade-revoke")

@@ -1,10 +1,8 @@
 import { createHash, randomBytes } from "node:crypto"
 import type { Express } from "express"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { ROLES, type Role } from "../../src/apis/apikey.ts"
-import { JOBS } from "../../src/facade/caches.ts"
-import { API_KEYS } from "../../src/identity/authenticate.ts"
-import { PROJECTS } from "../../src/identity/projects.ts"
+import { ROLES, type Role } from "../../src/core/apis/apikey.ts"
+import { API_KEYS, JOBS, PROJECTS } from "../../src/core/kinds.ts"
 import { testNamespace } from "../control-plane.ts"
 import {
   ADDRESS_FORMS,

@@ -1,5 +1,5 @@
-import type { Offer } from "../../src/apis/offer.ts"
-import { catalogueOf } from "../../src/router/catalogue.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
+import { catalogueOf } from "../../src/market/router/catalogue.ts"
 
 /** Two regions of each cloud, with the same offers. */
 const offers = ["aws", "azure", "gcp"].flatMap((cloud) =>

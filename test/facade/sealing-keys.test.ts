@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, it } from "vitest"
-import { ensureSealingKeys, readSealingKeys } from "../../src/identity/sealing-keys.ts"
-import { KubeClient } from "../../src/kube/client.ts"
-import { SECRETS } from "../../src/kube/core.ts"
+import { ensureSealingKeys, readSealingKeys } from "../../src/core/identity/sealing-keys.ts"
+import { KubeClient } from "../../src/core/kube/client.ts"
+import { SECRETS } from "../../src/core/kube/core.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 
 describe("the Secret with the sealing keys", () => {

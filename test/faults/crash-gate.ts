@@ -1,9 +1,9 @@
-import type { AccountOpener } from "../../src/cloud/account.ts"
-import type { Cloud, Clouds } from "../../src/cloud/cloud.ts"
-import { OutcomeUnknownError } from "../../src/cloud/errors.ts"
-import type { Provider } from "../../src/cloud/provider.ts"
-import type { KubeClient } from "../../src/kube/client.ts"
-import { CLIENT_REASONS, KubeError } from "../../src/kube/errors.ts"
+import type { AccountOpener } from "../../src/clouds/account.ts"
+import type { Cloud, Clouds } from "../../src/clouds/cloud.ts"
+import type { Provider } from "../../src/clouds/provider.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
+import { CLIENT_REASONS, KubeError } from "../../src/core/kube/errors.ts"
+import { OutcomeUnknownError } from "../../src/core/outbound/errors.ts"
 
 /**
  * Fault at a call. `before`: the operator dies without the call. `after`: the operator dies after the call. `lost`: the

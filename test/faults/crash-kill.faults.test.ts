@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { ifFound } from "../../src/kube/errors.ts"
+import { ifFound } from "../../src/core/kube/errors.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { processRuntime } from "../e2e/container-runtime.ts"
 import { Installation } from "../e2e/installation.ts"

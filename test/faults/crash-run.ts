@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises"
 import { isDeepStrictEqual } from "node:util"
-import type { KubeClient } from "../../src/kube/client.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
 import type { OpenCloudFixture } from "./crash-clouds.ts"
 import { Fixture, type Operator } from "./crash-fixture.ts"
 import { type Fault, nameOf, Plan, type Point } from "./crash-gate.ts"

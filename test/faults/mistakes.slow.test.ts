@@ -1,14 +1,14 @@
 import { afterAll, describe, expect, test } from "vitest"
-import type { StoredLaunch } from "../../src/apis/launch.ts"
-import type { Cloud, Clouds } from "../../src/cloud/cloud.ts"
-import { GarbageCollector } from "../../src/controllers/launch/garbage-collection.ts"
-import type { KubeClient } from "../../src/kube/client.ts"
-import { KubeError } from "../../src/kube/errors.ts"
+import type { Cloud, Clouds } from "../../src/clouds/cloud.ts"
+import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { LAUNCHES } from "../../src/core/kinds.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
+import { KubeError } from "../../src/core/kube/errors.ts"
+import { GarbageCollector } from "../../src/operator/launch/garbage-collection.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
   type ControllerHarness,
   controllerHarnesses,
-  type LAUNCHES,
   type Operator,
   type OperatorClients,
 } from "../controllers/harness.ts"

@@ -1,8 +1,8 @@
-import type { RegisterRequest, ReportRequest } from "../../src/agent/protocol.ts"
-import { timestamp } from "../../src/apis/clock.ts"
-import type { StoredJob } from "../../src/apis/job.ts"
-import { type AgentStatus, isOver, type StoredLaunch } from "../../src/apis/launch.ts"
-import { desiredOf, isCurrent, registered, takeReport } from "../../src/gateway/report.ts"
+import { desiredOf, isCurrent, registered, takeReport } from "../../src/api/gateway/report.ts"
+import { timestamp } from "../../src/core/apis/clock.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
+import { type AgentStatus, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { RegisterRequest, ReportRequest } from "../../src/core/protocol/protocol.ts"
 import type { Step } from "./model-explorer.ts"
 import { callUnderWay, comesThrough, deleted, ending, putLaunch } from "./model-operator.ts"
 import {

@@ -1,8 +1,12 @@
-import { JOB_FINALIZER, type StoredJob } from "../../src/apis/job.ts"
-import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
-import { ANNOTATIONS } from "../../src/apis/meta.ts"
-import { decide as decideJob, type JobAction, type JobDecision } from "../../src/controllers/job/decide.ts"
-import { createdStatus } from "../../src/controllers/launch/create.ts"
+import { JOB_FINALIZER, type StoredJob } from "../../src/core/apis/job.ts"
+import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
+import { historyOf } from "../../src/market/placement/ledger.ts"
+import { appraise } from "../../src/market/placement/market.ts"
+import { JOB_DEFAULTS, type JobSettings } from "../../src/market/placement/settings.ts"
+import { costsOf } from "../../src/market/placement/statements.ts"
+import { decide as decideJob, type JobAction, type JobDecision } from "../../src/operator/job/decide.ts"
+import { createdStatus } from "../../src/operator/launch/create.ts"
 import {
   decide as decideLaunch,
   type InstanceView,
@@ -10,14 +14,10 @@ import {
   type LaunchDecision,
   type LaunchObservation,
   type OwnStatus,
-} from "../../src/controllers/launch/decide.ts"
-import { isWokenBy, jobStateOf } from "../../src/controllers/launch/gather.ts"
-import { isFollowed } from "../../src/controllers/launch/observe.ts"
-import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
-import { historyOf } from "../../src/placement/ledger.ts"
-import { appraise } from "../../src/placement/market.ts"
-import { JOB_DEFAULTS, type JobSettings } from "../../src/placement/settings.ts"
-import { costsOf } from "../../src/placement/statements.ts"
+} from "../../src/operator/launch/decide.ts"
+import { isWokenBy, jobStateOf } from "../../src/operator/launch/gather.ts"
+import { isFollowed } from "../../src/operator/launch/observe.ts"
+import { LAUNCH_DEFAULTS } from "../../src/operator/launch/options.ts"
 import { CATALOGUE, INSTALLATION } from "../controllers/builders.ts"
 import type { Step } from "./model-explorer.ts"
 import {

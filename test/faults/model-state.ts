@@ -1,5 +1,5 @@
-import type { JobStatus, StoredJob } from "../../src/apis/job.ts"
-import type { StoredLaunch } from "../../src/apis/launch.ts"
+import type { JobStatus, StoredJob } from "../../src/core/apis/job.ts"
+import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { at } from "../controllers/builders.ts"
 
 /** Numbers for objects: equal objects have the same number. 0 stands for no object. */

@@ -1,5 +1,5 @@
-import { isTerminal } from "../../src/apis/job.ts"
-import { firstMessageTime, isOver, type StoredLaunch } from "../../src/apis/launch.ts"
+import { isTerminal } from "../../src/core/apis/job.ts"
+import { firstMessageTime, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { jobOf as aJob } from "../controllers/builders.ts"
 import { type Containers, faultSteps, naturalSteps, recoverySteps, tickStep, userSteps } from "./model-environment.ts"
 import type { Model, Step } from "./model-explorer.ts"

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises"
-import { keyOf } from "../../src/apis/meta.ts"
-import type { KubeClient, WatchEvent } from "../../src/kube/client.ts"
-import type { ApiObject } from "../../src/kube/resource.ts"
+import { keyOf } from "../../src/core/apis/meta.ts"
+import type { KubeClient, WatchEvent } from "../../src/core/kube/client.ts"
+import type { ApiObject } from "../../src/core/kube/resource.ts"
 
 /** Delays and repetitions of watch events. */
 export interface DelayedWatch {

@@ -1,4 +1,4 @@
-import { CRON_JOB_FIELDS } from "../../src/apis/rest-names.ts"
+import { CRON_JOB_FIELDS } from "../../src/core/apis/rest-names.ts"
 
 /** Documents with the scalars and structures that programs read differently, in the forms of Kubernetes and REST. */
 

@@ -1,6 +1,6 @@
 import { CORE_SCHEMA, load } from "js-yaml"
 import { expect, it } from "vitest"
-import { readYaml, YamlError } from "../../src/apis/yaml.ts"
+import { readYaml, YamlError } from "../../src/core/apis/yaml.ts"
 import { kubectl } from "../control-plane.ts"
 import { SEED } from "../faults/effort.ts"
 import { randomFrom } from "../random.ts"

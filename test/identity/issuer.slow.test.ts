@@ -3,9 +3,9 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, expect, it, vi } from "vitest"
 import { startIssuer } from "../../dev/issuer.ts"
-import { systemClock } from "../../src/apis/clock.ts"
-import { userIdIn } from "../../src/identity/login.ts"
-import { TokenVerifier } from "../../src/identity/oidc.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import { userIdIn } from "../../src/core/identity/login.ts"
+import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { Browser, signIn } from "../sign-in.ts"
 
 const dataDir = await mkdtemp(join(tmpdir(), "berth-issuer-"))

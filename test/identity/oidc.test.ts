@@ -1,7 +1,7 @@
 import { exportJWK, generateKeyPair, SignJWT, UnsecuredJWT } from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
-import { IssuerUnavailable, TokenVerifier } from "../../src/identity/oidc.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import { IssuerUnavailable, TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 
 let issuer: Issuer

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises"
-import type { KubeClient } from "../../src/kube/client.ts"
-import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
+import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
 
 /** Part of the API server's audit event of a request (audit.k8s.io/v1 Event) that this module reads. */
 interface AuditEvent {

@@ -1,5 +1,5 @@
 import type { ContainerCreateOptions } from "dockerode"
-import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
 
 /** Fields of a Pod that the chart's pods have. The API server has filled in the defaults. */
 export interface Pod extends ApiObject {

@@ -2,8 +2,8 @@ import { createServer, type Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { KubeConfig } from "@kubernetes/client-node"
 import { afterEach, describe, expect, test } from "vitest"
-import { KubeClient } from "../../src/kube/client.ts"
-import { CONFIG_MAPS, type ConfigMap } from "../../src/kube/core.ts"
+import { KubeClient } from "../../src/core/kube/client.ts"
+import { CONFIG_MAPS, type ConfigMap } from "../../src/core/kube/core.ts"
 import {
   CLIENT_REASONS,
   isAlreadyExists,
@@ -12,7 +12,7 @@ import {
   isInvalid,
   isNotFound,
   type KubeError,
-} from "../../src/kube/errors.ts"
+} from "../../src/core/kube/errors.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 
 const namespace = testNamespace("client")

@@ -1,17 +1,17 @@
 import { afterEach, describe, expect, test } from "vitest"
-import { NotLeaderError } from "../../src/controllers/fence.ts"
-import { KubeClient } from "../../src/kube/client.ts"
-import { CONFIG_MAPS, type ConfigMap } from "../../src/kube/core.ts"
-import { LeaderElector, type LeaderElectorOptions } from "../../src/kube/lease.ts"
-import { Reflector } from "../../src/kube/reflector.ts"
+import { KubeClient } from "../../src/core/kube/client.ts"
+import { CONFIG_MAPS, type ConfigMap } from "../../src/core/kube/core.ts"
+import { LeaderElector, type LeaderElectorOptions } from "../../src/core/kube/lease.ts"
+import { Reflector } from "../../src/core/kube/reflector.ts"
 import {
   Controller,
   type ControllerOptions,
   type Reconcile,
   TerminalError,
   watches,
-} from "../../src/runtime/controller.ts"
-import { Manager, type ManagerOptions, type RunnableReflector } from "../../src/runtime/manager.ts"
+} from "../../src/core/runtime/controller.ts"
+import { Manager, type ManagerOptions, type RunnableReflector } from "../../src/core/runtime/manager.ts"
+import { NotLeaderError } from "../../src/operator/fence.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { eventually, silentLogger } from "./fixtures.ts"
 

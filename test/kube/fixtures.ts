@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises"
-import type { Logger } from "../../src/apis/logger.ts"
+import type { Logger } from "../../src/core/apis/logger.ts"
 
 export const silentLogger: Logger = {
   debug: () => undefined,

@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
-import { KubeClient } from "../../src/kube/client.ts"
+import { KubeClient } from "../../src/core/kube/client.ts"
 import {
   abilitiesOfLeader,
   LeaderElector,
   type LeaderElectorOptions,
   LeadershipLostError,
   leases,
-} from "../../src/kube/lease.ts"
+} from "../../src/core/kube/lease.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { ChaosProxy, status } from "./chaos-proxy.ts"

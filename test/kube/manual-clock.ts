@@ -1,4 +1,4 @@
-import type { Clock } from "../../src/apis/clock.ts"
+import type { Clock } from "../../src/core/apis/clock.ts"
 
 /** A clock that moves only when a test moves it. Its monotonic time and its calendar start at zero (1970). */
 export class ManualClock implements Clock {

@@ -1,10 +1,10 @@
-import type { StoredCronJob } from "../../src/apis/cronjob.ts"
-import type { StoredJob } from "../../src/apis/job.ts"
-import type { KubeObject, Stored } from "../../src/apis/meta.ts"
-import { keyOf } from "../../src/apis/meta.ts"
-import type { Change, ChangeHandler } from "../../src/kube/store.ts"
-import { PROJECT_LIMITS, type ProjectLimits } from "../../src/limits/project-limits.ts"
-import { Usage } from "../../src/limits/usage.ts"
+import type { StoredCronJob } from "../../src/core/apis/cronjob.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
+import type { KubeObject, Stored } from "../../src/core/apis/meta.ts"
+import { keyOf } from "../../src/core/apis/meta.ts"
+import type { Change, ChangeHandler } from "../../src/core/kube/store.ts"
+import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/limits/project-limits.ts"
+import { Usage } from "../../src/core/limits/usage.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 
 type Any = Stored<KubeObject>

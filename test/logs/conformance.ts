@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto"
 import fc from "fast-check"
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
-import type { LogStore, ReadOptions, TimeMark } from "../../src/logs/store.ts"
+import type { LogStore, ReadOptions, TimeMark } from "../../src/api/logs/store.ts"
 
 const job = { namespace: "project-a", uid: "7d4c0f4e-6c1a-4df0-9f43-2f1a3d1c9b52" }
 /** Store of one kind, as the suite needs it. */

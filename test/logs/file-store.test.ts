@@ -2,7 +2,7 @@ import { mkdtemp, readdir, rm, utimes } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { describe, expect, it } from "vitest"
-import { FileLogStore } from "../../src/logs/file-store.ts"
+import { FileLogStore } from "../../src/api/logs/file-store.ts"
 import { noDisk, smallDisk } from "../small-disk.ts"
 import { logStoreSuite } from "./conformance.ts"
 

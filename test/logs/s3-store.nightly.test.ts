@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto"
 import { CreateBucketCommand, ListObjectsV2Command, S3Client } from "@aws-sdk/client-s3"
 import { afterAll, beforeAll, expect } from "vitest"
-import { S3LogStore } from "../../src/logs/s3-store.ts"
-import type { LogStore } from "../../src/logs/store.ts"
+import { S3LogStore } from "../../src/api/logs/s3-store.ts"
+import type { LogStore } from "../../src/api/logs/store.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 

@@ -5,7 +5,7 @@ import { promisify } from "node:util"
 import { dump, loadAll } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
-import type { ApiObject } from "../../src/kube/resource.ts"
+import type { ApiObject } from "../../src/core/kube/resource.ts"
 import { CHART, helm } from "../chart/helm.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import type { SpendCaps } from "../../src/apis/caps.ts"
+import type { SpendCaps } from "../../src/core/apis/caps.ts"
 import { isNightly } from "../nightly.ts"
 import { World } from "./world.ts"
 

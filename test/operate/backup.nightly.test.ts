@@ -2,18 +2,13 @@ import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect, inject, it } from "vitest"
-import { isBound } from "../../src/apis/apikey.ts"
-import { findCondition } from "../../src/apis/conditions.ts"
-import { JOB, type StoredJob } from "../../src/apis/job.ts"
-import { KINDS } from "../../src/apis/kinds.ts"
-import { API_KEYS } from "../../src/controllers/apikey/options.ts"
-import { JOB_ARRAYS } from "../../src/controllers/array/options.ts"
-import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
-import { STATEMENTS } from "../../src/controllers/statement/options.ts"
-import { CRON_JOBS } from "../../src/facade/caches.ts"
-import { declareKey } from "../../src/identity/key-manifest.ts"
-import { resourceOf } from "../../src/kube/resource.ts"
-import { FileLogStore } from "../../src/logs/file-store.ts"
+import { FileLogStore } from "../../src/api/logs/file-store.ts"
+import { isBound } from "../../src/core/apis/apikey.ts"
+import { findCondition } from "../../src/core/apis/conditions.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
+import { KINDS } from "../../src/core/apis/kinds.ts"
+import { declareKey } from "../../src/core/identity/key-manifest.ts"
+import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, STATEMENTS } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
@@ -24,7 +19,6 @@ import { commandsOf, Shell } from "./page.ts"
 
 /** The commands of docs/operate.md for backups, on a real API server and etcd. */
 
-const JOBS = resourceOf<StoredJob>(JOB)
 const HOUR = 3600
 const clock = new ShiftedClock()
 const provider = new SimProvider(clock)

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect } from "vitest"
-import { renderCloudInit } from "../../src/agent/cloud-init.ts"
-import { bootConfig } from "../../src/agent/messages.ts"
+import { renderCloudInit } from "../../src/clouds/cloud-init.ts"
+import { bootConfig } from "../../src/core/protocol/messages.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../agent/harness.ts"
 import { docker, followProgress } from "../agent/images.ts"
 import { bootVm, missingForVms, NODE, prepareVms, removeVms, type Vm, type VmHost } from "../agent/vm.ts"

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
-import { azurePrices } from "../../src/cloud/azure/prices.ts"
-import { InvalidRequestError, TransientError } from "../../src/cloud/errors.ts"
+import { azurePrices } from "../../src/clouds/azure/prices.ts"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import { InvalidRequestError, TransientError } from "../../src/core/outbound/errors.ts"
 import { type ApiServer, type Operation, startApiServer, unending } from "../providers/api-server.ts"
 import { read } from "./reading.ts"
 

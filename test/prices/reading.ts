@@ -1,4 +1,4 @@
-import type { PriceQuestion, PriceReader } from "../../src/cloud/prices.ts"
+import type { PriceQuestion, PriceReader } from "../../src/clouds/prices.ts"
 
 /**
  * Returns all prices of a reader by region, way of buying and machine type, and the number of its calls. @param called

@@ -2,7 +2,7 @@ import { once } from "node:events"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { text } from "node:stream/consumers"
-import type { Fetch } from "../../src/cloud/guarded-fetch.ts"
+import type { Fetch } from "../../src/core/outbound/guarded-fetch.ts"
 
 /** A request to a provider, as its server received it. */
 export interface ApiRequest {

@@ -1,8 +1,8 @@
 import { Agent, fetch as dispatchedFetch } from "undici"
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest"
-import { azureAccounts } from "../../src/cloud/azure/account.ts"
-import { CredentialsError, InvalidRequestError, TransientError } from "../../src/cloud/errors.ts"
-import type { Fetch } from "../../src/cloud/guarded-fetch.ts"
+import { azureAccounts } from "../../src/clouds/azure/account.ts"
+import { CredentialsError, InvalidRequestError, TransientError } from "../../src/core/outbound/errors.ts"
+import type { Fetch } from "../../src/core/outbound/guarded-fetch.ts"
 import { type Azurite, startAzurite } from "../azurite.ts"
 import { type ApiServer, collect, type Operation, startApiServer, unending } from "./api-server.ts"
 

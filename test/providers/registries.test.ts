@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { CredentialsError, InvalidRequestError, TransientError } from "../../src/cloud/errors.ts"
-import { dockerHubAccounts } from "../../src/registries/dockerhub.ts"
-import { githubAccounts } from "../../src/registries/github.ts"
+import { dockerHubAccounts } from "../../src/clouds/dockerhub/account.ts"
+import { githubAccounts } from "../../src/clouds/github/account.ts"
+import { CredentialsError, InvalidRequestError, TransientError } from "../../src/core/outbound/errors.ts"
 import { type ApiServer, collect, type Operation, startApiServer, unending } from "./api-server.ts"
 
 const TOKEN = "dckr_pat_of-a-test"

@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest"
-import type { JobSpec } from "../../src/apis/job.ts"
-import { toMetadataName } from "../../src/apis/names.ts"
-import type { Offer } from "../../src/apis/offer.ts"
-import { catalogueOf } from "../../src/router/catalogue.ts"
-import type { Cooldown } from "../../src/router/cooldown.ts"
-import { explainChoice, explainRanking, explainShortfall } from "../../src/router/explain.ts"
-import { requirementsOf } from "../../src/router/requirements.ts"
-import { type RouteContext, route } from "../../src/router/route.ts"
+import type { JobSpec } from "../../src/core/apis/job.ts"
+import { toMetadataName } from "../../src/core/apis/names.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
+import { catalogueOf } from "../../src/market/router/catalogue.ts"
+import type { Cooldown } from "../../src/market/router/cooldown.ts"
+import { explainChoice, explainRanking, explainShortfall } from "../../src/market/router/explain.ts"
+import { requirementsOf } from "../../src/market/router/requirements.ts"
+import { type RouteContext, route } from "../../src/market/router/route.ts"
 
 const GROUPS: Record<string, string[]> = {
   "eu-west-1": ["eu"],

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest"
-import { JOB } from "../../src/apis/job.ts"
-import { errorsOf } from "../../src/apis/validate.ts"
-import { offersOf } from "../../src/catalogue/file.ts"
-import { readPriceList } from "../../src/catalogue/shipped.ts"
-import { Catalogue, catalogueOf } from "../../src/router/catalogue.ts"
-import { catalogueErrors, modelNames, regionNames } from "../../src/router/catalogue-errors.ts"
+import { JOB } from "../../src/core/apis/job.ts"
+import { errorsOf } from "../../src/core/apis/validate.ts"
+import { offersOf } from "../../src/market/catalogue/file.ts"
+import { readPriceList } from "../../src/market/catalogue/shipped.ts"
+import { Catalogue, catalogueOf } from "../../src/market/router/catalogue.ts"
+import { catalogueErrors, modelNames, regionNames } from "../../src/market/router/catalogue-errors.ts"
 import { offerOf } from "../controllers/builders.ts"
 
 const catalogue = new Catalogue(offersOf(readPriceList()))

@@ -1,5 +1,5 @@
-import type { Provisioning } from "../../src/apis/job.ts"
-import type { Architecture, Offer } from "../../src/apis/offer.ts"
+import type { Provisioning } from "../../src/core/apis/job.ts"
+import type { Architecture, Offer } from "../../src/core/apis/offer.ts"
 
 /** A question to the oracle. Its type is independent of the router's own types, and follows the contract. */
 export interface Question {

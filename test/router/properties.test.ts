@@ -1,14 +1,14 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
-import { billedUsd, roundUsd } from "../../src/apis/money.ts"
-import { type Offer, offerKey } from "../../src/apis/offer.ts"
-import { catalogueOf } from "../../src/router/catalogue.ts"
-import type { Cooldown, LaunchAccount } from "../../src/router/cooldown.ts"
-import { rankedUsd } from "../../src/router/cost.ts"
-import { egressUsd } from "../../src/router/egress.ts"
-import type { LostWork } from "../../src/router/lost-work.ts"
-import type { Requirements } from "../../src/router/requirements.ts"
-import { type RouteContext, rankPlacements, route } from "../../src/router/route.ts"
+import { billedUsd, roundUsd } from "../../src/core/apis/money.ts"
+import { type Offer, offerKey } from "../../src/core/apis/offer.ts"
+import { catalogueOf } from "../../src/market/router/catalogue.ts"
+import type { Cooldown, LaunchAccount } from "../../src/market/router/cooldown.ts"
+import { rankedUsd } from "../../src/market/router/cost.ts"
+import { egressUsd } from "../../src/market/router/egress.ts"
+import type { LostWork } from "../../src/market/router/lost-work.ts"
+import type { Requirements } from "../../src/market/router/requirements.ts"
+import { type RouteContext, rankPlacements, route } from "../../src/market/router/route.ts"
 
 /** Seed of the offers and questions. Another seed gives others. */
 const SEED = 20_261_122

@@ -18,7 +18,7 @@ from schemathesis import Case, HookContext, Response
 from schemathesis.core.failures import AcceptedNegativeData, Failure
 from schemathesis.openapi.checks import AllowHeaderMismatch, RejectedPositiveData
 
-# Formats of strings: names in the JSON Schema for rules that no regular expression can express (see src/facade).
+# Formats of strings: names in the JSON Schema for rules that no regular expression can express (see src/api/http).
 
 
 def made_by(make: Callable[[Random], str]) -> st.SearchStrategy[str]:

@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from "node:crypto"
 import { afterEach, beforeEach, expect, it } from "vitest"
-import type { UploadStore } from "../../src/uploads/store.ts"
+import type { UploadStore } from "../../src/api/uploads/store.ts"
 
 /** Store of one kind, as the suite needs it. */
 export interface StoreUnderTest {

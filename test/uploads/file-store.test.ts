@@ -2,9 +2,9 @@ import { mkdtemp, readdir, rm, utimes, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { describe, expect, it } from "vitest"
-import { FileLogStore } from "../../src/logs/file-store.ts"
-import { FileUploadStore } from "../../src/uploads/file-store.ts"
-import { UPLOADS_FOLDER } from "../../src/uploads/store.ts"
+import { FileLogStore } from "../../src/api/logs/file-store.ts"
+import { FileUploadStore } from "../../src/api/uploads/file-store.ts"
+import { UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
 import { sha256Of, uploadStoreSuite } from "./conformance.ts"
 
 const emptyFolder = (): Promise<string> => mkdtemp(join(tmpdir(), "berth-uploads-"))

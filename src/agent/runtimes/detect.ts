@@ -1,6 +1,6 @@
 import Docker from "dockerode"
-import type { Clock } from "../../apis/clock.ts"
-import type { Logger } from "../../apis/logger.ts"
+import type { Clock } from "../../core/apis/clock.ts"
+import type { Logger } from "../../core/apis/logger.ts"
 import { waitUnlessAborted } from "../timers.ts"
 import { DEFAULT_DOCKER_SOCKET, DockerRuntime } from "./docker.ts"
 import { ProcessRuntime } from "./process.ts"

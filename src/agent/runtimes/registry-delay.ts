@@ -1,6 +1,6 @@
 import { request } from "undici"
-import type { Clock } from "../../apis/clock.ts"
-import { dispatcherOf } from "../../apis/dispatcher.ts"
+import type { Clock } from "../../core/apis/clock.ts"
+import { dispatcherOf } from "../../core/apis/dispatcher.ts"
 
 /** Host of the images whose name has none. */
 const DOCKER_HUB = "registry-1.docker.io"

@@ -1,5 +1,5 @@
-import type { FinishReason } from "../../apis/launch.ts"
-import type { Buckets, RunOrder } from "../protocol.ts"
+import type { FinishReason } from "../../core/apis/launch.ts"
+import type { Buckets, RunOrder } from "../../core/protocol/protocol.ts"
 
 /** Result of an attempt. */
 export interface Ended {

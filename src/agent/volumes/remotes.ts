@@ -1,4 +1,4 @@
-import type { BucketAccess } from "../protocol.ts"
+import type { BucketAccess } from "../../core/protocol/protocol.ts"
 
 /** Folder of the configuration in the driver's container. */
 export const CONFIG_DIR = "/config"

@@ -1,7 +1,7 @@
-import { backoffSeconds } from "../../apis/backoff.ts"
-import { type Clock, secondsBetween } from "../../apis/clock.ts"
-import type { Logger } from "../../apis/logger.ts"
-import type { Buckets, RunOrder } from "../protocol.ts"
+import { backoffSeconds } from "../../core/apis/backoff.ts"
+import { type Clock, secondsBetween } from "../../core/apis/clock.ts"
+import type { Logger } from "../../core/apis/logger.ts"
+import type { Buckets, RunOrder } from "../../core/protocol/protocol.ts"
 import type { Runtime } from "../runtimes/runtime.ts"
 import { waitUnlessAborted } from "../timers.ts"
 

@@ -1,5 +1,4 @@
 import { type Command, Option } from "commander"
-import { defined } from "../../apis/defined.ts"
 import type { ArrayShape } from "../../client/array-grammar.ts"
 import {
   type ArrayRecord,
@@ -19,6 +18,7 @@ import {
   type JobSubmission,
   type Schemas,
 } from "../../client/client.ts"
+import { defined } from "../../core/apis/defined.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"

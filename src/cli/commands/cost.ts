@@ -1,6 +1,6 @@
 import { type Command, Option } from "commander"
-import { defined } from "../../apis/defined.ts"
 import { type CostReport, costReport, csvOf, daysOfMonth, focusReport } from "../../client/costs.ts"
+import { defined } from "../../core/apis/defined.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
 import { usdText } from "../table.ts"

@@ -1,6 +1,6 @@
 import { type Command, Option } from "commander"
-import { nextTick } from "../../apis/schedule.ts"
 import { allItems, fetched, type Schemas } from "../../client/client.ts"
+import { nextTick } from "../../core/apis/schedule.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"

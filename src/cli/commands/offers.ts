@@ -1,6 +1,6 @@
 import { type Command, Option } from "commander"
-import { defined } from "../../apis/defined.ts"
 import { fetched, type Schemas } from "../../client/client.ts"
+import { defined } from "../../core/apis/defined.ts"
 import { type Commands, repeated } from "../command.ts"
 import { EXIT, usageError } from "../exit.ts"
 import { gibText } from "../table.ts"

@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { afterAll, describe, expect, it } from "vitest"
-import { countTicks, latestTick, nextTick, SCHEDULE_ALIASES, scheduleError } from "../../../src/apis/schedule.ts"
+import { countTicks, latestTick, nextTick, SCHEDULE_ALIASES, scheduleError } from "../../../src/core/apis/schedule.ts"
 import { dateOf, isTick, rulesOf, tickAfter } from "./oracle.ts"
 
 /** Seed of the schedules. Another seed gives others. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { LONGEST_DELAY_SECONDS } from "../../../src/controllers/cronjob/schedule.ts"
+import { LONGEST_DELAY_SECONDS } from "../../../src/operator/cronjob/schedule.ts"
 import { cronHarnesses } from "./harness.ts"
 
 const newHarness = cronHarnesses()

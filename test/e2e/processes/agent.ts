@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { runAgent } from "../../../src/agent/main.ts"
-import { createLogger } from "../../../src/telemetry/logger.ts"
+import { createLogger } from "../../../src/core/telemetry/logger.ts"
 import { configuration } from "./entry.ts"
 
 /** Configuration of an agent of these tests. */

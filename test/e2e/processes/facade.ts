@@ -1,8 +1,8 @@
-import { startFacade } from "../../../src/api-server.ts"
-import { fixedOffers } from "../../../src/catalogue/offers.ts"
-import { LOCAL_REGION, localOffers } from "../../../src/cloud/local/offers.ts"
+import { LOCAL_REGION, localOffers } from "../../../dev/local-cloud/offers.ts"
+import { startFacade } from "../../../src/api/main.ts"
 import { connect } from "../../../src/connect.ts"
-import { createLogger } from "../../../src/telemetry/logger.ts"
+import { createLogger } from "../../../src/core/telemetry/logger.ts"
+import { fixedOffers } from "../../../src/market/catalogue/offers.ts"
 import { configuration, ready, stopSignal } from "./entry.ts"
 
 /** Configuration of a façade of these tests. */

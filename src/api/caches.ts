@@ -1,0 +1,186 @@
+import type { StoredApiKey } from "../core/apis/apikey.ts"
+import type { StoredConnection } from "../core/apis/connection.ts"
+import { creationKey } from "../core/apis/creation-times.ts"
+import type { StoredCronJob } from "../core/apis/cronjob.ts"
+import { isTerminal, type JobPhase, type StoredJob } from "../core/apis/job.ts"
+import type { StoredJobArray } from "../core/apis/jobarray.ts"
+import { ANNOTATIONS, type KubeObject, LABELS, type Stored } from "../core/apis/meta.ts"
+import type { StoredOrganization } from "../core/apis/organization.ts"
+import { originalUidOf } from "../core/apis/origin.ts"
+import type { StoredProject } from "../core/apis/project.ts"
+import type { StoredWebhook } from "../core/apis/webhook.ts"
+import { API_KEY_INDEXES } from "../core/identity/authenticate.ts"
+import { byNamespace, NAMESPACE_INDEX } from "../core/identity/catch-up.ts"
+import { ORGANIZATION_INDEXES } from "../core/identity/memberships.ts"
+import { PROJECT_OF_NAMESPACE } from "../core/identity/projects.ts"
+import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, ORGANIZATIONS, PROJECTS, WEBHOOKS } from "../core/kinds.ts"
+import type { PageIndexDefinition } from "../core/kube/page-index.ts"
+import type { Reflector, ReflectorOptions } from "../core/kube/reflector.ts"
+import type { ApiObject } from "../core/kube/resource.ts"
+import type { IndexFunction, Packing, Store } from "../core/kube/store.ts"
+import { statusOf } from "../core/records/job.ts"
+import { keepUpdateTime, textWithUpdateTime, withUpdateTime } from "../core/records/update-time.ts"
+import { unavailable } from "./http/problem.ts"
+import { groupOf } from "./resources/jobs/groups.ts"
+import { JOB_NUMBERS } from "./resources/jobs/numbers.ts"
+
+/** Part of a reflector that the façade needs. */
+export type Cache<T extends ApiObject> = Pick<Reflector<T>, "store" | "synced" | "onChange">
+
+export interface Caches {
+  jobs: Cache<StoredJob>
+  cronJobs: Cache<StoredCronJob>
+  jobArrays: Cache<StoredJobArray>
+  connections: Cache<StoredConnection>
+  webhooks: Cache<StoredWebhook>
+  apiKeys: Cache<StoredApiKey>
+  projects: Cache<StoredProject>
+  organizations: Cache<StoredOrganization>
+}
+
+/** Index of Projects by their Organization. */
+export const PROJECTS_OF_ORGANIZATION = "organization"
+
+/** Index of every kind that POST creates. Its values begin with the namespace. */
+export const IDEMPOTENCY_KEY_INDEX = "idempotencyKey"
+
+/** Returns the value of an index for these parts within a namespace. The slash is safe: no namespace has one. */
+export function inNamespace(namespace: string, ...parts: string[]): string {
+  return `${namespace}/${parts.join("\0")}`
+}
+
+const OBJECT_INDEXES: Record<string, IndexFunction<ApiObject>> = {
+  [NAMESPACE_INDEX]: byNamespace,
+  [IDEMPOTENCY_KEY_INDEX]: ({ metadata }) => {
+    const key = metadata.annotations?.[ANNOTATIONS.idempotencyKey]
+    return key === undefined ? [] : [inNamespace(metadata.namespace ?? "", key)]
+  },
+}
+
+/** Index of the jobs from a backup, by the uid that they had before. */
+const ORIGINAL_UID_INDEX = "originalUid"
+
+/** Returns the jobs whose log is stored under this uid: the one that ran, and its copies in the namespace. */
+export function jobsWithLog(store: Store<StoredJob>, namespace: string, uid: string): StoredJob[] {
+  const job = store.getByUid(uid)
+  const isOwn = job !== undefined && originalUidOf(job) === uid
+  return [...(isOwn ? [job] : []), ...store.byIndex(ORIGINAL_UID_INDEX, inNamespace(namespace, uid))]
+}
+
+/**
+ * Returns the cache if it has been filled, so that a list of it is complete.
+ * @throws Problem 503 before the first list from the API server
+ */
+export function requireSynced<T extends ApiObject>(store: Store<T>): Store<T> {
+  if (store.resourceVersion !== undefined) return store
+  throw unavailable("The server is still loading its cache: try again.")
+}
+
+/** Terms that filter jobs. */
+export const JobTerm = {
+  status: (status: JobPhase) => `status\0${status}`,
+  tag: (tag: string) => `tag\0${tag}`,
+  label: (key: string, value: string) => `label\0${key}\0${value}`,
+  /** @param uid of the CronJob that created the job */
+  cronJob: (uid: string) => `cronjob\0${uid}`,
+  /** @param uid of the array that created the job */
+  array: (uid: string) => `array\0${uid}`,
+} as const
+
+function originalUids(job: StoredJob): string[] {
+  const uid = originalUidOf(job)
+  return uid === job.metadata.uid ? [] : [inNamespace(job.metadata.namespace ?? "", uid)]
+}
+
+function termsOfJob(job: StoredJob): string[] {
+  const { tags = [], labels = {} } = job.spec
+  const ofLabels = Object.entries(labels).map(([key, value]) => JobTerm.label(key, value))
+  const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
+  const ofCronJob = cronJob === undefined ? [] : [JobTerm.cronJob(cronJob)]
+  const array = job.metadata.labels?.[LABELS.arrayUid]
+  const ofArray = array === undefined ? [] : [JobTerm.array(array)]
+  return [JobTerm.status(statusOf(job)), ...tags.map(JobTerm.tag), ...ofLabels, ...ofCronJob, ...ofArray]
+}
+
+/** Defines pages of a project's objects, newest first. */
+function newestOfProject<T extends Stored<KubeObject>>(termsOf: (object: T) => string[]): PageIndexDefinition<T> {
+  return { scopeOf, sortKeyOf: creationKey, termsOf }
+}
+
+function scopeOf({ metadata }: ApiObject): string {
+  return metadata.namespace ?? ""
+}
+
+/** True if an object is being deleted: it exists only until its finalizers are removed. */
+export function isBeingDeleted({ metadata }: ApiObject): boolean {
+  return metadata.deletionTimestamp !== undefined
+}
+
+/** Packs ended jobs: most jobs have ended, and few of them are read. */
+const ENDED_JOBS: Packing<StoredJob> = {
+  isPacked: ({ status }) => isTerminal(status?.phase),
+  textOf: textWithUpdateTime,
+  objectOf: withUpdateTime,
+}
+
+/** Pages that an object leaves as soon as it is deleted, although it stays until its jobs are cancelled. */
+const UNTIL_DELETED: PageIndexDefinition<Stored<KubeObject>> = {
+  ...newestOfProject(() => []),
+  scopeOf: (one) => (isBeingDeleted(one) ? undefined : scopeOf(one)),
+}
+
+type CacheOptions<T extends ApiObject> = Pick<
+  ReflectorOptions<T>,
+  "resource" | "indexes" | "pages" | "packing" | "transform"
+>
+
+/** Options that the reflectors of the façade's caches need. */
+export const CACHE_OPTIONS: {
+  jobs: CacheOptions<StoredJob>
+  cronJobs: CacheOptions<StoredCronJob>
+  jobArrays: CacheOptions<StoredJobArray>
+  connections: CacheOptions<StoredConnection>
+  webhooks: CacheOptions<StoredWebhook>
+  apiKeys: CacheOptions<StoredApiKey>
+  projects: CacheOptions<StoredProject>
+  organizations: CacheOptions<StoredOrganization>
+} = {
+  jobs: {
+    resource: JOBS,
+    indexes: { ...OBJECT_INDEXES, [ORIGINAL_UID_INDEX]: originalUids },
+    pages: { ...newestOfProject(termsOfJob), numbers: JOB_NUMBERS, groupOf },
+    packing: ENDED_JOBS,
+    transform: keepUpdateTime,
+  },
+  cronJobs: {
+    resource: CRON_JOBS,
+    indexes: OBJECT_INDEXES,
+    pages: UNTIL_DELETED,
+    transform: keepUpdateTime,
+  },
+  jobArrays: { resource: JOB_ARRAYS, indexes: OBJECT_INDEXES, pages: UNTIL_DELETED, transform: keepUpdateTime },
+  connections: { resource: CONNECTIONS, indexes: OBJECT_INDEXES },
+  webhooks: {
+    resource: WEBHOOKS,
+    indexes: OBJECT_INDEXES,
+    pages: newestOfProject(() => []),
+    transform: keepUpdateTime,
+  },
+  apiKeys: { resource: API_KEYS, indexes: { ...OBJECT_INDEXES, ...API_KEY_INDEXES } },
+  projects: {
+    resource: PROJECTS,
+    indexes: { ...PROJECT_OF_NAMESPACE, [PROJECTS_OF_ORGANIZATION]: ({ spec }) => [spec.organization] },
+  },
+  organizations: { resource: ORGANIZATIONS, indexes: ORGANIZATION_INDEXES },
+}
+
+/** Waits for a cache, at most `milliseconds`. A timeout is not an error: the write has already succeeded. */
+export async function waitWithTimeout(
+  milliseconds: number,
+  wait: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const timeout = AbortSignal.timeout(milliseconds)
+  await wait(timeout).catch((error: unknown) => {
+    if (!timeout.aborted) throw error
+  })
+}

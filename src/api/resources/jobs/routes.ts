@@ -1,0 +1,388 @@
+import type { Clock } from "../../../core/apis/clock.ts"
+import { JOB_PHASES, type StoredJob } from "../../../core/apis/job.ts"
+import type { StoredLaunch } from "../../../core/apis/launch.ts"
+import type { Principal } from "../../../core/identity/principal.ts"
+import { JobRecordSchema, recordOf } from "../../../core/records/job.ts"
+import { ownerOf } from "../../../core/records/owner.ts"
+import type { Planner } from "../../../market/placement/place.ts"
+import { filters } from "../../filters.ts"
+import { BODY_LIMIT_BYTES } from "../../http/body.ts"
+import { named, pageOf } from "../../http/json-schema.ts"
+import type { ConcurrencyLimit } from "../../http/limits.ts"
+import { filter, flag, paging, type QueryValues, wholeNumber, withinBytes } from "../../http/query.ts"
+import { type Answer, checkedBody, json, record, routesOf, text } from "../../http/route.ts"
+import { sorting } from "../../sorting.ts"
+import {
+  cancelJobs,
+  checkCancellation,
+  countNames,
+  type JobCancellation,
+  JobCancellationSchema,
+  type JobCancellations,
+  JobCancellationsSchema,
+  NAMES_OR_FILTER,
+} from "./cancellations.ts"
+import { type Creator, groupRecordOf, JobGroupSchema, type Origin } from "./groups.ts"
+import type { JobFilter, JobSorting, Jobs, Submitter } from "./jobs.ts"
+import { LaunchListSchema, launchListOf, TimelineSchema, timelineOf } from "./launches.ts"
+import { type LogStreams, streamLog } from "./logs.ts"
+import { JOB_SORT_FIELDS } from "./numbers.ts"
+import { type JobPlanRecord, JobPlanSchema, planRecordOf } from "./plan.ts"
+import { type JobCreated, JobCreatedSchema, type JobSubmission, JobSubmissionSchema } from "./schema.ts"
+import { checkSubmission, type SubmissionContext, submissionRules } from "./submission.ts"
+
+export interface JobServices {
+  jobsOf: (principal: Principal) => Jobs
+  /** Returns the uid of a cronjob with this id or name. An id may be of a deleted one. @throws Problem 404 */
+  cronJobIdOf: (principal: Principal, idOrName: string) => Promise<string>
+  /** Returns the uid of an array with this id or name. An id may be of a deleted one. @throws Problem 404 */
+  arrayIdOf: (principal: Principal, idOrName: string) => Promise<string>
+  /** Returns the array or cronjob that created jobs of the project; undefined if it was deleted. */
+  creatorOf: (principal: Principal, origin: Origin) => Creator | undefined
+  /** Returns the last heartbeat of a job's VMs, if their records still exist. */
+  lastHeartbeatOf: (job: StoredJob) => string | undefined
+  /** Returns the Launches of a job that still exist. */
+  launchesOf: (job: StoredJob) => StoredLaunch[]
+  submitterOf: (principal: Principal) => Submitter
+  /** Check against the current catalogue. */
+  catalogueErrors: SubmissionContext["catalogueErrors"]
+  plan: Planner
+  logStreams: LogStreams
+  /** Limit of the followed logs of a principal. */
+  followers: ConcurrencyLimit
+  /** Limit of the bulk cancellations of a principal. */
+  cancellations: ConcurrencyLimit
+  clock: Clock
+}
+
+/** Response to the creation of a job. */
+export const JOB_CREATED = named("JobCreated", JobCreatedSchema, {
+  job_id: "5ea07726-efd2-42ec-a095-6d7674666e31",
+  name: "train-4kzrd9wb",
+  status: "queued",
+})
+/** Plan in examples of the document. */
+export const PLAN_EXAMPLE = {
+  dry_run: true,
+  name: "train-4kzrd9wb",
+  verdict: "placeable",
+  reason: "Placed",
+  message:
+    "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 12 " +
+    "matching offers on gcp, out of 164,214 in the catalogue; no other is available now; price of 2026-10-01; " +
+    "with disk and address $0.8138/h; expected to cost $0.8138",
+  estimated_cost: 0.813837,
+  placements: [
+    {
+      provider: "gcp",
+      region: "europe-west4",
+      zone: null,
+      instance_type: "g2-standard-4",
+      provisioning: "onDemand",
+      connection: null,
+      hourly_price_usd: 0.7787,
+      price_date: "2026-10-01",
+      estimated_cost_usd: 0.813837,
+      cost_breakdown: {
+        machine_usd_per_hour: 0.7787,
+        disk_usd_per_hour: 0.030137,
+        address_usd_per_hour: 0.005,
+        total_usd_per_hour: 0.813837,
+        machine_usd: 0.7787,
+        disk_usd: 0.030137,
+        address_usd: 0.005,
+        total_usd: 0.813837,
+        traffic_usd: 0,
+      },
+      cpu: 4,
+      memory: "16Gi",
+      architecture: "amd64",
+      gpu: { vram: "24Gi", count: 1, model: "L4" },
+      why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total",
+    },
+  ],
+} satisfies JobPlanRecord
+const PLAN = named("JobPlan", JobPlanSchema, PLAN_EXAMPLE)
+const JOB = named("JobRecord", JobRecordSchema)
+const LIST = pageOf("JobList", "jobs", JOB)
+const GROUPS = pageOf("JobGroupList", "groups", named("JobGroup", JobGroupSchema))
+
+function submission(clouds: readonly string[]) {
+  return checkedBody<JobSubmission, Principal, JobServices>("JobSubmission", JobSubmissionSchema, {
+    what: "The job",
+    description: `At most ${BODY_LIMIT_BYTES} bytes.`,
+    example: {
+      namePrefix: "train",
+      image: "ghcr.io/acme/train:1.4",
+      command: ["python", "train.py"],
+      env: { EPOCHS: "3" },
+      resources: { cpu: 4, memory: "16Gi", gpu: { model: "L4", count: 1 } },
+      region: "eu",
+      maxRetries: 2,
+      tags: ["nightly"],
+    },
+    rules: submissionRules(clouds),
+    check: (value, { principal, services }) => {
+      const { catalogueErrors } = services
+      const checked = checkSubmission(value, { ...ownerOf(principal.project), catalogueErrors })
+      return "errors" in checked ? checked : { body: checked.submission }
+    },
+  })
+}
+
+/** Parameters that select jobs. */
+const FILTERS = {
+  ...filters("Jobs", JOB_PHASES),
+  cronjob: filter("Id or name of the cronjob that created the jobs. Empty: any."),
+  array: filter("Id or name of the array that created the jobs. Empty: any."),
+}
+
+const JOB_SORTING = sorting(
+  JOB_SORT_FIELDS,
+  "cost: so far. run_time: from the first start to the end, or until now. Jobs without the value are last. Of groups: the sum, or the latest time.",
+)
+
+async function filterOf(
+  query: QueryValues<typeof FILTERS>,
+  principal: Principal,
+  { cronJobIdOf, arrayIdOf }: JobServices,
+): Promise<JobFilter> {
+  const { cronjob, array } = query
+  return {
+    status: query.status,
+    tags: query.tag,
+    labels: query.label,
+    namePrefix: query.name_prefix,
+    namePart: query.name_contains,
+    createdAfter: query.created_after,
+    createdBefore: query.created_before,
+    endedAfter: query.ended_after,
+    endedBefore: query.ended_before,
+    cronJob: cronjob && (await cronJobIdOf(principal, cronjob)),
+    array: array && (await arrayIdOf(principal, array)),
+  }
+}
+
+function sortingOf({ sort_by, sort_order }: QueryValues<typeof JOB_SORTING>, { clock }: JobServices): JobSorting {
+  return { sort_by, sort_order, now: clock.now().getTime() * 1000 }
+}
+
+const TAIL = wholeNumber(
+  { minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
+  { description: "Number of last lines. Default: all." },
+)
+
+const route = routesOf<Principal, JobServices>({ tag: "jobs" })
+
+/** Bulk cancellations of one caller at the same time. */
+export const MOST_CANCELLATIONS = 4
+
+const cancelMany = route("POST /jobs/cancellations", {
+  id: "cancelJobs",
+  summary: "Cancel many jobs: by names, or by a filter.",
+  role: "developer",
+  query: { dry_run: flag("true: only count the jobs; cancel none.", false) },
+  body: checkedBody<JobCancellation, Principal, JobServices>("JobCancellation", JobCancellationSchema, {
+    what: "The cancellation",
+    example: { labels: { experiment: "lr-sweep" } },
+    rules: [NAMES_OR_FILTER],
+    check: checkCancellation,
+  }),
+  responses: {
+    200: json(
+      named("JobCancellations", JobCancellationsSchema, {
+        dry_run: false,
+        matched: 120,
+        cancelled: 119,
+        remaining: 0,
+        failed: [
+          {
+            name: "train-4kzrd9wb",
+            status: 409,
+            detail: "The job train-4kzrd9wb has already succeeded: it cannot be cancelled.",
+          },
+        ],
+      } satisfies JobCancellations),
+      "The number of jobs, and those that could not be cancelled.",
+    ),
+  },
+  handle: async (
+    { body, query, principal, res, countMore, isStillAuthenticated },
+    { jobsOf, arrayIdOf, cancellations, clock },
+  ) => {
+    await countNames(body, { countMore })
+    const detail = `${MOST_CANCELLATIONS} of your bulk cancellations are running; retry when one has finished.`
+    cancellations.hold(principal.id, res, { detail, retryAfterSeconds: 5 })
+    const isClosed = () => res.closed
+    const array = body.array === undefined ? undefined : await arrayIdOf(principal, body.array)
+    const options = { jobs: jobsOf(principal), array, clock, dryRun: query.dry_run, isClosed, isStillAuthenticated }
+    return { body: await cancelJobs(body, options) }
+  },
+})
+
+const createJob = (clouds: readonly string[]) =>
+  route("POST /jobs", {
+    id: "createJob",
+    summary: "Submit a job.",
+    role: "developer",
+    query: {
+      dry_run: flag("true: validate the job and return its plan; create nothing.", false),
+    },
+    body: submission(clouds),
+    idempotent: true,
+    responses: {
+      200: json(PLAN, "With dry_run=true: the plan. Nothing was created."),
+      201: json(JOB_CREATED, "Registered.", {
+        hasLocation: true,
+        links: {
+          getJob: { id: "$response.body#/job_id" },
+          cancelJob: { id: "$response.body#/name" },
+          getJobLogs: { id: "$response.body#/job_id" },
+        },
+      }),
+    },
+    creates: true,
+    handle: async ({ body, query, idempotencyKey, principal }, { submitterOf, plan }) => {
+      const job = await submitterOf(principal).submit(body, idempotencyKey, { dryRun: query.dry_run })
+      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job)
+    },
+    replay: async ({ body, query, idempotencyKey = "", principal }, { submitterOf, plan }) => {
+      const job = await submitterOf(principal).earlier(body, idempotencyKey)
+      if (job === undefined) return undefined
+      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job)
+    },
+  })
+
+const OTHERS = [
+  // Before /jobs/{id}, whose pattern it matches.
+  cancelMany,
+  route("GET /jobs", {
+    id: "listJobs",
+    summary: "List jobs, newest first.",
+    role: "viewer",
+    query: { ...FILTERS, ...JOB_SORTING, ...paging() },
+    responses: { 200: json(LIST, "A page of jobs.") },
+    handle: async ({ query, principal }, services) => {
+      const { jobsOf, lastHeartbeatOf } = services
+      const { jobs, total } = jobsOf(principal).list(
+        await filterOf(query, principal, services),
+        query,
+        sortingOf(query, services),
+      )
+      const owner = ownerOf(principal.project)
+      const fitting = withinBytes(
+        jobs.map((job) => recordOf(job, owner, lastHeartbeatOf(job))),
+        query,
+      )
+      return { body: { jobs: fitting.records, total, ...fitting.page } }
+    },
+  }),
+  route("GET /job-groups", {
+    id: "listJobGroups",
+    summary: "List jobs by origin, newest first: the jobs of an array or a cronjob together, other jobs by themselves.",
+    role: "viewer",
+    query: { ...FILTERS, ...JOB_SORTING, ...paging() },
+    responses: { 200: json(GROUPS, "A page of groups.") },
+    handle: async ({ query, principal }, services) => {
+      const { jobsOf, creatorOf, lastHeartbeatOf } = services
+      const filter = await filterOf(query, principal, services)
+      const sorting = sortingOf(query, services)
+      const creator = (origin: Origin) => creatorOf(principal, origin)
+      const { groups, total } = jobsOf(principal).groups(filter, query, sorting, creator)
+      const owner = ownerOf(principal.project)
+      const fitting = withinBytes(
+        groups.map(({ group, newest, name, creator: by }) =>
+          groupRecordOf(group, { name, by, latest: recordOf(newest, owner, lastHeartbeatOf(newest)), owner }),
+        ),
+        query,
+      )
+      return { body: { groups: fitting.records, total, ...fitting.page } }
+    },
+  }),
+  route("GET /jobs/{id}", {
+    id: "getJob",
+    summary: "Get a job.",
+    role: "viewer",
+    responses: { 200: record(JOB, "The job.") },
+    handle: async ({ path, principal }, { jobsOf, lastHeartbeatOf }) => {
+      const job = await jobsOf(principal).find(path.id)
+      return shown(job, principal, lastHeartbeatOf(job))
+    },
+  }),
+  route("POST /jobs/{id}/cancel", {
+    id: "cancelJob",
+    summary: "Cancel a job.",
+    role: "developer",
+    ifMatch: true,
+    responses: { 200: record(JOB, "The cancelled job.") },
+    problems: ["already-ended"],
+    handle: async ({ path, precondition, principal }, { jobsOf, lastHeartbeatOf }) => {
+      const job = await jobsOf(principal).cancel(path.id, precondition)
+      return shown(job, principal, lastHeartbeatOf(job))
+    },
+  }),
+  route("GET /jobs/{id}/launches", {
+    id: "listJobLaunches",
+    summary: "List the job's VMs: offer, times, cost, rejection and loss.",
+    role: "viewer",
+    responses: { 200: json(named("LaunchList", LaunchListSchema), "The job's VMs.") },
+    handle: async ({ path, principal }, { jobsOf, launchesOf }) => {
+      const job = await jobsOf(principal).find(path.id)
+      return { body: launchListOf(job, launchesOf(job)) }
+    },
+  }),
+  route("GET /jobs/{id}/timeline", {
+    id: "getJobTimeline",
+    summary: "Get the job's story: what happened, when, and why.",
+    role: "viewer",
+    responses: { 200: json(named("Timeline", TimelineSchema), "The story.") },
+    handle: async ({ path, principal }, { jobsOf, launchesOf }) => {
+      const job = await jobsOf(principal).find(path.id)
+      return { body: timelineOf(job, launchesOf(job)) }
+    },
+  }),
+  route("GET /jobs/{id}/logs", {
+    id: "getJobLogs",
+    summary: "Get the output of the job's containers.",
+    role: "viewer",
+    query: {
+      follow: flag("true: follow the log until the job has ended.", false),
+      tail: TAIL,
+      timestamps: flag(
+        "true: put the time of its first byte before each line, in UTC with milliseconds, and a space. It is the time at " +
+          "which the agent on the VM has read the output, to half a second. It is - if it is not known.",
+        false,
+      ),
+    },
+    responses: { 200: text("The log.") },
+    handle: async (call, { jobsOf, logStreams, followers }) => {
+      const { principal, query, path, res } = call
+      const job = await jobsOf(principal).find(path.id)
+      const detail = "You follow too many logs at the same time: end one of the requests first."
+      if (query.follow) followers.hold(principal.id, res, { detail, retryAfterSeconds: 10 })
+      await streamLog(call, job, call.query, logStreams)
+    },
+  }),
+]
+
+/** Returns the operations of the contract on jobs. @param clouds the clouds that a job may name */
+export function jobRoutes(clouds: readonly string[]) {
+  return [createJob(clouds), ...OTHERS]
+}
+
+async function planOf({ metadata, spec }: StoredJob, principal: Principal, plan: Planner) {
+  const { namespace } = principal.project
+  return { status: 200, body: planRecordOf(metadata.name, await plan(namespace, spec)) }
+}
+
+/** Returns the answer to the creation of a job. */
+export function jobCreatedAnswer({ metadata }: StoredJob): Answer<JobCreated> {
+  const { uid, name } = metadata
+  return { status: 201, body: { job_id: uid, name, status: "queued" }, location: `/jobs/${uid}` }
+}
+
+/** Returns the answer with a job's record. A heartbeat doesn't change the Job, so it has a part of the entity tag. */
+function shown(job: StoredJob, { project }: Principal, lastHeartbeat: string | undefined) {
+  const body = recordOf(job, ownerOf(project), lastHeartbeat)
+  return { of: job, body, ...(lastHeartbeat !== undefined && { view: lastHeartbeat }) }
+}

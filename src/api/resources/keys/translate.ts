@@ -1,0 +1,116 @@
+import { API_KEY, type Role, type StoredApiKey } from "../../../core/apis/apikey.ts"
+import { creationTimeOf } from "../../../core/apis/creation-times.ts"
+import { ANNOTATIONS, API_VERSION } from "../../../core/apis/meta.ts"
+import { fromMetadataName, toMetadataName } from "../../../core/apis/names.ts"
+import { errorsOf } from "../../../core/apis/validate.ts"
+import { ownTroublesOf } from "../../../core/records/conditions.ts"
+import { checked, type Refused, type Rule, type Unchecked } from "../../http/checked.ts"
+import { idempotencyMarks } from "../../idempotency-marks.ts"
+import { ExpirySchema, type KeyItem, type KeyRecord, type KeySubmission, KeySubmissionSchema } from "./schema.ts"
+
+/** Checked submission of a key, with the ApiKey's names of fields. */
+export interface WantedKey {
+  name: string
+  metadataName: string
+  role: Role
+  /** RFC 3339 in UTC. */
+  expiresAt: string | undefined
+}
+
+/** Checks a parsed body of POST /keys. Returns the wanted key, or all errors. */
+export function checkKey(body: unknown, now: Date): { wanted: WantedKey } | Refused<WantedKey> {
+  const result = checked<KeySubmission, Date>(body, { schema: KeySubmissionSchema, rules: [EXPIRY], context: now })
+  if (!("errors" in result)) return { wanted: wantedOf(result.body) }
+  const { errors, once } = result
+  return { errors, ...(once !== undefined && { once: wantedOf(once) }) }
+}
+
+function wantedOf({ name, role, expires_at }: KeySubmission): WantedKey {
+  // Every name that the schema allows has a metadata.name.
+  const metadataName = toMetadataName(name) ?? name
+  return {
+    name,
+    metadataName,
+    role,
+    expiresAt: typeof expires_at === "string" ? inUtc(expires_at.toUpperCase()) : undefined,
+  }
+}
+
+const EXPIRY: Rule<Date> = {
+  errors: (body) => {
+    const time = expiryIn(body)
+    if (time === undefined || new Date(time).getUTCFullYear() <= 9999) return []
+    return [{ pointer: "/expires_at", detail: "expires_at must be before the year 10000: leave it out for never" }]
+  },
+  errorsNow: (body, now) => {
+    const time = expiryIn(body)
+    if (time === undefined || new Date(time).getTime() > now.getTime()) return []
+    return [{ pointer: "/expires_at", detail: `expires_at must be in the future, not ${JSON.stringify(time)}` }]
+  },
+}
+
+/** Returns the expiry if the schema accepts it. */
+function expiryIn({ expires_at }: Unchecked): string | undefined {
+  const isTime = typeof expires_at === "string" && errorsOf(ExpirySchema, expires_at).length === 0
+  return isTime ? expires_at.toUpperCase() : undefined
+}
+
+/** Metadata and secrets of an ApiKey to create. */
+export interface KeyIdentity {
+  namespace: string
+  keyId: string
+  tokenHash: string
+  /** RFC 3339 with microseconds. */
+  createdAt: string
+  idempotencyKey: string | undefined
+}
+
+/** Returns the ApiKey of a wanted key. */
+export function apiKeyOf(
+  wanted: WantedKey,
+  identity: KeyIdentity,
+): Pick<StoredApiKey, "apiVersion" | "kind" | "spec"> & {
+  metadata: { name: string; namespace: string; labels: Record<string, string>; annotations: Record<string, string> }
+} {
+  const { namespace, keyId, tokenHash, createdAt, idempotencyKey } = identity
+  const { metadataName, role, expiresAt } = wanted
+  const { labels, annotations } = idempotencyMarks(idempotencyKey === undefined ? undefined : { key: idempotencyKey })
+  return {
+    apiVersion: API_VERSION,
+    kind: API_KEY.kind,
+    metadata: {
+      name: metadataName,
+      namespace,
+      labels,
+      annotations: { [ANNOTATIONS.createdAt]: createdAt, ...annotations },
+    },
+    spec: { role, keyId, tokenHash, ...(expiresAt !== undefined && { expiresAt }) },
+  }
+}
+
+/** Returns the record of a key, without its value. */
+export function keyRecordOf(key: StoredApiKey): KeyRecord {
+  const { metadata, spec } = key
+  return {
+    id: metadata.uid,
+    name: fromMetadataName(metadata.name),
+    role: spec.role,
+    created_at: creationTimeOf(key),
+    expires_at: spec.expiresAt === undefined ? null : inUtc(spec.expiresAt),
+    ...ownTroublesOf(key),
+  }
+}
+
+/** Returns the record of a key in a list. */
+export function keyItemOf(key: StoredApiKey): KeyItem {
+  const { uid, name } = key.metadata
+  return { id: uid, name: fromMetadataName(name), created_at: creationTimeOf(key), ...ownTroublesOf(key) }
+}
+
+/** Converts a time to UTC, without a fraction of zero. A time in UTC is unchanged. */
+function inUtc(time: string): string {
+  if (time.endsWith("Z")) return time
+  const utc = new Date(time).toISOString().replace(/[.]000Z$/, "Z")
+  // RFC 3339 has no form for years after 9999 or before 0. A time that UTC moves there keeps its offset.
+  return /^[+-]/.test(utc) ? time : utc
+}

@@ -1,0 +1,65 @@
+import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
+import { AWS } from "./aws.ts"
+import { AZURE } from "./azure.ts"
+import type { BootDeadline, Burstable, CloudMachines, Exclusion, Family } from "./family.ts"
+import { GCP } from "./gcp.ts"
+
+/** Facts about machines, by cloud. The local cloud needs none. */
+export const MACHINES: Readonly<Record<string, CloudMachines>> = { aws: AWS, gcp: GCP, azure: AZURE }
+
+/** Returns the family of a machine type; undefined if the tables have none. */
+export function familyOf<Images extends string>(
+  { families }: CloudMachines<Images>,
+  offer: Pick<Offer, "instanceType" | "architecture" | "gpu">,
+): (Family & { image: Images }) | undefined {
+  const family = families.find(({ types }) => types.test(offer.instanceType))
+  // An installation's own offer may describe a machine otherwise. Then the offer holds.
+  const hasGpus = nvidiaGpusOf(offer) !== undefined
+  const agrees = family?.architecture === offer.architecture && (family.gpu !== undefined) === hasGpus
+  return agrees ? family : undefined
+}
+
+/** Returns how a machine type shares its cores; undefined if it has them for itself. */
+export function burstableOf(cloud: string, instanceType: string): Burstable | undefined {
+  return MACHINES[cloud]?.burstable.find(({ types }) => types.test(instanceType))
+}
+
+/** Returns the rule by which a machine type can't be launched in a region with this provisioning. */
+export function exclusionOf(
+  cloud: string,
+  instanceType: string,
+  { region, provisioning }: Pick<Offer, "region" | "provisioning">,
+): Exclusion | undefined {
+  return MACHINES[cloud]?.exclusions.find(
+    (rule) =>
+      rule.types.test(instanceType) &&
+      (rule.regions?.test(region) ?? true) &&
+      (rule.provisioning ?? provisioning) === provisioning,
+  )
+}
+
+/** Longest time that a VM may boot, seconds. */
+export const LONGEST_BOOT_SECONDS = Math.max(
+  ...Object.values(MACHINES).flatMap(({ bootDeadlines }) => Object.values(bootDeadlines).map(({ seconds }) => seconds)),
+)
+
+/**
+ * Returns how long a VM of this offer may boot until its agent registers; undefined on clouds without a table. A machine
+ * with less than a vCPU has longer: its system boots more slowly.
+ */
+export function bootDeadlineOf(offer: Pick<Offer, "cloud" | "cpu" | "gpu">): BootDeadline | undefined {
+  const count = nvidiaGpusOf(offer)?.count ?? 0
+  const found = MACHINES[offer.cloud]?.bootDeadlines[count === 0 ? "cpu" : count < 8 ? "gpu" : "eightGpus"]
+  if (found === undefined || offer.cpu >= 1) return found
+  return { ...found, seconds: Math.min(LONGEST_BOOT_SECONDS, Math.ceil(found.seconds / offer.cpu)) }
+}
+
+/** Returns the series of a machine type, by its cloud's naming. A name of no known form is a series of its own. */
+export function seriesOf(cloud: string, instanceType: string): string {
+  return MACHINES[cloud]?.seriesOf(instanceType) ?? instanceType
+}
+
+/** Returns the name of the quota that counts a machine type: the clouds let several series share one. */
+export function quotaOf(cloud: string, instanceType: string): string {
+  return MACHINES[cloud]?.quotaOf(instanceType) ?? instanceType
+}

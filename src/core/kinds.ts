@@ -1,0 +1,23 @@
+import { API_KEY, type StoredApiKey } from "./apis/apikey.ts"
+import { CONNECTION, type StoredConnection } from "./apis/connection.ts"
+import { CRON_JOB, type StoredCronJob } from "./apis/cronjob.ts"
+import { JOB, type StoredJob } from "./apis/job.ts"
+import { JOB_ARRAY, type StoredJobArray } from "./apis/jobarray.ts"
+import { LAUNCH, type StoredLaunch } from "./apis/launch.ts"
+import { ORGANIZATION, type StoredOrganization } from "./apis/organization.ts"
+import { PROJECT, type StoredProject } from "./apis/project.ts"
+import { STATEMENT, type StoredStatement } from "./apis/statement.ts"
+import { type StoredWebhook, WEBHOOK } from "./apis/webhook.ts"
+import { resourceOf } from "./kube/resource.ts"
+
+/** Resources of Berth's kinds: their addresses at the API server, with the types of stored objects. */
+export const API_KEYS = resourceOf<StoredApiKey>(API_KEY)
+export const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
+export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
+export const JOB_ARRAYS = resourceOf<StoredJobArray>(JOB_ARRAY)
+export const JOBS = resourceOf<StoredJob>(JOB)
+export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+export const ORGANIZATIONS = resourceOf<StoredOrganization>(ORGANIZATION)
+export const PROJECTS = resourceOf<StoredProject>(PROJECT)
+export const STATEMENTS = resourceOf<StoredStatement>(STATEMENT)
+export const WEBHOOKS = resourceOf<StoredWebhook>(WEBHOOK)

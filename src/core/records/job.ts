@@ -1,0 +1,297 @@
+import Type, { type Static } from "typebox"
+import { creationTimeOf } from "../apis/creation-times.ts"
+import {
+  CANCELLED,
+  CREDENTIALS_STATES,
+  DEFAULT_WORKDIR_PATH,
+  isTerminal,
+  JOB_PHASES,
+  type JobPhase,
+  type JobStatus,
+  PROVISIONINGS,
+  SecretKeySchema,
+  type StoredJob,
+  VM_STATES,
+  VolumeSchema,
+  type Workdir,
+} from "../apis/job.ts"
+import { arrayIndexOf } from "../apis/jobarray.ts"
+import { DEFAULT_RESOURCES, LIMITS } from "../apis/limits.ts"
+import { ANNOTATIONS, LABELS } from "../apis/meta.ts"
+import { parseCpu } from "../apis/quantity.ts"
+import { JOB_RECORD_FIELDS as NAMES } from "../apis/rest-names.ts"
+import { COMPONENT, StringEnum } from "../apis/schema.ts"
+import { conditionsField, ownTroublesOf } from "./conditions.ts"
+import { CostBreakdownSchema, costFields } from "./cost.ts"
+import type { Owner } from "./owner.ts"
+import { lastUpdateOf } from "./update-time.ts"
+
+/** Schema of a value that is null until it is known. */
+export function nullable<T extends string | number>(type: "string" | "number" | "integer", description: string) {
+  return Type.Unsafe<T | null>({ type: [type, "null"], description })
+}
+
+/** Schema of a map with any keys. */
+function RecordOf<Value>(value: object) {
+  return Type.Unsafe<Record<string, Value>>({ type: "object", additionalProperties: value })
+}
+
+const VolumeRecordSchema = Type.Object(
+  {
+    name: Type.String(),
+    bucket: VolumeSchema.properties.bucket,
+    mount_path: VolumeSchema.properties.mountPath,
+    connection: nullable<string>("string", "Null: the project's first connection with access."),
+    prefix: nullable<string>("string", "Null: the bucket's root."),
+    checkpoint: Type.Boolean({ description: "True for the job's checkpoints, in a separate folder." }),
+  },
+  { [COMPONENT]: "VolumeRecord" },
+)
+
+/** Working directory in a record; null: none. */
+const WorkdirRecordSchema = Type.Unsafe<Required<Workdir> | null>({
+  [COMPONENT]: "WorkdirRecord",
+  type: ["object", "null"],
+  required: ["sha256", "path"],
+  properties: {
+    sha256: Type.String({ description: "SHA-256 of the upload." }),
+    path: Type.String({ description: "Folder in the container." }),
+  },
+})
+
+/** GPUs in a record; null: none. */
+export const GpuRecordSchema = Type.Unsafe<{ vram: string | null; count: number | null; model: string | null } | null>({
+  [COMPONENT]: "GpuRecord",
+  type: ["object", "null"],
+  required: ["vram", "count", "model"],
+  properties: {
+    vram: nullable<string>("string", "Minimum GPU memory in total."),
+    count: nullable<number>("integer", "Minimum number of cards."),
+    model: nullable<string>("string", "GPU model."),
+  },
+})
+
+/** Job in the responses of GET, cancel and lists: every field of the contract, then the extensions. */
+export const JobRecordSchema = Type.Object({
+  id: Type.String({ description: "UUID." }),
+  organization_id: Type.String(),
+  project_id: Type.String(),
+  name: Type.String(),
+  namePrefix: nullable<string>("string", "Prefix from which the name was generated."),
+  status: StringEnum(JOB_PHASES),
+  credentials_status: StringEnum(CREDENTIALS_STATES),
+  vm_status: StringEnum(VM_STATES),
+  image: Type.String(),
+  command: Type.Array(Type.String()),
+  args: Type.Array(Type.String()),
+  env: RecordOf<string>({ type: "string" }),
+  volumes: Type.Array(VolumeRecordSchema),
+  resources: Type.Object(
+    {
+      cpu: Type.Number(),
+      memory: Type.String(),
+      gpu: GpuRecordSchema,
+      disk: nullable<string>("string", "Minimum size of the VM's disk. Null: depends on the cloud."),
+    },
+    { [COMPONENT]: "ResourcesRecord" },
+  ),
+  cloud: Type.Array(Type.String()),
+  region: Type.Array(Type.String()),
+  labels: RecordOf<string>({ type: "string" }),
+  tags: Type.Array(Type.String()),
+  retry_count: Type.Integer(),
+  [NAMES.maxRetries]: Type.Integer(),
+  selected_provider: nullable<string>("string", "Cloud that was chosen."),
+  selected_region: nullable<string>("string", "Region that was chosen."),
+  selected_instance_type: nullable<string>("string", "Machine type that was chosen."),
+  placement_reason: nullable<string>("string", "Explanation of the choice, with the cost of the next offer."),
+  vm_instance_id: nullable<string>("string", "Id of the VM in the cloud."),
+  ip_address: nullable<string>("string", "Public IP address of the VM."),
+  estimated_cost: nullable<number>("number", "Expected cost of the VM at placement, USD."),
+  actual_cost: nullable<number>("number", "Actual cost, USD."),
+  accrued_cost: nullable<number>(
+    "number",
+    "Cost so far, USD. A running VM counts until its last heartbeat. Null: no VM was chosen.",
+  ),
+  cost_breakdown: CostBreakdownSchema,
+  created_at: Type.String(),
+  updated_at: Type.String(),
+  last_heartbeat_at: nullable<string>("string", "Time of the VM's last heartbeat."),
+  started_at: nullable<string>("string", "Time of the container's first start."),
+  ended_at: nullable<string>("string", "Time at which the job ended."),
+  [NAMES.timeoutSeconds]: Type.Integer(),
+  error_message: nullable<string>("string", "Error of a failed job."),
+  reason: nullable<string>("string", "Reason for the status, one word."),
+  message: nullable<string>("string", "Explanation of the status for people."),
+  conditions: conditionsField(
+    "Conditions that are not as they should be, if their message is not that of the job. Absent: there are none.",
+  ),
+  exit_code: nullable<number>("integer", "Exit code of the container's last run."),
+  hourly_price_usd: nullable<number>("number", "Price of the selected machine, USD per hour."),
+  provisioning: StringEnum(PROVISIONINGS),
+  [NAMES.maxHourlyPriceUsd]: nullable<number>("number", "Maximum price, USD per hour."),
+  [NAMES.maxCostUsd]: nullable<number>("number", "Maximum cost of all VMs of the job, USD. Null: no limit."),
+  [NAMES.maxPreemptions]: nullable<number>("integer", "Maximum number of preempted VMs. Null: no limit."),
+  preemption_count: Type.Integer({ description: "Number of the job's VMs that the cloud preempted." }),
+  [NAMES.fallbackAfter]: nullable<number>(
+    "integer",
+    "Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3.",
+  ),
+  [NAMES.maxQueueSeconds]: nullable<number>(
+    "integer",
+    "Maximum seconds from the creation to the container's first start. Null: no limit.",
+  ),
+  [NAMES.terminationGraceSeconds]: nullable<number>(
+    "integer",
+    "Maximum seconds from the stop signal to SIGKILL. Null: 10.",
+  ),
+  workdir: WorkdirRecordSchema,
+  cronjob_id: nullable<string>("string", "Id of the cronjob that created the job. Null: none did."),
+  array_id: nullable<string>("string", "Id of the array that created the job. Null: none did."),
+  array_index: nullable<number>("integer", "Index of the job in its array."),
+  [NAMES.secretEnv]: RecordOf<Static<typeof SecretKeySchema>>(SecretKeySchema),
+  [NAMES.ttlSecondsAfterFinished]: nullable<number>("integer", "Null: the default of the installation."),
+})
+export type JobRecord = Static<typeof JobRecordSchema>
+
+/** Statuses of jobs that have not ended. */
+export const UNFINISHED = ["queued", "booting", "running"] as const
+
+/** Returns the status of the contract. */
+export function statusOf(job: StoredJob): JobPhase {
+  return standingOf(job).phase ?? "queued"
+}
+
+/** Returns the phase with its reason. A cancel shows at once, before the controller acts on it. */
+function standingOf({ spec, status = {} }: StoredJob): Pick<JobStatus, "phase" | "reason" | "message"> {
+  return spec.cancelled && !isTerminal(status.phase) ? CANCELLED : status
+}
+
+/**
+ * Returns the record of a Job, with every field of the contract.
+ * @param lastHeartbeatTime of its VMs, which the Job does not have while it runs
+ */
+export function recordOf(job: StoredJob, owner: Owner, lastHeartbeatTime?: string): JobRecord {
+  const { metadata, spec } = job
+  return {
+    id: metadata.uid,
+    organization_id: owner.organizationId,
+    project_id: owner.projectId,
+    name: metadata.name,
+    namePrefix: metadata.annotations?.[ANNOTATIONS.namePrefix] ?? null,
+    ...submittedFields(spec),
+    ...creatorFields(job),
+    ...progressFields(job, lastHeartbeatTime),
+    ...placementFields(job.status),
+    ...costFields(job.status, lastHeartbeatTime ?? job.status?.lastHeartbeatTime),
+    created_at: creationTimeOf(job),
+    updated_at: lastUpdateOf(job),
+  }
+}
+
+function submittedFields(spec: StoredJob["spec"]) {
+  return {
+    image: spec.image,
+    command: spec.command ?? [],
+    args: spec.args ?? [],
+    env: spec.env ?? {},
+    volumes: volumesOf(spec.volumes),
+    resources: resourcesOf(spec.resources),
+    cloud: spec.cloud ?? [],
+    region: spec.region ?? [],
+    labels: spec.labels ?? {},
+    tags: spec.tags ?? [],
+    [NAMES.maxRetries]: spec.maxRetries ?? 0,
+    [NAMES.timeoutSeconds]: spec.timeoutSeconds ?? LIMITS.timeoutSeconds,
+    provisioning: spec.provisioning ?? "onDemand",
+    [NAMES.maxHourlyPriceUsd]: spec.maxHourlyPriceUsd ?? null,
+    [NAMES.maxCostUsd]: spec.maxCostUsd ?? null,
+    ...limitFields(spec),
+    workdir: spec.workdir === undefined ? null : { path: DEFAULT_WORKDIR_PATH, ...spec.workdir },
+    [NAMES.secretEnv]: spec.secretEnv ?? {},
+    [NAMES.ttlSecondsAfterFinished]: spec.ttlSecondsAfterFinished ?? null,
+  } satisfies Partial<JobRecord>
+}
+
+function creatorFields(job: StoredJob) {
+  return {
+    cronjob_id: job.metadata.labels?.[LABELS.cronJobUid] ?? null,
+    array_id: job.metadata.labels?.[LABELS.arrayUid] ?? null,
+    array_index: arrayIndexOf(job) ?? null,
+  } satisfies Partial<JobRecord>
+}
+
+function limitFields({ maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds }: StoredJob["spec"]) {
+  return {
+    [NAMES.maxQueueSeconds]: maxQueueSeconds ?? null,
+    [NAMES.maxPreemptions]: maxPreemptions ?? null,
+    [NAMES.fallbackAfter]: fallbackAfter ?? null,
+    [NAMES.terminationGraceSeconds]: terminationGraceSeconds ?? null,
+  } satisfies Partial<JobRecord>
+}
+
+function volumesOf(volumes: StoredJob["spec"]["volumes"]): JobRecord["volumes"] {
+  return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, connection, prefix, checkpoint }]) => ({
+    name,
+    bucket,
+    mount_path: mountPath,
+    connection: connection ?? null,
+    prefix: prefix ?? null,
+    checkpoint: checkpoint ?? false,
+  }))
+}
+
+function resourcesOf(resources: StoredJob["spec"]["resources"]): JobRecord["resources"] {
+  return {
+    cpu: parseCpu(resources?.cpu ?? DEFAULT_RESOURCES.cpu),
+    memory: resources?.memory ?? DEFAULT_RESOURCES.memory,
+    gpu: gpuOf(resources?.gpu),
+    disk: resources?.disk ?? null,
+  }
+}
+
+function gpuOf(gpu: NonNullable<StoredJob["spec"]["resources"]>["gpu"]): JobRecord["resources"]["gpu"] {
+  if (gpu === undefined) return null
+  const { vram = null, model = null } = gpu
+  const least = model !== null && vram === null ? 1 : null
+  return { vram, count: gpu.count ?? least, model }
+}
+
+function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
+  const { status } = job
+  const { reason, message } = standingOf(job)
+  return {
+    status: statusOf(job),
+    credentials_status: status?.credentials ?? "empty",
+    vm_status: status?.vm?.state ?? "nonassigned",
+    retry_count: status?.retryCount ?? 0,
+    preemption_count: status?.launches?.preempted ?? 0,
+    last_heartbeat_at: inUtc(lastHeartbeatTime ?? status?.lastHeartbeatTime),
+    started_at: inUtc(status?.startTime),
+    ended_at: inUtc(status?.completionTime),
+    error_message: status?.phase === "failed" ? (status.message ?? null) : null,
+    reason: reason ?? null,
+    message: message ?? null,
+    ...ownTroublesOf(job, message ?? null),
+    exit_code: status?.exitCode ?? null,
+  } satisfies Partial<JobRecord>
+}
+
+function placementFields(status: StoredJob["status"]) {
+  const offer = status?.placement?.offer
+  return {
+    selected_provider: offer?.cloud ?? null,
+    selected_region: offer?.region ?? null,
+    selected_instance_type: offer?.instanceType ?? null,
+    placement_reason: status?.placement?.reason ?? null,
+    hourly_price_usd: offer?.hourlyPriceUsd ?? null,
+    vm_instance_id: status?.vm?.id ?? null,
+    ip_address: status?.vm?.ipAddress ?? null,
+  } satisfies Partial<JobRecord>
+}
+
+/** Converts a time with an offset to UTC, and keeps a time in UTC with its fraction. Returns null for no time. */
+export function inUtc(time: string | undefined): string | null {
+  if (time === undefined) return null
+  return time.endsWith("Z") ? time : new Date(time).toISOString()
+}

@@ -1,0 +1,254 @@
+import type { CapLevel, SpendCaps } from "../../core/apis/caps.ts"
+import { secondsBetween } from "../../core/apis/clock.ts"
+import { defined } from "../../core/apis/defined.ts"
+import { highestPricesOf, isOver, pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
+import { roundUsd } from "../../core/apis/money.ts"
+import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
+import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
+import { usd } from "../router/explain.ts"
+import type { Room } from "../router/route.ts"
+import type { Shortfall } from "../router/shortfall.ts"
+import { END_RESERVE_SECONDS, longestBilledSeconds } from "./budget.ts"
+import { costsOf, isMarked } from "./statements.ts"
+
+/** Caps of one level, and the VMs and Statements that count under them. */
+export interface LevelCaps {
+  level: CapLevel
+  /** Name of the organization or project; absent for the installation. */
+  name?: string
+  caps: SpendCaps
+  /** Returns true for a namespace whose costs count. `organization`: the one that paid, if it is recorded. */
+  owns: (namespace: string, organization: string | undefined) => boolean
+}
+
+/** Spending under the caps of one level. */
+export interface Spending {
+  vms: number
+  hourlyUsd: number
+  /** Cost of the month's ended VMs, USD. */
+  endedUsd: number
+  /** Cost so far of live VMs in the month, USD. */
+  liveUsd: number
+  /** Expected cost of live VMs in the month, with the cost so far, USD. */
+  expectedUsd: number
+  /** Most that live VMs can cost in the month, and that ended spot VMs may have cost beyond `endedUsd`, USD. */
+  mostUsd: number
+}
+
+/** Caps of one level with the spending under them. */
+export interface CappedLevel extends LevelCaps {
+  spending: Spending
+}
+
+/** Costs of a level that are in Statements. */
+export interface Recorded {
+  usd: number
+  marginUsd: number
+  /** Names of Launches whose cost is included, although they do not say so yet. */
+  counted: ReadonlySet<string>
+}
+
+export const NOTHING_RECORDED: Recorded = { usd: 0, marginUsd: 0, counted: new Set() }
+
+/** Returns the costs of a month (UTC) that are in a level's Statements. */
+export function recordedIn(statements: readonly StoredStatement[]): Recorded {
+  return {
+    usd: sum(statements.map(({ status }) => status?.spentUsd ?? 0)),
+    marginUsd: sum(statements.map(({ status }) => status?.marginUsd ?? 0)),
+    counted: new Set(statements.flatMap(({ status }) => status?.counted ?? [])),
+  }
+}
+
+/**
+ * Sums the Launches of one level, and what Statements have of it.
+ * @param expectedSeconds expected lifetime of a VM whose Launch says no expected cost
+ */
+export function spendingOf(
+  launches: readonly StoredLaunch[],
+  now: Date,
+  expectedSeconds: number,
+  recorded: Recorded = NOTHING_RECORDED,
+): Spending {
+  const live = launches.filter((launch) => !isOver(launch))
+  const ended = launches.filter(
+    (launch) => isOver(launch) && !isMarked(launch) && !recorded.counted.has(launch.metadata.name),
+  )
+  const month = monthOf(now)
+  const costs = ended.flatMap(costsOf).filter((cost) => cost.month === month)
+  const amounts = live.map((launch) => liveAmounts(launch, now, expectedSeconds))
+  return {
+    vms: live.length,
+    hourlyUsd: sum(live.map((launch) => sumOfParts(pricesOf(launch)))),
+    endedUsd: sum([recorded.usd, ...costs.map((cost) => cost.usd)]),
+    liveUsd: sum(amounts.map(({ soFarUsd }) => soFarUsd)),
+    expectedUsd: sum(amounts.map((amount) => amount.expectedUsd)),
+    mostUsd: sum([
+      recorded.marginUsd,
+      ...costs.map(({ marginUsd }) => marginUsd),
+      ...amounts.map((amount) => amount.mostUsd),
+    ]),
+  }
+}
+
+/**
+ * Returns what a live VM costs in the present month: so far, as expected, and at most. A VM whose job has no timeout is
+ * expected to run as long again as it has run.
+ */
+function liveAmounts(launch: StoredLaunch, now: Date, expectedSeconds: number) {
+  const { run, lifetimeSeconds, reservedUsd } = launch.spec
+  const begin = launch.status?.vm?.createTime ?? launch.metadata.creationTimestamp
+  const [prices, highest] = [pricesOf(launch), highestPricesOf(launch)]
+  const usdFor = (hourly: HourlyPrices, seconds: number) =>
+    sumOfParts(costOf(hourly, { seconds, minimumBilledSeconds: launch.spec.offer.minimumBilledSeconds }))
+  const monthBegin = new Date(`${monthOf(now)}-01T00:00:00Z`)
+  const earlierSeconds = Math.max(0, secondsBetween(begin, monthBegin))
+  const beforeUsd = (hourly: HourlyPrices) => (earlierSeconds === 0 ? 0 : usdFor(hourly, earlierSeconds))
+  const lived = Math.max(0, secondsBetween(begin, now))
+  const soFar = launch.status?.vm?.createTime === undefined ? 0 : usdFor(prices, lived)
+  const reserved = reservedUsd ?? usdFor(prices, expectedSeconds)
+  const asLongAgain = Math.min(2 * soFar, usdFor(prices, run.timeoutSeconds ?? lifetimeSeconds))
+  const most = usdFor(highest, longestBilledSeconds(lifetimeSeconds))
+  const inMonth = (all: number, before: number) => Math.max(0, all - before)
+  return {
+    soFarUsd: inMonth(soFar, beforeUsd(prices)),
+    expectedUsd: inMonth(Math.max(reserved, asLongAgain, soFar), beforeUsd(prices)),
+    mostUsd: inMonth(Math.max(most, usdFor(highest, lived)), beforeUsd(highest)),
+  }
+}
+
+/** Returns the cost of the month so far, USD. */
+export function spentUsd({ endedUsd, liveUsd }: Spending): number {
+  return roundUsd(endedUsd + liveUsd)
+}
+
+/** Returns the further cost that live VMs take from a level's cap, USD. */
+export function reservedUsd({ caps, spending }: Pick<CappedLevel, "caps" | "spending">): number {
+  const { liveUsd, expectedUsd, mostUsd } = spending
+  return Math.max(0, roundUsd((isStrict(caps) ? mostUsd : expectedUsd) - liveUsd))
+}
+
+function isStrict({ reserve, maxMonthlyUsd }: SpendCaps): boolean {
+  return reserve === "strict" && maxMonthlyUsd !== undefined
+}
+
+/** Returns true if a level has a month's cap that is never exceeded. */
+export function hasStrictCap(levels: readonly Pick<LevelCaps, "caps">[]): boolean {
+  return levels.some(({ caps }) => isStrict(caps))
+}
+
+/** Returns what a level's cap of the month leaves for new VMs, USD, at least 0; undefined without one. */
+export function leftUsd({ caps, spending }: Pick<CappedLevel, "caps" | "spending">): number | undefined {
+  const { maxMonthlyUsd } = caps
+  if (maxMonthlyUsd === undefined) return undefined
+  return Math.max(0, roundUsd(maxMonthlyUsd - spentUsd(spending) - reservedUsd({ caps, spending })))
+}
+
+function leftPerHour({ caps: { maxHourlyUsd }, spending }: CappedLevel): number | undefined {
+  return maxHourlyUsd === undefined ? undefined : Math.max(0, roundUsd(maxHourlyUsd - spending.hourlyUsd))
+}
+
+/** Returns the remaining budget under the caps of all levels, at least 0. */
+export function roomUnder(levels: readonly CappedLevel[]): Room {
+  const least = (among: readonly CappedLevel[], leftIn: (level: CappedLevel) => number | undefined) => {
+    const left = among.map(leftIn).filter((each) => each !== undefined)
+    return left.length === 0 ? undefined : Math.min(...left)
+  }
+  const hourlyUsd = least(levels, leftPerHour)
+  const monthlyUsd = least(
+    levels.filter(({ caps }) => !isStrict(caps)),
+    leftUsd,
+  )
+  const strictUsd = least(
+    levels.filter(({ caps }) => isStrict(caps)),
+    leftUsd,
+  )
+  return {
+    ...defined({ hourlyUsd, monthlyUsd, strictUsd }),
+  }
+}
+
+/** Returns the level for people, such as `the organization acme`. */
+function nameOf({ level }: Pick<LevelCaps, "level">): string {
+  return `the ${level}`
+}
+
+/** Returns the message for a cap of VMs that is reached; undefined if none is. */
+export function vmCapReached(levels: readonly CappedLevel[]): string | undefined {
+  const full = levels.find(({ caps, spending }) => caps.maxVms !== undefined && spending.vms >= caps.maxVms)
+  if (full === undefined) return undefined
+  return `${nameOf(full)}'s cap of ${full.caps.maxVms} VMs is reached: it has ${full.spending.vms}`
+}
+
+/** Returns why no matching offer is under the caps, with the numbers of each cap that leaves too little. */
+export function overCapsText(levels: readonly CappedLevel[], overCaps: Shortfall["overCaps"]): string {
+  const { offers, cheapestHourlyUsd = 0, cheapestUsd = 0, cheapestMostUsd = 0 } = overCaps
+  const blocking = levels.flatMap((level) => {
+    const [left, perHour] = [leftUsd(level), leftPerHour(level)]
+    const needed = isStrict(level.caps) ? cheapestMostUsd : cheapestUsd
+    return [
+      ...(perHour !== undefined && cheapestHourlyUsd > perHour ? [hourlyText(level, perHour)] : []),
+      ...(left !== undefined && needed > left ? [monthlyText(level, left)] : []),
+    ]
+  })
+  const isAnyStrict = hasStrictCap(levels)
+  const deadline = isAnyStrict ? `, and up to ${usd(cheapestMostUsd)} until the VM's deadline` : ""
+  const needs = `the cheapest of ${offers.toLocaleString("en-US")} matching offers needs ${usd(cheapestHourlyUsd)}/h, ${usd(cheapestUsd)} for the job${deadline}`
+  const isTooLow = levels.some(
+    ({ caps: { maxHourlyUsd = Infinity, maxMonthlyUsd = Infinity, ...caps } }) =>
+      cheapestHourlyUsd > maxHourlyUsd ||
+      (isStrict({ ...caps, maxMonthlyUsd }) ? cheapestMostUsd : cheapestUsd) > maxMonthlyUsd,
+  )
+  const when = isTooLow ? "that is more than the whole cap: raise it" : "the job starts when that is left"
+  const advice = isAnyStrict ? `${when}; set timeoutSeconds or maxCostUsd to need less` : when
+  return `${blocking.join("; ") || "the caps leave too little"}; ${needs}; ${advice}`
+}
+
+function hourlyText(level: CappedLevel, left: number): string {
+  const { caps, spending } = level
+  return `${nameOf(level)}'s cap of ${usd(caps.maxHourlyUsd ?? 0)} an hour leaves ${usd(left)}: ${spending.vms} VMs cost ${usd(spending.hourlyUsd)}/h`
+}
+
+function monthlyText(level: CappedLevel, left: number): string {
+  const { caps, spending } = level
+  return (
+    `${nameOf(level)}'s cap of ${usd(caps.maxMonthlyUsd ?? 0)} a month leaves ${usd(left)}: ` +
+    `${usd(spentUsd(spending))} is spent and ${usd(reservedUsd(level))} is reserved for ${spending.vms} ${spending.vms === 1 ? "VM" : "VMs"}`
+  )
+}
+
+/** State of the caps that cancel running jobs. */
+export interface CancelState {
+  /** Reason to cancel running jobs now. Absent: no cap is spent. */
+  message?: string
+  /** Seconds until the present VMs spend a cap. Absent: they never do. */
+  secondsLeft?: number
+}
+
+/**
+ * Returns whether a cap cancels running jobs now. The time in which their VMs end counts as spent, so that the cap is not
+ * exceeded by it.
+ */
+export function cancelState(levels: readonly CappedLevel[]): CancelState {
+  let secondsLeft: number | undefined
+  for (const level of levels) {
+    const { caps, spending } = level
+    if (caps.onExceeded !== "cancel" || caps.maxMonthlyUsd === undefined) continue
+    const hourlyUsd = spending.hourlyUsd
+    const left = roundUsd(caps.maxMonthlyUsd - spentUsd(spending) - (hourlyUsd * END_RESERVE_SECONDS) / 3600)
+    if (left <= 0) return { message: cancelText(level) }
+    if (hourlyUsd > 0) secondsLeft = Math.min(secondsLeft ?? Number.POSITIVE_INFINITY, (left * 3600) / hourlyUsd)
+  }
+  return secondsLeft === undefined ? {} : { secondsLeft }
+}
+
+function cancelText(level: CappedLevel): string {
+  const { caps, spending } = level
+  return (
+    `${nameOf(level)} has spent ${usd(spentUsd(spending))} of its cap of ${usd(caps.maxMonthlyUsd ?? 0)} a month, ` +
+    "and its caps say onExceeded: cancel. Raise maxMonthlyUsd, or run the job again next month"
+  )
+}
+
+function sum(numbers: readonly number[]): number {
+  return roundUsd(numbers.reduce((total, number) => total + number, 0))
+}

@@ -1,0 +1,205 @@
+import type { Clock } from "../../core/apis/clock.ts"
+import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
+import type { StoredJob } from "../../core/apis/job.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
+import { LIMITS } from "../../core/apis/limits.ts"
+import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
+import type { Offers } from "../catalogue/offers.ts"
+import type { Catalogue } from "../router/catalogue.ts"
+import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
+import type { BucketPlace } from "../router/egress.ts"
+import type { LostWork } from "../router/lost-work.ts"
+import { pausedAccounts, type Tenants } from "./breaker.ts"
+import type { Budget } from "./budget.ts"
+import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, type Recorded, recordedIn, spendingOf } from "./caps.ts"
+import { cooldownsOf } from "./cooldowns.ts"
+import type { ImageState } from "./inputs.ts"
+import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
+import type { PreemptionHistory } from "./preemptions.ts"
+import type { JobSettings } from "./settings.ts"
+
+/** Accounts that can pay for a project's VMs. */
+export interface LaunchAccounts {
+  /** Ready connections of the namespace that can run VMs, and clouds that need none. */
+  of(namespace: string): readonly LaunchAccount[]
+  /** Returns connections of the namespace that are Ready, but not allowed to create VMs. */
+  refused?(namespace: string): readonly DeniedAccount[]
+}
+
+/** Connection with valid credentials that cannot pay for VMs. */
+export interface DeniedAccount {
+  cloud: string
+  connection: string
+  /** Cause, and the action that fixes it. */
+  message: string
+}
+
+/** Inputs of a placement besides the job. */
+export interface Market {
+  offers: Catalogue
+  launchAccounts: readonly LaunchAccount[]
+  /** Connections that could pay if their credentials were allowed to create VMs. */
+  deniedAccounts?: readonly DeniedAccount[]
+  cooldowns: readonly Cooldown[]
+  /** Levels with caps, and the spending under them. */
+  levels: readonly CappedLevel[]
+  /** Known places of the job's buckets. */
+  buckets?: readonly BucketPlace[]
+  /** Known architectures of the job's image. */
+  image?: ImageState
+  /** Amount that the job may still spend. Absent: it has no limit of its own. */
+  budget?: Budget | undefined
+  /** Known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
+  agentImage?: ImageState
+  /** Counts the preemptions of spot VMs. Absent: they do not count in the ranking. */
+  preemptionRates?: (() => LostWork["rateOf"]) | undefined
+  /** Accounts whose launches are paused. */
+  paused: readonly Cooldown[]
+  /** Seconds until the launch rate allows another launch; 0: now. */
+  rateWaitSeconds: number
+}
+
+/** Facts from which a market is calculated. */
+export interface MarketFacts {
+  /** Namespace of the project. */
+  namespace: string
+  offers: Catalogue
+  launchAccounts: readonly LaunchAccount[]
+  deniedAccounts?: readonly DeniedAccount[]
+  agentImage?: ImageState | undefined
+  launches: LaunchHistory
+  /** Levels of the project with caps, and the spending under them. */
+  levels?: readonly CappedLevel[]
+  tenants?: Tenants | undefined
+  /** Preemptions that this process has seen. */
+  preemptions?: PreemptionHistory
+}
+
+/** Calculates the market of one project at one time. Pure. */
+export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): Market {
+  const { namespace, launchAccounts, launches, preemptions, tenants } = facts
+  const viewer = { namespace, launchAccounts, personOf: tenants?.personOf }
+  return {
+    offers: facts.offers,
+    launchAccounts,
+    ...(facts.deniedAccounts && { deniedAccounts: facts.deniedAccounts }),
+    ...(facts.agentImage && { agentImage: facts.agentImage }),
+    ...(preemptions && { preemptionRates: () => preemptions.rates(() => launches.all(), viewer, now) }),
+    cooldowns: cooldownsOf(launches, { namespace, launchAccounts }, now, settings),
+    paused: pausedAccounts(launchAccounts, namespace, launches, { now, settings, tenants: facts.tenants }),
+    levels: facts.levels ?? [],
+    rateWaitSeconds: rateWait(launches, namespace, now, settings.launchesPerMinute),
+  }
+}
+
+/**
+ * Returns the seconds until another launch is allowed. The installation may create `perMinute` Launches in a minute.
+ * Each project that created any is guaranteed an equal share, so no project can block the others.
+ */
+function rateWait(launches: LaunchHistory, namespace: string, now: Date, perMinute: number): number {
+  const minuteAgo = now.getTime() - 60_000
+  if (launches.mostCreatedAfter(new Date(minuteAgo), now) < perMinute) return 0
+  const recent = launches.createdAfter(new Date(minuteAgo), now)
+  if (recent.length < perMinute) return 0
+  const projects = new Set(recent.map(({ spec }) => spec.job.namespace))
+  const own = recent.filter(({ spec }) => spec.job.namespace === namespace)
+  const until = (made: readonly StoredLaunch[], fewerThan: number) => {
+    const times = made.map(({ metadata }) => Date.parse(metadata.creationTimestamp)).sort((a, b) => b - a)
+    const oldest = times[fewerThan - 1]
+    return oldest === undefined ? 0 : Math.max(1, (oldest - minuteAgo) / 1000)
+  }
+  return Math.min(until(recent, perMinute), until(own, Math.max(1, Math.floor(perMinute / projects.size))))
+}
+
+/** Sources of a market in any process: caches and earlier answers. */
+export interface MarketSources {
+  offers: Offers
+  launchAccounts: LaunchAccounts
+  /** Returns the levels of a namespace's project that have caps. */
+  caps?: (namespace: string) => readonly LevelCaps[]
+  /** Organizations of the projects. Absent: the installation counts as one organization. */
+  tenants?: Tenants
+  clock: Clock
+  /** Returns the known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
+  agentImage?: () => ImageState
+  jobs: { store: CachedObjects<StoredJob> }
+  /** Statements of all projects, with the options `STATEMENT_CACHE`. */
+  statements: { store: Pick<CachedObjects<StoredStatement>, "list" | "byIndex"> }
+  /** Launches with the options `LAUNCH_CACHE`. */
+  launches: { store: CachedObjects<StoredLaunch> }
+}
+
+/** Returns the current market of a namespace's project. */
+export function marketOf(
+  namespace: string,
+  sources: MarketSources,
+  ledger: LaunchLedger,
+  settings: JobSettings,
+): Market {
+  const now = sources.clock.now()
+  const facts = {
+    namespace,
+    offers: sources.offers.current(),
+    launchAccounts: sources.launchAccounts.of(namespace),
+    deniedAccounts: sources.launchAccounts.refused?.(namespace) ?? [],
+    agentImage: sources.agentImage?.(),
+    launches: ledger,
+    levels: cappedLevels(namespace, sources, ledger, settings),
+    tenants: sources.tenants,
+    preemptions: ledger.preemptions,
+  }
+  return appraise(facts, now, settings)
+}
+
+function launchesOf(level: LevelCaps, namespace: string, ledger: LaunchLedger): readonly StoredLaunch[] {
+  if (level.level === "project") return ledger.unmarked(namespace)
+  return ledger.unmarked(ALL_NAMESPACES).filter(({ spec }) => level.owns(spec.job.namespace, spec.organization))
+}
+
+/** Returns the levels of a namespace's project that have caps, with the spending under them. */
+export function cappedLevels(
+  namespace: string,
+  sources: SpendingSources,
+  ledger: LaunchLedger,
+  { expectedSeconds }: Pick<JobSettings, "expectedSeconds">,
+): CappedLevel[] {
+  return (sources.caps?.(namespace) ?? []).map((level) => {
+    const recorded = recordedOf(level, sources)
+    const launches = launchesOf(level, namespace, ledger)
+    return { ...level, spending: spendingOf(launches, sources.clock.now(), expectedSeconds, recorded) }
+  })
+}
+
+/** Sources of the spending under caps. */
+export type SpendingSources = Pick<MarketSources, "caps" | "statements" | "clock">
+
+/** Returns this month's cost (UTC) that is in a level's Statements. */
+export function recordedOf(
+  level: LevelCaps,
+  { statements, clock }: Pick<SpendingSources, "statements" | "clock">,
+): Recorded {
+  if (level.caps.maxMonthlyUsd === undefined) return NOTHING_RECORDED
+  const month = monthOf(clock.now())
+  const own = statements.store
+    .list()
+    .filter(({ spec }) => spec.month === month && level.owns(spec.namespace, spec.organization))
+  return recordedIn(own)
+}
+
+/** Existing job, or the spec of a planned one. */
+type AskedFor = Pick<StoredJob, "spec"> & { metadata?: Pick<StoredJob["metadata"], "annotations"> }
+
+/**
+ * Returns the expected run time of a job for its cost, seconds: its timeout, or the mean of earlier runs of its
+ * CronJob, or the setting. Pure.
+ */
+export function expectedSecondsOf(
+  { spec, metadata }: AskedFor,
+  settings: Pick<JobSettings, "expectedSeconds">,
+): number {
+  if (spec.timeoutSeconds !== undefined) return spec.timeoutSeconds
+  const earlier = metadata?.annotations?.[CRON_JOB_ANNOTATIONS.expectedSeconds] ?? ""
+  // Users can write annotations, so the value is checked.
+  if (!/^[1-9]\d{0,9}$/.test(earlier)) return settings.expectedSeconds
+  return Math.min(Number(earlier), LIMITS.timeoutSeconds)
+}

@@ -1,0 +1,59 @@
+import type { JobSpec } from "../../core/apis/job.ts"
+import type { Architecture, Offer } from "../../core/apis/offer.ts"
+import type { HourlyPrices } from "../../core/apis/price.ts"
+import type { Offers } from "../catalogue/offers.ts"
+import { explainShortfall } from "../router/explain.ts"
+import { requirementsOf } from "../router/requirements.ts"
+import { scan } from "../router/scan.ts"
+import { surveyShortfall } from "../router/shortfall.ts"
+import { anyAccountOf } from "./place.ts"
+import { JOB_DEFAULTS } from "./settings.ts"
+
+/** Offers that match a job's requirements, from any account. */
+export interface MatchingOffers {
+  /** A page of them, best first, with the prices of a VM there. */
+  offers: { offer: Offer; prices: HourlyPrices }[]
+  /** Number of all that match. */
+  matching: number
+  /** Explanation for people if none matches. */
+  message?: string
+}
+
+export interface OfferSearch {
+  /** Resources, clouds, regions and provisioning that the offers must have. */
+  spec: JobSpec
+  /** Architecture of the offers; absent: any. */
+  architecture?: Architecture | undefined
+  /** Number of better offers to leave out. */
+  offset: number
+  /** Largest number of offers to return. */
+  limit: number
+  now: Date
+}
+
+const ANY_USD = Number.POSITIVE_INFINITY
+
+/** Finds the cheapest offers that a job could get from any account. Pure. */
+export function matchingOffers(
+  { spec, architecture, offset, limit, now }: OfferSearch,
+  catalogue: ReturnType<Offers["current"]>,
+): MatchingOffers {
+  const requirements = requirementsOf(spec, architecture === undefined ? [] : [architecture])
+  const { expectedSeconds } = JOB_DEFAULTS
+  const launchAccounts = anyAccountOf(catalogue)
+  const context = { launchAccounts, cooldowns: [], room: {}, expectedSeconds, now }
+  const { best, fitting } = scan(requirements, catalogue, {
+    ...context,
+    clouds: new Set(launchAccounts.map(({ cloud }) => cloud)),
+    ...{ maxHourlyUsd: ANY_USD, maxTotalUsd: ANY_USD, maxMostUsd: ANY_USD },
+    count: Math.min(offset + limit, catalogue.size),
+    isAvailable: () => true,
+  })
+  return {
+    offers: best.slice(offset).map(({ row, prices }) => ({ offer: catalogue.offerAt(row), prices })),
+    matching: fitting,
+    ...(fitting === 0 && {
+      message: explainShortfall(surveyShortfall(requirements, catalogue, context), requirements),
+    }),
+  }
+}

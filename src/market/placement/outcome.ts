@@ -1,0 +1,162 @@
+import { timestamp } from "../../core/apis/clock.ts"
+import {
+  type BootFailure,
+  bootFailureOf,
+  type Finish,
+  type FinishReason,
+  isOver,
+  type LaunchStatus,
+  type StoredLaunch,
+} from "../../core/apis/launch.ts"
+
+/** Outcome of a Launch for its job. It does not say if the VM still exists: see `isOver`. */
+export type Outcome =
+  | { kind: "live" }
+  | { kind: "finished"; finish: Finish }
+  | { kind: "refused"; refusal: NonNullable<LaunchStatus["refusal"]> }
+  | { kind: "lost"; reason: "VMLost" | "Preempted"; message: string; time: string }
+  /** The host of the VM was powered off as planned. The job runs again, and this is not a lost VM. */
+  | { kind: "poweredOff" }
+  /** The Launch was ended because its container did not start in time, or its VM cannot run containers. */
+  | { kind: "bootFailed"; message: string; time: string }
+  /** The Launch was ended before it had a VM, as far as known. */
+  | { kind: "unused" }
+
+/** Ends of the agent that are not the job's own result: the VM was lost or failed. */
+const VM_FINISHES: readonly FinishReason[] = [
+  "Stopped",
+  "Preempted",
+  "AgentFailed",
+  "MachineFailed",
+  "RegistryUnavailable",
+]
+
+/**
+ * Returns the outcome of a Launch whose job has not ended. The agent's report about the container takes precedence over
+ * the VM's end.
+ * The Launch of such a job ends for only two reasons: its boot deadline, or a VM that cannot run containers.
+ */
+export function outcomeOf(launch: StoredLaunch): Outcome {
+  const { status, spec } = launch
+  const finish = status?.agent?.finish
+  if (finish !== undefined && !VM_FINISHES.includes(finish.reason)) return { kind: "finished", finish }
+  if (status?.refusal !== undefined) return { kind: "refused", refusal: status.refusal }
+  const failure = machineFailureOf(status)
+  if (failure !== undefined) return reportedFailure(failure)
+  if (status?.loss !== undefined) return lossOf(status.loss)
+  // The agent's word. Clouds take back no other VMs, and a limit of lost VMs must hold for these.
+  if (finish?.reason === "Preempted" && spec.offer.provisioning === "spot") {
+    return lost("Preempted", finish.message ?? "the cloud preempted the VM", finish.time)
+  }
+  const isEnded = isOver(launch) || spec.ended === true
+  if (isEnded && status?.vm === undefined) return { kind: "unused" }
+  if (spec.ended === true) return bootFailed(launch)
+  if (finish !== undefined) return lost("VMLost", finish.message ?? `the agent failed: ${finish.reason}`, finish.time)
+  return isOver(launch) ? deleted(launch) : { kind: "live" }
+}
+
+/** Ends of the agent with which its VM never started the container, though another VM may. */
+const FAILED_STARTS: readonly FinishReason[] = ["MachineFailed", "RegistryUnavailable"]
+
+/** Returns the report that the VM cannot run the container: of its user data at boot, or of its agent. */
+export function machineFailureOf(status: LaunchStatus | undefined): MachineFailure | undefined {
+  const finish = status?.agent?.finish
+  const failure = bootFailureOf(status)
+  if (failure !== undefined || finish === undefined || !FAILED_STARTS.includes(finish.reason)) return failure
+  return { reason: finish.reason, message: finish.message ?? "no details", time: finish.time }
+}
+
+interface MachineFailure extends Omit<BootFailure, "reason"> {
+  reason: string
+}
+
+function lossOf({ reason, message, time }: NonNullable<LaunchStatus["loss"]>): Outcome {
+  if (reason === "PoweredOff") return { kind: "poweredOff" }
+  return lost(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
+}
+
+/** Returns the outcome of a Launch that a user deleted while its job needed it. */
+function deleted({ status, metadata }: StoredLaunch): Outcome {
+  return lost("VMLost", "its Launch was deleted", status?.vm?.terminationTime ?? metadata.creationTimestamp)
+}
+
+function lost(reason: "VMLost" | "Preempted", message: string, time: string): Outcome {
+  return { kind: "lost", reason, message, time }
+}
+
+function reportedFailure({ reason, message, time }: MachineFailure): Outcome {
+  const what = reason === "RegistryUnavailable" ? "did not get the image" : "cannot run containers"
+  return { kind: "bootFailed", message: `its VM ${what} (${reason}): ${message}`, time }
+}
+
+function bootFailed(launch: StoredLaunch): Outcome {
+  const { terminationTime } = launch.status?.vm ?? {}
+  const deadline = deadlineOf(bootStage(launch)) ?? new Date(launch.metadata.creationTimestamp)
+  // A VM that was discovered after its Launch ended did not have its full boot time.
+  const isEarlier = terminationTime !== undefined && new Date(terminationTime) < deadline
+  const message = bootOverrun(launch)
+  return { kind: "bootFailed", message, time: timestamp(isEarlier ? new Date(terminationTime) : deadline) }
+}
+
+/** Returns which deadline a VM missed that did not start its container, and how far it came. */
+export function bootOverrun(launch: StoredLaunch): string {
+  const { spec, status } = launch
+  const missed =
+    status?.agent === undefined
+      ? `its agent did not register within ${spec.bootDeadlineSeconds} s`
+      : `the container did not start within ${spec.startDeadlineSeconds} s after the agent registered`
+  return `${missed}: ${bootProgress(launch)}`
+}
+
+/**
+ * Returns how far a VM came that did not start its container in time. A VM without a way to the gateway can't report the
+ * cause, so the message names what to check.
+ */
+export function bootProgress({ spec, status }: StoredLaunch): string {
+  if (status?.agent !== undefined) return "it was still preparing the container, for example pulling its image"
+  if (spec.network?.publicAddress === false) {
+    const advice = "give the subnet a NAT gateway or another way out, or set `publicAddress: true` in the connection"
+    return `its VM has no public address, because the connection says so, and never reached ${spec.gatewayUrl}: ${advice}`
+  }
+  const checks = "the subnet's route to the internet, DNS, the firewall for outbound HTTPS, the gateway's certificate"
+  return `its VM never reached ${spec.gatewayUrl}. Check ${checks}`
+}
+
+/** Part of a boot that has a deadline of its own. */
+export interface BootStage {
+  /** RFC 3339. */
+  since: string
+  /** Time that it may take, seconds. */
+  seconds: number
+}
+
+/**
+ * Returns the present part of a boot: until the agent registers, or then until the container starts. Undefined if
+ * neither has begun: the Launch is still queued.
+ */
+export function bootStage(launch: StoredLaunch): BootStage | undefined {
+  const { spec, status } = launch
+  const registered = status?.agent?.registrationTime
+  if (registered !== undefined) return { since: registered, seconds: spec.startDeadlineSeconds }
+  const since = bootSince(launch)
+  return since === undefined ? undefined : { since, seconds: spec.bootDeadlineSeconds }
+}
+
+/**
+ * Returns the time by which the agent must have registered, or the cloud must have answered. Undefined if neither has
+ * begun.
+ */
+export function bootDeadline(launch: StoredLaunch): Date | undefined {
+  const since = bootSince(launch)
+  return deadlineOf(since === undefined ? undefined : { since, seconds: launch.spec.bootDeadlineSeconds })
+}
+
+function deadlineOf(stage: BootStage | undefined): Date | undefined {
+  return stage && new Date(Date.parse(stage.since) + stage.seconds * 1000)
+}
+
+/** Returns the time from which the boot deadline counts; undefined if it does not count yet. */
+export function bootSince({ status, metadata }: StoredLaunch): string | undefined {
+  const { vm, unanswered } = status ?? {}
+  return vm === undefined ? unanswered?.since : (vm.createTime ?? metadata.creationTimestamp)
+}

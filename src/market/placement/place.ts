@@ -1,0 +1,337 @@
+import { timestamp } from "../../core/apis/clock.ts"
+import { cutTo } from "../../core/apis/conditions.ts"
+import { JobReason, type JobSpec, type StoredJob } from "../../core/apis/job.ts"
+import { LIMITS } from "../../core/apis/limits.ts"
+import { sumOfParts } from "../../core/apis/price.ts"
+import type { SecretRefs } from "../../core/apis/secret-env.ts"
+import type { CooldownTally, LaunchAccount } from "../router/cooldown.ts"
+import {
+  describeOffer,
+  explainCauses,
+  explainChoice,
+  explainLostWork,
+  explainMemory,
+  explainRanking,
+  explainShortfall,
+  usd,
+} from "../router/explain.ts"
+import { lostHours } from "../router/lost-work.ts"
+import { type Requirements, requirementsOf } from "../router/requirements.ts"
+import { type RankedPlacement, type RouteContext, type Routing, rank, route } from "../router/route.ts"
+import type { Shortfall } from "../router/shortfall.ts"
+import { budgetOf, lifetimeOf, longestBilledSeconds } from "./budget.ts"
+import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
+import { type Buckets, type Images, platformOf, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
+import { LaunchLedger } from "./ledger.ts"
+import { expectedSecondsOf, type Market, type MarketSources, marketOf } from "./market.ts"
+import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
+
+/** Result of the search for a place. */
+export type PlaceVerdict =
+  | { kind: "placed"; placement: RankedPlacement<LaunchAccount>; why: string }
+  | { kind: "wait"; reason: JobReason; message: string; seconds: number }
+  /** No offer of any cloud can ever match. */
+  | { kind: "noOffer"; message: string }
+  /** The registry says that there is no such image. */
+  | { kind: "noImage"; message: string }
+  /** Too little is left of the job's maxCostUsd for a VM. */
+  | { kind: "overBudget"; message: string }
+
+/** Delay before checking again for a registry's answer, seconds. */
+const LOOK_AGAIN_SECONDS = 1
+
+/** Finds the cheapest offer that matches, has an account, is not in cooldown, and is under the caps. Pure. */
+export function place(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): PlaceVerdict {
+  return placeAmong(job, market, now, settings).verdict
+}
+
+/**
+ * Returns the result of `place` with all candidates, best first. A job that waits for room under a cap has candidates
+ * too.
+ */
+export function placeAmong(
+  job: Pick<StoredJob, "spec">,
+  market: Market,
+  now: Date,
+  settings: JobSettings,
+): { verdict: PlaceVerdict; placements: RankedPlacement<LaunchAccount>[] } {
+  const { architectures, note, conflict } = platformOf(market.image, market.agentImage, settings.architectures)
+  const requirements = requirementsOf(job.spec, architectures)
+  const clouds = cloudsOf(requirements, market)
+  const notes = [note, explainMemory({ ...requirements, clouds }, market.offers)].filter((each) => each !== undefined)
+  const noted = (text: string) => [text, ...notes].join("; ")
+  const context = contextOf(job, market, now, settings)
+  const routing = route(requirements, market.offers, context)
+  const { shortfall } = routing
+  const unpaused = withoutPaused(routing, requirements, market, context)
+  const open = unpaused.placements
+  const placements = open.length > 0 ? open : routing.placements
+  const judged = (verdict: PlaceVerdict) => ({ verdict, placements })
+  if (market.agentImage?.state === "looking") {
+    return judged(wait(JobReason.Queued, "resolving the CPU architectures of Berth's agent image", LOOK_AGAIN_SECONDS))
+  }
+  if (market.agentImage?.state === "missing") {
+    const message = `no VM could pull Berth's agent image: ${market.agentImage.why}; correct the operator's --agent-image`
+    return judged(wait(JobReason.AgentImageMissing, message, settings.agentImageRetrySeconds))
+  }
+  if (market.image?.state === "missing") {
+    const message = `image ${job.spec.image} can't be pulled: ${market.image.why}; correct the image in a new job`
+    return judged({ kind: "noImage", message })
+  }
+  if (conflict !== undefined)
+    return judged(wait(JobReason.AgentImageMismatch, conflict, settings.agentImageRetrySeconds))
+  if (routing.offers === 0) {
+    return judged(wait(JobReason.NoCapacity, "the catalogue has no offers yet", settings.capRetrySeconds))
+  }
+  if (shortfall?.fitting === 0) {
+    return judged({ kind: "noOffer", message: noted(explainShortfall(shortfall, requirements)) })
+  }
+  if (open.length === 0 && routing.placements.length > 0) return judged(allPaused(market.paused, now, settings))
+  const unaffordable = overBudget(job, shortfall, market)
+  if (unaffordable !== undefined) return judged(unaffordable)
+  const blocked = blockingReason(shortfall, market, settings)
+  if (blocked !== undefined) return judged(blocked)
+  const [best] = open
+  if (best === undefined) return judged(noCapacity(shortfall?.cooldowns, now))
+  const cost = `${withParts(best, market.offers)}; expected to cost ${usd(best.totalUsd)}${explainLostWork(best, context.lostWork)}`
+  const why = `${explainChoice({ ...routing, ...unpaused }, clouds)}${cost}`
+  return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
+}
+
+/** Returns the price with disk and address, for people; empty if they cost nothing. */
+function withParts({ offer, prices, launchAccount }: RankedPlacement<LaunchAccount>, offers: Market["offers"]): string {
+  const hourlyUsd = sumOfParts(prices)
+  if (hourlyUsd === prices.machineUsd) return ""
+  const { type } = launchAccount.settings?.disk ?? {}
+  const isEstimated = offers.isDiskPriceEstimated(offer, type === undefined ? {} : { type })
+  const mark = isEstimated ? ` (the disk's price in ${offer.region} is not published: estimated)` : ""
+  return `; with disk and address ${usd(hourlyUsd)}/h${mark}`
+}
+
+/** Returns the clouds that the project can use and the job allows, sorted. */
+function cloudsOf({ clouds }: Requirements, { launchAccounts }: Market): string[] {
+  const usable = launchAccounts
+    .map(({ cloud }) => cloud)
+    .filter((cloud) => clouds.length === 0 || clouds.includes(cloud))
+  return [...new Set(usable)].sort()
+}
+
+/** Returns the inputs of routing besides the job's requirements and the offers. */
+function contextOf(
+  job: Pick<StoredJob, "spec">,
+  { launchAccounts, cooldowns, levels, image, budget, preemptionRates, buckets = [] }: Market,
+  now: Date,
+  settings: JobSettings,
+): RouteContext<LaunchAccount> {
+  const expectedSeconds = expectedSecondsOf(job, settings)
+  const requiredGib = (cloud: string) => requiredDiskGib(job.spec, image, cloud)
+  const room = roomUnder(levels)
+  const isStrict = budget !== undefined || hasStrictCap(levels)
+  const lifetime = lifetimeOf(job, job.spec.timeoutSeconds ?? settings.timeoutSeconds, settings)
+  const strict = isStrict ? { longestSeconds: longestBilledSeconds(lifetime) } : undefined
+  const context = { launchAccounts, cooldowns, buckets, requiredGib, room, budget, strict, expectedSeconds, now }
+  const { provisioning = "onDemand", volumes = {} } = job.spec
+  if (provisioning === "onDemand" || preemptionRates === undefined) return context
+  const hasCheckpoints = Object.values(volumes).some(({ checkpoint }) => checkpoint === true)
+  return { ...context, lostWork: { hours: lostHours({ expectedSeconds, hasCheckpoints }), rateOf: preemptionRates() } }
+}
+
+/** Returns the placements without those whose launchAccount is paused. */
+function withoutPaused(
+  routing: Routing<LaunchAccount>,
+  requirements: Requirements,
+  { offers, paused }: Market,
+  context: RouteContext<LaunchAccount>,
+): Pick<Routing<LaunchAccount>, "placements" | "passedOver"> {
+  const { placements, passedOver } = routing
+  if (paused.length === 0 || placements.length === 0) return { placements, ...(passedOver && { passedOver }) }
+  return rank(requirements, offers, { ...context, cooldowns: [...context.cooldowns, ...paused] })
+}
+
+/** Returns the verdict if every account with a place for the job is paused. */
+function allPaused(paused: Market["paused"], now: Date, settings: JobSettings): PlaceVerdict {
+  const message = `launching is paused: the last ${settings.breakerBoots} VMs never registered`
+  const first = Math.min(...paused.map(({ until }) => until.getTime()))
+  return wait(JobReason.LaunchesPaused, message, secondsUntil(new Date(first), now))
+}
+
+function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict {
+  return { kind: "wait", reason, message, seconds }
+}
+
+/** Returns the verdict if too little is left of the job's own limit for any offer that could be taken, now or later. */
+function overBudget(
+  { spec }: Pick<StoredJob, "spec">,
+  shortfall: Shortfall | undefined,
+  { budget }: Market,
+): PlaceVerdict | undefined {
+  if (shortfall === undefined || budget === undefined || shortfall.overBudget.offers === 0) return undefined
+  if (shortfall.cooldowns.offers + shortfall.overCaps.offers > 0) return undefined
+  const { leftUsd, leastSeconds } = budget
+  const { offers, cheapestUsd = 0 } = shortfall.overBudget
+  const message =
+    `${usd(leftUsd)} of maxCostUsd ${usd(spec.maxCostUsd ?? 0)} is left, and the cheapest of ${offers.toLocaleString("en-US")} matching ` +
+    `offers costs ${usd(cheapestUsd)} for the shortest time of a VM (${leastSeconds / 60} minutes, with its boot and end); ` +
+    "raise maxCostUsd in a new job"
+  return { kind: "overBudget", message }
+}
+
+/** Returns the reason why a job with matching offers cannot be placed. */
+function blockingReason(
+  shortfall: Shortfall | undefined,
+  { levels, rateWaitSeconds, launchAccounts, deniedAccounts = [] }: Market,
+  settings: JobSettings,
+): PlaceVerdict | undefined {
+  if (shortfall !== undefined && shortfall.cooldowns.offers + shortfall.overCaps.offers === 0) {
+    const kinds = shortfall.unconnected.join(" or ")
+    const refused = deniedAccounts
+      .filter(({ cloud }) => shortfall.unconnected.includes(cloud))
+      .map(({ connection, message }) => `; connection ${connection}: ${message}`)
+    const elsewhere = launchAccounts
+      .filter(({ cloud, regions }) => regions !== undefined && shortfall.unconnected.includes(cloud))
+      .map(({ connection, regions = [] }) => `; connection ${connection} has subnets only in ${regions.join(", ")}`)
+    const message = `${shortfall.fitting} offers match, but the project has no Ready connection for them: add one of type ${kinds}`
+    const details = [...refused, ...elsewhere].join("")
+    return wait(JobReason.NoConnection, message + details, settings.connectionRetrySeconds)
+  }
+  const full = vmCapReached(levels)
+  if (full !== undefined) return wait(JobReason.CapReached, full, settings.capRetrySeconds)
+  if (shortfall?.cooldowns.offers === 0) {
+    return wait(JobReason.CapReached, overCapsText(levels, shortfall.overCaps), settings.capRetrySeconds)
+  }
+  if (rateWaitSeconds > 0) {
+    const message = `the installation's launch rate of ${settings.launchesPerMinute} per minute is reached; the job starts as soon as the rate allows`
+    return wait(JobReason.CapReached, message, rateWaitSeconds)
+  }
+  return undefined
+}
+
+/** Returns the wait for the end of the first cooldown, with the cause and the remedy. */
+function noCapacity(cooldowns: CooldownTally = { offers: 0 }, now: Date): PlaceVerdict {
+  const { offers, until = now, causes } = cooldowns
+  const why = causes === undefined ? "the cloud rejected them" : explainCauses(cooldowns, true)
+  const remedy = causes?.[0]?.cause.remedy
+  const advice = remedy === undefined ? "" : `; ${remedy}`
+  const message = `all ${offers.toLocaleString("en-US")} matching offers are in cooldown${causes === undefined ? " after " : ": "}${why}; next attempt at ${timestamp(until)}${advice}`
+  return wait(JobReason.NoCapacity, message, secondsUntil(until, now))
+}
+
+/** Returns at least one second: a whole-second time must have passed at the next check. */
+function secondsUntil(time: Date, now: Date): number {
+  return Math.max(1, (time.getTime() - now.getTime()) / 1000)
+}
+
+/** Plan for the job, if it were submitted now. */
+export interface JobPlan {
+  /** `placeable`: a VM would be requested at once. `waits`: the job would stay queued. `noOffer`: it would fail. */
+  verdict: "placeable" | "waits" | "noOffer"
+  /** Reason of the job's condition Placed. */
+  reason: JobReason
+  message: string
+  /**
+   * Candidates, best first. Those of a job that waits are the machines that it gets when its reason ends. Their account
+   * has no connection if the project must add one.
+   */
+  placements: readonly RankedPlacement<LaunchAccount>[]
+  /** One line for each placement, for people. */
+  ranking: readonly string[]
+}
+
+/**
+ * Plans a job of a namespace like the job controller, without side effects.
+ * Rejects with RangeError for a quantity that no validated spec has.
+ */
+export type Planner = (namespace: string, spec: JobSpec) => Promise<JobPlan>
+
+/** Plans a job with the same function as its controller. Pure. */
+export function planJob(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): JobPlan {
+  const { verdict: found, placements } = placeAmong(job, market, now, settings)
+  const waitsForAll = found.kind === "wait" && placements.length === 0
+  return planOf(outlineOf(found), waitsForAll ? laterPlacements(job, market, now, settings) : placements)
+}
+
+/**
+ * Returns the placements of a waiting job without cooldowns and caps. If the accounts have none, accounts count that the
+ * project has not connected yet. Pure.
+ */
+function laterPlacements(
+  job: Pick<StoredJob, "spec">,
+  market: Market,
+  now: Date,
+  settings: JobSettings,
+): RankedPlacement<LaunchAccount>[] {
+  const { architectures } = platformOf(market.image, market.agentImage, settings.architectures)
+  const requirements = requirementsOf(job.spec, architectures)
+  const context = { ...contextOf(job, market, now, settings), cooldowns: [], room: {} }
+  const { placements } = rank(requirements, market.offers, context)
+  if (placements.length > 0) return placements
+  return rank(requirements, market.offers, { ...context, launchAccounts: anyAccountOf(market.offers) }).placements
+}
+
+/** Returns an account of each cloud that has offers. */
+export function anyAccountOf({ clouds }: Market["offers"]): LaunchAccount[] {
+  return clouds.map((cloud) => ({ cloud }))
+}
+
+type Outline = Pick<JobPlan, "verdict" | "reason" | "message">
+
+function outlineOf(found: PlaceVerdict): Outline {
+  switch (found.kind) {
+    case "placed":
+      return { verdict: "placeable", reason: JobReason.Placed, message: found.why }
+    case "wait":
+      return { verdict: "waits", reason: found.reason, message: found.message }
+    case "noOffer":
+      return { verdict: "noOffer", reason: JobReason.NoOffer, message: found.message }
+    case "noImage":
+      return { verdict: "noOffer", reason: JobReason.ImagePullFailed, message: found.message }
+    case "overBudget":
+      return { verdict: "noOffer", reason: JobReason.BudgetExceeded, message: found.message }
+  }
+}
+
+function planOf({ message, ...outline }: Outline, placements: RankedPlacement<LaunchAccount>[]): JobPlan {
+  return { ...outline, message: cutTo(message, LIMITS.message), placements, ranking: explainRanking({ placements }) }
+}
+
+/** Reads why a run's secretEnv can't be resolved now, for people; undefined: it can. */
+export type WhySecretMissing = (namespace: string, refs: SecretRefs) => Promise<string | undefined>
+
+/**
+ * Returns a planner that works from a process's caches. It writes nothing. It asks only the image's registry and the
+ * accounts of the volumes' connections.
+ */
+export function jobPlanner(
+  sources: MarketSources & {
+    images?: Images
+    buckets?: Buckets
+    whySecretMissing?: WhySecretMissing
+    /** Waits until the scan of all offers may begin. */
+    nextTurn: () => Promise<void>
+  },
+  settings: Partial<JobSettings> = {},
+): Planner {
+  const effective = { ...JOB_DEFAULTS, ...settings }
+  // A plan reserves nothing in it.
+  const ledger = new LaunchLedger(sources.launches.store, sources.clock)
+  return async (namespace, spec) => {
+    const [secretMissing, image, volumes] = await Promise.all([
+      spec.secretEnv && sources.whySecretMissing?.(namespace, spec.secretEnv),
+      sources.images?.whenFound(namespace, spec.image),
+      sources.buckets && whenVolumesFound(namespace, spec, sources.buckets),
+    ])
+    await sources.nextTurn()
+    const now = sources.clock.now()
+    const known = { ...(image && { image }), budget: budgetOf({ spec }, []) }
+    const market = { ...marketOf(namespace, sources, ledger, effective), ...known }
+    if (secretMissing !== undefined) {
+      const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
+      return planOf(outline, laterPlacements({ spec }, market, now, effective))
+    }
+    if (volumes !== undefined && volumes.kind !== "found") {
+      const outline = { verdict: "waits", reason: reasonToWait(volumes), message: volumes.message } as const
+      return planOf(outline, laterPlacements({ spec }, market, now, effective))
+    }
+    return planJob({ spec }, { ...market, ...(volumes && { buckets: volumes.places }) }, now, effective)
+  }
+}

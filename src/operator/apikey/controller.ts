@@ -1,0 +1,72 @@
+import { API_KEY_FINALIZER, type ApiKeyStatus, type StoredApiKey } from "../../core/apis/apikey.ts"
+import type { ApiObject } from "../../core/kube/resource.ts"
+import type { Change } from "../../core/kube/store.ts"
+import { Controller, type ReconcileContext, watches } from "../../core/runtime/controller.ts"
+import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
+import { addFinalizer, create, dropFinalizer, remove, writeStatus } from "../writes.ts"
+import { type ApiKeyAction, type ApiKeyObservation, decide } from "./decide.ts"
+import { gather, leftoversOf } from "./gather.ts"
+import { type ApiKeyControllerOptions, keysNamedBy, writersOf } from "./options.ts"
+
+/** Creates the controller that creates each ApiKey's machine user, binds it to its role, and deletes both again. */
+export function createApiKeyController(options: ApiKeyControllerOptions): Controller {
+  const { apiKeys, users, bindings, clock, recorder, logger } = options
+  const reconciler: ObjectReconciler<StoredApiKey, ApiKeyObservation, ApiKeyStatus, ApiKeyAction> = {
+    store: apiKeys.store,
+    clock,
+    recorder,
+    gather: (key) => gather(key, options),
+    decide,
+    writeStatus: (key, status, context) => writeStatus(key, status, writersOf(options).keys, context),
+    act: (key, action, context) => act(key, action, options, context),
+  }
+  return new Controller({
+    name: "apikey",
+    reconcile: async (name, context) => {
+      await deleteLeftovers(name, options, context)
+      return reconcileObject(name, reconciler, context)
+    },
+    sources: [watches(apiKeys), watches(users, keysOf), watches(bindings, keysOf)],
+    clock,
+    logger,
+  })
+}
+
+function keysOf({ old, current }: Change<ApiObject>): string[] {
+  return [...new Set([old, current].flatMap((object) => (object === undefined ? [] : keysNamedBy(object))))]
+}
+
+async function act(
+  key: StoredApiKey,
+  action: ApiKeyAction,
+  options: ApiKeyControllerOptions,
+  context: ReconcileContext,
+): Promise<void> {
+  const { keys, users, bindings } = writersOf(options)
+  switch (action.do) {
+    case "addFinalizer":
+      return addFinalizer(key, API_KEY_FINALIZER, keys, context)
+    case "createUser":
+      return create(action.user, users, context)
+    case "deleteUser":
+      return remove(action.user, users, context)
+    case "createBinding":
+      return create(action.binding, bindings, context)
+    case "deleteBinding":
+      return remove(action.binding, bindings, context)
+    case "dropFinalizer":
+      return dropFinalizer(key, API_KEY_FINALIZER, keys, context)
+  }
+}
+
+/** Deletes the machine user of an ApiKey whose finalizer a user removed before the deletion. */
+async function deleteLeftovers(
+  name: string,
+  options: ApiKeyControllerOptions,
+  context: ReconcileContext,
+): Promise<void> {
+  const leftovers = await leftoversOf(name, options)
+  const { users, bindings } = writersOf(options)
+  for (const binding of leftovers.bindings) await remove(binding, bindings, context)
+  for (const user of leftovers.users) await remove(user, users, context)
+}

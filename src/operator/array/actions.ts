@@ -1,0 +1,79 @@
+import type { CreationTimes } from "../../core/apis/creation-times.ts"
+import type { StoredJob } from "../../core/apis/job.ts"
+import { JobArrayReason, type StoredJobArray } from "../../core/apis/jobarray.ts"
+import { JOB_ARRAYS } from "../../core/kinds.ts"
+import type { ReconcileContext } from "../../core/runtime/controller.ts"
+import { inParallel } from "../../core/runtime/in-parallel.ts"
+import { cancelJob, createJob, findJob, isCurrent, note } from "../created-jobs.ts"
+import { isSettledJob, type JobSummary } from "../settled-jobs.ts"
+import type { NewJob } from "./decide.ts"
+import { isMadeFor, jobOf } from "./jobs.ts"
+import type { Memory } from "./memory.ts"
+import { type ArrayControllerOptions, creatorOf } from "./options.ts"
+
+/** Requests of one reconcile at the same time. */
+const REQUESTS = 16
+
+export interface Parts {
+  options: ArrayControllerOptions
+  creationTimes: CreationTimes
+  memory: Memory
+}
+
+/**
+ * Creates Jobs. The name of each makes a second one of its index and attempt impossible: an existing Job of the array is
+ * from an earlier try or an earlier leader, and it counts. The array is read live first: a new leader's stale cache must
+ * create no Job of an array that was cancelled or deleted, nor one that was deleted. Returns false if the array has changed.
+ */
+export async function createJobs(
+  array: StoredJobArray,
+  jobs: readonly NewJob[],
+  { options, creationTimes, memory }: Parts,
+  context: ReconcileContext,
+): Promise<boolean> {
+  if (!(await isCurrent(array, JOB_ARRAYS, options))) return false
+  const { uid, namespace } = array.metadata
+  let isRejected = false
+  const create = async ({ index, attempt }: NewJob): Promise<void> => {
+    if (isRejected || context.signal.aborted) return
+    const job = jobOf(array, { index, attempt, createdAt: creationTimes.next() }) as StoredJob
+    const creation = await createJob(job, creatorOf(options), context)
+    if (creation.is === "created") return
+    if (creation.is === "rejected") {
+      isRejected = true
+      memory.rejected(uid, { reason: JobArrayReason.JobRefused, message: creation.message })
+      return
+    }
+    const found = await findJob(job.metadata.name, namespace, options)
+    if (found === undefined) return
+    if (isMadeFor(found, array, index)) note(found, options, context)
+    else memory.taken(uid, index)
+  }
+  await inParallel(
+    jobs.map((job) => () => create(job)),
+    REQUESTS,
+  )
+  return true
+}
+
+/** Cancels Jobs, as a user would. */
+export async function cancelJobs(
+  jobs: readonly StoredJob[],
+  options: ArrayControllerOptions,
+  context: ReconcileContext,
+): Promise<void> {
+  await inParallel(
+    jobs.map((job) => async () => {
+      if (!context.signal.aborted) await cancelJob(job, creatorOf(options), context)
+    }),
+    REQUESTS,
+  )
+}
+
+/** Deletes settled Jobs. */
+export async function deleteJobs(jobs: readonly JobSummary[], { settled }: ArrayControllerOptions): Promise<void> {
+  await inParallel(
+    jobs.filter(isSettledJob).map((job) => () => settled.delete(job)),
+    REQUESTS,
+  )
+}

@@ -1,0 +1,68 @@
+import { defined } from "../../core/apis/defined.ts"
+import { hasArrayEnded, type StoredJobArray } from "../../core/apis/jobarray.ts"
+import { LABELS } from "../../core/apis/meta.ts"
+import { limitForExisting, limitForJob, roomForJobs } from "../../core/limits/project-limits.ts"
+import { inParallel } from "../../core/runtime/in-parallel.ts"
+import { findJob, knownJobsOf, listJobsOf, projectEnding } from "../created-jobs.ts"
+import type { ArrayObservation } from "./decide.ts"
+import { isMadeFor, jobName } from "./jobs.ts"
+import type { Memory } from "./memory.ts"
+import type { ArrayControllerOptions } from "./options.ts"
+import { attemptOf, currentJobs, recordedProgress } from "./progress.ts"
+import type { Cause } from "./status.ts"
+
+/** Live reads of an array's Jobs at the same time. */
+const READS = 8
+
+/** Reads the facts about an array from the caches, and live where a stale cache could do harm. */
+export async function gather(
+  array: StoredJobArray,
+  options: ArrayControllerOptions,
+  memory: Memory,
+): Promise<ArrayObservation> {
+  const { namespace = "", uid } = array.metadata
+  const { taken, rejection, writtenSeconds } = memory.of(uid)
+  const base = { taken, room: roomOf(namespace, options), ...defined({ writtenSeconds }) }
+  if (array.metadata.deletionTimestamp !== undefined) {
+    return { ...base, jobs: await listJobsOf(array, LABELS.arrayUid, options), settled: [], missing: new Set() }
+  }
+  const blocked = blockedBy(array, options) ?? rejection
+  return { ...base, ...(await findJobs(array, options)), ...defined({ blocked }) }
+}
+
+function roomOf(namespace: string, { quota }: ArrayControllerOptions): number {
+  return quota === undefined ? Number.POSITIVE_INFINITY : roomForJobs(quota, namespace)
+}
+
+/** Returns why no Job may be created now; undefined if one may. */
+function blockedBy(array: StoredJobArray, options: ArrayControllerOptions): Cause | undefined {
+  const namespace = array.metadata.namespace ?? ""
+  const ending = projectEnding(namespace, options.tenancy)
+  if (ending !== undefined) return ending
+  const { quota, jobArrays } = options
+  if (quota === undefined || hasArrayEnded(array)) return undefined
+  const limit = limitForExisting(quota, "jobArrays", array, jobArrays.store) ?? limitForJob(quota, namespace)
+  return limit && { reason: "ProjectLimit", message: limit.message }
+}
+
+type Found = Pick<ArrayObservation, "jobs" | "settled" | "missing">
+
+async function findJobs(array: StoredJobArray, options: ArrayControllerOptions): Promise<Found> {
+  const { jobs: cached, settled } = knownJobsOf(array, options)
+  const progress = recordedProgress(array)
+  const known = currentJobs(array, [...settled, ...cached], progress)
+  const unseen = [...progress.active].filter((index) => !known.has(index))
+  const jobs = [...cached]
+  const missing = new Set<number>()
+  const look = async (index: number): Promise<void> => {
+    const name = jobName(array, index, attemptOf(progress, index))
+    const job = await findJob(name, array.metadata.namespace, options)
+    if (job !== undefined && isMadeFor(job, array, index)) jobs.push(job)
+    else missing.add(index)
+  }
+  await inParallel(
+    unseen.map((index) => () => look(index)),
+    READS,
+  )
+  return { jobs, settled, missing }
+}

@@ -1,0 +1,51 @@
+import type { StoredCronJob } from "../../core/apis/cronjob.ts"
+import type { StoredJob } from "../../core/apis/job.ts"
+import { CRON_JOBS } from "../../core/kinds.ts"
+import type { ReconcileContext } from "../../core/runtime/controller.ts"
+import { createJob as create, findJob, isCurrent, note, type RejectedJob } from "../created-jobs.ts"
+import { isMadeFor, type JobFacts, jobName, jobOf } from "./jobs.ts"
+import { type CronJobControllerOptions, creatorOf } from "./options.ts"
+import { nameTakenEvent } from "./status.ts"
+
+/** Names that are tried for the Job of one tick. */
+const MOST_NAMES = 9
+
+/** Outcome of `createJob`. */
+export type Creation =
+  /** The tick has a Job, from this call or an earlier one. */
+  | { is: "created" }
+  /** The CronJob has changed since the decision. */
+  | { is: "outdated" }
+  | RejectedJob
+
+/**
+ * Creates the Job of a tick. Its name makes a second one impossible: an existing Job of this tick is from an earlier
+ * attempt or an earlier leader, and it counts. The CronJob is read live first: a new leader's stale cache must not run
+ * a CronJob that was paused, changed or deleted, or a tick that ran already.
+ * @throws Error if Jobs that others created have all the names of the tick's Job
+ */
+export async function createJob(
+  cronJob: StoredCronJob,
+  facts: Omit<JobFacts, "number">,
+  options: CronJobControllerOptions,
+  context: ReconcileContext,
+): Promise<Creation> {
+  if (!(await isCurrent(cronJob, CRON_JOBS, options))) return { is: "outdated" }
+  for (let number = 1; number <= MOST_NAMES; number++) {
+    const job = jobOf(cronJob, { ...facts, number }) as StoredJob
+    const creation = await create(job, creatorOf(options), context)
+    if (creation.is !== "exists") return creation
+    const name = jobName(cronJob, facts.tick, number)
+    const found = await findJob(name, cronJob.metadata.namespace, options)
+    if (found === undefined) return { is: "outdated" }
+    if (isMadeFor(found, cronJob, facts.tick)) {
+      note(found, options, context)
+      return { is: "created" }
+    }
+    options.recorder.record(cronJob, nameTakenEvent(name, jobName(cronJob, facts.tick, number + 1)))
+  }
+  const last = jobName(cronJob, facts.tick, MOST_NAMES)
+  throw new Error(
+    `all ${MOST_NAMES} names of the tick's Job, up to ${last}, are in use by other Jobs: delete one of them`,
+  )
+}

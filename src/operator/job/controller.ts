@@ -1,0 +1,180 @@
+import { findCondition } from "../../core/apis/conditions.ts"
+import type { StoredConnection } from "../../core/apis/connection.ts"
+import { isTerminal, JOB_FINALIZER, JobReason, type StoredJob } from "../../core/apis/job.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
+import { keyOf } from "../../core/apis/meta.ts"
+import { endedBy } from "../../core/identity/projects.ts"
+import type { Change } from "../../core/kube/store.ts"
+import {
+  Controller,
+  type ReconcileContext,
+  type ReconcileResult,
+  type Source,
+  watches,
+} from "../../core/runtime/controller.ts"
+import { LaunchLedger } from "../../market/placement/ledger.ts"
+import { JOB_DEFAULTS, type JobSettings } from "../../market/placement/settings.ts"
+import { ElapsedTimes } from "../elapsed.ts"
+import { dropFinalizer, replaceStatus } from "../writes.ts"
+import { adopt, createLaunch, endLaunch, release } from "./actions.ts"
+import { decide, type JobAction, type JobDecision } from "./decide.ts"
+import { CancelStates, gather } from "./gather.ts"
+import { type JobControllerOptions, jobWriter } from "./options.ts"
+
+/** Delay before retrying a decision made on a stale cache. Usually the watch event arrives sooner. */
+const AGAIN_SECONDS = 0.2
+
+/** Returns the controller of a Job's whole life until it is settled. */
+export function createJobController(options: JobControllerOptions): Controller {
+  const reconciler = new JobReconciler(options)
+  return new Controller({
+    name: "job",
+    reconcile: (key, context) => reconciler.reconcile(key, context),
+    sources: sourcesOf(options),
+    logger: options.logger,
+    clock: options.clock,
+    workers: options.workers ?? 8,
+    isUrgent: (key) => hasBegunOrShallEnd(options.jobs.store.getByKey(key), options),
+  })
+}
+
+/**
+ * Returns true for jobs with a Launch, and for jobs that are cancelled or deleted. They overtake new jobs, so a burst
+ * delays no completion.
+ */
+function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControllerOptions): boolean {
+  if (job === undefined) return false
+  const { metadata, spec } = job
+  if (spec.cancelled === true || metadata.deletionTimestamp !== undefined) return true
+  return launches.store.countByIndex("jobUid", metadata.uid) > 0
+}
+
+function sourcesOf(options: JobControllerOptions): Source[] {
+  const { jobs, launches, endReaders = [], connections, envSecrets, tenancy } = options
+  const sources = [watches(jobs), watches(launches, jobOf), ...endReaders.map(({ source }) => source)]
+  const waiting = (namespace: string | undefined) =>
+    jobs.store
+      .list()
+      .filter((job) => job.metadata.namespace === namespace && job.status?.phase === "queued")
+      .map(keyOf)
+  if (envSecrets !== undefined) {
+    const lacksSecret = (key: string) => jobs.store.getByKey(key)?.status?.reason === JobReason.SecretMissing
+    sources.push(watches(envSecrets, ({ current }) => waiting(current?.metadata.namespace).filter(lacksSecret)))
+  }
+  if (tenancy !== undefined) {
+    const { projects, organizations } = tenancy
+    sources.push(watches(projects, (change) => endedBy(change, projects.store).flatMap(waiting)))
+    sources.push(watches(organizations, (change) => endedBy(change, projects.store).flatMap(waiting)))
+  }
+  if (connections === undefined) return sources
+  const woken = ({ old, current }: Change<StoredConnection>) =>
+    current === undefined || standing(old) === standing(current) ? [] : waiting(current.metadata.namespace)
+  return [...sources, watches(connections, woken)]
+}
+
+/** Returns the fields that determine if a connection is usable. Other changes do not requeue jobs. */
+function standing(connection: StoredConnection | undefined): string {
+  const { account, conditions, verifiedCredentials } = connection?.status ?? {}
+  const ready = findCondition(conditions, "Ready")
+  const launch = findCondition(conditions, "LaunchPermitted")
+  return JSON.stringify([ready?.status, ready?.observedGeneration, launch?.status, account, verifiedCredentials])
+}
+
+function jobOf({ old, current }: Change<StoredLaunch>): string[] {
+  const job = (current ?? old)?.spec.job
+  return job === undefined ? [] : [`${job.namespace}/${job.name}`]
+}
+
+class JobReconciler {
+  readonly #options: JobControllerOptions
+  readonly #settings: JobSettings
+  readonly #ledger: LaunchLedger
+  readonly #runTimes: ElapsedTimes
+  readonly #bootTimes: ElapsedTimes
+  readonly #startTimes: ElapsedTimes
+  readonly #queueTimes: ElapsedTimes
+  readonly #cancels = new CancelStates()
+
+  constructor(options: JobControllerOptions) {
+    this.#options = options
+    this.#settings = { ...JOB_DEFAULTS, ...options.settings }
+    this.#ledger = new LaunchLedger(options.launches.store, options.clock)
+    this.#runTimes = new ElapsedTimes(options.clock)
+    this.#bootTimes = new ElapsedTimes(options.clock)
+    this.#startTimes = new ElapsedTimes(options.clock)
+    this.#queueTimes = new ElapsedTimes(options.clock)
+  }
+
+  async reconcile(key: string, context: ReconcileContext): Promise<ReconcileResult> {
+    const job = this.#options.jobs.store.getByKey(key)
+    if (job === undefined || isTerminal(job.status?.phase)) {
+      this.#runTimes.forget(key)
+      this.#bootTimes.forget(key)
+      this.#startTimes.forget(key)
+      this.#queueTimes.forget(key)
+    }
+    if (job === undefined) return {}
+    const times = {
+      runTimes: this.#runTimes,
+      bootTimes: this.#bootTimes,
+      startTimes: this.#startTimes,
+      queueTimes: this.#queueTimes,
+    }
+    const parts = { settings: this.#settings, ...times, cancels: this.#cancels }
+    const observed = await gather(job, this.#options, this.#ledger, parts)
+    const decision = decide(job, observed, this.#options.clock.now(), this.#settings)
+    // Reserved before the first await: the next job that looks for a place must count this one.
+    for (const action of decision.actions) if (action.do === "createLaunch") this.#ledger.assume(action.launch)
+    return this.#carryOut(job, decision, context)
+  }
+
+  async #carryOut(job: StoredJob, decision: JobDecision, context: ReconcileContext): Promise<ReconcileResult> {
+    const left = [...decision.actions]
+    let current = job
+    try {
+      for (let action = left[0]; action !== undefined; action = left[0]) {
+        context.signal.throwIfAborted()
+        const next = await this.#act(current, action, context)
+        if (next === undefined) return { requeueAfter: AGAIN_SECONDS }
+        current = next
+        left.shift()
+        // Emit events right after the status write: a retry after a later failure would not emit them.
+        if (action.do === "writeStatus") this.#wroteStatus(current, decision)
+      }
+    } finally {
+      // The first remaining action was attempted and has cleaned up after itself.
+      for (const action of left.slice(1)) if (action.do === "createLaunch") this.#ledger.forget(action.launch)
+    }
+    return decision.requeueAfter === undefined ? {} : { requeueAfter: decision.requeueAfter }
+  }
+
+  #wroteStatus(job: StoredJob, { events }: JobDecision): void {
+    // It leaves the cache now.
+    if (job.status?.settled === true) this.#options.settled.add(job)
+    for (const note of events) this.#options.recorder.record(job, note)
+  }
+
+  /** Returns the current Job, or undefined if the decision must be made again. */
+  async #act(job: StoredJob, action: JobAction, context: ReconcileContext): Promise<StoredJob | undefined> {
+    const options = this.#options
+    switch (action.do) {
+      case "adopt":
+        return adopt(job, action.labels, options, context)
+      case "createLaunch": {
+        const isNew = await createLaunch(job, action, { options, ledger: this.#ledger, context })
+        return isNew ? job : undefined
+      }
+      case "writeStatus":
+        // A merge would keep removed fields. On a Conflict, `cancelled` and an earlier end are never overwritten.
+        return replaceStatus(job, action.status, jobWriter(options), context)
+      case "endLaunch":
+        await endLaunch(action.launch, options, context)
+        return job
+      case "release":
+        return release(job, action, options, context)
+      case "dropFinalizer":
+        await dropFinalizer(job, JOB_FINALIZER, jobWriter(options), context)
+        return job
+    }
+  }
+}

@@ -1,0 +1,201 @@
+import { secondsBetween } from "../../core/apis/clock.ts"
+import { isTerminal, type StoredJob } from "../../core/apis/job.ts"
+import { isOver, type StoredLaunch, withHeartbeat } from "../../core/apis/launch.ts"
+import { ANNOTATIONS, keyOf, LABELS } from "../../core/apis/meta.ts"
+import { copyOf, type Origin, originOf } from "../../core/apis/origin.ts"
+import { whySecretMissing } from "../../core/apis/secret-env.ts"
+import { endingIn } from "../../core/identity/projects.ts"
+import { LAUNCHES } from "../../core/kinds.ts"
+import { isNotFound } from "../../core/kube/errors.ts"
+import { limitForPlacement } from "../../core/limits/project-limits.ts"
+import { type CancelState, cancelState } from "../../market/placement/caps.ts"
+import { findImage, findVolumes } from "../../market/placement/inputs.ts"
+import type { LaunchLedger } from "../../market/placement/ledger.ts"
+import { cappedLevels, marketOf } from "../../market/placement/market.ts"
+import { bootSince } from "../../market/placement/outcome.ts"
+import type { JobSettings } from "../../market/placement/settings.ts"
+import type { ElapsedTimes } from "../elapsed.ts"
+import type { JobObservation } from "./decide.ts"
+import { newest } from "./launches.ts"
+import type { JobControllerOptions } from "./options.ts"
+
+/** Everything that a decision on a Job needs besides the caches and the market. */
+export interface GatherParts {
+  settings: JobSettings
+  /** Times since the first start of each job's container. */
+  runTimes: ElapsedTimes
+  /** Times since the boot of each job's newest Launch, and since its agent registered. */
+  bootTimes: ElapsedTimes
+  startTimes: ElapsedTimes
+  /** Times since the creation of each job that waits for its first start. */
+  queueTimes: ElapsedTimes
+  /** States of the caps that cancel running jobs, by namespace. */
+  cancels: CancelStates
+}
+
+/** Time for which a state of caps is used again, seconds. All running jobs of a project ask for it. */
+const CANCEL_STATE_SECONDS = 2
+
+/** States of the caps that cancel running jobs. */
+export class CancelStates {
+  readonly #states = new Map<string, { at: number; state: CancelState }>()
+
+  /** Returns the state for a namespace; undefined if no cap there cancels jobs. */
+  of(
+    namespace: string,
+    options: JobControllerOptions,
+    ledger: LaunchLedger,
+    settings: JobSettings,
+  ): CancelState | undefined {
+    const cancels = options.caps?.(namespace).some(({ caps }) => caps.onExceeded === "cancel") ?? false
+    if (!cancels) return undefined
+    const at = options.clock.monotonic()
+    const known = this.#states.get(namespace)
+    if (known !== undefined && at - known.at < CANCEL_STATE_SECONDS) return known.state
+    const state = cancelState(cappedLevels(namespace, options, ledger, settings))
+    this.#states.set(namespace, { at, state })
+    return state
+  }
+}
+
+/** Reads the inputs of a decision on a Job. The market is calculated later from the caches. */
+export async function gather(
+  job: StoredJob,
+  options: JobControllerOptions,
+  ledger: LaunchLedger,
+  { settings, cancels, ...times }: GatherParts,
+): Promise<JobObservation> {
+  const { namespace = "" } = job.metadata
+  const overLimit = options.quota && limitForPlacement(options.quota, job)
+  const { tenancy } = options
+  const ending = tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace)
+  const launches = (await launchesOf(job, options)).map((launch) => withHeartbeat(launch, options.heartbeatTimes))
+  const origin = launches.length === 0 ? originAmong(job, options) : originOf(job, options.installation.id)
+  const cancel = cancels.of(namespace, options, ledger, settings)
+  const organization = options.tenants?.organizationOf(namespace)
+  const base = {
+    origin,
+    ...(cancel !== undefined && { cancel }),
+    ...(organization !== undefined && { organization }),
+    ...(ending !== undefined && { ending }),
+    isEndAwaited: isEndAwaited(job, options),
+    ...timesOf(job, launches, times),
+    launches,
+    installation: options.installation,
+    market: () => marketOf(namespace, options, ledger, settings),
+  }
+  if (ending !== undefined) return base
+  if (overLimit !== undefined) return { ...base, overLimit: overLimit.message }
+  const volumes = options.buckets && findVolumes(job, options.buckets)
+  const image = options.images && findImage(job, options.images)
+  const secretMissing = whyWithoutSecrets(job, options)
+  return {
+    ...(secretMissing !== undefined && { secretMissing }),
+    ...(volumes !== undefined && { volumes }),
+    ...(image !== undefined && { image }),
+    ...base,
+  }
+}
+
+/** Returns why a job that waits for a place has not all values of its secretEnv. A job with a VM has asked for them. */
+function whyWithoutSecrets(
+  { metadata, spec, status }: StoredJob,
+  { envSecrets }: Pick<JobControllerOptions, "envSecrets">,
+): string | undefined {
+  const isWaiting = status?.phase === undefined || status.phase === "queued"
+  if (!isWaiting || envSecrets === undefined || spec.secretEnv === undefined) return undefined
+  return whySecretMissing(
+    spec.secretEnv,
+    (name) => envSecrets.store.getByKey(`${metadata.namespace ?? ""}/${name}`)?.keys,
+  )
+}
+
+function isEndAwaited(job: StoredJob, { endReaders = [] }: Pick<JobControllerOptions, "endReaders">): boolean {
+  return endReaders.some((reader) => reader.awaits(job))
+}
+
+/**
+ * Returns the origin of a Job that has no Launch. A young copy has the submission of another Job, which is older or
+ * already has a Launch.
+ */
+function originAmong(job: StoredJob, { jobs, settled, launches, installation }: JobControllerOptions): Origin {
+  const origin = originOf(job, installation.id)
+  if (origin.is !== "recorded" || origin.submission === undefined) return origin
+  const { uid, creationTimestamp } = job.metadata
+  const launch = launches.store.byIndex("submission", origin.submission).find(({ spec }) => spec.job.uid !== uid)
+  const earlier = ({ metadata }: StoredJob) =>
+    metadata.creationTimestamp === creationTimestamp
+      ? metadata.uid < uid
+      : metadata.creationTimestamp < creationTimestamp
+  // Of two in the same second, the one that has ended was there first.
+  const ended = settled
+    .submitted(origin.submission)
+    .find(({ metadata }) => metadata.uid !== uid && metadata.creationTimestamp <= creationTimestamp)
+  const other = ended ?? jobs.store.byIndex("submission", origin.submission).find(earlier)
+  const original = launch?.spec.job.uid ?? other?.metadata.uid
+  return original === undefined ? origin : copyOf(`the Job with the uid ${original}`, ANNOTATIONS.submission)
+}
+
+/**
+ * Returns the times that the deadlines of a job depend on. The agent enforces the timeout first, so its reports say how
+ * long a container ran that had started before this process.
+ */
+function timesOf(
+  job: StoredJob,
+  launches: readonly StoredLaunch[],
+  { runTimes, bootTimes, startTimes, queueTimes }: Omit<GatherParts, "settings" | "cancels">,
+): Pick<JobObservation, "runSeconds" | "bootSeconds" | "queueSeconds"> {
+  if (isTerminal(job.status?.phase)) return {}
+  const key = keyOf(job)
+  const launch = newest(launches)
+  const agent = launch?.status?.agent
+  const since = job.status?.startTime ?? agent?.startTime
+  const isLive = launch !== undefined && !isOver(launch) && agent?.startTime !== undefined
+  const beat = isLive ? agent.lastHeartbeatTime : undefined
+  const reported = since === undefined || beat === undefined ? undefined : secondsBetween(since, beat)
+  const runSeconds = runTimes.seconds(key, { id: job.metadata.uid, since, reported })
+  // While the cloud does not answer, the calendar counts.
+  const boot = launch?.status?.vm && bootSince(launch)
+  const id = launch?.metadata.name
+  const booted = id === undefined ? undefined : bootTimes.seconds(key, { id, since: boot })
+  // Both are measured from the beginning. The agent's part counts once it has registered.
+  const bootSeconds =
+    (id === undefined ? undefined : startTimes.seconds(key, { id, since: agent?.registrationTime })) ?? booted
+  const { uid, creationTimestamp } = job.metadata
+  const isLimited = job.spec.maxQueueSeconds !== undefined && since === undefined
+  const queueSeconds = isLimited ? queueTimes.seconds(key, { id: uid, since: creationTimestamp }) : undefined
+  return {
+    ...(runSeconds !== undefined && { runSeconds }),
+    ...(bootSeconds !== undefined && { bootSeconds }),
+    ...(queueSeconds !== undefined && { queueSeconds }),
+  }
+}
+
+/** Returns true if the calendar says that the job's `maxQueueSeconds` are over before a start of its container is known. */
+function hasWaitedTooLong({ metadata, spec, status }: StoredJob, now: Date): boolean {
+  if (spec.maxQueueSeconds === undefined || status?.startTime !== undefined || isTerminal(status?.phase)) return false
+  return secondsBetween(metadata.creationTimestamp, now) >= spec.maxQueueSeconds
+}
+
+/**
+ * Returns the job's Launches from the cache. Live reads replace it where a stale cache could do harm. They read all
+ * Launches before the finalizer is dropped or the job fails for its wait, and otherwise the one of the status.
+ */
+async function launchesOf(job: StoredJob, options: JobControllerOptions): Promise<StoredLaunch[]> {
+  const { uid, deletionTimestamp } = job.metadata
+  const cached = options.launches.store.byIndex("jobUid", uid)
+  const { systemNamespace } = options.installation
+  if (deletionTimestamp !== undefined || hasWaitedTooLong(job, options.clock.now())) {
+    const selector = { namespace: systemNamespace, labelSelector: `${LABELS.jobUid}=${uid}` }
+    return (await options.client.list(LAUNCHES, selector)).items.filter((launch) => launch.spec.job.uid === uid)
+  }
+  const current = job.status?.launches?.current
+  const isEnded = job.status?.cost?.actualUsd !== undefined
+  if (current === undefined || isEnded || cached.some(({ metadata }) => metadata.name === current)) return cached
+  try {
+    return [...cached, await options.client.get(LAUNCHES, { namespace: systemNamespace, name: current })]
+  } catch (error) {
+    if (isNotFound(error)) return cached
+    throw error
+  }
+}

@@ -1,0 +1,221 @@
+import { bootDeadlineOf } from "../../clouds/machines/machines.ts"
+import { cutTo } from "../../core/apis/conditions.ts"
+import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
+import {
+  JobReason,
+  type JobSpec,
+  type RefusedOffer,
+  RunSchema,
+  type StoredJob,
+  type Volume,
+} from "../../core/apis/job.ts"
+import { LAUNCH_FINALIZER, type Launch, launchName, type StoredLaunch } from "../../core/apis/launch.ts"
+import { LIMITS } from "../../core/apis/limits.ts"
+import { ANNOTATIONS, API_VERSION, LABELS } from "../../core/apis/meta.ts"
+import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
+import { gibOf } from "../../core/apis/quantity.ts"
+import { type Budget, lifetimeOf, longestBilledSeconds, withinBudget } from "../../market/placement/budget.ts"
+import { expectedSecondsOf } from "../../market/placement/market.ts"
+import { machineFailureOf, type Outcome, outcomeOf } from "../../market/placement/outcome.ts"
+import type { JobSettings } from "../../market/placement/settings.ts"
+import type { LaunchAccount } from "../../market/router/cooldown.ts"
+import type { RankedPlacement } from "../../market/router/route.ts"
+import type { InstallationFacts } from "./options.ts"
+
+/** Inputs of one Launch. */
+export interface LaunchInputs {
+  number: number
+  placement: RankedPlacement<LaunchAccount>
+  /** Explanation of the placement. */
+  why: string
+  /** Maximum run time of the container in this VM, seconds: the remainder of the job's timeout. */
+  timeoutSeconds: number
+  /** Number of the job's VMs that were preempted so far. */
+  preempted: number
+  /** Amount that the job may still spend. */
+  budget?: Budget | undefined
+  /** True if the job's own limit, or a strict cap, holds in any case. */
+  isStrict: boolean
+  /** Organization of the job's project. */
+  organization?: string | undefined
+  /** The job's volumes, each with the connection that gives access to its bucket. Absent: unchanged from the job. */
+  volumes?: JobSpec["volumes"] | undefined
+}
+
+/** Returns the Launch of a job, with everything that its VM needs except the credentials. Pure. */
+export function launchObject(
+  job: StoredJob,
+  inputs: LaunchInputs,
+  installation: InstallationFacts,
+  settings: JobSettings,
+): Launch {
+  const { number, placement, why, timeoutSeconds, budget, organization } = inputs
+  const { namespace = "", name, uid } = job.metadata
+  const { connection, account } = placement.launchAccount
+  const submission = job.metadata.annotations?.[ANNOTATIONS.submission]
+  const { startDeadlineSeconds } = settings
+  const bootDeadlineSeconds = bootDeadlineOf(placement.offer)?.seconds ?? settings.bootDeadlineSeconds
+  const longest = {
+    bootDeadlineSeconds,
+    startDeadlineSeconds,
+    lifetimeSeconds: lifetimeOf(job, timeoutSeconds, settings),
+  }
+  const deadlines = budget === undefined ? longest : withinBudget(longest, budget, highestPricesIn(placement))
+  const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
+  const cronJobName = job.metadata.annotations?.[CRON_JOB_ANNOTATIONS.name]
+  return {
+    apiVersion: API_VERSION,
+    kind: "Launch",
+    metadata: {
+      name: launchName(uid, number),
+      namespace: installation.systemNamespace,
+      labels: { [LABELS.jobUid]: uid, [LABELS.jobNamespace]: namespace },
+      // The next status of the Job shows it. After a crash the Launch is the only source.
+      annotations: {
+        [ANNOTATIONS.placementReason]: cutTo(why, LIMITS.message),
+        ...(submission !== undefined && { [ANNOTATIONS.submission]: submission }),
+      },
+      finalizers: [LAUNCH_FINALIZER],
+    },
+    spec: {
+      job: { namespace, name, uid },
+      number,
+      installation: installation.id,
+      offer: placement.offer,
+      hourlyPrices: placement.prices,
+      ...(placement.ceilingUsd !== undefined && { ceilingUsd: placement.ceilingUsd }),
+      reservedUsd: reservationOf(job, inputs, deadlines.lifetimeSeconds, settings),
+      ...(organization !== undefined && { organization }),
+      ...(connection !== undefined && { connection }),
+      ...(account !== undefined && { account }),
+      ...(job.spec.labels !== undefined && { labels: job.spec.labels }),
+      ...(cronJob !== undefined && { cronJob }),
+      ...(cronJobName !== undefined && { cronJobName: cronJobName.slice(0, LIMITS.cronJobName) }),
+      ...diskOf(job),
+      run: runFor(job, inputs),
+      gatewayUrl: installation.gatewayUrl,
+      ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
+      ...(installation.vmProxy !== undefined && { proxy: installation.vmProxy }),
+      ...(installation.agentImage !== undefined && { agentImage: installation.agentImage }),
+      ...(job.spec.volumes !== undefined &&
+        installation.volumesImage !== undefined && { volumesImage: installation.volumesImage }),
+      ...deadlines,
+    },
+  }
+}
+
+function highestPricesIn({ prices, ceilingUsd }: LaunchInputs["placement"]): HourlyPrices {
+  return { ...prices, machineUsd: ceilingUsd ?? prices.machineUsd }
+}
+
+/**
+ * Returns the amount that a VM takes from caps, USD. Under a strict limit it is the most until the VM's deadline. Otherwise
+ * it is the cost of the timeout, or of the expected time. Users can write the annotation with an expected time, so it never
+ * lowers the amount.
+ */
+function reservationOf(
+  job: StoredJob,
+  { placement, timeoutSeconds, isStrict }: LaunchInputs,
+  lifetimeSeconds: number,
+  settings: JobSettings,
+): number {
+  const { minimumBilledSeconds } = placement.offer
+  const usdFor = (prices: HourlyPrices, seconds: number) =>
+    sumOfParts(costOf(prices, { seconds, minimumBilledSeconds }))
+  const most = usdFor(highestPricesIn(placement), longestBilledSeconds(lifetimeSeconds))
+  if (isStrict) return most
+  const expected = Math.max(settings.expectedSeconds, expectedSecondsOf(job, settings))
+  return Math.min(most, usdFor(placement.prices, job.spec.timeoutSeconds === undefined ? expected : timeoutSeconds))
+}
+
+/** Returns the container's part of a job's spec. */
+function runOf({ spec }: StoredJob): Launch["spec"]["run"] {
+  const given = Object.keys(RunSchema.properties).filter((field) => field in spec)
+  return Object.fromEntries(given.map((field) => [field, spec[field as keyof typeof spec]])) as Launch["spec"]["run"]
+}
+
+/** Returns the container of one VM: that of the job, with its volumes and Berth's own variables. */
+function runFor(job: StoredJob, { number, preempted, timeoutSeconds, ...inputs }: LaunchInputs): Launch["spec"]["run"] {
+  const run = runOf(job)
+  const volumes = inputs.volumes ?? run.volumes
+  const [checkpoints] = Object.entries(volumes ?? {})
+    .filter(([, { checkpoint }]) => checkpoint === true)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+  const own = {
+    BERTH_LAUNCH: String(number),
+    BERTH_PREEMPTIONS: String(preempted),
+    ...(checkpoints !== undefined && { BERTH_CHECKPOINT_DIR: checkpoints[1].mountPath }),
+  }
+  const secret = new Set(Object.keys(run.secretEnv ?? {}))
+  return {
+    ...run,
+    timeoutSeconds,
+    // The job's own variables take precedence.
+    env: { ...Object.fromEntries(Object.entries(own).filter(([name]) => !secret.has(name))), ...run.env },
+    ...(volumes !== undefined && {
+      volumes: Object.fromEntries(
+        Object.entries(volumes).map(([name, volume]) => [name, inOwnFolder(name, volume, job.metadata.uid)]),
+      ),
+    }),
+  }
+}
+
+/** Returns the volume; one for checkpoints with a folder of its own for the job, which is the same on all its VMs. */
+function inOwnFolder(name: string, volume: Volume, uid: string): Volume {
+  if (volume.checkpoint !== true) return volume
+  const parent = (volume.prefix ?? "").replace(/^\/+|\/+$/g, "")
+  return { ...volume, prefix: [...(parent === "" ? [] : [parent]), uid, name].join("/") }
+}
+
+/** Returns the disk that a job requires. */
+function diskOf({ spec }: StoredJob): Pick<Launch["spec"], "disk"> {
+  const size = spec.resources?.disk
+  return size === undefined ? {} : { disk: { requiredGib: gibOf(size) } }
+}
+
+/** Returns the reason of a job for a Launch whose container never started. */
+export function bootFailureReason({ status }: StoredLaunch): JobReason {
+  return machineFailureOf(status) === undefined ? JobReason.BootDeadlineExceeded : JobReason.BootFailed
+}
+
+/** Returns a job's Launch with the highest number. */
+export function newest(launches: readonly StoredLaunch[]): StoredLaunch | undefined {
+  return launches.reduce<StoredLaunch | undefined>(
+    (latest, launch) => (latest === undefined || launch.spec.number > latest.spec.number ? launch : latest),
+    undefined,
+  )
+}
+
+/** Returns the number of a job's Launches with this outcome. */
+export function countOutcomes(launches: readonly StoredLaunch[], kind: Outcome["kind"]): number {
+  return launches.filter((launch) => outcomeOf(launch).kind === kind).length
+}
+
+/** Returns the record of a Launch that failed; undefined for any other. */
+export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
+  const outcome = outcomeOf(launch)
+  const { cloud, region, instanceType, provisioning } = launch.spec.offer
+  // The number distinguishes two rejections of one offer in one second.
+  const record = (message: string) => ({
+    cloud,
+    region,
+    instanceType,
+    provisioning,
+    message: cutTo(`launch ${launch.spec.number}: ${message}`, 1024),
+  })
+  switch (outcome.kind) {
+    case "refused":
+      return { ...record(outcome.refusal.message), reason: outcome.refusal.class, time: outcome.refusal.time }
+    case "bootFailed":
+      return { ...record(outcome.message), reason: bootFailureReason(launch), time: outcome.time }
+    case "lost":
+      return { ...record(outcome.message), reason: outcome.reason, time: outcome.time }
+    default:
+      return undefined
+  }
+}
+
+/** Returns the key that tells rejections apart. */
+export function refusalKey({ cloud, region, instanceType, provisioning, message, time }: RefusedOffer): string {
+  return JSON.stringify([cloud, region, instanceType, provisioning, message, time])
+}

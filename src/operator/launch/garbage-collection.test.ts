@@ -1,0 +1,111 @@
+import { describe, expect, test } from "vitest"
+import { INSTALLATION, jobOf, launchOf, T0, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { SimCloud } from "../../../test/controllers/sim-cloud.ts"
+import { ManualClock } from "../../../test/kube/manual-clock.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
+import { KubeError } from "../../core/kube/errors.ts"
+import { IndexedStore } from "../../core/kube/store.ts"
+import { GarbageCollector } from "./garbage-collection.ts"
+
+const ended = (terminationTime = time(0)) =>
+  launchOf(jobOf(), 1, {
+    status: vmStatus({ phase: "terminated", vm: { state: "terminated", createTime: time(0), terminationTime } }),
+  })
+
+const missing = () => Promise.reject(new KubeError({ code: 404, reason: "NotFound", message: "not found" }))
+
+/** Returns a collector of one account, with the Launch as the API server has it. */
+function collectorOf(live: StoredLaunch | undefined, cached = live) {
+  const clock = new ManualClock()
+  clock.setCalendar(T0.getTime() / 1000)
+  const cloud = new SimCloud(clock)
+  const launches = new IndexedStore<StoredLaunch>()
+  if (cached !== undefined) launches.put(cached)
+  const log = () => undefined
+  const api = { isAway: false }
+  const get = () => {
+    if (api.isAway) return Promise.reject(new KubeError({ code: 503, reason: "ServiceUnavailable", message: "away" }))
+    return live === undefined ? missing() : Promise.resolve(live)
+  }
+  const collector = new GarbageCollector({
+    ...{ client: { get } as never, clouds: cloud, launches, clock, fence: () => undefined },
+    ...{ accounts: () => [{ cloud: "sim", region: "here" }], systemNamespace: INSTALLATION.systemNamespace },
+    ...{ installation: INSTALLATION.id, logger: { debug: log, info: log, warn: log, error: log } },
+  })
+  const plant = () => cloud.plant(INSTALLATION.id, ended().metadata.name, clock.now().toISOString())
+  return { clock, cloud, collector, plant, api }
+}
+
+/** Advances the clock by so many seconds, with time for the rounds that fall due. */
+async function pass(clock: ManualClock, seconds: number): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve))
+  for (let second = 0; second < seconds; second++) {
+    clock.advance(1)
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+}
+
+describe("the VM of a Launch that is over", () => {
+  test("is terminated in the first round, however young it is", async () => {
+    const { collector, cloud, plant } = collectorOf(ended())
+    plant()
+    expect(await collector.round()).toHaveLength(1)
+    expect(cloud.alive).toEqual([])
+  })
+
+  test("is kept while a list may still show the VM that has ended", async () => {
+    const { collector, cloud, plant, clock } = collectorOf(ended(time(60)))
+    cloud.consistencySeconds = 120
+    plant()
+    clock.advance(179)
+    expect(await collector.round()).toEqual([])
+    clock.advance(1)
+    expect(await collector.round()).toHaveLength(1)
+  })
+
+  test("is kept while only the cache says that it is over, and while the API server is away", async () => {
+    const current = launchOf(jobOf(), 1, { status: vmStatus() })
+    const restored = collectorOf(current, ended())
+    restored.plant()
+    const { collector, plant, api } = collectorOf(ended())
+    plant()
+    api.isAway = true
+    for (let round = 0; round < 3; round++) {
+      expect(await restored.collector.round()).toEqual([])
+      expect(await collector.round()).toEqual([])
+    }
+  })
+
+  test("is found within 30 s after a take-over, and within five minutes later", async () => {
+    const { collector, cloud, plant, clock } = collectorOf(ended())
+    const stop = new AbortController()
+    const running = Promise.all([collector.run(stop.signal), collector.runAfterTakeover(stop.signal)])
+    for (const [wait, most] of [
+      [100, 30],
+      [700, 30],
+      [300, 300],
+    ] as const) {
+      await pass(clock, wait)
+      plant()
+      await pass(clock, most)
+      expect(cloud.alive).toEqual([])
+    }
+    // The rounds after the take-over have ended.
+    expect(clock.timers).toBe(1)
+    stop.abort()
+    await running
+  })
+})
+
+test("a VM without a Launch is terminated in the second round of those five minutes apart, and not before", async () => {
+  const { collector, cloud, plant, clock } = collectorOf(undefined)
+  const stop = new AbortController()
+  const running = Promise.all([collector.run(stop.signal), collector.runAfterTakeover(stop.signal)])
+  plant()
+  await pass(clock, 599)
+  expect(cloud.alive).toHaveLength(1)
+  await pass(clock, 1)
+  expect(cloud.alive).toEqual([])
+  stop.abort()
+  await running
+})

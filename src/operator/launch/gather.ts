@@ -1,0 +1,104 @@
+import { secondsBetween } from "../../core/apis/clock.ts"
+import { defined } from "../../core/apis/defined.ts"
+import { isTerminal, type StoredJob } from "../../core/apis/job.ts"
+import { isOver, type StoredLaunch } from "../../core/apis/launch.ts"
+import { LABELS } from "../../core/apis/meta.ts"
+import { statementName } from "../../core/apis/statement.ts"
+import { JOBS } from "../../core/kinds.ts"
+import { ifFound } from "../../core/kube/errors.ts"
+import { isCounted as isCostCounted } from "../../market/placement/statements.ts"
+import type { ElapsedTimes } from "../elapsed.ts"
+import type { CloudCalls } from "./create.ts"
+import { createTimeOf, type LaunchObservation } from "./decide.ts"
+import type { VmObserver } from "./observe.ts"
+import type { LaunchControllerOptions } from "./options.ts"
+
+/** Sources of facts that the process itself has. */
+export interface GatherParts {
+  calls: CloudCalls
+  observer: VmObserver
+  /** Ages of the VMs. */
+  ages: ElapsedTimes
+}
+
+/** Reads everything that a decision on this Launch depends on. */
+export async function gather(
+  launch: StoredLaunch,
+  options: LaunchControllerOptions,
+  { calls, observer, ages }: GatherParts,
+): Promise<LaunchObservation> {
+  const { name } = launch.metadata
+  const requestedAgo = calls.terminateRequestedSecondsAgo(name)
+  const launchError = calls.launchError(name)
+  const vmSeconds = vmAge(launch, ages)
+  const consoleRead = calls.consoleRead(name)
+  return {
+    instance: observer.view(name),
+    heartbeatTimedOut: observer.heartbeatTimedOut(name),
+    isCounted: isOver(launch) && isCostCounted(launch, statementIn(options)),
+    job: await jobState(launch, options),
+    // Read last: nothing is awaited between this and the decision.
+    inFlight: calls.mayBeInFlight(name),
+    ...defined({ terminateRequestedSecondsAgo: requestedAgo, launchError, vmSeconds, consoleRead }),
+  }
+}
+
+/** Returns the age of a VM, by the gateway's clock if this process did not see its creation. */
+function vmAge(launch: StoredLaunch, ages: ElapsedTimes): number | undefined {
+  const { metadata, status } = launch
+  if (isOver(launch)) return undefined
+  const since = status?.vm && createTimeOf(launch)
+  const beat = status?.agent?.lastHeartbeatTime
+  const reported = since === undefined || beat === undefined ? undefined : secondsBetween(since, beat)
+  return ages.seconds(metadata.name, { id: metadata.uid, since, reported })
+}
+
+/** Reads the Job's state from the cache. A Job that is not there may be settled, deleted, or not cached yet. */
+async function jobState(launch: StoredLaunch, options: LaunchControllerOptions): Promise<LaunchObservation["job"]> {
+  const { jobs, settled } = options
+  // The label says that the job needed the record no more.
+  if (isOver(launch) && launch.metadata.labels?.[LABELS.released] !== undefined) return "settled"
+  const { uid } = launch.spec.job
+  const cached = jobs.store.getByUid(uid)
+  if (cached === undefined && settled.has(uid)) return "settled"
+  return jobStateOf(cached ?? (await liveJob(launch, options)), launch)
+}
+
+/** Returns the Job's state as far as it concerns this Launch. */
+export function jobStateOf(job: StoredJob | undefined, launch: StoredLaunch): LaunchObservation["job"] {
+  if (job === undefined) return "deleted"
+  if (isRefusalNoted(launch, job)) return "settled"
+  if (isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined) return "settled"
+  if (!isCounted(launch, job)) return "unobserved"
+  return isTerminal(job.status?.phase) ? "ending" : "active"
+}
+
+/** Returns true if a change of its Job may release this Launch's record or orphan its VM. */
+export function isWokenBy(launch: StoredLaunch, old: StoredJob | undefined, current: StoredJob | undefined): boolean {
+  if (current === undefined || isTerminal(current.status?.phase)) return true
+  const [before, after] = [old?.status?.launches, current.status?.launches]
+  return isOver(launch) && (before?.current !== after?.current || before?.count !== after?.count)
+}
+
+/** Returns true for a refused Launch that its Job has replaced. A queued job may be refused often. */
+function isRefusalNoted(launch: StoredLaunch, job: StoredJob): boolean {
+  const isReplaced = job.status?.launches?.current !== launch.metadata.name
+  return launch.status?.phase === "refused" && isCounted(launch, job) && isReplaced
+}
+
+/** Returns true if the Job's status counts this Launch's number. */
+function isCounted({ spec }: StoredLaunch, { status }: StoredJob): boolean {
+  return (status?.launches?.count ?? 0) >= spec.number
+}
+
+/** Reads the Job live: a cache without the Job may be stale. */
+async function liveJob(launch: StoredLaunch, options: LaunchControllerOptions): Promise<StoredJob | undefined> {
+  const { namespace, name, uid } = launch.spec.job
+  const job = await ifFound(options.client.get(JOBS, { namespace, name }))
+  return job?.metadata.uid === uid ? job : undefined
+}
+
+/** Returns a function that finds a project's Statement of a month. */
+function statementIn({ statements, systemNamespace: namespace }: LaunchControllerOptions) {
+  return (project: string, month: string) => statements.store.get({ namespace, name: statementName(project, month) })
+}

@@ -1,0 +1,103 @@
+import { LABELS } from "../../core/apis/meta.ts"
+import { PROJECT_FINALIZER, type ProjectStatus, type StoredProject } from "../../core/apis/project.ts"
+import { isAlreadyExists } from "../../core/kube/errors.ts"
+import type { ApiObject, Resource } from "../../core/kube/resource.ts"
+import type { Change } from "../../core/kube/store.ts"
+import { Controller, type ReconcileContext, watches } from "../../core/runtime/controller.ts"
+import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
+import { addFinalizer, create, dropFinalizer, remove, replace, writeStatus } from "../writes.ts"
+import { decide, type ProjectAction, type ProjectObservation } from "./decide.ts"
+import { gather } from "./gather.ts"
+import { networkPolicyOf, quotaOf } from "./objects.ts"
+import {
+  FIELD_MANAGER,
+  handled,
+  handlesProject,
+  NETWORK_POLICIES,
+  type ProjectControllerOptions,
+  RESOURCE_QUOTAS,
+  writersOf,
+} from "./options.ts"
+
+/** Creates the controller that gives each Project its namespace, and its members their rights there. */
+export function createProjectController(options: ProjectControllerOptions): Controller {
+  const { projects, organizations, namespaces, memberBindings, users, clock, recorder, logger } = options
+  const reconciler: ObjectReconciler<StoredProject, ProjectObservation, ProjectStatus, ProjectAction> = {
+    store: handled(projects.store, (project) => handlesProject(project, options)),
+    clock,
+    recorder,
+    gather: (project) => gather(project, options),
+    decide,
+    writeStatus: (project, status, context) => writeStatus(project, status, writersOf(options).projects, context),
+    act: (project, action, context) => act(project, action, options, context),
+  }
+  return new Controller({
+    name: "project",
+    reconcile: (key, context) => reconcileObject(key, reconciler, context),
+    sources: [
+      watches(projects),
+      watches(organizations, ({ key }) => projectsOf(key, options)),
+      watches(namespaces, namedProject),
+      watches(memberBindings, namedProject),
+      watches(users, namedProject),
+    ],
+    clock,
+    logger,
+  })
+}
+
+function projectsOf(organization: string, { projects }: ProjectControllerOptions): string[] {
+  const its = projects.store.list().filter(({ spec }) => spec.organization === organization)
+  return its.map(({ metadata }) => metadata.name)
+}
+
+/** Returns the keys of the projects in the labels of an object. */
+function namedProject({ old, current }: Change<ApiObject>): string[] {
+  const names = [old, current].map((object) => object?.metadata.labels?.[LABELS.project])
+  return [...new Set(names.filter((name) => name !== undefined))]
+}
+
+async function act(
+  project: StoredProject,
+  action: ProjectAction,
+  options: ProjectControllerOptions,
+  context: ReconcileContext,
+): Promise<void> {
+  const { projects, namespaces, users, bindings } = writersOf(options)
+  switch (action.do) {
+    case "addFinalizer":
+      return addFinalizer(project, PROJECT_FINALIZER, projects, context)
+    case "createNamespace":
+      return create(action.namespace, namespaces, context)
+    case "deleteNamespace":
+      return remove(action.namespace, namespaces, context)
+    case "createDefaults":
+      return createDefaults(project, options)
+    case "createUser":
+      return create(action.user, users, context)
+    case "deleteUser":
+      return remove(action.user, users, context)
+    case "createBinding":
+      return create(action.binding, bindings, context)
+    case "replaceBinding":
+      return replace(action.binding, bindings, context)
+    case "deleteBinding":
+      return remove(action.binding, bindings, context)
+    case "dropFinalizer":
+      return dropFinalizer(project, PROJECT_FINALIZER, projects, context)
+  }
+}
+
+async function createDefaults(project: StoredProject, { client }: ProjectControllerOptions): Promise<void> {
+  const defaults: [Resource, ApiObject][] = [
+    [RESOURCE_QUOTAS, quotaOf(project)],
+    [NETWORK_POLICIES, networkPolicyOf(project)],
+  ]
+  for (const [resource, object] of defaults) {
+    try {
+      await client.create(resource, object, { fieldManager: FIELD_MANAGER })
+    } catch (error) {
+      if (!isAlreadyExists(error)) throw error
+    }
+  }
+}
