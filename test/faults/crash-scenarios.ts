@@ -13,7 +13,9 @@ import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/co
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
-import { nextStatus } from "../../src/operator/job/status.ts"
+import { factsOf } from "../../src/operator/job/facts.ts"
+import { render } from "../../src/operator/job/render.ts"
+import { INSTALLATION, marketOf } from "../controllers/builders.ts"
 import type { Fixture, Work } from "./crash-fixture.ts"
 import type { Scenario } from "./crash-run.ts"
 
@@ -152,8 +154,9 @@ const unsettled: Scenario = {
     const merge = { metadata: { finalizers: [JOB_FINALIZER] } }
     const job = await fixture.client.patch(JOBS, ref(fixture), { merge })
     const verdict = { phase: "succeeded", reason: JobReason.Succeeded, message: "the container succeeded" } as const
-    const inputs = { launches: [], verdict, now: fixture.clock.now(), settings: JOB_DEFAULTS }
-    const { settled: _, ...status } = nextStatus(job, inputs)
+    const observed = { launches: [], market: () => marketOf({}), installation: INSTALLATION }
+    const facts = factsOf(job, observed, fixture.clock.now(), JOB_DEFAULTS)
+    const { settled: _, ...status } = render(facts, { verdict }).status
     await fixture.client.replaceStatus(JOBS, { ...job, status })
   },
   go: () => Promise.resolve(),

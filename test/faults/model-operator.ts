@@ -5,7 +5,8 @@ import { historyOf } from "../../src/market/placement/ledger.ts"
 import { appraise } from "../../src/market/placement/market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../src/market/placement/settings.ts"
 import { costsOf } from "../../src/market/placement/statements.ts"
-import { decide as decideJob, type JobAction, type JobDecision } from "../../src/operator/job/decide.ts"
+import { decide as decideJob } from "../../src/operator/job/decide.ts"
+import type { JobAction, JobDecision } from "../../src/operator/job/render.ts"
 import { createdStatus } from "../../src/operator/launch/create.ts"
 import {
   decide as decideLaunch,

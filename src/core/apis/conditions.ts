@@ -13,6 +13,8 @@ export interface ConditionCause {
 export interface ConditionUpdate extends ConditionCause {
   type: string
   status: Condition["status"]
+  /** True for a condition that an object has only once it was True. `setConditions` leaves it out before that. */
+  isOnceTrue?: boolean
 }
 
 /** Returns a condition that is either True or False. */
@@ -20,14 +22,9 @@ export function condition(type: string, isTrue: boolean, { reason, message }: Co
   return { type, status: isTrue ? "True" : "False", reason, message }
 }
 
-/** Returns a condition that the object only has once it was true; none before that. */
-export function conditionOnceTrue(
-  type: string,
-  isTrue: boolean,
-  cause: ConditionCause,
-  before: readonly Condition[] | undefined,
-): ConditionUpdate[] {
-  return isTrue || findCondition(before, type) !== undefined ? [condition(type, isTrue, cause)] : []
+/** Returns a condition that the object only has once it was true. */
+export function conditionOnceTrue(type: string, isTrue: boolean, cause: ConditionCause): ConditionUpdate {
+  return { ...condition(type, isTrue, cause), isOnceTrue: true }
 }
 
 /** Returns the condition of a type, if the object has one. */
@@ -45,17 +42,18 @@ export function changedCondition(
   return current?.reason === findCondition(before, type)?.reason ? undefined : current
 }
 
-/** Returns the conditions with some of them set, as `setCondition` sets each. */
+/** Returns the conditions with some of them set, as `setCondition` sets each. One that was never True stays out. */
 export function setConditions(
   conditions: readonly Condition[] | undefined,
   updates: readonly ConditionUpdate[],
   generation: number,
   now: Date,
 ): Condition[] {
-  return updates.reduce<Condition[]>(
-    (all, update) => setCondition(all, update, generation, now),
-    [...(conditions ?? [])],
-  )
+  const isSet = ({ type, status, isOnceTrue }: ConditionUpdate) =>
+    isOnceTrue !== true || status === "True" || findCondition(conditions, type) !== undefined
+  return updates
+    .filter(isSet)
+    .reduce<Condition[]>((all, update) => setCondition(all, update, generation, now), [...(conditions ?? [])])
 }
 
 /**

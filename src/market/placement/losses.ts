@@ -1,9 +1,15 @@
 import { JobCondition, type StoredJob } from "../../core/apis/job.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
-import { outcomeOf } from "./outcome.ts"
+import { type Outcome, outcomeOf, preemptionWitness } from "./outcome.ts"
 
 /** Default of `fallbackAfter`. */
 const FALLBACK_AFTER = 3
+
+/** A Launch with its outcome for its job. */
+export interface EndedLaunch {
+  launch: StoredLaunch
+  outcome: Outcome
+}
 
 /** VMs that a job lost before its end. */
 export interface Losses {
@@ -13,30 +19,28 @@ export interface Losses {
   preempted: number
 }
 
-/** Returns the VMs that a job lost. Pure. @param launches all of its Launches, unless someone deleted some */
-export function lossesOf({ status }: Pick<StoredJob, "status">, launches: readonly StoredLaunch[]): Losses {
-  const { lost = 0, preempted = 0 } = status?.launches ?? {}
-  const seenLost = launches.filter((launch) => reasonOf(launch) === "VMLost").length
-  return { lost: Math.max(lost, seenLost), preempted: Math.max(preempted, launches.filter(isPreempted).length) }
-}
-
-/** Returns true if the cloud took back the Launch's VM before the end of its job. */
-export function isPreempted(launch: StoredLaunch): boolean {
-  return reasonOf(launch) === "Preempted"
-}
-
 /**
- * Returns who says that a VM was preempted: the cloud, or only the VM's agent, whose keys its tenant may have. Undefined: it
- * was not preempted.
+ * Counts the VMs that a job lost. A deleted Launch that the status names counts as a lost VM. Pure.
+ * @param launches all of its Launches, unless someone deleted some
  */
-export function preemptedBy(launch: StoredLaunch): "cloud" | "agent" | undefined {
-  if (!isPreempted(launch)) return undefined
-  return launch.status?.vm?.preempted === true ? "cloud" : "agent"
+export function lossesOf({ status }: Pick<StoredJob, "status">, launches: readonly EndedLaunch[]): Losses {
+  const { lost = 0, preempted = 0, current } = status?.launches ?? {}
+  const count = (reason: "VMLost" | "Preempted") =>
+    launches.filter(({ outcome }) => outcome.kind === "lost" && outcome.reason === reason).length
+  const isMissing = current !== undefined && !launches.some(({ launch }) => launch.metadata.name === current)
+  return {
+    lost: Math.max(lost, count("VMLost")) + (isMissing ? 1 : 0),
+    preempted: Math.max(preempted, count("Preempted")),
+  }
 }
 
-function reasonOf(launch: StoredLaunch): "VMLost" | "Preempted" | undefined {
-  const outcome = outcomeOf(launch)
-  return outcome.kind === "lost" ? outcome.reason : undefined
+/** Returns who says that a Launch's VM was preempted before the end of its job. Undefined: it was not. */
+export function preemptedBy(launch: StoredLaunch): "cloud" | "agent" | undefined {
+  return isPreempted(outcomeOf(launch)) ? (preemptionWitness(launch) ?? "agent") : undefined
+}
+
+function isPreempted(outcome: Outcome): boolean {
+  return outcome.kind === "lost" && outcome.reason === "Preempted"
 }
 
 /**
@@ -45,7 +49,7 @@ function reasonOf(launch: StoredLaunch): "VMLost" | "Preempted" | undefined {
  */
 export function fallbackOf(
   { spec, status }: Pick<StoredJob, "spec" | "status">,
-  launches: readonly StoredLaunch[],
+  launches: readonly EndedLaunch[],
 ): string | undefined {
   if (spec.provisioning !== "spotFirst") return undefined
   const before = status?.conditions?.find(({ type }) => type === JobCondition.OnDemandFallback)
@@ -57,10 +61,10 @@ export function fallbackOf(
 }
 
 /** Returns the number of the last spot VMs that were all preempted. An offer that gave no VM does not count. */
-function preemptedInRow(launches: readonly StoredLaunch[]): number {
+function preemptedInRow(launches: readonly EndedLaunch[]): number {
   const ran = launches
-    .filter(({ spec, status }) => spec.offer.provisioning === "spot" && status?.vm !== undefined)
-    .sort((a, b) => b.spec.number - a.spec.number)
-  const end = ran.findIndex((launch) => !isPreempted(launch))
+    .filter(({ launch: { spec, status } }) => spec.offer.provisioning === "spot" && status?.vm !== undefined)
+    .sort((a, b) => b.launch.spec.number - a.launch.spec.number)
+  const end = ran.findIndex(({ outcome }) => !isPreempted(outcome))
   return end === -1 ? ran.length : end
 }

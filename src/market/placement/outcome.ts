@@ -17,8 +17,8 @@ export type Outcome =
   | { kind: "lost"; reason: "VMLost" | "Preempted"; message: string; time: string }
   /** The host of the VM was powered off as planned. The job runs again, and this is not a lost VM. */
   | { kind: "poweredOff" }
-  /** The Launch was ended because its container did not start in time, or its VM cannot run containers. */
-  | { kind: "bootFailed"; message: string; time: string }
+  /** The VM cannot run containers (BootFailed), or its Launch was ended because no container started in time. */
+  | { kind: "bootFailed"; reason: "BootFailed" | "BootDeadlineExceeded"; message: string; time: string }
   /** The Launch was ended before it had a VM, as far as known. */
   | { kind: "unused" }
 
@@ -44,8 +44,7 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   const failure = machineFailureOf(status)
   if (failure !== undefined) return reportedFailure(failure)
   if (status?.loss !== undefined) return lossOf(status.loss)
-  // The agent's word. Clouds take back no other VMs, and a limit of lost VMs must hold for these.
-  if (finish?.reason === "Preempted" && spec.offer.provisioning === "spot") {
+  if (finish?.reason === "Preempted" && preemptionWitness(launch) !== undefined) {
     return lost("Preempted", finish.message ?? "the cloud preempted the VM", finish.time)
   }
   const isEnded = isOver(launch) || spec.ended === true
@@ -55,11 +54,27 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   return isOver(launch) ? deleted(launch) : { kind: "live" }
 }
 
+/**
+ * Returns who says that the cloud took back a VM: the cloud, or only its agent, whose keys its tenant may have. Undefined:
+ * it was not. This is the only definition of a preemption. Clouds take back no VMs but spot VMs, and a limit of lost VMs
+ * must hold for the others.
+ * @param isConfirmed true if the cloud lists the VM as preempted
+ */
+export function preemptionWitness(
+  { spec, status }: Pick<StoredLaunch, "spec" | "status">,
+  isConfirmed: boolean = status?.vm?.preempted === true,
+): "cloud" | "agent" | undefined {
+  if (isConfirmed) return "cloud"
+  const { finish, preemptionNotice } = status?.agent ?? {}
+  const isReported = finish?.reason === "Preempted" || preemptionNotice !== undefined
+  return isReported && spec.offer.provisioning === "spot" ? "agent" : undefined
+}
+
 /** Ends of the agent with which its VM never started the container, though another VM may. */
 const FAILED_STARTS: readonly FinishReason[] = ["MachineFailed", "RegistryUnavailable"]
 
 /** Returns the report that the VM cannot run the container: of its user data at boot, or of its agent. */
-export function machineFailureOf(status: LaunchStatus | undefined): MachineFailure | undefined {
+function machineFailureOf(status: LaunchStatus | undefined): MachineFailure | undefined {
   const finish = status?.agent?.finish
   const failure = bootFailureOf(status)
   if (failure !== undefined || finish === undefined || !FAILED_STARTS.includes(finish.reason)) return failure
@@ -86,7 +101,7 @@ function lost(reason: "VMLost" | "Preempted", message: string, time: string): Ou
 
 function reportedFailure({ reason, message, time }: MachineFailure): Outcome {
   const what = reason === "RegistryUnavailable" ? "did not get the image" : "cannot run containers"
-  return { kind: "bootFailed", message: `its VM ${what} (${reason}): ${message}`, time }
+  return { kind: "bootFailed", reason: "BootFailed", message: `its VM ${what} (${reason}): ${message}`, time }
 }
 
 function bootFailed(launch: StoredLaunch): Outcome {
@@ -94,8 +109,8 @@ function bootFailed(launch: StoredLaunch): Outcome {
   const deadline = deadlineOf(bootStage(launch)) ?? new Date(launch.metadata.creationTimestamp)
   // A VM that was discovered after its Launch ended did not have its full boot time.
   const isEarlier = terminationTime !== undefined && new Date(terminationTime) < deadline
-  const message = bootOverrun(launch)
-  return { kind: "bootFailed", message, time: timestamp(isEarlier ? new Date(terminationTime) : deadline) }
+  const time = timestamp(isEarlier ? new Date(terminationTime) : deadline)
+  return { kind: "bootFailed", reason: "BootDeadlineExceeded", message: bootOverrun(launch), time }
 }
 
 /** Returns which deadline a VM missed that did not start its container, and how far it came. */

@@ -179,8 +179,8 @@ export function statusOf(key: StoredApiKey, situation: Situation, now: Date): Ap
   const updates = [
     condition(ApiKeyCondition.Ready, situation.is === "bound", cause),
     condition(ApiKeyCondition.Reconciling, situation.is === "binding", cause),
-    ...conditionOnceTrue(ApiKeyCondition.Stalled, isStalled, cause, before),
-    ...conditionOnceTrue(ApiKeyCondition.Expired, situation.is === "expired", cause, before),
+    conditionOnceTrue(ApiKeyCondition.Stalled, isStalled, cause),
+    conditionOnceTrue(ApiKeyCondition.Expired, situation.is === "expired", cause),
   ]
   const conditions = setConditions(before, updates, generation, now)
   return { conditions, machineUser: machineUserName(uid), observedGeneration: generation }

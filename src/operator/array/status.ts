@@ -83,9 +83,9 @@ export function conditionsOf({ metadata, status }: StoredJobArray, verdict: Verd
   const updates = [
     condition(JobArrayCondition.Ready, !isStalled && !isReconciling, cause),
     condition(JobArrayCondition.Reconciling, isReconciling, causeIf(isReconciling)),
-    ...conditionOnceTrue(JobArrayCondition.Stalled, isStalled, causeIf(isStalled), before),
-    ...conditionOnceTrue(JobArrayCondition.Complete, phase === "succeeded", causeIf(phase === "succeeded"), before),
-    ...conditionOnceTrue(JobArrayCondition.Failed, isStalled, causeIf(isStalled), before),
+    conditionOnceTrue(JobArrayCondition.Stalled, isStalled, causeIf(isStalled)),
+    conditionOnceTrue(JobArrayCondition.Complete, phase === "succeeded", causeIf(phase === "succeeded")),
+    conditionOnceTrue(JobArrayCondition.Failed, isStalled, causeIf(isStalled)),
   ]
   return setConditions(before, updates, metadata.generation, now)
 }

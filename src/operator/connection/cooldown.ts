@@ -1,9 +1,8 @@
 import { timestamp } from "../../core/apis/clock.ts"
-import { type ConditionUpdate, condition, conditionOnceTrue, findCondition } from "../../core/apis/conditions.ts"
+import { type ConditionUpdate, conditionOnceTrue, findCondition } from "../../core/apis/conditions.ts"
 import { ConnectionCondition, ConnectionReason, type StoredConnection } from "../../core/apis/connection.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
-import type { Condition } from "../../core/apis/schema.ts"
 import { vmSettingsOf } from "../../core/apis/vm-settings.ts"
 import { cooldownsOf, widestCooldown } from "../../market/placement/cooldowns.ts"
 import { historyOf } from "../../market/placement/ledger.ts"
@@ -33,20 +32,12 @@ export function cooldownOf(
 }
 
 /** Returns the condition of a cooldown, once there was one. */
-export function cooldownCondition(
-  cooldown: Cooldown | undefined,
-  before: readonly Condition[] | undefined,
-): ConditionUpdate[] {
-  const type = ConnectionCondition.CoolingDown
-  if (cooldown !== undefined) {
-    return [condition(type, true, { reason: ConnectionReason.LaunchesRejected, message: messageOf(cooldown) })]
-  }
-  return conditionOnceTrue(
-    type,
-    false,
-    { reason: ConnectionReason.NoCooldown, message: "the cooldown has ended" },
-    before,
-  )
+export function cooldownCondition(cooldown: Cooldown | undefined): ConditionUpdate {
+  const cause =
+    cooldown === undefined
+      ? { reason: ConnectionReason.NoCooldown, message: "the cooldown has ended" }
+      : { reason: ConnectionReason.LaunchesRejected, message: messageOf(cooldown) }
+  return conditionOnceTrue(ConnectionCondition.CoolingDown, cooldown !== undefined, cause)
 }
 
 function messageOf({ until, cause, ...scope }: Cooldown): string {

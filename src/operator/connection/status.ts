@@ -1,6 +1,6 @@
 import type { CredentialsUnusable } from "../../accounts/credentials.ts"
 import type { Capabilities } from "../../clouds/account.ts"
-import { type ConditionUpdate, cutTo, findCondition, setCondition } from "../../core/apis/conditions.ts"
+import { type ConditionUpdate, cutTo, findCondition, setConditions } from "../../core/apis/conditions.ts"
 import {
   type CloudIdentity,
   ConnectionCondition,
@@ -10,7 +10,6 @@ import {
 } from "../../core/apis/connection.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/limits.ts"
-import type { Condition } from "../../core/apis/schema.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import type { Cooldown } from "../../market/router/cooldown.ts"
 import { capabilitiesAfter } from "./capabilities.ts"
@@ -58,7 +57,7 @@ export function statusOf(
   { regions, cooldown, prices, identity, lastCheck, now }: StatusFacts,
 ): ConnectionStatus {
   const { status = {}, metadata } = connection
-  const before = status.conditions ?? []
+  const before = status.conditions
   const found = situation.is === "verified" ? situation.capabilities : undefined
   const capabilities = capabilitiesAfter(status, {
     isSame: isOfSameCredentials(status, situation),
@@ -67,13 +66,10 @@ export function statusOf(
   const verdicts = capabilities === undefined ? status : { ...status, capabilities }
   const updates = [
     ...updatesOf(connection, situation, capabilities),
-    ...cooldownCondition(cooldown, before),
+    cooldownCondition(cooldown),
     ...pricesCondition({ ...connection, status: verdicts }, prices),
   ]
-  const conditions = updates.reduce<Condition[]>(
-    (all, update) => setCondition(all, update, metadata.generation, now),
-    [...before],
-  )
+  const conditions = setConditions(before, updates, metadata.generation, now)
   const used = usedRegions(status.regions, regions)
   return {
     ...verificationOf(status, situation),

@@ -58,7 +58,7 @@ export function statusOf(
   const isStalled = STALLED.includes(cause.reason)
   const updates = [
     condition(CronJobCondition.Ready, !isStalled, cause),
-    ...conditionOnceTrue(CronJobCondition.Stalled, isStalled, cause, before?.conditions),
+    conditionOnceTrue(CronJobCondition.Stalled, isStalled, cause),
   ]
   const counted = countsFrom === undefined ? before?.countsFrom : timestamp(countsFrom)
   const triggered = lastTriggered === undefined ? before?.lastTriggeredTime : timestamp(lastTriggered)

@@ -9,8 +9,8 @@ import { ifFound, isAlreadyExists, isNotFound, KubeError } from "../../core/kube
 import { CLEARED_MANAGED_FIELDS } from "../../core/kube/resource.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
 import type { LaunchLedger } from "../../market/placement/ledger.ts"
-import type { JobAction } from "./decide.ts"
 import { FIELD_MANAGER, isWrittenByBerth, type JobControllerOptions } from "./options.ts"
+import type { JobAction } from "./render.ts"
 
 /** Writes the finalizer, the uid that it stands for, and the mirrored labels. @throws KubeError Conflict */
 export async function adopt(

@@ -6,11 +6,11 @@ import {
   findCondition,
   setConditions,
 } from "../../core/apis/conditions.ts"
+import type { RefusedOffer } from "../../core/apis/job.ts"
 import { isTerminal, JobCondition, JobReason, type JobStatus, type StoredJob } from "../../core/apis/job.ts"
 import { REFUSALS, type StoredLaunch } from "../../core/apis/launch.ts"
 import type { Condition } from "../../core/apis/schema.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import { refusalKey } from "./launches.ts"
 
 /**
  * Returns the conditions of a status. For kstatus (Helm, Flux, Argo CD) a job is Reconciling until the container has
@@ -30,8 +30,8 @@ export function conditionsOf(
     ...(fallback === undefined
       ? []
       : [condition(JobCondition.OnDemandFallback, true, { reason: JobReason.Preempted, message: fallback })]),
-    ...ends(status, before),
-    ...kstatus(status, before),
+    ...ends(status),
+    ...kstatus(status),
   ]
   return setConditions(before, updates, job.metadata.generation, now)
 }
@@ -65,12 +65,7 @@ function progress(
   const message = "the command runs directly on the host, without its image: no Docker engine was found"
   return [
     ...updates,
-    ...conditionOnceTrue(
-      JobCondition.Unisolated,
-      agent?.runtime === "process",
-      { reason: "ProcessRuntime", message },
-      before,
-    ),
+    conditionOnceTrue(JobCondition.Unisolated, agent?.runtime === "process", { reason: "ProcessRuntime", message }),
   ]
 }
 
@@ -80,15 +75,15 @@ function kept(before: readonly Condition[] | undefined): ConditionUpdate[] {
   return (before ?? []).filter(({ type }) => types.includes(type))
 }
 
-function ends(status: JobStatus, before: readonly Condition[] | undefined): ConditionUpdate[] {
+function ends(status: JobStatus): ConditionUpdate[] {
   const cause = causeOf(status)
   return [
-    ...conditionOnceTrue(JobCondition.Complete, status.phase === "succeeded", cause, before),
-    ...conditionOnceTrue(JobCondition.Failed, status.phase === "failed" || status.phase === "cancelled", cause, before),
+    conditionOnceTrue(JobCondition.Complete, status.phase === "succeeded", cause),
+    conditionOnceTrue(JobCondition.Failed, status.phase === "failed" || status.phase === "cancelled", cause),
   ]
 }
 
-function kstatus(status: JobStatus, before: readonly Condition[] | undefined): ConditionUpdate[] {
+function kstatus(status: JobStatus): ConditionUpdate[] {
   const { phase, reason } = status
   const cause = causeOf(status)
   const isReady = phase === "running" || phase === "succeeded"
@@ -98,7 +93,7 @@ function kstatus(status: JobStatus, before: readonly Condition[] | undefined): C
   return [
     condition(JobCondition.Ready, isReady, cause),
     condition(JobCondition.Reconciling, isReconciling, causeIf(isReconciling)),
-    ...conditionOnceTrue(JobCondition.Stalled, isStalled, causeIf(isStalled), before),
+    conditionOnceTrue(JobCondition.Stalled, isStalled, causeIf(isStalled)),
   ]
 }
 
@@ -177,4 +172,9 @@ function ended(before: JobStatus, { phase, reason = "", message = "" }: JobStatu
   if (!isTerminal(phase) || isTerminal(before.phase)) return []
   const isGood = phase === "succeeded" || phase === "cancelled"
   return [isGood ? normal(reason, message) : warning(reason, message)]
+}
+
+/** Returns the key that tells rejections apart. */
+export function refusalKey({ cloud, region, instanceType, provisioning, message, time }: RefusedOffer): string {
+  return JSON.stringify([cloud, region, instanceType, provisioning, message, time])
 }

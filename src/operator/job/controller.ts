@@ -14,12 +14,13 @@ import {
 } from "../../core/runtime/controller.ts"
 import { LaunchLedger } from "../../market/placement/ledger.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../market/placement/settings.ts"
-import { ElapsedTimes } from "../elapsed.ts"
 import { dropFinalizer, replaceStatus } from "../writes.ts"
 import { adopt, createLaunch, endLaunch, release } from "./actions.ts"
-import { decide, type JobAction, type JobDecision } from "./decide.ts"
+import { decide } from "./decide.ts"
 import { CancelStates, gather } from "./gather.ts"
 import { type JobControllerOptions, jobWriter } from "./options.ts"
+import type { JobAction, JobDecision } from "./render.ts"
+import { JobTimes } from "./times.ts"
 
 /** Delay before retrying a decision made on a stale cache. Usually the watch event arrives sooner. */
 const AGAIN_SECONDS = 0.2
@@ -89,38 +90,21 @@ class JobReconciler {
   readonly #options: JobControllerOptions
   readonly #settings: JobSettings
   readonly #ledger: LaunchLedger
-  readonly #runTimes: ElapsedTimes
-  readonly #bootTimes: ElapsedTimes
-  readonly #startTimes: ElapsedTimes
-  readonly #queueTimes: ElapsedTimes
+  readonly #times: JobTimes
   readonly #cancels = new CancelStates()
 
   constructor(options: JobControllerOptions) {
     this.#options = options
     this.#settings = { ...JOB_DEFAULTS, ...options.settings }
     this.#ledger = new LaunchLedger(options.launches.store, options.clock)
-    this.#runTimes = new ElapsedTimes(options.clock)
-    this.#bootTimes = new ElapsedTimes(options.clock)
-    this.#startTimes = new ElapsedTimes(options.clock)
-    this.#queueTimes = new ElapsedTimes(options.clock)
+    this.#times = new JobTimes(options.clock)
   }
 
   async reconcile(key: string, context: ReconcileContext): Promise<ReconcileResult> {
     const job = this.#options.jobs.store.getByKey(key)
-    if (job === undefined || isTerminal(job.status?.phase)) {
-      this.#runTimes.forget(key)
-      this.#bootTimes.forget(key)
-      this.#startTimes.forget(key)
-      this.#queueTimes.forget(key)
-    }
+    if (job === undefined || isTerminal(job.status?.phase)) this.#times.forget(key)
     if (job === undefined) return {}
-    const times = {
-      runTimes: this.#runTimes,
-      bootTimes: this.#bootTimes,
-      startTimes: this.#startTimes,
-      queueTimes: this.#queueTimes,
-    }
-    const parts = { settings: this.#settings, ...times, cancels: this.#cancels }
+    const parts = { settings: this.#settings, times: this.#times, cancels: this.#cancels }
     const observed = await gather(job, this.#options, this.#ledger, parts)
     const decision = decide(job, observed, this.#options.clock.now(), this.#settings)
     // Reserved before the first await: the next job that looks for a place must count this one.

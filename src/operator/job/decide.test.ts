@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs"
 import { describe, expect, test } from "vitest"
 import {
   agentOf,
@@ -27,7 +28,9 @@ import type { Market } from "../../market/placement/market.ts"
 import { jobPlanner } from "../../market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../market/placement/settings.ts"
 import { catalogueOf } from "../../market/router/catalogue.ts"
-import { decide, type JobDecision, type JobObservation } from "./decide.ts"
+import { CHECKS, decide } from "./decide.ts"
+import type { JobObservation } from "./facts.ts"
+import type { JobDecision } from "./render.ts"
 
 function decideAt(
   seconds: number,
@@ -51,6 +54,12 @@ function truth(status: JobStatus): Record<string, string> {
 const UNANSWERED = { class: "Unavailable", message: "out of order", since: time(0) } as const
 
 const booting: JobStatus = { phase: "booting", reason: "Booting", message: "m" }
+
+test("ARCHITECTURE.md has the checks in their order", () => {
+  const page = readFileSync(new URL("../../../ARCHITECTURE.md", import.meta.url), "utf8")
+  const rows = CHECKS.flatMap(({ phase, rows: own }) => own.map((row) => `| ${[phase, ...row].join(" | ")} |`))
+  expect(page).toContain(["| phase | observation | next |", "|---|---|---|", ...rows, ""].join("\n"))
+})
 
 test("the Launch of a cronjob's job has the cronjob's uid and name, by which its cost is shown", () => {
   const labels = { [LABELS.cronJobUid]: "u" }

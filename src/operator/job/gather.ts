@@ -1,7 +1,7 @@
 import { secondsBetween } from "../../core/apis/clock.ts"
 import { isTerminal, type StoredJob } from "../../core/apis/job.ts"
-import { isOver, type StoredLaunch, withHeartbeat } from "../../core/apis/launch.ts"
-import { ANNOTATIONS, keyOf, LABELS } from "../../core/apis/meta.ts"
+import { type StoredLaunch, withHeartbeat } from "../../core/apis/launch.ts"
+import { ANNOTATIONS, LABELS } from "../../core/apis/meta.ts"
 import { copyOf, type Origin, originOf } from "../../core/apis/origin.ts"
 import { whySecretMissing } from "../../core/apis/secret-env.ts"
 import { endingIn } from "../../core/identity/projects.ts"
@@ -12,23 +12,15 @@ import { type CancelState, cancelState } from "../../market/placement/caps.ts"
 import { findImage, findVolumes } from "../../market/placement/inputs.ts"
 import type { LaunchLedger } from "../../market/placement/ledger.ts"
 import { cappedLevels, marketOf } from "../../market/placement/market.ts"
-import { bootSince } from "../../market/placement/outcome.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
-import type { ElapsedTimes } from "../elapsed.ts"
-import type { JobObservation } from "./decide.ts"
-import { newest } from "./launches.ts"
+import type { JobObservation } from "./facts.ts"
 import type { JobControllerOptions } from "./options.ts"
+import type { JobTimes } from "./times.ts"
 
 /** Everything that a decision on a Job needs besides the caches and the market. */
 export interface GatherParts {
   settings: JobSettings
-  /** Times since the first start of each job's container. */
-  runTimes: ElapsedTimes
-  /** Times since the boot of each job's newest Launch, and since its agent registered. */
-  bootTimes: ElapsedTimes
-  startTimes: ElapsedTimes
-  /** Times since the creation of each job that waits for its first start. */
-  queueTimes: ElapsedTimes
+  times: JobTimes
   /** States of the caps that cancel running jobs, by namespace. */
   cancels: CancelStates
 }
@@ -63,7 +55,7 @@ export async function gather(
   job: StoredJob,
   options: JobControllerOptions,
   ledger: LaunchLedger,
-  { settings, cancels, ...times }: GatherParts,
+  { settings, cancels, times }: GatherParts,
 ): Promise<JobObservation> {
   const { namespace = "" } = job.metadata
   const overLimit = options.quota && limitForPlacement(options.quota, job)
@@ -79,7 +71,7 @@ export async function gather(
     ...(organization !== undefined && { organization }),
     ...(ending !== undefined && { ending }),
     isEndAwaited: isEndAwaited(job, options),
-    ...timesOf(job, launches, times),
+    ...times.of(job, launches),
     launches,
     installation: options.installation,
     market: () => marketOf(namespace, options, ledger, settings),
@@ -134,41 +126,6 @@ function originAmong(job: StoredJob, { jobs, settled, launches, installation }: 
   const other = ended ?? jobs.store.byIndex("submission", origin.submission).find(earlier)
   const original = launch?.spec.job.uid ?? other?.metadata.uid
   return original === undefined ? origin : copyOf(`the Job with the uid ${original}`, ANNOTATIONS.submission)
-}
-
-/**
- * Returns the times that the deadlines of a job depend on. The agent enforces the timeout first, so its reports say how
- * long a container ran that had started before this process.
- */
-function timesOf(
-  job: StoredJob,
-  launches: readonly StoredLaunch[],
-  { runTimes, bootTimes, startTimes, queueTimes }: Omit<GatherParts, "settings" | "cancels">,
-): Pick<JobObservation, "runSeconds" | "bootSeconds" | "queueSeconds"> {
-  if (isTerminal(job.status?.phase)) return {}
-  const key = keyOf(job)
-  const launch = newest(launches)
-  const agent = launch?.status?.agent
-  const since = job.status?.startTime ?? agent?.startTime
-  const isLive = launch !== undefined && !isOver(launch) && agent?.startTime !== undefined
-  const beat = isLive ? agent.lastHeartbeatTime : undefined
-  const reported = since === undefined || beat === undefined ? undefined : secondsBetween(since, beat)
-  const runSeconds = runTimes.seconds(key, { id: job.metadata.uid, since, reported })
-  // While the cloud does not answer, the calendar counts.
-  const boot = launch?.status?.vm && bootSince(launch)
-  const id = launch?.metadata.name
-  const booted = id === undefined ? undefined : bootTimes.seconds(key, { id, since: boot })
-  // Both are measured from the beginning. The agent's part counts once it has registered.
-  const bootSeconds =
-    (id === undefined ? undefined : startTimes.seconds(key, { id, since: agent?.registrationTime })) ?? booted
-  const { uid, creationTimestamp } = job.metadata
-  const isLimited = job.spec.maxQueueSeconds !== undefined && since === undefined
-  const queueSeconds = isLimited ? queueTimes.seconds(key, { id: uid, since: creationTimestamp }) : undefined
-  return {
-    ...(runSeconds !== undefined && { runSeconds }),
-    ...(bootSeconds !== undefined && { bootSeconds }),
-    ...(queueSeconds !== undefined && { queueSeconds }),
-  }
 }
 
 /** Returns true if the calendar says that the job's `maxQueueSeconds` are over before a start of its container is known. */

@@ -15,10 +15,10 @@ import type { Condition } from "../../core/apis/schema.ts"
  */
 export function conditionsOf(launch: StoredLaunch, status: LaunchStatus, now: Date): Condition[] {
   const before = launch.status?.conditions
-  return setConditions(before, updatesOf({ ...launch.status, ...status }, before), launch.metadata.generation, now)
+  return setConditions(before, updatesOf({ ...launch.status, ...status }), launch.metadata.generation, now)
 }
 
-function updatesOf(status: LaunchStatus, before: readonly Condition[] | undefined): ConditionUpdate[] {
+function updatesOf(status: LaunchStatus): ConditionUpdate[] {
   const { phase = "requested", message = "" } = status
   const failure = phase === "refused" || phase === "terminated" ? failureOf(status) : undefined
   const cause = { reason: failure ?? REASONS[phase], message }
@@ -30,7 +30,7 @@ function updatesOf(status: LaunchStatus, before: readonly Condition[] | undefine
   return [
     condition(LaunchCondition.Ready, isReady, cause),
     condition(LaunchCondition.Reconciling, isReconciling, causeIf(isReconciling)),
-    ...conditionOnceTrue(LaunchCondition.Stalled, isStalled, causeIf(isStalled), before),
+    conditionOnceTrue(LaunchCondition.Stalled, isStalled, causeIf(isStalled)),
   ]
 }
 

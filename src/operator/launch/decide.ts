@@ -17,7 +17,7 @@ import {
 import { LABELS } from "../../core/apis/meta.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import { bootProgress } from "../../market/placement/outcome.ts"
+import { bootProgress, preemptionWitness } from "../../market/placement/outcome.ts"
 import { settlesIn } from "../elapsed.ts"
 import type { LaunchSettings } from "./options.ts"
 
@@ -417,8 +417,7 @@ function closed(
     const message = next.loss?.message ?? "the VM was terminated"
     return { status: { ...status, message }, actions: [], events: [] }
   }
-  const isAnnounced = launch.spec.offer.provisioning === "spot" && launch.status?.agent?.preemptionNotice !== undefined
-  const isPreempted = preempted === true || isAnnounced
+  const isPreempted = preemptionWitness(launch, preempted === true) !== undefined
   const message = isPreempted ? "the cloud preempted the VM" : disappearance(launch)
   const loss = { reason: isPreempted ? "Preempted" : "VMLost", message, time: timestamp(now) } as const
   return {

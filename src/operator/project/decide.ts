@@ -192,7 +192,7 @@ export function statusOf(project: StoredProject, situation: Situation, now: Date
   const updates = [
     condition(ProjectCondition.Ready, isReady, cause),
     condition(ProjectCondition.Reconciling, !isReady && !isStalled, cause),
-    ...conditionOnceTrue(ProjectCondition.Stalled, isStalled, cause, before),
+    conditionOnceTrue(ProjectCondition.Stalled, isStalled, cause),
   ]
   const conditions = setConditions(before, updates, generation, now)
   const namespace = isReady ? namespaceOf(project) : project.status?.namespace

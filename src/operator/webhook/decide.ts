@@ -71,7 +71,7 @@ function statusOf(webhook: StoredWebhook, observed: Progressing, now: Date): Web
   const before = webhook.status?.conditions
   const updates = [
     condition(WebhookCondition.Ready, isReady, ready),
-    ...conditionOnceTrue(WebhookCondition.Stalled, isStalled, ready, before),
+    conditionOnceTrue(WebhookCondition.Stalled, isStalled, ready),
     ...delivering(observed),
   ]
   return {

@@ -1,55 +1,33 @@
 import { bootDeadlineOf } from "../../clouds/machines/machines.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
-import {
-  JobReason,
-  type JobSpec,
-  type RefusedOffer,
-  RunSchema,
-  type StoredJob,
-  type Volume,
-} from "../../core/apis/job.ts"
-import { LAUNCH_FINALIZER, type Launch, launchName, type StoredLaunch } from "../../core/apis/launch.ts"
+import { type JobSpec, RunSchema, type StoredJob, type Volume } from "../../core/apis/job.ts"
+import { LAUNCH_FINALIZER, type Launch, launchName } from "../../core/apis/launch.ts"
 import { LIMITS } from "../../core/apis/limits.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../core/apis/meta.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
 import { gibOf } from "../../core/apis/quantity.ts"
-import { type Budget, lifetimeOf, longestBilledSeconds, withinBudget } from "../../market/placement/budget.ts"
-import { expectedSecondsOf } from "../../market/placement/market.ts"
-import { machineFailureOf, type Outcome, outcomeOf } from "../../market/placement/outcome.ts"
-import type { JobSettings } from "../../market/placement/settings.ts"
+import { lifetimeOf, longestBilledSeconds, withinBudget } from "../../market/placement/budget.ts"
 import type { LaunchAccount } from "../../market/router/cooldown.ts"
 import type { RankedPlacement } from "../../market/router/route.ts"
-import type { InstallationFacts } from "./options.ts"
+import type { JobFacts } from "./facts.ts"
 
-/** Inputs of one Launch. */
-export interface LaunchInputs {
-  number: number
+/** Choice of a decision for a Launch. */
+export interface LaunchChoice {
   placement: RankedPlacement<LaunchAccount>
   /** Explanation of the placement. */
   why: string
-  /** Maximum run time of the container in this VM, seconds: the remainder of the job's timeout. */
-  timeoutSeconds: number
-  /** Number of the job's VMs that were preempted so far. */
-  preempted: number
-  /** Amount that the job may still spend. */
-  budget?: Budget | undefined
   /** True if the job's own limit, or a strict cap, holds in any case. */
   isStrict: boolean
-  /** Organization of the job's project. */
-  organization?: string | undefined
   /** The job's volumes, each with the connection that gives access to its bucket. Absent: unchanged from the job. */
-  volumes?: JobSpec["volumes"] | undefined
+  volumes: JobSpec["volumes"] | undefined
 }
 
 /** Returns the Launch of a job, with everything that its VM needs except the credentials. Pure. */
-export function launchObject(
-  job: StoredJob,
-  inputs: LaunchInputs,
-  installation: InstallationFacts,
-  settings: JobSettings,
-): Launch {
-  const { number, placement, why, timeoutSeconds, budget, organization } = inputs
+export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
+  const { job, budget, settings, left, nextNumber: number } = facts
+  const { installation, organization } = facts.observed
+  const { placement, why } = choice
   const { namespace = "", name, uid } = job.metadata
   const { connection, account } = placement.launchAccount
   const submission = job.metadata.annotations?.[ANNOTATIONS.submission]
@@ -58,7 +36,7 @@ export function launchObject(
   const longest = {
     bootDeadlineSeconds,
     startDeadlineSeconds,
-    lifetimeSeconds: lifetimeOf(job, timeoutSeconds, settings),
+    lifetimeSeconds: lifetimeOf(job, left.timeout, settings),
   }
   const deadlines = budget === undefined ? longest : withinBudget(longest, budget, highestPricesIn(placement))
   const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
@@ -84,7 +62,7 @@ export function launchObject(
       offer: placement.offer,
       hourlyPrices: placement.prices,
       ...(placement.ceilingUsd !== undefined && { ceilingUsd: placement.ceilingUsd }),
-      reservedUsd: reservationOf(job, inputs, deadlines.lifetimeSeconds, settings),
+      reservedUsd: reservationOf(facts, choice, deadlines.lifetimeSeconds),
       ...(organization !== undefined && { organization }),
       ...(connection !== undefined && { connection }),
       ...(account !== undefined && { account }),
@@ -92,7 +70,7 @@ export function launchObject(
       ...(cronJob !== undefined && { cronJob }),
       ...(cronJobName !== undefined && { cronJobName: cronJobName.slice(0, LIMITS.cronJobName) }),
       ...diskOf(job),
-      run: runFor(job, inputs),
+      run: runFor(facts, choice),
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
       ...(installation.vmProxy !== undefined && { proxy: installation.vmProxy }),
@@ -104,7 +82,7 @@ export function launchObject(
   }
 }
 
-function highestPricesIn({ prices, ceilingUsd }: LaunchInputs["placement"]): HourlyPrices {
+function highestPricesIn({ prices, ceilingUsd }: LaunchChoice["placement"]): HourlyPrices {
   return { ...prices, machineUsd: ceilingUsd ?? prices.machineUsd }
 }
 
@@ -114,18 +92,17 @@ function highestPricesIn({ prices, ceilingUsd }: LaunchInputs["placement"]): Hou
  * lowers the amount.
  */
 function reservationOf(
-  job: StoredJob,
-  { placement, timeoutSeconds, isStrict }: LaunchInputs,
+  { job, left, expectedSeconds, settings }: JobFacts,
+  { placement, isStrict }: LaunchChoice,
   lifetimeSeconds: number,
-  settings: JobSettings,
 ): number {
   const { minimumBilledSeconds } = placement.offer
   const usdFor = (prices: HourlyPrices, seconds: number) =>
     sumOfParts(costOf(prices, { seconds, minimumBilledSeconds }))
   const most = usdFor(highestPricesIn(placement), longestBilledSeconds(lifetimeSeconds))
   if (isStrict) return most
-  const expected = Math.max(settings.expectedSeconds, expectedSecondsOf(job, settings))
-  return Math.min(most, usdFor(placement.prices, job.spec.timeoutSeconds === undefined ? expected : timeoutSeconds))
+  const expected = Math.max(settings.expectedSeconds, expectedSeconds)
+  return Math.min(most, usdFor(placement.prices, job.spec.timeoutSeconds === undefined ? expected : left.timeout))
 }
 
 /** Returns the container's part of a job's spec. */
@@ -135,21 +112,21 @@ function runOf({ spec }: StoredJob): Launch["spec"]["run"] {
 }
 
 /** Returns the container of one VM: that of the job, with its volumes and Berth's own variables. */
-function runFor(job: StoredJob, { number, preempted, timeoutSeconds, ...inputs }: LaunchInputs): Launch["spec"]["run"] {
+function runFor({ job, losses, left, nextNumber }: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
   const run = runOf(job)
-  const volumes = inputs.volumes ?? run.volumes
+  const volumes = choice.volumes ?? run.volumes
   const [checkpoints] = Object.entries(volumes ?? {})
     .filter(([, { checkpoint }]) => checkpoint === true)
     .sort(([a], [b]) => (a < b ? -1 : 1))
   const own = {
-    BERTH_LAUNCH: String(number),
-    BERTH_PREEMPTIONS: String(preempted),
+    BERTH_LAUNCH: String(nextNumber),
+    BERTH_PREEMPTIONS: String(losses.preempted),
     ...(checkpoints !== undefined && { BERTH_CHECKPOINT_DIR: checkpoints[1].mountPath }),
   }
   const secret = new Set(Object.keys(run.secretEnv ?? {}))
   return {
     ...run,
-    timeoutSeconds,
+    timeoutSeconds: left.timeout,
     // The job's own variables take precedence.
     env: { ...Object.fromEntries(Object.entries(own).filter(([name]) => !secret.has(name))), ...run.env },
     ...(volumes !== undefined && {
@@ -171,51 +148,4 @@ function inOwnFolder(name: string, volume: Volume, uid: string): Volume {
 function diskOf({ spec }: StoredJob): Pick<Launch["spec"], "disk"> {
   const size = spec.resources?.disk
   return size === undefined ? {} : { disk: { requiredGib: gibOf(size) } }
-}
-
-/** Returns the reason of a job for a Launch whose container never started. */
-export function bootFailureReason({ status }: StoredLaunch): JobReason {
-  return machineFailureOf(status) === undefined ? JobReason.BootDeadlineExceeded : JobReason.BootFailed
-}
-
-/** Returns a job's Launch with the highest number. */
-export function newest(launches: readonly StoredLaunch[]): StoredLaunch | undefined {
-  return launches.reduce<StoredLaunch | undefined>(
-    (latest, launch) => (latest === undefined || launch.spec.number > latest.spec.number ? launch : latest),
-    undefined,
-  )
-}
-
-/** Returns the number of a job's Launches with this outcome. */
-export function countOutcomes(launches: readonly StoredLaunch[], kind: Outcome["kind"]): number {
-  return launches.filter((launch) => outcomeOf(launch).kind === kind).length
-}
-
-/** Returns the record of a Launch that failed; undefined for any other. */
-export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
-  const outcome = outcomeOf(launch)
-  const { cloud, region, instanceType, provisioning } = launch.spec.offer
-  // The number distinguishes two rejections of one offer in one second.
-  const record = (message: string) => ({
-    cloud,
-    region,
-    instanceType,
-    provisioning,
-    message: cutTo(`launch ${launch.spec.number}: ${message}`, 1024),
-  })
-  switch (outcome.kind) {
-    case "refused":
-      return { ...record(outcome.refusal.message), reason: outcome.refusal.class, time: outcome.refusal.time }
-    case "bootFailed":
-      return { ...record(outcome.message), reason: bootFailureReason(launch), time: outcome.time }
-    case "lost":
-      return { ...record(outcome.message), reason: outcome.reason, time: outcome.time }
-    default:
-      return undefined
-  }
-}
-
-/** Returns the key that tells rejections apart. */
-export function refusalKey({ cloud, region, instanceType, provisioning, message, time }: RefusedOffer): string {
-  return JSON.stringify([cloud, region, instanceType, provisioning, message, time])
 }

@@ -1,0 +1,189 @@
+import { secondsBetween } from "../../core/apis/clock.ts"
+import { isTerminal, JobReason, type StoredJob } from "../../core/apis/job.ts"
+import { isOver, pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
+import { ANNOTATIONS } from "../../core/apis/meta.ts"
+import { copyOf, type Origin, originOf } from "../../core/apis/origin.ts"
+import { addParts, type CostParts, costOf, NO_COST, sumOfParts } from "../../core/apis/price.ts"
+import { BOOT_RESERVE_SECONDS, type Budget, budgetOf } from "../../market/placement/budget.ts"
+import type { CancelState } from "../../market/placement/caps.ts"
+import type { ImageState, VolumesVerdict } from "../../market/placement/inputs.ts"
+import { type EndedLaunch, fallbackOf, type Losses, lossesOf } from "../../market/placement/losses.ts"
+import { expectedSecondsOf, type Market } from "../../market/placement/market.ts"
+import { bootOverrun, bootStage, outcomeOf } from "../../market/placement/outcome.ts"
+import type { JobSettings } from "../../market/placement/settings.ts"
+import type { InstallationFacts } from "./options.ts"
+
+/** Inputs of a decision on a Job that `gather` has read, besides the Job itself. */
+export interface JobObservation {
+  /** The job's own Launches. They include the one that its status names, unless a live read found it deleted. */
+  launches: readonly StoredLaunch[]
+  /** Calculates the market from earlier reads. It runs only if the job needs a place. */
+  market: () => Market
+  /** State of the search for the job's buckets. Absent if the job has none, or no search runs. */
+  volumes?: VolumesVerdict
+  /** Known architectures of the job's image. Absent if no lookup runs. */
+  image?: ImageState
+  installation: InstallationFacts
+  /** Organization of the project. Absent: there is none. */
+  organization?: string
+  /** State of the caps that cancel running jobs. Absent: there are none. */
+  cancel?: CancelState
+  /** Origin of the job. Absent: it is read from the Job alone. */
+  origin?: Origin
+  /** Deletion of the project for which its queued jobs are cancelled. Absent: there is none. */
+  ending?: string
+  /** Limit of the project that keeps the job waiting. Absent: none does. */
+  overLimit?: string
+  /** Reason why the job has not all values of its secretEnv, for people. Absent: it has, or is not waiting for a place. */
+  secretMissing?: string
+  /** True while a reader waits for the job's end. Absent: none does. */
+  isEndAwaited?: boolean
+  /** Seconds since the container's first start, on any VM. Absent: they are counted by the calendar. */
+  runSeconds?: number
+  /**
+   * Seconds for which the newest Launch is in its present part of the boot. Absent: they are counted by the calendar.
+   */
+  bootSeconds?: number
+  /** Seconds since the job was created. Absent: they are counted by the calendar. */
+  queueSeconds?: number
+}
+
+/** A Launch of the job, with what it means for the job. */
+export interface LaunchFacts extends EndedLaunch {
+  isOver: boolean
+}
+
+/** Seconds that are left of each limit. Infinite: the limit does not hold now. */
+export interface TimeLeft {
+  /** `maxQueueSeconds`, in which the container must start. It does not hold after the first start of the container. */
+  queue: number
+  /** Budget of the newest Launch, after which Berth ends its VM. Its agent ends it first. */
+  budget: number
+  /** Deadline of the newest Launch's boot; undefined while it has not begun. */
+  boot: number | undefined
+  /** Timeout, with the grace that the agent has to enforce it. */
+  run: number
+  /** Timeout of the next container, whole seconds: what earlier runs left of it. */
+  timeout: number
+}
+
+/** Facts on which a decision on a Job depends. `factsOf` derives each of them once. */
+export interface JobFacts {
+  job: StoredJob
+  now: Date
+  settings: JobSettings
+  observed: JobObservation
+  /** By their numbers. */
+  launches: readonly LaunchFacts[]
+  newest: LaunchFacts | undefined
+  /** Launches whose VM may exist. */
+  alive: readonly StoredLaunch[]
+  /** Number of the next Launch. */
+  nextNumber: number
+  origin: Origin
+  losses: Losses
+  /** Reason why a `spotFirst` job gets on-demand VMs. Absent: it may get spot VMs. */
+  fallback: string | undefined
+  /** Amount that the job may still spend. Absent: it has no limit of its own. */
+  budget: Budget | undefined
+  left: TimeLeft
+  /** Which deadline of its boot the newest Launch missed, or would miss. */
+  overrun: string
+  costs: CostFacts
+  /** Time that the job is expected to run, seconds. */
+  expectedSeconds: number
+}
+
+/** Costs of the job's Launches. */
+interface CostFacts {
+  /** Of the VMs that have ended. */
+  ended: CostParts
+  endedUsd: number
+  /** Of those that were spot VMs, USD. */
+  endedSpotUsd: number
+  /** Of all VMs until now: those that ended, and those whose end the cloud has not confirmed yet. USD. */
+  untilNowUsd: number
+}
+
+/** Derives the facts of a Job. Pure. */
+export function factsOf(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): JobFacts {
+  const launches = observed.launches
+    .toSorted((a, b) => a.spec.number - b.spec.number)
+    .map((launch) => ({ launch, outcome: outcomeOf(launch), isOver: isOver(launch) }))
+  const newest = launches.at(-1)
+  const hasEnded = isTerminal(job.status?.phase)
+  return {
+    job,
+    now,
+    settings,
+    observed,
+    launches,
+    newest,
+    alive: launches.flatMap(({ launch, isOver: hasNoVm }) => (hasNoVm ? [] : [launch])),
+    nextNumber: Math.max(job.status?.launches?.count ?? 0, newest?.launch.spec.number ?? 0) + 1,
+    origin: originIn(job, observed),
+    losses: lossesOf(job, launches),
+    fallback: hasEnded ? undefined : fallbackOf(job, launches),
+    budget: budgetOf(job, observed.launches),
+    left: timeLeft(job, newest?.launch, observed, { now, settings }),
+    overrun: newest === undefined ? "" : bootOverrun(newest.launch),
+    costs: costsOf(observed.launches, now),
+    expectedSeconds: expectedSecondsOf(job, settings),
+  }
+}
+
+/** Returns the origin of a Job. A copy stays one after its original and the records of its VMs are deleted. */
+function originIn(job: StoredJob, observed: JobObservation): Origin {
+  const origin = observed.origin ?? originOf(job, observed.installation.id)
+  const wasHeld = job.status?.reason === JobReason.Held && origin.is === "recorded" && origin.submission !== undefined
+  return wasHeld ? copyOf("a Job that is deleted", ANNOTATIONS.submission) : origin
+}
+
+function timeLeft(
+  { metadata, spec, status }: StoredJob,
+  launch: StoredLaunch | undefined,
+  { launches, runSeconds, bootSeconds, queueSeconds }: JobObservation,
+  { now, settings }: { now: Date; settings: JobSettings },
+): TimeLeft {
+  const hasStarted =
+    status?.startTime !== undefined || launches.some((each) => each.status?.agent?.startTime !== undefined)
+  const startTime = status?.startTime ?? launch?.status?.agent?.startTime
+  const ran = startTime === undefined ? 0 : (runSeconds ?? secondsBetween(startTime, now))
+  const { timeoutSeconds = settings.timeoutSeconds, terminationGraceSeconds = 0, maxQueueSeconds } = spec
+  // A preempted job keeps its place without limit, because its run was paid for.
+  const waited = queueSeconds ?? secondsBetween(metadata.creationTimestamp, now)
+  const stage = launch && bootStage(launch)
+  return {
+    queue: maxQueueSeconds === undefined || hasStarted ? Number.POSITIVE_INFINITY : maxQueueSeconds - waited,
+    budget: launch === undefined ? Number.POSITIVE_INFINITY : budgetSecondsLeft(launch, now),
+    boot: stage && stage.seconds - (bootSeconds ?? secondsBetween(stage.since, now)),
+    run: timeoutSeconds + terminationGraceSeconds + settings.timeoutGraceSeconds - ran,
+    timeout: Math.ceil(timeoutSeconds - (status?.startTime === undefined ? 0 : ran)),
+  }
+}
+
+function budgetSecondsLeft({ spec, status }: StoredLaunch, now: Date): number {
+  const since = status?.vm?.createTime
+  if (spec.budgetSeconds === undefined || since === undefined) return Number.POSITIVE_INFINITY
+  return BOOT_RESERVE_SECONDS + spec.budgetSeconds - secondsBetween(since, now)
+}
+
+function costsOf(launches: readonly StoredLaunch[], now: Date): CostFacts {
+  const endedCost = ({ status }: StoredLaunch) => status?.cost ?? NO_COST
+  const ended = addParts(launches.map(endedCost))
+  const live = launches.flatMap((launch) => (isOver(launch) ? [] : [costSince(launch, now)]))
+  const spot = launches.filter(({ spec }) => spec.offer.provisioning === "spot")
+  return {
+    ended,
+    endedUsd: sumOfParts(ended),
+    endedSpotUsd: sumOfParts(addParts(spot.map(endedCost))),
+    untilNowUsd: sumOfParts(addParts([ended, ...live])),
+  }
+}
+
+function costSince(launch: StoredLaunch, now: Date): CostParts {
+  const since = launch.status?.vm?.createTime
+  if (since === undefined) return NO_COST
+  const { minimumBilledSeconds } = launch.spec.offer
+  return costOf(pricesOf(launch), { seconds: secondsBetween(since, now), minimumBilledSeconds })
+}
