@@ -3,11 +3,12 @@ import { setTimeout as delay } from "node:timers/promises"
 import { timestamp } from "../src/core/apis/clock.ts"
 import type { JobStatus, StoredJob } from "../src/core/apis/job.ts"
 import { launchName, type StoredLaunch } from "../src/core/apis/launch.ts"
+import { type Installation, readInstallation } from "../src/core/identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "../src/core/identity/machine-users.ts"
 import { JOBS } from "../src/core/kinds.ts"
 import { HEARTBEATS_CACHE } from "../src/core/kube/heartbeats.ts"
 import { Reflector } from "../src/core/kube/reflector.ts"
-import { generateAgentKeys, publicKey } from "../src/core/protocol/messages.ts"
+import { bootConfig, generateAgentKeys, publicKey } from "../src/core/protocol/messages.ts"
 import { createLogger } from "../src/core/telemetry/logger.ts"
 import { Etcd, sumOf, WRITTEN_GROUPS, writesBetween } from "./api-server.ts"
 import { BerthStack, PROJECT, type Programs } from "./berth-stack.ts"
@@ -219,7 +220,7 @@ interface Running extends Filling {
 async function measureRunning(stack: BerthStack, running: Running): Promise<Measured> {
   const { count, context } = running
   const seconds = context.seconds ?? SECONDS
-  const resumptions = await fillRunning(running)
+  const resumptions = await fillRunning(running, await readInstallation(stack.client, SYSTEM_NAMESPACE))
   await stack.restartApiServer()
   // The VMs start first: an operator that finds neither VM nor fresh heartbeat correctly gives the job up.
   for (const resumption of resumptions) stack.cloud.resume(resumption)
@@ -316,7 +317,11 @@ function writesGoal(count: number): number {
 /**
  * Writes running jobs and their launches into etcd. Each launch is bound to the key with which all agents sign here.
  */
-async function fillRunning({ etcd, sample, count }: Running): Promise<Resumption[]> {
+async function fillRunning(
+  { etcd, sample, count }: Running,
+  installation: Installation | undefined,
+): Promise<Resumption[]> {
+  if (installation === undefined) throw new Error("the operator has made no installation")
   const keys = await generateAgentKeys()
   const resumptions: Resumption[] = []
   const objects = [...copiesOf(sample, count)].map(([path, json]): readonly [string, string] => {
@@ -326,7 +331,7 @@ async function fillRunning({ etcd, sample, count }: Running): Promise<Resumption
     if (agent === undefined) throw new Error(`launch ${launch.metadata.name} has no agent`)
     agent.signingKey = publicKey(keys.signing, "Ed25519")
     agent.encryptionKey = publicKey(keys.encryption, "X25519")
-    resumptions.push({ launch, keys })
+    resumptions.push({ launch, config: bootConfig(launch, installation.bootstrapKey), keys })
     return [path, JSON.stringify(launch)]
   })
   await etcd.write(objects)

@@ -39,9 +39,10 @@ interface SimulatedVm {
   off: AbortController
 }
 
-/** A VM that runs already, and the keys of its agent. */
+/** A VM that runs already, the config that it booted with, and the keys of its agent. */
 export interface Resumption {
   launch: StoredLaunch
+  config: BootConfig
   keys: AgentKeys
 }
 
@@ -91,11 +92,10 @@ export class SimulatedCloud {
    * Adds a VM that runs already. Its agent starts to report at some moment of the interval in which every heartbeat is
    * written once. So these writes spread like those of VMs that were started one after the other.
    */
-  resume({ launch: { metadata, spec, status }, keys }: Resumption): void {
-    const { installation, offer, gatewayUrl, lifetimeSeconds } = spec
+  resume({ launch: { metadata, spec, status }, config, keys }: Resumption): void {
+    const { installation, offer } = spec
     const { sequence = 0, startTime = "" } = status?.agent ?? {}
     const started = this.#add({ name: metadata.name, installation, region: offer.region })
-    const config = { launch: metadata.name, gatewayUrl, bootstrapToken: "", lifetimeSeconds }
     const agent = new SimulatedAgent(config, keys, { counts: this.counts, sequence })
     this.#live(started, async (signal) => {
       await waitUnlessAborted(systemClock, Math.random() * HEARTBEAT_WRITE_SECONDS, signal)
