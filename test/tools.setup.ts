@@ -1,5 +1,5 @@
 import type { TestProject } from "vitest/node"
-import { inParallel } from "../src/core/runtime/in-parallel.ts"
+import { inParallel } from "../src/core/apis/in-parallel.ts"
 import { TOOLS, type ToolName } from "./tools.ts"
 
 /** Tools that `npm test` uses. */
@@ -23,7 +23,7 @@ export default async function setup(project: TestProject): Promise<void> {
     if (reason !== undefined) missing[name] = reason
   })
   // Two at a time: one downloads while another compiles.
-  await inParallel(tasks, 2)
+  await inParallel(tasks, 2, (task) => task())
   project.provide("missingTools", missing)
 }
 

@@ -4,9 +4,9 @@ import { join } from "node:path"
 import { setTimeout as sleep } from "node:timers/promises"
 import type { Cloud, CloudAccount, Clouds, Identity, LaunchSpec, Scope, Vm, VmRef } from "../../src/clouds/cloud.ts"
 import { specDigest } from "../../src/clouds/spec-digest.ts"
-import { inBatches } from "../../src/core/apis/batches.ts"
 import { type Clock, timestamp } from "../../src/core/apis/clock.ts"
 import { defined } from "../../src/core/apis/defined.ts"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import {
   CloudError,
   CredentialsError,
@@ -110,7 +110,7 @@ export class LocalCloud implements Cloud {
       const paths = new Set(folders.map(({ path }) => path))
       for (const path of this.#ended.keys()) if (!paths.has(path)) this.#ended.delete(path)
       const table = readProcessTable()
-      const all = await inBatches(folders, MOST_LOOKS, (folder) => this.#advance(folder, table))
+      const all = await inParallel(folders, MOST_LOOKS, (folder) => this.#advance(folder, table))
       return all
         .filter((observed) => observed !== undefined)
         .filter(({ record }) => record.installation === scope.installation && record.region === scope.region)
@@ -139,7 +139,7 @@ export class LocalCloud implements Cloud {
   /** Removes what is left of VMs that have ended, so that their names are free again. Other VMs stay. */
   async forget(vms: readonly VmRef[]): Promise<void> {
     await this.#orTransient(async () => {
-      await inBatches(vms, MOST_LOOKS, async ({ id }) => {
+      await inParallel(vms, MOST_LOOKS, async ({ id }) => {
         const folder = this.#folder(id)
         const observed = this.#ended.get(folder.path) ?? (await this.#observe(folder))
         if (observed?.facts.terminationTime === undefined) return

@@ -1,6 +1,7 @@
 import { type Clock, secondsBetween } from "../core/apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS } from "../core/apis/cronjob.ts"
 import { defined } from "../core/apis/defined.ts"
+import { inParallel } from "../core/apis/in-parallel.ts"
 import { JOB_FINALIZER, type JobPhase, type StoredJob } from "../core/apis/job.ts"
 import type { Logger } from "../core/apis/logger.ts"
 import { ANNOTATIONS, LABELS, type ObjectMeta } from "../core/apis/meta.ts"
@@ -9,7 +10,6 @@ import { JOBS } from "../core/kinds.ts"
 import type { KubeClient } from "../core/kube/client.ts"
 import { ifFound, isConflict, isInvalid, isNotFound } from "../core/kube/errors.ts"
 import type { ServerMeta } from "../core/kube/resource.ts"
-import { inParallel } from "../core/runtime/in-parallel.ts"
 import type { Fence } from "./fence.ts"
 import { inRounds } from "./rounds.ts"
 
@@ -166,10 +166,7 @@ export class SettledJobs {
     } finally {
       this.#journals.delete(journal)
     }
-    await inParallel(
-      stuck.map((job) => () => this.#free(job)),
-      CONCURRENCY,
-    )
+    await inParallel(stuck, CONCURRENCY, (job) => this.#free(job))
   }
 
   async *#stored(): AsyncGenerator<StoredJob, void, void> {
@@ -250,10 +247,7 @@ export class SettledJobs {
     }
     const now = clock.now().getTime()
     const expired = [...this.#known.due.values()].filter(({ expiresAt }) => expiresAt <= now)
-    await inParallel(
-      expired.map((job) => () => this.delete(job)),
-      CONCURRENCY,
-    )
+    await inParallel(expired, CONCURRENCY, (job) => this.delete(job))
   }
 
   /** Removes the finalizer that a tool has put back on a settled job. */

@@ -1,11 +1,11 @@
 import { randomUUID } from "node:crypto"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { findCondition } from "../../src/core/apis/conditions.ts"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
 import { WEBHOOKS } from "../../src/core/kinds.ts"
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { PROJECT_LIMITS } from "../../src/core/limits/project-limits.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
@@ -47,7 +47,7 @@ it(`${HOOKS} webhooks made by kubectl send what ${LIMIT} may, and the others say
     await client.create(WEBHOOKS, { metadata: { name, namespace }, spec } as StoredWebhook)
   }
   const all = Array.from({ length: HOOKS }, (_, i) => make(`hook-${i}`))
-  await inParallel(all, 16)
+  await inParallel(all, 16, (task) => task())
   harness.operator({ webhooks: { limits: { webhooks: LIMIT }, writeSeconds: 0.1 } })
   const expected = { "True Active": LIMIT, "False ProjectLimit": HOOKS - LIMIT }
   await eventually(async () => expect(await states(harness)).toEqual(expected))

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, vi } from "vitest"
 import { openAws } from "../../src/clouds/aws/aws.ts"
 import { TAGS } from "../../src/clouds/aws/tags.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { LAUNCHES } from "../../src/core/kinds.ts"
@@ -179,25 +180,13 @@ async function playWith(fault: Ec2Fault): Promise<void> {
   await scenario.close()
 }
 
-/** Runs `width` tasks at a time. */
-async function inParallel(tasks: readonly (() => Promise<void>)[], width: number): Promise<void> {
-  const left = [...tasks]
-  const worker = async (): Promise<void> => {
-    for (let task = left.shift(); task !== undefined; task = left.shift()) await task()
-  }
-  await Promise.all(Array.from({ length: width }, worker))
-}
-
 describe("a job on EC2", () => {
   test.each(ACTIONS)(
     "%s meets each kind of error, before or after its effect: creates one VM for each Launch, leaves none, and the job succeeds",
     async (action) => {
       const faults = FAULTS.filter((fault) => fault.action === action)
       expect(faults).toHaveLength(isNightly ? 15 : 8)
-      await inParallel(
-        faults.map((fault) => () => playWith(fault)),
-        8,
-      )
+      await inParallel(faults, 8, (fault) => playWith(fault))
       expect(proxy.breaches).toEqual([])
     },
     300_000,

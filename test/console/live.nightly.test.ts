@@ -1,9 +1,9 @@
 import type { CDPSession, Page } from "playwright-core"
 import { beforeAll, expect } from "vitest"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { JOBS } from "../../src/core/kinds.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { browserNeeded } from "../browser.ts"
 import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
 import { consoleSite, goTo, type Visit } from "./browser.ts"
@@ -43,7 +43,7 @@ browserNeeded.describe("the console that stays open", () => {
       const metadata = { name: `live-${index}`, namespace: fixture.namespace }
       return fixture.client.create(JOBS, { ...kind, metadata } as StoredJob)
     })
-    await inParallel(tasks, 16)
+    await inParallel(tasks, 16, (task) => task())
     const call = caller(() => site.replica, fixture)
     await created(await call("/1/arrays", { body: { name: "live", job_definition: { image: "alpine" }, size: 500 } }))
     const hook = { name: "live", url: "https://ci.example.com", events: ["job.*"] }

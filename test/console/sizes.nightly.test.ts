@@ -1,9 +1,9 @@
 import type { Response } from "playwright-core"
 import { beforeAll, expect } from "vitest"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { JOBS } from "../../src/core/kinds.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
@@ -35,7 +35,7 @@ browserNeeded.describe("the console", () => {
       const metadata = { name: `many-${index}`, namespace: fixture.namespace }
       return fixture.client.create(JOBS, { ...kind, metadata } as StoredJob)
     })
-    await inParallel(tasks, 64)
+    await inParallel(tasks, 64, (task) => task())
   }, 1_800_000)
 
   browserNeeded.it("lists 50,000 jobs, page by page and by name", async () => {

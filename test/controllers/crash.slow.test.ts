@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest"
 import type { Cloud } from "../../src/clouds/cloud.ts"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { isNightly } from "../nightly.ts"
@@ -190,10 +190,9 @@ describe("an operator that takes over after a crash at any write", () => {
       const tried = (last: number, moment: Moment): boolean => isNightly || last % 4 === (moment === "before" ? 0 : 2)
       const moments: Moment[] = ["before", "after"]
       await inParallel(
-        numbers.flatMap((last) =>
-          moments.filter((moment) => tried(last, moment)).map((moment) => () => runWithCrash(scenario, last, moment)),
-        ),
+        numbers.flatMap((last) => moments.filter((moment) => tried(last, moment)).map((moment) => ({ last, moment }))),
         6,
+        ({ last, moment }) => runWithCrash(scenario, last, moment),
       )
     },
     900_000,

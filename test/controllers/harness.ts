@@ -1,6 +1,7 @@
 import type { CloudAccount, Clouds } from "../../src/clouds/cloud.ts"
 import type { SpendCaps } from "../../src/core/apis/caps.ts"
 import { type Clock, timestamp } from "../../src/core/apis/clock.ts"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { JobSpec, StoredJob } from "../../src/core/apis/job.ts"
 import type { JobArraySpec, StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
@@ -17,7 +18,6 @@ import type { Store } from "../../src/core/kube/store.ts"
 import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/limits/project-limits.ts"
 import { Usage } from "../../src/core/limits/usage.ts"
 import { Controller, watches } from "../../src/core/runtime/controller.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { Manager, type RunnableReflector } from "../../src/core/runtime/manager.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
@@ -283,7 +283,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
   async agentsStep(work: "succeed" | "run" | Work = "succeed"): Promise<void> {
     const end = typeof work === "function" ? work : () => (work === "succeed" ? ("Succeeded" as const) : undefined)
     const steps = this.cloud.alive.map((vm) => () => this.#agentStep(vm.launch, end))
-    await inParallel(steps, AGENTS_AT_A_TIME)
+    await inParallel(steps, AGENTS_AT_A_TIME, (task) => task())
   }
 
   async #agentStep(launch: string, work: Work): Promise<void> {

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest"
 import { findCondition } from "../../src/core/apis/conditions.ts"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { JobPhase } from "../../src/core/apis/job.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import { submissionId } from "../../src/core/apis/origin.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
 import { CapacityError, TransientError } from "../../src/core/outbound/errors.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
 import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
@@ -497,7 +497,7 @@ describe("cancel and delete", () => {
     const launch = await started(harness)
     await before.stop()
     const waiting = Array.from({ length: 100 }, (_, n) => () => harness.submit(`waits-${n}`))
-    await inParallel(waiting, 16)
+    await inParallel(waiting, 16, (task) => task())
     await harness.cancel("zz-runs")
     harness.operator()
     await eventually(() => expect(harness.cloud.alive.map((vm) => vm.launch)).not.toContain(launch))

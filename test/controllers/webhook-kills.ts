@@ -6,12 +6,12 @@ import { join } from "node:path"
 import { text } from "node:stream/consumers"
 import { expect } from "vitest"
 import { newCertificateAuthority } from "../../dev/controlplane/certificates.ts"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
 import { JOBS, WEBHOOKS } from "../../src/core/kinds.ts"
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import type { ServerMeta } from "../../src/core/kube/resource.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { WEBHOOK_CACHE } from "../../src/operator/webhook/options.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -160,7 +160,7 @@ async function endJobs({ client, namespace }: ControllerHarness, count: number):
     const job = { metadata: { name: `job-${i}`, namespace }, spec: { image: "a", cancelled: true } }
     uids.push((await client.create(JOBS, job as never)).metadata.uid)
   })
-  await inParallel(submissions, 8)
+  await inParallel(submissions, 8, (task) => task())
   return uids
 }
 

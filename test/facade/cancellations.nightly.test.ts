@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, it } from "vitest"
 import type { JobCancellations } from "../../src/api/resources/jobs/cancellations.ts"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { JOBS } from "../../src/core/kinds.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { applyJob, caller, type Replica, startReplica, testFixture } from "./harness.ts"
 
@@ -16,7 +16,7 @@ const call = caller(() => replica, fixture)
 beforeAll(async () => {
   replica = await startReplica()
   const create = (_: unknown, index: number) => () => applyJob(fixture, `many-${index}`, { labels: { sweep: "lr" } })
-  await inParallel(Array.from({ length: JOB_COUNT }, create), 32)
+  await inParallel(Array.from({ length: JOB_COUNT }, create), 32, (task) => task())
   await eventually(() => expect(own()).toHaveLength(JOB_COUNT), 120)
 }, 600_000)
 afterAll(() => replica.close())

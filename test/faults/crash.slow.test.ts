@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { installBase } from "../../dev/base.ts"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { kubeConfig } from "../control-plane.ts"
 import { Ec2Clouds, type OpenCloudFixture, openGoogle, openLocal, openMicrosoft, openSim } from "./crash-clouds.ts"
 import { type Fault, nameOf, type Point } from "./crash-gate.ts"
@@ -76,7 +76,7 @@ async function injectAll(
       // must delete it.
       if (!(isUnderWay(each) && isSwept)) reports.push(report)
     })
-  await inParallel(tries, 5)
+  await inParallel(tries, 5, (task) => task())
   return reports
 }
 

@@ -8,12 +8,12 @@ import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { installKinds } from "../../dev/install.ts"
 import { FileLogStore } from "../../src/api/logs/file-store.ts"
 import type { Clouds } from "../../src/clouds/cloud.ts"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { isTerminal } from "../../src/core/apis/job.ts"
 import { JOBS } from "../../src/core/kinds.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { CONFIG_MAPS } from "../../src/core/kube/core.ts"
 import { KubeError } from "../../src/core/kube/errors.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
@@ -79,7 +79,7 @@ describe("an API server under load", () => {
       const end = new AbortController()
       const agents = harness.agents(end.signal)
       const submissions = Array.from({ length: QUEUED }, (_, n) => () => insisting(() => harness.submit(`job-${n}`)))
-      const submitted = inParallel(submissions, SUBMITTERS)
+      const submitted = inParallel(submissions, SUBMITTERS, (task) => task())
       let restarts = 0
       const step = Math.ceil(QUEUED / (RESTARTS + 1))
       await eventually(async () => {

@@ -1,10 +1,10 @@
 import fc from "fast-check"
 import { afterAll, describe, expect, test } from "vitest"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { isTerminal } from "../../src/core/apis/job.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import { LAUNCHES } from "../../src/core/kinds.ts"
 import { ifFound, KubeError } from "../../src/core/kube/errors.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "../controllers/harness.ts"
 import { EVERYTHING, SEED } from "./effort.ts"
@@ -97,7 +97,7 @@ describe("a job that is created, cancelled and deleted while the operator's cach
       tally.count({ faults: "late, merged and repeated events; cancel and delete" }, violations)
       if (violations.length > 0) harmed.push({ ...each, violations })
     })
-    await inParallel(runs, WIDTH)
+    await inParallel(runs, WIDTH, (task) => task())
     expect(harmed, `seed ${SEED}`).toEqual([])
     expect(counts.merged, JSON.stringify(counts)).toBeGreaterThan(0)
     expect(counts.travelled, JSON.stringify(counts)).toBeGreaterThan(0)

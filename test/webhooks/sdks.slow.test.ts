@@ -6,10 +6,10 @@ import { text } from "node:stream/consumers"
 import { CloudEvent, HTTP } from "cloudevents"
 import { Webhook } from "standardwebhooks"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
 import { WEBHOOKS } from "../../src/core/kinds.ts"
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
-import { inParallel } from "../../src/core/runtime/in-parallel.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
@@ -62,6 +62,7 @@ async function endJobs(prefix: string, count: number): Promise<Received[]> {
   await inParallel(
     Array.from({ length: count }, (_, i) => () => harness.submit(`${prefix}-${i}`, { cancelled: true })),
     8,
+    (task) => task(),
   )
   await eventually(() => expect(receiver.received.length - before).toBeGreaterThanOrEqual(count))
   return receiver.received.slice(before)

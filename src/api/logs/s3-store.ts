@@ -6,8 +6,8 @@ import {
   paginateListObjectsV2,
   S3Client,
 } from "@aws-sdk/client-s3"
-import { inBatches } from "../../core/apis/batches.ts"
 import { defined } from "../../core/apis/defined.ts"
+import { inParallel } from "../../core/apis/in-parallel.ts"
 import { proxiedAgents } from "../../core/apis/proxy.ts"
 import { assertIndex, Followers, type LaunchLog, pathOf, type Range, readLogs, Serial } from "./sections.ts"
 import {
@@ -297,7 +297,7 @@ export class S3LogStore implements LogStore {
     let pieces = log.pieces
     for (let tries = 0; tries < READ_TRIES; tries++) {
       const within = pieces.filter((piece) => piece.start < end && piece.end > start && piece.markBytes > 0)
-      const found = await inBatches(within, PARALLEL, (piece) => {
+      const found = await inParallel(within, PARALLEL, (piece) => {
         const size = piece.end - piece.start
         return this.#get(piece.key, size, size + piece.markBytes)
       })
@@ -352,7 +352,7 @@ export class S3LogStore implements LogStore {
 
   async #delete(keys: readonly string[]): Promise<void> {
     const { client, bucket: Bucket } = this.#options
-    await inBatches(keys, PARALLEL, (Key) => client.send(new DeleteObjectCommand({ Bucket, Key })))
+    await inParallel(keys, PARALLEL, (Key) => client.send(new DeleteObjectCommand({ Bucket, Key })))
   }
 
   #folderOf(job: JobRef): string {

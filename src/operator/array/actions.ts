@@ -1,9 +1,9 @@
 import type { CreationTimes } from "../../core/apis/creation-times.ts"
+import { inParallel } from "../../core/apis/in-parallel.ts"
 import type { StoredJob } from "../../core/apis/job.ts"
 import { JobArrayReason, type StoredJobArray } from "../../core/apis/jobarray.ts"
 import { JOB_ARRAYS } from "../../core/kinds.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
-import { inParallel } from "../../core/runtime/in-parallel.ts"
 import { cancelJob, createJob, findJob, isCurrent, note } from "../created-jobs.ts"
 import { isSettledJob, type JobSummary } from "../settled-jobs.ts"
 import type { NewJob } from "./decide.ts"
@@ -49,10 +49,7 @@ export async function createJobs(
     if (isMadeFor(found, array, index)) note(found, options, context)
     else memory.taken(uid, index)
   }
-  await inParallel(
-    jobs.map((job) => () => create(job)),
-    REQUESTS,
-  )
+  await inParallel(jobs, REQUESTS, (job) => create(job))
   return true
 }
 
@@ -62,18 +59,12 @@ export async function cancelJobs(
   options: ArrayControllerOptions,
   context: ReconcileContext,
 ): Promise<void> {
-  await inParallel(
-    jobs.map((job) => async () => {
-      if (!context.signal.aborted) await cancelJob(job, creatorOf(options), context)
-    }),
-    REQUESTS,
-  )
+  await inParallel(jobs, REQUESTS, async (job) => {
+    if (!context.signal.aborted) await cancelJob(job, creatorOf(options), context)
+  })
 }
 
 /** Deletes settled Jobs. */
 export async function deleteJobs(jobs: readonly JobSummary[], { settled }: ArrayControllerOptions): Promise<void> {
-  await inParallel(
-    jobs.filter(isSettledJob).map((job) => () => settled.delete(job)),
-    REQUESTS,
-  )
+  await inParallel(jobs.filter(isSettledJob), REQUESTS, (job) => settled.delete(job))
 }

@@ -1,8 +1,8 @@
 import { defined } from "../../core/apis/defined.ts"
+import { inParallel } from "../../core/apis/in-parallel.ts"
 import { hasArrayEnded, type StoredJobArray } from "../../core/apis/jobarray.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { limitForExisting, limitForJob, roomForJobs } from "../../core/limits/project-limits.ts"
-import { inParallel } from "../../core/runtime/in-parallel.ts"
 import { findJob, knownJobsOf, listJobsOf, projectEnding } from "../created-jobs.ts"
 import type { ArrayObservation } from "./decide.ts"
 import { isMadeFor, jobName } from "./jobs.ts"
@@ -60,9 +60,6 @@ async function findJobs(array: StoredJobArray, options: ArrayControllerOptions):
     if (job !== undefined && isMadeFor(job, array, index)) jobs.push(job)
     else missing.add(index)
   }
-  await inParallel(
-    unseen.map((index) => () => look(index)),
-    READS,
-  )
+  await inParallel(unseen, READS, (index) => look(index))
   return { jobs, settled, missing }
 }

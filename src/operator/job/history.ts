@@ -1,4 +1,5 @@
 import type { Clock } from "../../core/apis/clock.ts"
+import { inParallel } from "../../core/apis/in-parallel.ts"
 import { isTerminal, type StoredJob } from "../../core/apis/job.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import { JOBS } from "../../core/kinds.ts"
@@ -6,7 +7,6 @@ import type { KubeClient } from "../../core/kube/client.ts"
 import { isConflict, isNotFound } from "../../core/kube/errors.ts"
 import type { Store } from "../../core/kube/store.ts"
 import { MIB, type Quota } from "../../core/limits/project-limits.ts"
-import { inParallel } from "../../core/runtime/in-parallel.ts"
 import type { Fence } from "../fence.ts"
 import { inRounds } from "../rounds.ts"
 import { isSettledJob, type SettledJob, type SettledJobs } from "../settled-jobs.ts"
@@ -61,10 +61,7 @@ export class HistoryPruner {
       if (shares.has(job.metadata.namespace ?? "")) ended.push(job)
     })
     const chosen = jobsToPrune(ended, quota)
-    await inParallel(
-      chosen.map((each) => async () => signal.aborted || this.#delete(each)),
-      CONCURRENCY,
-    )
+    await inParallel(chosen, CONCURRENCY, async (each) => signal.aborted || this.#delete(each))
     if (chosen.length > 0)
       logger.info({ jobs: chosen.length }, "deleted the oldest ended jobs, because a limit of stored bytes is reached")
     return chosen.length

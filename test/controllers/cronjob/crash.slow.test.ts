@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest"
 import type { CronJobSpec } from "../../../src/core/apis/cronjob.ts"
+import { inParallel } from "../../../src/core/apis/in-parallel.ts"
 import { JOBS } from "../../../src/core/kinds.ts"
 import type { KubeClient } from "../../../src/core/kube/client.ts"
-import { inParallel } from "../../../src/core/runtime/in-parallel.ts"
 import { NotLeaderError } from "../../../src/operator/fence.ts"
 import { eventually } from "../../cloud/eventually.ts"
 import { type CronHarness, cronHarnesses } from "./harness.ts"
@@ -245,7 +245,7 @@ describe("a replica that takes over after a crash at any write of a tick", () =>
       const runs = calls.flatMap((_, index) =>
         moments.map((moment) => () => runWithCrash({ concurrencyPolicy }, index + 1, moment)),
       )
-      await inParallel(runs, 6)
+      await inParallel(runs, 6, (task) => task())
     },
     900_000,
   )
