@@ -83,7 +83,8 @@ function byScope(reports: readonly Report[]): Mention[][] {
 function cooldownOf(mentions: readonly Mention[], vms: VmsByScope, settings: CooldownSettings): Found | undefined {
   const { cooldownSeconds, maxCooldownSeconds } = settings
   const [first] = mentions
-  if (first === undefined) return undefined
+  // Most scopes have too few, and a search among the VMs takes longer.
+  if (first === undefined || indexOfEnough(mentions) === -1) return undefined
   const { extent } = first.part
   const isGuess = extent === "guess"
   const since = vms.last(scopeOf(mentions), first.report.endedBy, isGuess ? undefined : first.report.time)

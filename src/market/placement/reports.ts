@@ -193,8 +193,10 @@ function partsOf(holder: Scope, offer: Offer, { scope, after, extent }: Step): P
   const both: Scope = { ...holder }
   for (const each of scope) if (each !== "spot") Object.assign(both, FIELDS[each](offer))
   if (!scope.includes("spot")) return [{ scope: both, after, extent }]
+  const all: Part = { scope: both, after: { ...after, onDemand: 1 }, extent }
+  if (offer.provisioning === "onDemand") return [all]
   const spot: Part = { scope: { ...both, provisioning: "spot" }, after, extent }
-  return [{ scope: both, after: { ...after, onDemand: 1 }, extent }, ...(offer.provisioning === "spot" ? [spot] : [])]
+  return extent === "own" ? [spot] : [spot, all]
 }
 
 const FIELDS: Readonly<Record<Exclude<Common, "spot">, (offer: Offer) => Partial<Scope>>> = {
