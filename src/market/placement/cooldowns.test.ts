@@ -412,6 +412,14 @@ describe("rejections of one connection in a row", () => {
     expect(whole([...rejected, onDemand])).toMatchObject(own)
   })
 
+  test("a rejection of spot in a region does not lengthen the region's cooldown for machines on demand", () => {
+    const rejected = [refused(0, { kind: "Region" }), refused(200, { kind: "Region", offer: { provisioning: "spot" } })]
+    expect(scopesAt(rejected, 201)).toEqual([
+      { ...own, region: "here", until: at(300) },
+      { ...own, region: "here", provisioning: "spot", until: at(500) },
+    ])
+  })
+
   test("a machine type that two regions have denied rests in all, shortly, unless it was had anywhere", () => {
     const denied = [refused(0, { kind: "Region" }), refused(400, { kind: "Region", offer: { region: "there" } })]
     const type = { ...own, instanceType: "small", until: at(700) }
