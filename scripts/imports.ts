@@ -17,7 +17,14 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   clouds: ["core"],
   market: ["core", "clouds"],
   "market/router": ["core/apis", "clouds/machines"],
-  "market/placement": ["core/apis", "clouds/machines", "market/router", "market/catalogue/offers.ts"],
+  "market/placement": [
+    "core/apis",
+    "clouds/machines",
+    "clouds/rejection.ts",
+    "clouds/rejections.ts",
+    "market/router",
+    "market/catalogue/offers.ts",
+  ],
   accounts: ["core", "clouds", "market"],
   operator: ["core", "clouds", "market", "accounts"],
   "operator/main.ts": ["core", "clouds", "market", "accounts", "operator", "options.ts"],
@@ -66,7 +73,7 @@ const INPUT_OUTPUT =
 
 /** Files that do no I/O. */
 const PURE =
-  /^src\/(clouds\/machines\/|market\/(router|placement)\/|core\/records\/|api\/resources\/[a-z]+\/(record|schema|submission|translate)\.ts|operator\/.*\/(backlog|decide|schedule)\.ts)|^dev\/.*\/decide\.ts/
+  /^src\/(clouds\/(machines\/|([a-z]+\/)?rejections?\.ts)|market\/(router|placement)\/|core\/records\/|api\/resources\/[a-z]+\/(record|schema|submission|translate)\.ts|operator\/.*\/(backlog|decide|schedule)\.ts)|^dev\/.*\/decide\.ts/
 
 const CLOUD_FOLDERS = /^src\/clouds\/(aws|azure|cloudflare|dockerhub|gcp|github)\//
 
@@ -102,13 +109,18 @@ function objectionTo(file: string, specifier: string): string | undefined {
 /** Returns why a file of `src/` may not import another one. */
 function crossing(file: string, target: string): string | undefined {
   const [, cloud] = CLOUD_FOLDERS.exec(target) ?? []
-  if (cloud !== undefined && !file.startsWith(`src/clouds/${cloud}/`) && file !== "src/clouds/registry.ts")
-    return "a cloud is known only to its folder and to clouds/registry.ts"
+  if (cloud !== undefined && !file.startsWith(`src/clouds/${cloud}/`) && !isListOfClouds(file, target))
+    return "a cloud is known only to its folder, to clouds/registry.ts and, by its rejections, to clouds/rejections.ts"
   const room = roomOf(file)
   if (room === undefined) return undefined
   const allowed = [room, ...(ROOMS[room] ?? [])]
   if (allowed.some((each) => isIn(target, each))) return undefined
   return `${room} imports only ${allowed.join(", ")}`
+}
+
+function isListOfClouds(file: string, target: string): boolean {
+  if (file === "src/clouds/rejections.ts") return target.endsWith("/rejections.ts")
+  return file === "src/clouds/registry.ts"
 }
 
 /** Returns the room of a file; undefined for the files at the top of `src/`, which construct programs. */

@@ -79,6 +79,13 @@ const noSpotRole = aws(
   "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
   () => "The provided credentials do not have permission to create the service-linked role for EC2 Spot Instances.",
 )
+const noDefaultVpc: Account = ({ region }) =>
+  new AccountError("DefaultVpcDoesNotExist", `the account has no default VPC in ${region}`)
+const denied = aws("UnauthorizedOperation", () => "with an explicit deny in a service control policy")
+const unknown = aws(
+  "InvalidThing",
+  (offer) => `The thing '${idOf(offer)}' in ${offer.region} cannot contain ${offer.instanceType} (x-${offer.cpu})`,
+)
 const noVcpus = "You have requested more vCPU capacity than your current vCPU limit of 0 allows for the instance bucket"
 const cores = (offer: Offer) =>
   `Operation could not be completed as it results in exceeding approved standard${offer.instanceType.replace(/\W|\d/g, "")}Family Cores quota. ` +
@@ -91,7 +98,7 @@ const ACCOUNTS: readonly [string, number, string, Partial<JobSpec>, Account, Reg
     20,
     "aws",
     CPU,
-    ({ region }) => new AccountError("DefaultVpcDoesNotExist", `the account has no default VPC in ${region}`),
+    noDefaultVpc,
     /DefaultVpcDoesNotExist/,
     /create a default VPC .*, name `subnets` in the connection, or set `region`/,
   ],
@@ -177,16 +184,15 @@ const ACCOUNTS: readonly [string, number, string, Partial<JobSpec>, Account, Reg
     /for a quota/,
     /request a higher quota/,
   ],
+  ["AWS: an unknown cause for each machine", 20, "aws", CPU, unknown, /InvalidThing/, /next attempt/],
   [
-    "AWS: an unknown cause for each machine",
+    "AWS: other causes in each region",
     20,
     "aws",
     CPU,
-    aws(
-      "InvalidThing",
-      (offer) => `The thing '${idOf(offer)}' in ${offer.region} cannot contain ${offer.instanceType} (x-${offer.cpu})`,
-    ),
-    /InvalidThing/,
+    (offer) =>
+      (offer.region.startsWith("us-") ? noDefaultVpc : offer.region.startsWith("eu-") ? unknown : denied)(offer),
+    /^all [\d,]+ matching offers are in cooldown: aws rejected 20 launches of connection main: /,
     /next attempt/,
   ],
   [
@@ -413,7 +419,6 @@ describe("an account that allows something", () => {
     expect(new Set(families).size).toBe(launches.length)
   })
 
-  const denied = aws("UnauthorizedOperation", () => "with an explicit deny in a service control policy")
   test.each(["eu-central-1", "eu-west-1", "us-east-1", "us-west-2"])(
     "AWS: an organization that allows only %s",
     (region) => {

@@ -1,16 +1,16 @@
 import { describe, expect, test } from "vitest"
 import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/controllers/builders.ts"
 import { seriesOf } from "../../clouds/machines/machines.ts"
-import type { LaunchSpec, LaunchStatus, REFUSALS, StoredLaunch } from "../../core/apis/launch.ts"
+import type { RefusalClass } from "../../clouds/rejection.ts"
+import type { LaunchSpec, LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { type Offer, offerKey } from "../../core/apis/offer.ts"
 import type { VmSettings } from "../../core/apis/vm-settings.ts"
-import { blocks, type Cooldown, type LaunchAccount } from "../router/cooldown.ts"
-import { CONNECTION_OFFERS, cooldownsOf, FAMILY_OFFERS, QUOTA_REGIONS, REGION_FAMILIES } from "./cooldowns.ts"
+import { blocks, type Cooldown } from "../router/cooldown.ts"
+import { cooldownsOf } from "./cooldowns.ts"
 import { historyOf } from "./ledger.ts"
+import { CONNECTION_OFFERS, FAMILY_OFFERS, QUOTA_REGIONS, REGION_FAMILIES } from "./reports.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
-
-type RefusalClass = (typeof REFUSALS)[number]
 
 interface Refused {
   kind?: RefusalClass
@@ -244,7 +244,7 @@ describe("quotas", () => {
     ],
     [
       "GCP: one card in a region",
-      { cloud: "gcp", region: "r", instanceType: "n1-standard-4_1xnvidia-tesla-t4", gpu },
+      { cloud: "gcp", region: "r", instanceType: "n1-standard-4_1xnvidia-tesla-t4", gpu, provisioning: "spot" },
       { message: "Quota 'PREEMPTIBLE_NVIDIA_T4_GPUS' exceeded. Limit: 0.0 in region r." },
       { region: "r", family: "nvidia-tesla-t4", provisioning: "spot" },
     ],
@@ -313,14 +313,9 @@ describe("quotas", () => {
   })
 })
 
-describe("rejections with one code and like text", () => {
-  const said = (name: string) => ({
-    kind: "InvalidRequest" as const,
-    code: "Bad",
-    message: `Resource '${name}-77' of no default VPC in /zones/${name}/x_1 may not be created: policy forbids it.`,
-  })
+describe("rejections of one connection in a row", () => {
   const invalid = (seconds: number, offer: Partial<Offer>, changes: Refused = {}) =>
-    refused(seconds, { ...said(`name${seconds}`), offer, ...changes })
+    refused(seconds, { kind: "InvalidRequest", offer, ...changes })
   const wider = (launches: readonly StoredLaunch[], seconds = 100) =>
     scopesAt(launches, seconds).filter(({ offer }) => offer === undefined)
   const own = { cloud: "sim", connection: "main" }
@@ -340,47 +335,62 @@ describe("rejections with one code and like text", () => {
   test(`of ${REGION_FAMILIES} families in a region widen to it`, () => {
     const families = Array.from({ length: REGION_FAMILIES }, (_, i) => invalid(i, { instanceType: `t${i}` }))
     expect(wider(families)).toEqual([{ ...own, region: "here", until: at(2 + 300) }])
-    expect(wider([...families.slice(1), invalid(0, { instanceType: "t0" }, { code: "Other" })])).toEqual([])
-    expect(wider([...families.slice(1), invalid(0, { instanceType: "t0" }, { message: "another cause" })])).toEqual([])
+    // Whatever the cause of each is, the region gave no VM.
+    const other = invalid(0, { instanceType: "t0" }, { code: "Other", message: "another cause" })
+    expect(wider([...families.slice(1), other])).toEqual(wider(families))
+    expect(wider([...families, goodVm(1, { instanceType: "t9" })])).toEqual([])
     expect(wider([...families.slice(1), invalid(0, { instanceType: "t0" }, { spec: OTHER_PROJECT })])).toEqual([])
     // Capacity proves nothing about an account.
     const capacity = families.map((_, i) => refused(i, { offer: { instanceType: `t${i}` } }))
     expect(wider(capacity)).toEqual([])
   })
 
+  /** Rejections of one kind in so many regions. Only AWS' words say that an account's setting is of one region. */
   const regions = (kind: RefusalClass, count: number) =>
-    Array.from({ length: count }, (_, i) =>
-      refused(i, { ...said(`n${i}`), kind, offer: { region: `r${i}`, instanceType: `t${i % 4}` } }),
-    )
-  const whole = (launches: readonly StoredLaunch[], seconds = 100) =>
+    Array.from({ length: count }, (_, i) => inRegion(kind, i, { region: `r${i}`, instanceType: `t${i % 4}` }))
+  const inRegion = (kind: RefusalClass, seconds: number, offer: Partial<Offer>) =>
+    kind === "Account"
+      ? refused(seconds, { kind, code: "Bad", message: "no default VPC", offer: { cloud: "aws", ...offer } })
+      : refused(seconds, { kind, code: "Bad", message: `no ${offer.region}`, offer })
+  const whole = (launches: readonly StoredLaunch[], seconds = 100, cloud = "sim") =>
     cooldownsAt(launches, seconds).find((each) =>
-      blocks(each, offerOf({ region: "z", instanceType: "y" }), { cloud: "sim", ...OWN } as LaunchAccount),
+      blocks(each, offerOf({ cloud, region: "z", instanceType: "y" }), { cloud, ...OWN }),
     )
 
-  test.each(["Region", "InvalidRequest", "Account"] as const)(
+  test.each([
+    ["Region", "sim", "no r19", expect.stringContaining("set `region`")],
+    ["InvalidRequest", "sim", "no r19", undefined],
+    ["Account", "aws", "no default VPC", expect.stringContaining("create a default VPC")],
+  ] as const)(
     `%s of ${CONNECTION_OFFERS} offers in many regions widen to the connection`,
-    (kind) => {
-      expect(whole(regions(kind, CONNECTION_OFFERS - 1))).toBeUndefined()
-      expect(whole(regions(kind, CONNECTION_OFFERS))).toEqual({
-        ...own,
+    (kind, cloud, said, remedy) => {
+      expect(whole(regions(kind, CONNECTION_OFFERS - 1), 100, cloud)).toBeUndefined()
+      expect(whole(regions(kind, CONNECTION_OFFERS), 100, cloud)).toEqual({
+        cloud,
+        connection: "main",
         until: at(CONNECTION_OFFERS - 1 + 300),
-        cause: {
-          group: "sim rejected 20 launches of connection main",
-          detail: expect.stringContaining("Bad: Resource 'n19-77'"),
-          remedy: expect.any(String),
-        },
+        cause: { group: `${cloud} rejected 20 launches of connection main`, detail: `Bad: ${said}`, remedy },
       })
-      expect(whole([...regions(kind, CONNECTION_OFFERS), goodVm(30, { region: "far" })])).toBeUndefined()
+      expect(
+        whole([...regions(kind, CONNECTION_OFFERS), goodVm(30, { cloud, region: "far" })], 100, cloud),
+      ).toBeUndefined()
       // Each trial after it doubles the time, and is in another region.
       const more = regions(kind, CONNECTION_OFFERS)
-      const trial = refused(400, { ...said("n"), kind, offer: { region: "r99" } })
-      expect(whole([...more, trial], 401)?.until).toEqual(at(400 + 600))
+      const trial = inRegion(kind, 400, { region: "r99" })
+      expect(whole([...more, trial], 401, cloud)?.until).toEqual(at(400 + 600))
       const first = scopesAt(more, 400).filter((each) =>
-        blocks(each, offerOf({ region: "r3", instanceType: "t3" }), { cloud: "sim", ...OWN }),
+        blocks(each, offerOf({ cloud, region: "r3", instanceType: "t3" }), { cloud, ...OWN }),
       )
       expect(first.map(({ until }) => until)).toContainEqual(at(3 + 3600))
     },
   )
+
+  test("of different kinds count together", () => {
+    const mixed = Array.from({ length: CONNECTION_OFFERS }, (_, i) =>
+      inRegion(i % 2 === 0 ? "Region" : "InvalidRequest", i, { region: `r${i}`, instanceType: `t${i % 4}` }),
+    )
+    expect(whole(mixed)).toMatchObject({ ...own, until: at(CONNECTION_OFFERS - 1 + 300) })
+  })
 
   test.each(["Region", "InvalidRequest"] as const)("%s of spot VMs only widen to spot", (kind) => {
     const spot = (launches: readonly StoredLaunch[]) =>
@@ -398,8 +408,16 @@ describe("rejections with one code and like text", () => {
     expect(wider([...rejected, goodVm(30, { region: "far", provisioning })])).not.toContainEqual(
       expect.objectContaining({ region: undefined, instanceType: undefined }),
     )
-    const onDemand = refused(90, { ...said("n"), kind, offer: { region: "r99" } })
+    const onDemand = inRegion(kind, 90, { region: "r99" })
     expect(whole([...rejected, onDemand])).toMatchObject(own)
+  })
+
+  test("a rejection of spot in a region does not lengthen the region's cooldown for machines on demand", () => {
+    const rejected = [refused(0, { kind: "Region" }), refused(200, { kind: "Region", offer: { provisioning: "spot" } })]
+    expect(scopesAt(rejected, 201)).toEqual([
+      { ...own, region: "here", until: at(300) },
+      { ...own, region: "here", provisioning: "spot", until: at(500) },
+    ])
   })
 
   test("a machine type that two regions have denied rests in all, shortly, unless it was had anywhere", () => {
