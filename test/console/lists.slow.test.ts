@@ -91,7 +91,7 @@ browserNeeded.describe("the console", () => {
     expect(faults).toEqual([])
   })
 
-  browserNeeded.describe("of a project with a sweep and a schedule", () => {
+  browserNeeded.describe("the console of a project with a sweep and a schedule", () => {
     const work = testFixture("console-work")
     const own = caller(() => site.replica, work)
     const minutesAgo = (minutes: number): string => new Date(Date.now() - minutes * 60_000).toISOString()

@@ -12,7 +12,7 @@ import { offerOf } from "./builders.ts"
 
 const namespace = testNamespace("catalogue")
 
-test("applies the ConfigMap's rules while it exists, and reports its faults in an event", async () => {
+test("the catalogue applies the ConfigMap's rules while it exists, and reports its faults in an event", async () => {
   const logger = createLogger({ level: "silent", name: "test" })
   const client = new KubeClient(kubeConfig())
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })

@@ -174,7 +174,7 @@ async function refused(name: string): Promise<void> {
   })
 }
 
-describe("a job", () => {
+describe("the operator", () => {
   it("keeps a job waiting for a usable connection, and places the job as soon as one exists", async () => {
     const key = keyOf(newAccount())
     await submit("first")
@@ -254,7 +254,7 @@ describe("settings of a connection", () => {
   })
 })
 
-describe("VMs of a changed connection", () => {
+describe("the operator after a change of a connection", () => {
   it("terminates VMs after the deletion of their connection", async () => {
     const key = keyOf(newAccount())
     await connect("main", key)
@@ -311,7 +311,7 @@ describe("VMs of a changed connection", () => {
   })
 })
 
-describe("access to an account", () => {
+describe("the operator with access to an account", () => {
   const ending = new AbortController()
   const base = { client: admin, logger }
   const connections = new Reflector({ ...base, ...CONNECTION_CACHE, namespace })

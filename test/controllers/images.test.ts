@@ -35,7 +35,7 @@ const registry = needing(missingForRegistry())
 const PUSHER = { username: "pusher", password: "of-a-test" }
 const KEY = "AKIAIOSFODNN7EXAMPLE"
 
-registry.describe("a job", () => {
+registry.describe("the operator", () => {
   const systemNamespace = testNamespace("images-system")
   const namespace = testNamespace("images")
   const project = `p-${randomBytes(4).toString("hex")}`

@@ -124,7 +124,7 @@ async function makeBucket(name: string): Promise<void> {
   expect(made.status).toBe(200)
 }
 
-it("keeps a job waiting for a connection with access to its bucket, reports the reason, and continues when one exists", async () => {
+it("the operator keeps a job waiting for a connection with access to its bucket, reports the reason, and continues when one exists", async () => {
   await makeBucket("cargo")
   await connect("first", "denied")
   await submit("train", { data: { bucket: "cargo", mountPath: "/data" } })
@@ -155,7 +155,7 @@ it("keeps a job waiting for a connection with access to its bucket, reports the 
   expect(launch?.spec.volumesImage).toBe(VOLUMES_IMAGE)
 })
 
-it("lets only VMs of jobs with volumes pull the image for them", async () => {
+it("the operator lets only VMs of jobs with volumes pull the image for them", async () => {
   await submit("plain", undefined)
   const launch = await eventually(async () => (await launchOf("plain")) ?? expect.fail("no Launch yet"))
   expect(launch.spec.volumesImage).toBeUndefined()

@@ -221,7 +221,7 @@ describe("a copy of a cluster, beside the original", () => {
     })
   })
 
-  test("does so with a gateway of its own, too", async () => {
+  test("neither launches VMs nor ends those of the original if it has a gateway of its own, too", async () => {
     await copy.stopOperator()
     await copy.startOperator(await copy.startFacade())
     await copy.checks()
@@ -230,7 +230,7 @@ describe("a copy of a cluster, beside the original", () => {
     await copy.stopFacade()
   })
 
-  test("does so although the gateway of the original stops, and the copy's operator starts again", async () => {
+  test("neither launches nor ends VMs although the gateway of the original stops, and its operator starts again", async () => {
     await original.stopFacade()
     await copy.stopOperator()
     await copy.startOperator(gatewayUrl)
@@ -240,7 +240,7 @@ describe("a copy of a cluster, beside the original", () => {
     await original.startFacade(Number(new URL(gatewayUrl).port))
   })
 
-  test("does so if only the Secret was copied, as by a GitOps tool", async () => {
+  test("neither launches nor ends VMs if only the Secret was copied, as by a GitOps tool", async () => {
     const other = await Cluster.start(join(folder, "other"))
     try {
       const { data = {}, type = "" } = await original.client.get(SECRETS, {

@@ -140,7 +140,7 @@ async function connect(type: ConnectionType, fields: CredentialFields): Promise<
   )
 }
 
-describe("a job that could run on three clouds", { timeout: 200_000 }, () => {
+describe("Berth with connections of three clouds", { timeout: 200_000 }, () => {
   it("runs a job on Azure from queued to deleted", async () => {
     await berth.submit("azure", "echo from Azure", { cloud: ["azure"] })
     await berth.reached("succeeded", "azure")

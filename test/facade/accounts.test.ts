@@ -478,7 +478,7 @@ describe("a person", () => {
   })
 })
 
-describe("with a cache that doesn't change", () => {
+describe("a façade with a cache that doesn't change", () => {
   const user = { userId: "https://issuer.test#ada" }
   const member = { ...user, role: "owner" } as const
 

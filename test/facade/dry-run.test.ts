@@ -352,7 +352,7 @@ describe("the plan of an array", () => {
     ["jobs that nothing fits", { size: 3 }, { image: "a", resources: { cpu: 9000 } }],
   ]
 
-  it.each(SHAPES)("with %s has the sum of each index's own plan, and creates nothing", async (_, shape, definition) => {
+  it.each(SHAPES)("has the sum of each index's own plan, and creates nothing: %s", async (_, shape, definition) => {
     const response = await call("/1/arrays?dry_run=true", {
       body: { name: "sweep", job_definition: definition, ...shape },
     })
@@ -403,7 +403,7 @@ describe("the plan of a cronjob", () => {
     ["@hourly", 730, { image: "a", maxHourlyPriceUsd: 0.000_01 }],
     ["0 0 1 * *", 1, { image: "a", resources: { cpu: 9000 } }],
   ])(
-    "with %s has the plan of a run and the price of %d runs a month, and creates nothing",
+    "has for %s the plan of a run and the price of %d runs a month, and creates nothing",
     async (cron, runs, definition) => {
       const body = { name: "nightly", cron_spec: cron, job_definition: definition }
       const response = await call("/1/cronjobs?dry_run=true", { body })

@@ -283,7 +283,7 @@ async function kept(ref: JobRef): Promise<boolean> {
   return false
 }
 
-it("limits the logs that a principal follows at the same time, and no other reads", async () => {
+it("the façade limits the logs that a principal follows at the same time, and no other reads", async () => {
   const limited = await startReplica({ settings: { followersPerPrincipal: 2 } })
   try {
     const callLimited = caller(() => limited, fixture)

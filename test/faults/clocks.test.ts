@@ -400,10 +400,13 @@ function isListed(path: string): boolean {
 }
 
 describe("a stored time that a later process compares with its clock", () => {
-  it.each(ROWS.map((row) => [row.times.join(", "), row] as const))("%s", (_, { decide, right, fast, slow }) => {
-    const by = (skew: number) => decide((ago) => time(skew - ago))
-    expect({ right: by(0), fast: by(SKEW), slow: by(-SKEW) }).toEqual({ right, fast, slow })
-  })
+  it.each(ROWS.map((row) => [row.times.join(", "), row] as const))(
+    "has these decisions with right, fast and slow clocks: %s",
+    (_, { decide, right, fast, slow }) => {
+      const by = (skew: number) => decide((ago) => time(skew - ago))
+      expect({ right: by(0), fast: by(SKEW), slow: by(-SKEW) }).toEqual({ right, fast, slow })
+    },
+  )
 
   it("is in this table, or in the list of those that are not compared", () => {
     const all = KINDS.flatMap(({ kind, spec, status }) => [

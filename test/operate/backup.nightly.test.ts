@@ -182,7 +182,7 @@ describeBackups("the backups of docs/operate.md", () => {
     await rm(folder, { recursive: true, force: true })
   })
 
-  it("are made", async () => {
+  it("the backups of docs/operate.md are made", async () => {
     const [variables = "", save = ""] = commandsOf("Snapshot of etcd")
     // Each path of the page is one that the shell has of this cluster.
     const named = [...variables.matchAll(/^export (\w+)=/gm)].map(([, name]) => name)
@@ -197,7 +197,7 @@ describeBackups("the backups of docs/operate.md", () => {
     expect([...kinds, "Launch", "Webhook"].sort()).toEqual(KINDS.map(({ kind }) => kind).sort())
   })
 
-  it("of etcd bring back everything, and double or forget no VM", async () => {
+  it("backups of etcd bring back everything, and double or forget no VM", async () => {
     const before = alive()
     // What happens after the backup, and is lost with it.
     await apply(jobManifest("late"))
@@ -245,7 +245,7 @@ describeBackups("the backups of docs/operate.md", () => {
     expectOneVmEach()
   })
 
-  it("of the objects bring back what ended, and what defines jobs; no job runs by itself", async () => {
+  it("backups of the objects bring back what ended, and what defines jobs; no job runs by itself", async () => {
     await shell.close()
     await berth.stop()
     const strangers = alive()

@@ -114,7 +114,7 @@ async function refreshDays(): Promise<[string | undefined, string | undefined]> 
   return [data["aws.list.time"]?.slice(0, 10), data["aws.market.time"]?.slice(0, 10)]
 }
 
-it("moves a job to another machine after a price change, and shows the price's day in the job", async () => {
+it("a price change moves a job to another machine, and the job shows the price's day", async () => {
   const stringData = { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: "of-a-test-of-prices" }
   provider.issue("account-1", stringData.secret_access_key)
   const data = Object.fromEntries(Object.entries(stringData).map(([key, value]) => [key, btoa(value)]))
@@ -153,7 +153,7 @@ it("moves a job to another machine after a price change, and shows the price's d
   expect(status?.placement?.reason).toContain(`; price of ${today}`)
 })
 
-it("says on the connection that its cloud's prices are read, and of which day", async () => {
+it("a connection says that its cloud's prices are read, and of which day", async () => {
   await eventually(async () => {
     const { status } = await admin.get(CONNECTIONS, { namespace, name: "aws" })
     const condition = status?.conditions?.find(({ type }) => type === "Prices")
@@ -164,7 +164,7 @@ it("says on the connection that its cloud's prices are read, and of which day", 
   })
 })
 
-it("rejects and reports an impossible price, and asks each cloud once", async () => {
+it("the refresher rejects and reports an impossible price, and asks each cloud once", async () => {
   await eventually(async () => {
     const { items } = await admin.list(events, { namespace: systemNamespace })
     const [refused] = items.filter(({ reason }) => reason === "PricesRefused")
@@ -178,7 +178,7 @@ it("rejects and reports an impossible price, and asks each cloud once", async ()
   expect(front.breaches).toEqual([])
 })
 
-it("exposes the age of prices in the leader's metrics", async () => {
+it("the leader's metrics show the age of prices", async () => {
   const metrics = await (await fetch(`${operator.metricsUrl}/metrics`)).text()
   for (const prices of ["list", "market"]) {
     const pattern = new RegExp(
@@ -189,7 +189,7 @@ it("exposes the age of prices in the leader's metrics", async () => {
   }
 })
 
-it("allows the operator to write only the ConfigMap of prices, and the façade to read it", async () => {
+it("the operator may write only the ConfigMap of prices, and the façade may read it", async () => {
   const [asOperator, asFacade] = [await clientOf("berth-operator"), await clientOf("berth-facade")]
   const object = (name: string) => ({ metadata: { name, namespace: "berth-system" }, data: { a: "b" } })
   const options = { dryRun: true, fieldManager: "test", force: true }

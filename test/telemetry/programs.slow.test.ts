@@ -202,7 +202,7 @@ describe("a façade", () => {
   })
 })
 
-it("documents each metric in docs/metrics.md", async () => {
+it("docs/metrics.md has each metric", async () => {
   const docs = await readFile(join(import.meta.dirname, "..", "..", "docs", "metrics.md"), "utf8")
   const documented = new Set(docs.match(/`[a-z_]+`/g)?.map((name) => name.slice(1, -1)))
   for (const program of [operator, facade]) {
@@ -215,7 +215,7 @@ it("documents each metric in docs/metrics.md", async () => {
 })
 
 needing(missingTool("promql")).it(
-  "exposes each metric and label of the chart's alerts and dashboard, which select only Berth's programs",
+  "the programs expose each metric and label of the chart's alerts and dashboard, which select only Berth's programs",
   async () => {
     const files = await Promise.all(
       ["alerts.yaml", "dashboard.json"].map((name) => readFile(join(CHART, "files", name), "utf8")),
@@ -248,7 +248,7 @@ function expressionsIn(value: unknown): string[] {
   )
 }
 
-it("closes the metrics port when its program stops", async () => {
+it("the metrics port is closed when its program stops", async () => {
   stop.abort()
   await Promise.all([operator.ended, facade.ended])
   for (const { metricsUrl } of [operator, facade]) await expect(fetch(`${metricsUrl}/livez`)).rejects.toThrow()

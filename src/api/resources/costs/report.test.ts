@@ -150,7 +150,7 @@ describe("a report of any project, period and group", () => {
   })
 })
 
-it("writes the smallest unit price of FOCUS without an exponent", () => {
+it("the export writes the smallest unit price of FOCUS without an exponent", () => {
   const cost = { machineUsd: 1e-6, diskUsd: 0, addressUsd: 0 }
   const cell = { ...cost, day: "2026-05-01", cloud: "aws", provisioning: "spot", vmSeconds: 7.2e6 }
   const csv = focusCsv([cell], { projectId: "p", organizationId: "o" })
@@ -158,7 +158,7 @@ it("writes the smallest unit price of FOCUS without an exponent", () => {
   expect(csv).not.toMatch(/\de-\d/)
 })
 
-it("shows the costs of deleted cronjobs by their names, apart from a new cronjob of the same name", () => {
+it("a report shows the costs of deleted cronjobs by their names, apart from a new cronjob of the same name", () => {
   const vm: Vm = {
     ...{ start: 0, seconds: DAY, isLive: false, isCounted: true, usdPerHour: 1 },
     ...{ cloud: "aws", provisioning: "spot", cronJob: "old" },
