@@ -6,7 +6,7 @@ import { openAws } from "../../src/clouds/aws/aws.ts"
 import { openAzure } from "../../src/clouds/azure/azure.ts"
 import { openGcp } from "../../src/clouds/gcp/gcp.ts"
 import { seriesOf } from "../../src/clouds/machines/machines.ts"
-import { cloudsOf, type Providers, type RegionOpener } from "../../src/clouds/provider.ts"
+import type { Providers, RegionOpener } from "../../src/clouds/provider.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { findCondition } from "../../src/core/apis/conditions.ts"
 import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/core/apis/connection.ts"
@@ -21,11 +21,9 @@ import { NAMESPACES } from "../../src/core/kube/core.ts"
 import { sealCredentials } from "../../src/core/sealing/credentials.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { offersOf } from "../../src/market/catalogue/file.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
 import { documentedActions } from "../cloud/aws-policy.ts"
 import { makeSubnet, removeDefaultVpc } from "../cloud/ec2-console.ts"
@@ -34,7 +32,8 @@ import { eventually } from "../cloud/eventually.ts"
 import { GceServer } from "../cloud/gce-server.ts"
 import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
+import { clientOf, makeSystemNamespace, rightsArrive } from "../facade/machine-users.ts"
+import { Programs } from "../harness/programs.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
@@ -55,7 +54,6 @@ const admin = new KubeClient(kubeConfig())
 const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, systemNamespace)))
 let moto: Moto
 let proxy: Ec2Proxy
-let client: KubeClient
 
 beforeAll(async () => {
   ;[moto] = await Promise.all([startMoto(), gce.start(), arm.start()])
@@ -65,9 +63,7 @@ beforeAll(async () => {
   await installBase(admin, AbortSignal.timeout(120_000))
   await makeSystemNamespace(admin, systemNamespace)
   await ensureInstallation(admin, systemNamespace)
-  client = await clientOf("berth-operator")
-  // The API server applies new rights after a delay.
-  await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
+  await rightsArrive(systemNamespace)
 })
 afterEach(() => {
   expect([...gce.violations, ...arm.violations, ...proxy.breaches]).toEqual([])
@@ -75,7 +71,7 @@ afterEach(() => {
 afterAll(async () => {
   await Promise.all(Tenant.all.map((tenant) => tenant.stop()))
   vi.unstubAllEnvs()
-  await Promise.all([client?.close(), admin.close(), gce.close(), arm.close(), proxy?.stop()])
+  await Promise.all([admin.close(), gce.close(), arm.close(), proxy?.stop()])
   await moto?.stop()
 })
 
@@ -95,11 +91,14 @@ class Tenant {
   static readonly all: Tenant[] = []
   readonly namespace: string
   readonly #project = `p-${randomBytes(4).toString("hex")}`
-  readonly #stop = new AbortController()
-  #ended: Promise<void> = Promise.resolve()
+  readonly #programs: Programs
 
   private constructor(name: string) {
     this.namespace = testNamespace(name)
+    this.#programs = new Programs({
+      ...{ systemNamespace, watchNamespace: this.namespace, clientOf },
+      market: { offers: new LiveCatalogue(catalogue), providers: providers() },
+    })
     Tenant.all.push(this)
   }
 
@@ -107,26 +106,7 @@ class Tenant {
     const tenant = new Tenant(name)
     await admin.apply(NAMESPACES, { metadata: { name: tenant.namespace } })
     await confirmedProject(admin, { name: tenant.#project, organization: "o", namespace: tenant.namespace })
-    const operator = await startOperator(
-      {
-        systemNamespace,
-        watchNamespace: tenant.namespace,
-        gatewayUrl: "https://gateway.test",
-        agentImage: "berth:test",
-      },
-      {
-        client,
-        clouds: cloudsOf({}),
-        providers: providers(),
-        offers: new LiveCatalogue(catalogue),
-        ownAccounts: [],
-        architectures: [],
-        observeSeconds: 0.5,
-        logger: createLogger({ level: "silent", name: "operator" }),
-      },
-      tenant.#stop.signal,
-    )
-    tenant.#ended = operator.ended
+    await tenant.#programs.startOperator({ agentImage: "berth:test" }, { observeSeconds: 0.5 })
     const spec = { type, sealedCredentials: await tenant.#seal(type, fields) }
     await admin.create(CONNECTIONS, {
       metadata: { name: "main", namespace: tenant.namespace },
@@ -203,9 +183,8 @@ class Tenant {
   }
 
   /** Ends the operator only. */
-  async stop(): Promise<void> {
-    this.#stop.abort()
-    await this.#ended
+  stop(): Promise<void> {
+    return this.#programs.stop()
   }
 }
 

@@ -12,8 +12,9 @@ import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, STATEMENTS } from "
 import { eventually } from "../cloud/eventually.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
+import { LEASE_TIMES, SYSTEM } from "../harness/cluster.ts"
 import { missingTool, needing } from "../needing.ts"
-import { Berth, connectionManifests, etcdEnvironment, LEASE_TIMES, SYSTEM, TEAM } from "./berth.ts"
+import { Berth, connectionManifests, etcdEnvironment, TEAM } from "./berth.ts"
 import { linkEtcdTools } from "./etcd-tools.ts"
 import { commandsOf, Shell } from "./page.ts"
 
@@ -261,7 +262,7 @@ describeBackups("the backups of docs/operate.md", () => {
         return "done"
       },
       kubectl: async (command: string) => {
-        if (command.includes(" scale deployment berth-operator --replicas=0")) await berth.stopProgram("operator")
+        if (command.includes(" scale deployment berth-operator --replicas=0")) await berth.stopOperator()
         // No pods run here.
         return / scale deployment | wait --for=delete pod /.test(command) ? "done" : undefined
       },

@@ -14,7 +14,8 @@ import { keyIdOf } from "../../src/core/sealing/envelope.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
-import { Berth, connectionManifests, SYSTEM, TEAM } from "./berth.ts"
+import { SYSTEM } from "../harness/cluster.ts"
+import { Berth, connectionManifests, TEAM } from "./berth.ts"
 import { commandsOf, Shell } from "./page.ts"
 
 /** The commands of docs/operate.md that replace keys, credentials and certificates. */
@@ -42,8 +43,8 @@ const replacements = {
   },
   kubectl: async (command: string) => {
     if (!command.includes(" rollout restart deployment ")) return undefined
-    await berth.stopProgram("facade")
-    await berth.stopProgram("operator")
+    await berth.stopFacade()
+    await berth.stopOperator()
     await berth.startFacade()
     await berth.startOperator()
     return "restarted"

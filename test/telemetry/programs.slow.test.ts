@@ -3,63 +3,41 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { startFacade } from "../../src/api/main.ts"
 import { connect } from "../../src/connect.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { LAUNCHES } from "../../src/core/kinds.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import type { Running } from "../../src/core/telemetry/program.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { CHART } from "../chart/helm.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
 import { agentOf, OFFERS } from "../controllers/builders.ts"
 import { SimCloud } from "../controllers/sim-cloud.ts"
 import { applyJob, testFixture } from "../facade/harness.ts"
+import { type Facade, Programs, type Stoppable } from "../harness/programs.ts"
 import { missingTool, needing } from "../needing.ts"
 import { askPromql } from "./promql.ts"
 
 const fixture = testFixture("metrics")
 const systemNamespace = testNamespace("metrics-system")
 const cloud = new SimCloud(systemClock)
-const stop = new AbortController()
-const logger = createLogger({ level: "silent", name: "test" })
-const clients: ReturnType<typeof connect>[] = []
+const programs = new Programs({
+  ...{ systemNamespace, watchNamespace: fixture.namespace },
+  clientOf: async () => connect({ kubeconfig: kubeconfigPath() }),
+  market: { offers: fixedOffers(OFFERS), ownAccounts: [{ cloud: "sim", region: "here" }] },
+})
 let folder: string
-let operator: Running
-let facade: Running & { url: string }
+let operator: Stoppable
+let facade: Facade
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "berth-metrics-"))
-  const market = {
-    offers: fixedOffers(OFFERS),
-    ownAccounts: [{ cloud: "sim", region: "here" }],
-    architectures: [],
-    providers: {},
-  }
-  const kube = { systemNamespace, watchNamespace: fixture.namespace, metricsPort: 0 }
-  const client = () => {
-    const made = connect({ kubeconfig: kubeconfigPath() })
-    clients.push(made)
-    return made
-  }
-  operator = await startOperator(
-    { ...kube, gatewayUrl: "https://gateway.test" },
-    { client: client(), clouds: cloud, observeSeconds: 0.2, logger, ...market },
-    stop.signal,
-  )
-  facade = await startFacade(
-    { ...kube, host: "127.0.0.1", port: 0, baseDomain: "localhost", defaultProject: fixture.project, logsDir: folder },
-    { client: client(), clouds: ["sim"], logger, ...market },
-    stop.signal,
-  )
+  operator = await programs.startOperator({}, { clouds: cloud })
+  facade = await programs.startFacade({ defaultProject: fixture.project, logsDir: folder }, { clouds: ["sim"] })
 })
 afterAll(async () => {
-  stop.abort()
-  await Promise.all([operator.ended, facade.ended])
-  await Promise.all(clients.map((client) => client.close()))
+  await programs.stop()
   await rm(folder, { recursive: true, force: true })
 })
 
@@ -249,7 +227,6 @@ function expressionsIn(value: unknown): string[] {
 }
 
 it("the metrics port is closed when its program stops", async () => {
-  stop.abort()
-  await Promise.all([operator.ended, facade.ended])
+  await programs.stop()
   for (const { metricsUrl } of [operator, facade]) await expect(fetch(`${metricsUrl}/livez`)).rejects.toThrow()
 })
