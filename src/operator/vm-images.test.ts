@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { INSTALLATION, jobOf, launchOf, offerOf } from "../../test/controllers/builders.ts"
+import { INSTALLATION, jobOf, launchOf, offerOf } from "../../test/harness/builders.ts"
 import { ManualClock } from "../../test/kube/manual-clock.ts"
 import { VmImages } from "./vm-images.ts"
 

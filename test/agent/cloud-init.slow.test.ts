@@ -20,7 +20,7 @@ import { bootConfig, failureOnConsole, parseUserData } from "../../src/core/prot
 import type { BootConfig } from "../../src/core/protocol/protocol.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide as decideJob } from "../../src/operator/job/decide.ts"
-import { INSTALLATION, jobOf } from "../controllers/builders.ts"
+import { INSTALLATION, jobOf } from "../harness/builders.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"

@@ -25,9 +25,9 @@ import { type ApiObject, type Resource, resourceOf } from "../../src/core/kube/r
 import { NETWORK_POLICIES, RESOURCE_QUOTAS } from "../../src/operator/project/options.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { jobOf, launchOf, vmStatus } from "../controllers/builders.ts"
 import { startProjectControllers } from "../controllers/project-controllers.ts"
-import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
+import { jobOf, launchOf, vmStatus } from "../harness/builders.ts"
+import { clientOf, makeSystemNamespace } from "../harness/machine-users.ts"
 
 /**
  * Attacks with the tokens of Berth's own ServiceAccounts, which have the rights of manifests/base and no others. Each attack

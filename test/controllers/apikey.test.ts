@@ -13,8 +13,8 @@ import { isNotFound } from "../../src/core/kube/errors.ts"
 import { bindingOf, machineUserOf } from "../../src/operator/apikey/decide.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
-import { type KeyController, startKeyController } from "../facade/machine-users.ts"
-import { ShiftedClock } from "./shifted-clock.ts"
+import { type KeyController, startKeyController } from "../harness/machine-users.ts"
+import { ShiftedClock } from "../harness/shifted-clock.ts"
 
 const client = new KubeClient(kubeConfig())
 const namespace = testNamespace("apikeys")

@@ -8,7 +8,7 @@ import { watchCatalogue } from "../../src/market/catalogue/watch.ts"
 import { tableOf } from "../../src/market/router/table.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
-import { offerOf } from "./builders.ts"
+import { offerOf } from "../harness/builders.ts"
 
 const namespace = testNamespace("catalogue")
 

@@ -20,7 +20,7 @@ import { LAUNCH_CACHE } from "../../src/market/caches.ts"
 import { GarbageCollector } from "../../src/operator/launch/garbage-collection.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { ProjectHarness, REGION } from "../harness/project.ts"
-import type { SimCloud } from "./sim-cloud.ts"
+import type { SimCloud } from "../harness/sim-cloud.ts"
 
 /** VMs outlive changes of their connection: Berth terminates them in the account that launched them. */
 

@@ -3,11 +3,11 @@ import { afterAll, beforeAll, expect, it } from "vitest"
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { offerOf } from "../harness/builders.ts"
 import type { Stoppable } from "../harness/programs.ts"
 import { ProjectHarness } from "../harness/project.ts"
 import { needing } from "../needing.ts"
 import { missingForRegistry, putImage, startTokenRegistry, type TestRegistry } from "../registry.ts"
-import { offerOf } from "./builders.ts"
 
 /**
  * Facts that are known before a VM is bought: the architectures of the job's image, in a real registry, that there is such an

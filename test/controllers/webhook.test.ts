@@ -6,7 +6,7 @@ import { WEBHOOKS } from "../../src/core/kinds.ts"
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { confirmedProject } from "../confirmed-project.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorOptions } from "./harness.ts"
 import { FORBIDDEN, FORBIDDEN_RECEIVERS, WebhookReceiver } from "./webhook-receiver.ts"
 

@@ -15,9 +15,10 @@ import { errorsOf } from "../../src/core/apis/validate.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
-import { SimCloud } from "../controllers/sim-cloud.ts"
 import { accountWith } from "../discovery/accounts.ts"
+import { clientOf, makeSystemNamespace, rightsArrive } from "../harness/machine-users.ts"
 import { Programs } from "../harness/programs.ts"
+import { SimCloud } from "../harness/sim-cloud.ts"
 import {
   BASE_DOMAIN,
   type Call,
@@ -30,7 +31,6 @@ import {
   shippedOffers,
   testFixture,
 } from "./harness.ts"
-import { clientOf, makeSystemNamespace, rightsArrive } from "./machine-users.ts"
 
 /**
  * A whole installation. `operator/main.ts` and `api/main.ts` construct operator and façade, with the rights of

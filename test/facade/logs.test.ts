@@ -6,7 +6,7 @@ import type { JobStatus } from "../../src/core/apis/job.ts"
 import { type Finish, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { API_KEYS, JOBS, LAUNCHES } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { agentOf, launchOf } from "../controllers/builders.ts"
+import { agentOf, launchOf } from "../harness/builders.ts"
 import { silentLogger } from "../kube/fixtures.ts"
 import {
   caller,

@@ -12,6 +12,7 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { clientOf } from "../harness/machine-users.ts"
 import {
   applyJob,
   type Caller,
@@ -25,7 +26,6 @@ import {
   startReplica,
   testFixture,
 } from "./harness.ts"
-import { clientOf } from "./machine-users.ts"
 
 /** Races that are rare in real traffic. Each test stops the code at the critical moment. */
 const fixture = testFixture("facade-races")

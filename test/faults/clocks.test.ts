@@ -29,7 +29,7 @@ import { type Heard, heardOf, timedOutLaunches } from "../../src/operator/launch
 import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS } from "../../src/operator/launch/options.ts"
 import { Backlog, startOf } from "../../src/operator/webhook/backlog.ts"
 import { WEBHOOK_DEFAULTS } from "../../src/operator/webhook/options.ts"
-import { agentOf, at, jobOf, launchOf, T0, time, vmStatus } from "../controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, T0, time, vmStatus } from "../harness/builders.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 import { setUp, job as storedJob } from "../limits/usage-fixture.ts"
 

@@ -8,10 +8,10 @@ import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { JOBS, LAUNCHES } from "../../src/core/kinds.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import type { OperatorParts } from "../../src/operator/main.ts"
-import { AgentReports } from "../controllers/agent-reports.ts"
-import type { ShiftedClock } from "../controllers/shifted-clock.ts"
-import { programClient } from "../program-client.ts"
+import { AgentReports } from "./agent-reports.ts"
+import { programClient } from "./program-client.ts"
 import { type Facade, type Market, type ProgramName, Programs, type Stoppable } from "./programs.ts"
+import type { ShiftedClock } from "./shifted-clock.ts"
 
 /** Namespace of Berth's own objects in manifests/base. */
 export const SYSTEM = "berth-system"

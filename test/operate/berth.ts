@@ -1,8 +1,8 @@
 import { readFile } from "node:fs/promises"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
-import { offerOf } from "../controllers/builders.ts"
-import type { SimProvider } from "../controllers/sim-provider.ts"
+import { offerOf } from "../harness/builders.ts"
 import { Cluster, type Surroundings, startServers } from "../harness/cluster.ts"
+import type { SimProvider } from "../harness/sim-provider.ts"
 
 /** Organization and project of a team, as manifests. */
 export const TEAM = `apiVersion: berth.dev/v1alpha1

@@ -19,8 +19,8 @@ import { type Fence, NotLeaderError } from "../../src/operator/fence.ts"
 import { PriceRefresher } from "../../src/operator/prices/refresher.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { offerOf } from "../controllers/builders.ts"
-import { ShiftedClock } from "../controllers/shifted-clock.ts"
+import { offerOf } from "../harness/builders.ts"
+import { ShiftedClock } from "../harness/shifted-clock.ts"
 
 /** One ConfigMap for each test: a cache may still show the one that the previous test has just deleted. */
 const namespaces = ["one", "two", "three", "four", "five", "six", "seven"].map((name) =>

@@ -5,7 +5,7 @@ import { offersOf } from "../../src/market/catalogue/file.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
 import { Catalogue, catalogueOf } from "../../src/market/router/catalogue.ts"
 import { catalogueErrors, modelNames, regionNames } from "../../src/market/router/catalogue-errors.ts"
-import { offerOf } from "../controllers/builders.ts"
+import { offerOf } from "../harness/builders.ts"
 
 const catalogue = new Catalogue(offersOf(readPriceList()))
 

@@ -13,7 +13,7 @@ import { appraise } from "../../src/market/placement/market.ts"
 import { place } from "../../src/market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { Catalogue } from "../../src/market/router/catalogue.ts"
-import { at, jobOf, launchOf, time } from "../controllers/builders.ts"
+import { at, jobOf, launchOf, time } from "../harness/builders.ts"
 
 /** Most launches that a Job may need in an account that rejects all of them. */
 const MOST = 40

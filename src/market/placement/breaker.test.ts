@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import type { LaunchSpec, LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import type { LaunchAccount } from "../router/cooldown.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"

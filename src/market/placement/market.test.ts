@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { at, jobOf, launchOf, time } from "../../../test/controllers/builders.ts"
+import { at, jobOf, launchOf, time } from "../../../test/harness/builders.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
 import { catalogueOf } from "../router/catalogue.ts"
 import { historyOf } from "./ledger.ts"

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest"
-import { offerOf } from "../../../test/controllers/builders.ts"
+import { offerOf } from "../../../test/harness/builders.ts"
 import { priceDatesOf } from "./price-dates.ts"
 import { joined, tableOf } from "./table.ts"
 

@@ -11,7 +11,7 @@ import {
   offerOf,
   time,
   vmStatus,
-} from "../../../test/controllers/builders.ts"
+} from "../../../test/harness/builders.ts"
 import { systemClock } from "../../core/apis/clock.ts"
 import { findCondition } from "../../core/apis/conditions.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import type { Vm } from "../../clouds/cloud.ts"
 import type { LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest"
-import { agentOf, at, INSTALLATION, jobOf, launchOf, time, vmStatus } from "../../../test/controllers/builders.ts"
-import { SimCloud } from "../../../test/controllers/sim-cloud.ts"
+import { agentOf, at, INSTALLATION, jobOf, launchOf, time, vmStatus } from "../../../test/harness/builders.ts"
+import { SimCloud } from "../../../test/harness/sim-cloud.ts"
 import { ManualClock } from "../../../test/kube/manual-clock.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"

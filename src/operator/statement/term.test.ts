@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { jobOf, launchOf } from "../../../test/controllers/builders.ts"
+import { jobOf, launchOf } from "../../../test/harness/builders.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
 import { IndexedStore } from "../../core/kube/store.ts"

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { at, jobOf, launchOf, offerOf, time } from "../../../../test/controllers/builders.ts"
+import { at, jobOf, launchOf, offerOf, time } from "../../../../test/harness/builders.ts"
 import type { StoredLaunch } from "../../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../../core/apis/meta.ts"
 import type { StatementStatus, StoredStatement } from "../../../core/apis/statement.ts"

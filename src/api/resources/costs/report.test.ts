@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import { at, jobOf, launchOf, offerOf, time } from "../../../../test/controllers/builders.ts"
+import { at, jobOf, launchOf, offerOf, time } from "../../../../test/harness/builders.ts"
 import type { StoredJob } from "../../../core/apis/job.ts"
 import type { LaunchStatus, StoredLaunch } from "../../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../../core/apis/meta.ts"

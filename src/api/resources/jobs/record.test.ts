@@ -1,5 +1,5 @@
 import { expect, it } from "vitest"
-import { offerOf } from "../../../../test/controllers/builders.ts"
+import { offerOf } from "../../../../test/harness/builders.ts"
 import { toMetadataName } from "../../../core/apis/names.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
 import { planRecordOf } from "./plan.ts"

@@ -11,7 +11,7 @@ import { createApiKeyController } from "../../src/operator/apikey/controller.ts"
 import { type ApiKeyControllerOptions, BINDING_CACHE, MACHINE_USER_CACHE } from "../../src/operator/apikey/options.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubeconfigPath } from "../control-plane.ts"
-import { programClient } from "../program-client.ts"
+import { programClient } from "./program-client.ts"
 
 const SYSTEM_NAMESPACE = "berth-system"
 
