@@ -1,7 +1,7 @@
 import { expect, it } from "vitest"
 import { Parts } from "./parts.ts"
 
-it("stops the parts in the reverse order of their start, once, whatever fails or hangs", async () => {
+it("a stack stops its parts in the reverse order of their start, once, whatever fails or hangs", async () => {
   const lines: string[] = []
   const stopped: string[] = []
   const parts = new Parts((line) => void lines.push(line), 60)

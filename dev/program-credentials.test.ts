@@ -7,7 +7,7 @@ import { programCredentials } from "./program-credentials.ts"
 const cluster = { name: "here", server: "https://127.0.0.1:6443", skipTLSVerify: false }
 const serviceAccount = { namespace: "berth-system", name: "berth-facade" }
 
-it("renews a program's token at half of its life, retries after a failure, and stops at the end", async () => {
+it("a stack renews a program's token at half of its life, retries after a failure, and stops at the end", async () => {
   const clock = new ManualClock()
   const errors: unknown[] = []
   let asked = 0
@@ -40,7 +40,7 @@ it("renews a program's token at half of its life, retries after a failure, and s
 it.each([
   ["ahead by two hours, as after the sleep of a laptop", 7200],
   ["back by a minute, so that the token is one of the future", -60],
-])("renews a program's token soon after the calendar jumps %s", async (_, jump) => {
+])("a stack renews a program's token soon after the calendar jumps %s", async (_, jump) => {
   const clock = new ManualClock()
   let asked = 0
   const client = { createSubresource: async () => ({ status: { token: `token-${++asked}` } }) } as unknown as Pick<
@@ -60,7 +60,7 @@ it.each([
   stop()
 })
 
-it("does not start a program whose ServiceAccount gets no token", async () => {
+it("a stack does not start a program whose ServiceAccount gets no token", async () => {
   const client = { createSubresource: async () => ({}) } as unknown as Pick<KubeClient, "createSubresource">
   await expect(
     programCredentials({ client, cluster, serviceAccount, onError: () => undefined, clock: new ManualClock() }),

@@ -3,9 +3,9 @@ import { dirname, join } from "node:path"
 import jsTokens from "js-tokens"
 
 /**
- * Checks the words of what people read: comments, docstrings, messages and documents. CONTRIBUTING.md has the rules
- * under "Words". `scripts/prose-pending.txt` lists the files and folders that are not rewritten yet. An entry without
- * findings is an error, so that the list only shrinks.
+ * Checks the words of what people read: comments, docstrings, messages, documents and the titles of tests.
+ * CONTRIBUTING.md has the rules under "Words". `scripts/prose-pending.txt` lists the files and folders that are not
+ * rewritten yet. An entry without findings is an error, so that the list only shrinks.
  */
 
 /** Files that are checked. Those that `npm run generate` writes are checked where their words come from. */
@@ -43,6 +43,15 @@ const BANNED: readonly [pattern: RegExp, instead: string][] = [
   [/\bshall\b/gi, "must, will"],
 ]
 
+/**
+ * Start of a test's title that continues another sentence. The title is the first argument of a test, or of the call
+ * that `each` returns.
+ */
+const FRAGMENT =
+  /(?:\b(?:describe|it|(?<!\.)test)|\))\(\s*["'`](of|and|also|or|which|whose|that|with|without|by|for|from|in|on|at|as|if|when|while|until|after|before|because)\b/gi
+
+const TESTS = /^test\/|\.test\.tsx?$/
+
 const QUESTION = /^\s*(?:What|Whether|Who|How|Where|When|Why)\b/
 
 /** A piece of text that people read. */
@@ -65,6 +74,14 @@ export function findingsIn(passages: readonly Passage[]): string[] {
     const [start] = kind === "docstring" ? (QUESTION.exec(text) ?? []) : []
     if (start === undefined) return words
     return [`${line}: a docstring begins with a verb or a noun, not with "${start.trim()}"`, ...words]
+  })
+}
+
+/** Returns one line for each title of a test that is half a sentence. Pure. */
+export function titleFindingsIn(program: string): string[] {
+  return [...program.matchAll(FRAGMENT)].map(({ 0: call, 1: word, index }) => {
+    const line = 1 + newlines(program.slice(0, index + call.length))
+    return `${line}: a title begins with a subject or a verb, not with "${word}"`
   })
 }
 
@@ -160,9 +177,10 @@ export function checkProse(root: string): { errors: string[]; longSentences: num
   const errors: string[] = []
   let longSentences = 0
   for (const path of globSync(CHECKED, { cwd: root, exclude: EXEMPT }).toSorted()) {
-    const passages = passagesOf(path, readFileSync(join(root, path), "utf8"))
+    const content = readFileSync(join(root, path), "utf8")
+    const passages = passagesOf(path, content)
     longSentences += longSentencesIn(passages.filter(({ kind }) => kind !== "string"))
-    const findings = findingsIn(passages)
+    const findings = [...findingsIn(passages), ...(TESTS.test(path) ? titleFindingsIn(content) : [])]
     const entry = pending.find((one) => one === path || one === `${dirname(path)}/`)
     if (entry === undefined) errors.push(...findings.map((finding) => `${path}:${finding}`))
     else if (findings.length > 0) hasFindings.add(entry)

@@ -32,7 +32,7 @@ describe("the commands of docs/operate.md", () => {
     .filter((section) => section.includes("\n```sh\n"))
     .map((section) => section.split("\n", 1)[0] ?? "")
 
-  it.each(sections)("a test runs those of the section %s", (heading) => {
+  it.each(sections)("are run by a test: the section %s", (heading) => {
     expect(tests).toMatch(new RegExp(`(commandsOf|blocks)\\("${heading}"\\)`))
   })
 })
@@ -64,7 +64,7 @@ describe("the commands of berth in the documents", () => {
 })
 
 describe("figures in the documents", () => {
-  it("shows the end of the demo in README.md as docs/demo.txt has it", () => {
+  it("show the end of the demo in README.md as docs/demo.txt has it", () => {
     const [, shown = ""] = /^```text\n(JOB [\s\S]*?)^```$/m.exec(readFileSync(join(ROOT, "README.md"), "utf8")) ?? []
     const output = readFileSync(join(ROOT, "docs/demo.txt"), "utf8")
     for (const part of shown.trim().split("\n\n")) expect(output).toContain(part)
@@ -72,7 +72,7 @@ describe("figures in the documents", () => {
 
   // The size changes with each refresh of the list. scripts/routing-table.ts writes it into its part of a page.
   it.each(documents.filter((path) => !/^(?:CHANGELOG\.md|docs\/decisions)/.test(path)))(
-    "has no size of the catalogue in the prose of %s",
+    "name no size of the catalogue in the prose of %s",
     (path) => {
       const text = readFileSync(join(ROOT, path), "utf8").replace(/<!-- (\w+): generated -->[\s\S]*?<!-- \/\1 -->/g, "")
       expect(text.match(/\b1\d\d,\d{3}(?= offers)|out of 1\d\d,\d{3}|excludes? 1\d\d,\d{3}/g) ?? []).toEqual([])

@@ -120,7 +120,7 @@ const FORMS = [
 ]
 
 describe("the rule for the direction of imports", () => {
-  it.each(CASES)("%s, %s: %s", (file, specifier, allowed) => {
+  it.each(CASES)("decides for %s, %s: %s", (file, specifier, allowed) => {
     const found = FORMS.map((write) => violationsIn(file, write(specifier)).length === 0)
     expect(found).toEqual(FORMS.map(() => allowed))
   })

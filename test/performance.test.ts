@@ -16,7 +16,7 @@ const results: BenchReport = {
   machine: { cpus: 2, model: "Some CPU", memoryGib: 8, system: "Linux 6", node: "v24.0.0", date: "2031-01-31" },
 }
 
-test("results page: new results replace the former ones, and missed goals are bold", async () => {
+test("the results page gets new results in place of the former ones, with missed goals in bold", async () => {
   const page = await readFile(PAGE, "utf8")
   const written = pageWith(pageWith(page, { ...results, rows: [] }), results)
   expect(written).toContain("Of 2031-01-31, on 2 × Some CPU, 8 GiB, Linux 6, Node.js v24.0.0.")
@@ -26,7 +26,7 @@ test("results page: new results replace the former ones, and missed goals are bo
   expect(written.slice(written.indexOf("<!-- /all -->"))).toBe(page.slice(page.indexOf("<!-- /all -->")))
 })
 
-test("results page: has a place for the full size of one benchmark, whose rows name it", async () => {
+test("the results page has a place for the full size of one benchmark, whose rows name it", async () => {
   const page = await readFile(PAGE, "utf8")
   const [row] = results.rows.map(({ what, ...rest }) => ({ ...rest, what: what.replace("peer: ", "") }))
   const written = pageWith(page, { ...results, name: "peer", rows: row === undefined ? [] : [row] })
@@ -34,6 +34,6 @@ test("results page: has a place for the full size of one benchmark, whose rows n
   expect(written.slice(0, written.indexOf("<!-- peer:"))).toBe(page.slice(0, page.indexOf("<!-- peer:")))
 })
 
-test("results page: throws if it has no place for results", () => {
+test("the results page throws if it has no place for results", () => {
   expect(() => pageWith("# Nothing", results)).toThrow("has no part between")
 })

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest"
 import { subjectError } from "../scripts/commits.ts"
-import { findingsIn, longSentencesIn, passagesOf } from "../scripts/prose.ts"
+import { findingsIn, longSentencesIn, passagesOf, titleFindingsIn } from "../scripts/prose.ts"
 
 function findings(path: string, content: string): string[] {
   return findingsIn(passagesOf(path, content))
@@ -37,6 +37,19 @@ describe("the check of words", () => {
     ["a value in YAML", "values.yaml", 'a: "gone with it"\n'],
   ])("allows %s", (_what, path, content) => {
     expect(findings(path, content)).toEqual([])
+  })
+
+  it.each([
+    ["a test", 'x()\nit("of a job stays", run)', ['2: "of"']],
+    ["a group of tests", 'describe(\n  "Without a cache", run)', ['2: "Without"']],
+    ["a table of tests", "test.each([1])(`with $" + "{a} %s`, run)", ['1: "with"']],
+    ["a test that needs a program", 'needing(docker).it("which waits", run)', ['1: "which"']],
+    ["no title", 'if (/a/.test("of a job")) parse("of a job")', []],
+    ["a whole sentence", 'it("offers a job", run)\nit("a job of a cronjob stays", run)', []],
+  ])("finds half a sentence as the title of %s", (_what, program, expected) => {
+    expect(titleFindingsIn(program).map((finding) => finding.replace(/ a title begins .* not with/, ""))).toEqual(
+      expected,
+    )
   })
 
   it("counts sentences of more than 20 words", () => {

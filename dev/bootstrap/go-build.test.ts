@@ -1,7 +1,7 @@
 import { expect, it } from "vitest"
 import { kubernetesGoMod, kubernetesLinkerFlags } from "./go-build.mjs"
 
-it("replaces each staging module by its published version", () => {
+it("a Go build replaces each staging module by its published version", () => {
   const upstream = {
     Go: "1.25.0",
     Replace: [{ Old: { Path: "k8s.io/api" } }, { Old: { Path: "k8s.io/client-go" } }],
@@ -17,7 +17,7 @@ it("replaces each staging module by its published version", () => {
   ])
 })
 
-it("links the version in where each program looks for it", () => {
+it("a Go build links the version in where each program looks for it", () => {
   expect(kubernetesLinkerFlags("v1.35.4")).toBe(
     "-s -w " +
       "-X k8s.io/client-go/pkg/version.gitVersion=v1.35.4 -X k8s.io/component-base/version.gitVersion=v1.35.4 " +

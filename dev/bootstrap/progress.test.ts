@@ -1,14 +1,14 @@
 import { expect, it } from "vitest"
 import { inQuarters, progressLine, progressOf } from "./progress.mjs"
 
-it("estimates the time left from the share that is done", () => {
+it("progress estimates the time left from the share that is done", () => {
   expect(progressOf("building", 0.25, 60)).toEqual({ what: "building", done: 0.25, secondsLeft: 180 })
 })
 
 it.each([
   ["little is done", 0.01, 60],
   ["the step has just started", 0.25, 1],
-])("gives no estimate while %s", (_, done, seconds) => {
+])("progress gives no estimate while %s", (_, done, seconds) => {
   expect(progressOf("building", done, seconds)).toEqual({ what: "building", done })
 })
 
@@ -18,11 +18,11 @@ it.each([
   [{ done: 0.34, secondsLeft: 0.2 }, "building: 34 %, about 5 s left"],
   [{ done: 0.34, secondsLeft: 241 }, "building: 34 %, about 5 min left"],
   [{ done: 1, secondsLeft: 0 }, "building: 100 %"],
-])("shows %o as one line", (progress, line) => {
+])("progress shows %o as one line", (progress, line) => {
   expect(progressLine({ what: "building", ...progress })).toBe(line)
 })
 
-it("writes a line at the start and at each quarter of a step, where nothing can be redrawn", () => {
+it("progress in a log writes a line at the start and at each quarter of a step", () => {
   const lines: string[] = []
   const progress = inQuarters((line) => lines.push(line))
   for (let percent = 0; percent <= 100; percent++) progress({ what: "a", done: percent / 100 })

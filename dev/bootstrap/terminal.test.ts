@@ -17,7 +17,7 @@ beforeEach(() => {
   return () => vi.unstubAllEnvs()
 })
 
-describe("on a terminal", () => {
+describe("the display on a terminal", () => {
   it("redraws a block in place, from the first column on, where Ctrl-C has left its ^C", () => {
     const { terminal, written, stream } = output({ columns: 20, rows: 10 })
     terminal.show("JOB\nhello")
@@ -60,7 +60,7 @@ describe("on a terminal", () => {
   })
 })
 
-describe("in a pipe or a log file", () => {
+describe("the display in a pipe or a log file", () => {
   it("prints plain lines only, each once", () => {
     const { terminal, written } = output()
     terminal.show("a table")

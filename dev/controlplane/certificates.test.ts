@@ -9,7 +9,7 @@ import { expect, it, onTestFinished, vi } from "vitest"
 import { CERTIFICATE_DAYS, newCertificateAuthority } from "./certificates.ts"
 import { loadPki } from "./pki.ts"
 
-it("names the holder, its hosts and its signer", () => {
+it("a certificate names its holder, its hosts and its signer", () => {
   const authority = newCertificateAuthority("ours")
   const { certificate, key } = authority.issue({ commonName: "ann", organization: "crew", hosts: ["a.b", "10.0.0.1"] })
   const parsed = new X509Certificate(certificate)
@@ -22,7 +22,7 @@ it("names the holder, its hosts and its signer", () => {
   expect(parsed.verify(new X509Certificate(newCertificateAuthority("ours").certificate).publicKey)).toBe(false)
 })
 
-it("opens a mutual TLS connection, but rejects a client of another authority", async () => {
+it("a server opens a mutual TLS connection, but rejects a client of another authority", async () => {
   const authority = newCertificateAuthority("ours")
   const holder = authority.issue({ commonName: "server", hosts: ["127.0.0.1"] })
   const listener = createServer({
@@ -48,7 +48,7 @@ it("opens a mutual TLS connection, but rejects a client of another authority", a
   await expect(greet(newCertificateAuthority("ours"))).rejects.toThrow()
 })
 
-it("keeps certificates between starts, readable by their owner only", async () => {
+it("certificates are kept between starts, readable by their owner only", async () => {
   const directory = await mkdtemp(join(tmpdir(), "berth-pki-"))
   onTestFinished(() => rm(directory, { recursive: true }))
   const first = await loadPki(join(directory, "pki"))

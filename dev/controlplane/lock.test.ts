@@ -15,7 +15,7 @@ beforeEach(async () => {
   return () => rm(directory, { recursive: true })
 })
 
-it("is held by one process at a time, and is free after its release", async () => {
+it("a lock is held by one process at a time, and is free after its release", async () => {
   const takers = await Promise.allSettled(Array.from({ length: 20 }, () => takeLock(path)))
   const held = takers.filter((taker) => taker.status === "fulfilled")
   expect(held).toHaveLength(1)
@@ -26,13 +26,13 @@ it("is held by one process at a time, and is free after its release", async () =
   next.release()
 })
 
-it("names the file and the remedy if it is not a lock", async () => {
+it("the error names the file and the remedy if the file is not a lock", async () => {
   await mkdir(dirname(path), { recursive: true })
   await writeFile(path, "garbage, and enough of it to be no empty database ".repeat(20))
   await expect(takeLock(path)).rejects.toThrow(`${path} is not a lock of Berth's: remove that file`)
 })
 
-it("excludes other processes, and is free after its holder is killed", async () => {
+it("a lock excludes other processes, and is free after its holder is killed", async () => {
   const module = new URL("./lock.ts", import.meta.url).href
   const script = `
     const { takeLock } = await import(${JSON.stringify(module)})
@@ -51,7 +51,7 @@ it("excludes other processes, and is free after its holder is killed", async () 
   lock.release()
 })
 
-it("distinguishes a process from an ended one, and from another with its pid", async () => {
+it("a lock distinguishes a process from an ended one, and from another with its pid", async () => {
   const child = spawn("sleep", ["60"])
   onTestFinished(() => void child.kill("SIGKILL"))
   const record = recordOf(child.pid ?? 0)
@@ -63,7 +63,7 @@ it("distinguishes a process from an ended one, and from another with its pid", a
   expect(isRunning(record)).toBe(false)
 })
 
-it("reads a written record, and nothing from a truncated file", () => {
+it("the record of a lock is read as written, and not at all from a truncated file", () => {
   const record = { pid: 7, startedAt: "99" }
   const text = JSON.stringify(record)
   expect(parseRecord(text)).toEqual(record)

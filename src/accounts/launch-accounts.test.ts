@@ -70,22 +70,25 @@ describe("launch accounts", () => {
     ["no sealed text", { sealedCredentials: "hello" }, verified("sealed/another"), []],
     ["of a type that can't launch VMs", { ...bySeal, type: "github" }, verified(`sealed/${credentialId}`), []],
     ["verified, by its Secret", bySecret, verified("secret/s/3"), [PAYER]],
-    ["whose Secret was changed since", bySecret, verified("secret/s/2"), []],
-    ["whose Secret was created again since", bySecret, verified("secret/t/3"), []],
-    ["that has named another Secret since", bySecret, verified("secret/s/3", { generation: 1 }), []],
-    ["whose Secret is deleted", { credentialsSecretRef: { name: "deleted" } }, verified("secret/s/3"), []],
-  ])("a connection that is %s", async (_, spec, status, expected) => {
-    const { connections, sources } = sourcesOf(connectionOf(spec, status))
-    const launchAccounts = launchAccountsOf({ ownAccounts: [], connections, types: ["aws", "gcp"], sources })
-    const credentials = status.verifiedCredentials
-    expect(launchAccounts.of("team")).toEqual(expected.map((each) => ({ ...each, credentials })))
-    expect(launchAccounts.of("elsewhere")).toEqual([])
-    const launch = {
-      spec: { job: { namespace: "team" }, offer: { cloud: "aws" }, connection: "main", account: "1234" },
-    }
-    const copy = await credentialsCopier(connections, sources)(launch as Launch)
-    expect(copy?.version).toBe(expected.length > 0 ? credentials : undefined)
-  })
+    ["its Secret was changed since", bySecret, verified("secret/s/2"), []],
+    ["its Secret was created again since", bySecret, verified("secret/t/3"), []],
+    ["it has named another Secret since", bySecret, verified("secret/s/3", { generation: 1 }), []],
+    ["its Secret is deleted", { credentialsSecretRef: { name: "deleted" } }, verified("secret/s/3"), []],
+  ])(
+    "include a connection only while its verified credentials are its present ones: %s",
+    async (_, spec, status, expected) => {
+      const { connections, sources } = sourcesOf(connectionOf(spec, status))
+      const launchAccounts = launchAccountsOf({ ownAccounts: [], connections, types: ["aws", "gcp"], sources })
+      const credentials = status.verifiedCredentials
+      expect(launchAccounts.of("team")).toEqual(expected.map((each) => ({ ...each, credentials })))
+      expect(launchAccounts.of("elsewhere")).toEqual([])
+      const launch = {
+        spec: { job: { namespace: "team" }, offer: { cloud: "aws" }, connection: "main", account: "1234" },
+      }
+      const copy = await credentialsCopier(connections, sources)(launch as Launch)
+      expect(copy?.version).toBe(expected.length > 0 ? credentials : undefined)
+    },
+  )
 
   test("leave out a Ready connection that may not start VMs, and return the reason", async () => {
     const status = verified(`sealed/${credentialId}`)

@@ -96,11 +96,11 @@ describe("an entry of an archive", () => {
 describe("an archive of many files", () => {
   const names = Array.from({ length: 60_000 }, (_, number) => `${number}`)
 
-  it("may have 60,000", () => {
+  it("may have 60,000 files", () => {
     expect(checked(names.map((name) => file(name)))).toHaveLength(60_000)
   })
 
-  it("is rejected when these are in folders of their own, which count too", () => {
+  it("is rejected when files and their folders together are too many", () => {
     expect(() => checked(names.map((name) => file(`${name}/file`)))).toThrow("it has more than 100000 files")
   })
 })

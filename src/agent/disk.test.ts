@@ -43,7 +43,7 @@ describe("acquireLock", () => {
     }
   })
 
-  it("is held within one process, too, until it is disposed of", () => {
+  it("holds the lock within one process, too, until it is disposed of", () => {
     const lock = acquireLock(folder)
     expect(() => acquireLock(folder)).toThrow(AgentBusyError)
     expect(() => acquireLock(folder)).toThrow(`process ${process.pid} is the agent of ${folder} already`)
@@ -51,7 +51,7 @@ describe("acquireLock", () => {
     acquireLock(folder)[Symbol.dispose]()
   })
 
-  it("is not held by another process with the dead holder's number", async () => {
+  it("takes the lock of a dead holder, although another process has its number", async () => {
     await writeFile(join(folder, "lock.7"), JSON.stringify({ pid: process.pid, identity: "an earlier boot" }))
     using _lock = acquireLock(folder)
     expect(await readdir(folder)).toEqual(["lock.8"])

@@ -237,7 +237,7 @@ describe("the times of the output", () => {
     expect(spool.marks(5000, 5002).map(({ seconds }) => seconds)).toEqual([5001, 5002])
   })
 
-  it("of a spool that an earlier agent has left are that of its last write", async () => {
+  it("are that of the last write for a spool that an earlier agent has left", async () => {
     await writeFile(join(folder, "output"), "before\n")
     await utimes(join(folder, "output"), 1000, 1000)
     clock.advance(1000)

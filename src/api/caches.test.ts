@@ -21,7 +21,7 @@ const job = (): StoredJob => {
   return { apiVersion: "berth.dev/v1alpha1", kind: "Job", metadata, spec: { image: "busybox" }, status }
 }
 
-it("keeps an ended job packed, with the record, update time and version of the original", () => {
+it("the cache keeps an ended job packed, with the record, update time and version of the original", () => {
   const { indexes, transform = (same: StoredJob) => same, ...options } = CACHE_OPTIONS.jobs
   expect(options.packing?.isPacked(job())).toBe(true)
   const store = new IndexedStore(indexes, options)

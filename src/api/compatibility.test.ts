@@ -152,11 +152,11 @@ function resolved(schema: Json, document: Json): Node {
 
 const current = (): Json => JSON.parse(JSON.stringify(openApiDocument(["aws", "gcp", "azure"]))) as Json
 
-it("breaks no client of the last release", () => {
+it("the API breaks no client of the last release", () => {
   expect(breaks(RELEASED, current()).filter((one) => !ACCEPTED.has(one))).toEqual([])
 })
 
-describe("a change that breaks clients is found", () => {
+describe("a change that breaks clients", () => {
   const at = (document: Json, ...path: string[]): Json =>
     path.reduce<Json>((inside, key) => inside[key] as Json, document)
   const schema = (document: Json, name: string): Json => at(document, "components", "schemas", name)
@@ -207,7 +207,7 @@ describe("a change that breaks clients is found", () => {
       (d) => Object.assign(at(d, "paths", "/jobs", "get"), { "x-required-role": "admin" }),
       "GET /jobs needs a higher role",
     ],
-  ])("%s", (_, change, expected) => {
+  ])("is found: %s", (_, change, expected) => {
     const changed = current()
     change(changed)
     expect(breaks(current(), changed)).toContain(expected)

@@ -29,7 +29,7 @@ function byText(a: unknown, b: unknown): number {
   return JSON.stringify(a) < JSON.stringify(b) ? -1 : 1
 }
 
-it("describes the same operations as the golden document", async () => {
+it("the OpenAPI document describes the same operations as the golden document", async () => {
   const structure = structureOf(JSON.parse(JSON.stringify(openApiDocument(["aws", "gcp", "azure"]))))
   await expect(`${JSON.stringify(structure, null, 2)}\n`).toMatchFileSnapshot(GOLDEN)
 })

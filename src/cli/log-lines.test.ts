@@ -10,7 +10,7 @@ function marked(lines: LinePrefix, log: Buffer, cuts: readonly number[]): string
   return Buffer.concat([...pieces, lines.end()]).toString()
 }
 
-it("puts the text before each line, wherever the log is cut", () => {
+it("each line begins with the text that is put before it, wherever the log is cut", () => {
   const texts = fc.array(fc.constantFrom("a", "é", "\n", "\r", " "), { maxLength: 30 })
   fc.assert(
     fc.property(texts, fc.array(fc.nat(30)), (characters, cuts) => {
@@ -28,7 +28,7 @@ it("puts the text before each line, wherever the log is cut", () => {
   )
 })
 
-it("repeats text and time on a screen where a carriage return would let a progress bar overwrite them", () => {
+it("a line repeats text and time on a screen where a carriage return would let a progress bar overwrite them", () => {
   const time = "2026-01-02T10:00:00.500Z "
   const log = Buffer.from(`${time}\r 1 %\r 2 %\r\r 3 %\r\n- unix\r\n- last\r`)
   const screen = `[3] ${time}\r[3] ${time} 1 %\r[3] ${time} 2 %\r\r[3] ${time} 3 %\r\n[3] - unix\r\n[3] - last\r\n`

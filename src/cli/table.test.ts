@@ -46,7 +46,7 @@ test.each([
   expect(usdText(usd)).toBe(text)
 })
 
-test("wraps prose at spaces, without the codes of colors, and keeps its start", () => {
+test("a paragraph wraps at spaces, without the codes of colors, and keeps its start", () => {
   expect(wrapped("  Why:  one two three", "        ", 16)).toBe("  Why:  one two\n        three")
   expect(wrapped("a-word-that-is-longer than it", "  ", 10)).toBe("a-word-that-is-longer\n  than it")
   expect(wrapped("\u001b[33mone\u001b[39m two", "", 7)).toBe("\u001b[33mone\u001b[39m two")

@@ -9,6 +9,6 @@ it.each([
   ["", undefined],
   ["\n\n", undefined],
   [`${"x".repeat(500)}end`, `…${"x".repeat(297)}end`],
-])("finds the last line that a terminal shows: %j", (log, line) => {
+])("the last line that a terminal shows is found: %j", (log, line) => {
   expect(lastLineOf(log)).toBe(line)
 })

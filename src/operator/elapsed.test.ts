@@ -77,7 +77,7 @@ test.each<[string, Step[]]>([
       { begun: true, pass: 30, seconds: 30 },
     ],
   ],
-])("measures %s", (_, steps) => {
+])("elapsed time measures %s", (_, steps) => {
   const clock = new TwoClocks()
   const times = new ElapsedTimes(clock)
   for (const { pass = 0, set = 0, begun = false, reported, seconds } of steps) {
@@ -87,7 +87,7 @@ test.each<[string, Step[]]>([
   }
 })
 
-test("measures a new object of the same key from its own event", () => {
+test("elapsed time measures a new object of the same key from its own event", () => {
   const clock = new TwoClocks()
   const times = new ElapsedTimes(clock)
   clock.pass(50)

@@ -1,12 +1,12 @@
 import { expect, test } from "vitest"
-import { INSTALLATION, jobOf, launchOf, offerOf } from "../../test/controllers/builders.ts"
+import { INSTALLATION, jobOf, launchOf, offerOf } from "../../test/harness/builders.ts"
 import { ManualClock } from "../../test/kube/manual-clock.ts"
 import { VmImages } from "./vm-images.ts"
 
 const launch = launchOf(jobOf(), 1, { spec: { account: "1" } })
 const similar = (spec: Partial<typeof launch.spec>) => launchOf(jobOf(), 1, { spec: { account: "1", ...spec } })
 
-test("gives the image of a Launch to new ones of the same machine and account, for ten minutes", () => {
+test("new Launches of the same machine and account get the image of a former one, for ten minutes", () => {
   const clock = new ManualClock()
   const images = new VmImages(clock)
   expect(images.find(launch)).toBeUndefined()
@@ -22,7 +22,7 @@ test("gives the image of a Launch to new ones of the same machine and account, f
   expect(images.find(launch)).toBeUndefined()
 })
 
-test("asks again after a rejected request", () => {
+test("the image is requested again after a rejected request", () => {
   const images = new VmImages(new ManualClock())
   images.add(launch, "ami-1")
   images.remove(launch)

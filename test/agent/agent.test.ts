@@ -20,7 +20,7 @@ prepareAgents()
 
 describe("an agent with the process runtime", () => agentSuite("process"))
 
-containers.it("runs a container of Docker to its end", async () => {
+containers.it("an agent with the docker runtime runs a container to its end", async () => {
   const { log, finish } = await runVm("docker", { image: images?.distroless ?? "" })
   expect(finish?.reason).toBe("Succeeded")
   expect(log).toMatch(/^FROM scratch\n/)

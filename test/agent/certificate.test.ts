@@ -8,7 +8,7 @@ import { systemClock } from "../../src/core/apis/clock.ts"
 import { generateAgentKeys } from "../../src/core/protocol/messages.ts"
 import { eventually } from "../kube/fixtures.ts"
 
-it("says that the gateway's certificate has expired, and reports to the renewed one without a restart", async () => {
+it("an agent says that the gateway's certificate has expired, and reports to the renewed one without a restart", async () => {
   const authority = newCertificateAuthority("ours")
   const contextOf = (seconds: number) => {
     const { certificate, key } = authority.issue({ commonName: "gateway", hosts: ["127.0.0.1"], seconds })

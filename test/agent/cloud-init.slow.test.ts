@@ -20,7 +20,7 @@ import { bootConfig, failureOnConsole, parseUserData } from "../../src/core/prot
 import type { BootConfig } from "../../src/core/protocol/protocol.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide as decideJob } from "../../src/operator/job/decide.ts"
-import { INSTALLATION, jobOf } from "../controllers/builders.ts"
+import { INSTALLATION, jobOf } from "../harness/builders.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
@@ -297,7 +297,7 @@ esac`
 
 const engines = needing(hasCloudInit ? await missingForVms() : "cloud-init is missing (Debian's package cloud-init)")
 
-engines.describe("a VM that boots with it", () => {
+engines.describe("a VM that boots with cloud-init", () => {
   const fixture = testFixture("cloud-init")
   let gateway: TestGateway
   let host: VmHost
@@ -462,7 +462,7 @@ engines.describe("a VM that boots with it", () => {
       300_000,
     )
 
-    describe("whose mirror of Ubuntu's packages stalls", () => {
+    describe("a VM whose mirror of Ubuntu's packages stalls", () => {
       let mirrors: AptMirrors
       beforeAll(async () => {
         const packages = { "docker.io": PUT_ENGINE_BACK, iptables: "", pigz: "" }

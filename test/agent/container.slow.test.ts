@@ -222,7 +222,7 @@ containers.describe("a container", () => {
     }
   })
 
-  it("with an init of its own is the first process, as that init demands", async () => {
+  it("is the first process if it has an init of its own, as that init demands", async () => {
     const script = "#!/bin/sh\n[ $$ = 1 ] || { echo 'fatal: can only run as pid 1'; exit 100; }\necho runs as $$\n"
     const s6 = await image([`FROM ${images?.tools}`, "COPY init /init", 'ENTRYPOINT ["/init"]'], { init: script })
     const { finish, log } = await runVm("docker", { image: s6 })
@@ -232,7 +232,7 @@ containers.describe("a container", () => {
     expect(wrapped.finish).toMatchObject({ reason: "Succeeded" })
   })
 
-  tini.it("with tini runs as before, and is stopped by its image's stop signal", async () => {
+  tini.it("runs as before with tini, and is stopped by its image's stop signal", async () => {
     const program =
       "trap 'echo got QUIT; exit 4' QUIT; trap 'echo got TERM' TERM; echo parent $PPID; while :; do sleep 0.1; done"
     const own = await image(

@@ -108,7 +108,7 @@ containers.describe("a pull", () => {
     [403, "ImagePullFailed", true],
     [401, "ImagePullFailed", true],
   ])(
-    "after HTTP %i is %s, and says why there are no credentials if these could help: %j",
+    "fails after HTTP %i as %s, and says why there are no credentials if these could help: %j",
     async (status, reason, says) => {
       gate = (_req, res) => answer(res, status)
       const why = "no connection of the project is for it"
@@ -138,7 +138,7 @@ containers.describe("a pull", () => {
       /^the image for volumes can't be pulled: .*team\/app.*; correct the operator's --volumes-image$/,
     ],
     [503, "RegistryUnavailable", /team\/app:\w+ can't be pulled: .*503/],
-  ])("of the image for volumes after HTTP %i is %s", async (status, reason, message) => {
+  ])("fails after HTTP %i for the image of volumes as %s", async (status, reason, message) => {
     gate = (_req, res) => answer(res, status)
     const runtime = new DockerRuntime({
       ...{ launch: "l", agent: "a", socketPath: DEFAULT_DOCKER_SOCKET, dataDir: "/nonexistent", volumesImage: image },

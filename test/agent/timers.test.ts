@@ -39,7 +39,7 @@ function watchedClock(): { clock: Clock; pending: Set<number> } {
   return { clock: { ...systemClock, setTimer }, pending }
 }
 
-it("leaves no timer pending after the VM's shutdown begins: a pending timer would keep the process and the VM alive", async () => {
+it("an agent leaves no timer pending after the VM's shutdown begins: a pending timer would keep the process and the VM alive", async () => {
   const launch = await fixture.launch({ command: ["sleep", "600"] })
   const { clock, pending } = watchedClock()
   const power = new AbortController()

@@ -25,9 +25,9 @@ import { type ApiObject, type Resource, resourceOf } from "../../src/core/kube/r
 import { NETWORK_POLICIES, RESOURCE_QUOTAS } from "../../src/operator/project/options.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { jobOf, launchOf, vmStatus } from "../controllers/builders.ts"
 import { startProjectControllers } from "../controllers/project-controllers.ts"
-import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
+import { jobOf, launchOf, vmStatus } from "../harness/builders.ts"
+import { clientOf, makeSystemNamespace } from "../harness/machine-users.ts"
 
 /**
  * Attacks with the tokens of Berth's own ServiceAccounts, which have the rights of manifests/base and no others. Each attack
@@ -277,7 +277,7 @@ describe("the operator's account", () => {
     await refused((options) => operator.replace(ROLE_BINDINGS, binding, options), words)
   })
 
-  describe("of what others wrote", () => {
+  describe("the operator's account and objects of others", () => {
     const eve = { userId: "https://issuer.test#eve", role: "admin" }
     const written = { apiVersion: API_VERSION, metadata: { name: SUITE, labels: MINE } }
     const inTenant = { apiVersion: API_VERSION, metadata: { name: "theirs", namespace: tenant } }
@@ -367,7 +367,7 @@ describe("the operator's account", () => {
     expect(type).toBe("berth.dev/sealing-keys")
   })
 
-  it("and the façade's can read these without the right to read Secrets of projects", async () => {
+  it("lets the façade's account read these, without the right to read Secrets of projects", async () => {
     await eventually(() => ensureInstallation(operator, system))
     await ensureSealingKeys(operator, system)
     await admin.create(SECRETS, { metadata: { name: "another", namespace: system } })
@@ -491,31 +491,28 @@ describe("a stolen token of Berth's own accounts", () => {
     return rights
   }
 
-  it.each(["operator", "facade", "accounts"] as const)(
-    "of the %s has these rights, and no others anywhere",
-    async (name) => {
-      const everywhere = await rightsIn("kube-system", tokens[name])
-      const rightsOf = async (namespace: string) => {
-        const rights = [...(await rightsIn(namespace, tokens[name]))].map(([on, verbs]) => {
-          const known = namespace === "kube-system" ? undefined : everywhere.get(on)
-          return [
-            on,
-            [...verbs]
-              .filter((verb) => !known?.has(verb))
-              .toSorted()
-              .join(" "),
-          ] as const
-        })
-        return Object.fromEntries(rights.filter(([, verbs]) => verbs !== "").toSorted())
-      }
-      expect({
-        everywhere: await rightsOf("kube-system"),
-        system: await rightsOf("berth-system"),
-        identities: await rightsOf(IDENTITIES_NAMESPACE),
-        others: { ...(await rightsOf(tenant)), ...(await rightsOf("default")) },
-      }).toEqual(RIGHTS[name])
-    },
-  )
+  it.each(["operator", "facade", "accounts"] as const)("has these rights, and no others anywhere: %s", async (name) => {
+    const everywhere = await rightsIn("kube-system", tokens[name])
+    const rightsOf = async (namespace: string) => {
+      const rights = [...(await rightsIn(namespace, tokens[name]))].map(([on, verbs]) => {
+        const known = namespace === "kube-system" ? undefined : everywhere.get(on)
+        return [
+          on,
+          [...verbs]
+            .filter((verb) => !known?.has(verb))
+            .toSorted()
+            .join(" "),
+        ] as const
+      })
+      return Object.fromEntries(rights.filter(([, verbs]) => verbs !== "").toSorted())
+    }
+    expect({
+      everywhere: await rightsOf("kube-system"),
+      system: await rightsOf("berth-system"),
+      identities: await rightsOf(IDENTITIES_NAMESPACE),
+      others: { ...(await rightsOf(tenant)), ...(await rightsOf("default")) },
+    }).toEqual(RIGHTS[name])
+  })
 })
 
 interface RulesReview extends ApiObject {

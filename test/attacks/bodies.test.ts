@@ -40,7 +40,7 @@ async function rejectionOf(path: string, request: Call) {
 }
 
 describe("a hostile body", () => {
-  it("of 4,000 numbers in command is rejected within its first 20 faults", async () => {
+  it("is rejected within its first 20 faults: 4,000 numbers in command", async () => {
     const body = { image: "a", command: Array(4000).fill(1) }
     expect((await rejectionOf("/1/jobs", { body })).errors).toEqual([
       { pointer: "/command", detail: "command must have at most 256 items, not 4000" },
@@ -62,7 +62,7 @@ describe("a hostile body", () => {
     ["60,000 numbers in YAML", YAML_TYPE, `image: a\ncommand: [${"1,".repeat(60_000)}]`],
     ["7,000 YAML aliases", YAML_TYPE, `image: &a a\ncommand: [${"*a,".repeat(7_000)}]`],
     ["a YAML key of 100,000 characters", YAML_TYPE, `<<: a\n? ${"1".repeat(100_000)}\n: b`],
-  ])("of %s is rejected within its first 20 faults, in a short response", async (_what, type, body) => {
+  ])("is rejected within its first 20 faults, in a short response: %s", async (_what, type, body) => {
     await rejectionOf("/1/jobs", { body, type })
   })
 
@@ -113,7 +113,7 @@ describe("many large bodies", () => {
 
   const large = { image: "a", args: ["x".repeat(16_000), "x".repeat(2000), 1] }
 
-  it("of one key at the same time are rejected with 429 and Retry-After; other keys and small bodies are not", async () => {
+  it("are rejected with 429 and Retry-After if one key sends them at once; other keys and small bodies are not", async () => {
     for (let post = 0; post < 4; post++) startPost(fixture.keys.developer)
     const rejected = await eventually(async () => {
       // The request below may have taken the place of one of the four.

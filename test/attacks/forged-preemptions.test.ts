@@ -11,7 +11,6 @@ import {
 import { JOBS, LAUNCHES } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
-import { agentOf, launchOf, offerOf } from "../controllers/builders.ts"
 import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
 import {
   caller,
@@ -22,6 +21,7 @@ import {
   startReplica,
   testFixture,
 } from "../facade/harness.ts"
+import { agentOf, launchOf, offerOf } from "../harness/builders.ts"
 
 const attacker = testFixture("attack-preemptions-attacker")
 const tenant = testFixture("attack-preemptions-tenant")

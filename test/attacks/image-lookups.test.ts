@@ -25,8 +25,8 @@ function harness(atOnce: number) {
   return { finder, reads, begun }
 }
 
-describe("image lookups of one project do not hold up those of another", () => {
-  it("lets projects take turns, however many images one has", async () => {
+describe("image lookups of several projects", () => {
+  it("take turns between projects, however many images one has", async () => {
     const { finder, reads, begun } = harness(1)
     for (let n = 0; n < 100; n++) finder.find("greedy", `greedy/${n}`)
     for (const n of [1, 2]) for (const name of ["calm", "other"]) finder.find(name, `${name}/${n}`)
@@ -38,7 +38,7 @@ describe("image lookups of one project do not hold up those of another", () => {
     expect(first).toEqual(["greedy/0", "greedy/1", "calm/1", "other/1", "greedy/2", "calm/2"])
   })
 
-  it("keeps room for others while all registries of one project are silent", async () => {
+  it("have room for others while all registries of one project are silent", async () => {
     const { finder, begun } = harness(16)
     for (let n = 0; n < 100; n++) finder.find("greedy", `greedy/${n}`)
     finder.find("calm", "calm/1")

@@ -38,7 +38,7 @@ async function flood(client: GatewayClient): Promise<number> {
   }
 }
 
-it("refuses the log of a VM that sends as fast as it can, and takes the reports and logs of all others", async () => {
+it("the gateway refuses the log of a VM that sends as fast as it can, and takes the reports and logs of all others", async () => {
   const [loud, quiet] = [await vm(), await vm()]
   const flooded = flood(loud.client)
   let isOver = false

@@ -48,7 +48,7 @@ async function createAll(sub: string): Promise<string[]> {
 const setRole = (by: string, id: string, whom: string, role: string) =>
   as(by, `/1/organizations/${id}/members/${encodeURIComponent(userId(whom))}`, { method: "PUT", body: { role } })
 
-describe("no person can use up another person's organizations", () => {
+describe("the limit of a person's organizations", () => {
   it("counts what a person created, not what others made the person an owner of", async () => {
     for (const id of await createAll("mallory"))
       expect((await setRole("mallory", id, "victim", "owner")).status).toBe(200)

@@ -37,7 +37,7 @@ async function jobs(): Promise<StoredJob[]> {
   return (await fixture.client.list(JOBS, { namespace: fixture.namespace })).items
 }
 
-describe("a developer key cannot fill the cluster", () => {
+describe("a developer key beyond its project's limits", () => {
   it("gets 429 with limit, use and advice for one more unfinished job, and may submit when a job has ended", async () => {
     expect((await post("/1/jobs", { name: "one", image: "a" }, { "Idempotency-Key": "one" })).status).toBe(201)
     expect((await post("/1/jobs", { name: "two", image: "a" })).status).toBe(201)
@@ -116,7 +116,7 @@ describe("a developer key cannot fill the cluster", () => {
   })
 })
 
-describe("a project that is being deleted takes nothing new", () => {
+describe("a project that is being deleted", () => {
   it("answers 409 to each creation, and still cancels and deletes", async () => {
     const before = await jobs()
     await fixture.client.patch(

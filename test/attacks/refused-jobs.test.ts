@@ -39,19 +39,22 @@ const HOPELESS: [string, Record<string, unknown>, string, RegExp][] = [
   ],
 ]
 
-describe("a job that would fail on every VM never gets a VM", () => {
-  it.each(HOPELESS)("the REST API rejects %s, and says where and why", async (_, fields, pointer, words) => {
-    const response = await call("/1/jobs", { body: { image: "alpine", ...fields } })
-    const { errors } = await problemIn(response)
-    expect(response.status).toBe(400)
-    expect(errors).toEqual([{ pointer, detail: expect.stringMatching(words) }])
-    const definition = { name: "nightly", cron_spec: "@daily", job_definition: { image: "alpine", ...fields } }
-    const inCronJob = await problemIn(await call("/1/cronjobs", { body: definition }))
-    expect(inCronJob.errors.map((fault) => fault.pointer)).toEqual([`/job_definition${pointer}`])
-    expect(await jobsOf(fixture)).toEqual([])
-  })
+describe("a job that would fail on every VM", () => {
+  it.each(HOPELESS)(
+    "is rejected by the REST API with %s, which says where and why",
+    async (_, fields, pointer, words) => {
+      const response = await call("/1/jobs", { body: { image: "alpine", ...fields } })
+      const { errors } = await problemIn(response)
+      expect(response.status).toBe(400)
+      expect(errors).toEqual([{ pointer, detail: expect.stringMatching(words) }])
+      const definition = { name: "nightly", cron_spec: "@daily", job_definition: { image: "alpine", ...fields } }
+      const inCronJob = await problemIn(await call("/1/cronjobs", { body: definition }))
+      expect(inCronJob.errors.map((fault) => fault.pointer)).toEqual([`/job_definition${pointer}`])
+      expect(await jobsOf(fixture)).toEqual([])
+    },
+  )
 
-  it.each(HOPELESS)("kubectl can't create %s", async (_, fields) => {
+  it.each(HOPELESS)("can't be created by kubectl with %s", async (_, fields) => {
     const object: AnyObject = {
       metadata: { namespace: fixture.namespace, name: "probe" },
       spec: { image: "alpine", ...fields },
@@ -59,7 +62,7 @@ describe("a job that would fail on every VM never gets a VM", () => {
     expect(await refusalOf(fixture.client.create(resourceOf<AnyObject>(JOB), object))).toMatch(/is invalid/)
   })
 
-  it("the REST API rejects half of a surrogate pair anywhere in a body, which Kubernetes would replace", async () => {
+  it("is rejected by the REST API with half of a surrogate pair anywhere in a body, which Kubernetes would replace", async () => {
     const response = await call("/1/jobs", { body: '{"image":"alpine","env":{"A":"\\ud83d"}}' })
     const { errors } = await problemIn(response)
     expect(response.status).toBe(400)

@@ -23,7 +23,7 @@ async function reads(): Promise<number> {
   return counted.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0)
 }
 
-describe("no request of one tenant takes the API server from another", () => {
+describe("the façade under many requests of one tenant", () => {
   it("reads the jobs of a bulk cancellation from the cache, however many names it has", async () => {
     const { job_id } = await created(await asAttacker("/1/jobs", { body: { name: "real", image: "a" } }))
     const before = await reads()

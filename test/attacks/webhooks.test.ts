@@ -8,9 +8,9 @@ import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { PROJECT_LIMITS } from "../../src/core/limits/project-limits.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { confirmedProject } from "../confirmed-project.ts"
 import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
 import { WebhookReceiver } from "../controllers/webhook-receiver.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
 import { isNightly } from "../nightly.ts"
 
 const newHarness = controllerHarnesses()

@@ -593,7 +593,7 @@ needing(missingTool("kubeconform", "the CRDs of other projects")).describe("the 
     return path
   }
 
-  it.each(Object.entries(VARIANTS))("passes helm lint, kubeconform and the API server: %s", async (_what, values) => {
+  it.each(Object.entries(VARIANTS))("pass helm lint, kubeconform and the API server: %s", async (_what, values) => {
     expect(await helm(["lint", CHART, "--strict", "--values", await valuesFile(values)])).toContain("0 chart(s) failed")
     const text = await template(values, { namespace: BESIDE })
     await kubeconform(await manifests(text), schemas)
@@ -606,7 +606,7 @@ needing(missingTool("kubeconform", "the CRDs of other projects")).describe("the 
     ["ServiceMonitor", { selector: {}, endpoints: [{ port: "metrics", intervall: "30s" }] }, "intervall"],
     ["Certificate", { secretName: "a", issuerRef: { name: "a" }, dnsName: ["a"] }, "dnsName"],
     ["PrometheusRule", { groups: [{ name: "a", rules: [{ alert: "a", expresion: "1" }] }] }, "expresion"],
-  ])("fails kubeconform with an unknown field: %s", async (kind, wrong, field) => {
+  ])("fail kubeconform with an unknown field: %s", async (kind, wrong, field) => {
     const object = (await rendered(EVERYTHING, { namespace: BESIDE })).find((one) => one.kind === kind)
     const spec = kind === "Deployment" ? { ...specOf(object), template: { spec: wrong } } : wrong
     const broken = { ...object, spec }
@@ -614,7 +614,7 @@ needing(missingTool("kubeconform", "the CRDs of other projects")).describe("the 
     await expect(apply([broken], "--dry-run=server")).rejects.toThrow(field)
   })
 
-  it("shows Artifact Hub valid examples, one of each kind that users create", async () => {
+  it("show Artifact Hub valid examples, one of each kind that users create", async () => {
     const { annotations } = await chartFile()
     const examples = load(annotations["artifacthub.io/crdsExamples"] ?? "") as ApiObject[]
     const here = examples.map((example) => ({

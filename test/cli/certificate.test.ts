@@ -11,7 +11,7 @@ import { greetingOf } from "../../src/cli/installation.ts"
 it.each([
   ["an expired certificate", -1, "certificate has expired. The operator of this Berth must renew it."],
   ["an authority that is not trusted", 600, "For a private CA, set NODE_EXTRA_CA_CERTS."],
-])("names %s", async (_, seconds, text) => {
+])("the command line names %s", async (_, seconds, text) => {
   const authority = newCertificateAuthority("ours")
   const { certificate, key } = authority.issue({ commonName: "api", hosts: ["127.0.0.1"], seconds })
   const server = createServer({ cert: certificate, key })

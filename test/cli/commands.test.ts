@@ -271,7 +271,7 @@ describe("run and plan", () => {
     expect((await jobsOf(fixture)).find(({ metadata }) => metadata.name === name)?.spec.cancelled).not.toBe(true)
   })
 
-  it("with --cancel-on-exit, a signal that ends the command cancels the job", async () => {
+  it("a signal that ends the command cancels the job with --cancel-on-exit", async () => {
     const { id, name } = await makeJob()
     await writeLog(id, "first\n")
     const attached = start(["attach", name, "--cancel-on-exit"], environment())
@@ -936,7 +936,7 @@ describe("webhook", () => {
   })
 })
 
-describe("what no command may do", () => {
+describe("no command", () => {
   it.each([
     ["run", "--image", "a", "--detach"],
     ["rerun", "asks", "--detach"],
@@ -948,7 +948,7 @@ describe("what no command may do", () => {
     ["webhook", "add", "any", "--slack"],
     ["webhook", "rm", "any"],
     ["key", "rm", "asks"],
-  ])("ask without a terminal: %s %s", async (...argv) => {
+  ])("asks without a terminal: %s %s", async (...argv) => {
     const { client, namespace } = fixture
     if (argv[0] !== "run") await berth("run", "--image", "a", "--name", "asks", "--tag", "asks", "-d", "-y")
     if (argv[0] === "key") await makeKey(client, namespace, "viewer", { name: "asks" })
@@ -957,7 +957,7 @@ describe("what no command may do", () => {
     expect(err).toMatch(/there is no terminal to ask: give --/i)
   })
 
-  it("print a secret, or send it anywhere but to its operation", async () => {
+  it("prints a secret, or sends it anywhere but to its operation", async () => {
     const secret = "hunter2hunter2"
     const add = ["connection", "add", "aws", "silent", "--access-key-id", "AKIA0", "--from-file", "-", "-v", "--json"]
     const outputs = [
@@ -974,7 +974,7 @@ describe("what no command may do", () => {
     expect(proxy.requests.join()).not.toContain(secret)
   })
 
-  it("show the prices of a connection in other words than its condition", async () => {
+  it("shows the prices of a connection in other words than its condition", async () => {
     const add = ["connection", "add", "aws", "priced", "--access-key-id", "AKIA0", "--from-file", "-"]
     expect((await run(add, environment(fixture.keys.admin), "hunter2hunter2")).code).toBe(0)
     const message = "AWS denies pricing:GetProducts; Berth uses the shipped spot prices of 2025-04-24"
@@ -1011,7 +1011,7 @@ describe("what no command may do", () => {
     })
   })
 
-  it("print a time without its zone", async () => {
+  it("prints a time without its zone", async () => {
     const cron = "name: zoned\ncron_spec: '0 3 * * *'\njob_definition: { image: a }\n"
     await berthWith(cron, "apply", "-y", "-f", "-")
     const { name } = await makeJob()

@@ -29,7 +29,7 @@ cron_spec: "0 3 1 1 *"
 job_definition: { image: "busybox:1.36", command: [sh, -c, "echo report of the night"] }
 `
 
-it("sweeps 30 values, finds those that failed, runs them again, runs a cronjob, and sees the costs", async () => {
+it("a user of berth sweeps 30 values, finds those that failed, runs them again, runs a cronjob, and sees the costs", async () => {
   const dataDir = join(folder, "day")
   const stack = start("serve", dataDir, ["--port", "0", "--config-home", join(folder, "config")])
   await stack.printed(/Berth is up at/, 240)

@@ -153,7 +153,7 @@ describe("the network", () => {
 })
 
 describe("a run to its end", () => {
-  it("on a terminal: plan, question, log, and the container's exit code", async () => {
+  it("shows plan, question and log on a terminal, and ends with the container's exit code", async () => {
     const running = terminal(`${RUN} --name asked -- -c 'echo Ahoy; exit 7'`)
     await running.shows("Submit? [Y/n]")
     expect(running.output()).toContain("← takes this")
@@ -200,14 +200,14 @@ describe("a run to its end", () => {
     expect((await shell("berth attach long")).code).toBe(125)
   })
 
-  it("without a terminal: only the log on standard output, without colors", async () => {
+  it("writes only the log to standard output without a terminal, without colors", async () => {
     const { code, out, err } = await shell(`${RUN} --yes -- -c 'echo out; echo err >&2; exit 255'`)
     expect([code, out.split("\n").toSorted()]).toEqual([255, ["", "err", "out"]])
     expect(err).toContain("← takes this")
     expect(out + err).not.toContain("\u001b")
   })
 
-  it("124 after the timeout; --json distinguishes it from a container's own 124", async () => {
+  it("ends with 124 after the timeout; --json distinguishes it from a container's own 124", async () => {
     const late = await shell(`${RUN} --yes --json --timeout 1s -- -c 'sleep 600'`)
     const own = await shell(`${RUN} --yes --json -- -c 'exit 124'`)
     expect([late.code, JSON.parse(late.out).reason]).toEqual([124, "DeadlineExceeded"])
@@ -263,7 +263,7 @@ describe("sign-in", () => {
     expect((await shell("berth context ls -q", own)).out).toBe("local\n")
   })
 
-  it("with a browser on this machine, then an organization and a project", async () => {
+  it("works with a browser on this machine, then asks for an organization and a project", async () => {
     const browser = join(folder, "browser")
     const opened = join(folder, "opened")
     await writeFile(browser, `#!/bin/sh\necho "$1" > ${opened}.part && mv ${opened}.part ${opened}\n`)
@@ -293,7 +293,7 @@ describe("sign-in", () => {
     expect(await readFile(file, "utf8")).not.toContain("2020-01-01")
   })
 
-  it("with a browser on another device", async () => {
+  it("works with a browser on another device", async () => {
     const signing = terminal(`berth login ${variables["BERTH_URL"]} --device --context other`, config())
     await signing.shows(" and confirm if it shows the code")
     const [, address = ""] = /Open (\S+)/.exec(signing.output()) ?? []
@@ -301,7 +301,7 @@ describe("sign-in", () => {
     expect(await signing.ended).toMatchObject({ code: 0, output: expect.stringContaining("The context is now other.") })
   })
 
-  it("with a key from standard input; a key as a flag is rejected, and not repeated", async () => {
+  it("works with a key from standard input; a key as a flag is rejected, and not repeated", async () => {
     const { BERTH_API_KEY: key = "", BERTH_URL: url = "" } = variables
     expect((await shell(`echo ${key} | berth login ${url} --key - --context key`, config())).code).toBe(0)
     expect((await shell("berth context show --json", config())).out).not.toContain(key)
@@ -309,7 +309,7 @@ describe("sign-in", () => {
     expect([refused.code, refused.out + refused.err]).toEqual([2, expect.not.stringContaining(key)])
   })
 
-  it("a secret is asked for without showing it, and is no flag", async () => {
+  it("asks for a secret without showing it, and no flag takes one", async () => {
     const adding = terminal("berth connection add aws typed --access-key-id AKIA0")
     await adding.shows("Secret access key (not shown):")
     adding.type("hunter2hunter2\n")

@@ -33,7 +33,7 @@ describe("the launch request", () => {
   })
 
   it.each(goldenRequests().filter(({ cloud }) => cloud === "aws"))(
-    "of $file fits EC2's service model",
+    "fits EC2's service model: $file",
     async ({ request }) => {
       const body = await bodyOf(request as RunInstancesCommandInput)
       expect(body.get("InstanceType")).toBe((request as RunInstancesCommandInput).InstanceType)

@@ -654,7 +654,7 @@ const IMPLIED = ["ec2:CreateTags", "iam:CreateServiceLinkedRole"]
 /** Action that needs no permission. */
 const FREE = "sts:GetCallerIdentity"
 
-it("uses exactly the actions of docs/roles/aws.json, besides those for prices (runs last in this file)", () => {
+it("Berth uses exactly the actions of docs/roles/aws.json, besides those for prices (runs last in this file)", () => {
   const statements = roleStatements()
   expect(new Set(statements.map(({ Effect }) => Effect))).toEqual(new Set(["Allow"]))
   // test/prices/aws.slow.test.ts compares the statement for prices.

@@ -146,7 +146,7 @@ describe("azure", () => {
     })
   })
 
-  describe("in the network of its connection", () => {
+  describe("an Azure VM in the network of its connection", () => {
     const jobs = { location: REGION, subnets: ["a", "b"] }
     const idOf = (subnet: string) =>
       `/subscriptions/${server.credentials.subscription_id}/resourceGroups/net-rg/providers/Microsoft.Network/virtualNetworks/jobs/subnets/${subnet}`
@@ -583,7 +583,7 @@ describe("sizes that an Azure subscription may not use", () => {
   })
 })
 
-it("uses exactly the permissions of docs/roles/azure.json, and a VM can only delete itself", async () => {
+it("Berth uses exactly the permissions of docs/roles/azure.json, and a VM can only delete itself", async () => {
   const { vm: vmRole, berth } = documentedRoles()
   const server = new ArmServer()
   await server.start()

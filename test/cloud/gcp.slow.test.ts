@@ -407,7 +407,7 @@ describe("gcp", () => {
   })
 })
 
-it("uses exactly the permissions of docs/roles/gcp.yaml", async () => {
+it("Berth uses exactly the permissions of docs/roles/gcp.yaml", async () => {
   const file = await readFile(join(import.meta.dirname, "..", "..", "docs", "roles", "gcp.yaml"), "utf8")
   const role = load(file) as { includedPermissions: string[] }
   const server = new GceServer(world())

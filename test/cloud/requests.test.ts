@@ -11,7 +11,7 @@ const ROOT = join(import.meta.dirname, "..", "..")
 const all = goldenRequests()
 
 describe("the launch request", () => {
-  test.each(all)("of $file is as in the golden file", async ({ offer, image, request, file }) => {
+  test.each(all)("is as in the golden file: $file", async ({ offer, image, request, file }) => {
     const { hourlyPriceUsd: _, ...machine } = offer
     const text = `${JSON.stringify({ machine, image, request }, withoutUserData, 2)}\n`
     await expect(text).toMatchFileSnapshot(join(ROOT, file))
@@ -23,13 +23,13 @@ describe("the launch request", () => {
     expect(golden.sort()).toEqual(all.map(({ file }) => file).sort())
   })
 
-  test.each(all.filter(({ cloud }) => cloud === "gcp"))("of $file is described by Compute Engine", ({ request }) => {
+  test.each(all.filter(({ cloud }) => cloud === "gcp"))("is described by Compute Engine: $file", ({ request }) => {
     const insert = matchRequest("POST", "/compute/v1/projects/p/zones/z/instances")
     if (insert === undefined) throw new Error("the description has no Instances.Insert")
     expect(requestFaults(insert, new URLSearchParams(), request)).toEqual([])
   })
 
-  test.each(all.filter(({ cloud }) => cloud === "azure"))("of $file is described by Azure's SDK", ({ request }) => {
+  test.each(all.filter(({ cloud }) => cloud === "azure"))("is described by Azure's SDK: $file", ({ request }) => {
     expect(objectFaults("virtualMachine", request)).toEqual([])
     expect(choiceFaults(request)).toEqual([])
   })

@@ -68,7 +68,7 @@ describe("the request of a machine that shares its cores", () => {
     expect(runInstancesInput(spec, {}).CreditSpecification).toEqual({ CpuCredits: "standard" })
   })
 
-  it("of another type has no such field, which EC2 rejects there", () => {
+  it("has no such field for another type, where EC2 rejects it", () => {
     expect(runInstancesInput(AWS, {})).not.toHaveProperty("CreditSpecification")
   })
 })

@@ -13,7 +13,7 @@ import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { accountWith } from "../discovery/accounts.ts"
 import { caller, PATIENCE_MS, SYSTEM_NAMESPACE, testFixture } from "../facade/harness.ts"
-import { clientOf } from "../facade/machine-users.ts"
+import { clientOf } from "../harness/machine-users.ts"
 import { consoleSite } from "./browser.ts"
 
 const FORMER = { access_key_id: "AKIAFORMER", secret_access_key: "the-former-secret" }

@@ -5,8 +5,8 @@ import { API_VERSION, LABELS } from "../../src/core/apis/meta.ts"
 import { JOBS } from "../../src/core/kinds.ts"
 import { browserNeeded } from "../browser.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { confirmedProject } from "../confirmed-project.ts"
 import { caller, created, makeKey, testFixture } from "../facade/harness.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
 import { consoleSite, goTo, tabTo } from "./browser.ts"
 import { people } from "./people.ts"
 import { writeLog } from "./sample.ts"
@@ -91,7 +91,7 @@ browserNeeded.describe("the console", () => {
     expect(faults).toEqual([])
   })
 
-  browserNeeded.describe("of a project with a sweep and a schedule", () => {
+  browserNeeded.describe("the console of a project with a sweep and a schedule", () => {
     const work = testFixture("console-work")
     const own = caller(() => site.replica, work)
     const minutesAgo = (minutes: number): string => new Date(Date.now() - minutes * 60_000).toISOString()

@@ -86,7 +86,7 @@ browserNeeded.describe("the pages of the console", () => {
 
   // Themes differ in colors only, and the pages have most of them.
   browserNeeded.it.each(isNightly ? themes : themes.slice(0, 1))(
-    "have none in dialogs, forms, errors and empty lists: %s",
+    "have no accessibility violation in dialogs, forms, errors and empty lists: %s",
     async (colorScheme) => {
       const ofPerson = await site.signedInAs("ada", "", { colorScheme })
       await checkAll(ofPerson, STATES_OF_PEOPLE, { colorScheme })
@@ -99,24 +99,27 @@ browserNeeded.describe("the pages of the console", () => {
     },
   )
 
-  browserNeeded.it.each(themes)("have none at the sign-in, and in its errors: %s", async (colorScheme) => {
-    const { page: of } = await site.open("/jobs", { colorScheme })
-    await of.getByLabel("API key", { exact: true }).waitFor()
-    await check(of, "sign-in", { colorScheme })
-    await of.getByLabel("API key", { exact: true }).fill("bk_wrong")
-    await of.getByRole("form").getByRole("button", { name: "Sign in" }).click()
-    await of.getByRole("alert").waitFor()
-    await check(of, "sign-in-wrong", { colorScheme })
-    await of.close()
-    const stranger = await site.open("/jobs", { colorScheme })
-    await stranger.page.getByRole("region", { name: "Sign in as a person" }).getByRole("button").click()
-    await stranger.page.getByLabel("Name").fill("stranger")
-    await stranger.page.getByRole("button", { name: "Sign in" }).click()
-    await stranger.page.getByRole("link", { name: "Choose another project" }).waitFor()
-    await check(stranger.page, "no-access", { colorScheme })
-    await stranger.page.getByRole("link", { name: "Choose another project" }).click()
-    await stranger.page.getByText("You are in no organization yet.").waitFor()
-    await check(stranger.page, "no-projects", { colorScheme })
-    await stranger.page.close()
-  })
+  browserNeeded.it.each(themes)(
+    "have no accessibility violation at the sign-in, and in its errors: %s",
+    async (colorScheme) => {
+      const { page: of } = await site.open("/jobs", { colorScheme })
+      await of.getByLabel("API key", { exact: true }).waitFor()
+      await check(of, "sign-in", { colorScheme })
+      await of.getByLabel("API key", { exact: true }).fill("bk_wrong")
+      await of.getByRole("form").getByRole("button", { name: "Sign in" }).click()
+      await of.getByRole("alert").waitFor()
+      await check(of, "sign-in-wrong", { colorScheme })
+      await of.close()
+      const stranger = await site.open("/jobs", { colorScheme })
+      await stranger.page.getByRole("region", { name: "Sign in as a person" }).getByRole("button").click()
+      await stranger.page.getByLabel("Name").fill("stranger")
+      await stranger.page.getByRole("button", { name: "Sign in" }).click()
+      await stranger.page.getByRole("link", { name: "Choose another project" }).waitFor()
+      await check(stranger.page, "no-access", { colorScheme })
+      await stranger.page.getByRole("link", { name: "Choose another project" }).click()
+      await stranger.page.getByText("You are in no organization yet.").waitFor()
+      await check(stranger.page, "no-projects", { colorScheme })
+      await stranger.page.close()
+    },
+  )
 })

@@ -190,7 +190,7 @@ describe("lines with control characters", () => {
     return [...line].reduce((sum, character) => sum + (WIDTHS[character] ?? 1), 0)
   }
 
-  it("of a bar with 10,000 steps have each step while it moves, and 100 % in the end", () => {
+  it("have each step of a bar with 10,000 steps while it moves, and 100 % in the end", () => {
     const buffer = new LogBuffer()
     let steps = 0
     for (const piece of tqdmBar(10_000)) {
@@ -207,7 +207,7 @@ describe("lines with control characters", () => {
     expect(buffer.find("10000/10000", { from: 0, to: 1 })).toEqual([0])
   })
 
-  it("that move the cursor up show one of the bars, never a mixture", () => {
+  it("show one of the bars if they move the cursor up, never a mixture", () => {
     const text = "\router:  50%|█████     |\n\rinner: 100%|██████████| 10/10\x1b[A\router: 60%\n\rinner:  10%|\x1b[A\n"
     const buffer = bufferOf(text, [])
     const lines = Array.from({ length: buffer.lineCount }, (_, index) => buffer.line(index))

@@ -9,8 +9,8 @@ import { monthOf, type StoredStatement, statementName } from "../../src/core/api
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
 import { JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS, STATEMENTS, WEBHOOKS } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { agentOf, launchOf } from "../controllers/builders.ts"
 import { type Caller, created, type Fixture, type Replica, SYSTEM_NAMESPACE, setStatus } from "../facade/harness.ts"
+import { agentOf, launchOf } from "../harness/builders.ts"
 
 /** A project with jobs in each state, as operator and agents leave them. */
 export interface SampleProject {

@@ -13,8 +13,8 @@ import { isNotFound } from "../../src/core/kube/errors.ts"
 import { bindingOf, machineUserOf } from "../../src/operator/apikey/decide.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
-import { type KeyController, startKeyController } from "../facade/machine-users.ts"
-import { ShiftedClock } from "./shifted-clock.ts"
+import { type KeyController, startKeyController } from "../harness/machine-users.ts"
+import { ShiftedClock } from "../harness/shifted-clock.ts"
 
 const client = new KubeClient(kubeConfig())
 const namespace = testNamespace("apikeys")
@@ -80,7 +80,7 @@ const becomesReady = (name: string, reason: string): Promise<StoredApiKey> =>
     return key
   })
 
-describe("an ApiKey", () => {
+describe("the controller of ApiKeys", () => {
   it("gives a key a machine user without tokens, bound only to its role", async () => {
     await start()
     await make("plain")
@@ -156,7 +156,7 @@ describe("an ApiKey", () => {
   })
 })
 
-describe("drift", () => {
+describe("the controller of ApiKeys after drift", () => {
   it("repairs a deleted machine user, a deleted binding, and changed subjects of a binding", async () => {
     await start()
     await make("drifting")
@@ -208,7 +208,7 @@ describe("drift", () => {
   })
 })
 
-describe("an object of another author", () => {
+describe("the controller of ApiKeys beside objects of others", () => {
   it("never adopts another author's ServiceAccount with the machine user's name", async () => {
     const key = await make("squatted")
     const user = {

@@ -8,7 +8,7 @@ import { roundUsd } from "../../src/core/apis/money.ts"
 import { JOB_ARRAYS, JOBS, PROJECTS } from "../../src/core/kinds.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { confirmedProject } from "../confirmed-project.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorOptions } from "./harness.ts"
 
 const newHarness = controllerHarnesses()

@@ -11,9 +11,9 @@ import { Reflector } from "../../src/core/kube/reflector.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
 import { CapWatcher, SPENDING_CONFIG_MAP } from "../../src/operator/caps/watcher.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { confirmedProject } from "../confirmed-project.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
+import { quiet } from "../harness/namespace.ts"
 import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
-import { quiet } from "./namespace-harness.ts"
 
 const newHarness = controllerHarnesses()
 

@@ -8,11 +8,11 @@ import { watchCatalogue } from "../../src/market/catalogue/watch.ts"
 import { tableOf } from "../../src/market/router/table.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
-import { offerOf } from "./builders.ts"
+import { offerOf } from "../harness/builders.ts"
 
 const namespace = testNamespace("catalogue")
 
-test("applies the ConfigMap's rules while it exists, and reports its faults in an event", async () => {
+test("the catalogue applies the ConfigMap's rules while it exists, and reports its faults in an event", async () => {
   const logger = createLogger({ level: "silent", name: "test" })
   const client = new KubeClient(kubeConfig())
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })

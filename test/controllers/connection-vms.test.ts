@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { installBase } from "../../dev/base.ts"
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "../../src/accounts/caches.ts"
 import { ConnectionClouds } from "../../src/accounts/connection-clouds.ts"
 import { accountsInUse } from "../../src/accounts/launch-accounts.ts"
@@ -9,84 +8,31 @@ import { accountOf } from "../../src/clouds/cloud.ts"
 import { cloudsOf } from "../../src/clouds/provider.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { findCondition } from "../../src/core/apis/conditions.ts"
-import type { ConnectionSpec, StoredConnection } from "../../src/core/apis/connection.ts"
-import type { JobStatus, StoredJob } from "../../src/core/apis/job.ts"
+import type { JobStatus } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { VmSettings } from "../../src/core/apis/vm-settings.ts"
 import { ensureInstallation } from "../../src/core/identity/installation.ts"
-import { ensureSealingKeys } from "../../src/core/identity/sealing-keys.ts"
 import { CONNECTIONS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/kinds.ts"
-import { KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
-import { sealCredentials } from "../../src/core/sealing/credentials.ts"
-import { Sealer } from "../../src/core/sealing/envelope.ts"
-import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import type { Running } from "../../src/core/telemetry/program.ts"
 import { LAUNCH_CACHE } from "../../src/market/caches.ts"
-import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { GarbageCollector } from "../../src/operator/launch/garbage-collection.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { confirmedProject } from "../confirmed-project.ts"
-import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
-import { offerOf } from "./builders.ts"
-import type { SimCloud } from "./sim-cloud.ts"
-import { SimProvider } from "./sim-provider.ts"
+import { ProjectHarness, REGION } from "../harness/project.ts"
+import type { SimCloud } from "../harness/sim-cloud.ts"
 
 /** VMs outlive changes of their connection: Berth terminates them in the account that launched them. */
 
-const REGION = "eu-north-1"
-const systemNamespace = testNamespace("connection-vms-system")
-const namespace = testNamespace("connection-vms")
-const project = `p-${randomBytes(4).toString("hex")}`
-const admin = new KubeClient(kubeConfig())
-const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, systemNamespace)))
-const provider = new SimProvider(systemClock)
+const berth = new ProjectHarness("connection-vms")
+const { admin, namespace, systemNamespace, project, sealer, accounts } = berth
 const logger = createLogger({ level: "silent", name: "test" })
-const stop = new AbortController()
-let operator: Running
-let client: KubeClient
 
-beforeAll(async () => {
-  await installBase(admin, AbortSignal.timeout(120_000))
-  await makeSystemNamespace(admin, systemNamespace)
-  await confirmedProject(admin, { name: project, organization: "o", namespace })
-  client = await clientOf("berth-operator")
-  // The API server applies new rights after a delay.
-  await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
-  operator = await startOperator(
-    {
-      ...{ systemNamespace, watchNamespace: namespace },
-      ...{ gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
-    },
-    {
-      client,
-      clouds: cloudsOf({}),
-      providers: { aws: provider.provider },
-      offers: fixedOffers([offerOf({ cloud: "aws", region: REGION })]),
-      ownAccounts: [],
-      architectures: [],
-      observeSeconds: 0.1,
-      logger,
-    },
-    stop.signal,
-  )
-})
-afterAll(async () => {
-  stop.abort()
-  await operator.ended
-  for (const { metadata } of await launches()) await admin.delete(LAUNCHES, metadata)
-  await admin.delete(PROJECTS, { name: project })
-  await Promise.all([client.close(), admin.close()])
-})
+beforeAll(() => berth.programs.startOperator())
 beforeEach(async () => {
-  for (const { metadata } of (await admin.list(JOBS, { namespace })).items) await admin.delete(JOBS, metadata)
+  await berth.deleteJobs()
   for (const { metadata } of (await admin.list(CONNECTIONS, { namespace })).items)
     await admin.delete(CONNECTIONS, metadata)
-  await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
 })
 
 interface Key {
@@ -99,7 +45,7 @@ interface Key {
 function keyOf(account: string): Key {
   const secret = randomBytes(16).toString("hex")
   const fields = { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: secret }
-  return { account, secret, fields, cloud: provider.issue(account, secret) }
+  return { account, secret, fields, cloud: accounts.issue(account, secret) }
 }
 
 /** Returns an account that no other test uses. */
@@ -107,43 +53,27 @@ function newAccount(): string {
   return `account-${randomBytes(4).toString("hex")}`
 }
 
-function seal(name: string, { fields }: Key): Promise<string> {
-  return sealCredentials(sealer, { type: "aws", fields }, { project, name })
-}
-
-function create(name: string, spec: ConnectionSpec): Promise<StoredConnection> {
-  return admin.create(CONNECTIONS, { metadata: { name, namespace }, spec } as StoredConnection)
-}
-
 /**
  * Resolves when the operator has verified the connection. It has then seen the end of former tests' connections too.
  */
 async function connect(name: string, key: Key, settings: VmSettings = {}): Promise<void> {
-  await create(name, { type: "aws", sealedCredentials: await seal(name, key), ...settings })
+  const sealedCredentials = await berth.seal(name, key.fields)
+  await berth.createConnection(name, { type: "aws", sealedCredentials, ...settings })
   await verified(name, key)
-}
-
-async function submit(name: string, spec: object = {}): Promise<StoredJob> {
-  return admin.create(JOBS, { metadata: { name, namespace }, spec: { image: "busybox", ...spec } } as StoredJob)
 }
 
 async function cancel(name: string): Promise<void> {
   await admin.patch(JOBS, { namespace, name }, { merge: { spec: { cancelled: true } } })
 }
 
-async function launches(): Promise<StoredLaunch[]> {
-  const { items } = await admin.list(LAUNCHES, { namespace: systemNamespace })
-  return items.filter(({ spec }) => spec.job.namespace === namespace)
-}
-
 async function jobStatus(name: string, check: (status: JobStatus) => void): Promise<void> {
-  await eventually(async () => check((await admin.get(JOBS, { namespace, name })).status ?? {}))
+  await eventually(async () => check((await berth.job(name)).status ?? {}))
 }
 
 /** Returns the job's Launch when it has a VM, and checks that only this account has the VM. */
 async function launchIn(key: Key, job: string): Promise<StoredLaunch> {
   return await eventually(async () => {
-    const launch = (await launches()).find(({ spec }) => spec.job.name === job)
+    const launch = (await berth.launches()).find(({ spec }) => spec.job.name === job)
     expect(launch?.status?.vm?.id).toBeDefined()
     expect(key.cloud.alive.map((vm) => vm.launch)).toContain(launch?.metadata.name)
     if (launch === undefined) throw new Error("no Launch")
@@ -174,10 +104,10 @@ async function refused(name: string): Promise<void> {
   })
 }
 
-describe("a job", () => {
+describe("the operator", () => {
   it("keeps a job waiting for a usable connection, and places the job as soon as one exists", async () => {
     const key = keyOf(newAccount())
-    await submit("first")
+    await berth.submit("first")
     await jobStatus("first", ({ phase, reason, message }) => {
       expect({ phase, reason }).toEqual({ phase: "queued", reason: "NoConnection" })
       expect(message).toContain("add one of type aws")
@@ -194,11 +124,11 @@ describe("a job", () => {
   it("verifies a connection again after a cloud rejected a launch for its credentials, while the job waits", async () => {
     const key = keyOf(newAccount())
     await connect("main", key)
-    provider.revoke(key.secret)
-    await submit("second")
+    accounts.revoke(key.secret)
+    await berth.submit("second")
     await refused("main")
     await jobStatus("second", ({ reason }) => expect(reason).toBe("NoConnection"))
-    const [launch] = (await launches()).filter(({ spec }) => spec.job.name === "second")
+    const [launch] = (await berth.launches()).filter(({ spec }) => spec.job.name === "second")
     const message = "the key [redacted] is not known"
     expect(launch?.status?.refusal).toMatchObject({ class: "Credentials", code: "InvalidClientTokenId", message })
   })
@@ -217,7 +147,7 @@ describe("settings of a connection", () => {
     const key = keyOf(newAccount())
     await connect("main", key, here)
     const resources = { disk: "1Ti" }
-    await submit("job-9", { resources })
+    await berth.submit("job-9", { resources })
     const launch = await launchIn(key, "job-9")
     const frozen = {
       network: { network: "vpc-0a1b2c3d", subnets: ["subnet-0a1b2c3d"], publicAddress: false },
@@ -226,7 +156,7 @@ describe("settings of a connection", () => {
     expect(launch.spec).toMatchObject(frozen)
     const none = { network: null, subnets: null, publicAddress: null, disk: null }
     await admin.patch(CONNECTIONS, { namespace, name: "main" }, { merge: { spec: none } })
-    await submit("job-10")
+    await berth.submit("job-10")
     const next = await launchIn(key, "job-10")
     expect(next.spec).not.toHaveProperty("network")
     expect(next.spec).not.toHaveProperty("disk")
@@ -242,7 +172,7 @@ describe("settings of a connection", () => {
   it("keep a job waiting while no connection has subnets in a region of its offers, and say so", async () => {
     const key = keyOf(newAccount())
     await connect("main", key, elsewhere)
-    await submit("job-11")
+    await berth.submit("job-11")
     await jobStatus("job-11", ({ phase, reason, message }) => {
       expect({ phase, reason }).toEqual({ phase: "queued", reason: "NoConnection" })
       expect(message).toContain("connection main has subnets only in us-east-1")
@@ -254,11 +184,11 @@ describe("settings of a connection", () => {
   })
 })
 
-describe("VMs of a changed connection", () => {
+describe("the operator after a change of a connection", () => {
   it("terminates VMs after the deletion of their connection", async () => {
     const key = keyOf(newAccount())
     await connect("main", key)
-    await submit("job-3")
+    await berth.submit("job-3")
     const launch = await launchIn(key, "job-3")
     await admin.delete(CONNECTIONS, { namespace, name: "main" })
     await cancel("job-3")
@@ -268,12 +198,12 @@ describe("VMs of a changed connection", () => {
   it("terminates VMs in their own account after a change of their connection to another account", async () => {
     const [before, after] = [keyOf(newAccount()), keyOf(newAccount())]
     await connect("main", before)
-    await submit("job-4")
+    await berth.submit("job-4")
     const launch = await launchIn(before, "job-4")
-    const merge = { spec: { sealedCredentials: await seal("main", after) } }
+    const merge = { spec: { sealedCredentials: await berth.seal("main", after.fields) } }
     await admin.patch(CONNECTIONS, { namespace, name: "main" }, { merge })
     await verified("main", after)
-    await submit("next")
+    await berth.submit("next")
     const next = await launchIn(after, "next")
     await cancel("job-4")
     await ended(before, launch)
@@ -286,12 +216,12 @@ describe("VMs of a changed connection", () => {
     const account = newAccount()
     const [before, after] = [keyOf(account), keyOf(account)]
     await connect("main", before)
-    await submit("job-5")
+    await berth.submit("job-5")
     const launch = await launchIn(before, "job-5")
-    const merge = { spec: { sealedCredentials: await seal("main", after) } }
+    const merge = { spec: { sealedCredentials: await berth.seal("main", after.fields) } }
     await admin.patch(CONNECTIONS, { namespace, name: "main" }, { merge })
-    await eventually(() => expect(provider.verified).toContain(after.secret))
-    provider.revoke(before.secret)
+    await eventually(() => expect(accounts.verified).toContain(after.secret))
+    accounts.revoke(before.secret)
     await cancel("job-5")
     await ended(before, launch)
   })
@@ -300,9 +230,9 @@ describe("VMs of a changed connection", () => {
     const key = keyOf(newAccount())
     const data = Object.fromEntries(Object.entries(key.fields).map(([field, value]) => [field, btoa(value)]))
     await admin.create(SECRETS, { metadata: { name: "gitops", namespace }, type: "berth.dev/connection", data })
-    await create("by-secret", { type: "aws", credentialsSecretRef: { name: "gitops" } })
+    await berth.createConnection("by-secret", { type: "aws", credentialsSecretRef: { name: "gitops" } })
     await verified("by-secret", key)
-    await submit("job-6")
+    await berth.submit("job-6")
     const launch = await launchIn(key, "job-6")
     await admin.delete(SECRETS, { namespace, name: "gitops" })
     await admin.delete(CONNECTIONS, { namespace, name: "by-secret" })
@@ -311,7 +241,7 @@ describe("VMs of a changed connection", () => {
   })
 })
 
-describe("access to an account", () => {
+describe("the operator with access to an account", () => {
   const ending = new AbortController()
   const base = { client: admin, logger }
   const connections = new Reflector({ ...base, ...CONNECTION_CACHE, namespace })
@@ -321,7 +251,7 @@ describe("access to an account", () => {
   const cached = new Reflector<StoredLaunch>({ ...base, ...launchCache })
   const reflectors = [connections, secrets, projects, cached]
   const clouds = new ConnectionClouds({
-    ...{ secrets, projects, sealer, own: cloudsOf({}), providers: { aws: provider.provider } },
+    ...{ secrets, projects, sealer, own: cloudsOf({}), providers: { aws: accounts.provider } },
     connections: connections.store,
     launches: cached.store,
   })
@@ -338,7 +268,7 @@ describe("access to an account", () => {
   it("denies access to an account to another project, and to a copy of credentials sealed for it", async () => {
     const key = keyOf(newAccount())
     await connect("main", key)
-    await submit("job-7")
+    await berth.submit("job-7")
     const launch = await launchIn(key, "job-7")
     const account = accountOf(launch)
     await (await clouds.open(account)).list({ installation: "i", region: REGION })
@@ -357,7 +287,7 @@ describe("access to an account", () => {
     const key = keyOf(newAccount())
     const { id } = await ensureInstallation(admin, systemNamespace)
     await connect("main", key)
-    await submit("job-8")
+    await berth.submit("job-8")
     const launch = await launchIn(key, "job-8")
     const orphan = key.cloud.plant(id, "forgotten-1", "2026-01-01T00:00:00Z")
     orphan.region = REGION
@@ -383,17 +313,17 @@ describe("access to an account", () => {
 
   it("reads consoles, and completes launches", async () => {
     const key = keyOf(newAccount())
-    const sealedCredentials = await seal("main", key)
+    const sealedCredentials = await berth.seal("main", key.fields)
     const about = { cloud: "aws", region: REGION, account: key.account, project, connection: "main" }
     const cloud = await clouds.open({ ...about, sealedCredentials })
     expect(await cloud.consoleOf?.({ id: "vm-1", launch: "uid-1", region: REGION })).toBe("")
     await cloud.completeLaunch?.({ name: "uid-1" } as LaunchSpec)
-    expect(provider.completed).toEqual(["uid-1"])
+    expect(accounts.completed).toEqual(["uid-1"])
   })
 
   it("reveals no credentials in errors of access to an account", async () => {
     const key = keyOf(newAccount())
-    const sealedCredentials = await seal("main", key)
+    const sealedCredentials = await berth.seal("main", key.fields)
     const account = {
       cloud: "aws",
       region: REGION,
@@ -403,7 +333,7 @@ describe("access to an account", () => {
       sealedCredentials,
     }
     const cloud = await clouds.open(account)
-    provider.revoke(key.secret)
+    accounts.revoke(key.secret)
     const error: unknown = await cloud.list({ installation: "i", region: REGION }).catch((reason: unknown) => reason)
     expect(error).toMatchObject({ name: "CredentialsError", message: "the key [redacted] is not known" })
     expect((error as Error).stack).not.toContain(key.secret)

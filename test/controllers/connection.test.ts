@@ -22,12 +22,12 @@ import { launchIndexes } from "../../src/market/caches.ts"
 import { createConnectionController } from "../../src/operator/connection/controller.ts"
 import { CONNECTION_DEFAULTS } from "../../src/operator/connection/options.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
-import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
-import { jobOf, launchOf } from "./builders.ts"
-import { ShiftedClock } from "./shifted-clock.ts"
-import { SimProvider } from "./sim-provider.ts"
+import { jobOf, launchOf } from "../harness/builders.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
+import { clientOf, makeSystemNamespace } from "../harness/machine-users.ts"
+import { ShiftedClock } from "../harness/shifted-clock.ts"
+import { SimProvider } from "../harness/sim-provider.ts"
 
 const MARKER = "cAnArY"
 
@@ -163,7 +163,7 @@ function keyfile(change: object): string {
   return JSON.stringify({ ...file, ...change })
 }
 
-describe("a connection", () => {
+describe("the controller of connections", () => {
   it("sets a sealed connection Ready after its provider has returned the account", async () => {
     await createSealed("my-aws", keyOf("111122223333"))
     const connection = await ready("my-aws", "True", "Verified")
@@ -367,7 +367,7 @@ describe("a connection", () => {
   })
 })
 
-describe("dangerous credentials", () => {
+describe("the controller of connections with dangerous credentials", () => {
   const attempt = async (name: string, type: ConnectionType, fields: Record<string, string>): Promise<string> => {
     await create(name, { type, sealedCredentials: await sealed(name, fields, type) })
     const bySeal = await ready(name, "False", "InvalidCredentials")
@@ -480,7 +480,7 @@ describe("dangerous credentials", () => {
   })
 })
 
-it("shows no credentials of these tests in a log or an event", async () => {
+it("no log or event shows credentials of these tests", async () => {
   expect(lines.length).toBeGreaterThan(0)
   expect(lines.join("")).not.toContain(MARKER)
   expect(lines.join("")).not.toContain("TypeError")

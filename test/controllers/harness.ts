@@ -31,11 +31,11 @@ import { JOB_CACHE, type JobControllerOptions, jobIndexes } from "../../src/oper
 import { createLaunchController, type LaunchControl } from "../../src/operator/launch/controller.ts"
 import { SettledJobs } from "../../src/operator/settled-jobs.ts"
 import { createStatementController } from "../../src/operator/statement/controller.ts"
-import { AgentReports } from "./agent-reports.ts"
-import { OFFERS } from "./builders.ts"
-import { harnessesOf, NamespaceHarness, quiet } from "./namespace-harness.ts"
-import { ShiftedClock } from "./shifted-clock.ts"
-import { SimCloud } from "./sim-cloud.ts"
+import { AgentReports } from "../harness/agent-reports.ts"
+import { OFFERS } from "../harness/builders.ts"
+import { harnessesOf, NamespaceHarness, quiet } from "../harness/namespace.ts"
+import { ShiftedClock } from "../harness/shifted-clock.ts"
+import { SimCloud } from "../harness/sim-cloud.ts"
 import { type WebhookOptions, webhookParts } from "./webhook-parts.ts"
 
 /** Clients of an operator, with which a test can stop the operator in the middle of a call. */

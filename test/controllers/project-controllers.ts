@@ -13,7 +13,7 @@ import { MACHINE_USER_CACHE } from "../../src/operator/apikey/options.ts"
 import { createOrganizationController } from "../../src/operator/organization/controller.ts"
 import { createProjectController } from "../../src/operator/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "../../src/operator/project/options.ts"
-import { clientOf } from "../facade/machine-users.ts"
+import { clientOf } from "../harness/machine-users.ts"
 
 /** The project and organization controllers, with only the operator's rights. */
 export interface ProjectControllers {

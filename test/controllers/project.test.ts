@@ -96,7 +96,7 @@ const comesTo = (answer: "yes" | "no", ...act: Parameters<typeof can>): Promise<
 
 const userId = (subject: string): string => `${ISSUER}#${subject}`
 
-describe("a Project", () => {
+describe("the controller of Projects", () => {
   it("gives a Project a namespace of its own, with a quota and rights for its roles", async () => {
     const name = await makeProject(await makeOrganization())
     await becomes(name, "True Ready")
@@ -369,7 +369,7 @@ describe("a person with kubectl", () => {
   })
 })
 
-describe("the deletion of a Project", () => {
+describe("the controller of a deleted Project", () => {
   const job = { apiVersion: API_VERSION, kind: "Job", metadata: { name: "held" }, spec: { image: "x" } }
 
   it("keeps a Project with a condition until its jobs are over, and deletes its namespace", async () => {
@@ -420,7 +420,7 @@ describe("the deletion of a Project", () => {
   })
 })
 
-describe("the deletion of an Organization", () => {
+describe("the controller of a deleted Organization", () => {
   it("keeps an Organization until its last project is deleted, and lists the remaining ones", async () => {
     const organization = await makeOrganization()
     const name = await makeProject(organization)

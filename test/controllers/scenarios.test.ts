@@ -54,7 +54,7 @@ function expectOneVmPerLaunch(harness: ControllerHarness): void {
   expect(new Set(launches).size).toBe(launches.length)
 }
 
-describe("a job's life", () => {
+describe("the operator of a job", () => {
   test("runs a job to success with phases, times, cost, credentials and events of each step", async () => {
     const harness = await newHarness()
     harness.operator()
@@ -466,7 +466,7 @@ const PHASES: [string, (harness: ControllerHarness) => Promise<unknown>][] = [
   ["running", (harness) => started(harness).then(() => inPhase(harness, "victim", "running"))],
 ]
 
-describe("cancel and delete", () => {
+describe("the operator on cancel and delete", () => {
   test.each(PHASES)("cancels a job while %s", async (phase, reach) => {
     const harness = await newHarness()
     harness.operator(phase === "queued" ? { launchAccounts: () => [] } : {})

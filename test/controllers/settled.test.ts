@@ -12,7 +12,7 @@ import { release } from "../../src/operator/job/actions.ts"
 import type { JobControllerOptions } from "../../src/operator/job/options.ts"
 import { checkSelection } from "../../src/operator/settled-jobs.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { launchOf } from "./builders.ts"
+import { launchOf } from "../harness/builders.ts"
 import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
 
 const newHarness = controllerHarnesses()

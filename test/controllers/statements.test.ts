@@ -4,7 +4,7 @@ import { roundUsd } from "../../src/core/apis/money.ts"
 import { monthOf, type StatementStatus } from "../../src/core/apis/statement.ts"
 import { JOBS, LAUNCHES, STATEMENTS } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { launchOf } from "./builders.ts"
+import { launchOf } from "../harness/builders.ts"
 import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
 
 const newHarness = controllerHarnesses()

@@ -8,7 +8,7 @@ import { ORGANIZATIONS, PROJECTS } from "../../src/core/kinds.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { clientOf } from "../facade/machine-users.ts"
+import { clientOf } from "../harness/machine-users.ts"
 import { type ProjectControllers, startProjectControllersBy } from "./project-controllers.ts"
 
 /** Tests of the controllers of an operator with --watch-namespace. Other suites have operators of all namespaces. */

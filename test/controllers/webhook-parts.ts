@@ -16,7 +16,7 @@ import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { createWebhookController, type WebhookControl } from "../../src/operator/webhook/controller.ts"
 import { WEBHOOK_CACHE, WEBHOOK_SECRET_CACHE, type WebhookSettings } from "../../src/operator/webhook/options.ts"
-import { quiet } from "./namespace-harness.ts"
+import { quiet } from "../harness/namespace.ts"
 
 /** Settings of the webhooks of a test. */
 export interface WebhookOptions extends Partial<WebhookSettings> {

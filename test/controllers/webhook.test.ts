@@ -6,7 +6,7 @@ import { WEBHOOKS } from "../../src/core/kinds.ts"
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { confirmedProject } from "../confirmed-project.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorOptions } from "./harness.ts"
 import { FORBIDDEN, FORBIDDEN_RECEIVERS, WebhookReceiver } from "./webhook-receiver.ts"
 
@@ -193,7 +193,7 @@ describe("the end of a job", () => {
 })
 
 describe("a receiver", () => {
-  it("that answers 410 disables its webhook until the spec changes", async () => {
+  it("disables its webhook if it answers 410, until the spec changes", async () => {
     const own = await stage()
     const { harness, hook, end, status } = own
     harness.operator({ webhooks: FAST })
@@ -222,7 +222,7 @@ describe("a receiver", () => {
   })
 
   it.each([301, 307])(
-    "that redirects with %i gets the message, and the address that it names gets nothing",
+    "gets the message if it redirects with %i, and the address that it names gets nothing",
     async (code) => {
       const own = await stage()
       const { harness, hook, end, status, url } = own
@@ -242,7 +242,7 @@ describe("a receiver", () => {
     },
   )
 
-  it("without a public address gets nothing, unless an operator allows it", async () => {
+  it("gets nothing without a public address, unless an operator allows it", async () => {
     const own = await stage()
     const { harness, hook, end, status } = own
     harness.operator({ webhooks: { ...FAST, privateTargets: { hosts: [], networks: [] } } })

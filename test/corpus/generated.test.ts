@@ -122,7 +122,7 @@ const changedSpec = fc.tuple(jobSpec, fc.nat(), change).map(([spec, at, how]) =>
 describe("generated Jobs", () => {
   const judge = validators("generated")
 
-  test("accepts valid generated Jobs, by the API server and by the validator", async () => {
+  test("are accepted by the API server and by the validator if they are valid", async () => {
     await fc.assert(
       fc.asyncProperty(jobSpec, async (spec) => {
         expect(judge.validator(JOB, { spec })).toBeUndefined()
@@ -132,7 +132,7 @@ describe("generated Jobs", () => {
     )
   })
 
-  test("gives the same verdict on Jobs with one change, by the API server and by the validator", async () => {
+  test("get the same verdict from the API server and from the validator after one change", async () => {
     await fc.assert(
       fc.asyncProperty(changedSpec, async (spec) => {
         const server = await judge.server(JOB, { spec })

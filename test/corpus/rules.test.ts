@@ -227,7 +227,7 @@ describe("a Job's status", () => {
   const { client, namespace, object } = validators("status")
   const jobs = resourceOf<AnyObject>(JOB)
 
-  test("changes a Job's status only through its subresource, which changes nothing else", async () => {
+  test("changes only through its subresource, which changes nothing else", async () => {
     const ref = { namespace, name: "a" }
     const created = await client.create(
       jobs,
@@ -241,7 +241,7 @@ describe("a Job's status", () => {
     expect(changed.metadata.generation).toBe(1)
   })
 
-  test("shows a Job's status in kubectl's columns, and selects by it", async () => {
+  test("is in kubectl's columns, and kubectl selects by it", async () => {
     const ref = { namespace, name: "shown" }
     await client.create(jobs, object(JOB, { metadata: ref, spec: JOBS.base }))
     const status = { ...JOBS.status?.good["everything"], phase: "booting" }
@@ -274,7 +274,7 @@ describe("a Job's status", () => {
 describe("an ApiKey", () => {
   const { client, namespace, object } = validators("rules-keys")
 
-  test("shows an ApiKey's expiry in kubectl, past or future", async () => {
+  test("shows its expiry in kubectl, past or future", async () => {
     const times = { past: "2020-01-01T00:00:00Z", future: "2099-01-01T00:00:00Z" }
     for (const [name, expiresAt] of Object.entries(times)) {
       const spec = { ...API_KEYS.base, expiresAt }
@@ -290,7 +290,7 @@ describe("an ApiKey", () => {
 describe("the CRDs", () => {
   const { client } = validators("crds")
 
-  test("has committed CRDs that equal the generated ones", async () => {
+  test("are committed as they are generated", async () => {
     for (const [path, content] of await generatedFiles()) {
       expect(await readFile(join(ROOT, path), "utf8"), `${path}: run npm run generate`).toBe(content)
     }
@@ -298,7 +298,7 @@ describe("the CRDs", () => {
     expect(await readdir(join(ROOT, "crds"))).toHaveLength(KINDS.length + 1)
   })
 
-  test("applies the CRDs with kubectl without a warning, equal to the kinds installed without YAML", async () => {
+  test("are applied by kubectl without a warning, equal to the kinds installed without YAML", async () => {
     const generation = async (kind: KindDefinition) =>
       (await client.get(CRDS, { name: crdName(kind) })).metadata.generation
     const before = await Promise.all(KINDS.map(generation))
@@ -307,7 +307,7 @@ describe("the CRDs", () => {
   })
 
   test.each(KINDS.map((kind) => [kind.kind, kind] as const))(
-    "serves the CRD of %s, which is structural",
+    "are structural where they are served: %s",
     async (_, kind) => {
       const { status, spec } = await client.get(CRDS, { name: crdName(kind) })
       expect(status.conditions.map((condition) => [condition.type, condition.status]).sort()).toEqual([
@@ -320,12 +320,12 @@ describe("the CRDs", () => {
     },
   )
 
-  test.each(KINDS.map((kind) => [kind.kind, kind] as const))("describes each field of the spec of %s", (_, kind) => {
+  test.each(KINDS.map((kind) => [kind.kind, kind] as const))("describe each field of the spec of %s", (_, kind) => {
     const undescribed = Object.entries(kind.spec.properties).filter(([, field]) => !("description" in field))
     expect(undescribed.map(([name]) => name)).toEqual([])
   })
 
-  test("explains the CRDs in kubectl", async () => {
+  test("are explained by kubectl", async () => {
     // kubectl reads the API server's OpenAPI document, which shows new CRDs after a delay.
     await vi.waitFor(
       async () => {

@@ -45,7 +45,7 @@ const yes =
     region === undefined ? {} : { region }
 const no: Reach = async () => undefined
 
-describe("the connection of a bucket", () => {
+describe("the search for a bucket's connection", () => {
   it('finds a bucket by the oldest connection with access, and returns "looking" until then', async () => {
     const { finder, answered, asked } = harness({ oldest: no, older: yes("eu-west-1"), newer: yes("us-east-1") })
     expect(finder.find("yard", "cargo")).toEqual({ state: "looking" })
@@ -129,7 +129,7 @@ describe("the connection of a bucket", () => {
     expect(asked).toHaveLength(5)
   })
 
-  it("is looked up with a limited number of concurrent requests of a project: a quarter of all", async () => {
+  it("makes a limited number of concurrent requests of a project: a quarter of all", async () => {
     const open: (() => void)[] = []
     const { finder, asked } = harness(
       { mine: () => new Promise((resolve) => open.push(() => resolve({}))) },

@@ -35,7 +35,7 @@ function harness(names: readonly string[], options: Partial<ImageFinderOptions>,
   return { clock, finder, found: (image: string) => finder.whenFound("yard", image) }
 }
 
-registry.describe("the architectures of an image", () => {
+registry.describe("the reader of an image's architectures", () => {
   let registry: TestRegistry
   const options = () => ({ readImage: imageReader({ clock: systemClock, send: registry.send }) })
 

@@ -19,7 +19,7 @@ afterAll(async () => {
 })
 
 describe("a restart of the API server", { timeout: 200_000 }, () => {
-  it("operator, façade and agents survive it: every job ends after one run", async () => {
+  it("is survived by operator, façade and agents: every job ends after one run", async () => {
     await berth.submit("short", "echo began; sleep 1; echo done")
     await berth.submit("long", gate("echo began", "echo done"))
     const started = (job: string) => berth.job(job).status?.startTime !== undefined

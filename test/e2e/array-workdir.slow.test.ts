@@ -52,7 +52,7 @@ function berthIn(cwd: string, ...args: string[]): Promise<Ended> {
 /** Values of the array's indexes, in their order. */
 const COMBINATIONS = ["0.1", "0.01"].flatMap((lr) => ["1", "2", "3"].map((seed) => `lr=${lr} seed=${seed}`))
 
-it("runs local code once for each combination of an array, in the user's folder", async () => {
+it("an array runs local code once for each of its combinations, in the user's folder", async () => {
   await mkdir(join(code, "data"))
   await writeFile(join(code, "data", "input.txt"), "input\n")
   await writeFile(join(code, "secret.pem"), "secret")
@@ -81,7 +81,7 @@ it("runs local code once for each combination of an array, in the user's folder"
 
 if (isNightly) {
   containers.it(
-    "runs 80 MB of local code in an image without a shell, and uploads it once",
+    "a job runs 80 MB of local code in an image without a shell, and uploads it once",
     async () => {
       const image = `berth-test/hasher:${randomBytes(4).toString("hex")}`
       const dockerfile = ["FROM scratch", "COPY busybox /sha256sum", 'ENTRYPOINT ["/sha256sum"]'].join("\n")

@@ -5,19 +5,16 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import { CreateBucketCommand, GetObjectCommand, S3Client } from "@aws-sdk/client-s3"
 import { expect } from "vitest"
-import { startFacade } from "../../src/api/main.ts"
 import { awsAccounts } from "../../src/clouds/aws/account.ts"
 import { openAws } from "../../src/clouds/aws/aws.ts"
 import { awsBuckets } from "../../src/clouds/aws/bucket-credentials.ts"
-import { cloudsOf, type Providers } from "../../src/clouds/provider.ts"
+import type { Providers } from "../../src/clouds/provider.ts"
 import { connect } from "../../src/connect.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { CONNECTIONS } from "../../src/core/kinds.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { docker } from "../agent/images.ts"
 import { MetadataService } from "../agent/metadata-service.ts"
 import { buildRcloneImage, engineVolumes, removeSharedDisk, sharedDisk } from "../agent/volume-vms.ts"
@@ -25,6 +22,7 @@ import { Ec2Console } from "../cloud/ec2-console.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
+import { Programs } from "../harness/programs.ts"
 import { startMoto } from "../moto.ts"
 import { randomFrom } from "../random.ts"
 import { containerRuntime } from "./container-runtime.ts"
@@ -224,33 +222,18 @@ async function startPrograms(
       buckets: awsBuckets({ endpoint: motoUrl }),
     },
   }
-  const parts = (program: string) => ({
-    client: connect({ kubeconfig: kubeconfigPath() }),
-    providers,
-    ownAccounts: [],
-    architectures: [],
-    offers: fixedOffers(OFFERS),
-    logger: createLogger({ level: "silent", name: program }),
+  const programs = new Programs({
+    ...{ systemNamespace: berth.systemNamespace, watchNamespace: berth.namespace },
+    clientOf: async () => connect({ kubeconfig: kubeconfigPath() }),
+    market: { offers: fixedOffers(OFFERS), providers },
   })
-  const stop = new AbortController()
-  const options = { systemNamespace: berth.systemNamespace, watchNamespace: berth.namespace }
+  closing.defer(() => programs.stop())
   const logsDir = join(berth.folder, "own-logs")
-  const serving = { host: "127.0.0.1", port: 0, baseDomain: "localhost", requestsPerMinute: 0 }
-  const ofFacade = { ...serving, defaultProject: berth.namespace, logsDir }
-  const { url, ended: facade } = await startFacade(
-    { ...options, ...ofFacade },
-    { ...parts("facade"), clouds: ["aws"] },
-    stop.signal,
+  const { url } = await programs.startFacade(
+    { requestsPerMinute: 0, defaultProject: berth.namespace, logsDir },
+    { clouds: ["aws"] },
   )
-  const { ended: operator } = await startOperator(
-    { ...options, gatewayUrl: url, agentImage: image, volumesImage: image },
-    { ...parts("operator"), clouds: cloudsOf({}), observeSeconds: 0.5 },
-    stop.signal,
-  )
-  closing.defer(async () => {
-    stop.abort()
-    await Promise.all([facade, operator])
-  })
+  await programs.startOperator({ gatewayUrl: url, agentImage: image, volumesImage: image }, { observeSeconds: 0.5 })
   return url
 }
 

@@ -160,7 +160,7 @@ function of(job: string): NonNullable<Ec2Fault["if"]> {
   return ({ parameters }) => [...parameters.values()].includes(job)
 }
 
-describe("a job with an aws connection", { timeout: 200_000 }, () => {
+describe("Berth with an aws connection", { timeout: 200_000 }, () => {
   // Starts all jobs at once, because VMs are listed only every ten seconds. The job that must still run in its test
   // comes first.
   beforeAll(async () => {

@@ -2,114 +2,50 @@ import { cp, mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { isDeepStrictEqual } from "node:util"
-import { afterAll, beforeAll, describe, expect, inject, test } from "vitest"
-import { installBase } from "../../dev/base.ts"
-import { type ControlPlane, startControlPlane } from "../../dev/controlplane/control-plane.ts"
-import { startFacade } from "../../src/api/main.ts"
-import { connect } from "../../src/connect.ts"
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { ensureInstallation, readInstallation } from "../../src/core/identity/installation.ts"
 import { JOBS, LAUNCHES } from "../../src/core/kinds.ts"
-import type { KubeClient } from "../../src/core/kube/client.ts"
 import { CONFIG_MAPS, NAMESPACES, SECRETS } from "../../src/core/kube/core.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { events } from "../../src/core/kube/events.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import type { Running } from "../../src/core/telemetry/program.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { INSTALLATION_CONFIG_MAP } from "../../src/operator/installation/copy-guard.ts"
-import { startOperator } from "../../src/operator/main.ts"
-import { confirmedProject } from "../confirmed-project.ts"
-import { AgentReports } from "../controllers/agent-reports.ts"
-import { OFFERS } from "../controllers/builders.ts"
-import { ShiftedClock } from "../controllers/shifted-clock.ts"
-import { SimCloud } from "../controllers/sim-cloud.ts"
+import { OFFERS } from "../harness/builders.ts"
+import { Cluster, SYSTEM, startServers } from "../harness/cluster.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
+import { ShiftedClock } from "../harness/shifted-clock.ts"
+import { SimCloud } from "../harness/sim-cloud.ts"
 import { eventually } from "../kube/fixtures.ts"
-import { programClient } from "../program-client.ts"
 
-const SYSTEM = "berth-system"
 const PROJECT = "team"
 const DAY = 86_400
-const LEASE_TIMES = { leaseSeconds: 60, renewDeadlineSeconds: 40, retrySeconds: 1 }
 
 /** The only thing that the clusters share, besides the network. */
 const cloudClock = new ShiftedClock()
 const cloud = new SimCloud(cloudClock)
 
-/** A cluster with Berth in it, whose programs have the rights of their ServiceAccounts. */
-class Cluster {
-  readonly clock = new ShiftedClock()
-  readonly controlPlane: ControlPlane
-  readonly client: KubeClient
-  readonly lines: string[] = []
-  readonly reports: AgentReports
-  #facade: Running & { url: string; stop: () => Promise<void> } = undefined as never
-  #operator: Running & { stop: () => Promise<void> } = undefined as never
-
-  private constructor(controlPlane: ControlPlane) {
-    this.controlPlane = controlPlane
-    this.client = connect({ kubeconfig: controlPlane.kubeconfigPath })
-    this.reports = new AgentReports({ client: this.client, namespace: SYSTEM, clock: this.clock })
-  }
-
-  static async start(dataDir: string): Promise<Cluster> {
-    const binaries = inject("controlPlaneBinaries")
-    const cluster = new Cluster(await startControlPlane({ binaries, dataDir, durable: false }))
-    await installBase(cluster.client, AbortSignal.timeout(120_000))
+/** A cluster that may be a copy of another one, with one project. */
+class CopiedCluster extends Cluster {
+  static async start(dataDir: string): Promise<CopiedCluster> {
+    const cluster = new CopiedCluster(await startServers(dataDir), {
+      clock: new ShiftedClock(),
+      logsDir: join(dataDir, "logs"),
+      market: { offers: fixedOffers(OFFERS), ownAccounts: [{ cloud: "sim", region: "here" }] },
+      operator: { clouds: cloud, copyCheckSeconds: 0.5 },
+      facade: { clouds: ["sim"], ownAccounts: [] },
+    })
+    await cluster.install()
     return cluster
-  }
-
-  async startFacade(port = 0): Promise<string> {
-    const stop = new AbortController()
-    const where = { host: "127.0.0.1", port, baseDomain: "localhost", logsDir: join(this.controlPlane.dataDir, "logs") }
-    const market = { providers: {}, offers: fixedOffers(OFFERS), ownAccounts: [], architectures: [], clouds: ["sim"] }
-    const parts = { ...market, client: await this.#clientOf("berth-facade"), logger: this.#logger("facade") }
-    const running = await startFacade({ ...where, systemNamespace: SYSTEM }, parts, stop.signal)
-    this.#facade = { ...running, stop: () => ended(running, stop) }
-    return running.url
-  }
-
-  async startOperator(gatewayUrl: string): Promise<void> {
-    const stop = new AbortController()
-    const running = await startOperator(
-      { systemNamespace: SYSTEM, gatewayUrl, metricsPort: 0 },
-      {
-        ...{ client: await this.#clientOf("berth-operator"), clouds: cloud, providers: {}, clock: this.clock },
-        ...{ offers: fixedOffers(OFFERS), ownAccounts: [{ cloud: "sim", region: "here" }], architectures: [] },
-        ...{ observeSeconds: 0.1, copyCheckSeconds: 0.5, leaseTimes: LEASE_TIMES, logger: this.#logger("operator") },
-      },
-      stop.signal,
-    )
-    this.#operator = { ...running, stop: () => ended(running, stop) }
-  }
-
-  stopFacade(): Promise<void> {
-    return this.#facade.stop()
-  }
-
-  stopOperator(): Promise<void> {
-    return this.#operator.stop()
-  }
-
-  async stop(): Promise<void> {
-    await this.#operator?.stop()
-    await this.#facade?.stop()
-    await this.client.close()
-    await this.controlPlane.stop()
   }
 
   async submit(name: string): Promise<void> {
     await this.client.create(JOBS, { metadata: { name, namespace: PROJECT }, spec: { image: "busybox" } } as StoredJob)
   }
 
-  job(name: string): Promise<StoredJob> {
-    return this.client.get(JOBS, { namespace: PROJECT, name })
-  }
-
   async launchOf(job: string): Promise<StoredLaunch | undefined> {
-    const { items } = await this.client.list(LAUNCHES, { namespace: SYSTEM })
-    return items.find(({ spec }) => spec.job.name === job)
+    return (await this.launchesOf(job))[0]
   }
 
   /** Resolves with the VM of the job's first Launch. */
@@ -129,7 +65,7 @@ class Cluster {
 
   /** Returns what /readyz and the metric of the copy say. */
   async health(): Promise<[number, string | undefined]> {
-    const { metricsUrl } = this.#operator
+    const { metricsUrl } = this.operator
     const ready = await fetch(`${metricsUrl}/readyz`)
     const metrics = await (await fetch(`${metricsUrl}/metrics`)).text()
     return [ready.status, /^berth_cluster_is_copy.* (\d)$/m.exec(metrics)?.[1]]
@@ -144,26 +80,12 @@ class Cluster {
     const before = held()
     await eventually("three more checks", async () => held() >= before + 3)
   }
-
-  #logger(name: string) {
-    return createLogger({ level: "info", name, destination: { write: (line) => void this.lines.push(line) } })
-  }
-
-  #clientOf(name: "berth-operator" | "berth-facade"): Promise<KubeClient> {
-    const { client: admin, controlPlane } = this
-    return programClient(name, { admin, kubeconfigPath: controlPlane.kubeconfigPath })
-  }
-}
-
-async function ended(program: Running, stop: AbortController): Promise<void> {
-  stop.abort()
-  await program.ended
 }
 
 let folder: string
 let gatewayUrl: string
-let original: Cluster
-let copy: Cluster
+let original: CopiedCluster
+let copy: CopiedCluster
 const vms = new Map<string, string>()
 
 function alive(): string[] {
@@ -172,7 +94,7 @@ function alive(): string[] {
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "berth-copied-"))
-  const before = await Cluster.start(join(folder, "original"))
+  const before = await CopiedCluster.start(join(folder, "original"))
   gatewayUrl = await before.startFacade()
   await before.client.create(NAMESPACES, { metadata: { name: PROJECT } })
   await confirmedProject(before.client, { name: PROJECT, organization: "o", namespace: PROJECT })
@@ -188,12 +110,12 @@ beforeAll(async () => {
   }
   await before.stop()
   await cp(join(folder, "original"), join(folder, "copy"), { recursive: true })
-  original = await Cluster.start(join(folder, "original"))
+  original = await CopiedCluster.start(join(folder, "original"))
   expect(await original.startFacade(Number(new URL(gatewayUrl).port))).toBe(gatewayUrl)
   await original.startOperator(gatewayUrl)
   await original.submit("later")
   vms.set("later", await original.vmOf("later"))
-  copy = await Cluster.start(join(folder, "copy"))
+  copy = await CopiedCluster.start(join(folder, "copy"))
   // A VM's lifetime, its time to boot and the age of an orphan are over in the copy.
   copy.clock.advance(DAY)
 })
@@ -221,7 +143,7 @@ describe("a copy of a cluster, beside the original", () => {
     })
   })
 
-  test("does so with a gateway of its own, too", async () => {
+  test("neither launches VMs nor ends those of the original if it has a gateway of its own, too", async () => {
     await copy.stopOperator()
     await copy.startOperator(await copy.startFacade())
     await copy.checks()
@@ -230,7 +152,7 @@ describe("a copy of a cluster, beside the original", () => {
     await copy.stopFacade()
   })
 
-  test("does so although the gateway of the original stops, and the copy's operator starts again", async () => {
+  test("neither launches nor ends VMs although the gateway of the original stops, and its operator starts again", async () => {
     await original.stopFacade()
     await copy.stopOperator()
     await copy.startOperator(gatewayUrl)
@@ -240,8 +162,8 @@ describe("a copy of a cluster, beside the original", () => {
     await original.startFacade(Number(new URL(gatewayUrl).port))
   })
 
-  test("does so if only the Secret was copied, as by a GitOps tool", async () => {
-    const other = await Cluster.start(join(folder, "other"))
+  test("neither launches nor ends VMs if only the Secret was copied, as by a GitOps tool", async () => {
+    const other = await CopiedCluster.start(join(folder, "other"))
     try {
       const { data = {}, type = "" } = await original.client.get(SECRETS, {
         namespace: SYSTEM,

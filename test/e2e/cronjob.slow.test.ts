@@ -78,7 +78,7 @@ async function rest(
 }
 
 /** These tests run concurrently, so they wait for the same tick. */
-describe.concurrent("a recurring job", { timeout: 300_000 }, () => {
+describe.concurrent("a user of cronjobs", { timeout: 300_000 }, () => {
   it("creates, fires, changes, pauses and resumes a cronjob by REST, and deletes it with its running job", async ({
     expect,
   }) => {

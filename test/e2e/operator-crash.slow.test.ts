@@ -20,7 +20,7 @@ function onlyLaunchOf(job: string): string {
   return launch.metadata.name
 }
 
-describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
+describe("Berth after SIGKILL of the operator", { timeout: 400_000 }, () => {
   it("ends a job after one run in one VM when the operator is killed while the job is queued or booting", async () => {
     const whileQueued = await berth.startOperator({ withoutOffers: true })
     await berth.submit("booting", "echo began; sleep 1; echo done")

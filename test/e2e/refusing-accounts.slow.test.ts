@@ -6,7 +6,7 @@ import { openAws } from "../../src/clouds/aws/aws.ts"
 import { openAzure } from "../../src/clouds/azure/azure.ts"
 import { openGcp } from "../../src/clouds/gcp/gcp.ts"
 import { seriesOf } from "../../src/clouds/machines/machines.ts"
-import { cloudsOf, type Providers, type RegionOpener } from "../../src/clouds/provider.ts"
+import type { Providers, RegionOpener } from "../../src/clouds/provider.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { findCondition } from "../../src/core/apis/conditions.ts"
 import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/core/apis/connection.ts"
@@ -21,20 +21,19 @@ import { NAMESPACES } from "../../src/core/kube/core.ts"
 import { sealCredentials } from "../../src/core/sealing/credentials.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { offersOf } from "../../src/market/catalogue/file.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
 import { documentedActions } from "../cloud/aws-policy.ts"
 import { makeSubnet, removeDefaultVpc } from "../cloud/ec2-console.ts"
 import { type AwsRequest, Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { GceServer } from "../cloud/gce-server.ts"
-import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
+import { clientOf, makeSystemNamespace, rightsArrive } from "../harness/machine-users.ts"
+import { Programs } from "../harness/programs.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
@@ -55,7 +54,6 @@ const admin = new KubeClient(kubeConfig())
 const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, systemNamespace)))
 let moto: Moto
 let proxy: Ec2Proxy
-let client: KubeClient
 
 beforeAll(async () => {
   ;[moto] = await Promise.all([startMoto(), gce.start(), arm.start()])
@@ -65,9 +63,7 @@ beforeAll(async () => {
   await installBase(admin, AbortSignal.timeout(120_000))
   await makeSystemNamespace(admin, systemNamespace)
   await ensureInstallation(admin, systemNamespace)
-  client = await clientOf("berth-operator")
-  // The API server applies new rights after a delay.
-  await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
+  await rightsArrive(systemNamespace)
 })
 afterEach(() => {
   expect([...gce.violations, ...arm.violations, ...proxy.breaches]).toEqual([])
@@ -75,7 +71,7 @@ afterEach(() => {
 afterAll(async () => {
   await Promise.all(Tenant.all.map((tenant) => tenant.stop()))
   vi.unstubAllEnvs()
-  await Promise.all([client?.close(), admin.close(), gce.close(), arm.close(), proxy?.stop()])
+  await Promise.all([admin.close(), gce.close(), arm.close(), proxy?.stop()])
   await moto?.stop()
 })
 
@@ -95,11 +91,14 @@ class Tenant {
   static readonly all: Tenant[] = []
   readonly namespace: string
   readonly #project = `p-${randomBytes(4).toString("hex")}`
-  readonly #stop = new AbortController()
-  #ended: Promise<void> = Promise.resolve()
+  readonly #programs: Programs
 
   private constructor(name: string) {
     this.namespace = testNamespace(name)
+    this.#programs = new Programs({
+      ...{ systemNamespace, watchNamespace: this.namespace, clientOf },
+      market: { offers: new LiveCatalogue(catalogue), providers: providers() },
+    })
     Tenant.all.push(this)
   }
 
@@ -107,26 +106,7 @@ class Tenant {
     const tenant = new Tenant(name)
     await admin.apply(NAMESPACES, { metadata: { name: tenant.namespace } })
     await confirmedProject(admin, { name: tenant.#project, organization: "o", namespace: tenant.namespace })
-    const operator = await startOperator(
-      {
-        systemNamespace,
-        watchNamespace: tenant.namespace,
-        gatewayUrl: "https://gateway.test",
-        agentImage: "berth:test",
-      },
-      {
-        client,
-        clouds: cloudsOf({}),
-        providers: providers(),
-        offers: new LiveCatalogue(catalogue),
-        ownAccounts: [],
-        architectures: [],
-        observeSeconds: 0.5,
-        logger: createLogger({ level: "silent", name: "operator" }),
-      },
-      tenant.#stop.signal,
-    )
-    tenant.#ended = operator.ended
+    await tenant.#programs.startOperator({ agentImage: "berth:test" }, { observeSeconds: 0.5 })
     const spec = { type, sealedCredentials: await tenant.#seal(type, fields) }
     await admin.create(CONNECTIONS, {
       metadata: { name: "main", namespace: tenant.namespace },
@@ -203,9 +183,8 @@ class Tenant {
   }
 
   /** Ends the operator only. */
-  async stop(): Promise<void> {
-    this.#stop.abort()
-    await this.#ended
+  stop(): Promise<void> {
+    return this.#programs.stop()
   }
 }
 
@@ -219,7 +198,7 @@ const FREE_TYPES = ["t3.micro", "t3.small", "t4g.micro", "t4g.small", "c7i-flex.
 /** Needs whole operators, some seconds each, so the slow tier has one case of each kind. */
 if (isNightly) {
   describe("a project whose account rejects VMs for a further reason", { timeout: 280_000 }, () => {
-    it("by an AWS policy that lacks one action since its check", async () => {
+    it("learns of an AWS policy that lacks one action since its check", async () => {
       const tenant = await Tenant.create("awsrole", "aws", key("AKIAROLE"))
       proxy.policies.set(
         "AKIAROLE",
@@ -233,7 +212,7 @@ if (isNightly) {
       await tenant.end()
     })
 
-    it("for want of AWS' quotas for GPUs, on demand and spot", async () => {
+    it("learns of AWS' quotas for GPUs, on demand and spot", async () => {
       for (const quota of ["G and VT", "P"])
         for (const market of ["onDemand", "spot"]) proxy.vcpuQuotas.set(`${market} ${quota}`, 0)
       const tenant = await Tenant.create("awsquota", "aws", key("AKIAQUOTA"))
@@ -246,7 +225,7 @@ if (isNightly) {
       await tenant.end()
     })
 
-    it("by a role that lacks one permission", async () => {
+    it("learns of a role that lacks one permission", async () => {
       const missing = "compute.subnetworks.useExternalIp"
       gce.permissions = { has: (permission: string) => permission !== missing } as ReadonlySet<string>
       const tenant = await Tenant.create("role", "gcp", gcpKey())
@@ -259,7 +238,7 @@ if (isNightly) {
       await tenant.end()
     })
 
-    it("by Google's organization policies on images: GPUs have another image than the rest", async () => {
+    it("learns of Google's organization policies on images: GPUs have another image than the rest", async () => {
       gce.constraints.add("compute.requireShieldedVm")
       const tenant = await Tenant.create("shielded", "gcp", gcpKey())
       await tenant.submit({ cloud: ["gcp"], ...T4 })
@@ -277,7 +256,7 @@ if (isNightly) {
       await tenant.end()
     })
 
-    it("by a policy on regions, until one of those that it allows", async () => {
+    it("learns of a policy on regions, and gets a VM in one that it allows", async () => {
       gce.constraints.add("gcp.resourceLocations")
       gce.allowedRegions.add("europe-west4")
       const tenant = await Tenant.create("regions", "gcp", gcpKey())
@@ -288,7 +267,7 @@ if (isNightly) {
       await tenant.end()
     })
 
-    it("for want of a regional quota of one card", async () => {
+    it("learns of a regional quota of one card", async () => {
       gce.regionalQuotas.set("NVIDIA_T4_GPUS", 0)
       const tenant = await Tenant.create("cards", "gcp", gcpKey())
       await tenant.submit({ cloud: ["gcp"], resources: { gpu: { model: "T4", count: 1 } } })
@@ -298,7 +277,7 @@ if (isNightly) {
       await tenant.end()
     })
 
-    it("by an Azure role that lacks one action", async () => {
+    it("learns of an Azure role that lacks one action", async () => {
       const tenant = await Tenant.create("azurerole", "azure", arm.credentials)
       const { actions } = arm
       const missing = "Microsoft.Network/virtualNetworks/subnets/join/action"
@@ -312,7 +291,7 @@ if (isNightly) {
       await tenant.end()
     })
 
-    it("for want of Azure's cores, which rests all regions after three", async () => {
+    it("learns of Azure's quota of cores, which rests all regions after three", async () => {
       arm.regionalCores = 0
       const tenant = await Tenant.create("azurequota", "azure", arm.credentials)
       await tenant.submit({ cloud: ["azure"] })
@@ -322,7 +301,7 @@ if (isNightly) {
       await tenant.end()
     })
 
-    it("for most sizes of an Azure subscription, after one rejected launch in a region", async () => {
+    it("avoids sizes that an Azure subscription may not use, after one rejected launch in a region", async () => {
       const types = catalogue.machines.filter(({ cloud }) => cloud === "azure").map(({ instanceType }) => instanceType)
       const allowed = (name: string) => seriesOf("azure", name) === seriesOf("azure", "Standard_E2s_v5")
       arm.skus.push(...types.map((name) => ({ name, isRestricted: !allowed(name) })))
@@ -337,7 +316,7 @@ if (isNightly) {
       await tenant.end()
     })
 
-    it("for want of the cores of one Azure family, which leaves other families", async () => {
+    it("learns of the quota of one Azure family, which leaves other families", async () => {
       arm.familyCores.set("standardNCAS_T4_V3Family", 0)
       const tenant = await Tenant.create("azurefamily", "azure", arm.credentials)
       await tenant.submit({ cloud: ["azure"], ...T4 })
@@ -351,7 +330,7 @@ if (isNightly) {
 }
 
 describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
-  it("on AWS' Free plan gets a VM of a type that the plan has, and learns the cause otherwise", async () => {
+  it("gets a VM of a type that AWS' Free plan has, and learns the cause otherwise", async () => {
     const isPaid = ({ accessKeyId, parameters }: AwsRequest) =>
       accessKeyId === "AKIAFREE" && !FREE_TYPES.includes(parameters.get("InstanceType") ?? "")
     const message =
@@ -378,7 +357,7 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
-  it("for spot on AWS by a policy that can't create spot's role, and gets a VM on demand", async () => {
+  it("gets a VM on demand if an AWS policy can't create spot's role", async () => {
     const allowed = documentedActions().filter((action) => action !== "iam:CreateServiceLinkedRole")
     proxy.policies.set("AKIANOSPOT", allowed)
     const tenant = await Tenant.create("awsspot", "aws", key("AKIANOSPOT"))
@@ -391,7 +370,7 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
-  it("by an organization's policy against public addresses", async () => {
+  it("learns of an organization's policy against public addresses", async () => {
     gce.constraints.add("compute.vmExternalIpAccess")
     const tenant = await Tenant.create("policy", "gcp", gcpKey())
     await tenant.submit({ cloud: ["gcp"] })
@@ -406,7 +385,7 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
-  it("for want of a quota for GPUs, which leaves machines without GPUs", async () => {
+  it("learns of a quota for GPUs, which leaves machines without GPUs", async () => {
     gce.gpuQuota = 0
     const tenant = await Tenant.create("quota", "gcp", gcpKey())
     await tenant.submit({ cloud: ["gcp"], provisioning: "spotFirst", ...T4 })
@@ -423,7 +402,7 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
-  it("by a dead key stops no other project with that account", async () => {
+  it("stops no other project with its account by a dead key", async () => {
     const red = await Tenant.create("red", "aws", key("AKIARED"))
     proxy.refusedKeys.add("AKIARED")
     await red.submit({ cloud: ["aws"] })
@@ -442,7 +421,7 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await blue.end()
   })
 
-  it("by Azure's policy against public addresses, until new credentials come after an exemption", async () => {
+  it("learns of Azure's policy against public addresses, until new credentials come after an exemption", async () => {
     arm.deniesPublicAddresses = true
     const tenant = await Tenant.create("azurepolicy", "azure", arm.credentials)
     await tenant.submit({ cloud: ["azure"] })
@@ -458,7 +437,7 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
-  it("for spot by an Azure subscription that may not use it, and gets a VM on demand", async () => {
+  it("gets a VM on demand if its Azure subscription may not use spot", async () => {
     arm.restricts = (_, isSpot) => isSpot
     const tenant = await Tenant.create("azuretrial", "azure", arm.credentials)
     await tenant.submit({ cloud: ["azure"], provisioning: "spotFirst" })
@@ -468,7 +447,7 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     await tenant.end()
   })
 
-  it("without default VPCs that its check still saw", async () => {
+  it("learns that default VPCs are missing that its check still saw", async () => {
     const tenant = await Tenant.create("lostvpc", "aws", key("AKIALOSTVPC"))
     await Promise.all(regionsOf("aws").map((region) => removeDefaultVpc(moto, region)))
     await tenant.submit({ cloud: ["aws"] })
@@ -479,7 +458,7 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
   })
 
   // This test and the one before come last: they need accounts without networks.
-  it("without a default VPC in any region, which a check shows before any launch, until it names a subnet", async () => {
+  it("learns by a check before any launch that no region has a default VPC, until it names a subnet", async () => {
     const tenant = await Tenant.create("novpc", "aws", key("AKIANOVPC"))
     await tenant.submit({ cloud: ["aws"] })
     expect(await tenant.waits("NoConnection")).toMatch(/no default VPC in .*, or name `subnets` in the connection/)

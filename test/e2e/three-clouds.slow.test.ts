@@ -4,20 +4,20 @@ import { awsAccounts } from "../../src/clouds/aws/account.ts"
 import { openAws } from "../../src/clouds/aws/aws.ts"
 import { openAzure } from "../../src/clouds/azure/azure.ts"
 import { openGcp } from "../../src/clouds/gcp/gcp.ts"
-import { cloudsOf, type Provider, type Providers, type RegionOpener } from "../../src/clouds/provider.ts"
+import type { Provider, Providers, RegionOpener } from "../../src/clouds/provider.ts"
+import { connect as clientFor } from "../../src/connect.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { ConnectionType } from "../../src/core/apis/connection.ts"
 import type { CredentialFields } from "../../src/core/apis/credentials.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { CONNECTIONS } from "../../src/core/kinds.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { GceServer } from "../cloud/gce-server.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
+import { Programs } from "../harness/programs.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { CloudMachines } from "./cloud-machines.ts"
@@ -50,14 +50,13 @@ const OFFERS = [
   { ...offer("gcp", "us-central1", "e2-standard-2", 0.006), provisioning: "spot" as const },
 ]
 
-const stop = new AbortController()
 const gce = new GceServer({ project: PROJECT, regions: ZONES })
 const arm = new ArmServer()
 let moto: Moto
 let aws: Ec2Proxy
 let berth: Installation
 let machines: CloudMachines
-let ended: Promise<void> = Promise.resolve()
+let programs: Programs | undefined
 
 beforeAll(async () => {
   const runtime = await containerRuntime()
@@ -69,26 +68,12 @@ beforeAll(async () => {
   machines = new CloudMachines(join(berth.folder, "machines"), runtime)
   gce.machines.onBoot = machines.boot
   arm.machines.onBoot = machines.boot
-  const operator = await startOperator(
-    {
-      systemNamespace: berth.systemNamespace,
-      watchNamespace: berth.namespace,
-      gatewayUrl: berth.url,
-      agentImage: "berth:test",
-    },
-    {
-      client: berth.client,
-      clouds: cloudsOf({}),
-      providers: providers(),
-      ownAccounts: [],
-      architectures: [],
-      offers: fixedOffers(OFFERS),
-      observeSeconds: 0.5,
-      logger: createLogger({ level: "silent", name: "operator" }),
-    },
-    stop.signal,
-  )
-  ended = operator.ended
+  const { systemNamespace, namespace: watchNamespace, url: gatewayUrl } = berth
+  programs = new Programs({
+    ...{ systemNamespace, watchNamespace, clientOf: async () => clientFor({ kubeconfig: kubeconfigPath() }) },
+    market: { offers: fixedOffers(OFFERS), providers: providers() },
+  })
+  await programs.startOperator({ gatewayUrl, agentImage: "berth:test" }, { observeSeconds: 0.5 })
   await connect("aws", { access_key_id: "AKIAEXAMPLE", secret_access_key: "secret" })
   await connect("gcp", { gcp_project_id: PROJECT, keyfile_json: gce.keyfile })
   await connect("azure", arm.credentials)
@@ -105,8 +90,7 @@ afterEach(async () => {
   expect([...gce.violations, ...arm.violations, ...aws.breaches, ...machines.faults]).toEqual([])
 })
 afterAll(async () => {
-  stop.abort()
-  await ended
+  await programs?.stop()
   await machines?.close()
   await berth?.close()
   vi.unstubAllEnvs()
@@ -140,7 +124,7 @@ async function connect(type: ConnectionType, fields: CredentialFields): Promise<
   )
 }
 
-describe("a job that could run on three clouds", { timeout: 200_000 }, () => {
+describe("Berth with connections of three clouds", { timeout: 200_000 }, () => {
   it("runs a job on Azure from queued to deleted", async () => {
     await berth.submit("azure", "echo from Azure", { cloud: ["azure"] })
     await berth.reached("succeeded", "azure")

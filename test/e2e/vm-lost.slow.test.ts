@@ -24,7 +24,7 @@ async function loseVm(job: string, number: number): Promise<void> {
   process.kill(await berth.agentPid(launch()?.metadata.name ?? ""), "SIGKILL")
 }
 
-describe("SIGKILL of an agent", { timeout: 200_000 }, () => {
+describe("Berth after SIGKILL of an agent", { timeout: 200_000 }, () => {
   it("queues the job of a lost VM again, and finishes it in another VM", async () => {
     await berth.submit("lost-once", gate("echo began", "echo done"))
     await loseVm("lost-once", 1)

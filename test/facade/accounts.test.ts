@@ -27,6 +27,7 @@ import { IndexedStore } from "../../src/core/kube/store.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
+import { type KeyController, startKeyController } from "../harness/machine-users.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import {
@@ -39,7 +40,6 @@ import {
   startReplica,
   testFixture,
 } from "./harness.ts"
-import { type KeyController, startKeyController } from "./machine-users.ts"
 
 const fixture = testFixture("facade-accounts")
 let replica: Replica
@@ -478,7 +478,7 @@ describe("a person", () => {
   })
 })
 
-describe("with a cache that doesn't change", () => {
+describe("a façade with a cache that doesn't change", () => {
   const user = { userId: "https://issuer.test#ada" }
   const member = { ...user, role: "owner" } as const
 

@@ -35,7 +35,9 @@ async function cancel(signal?: AbortSignal): Promise<JobCancellations> {
 
 const cancelled = () => own().filter(({ spec }) => spec.cancelled).length
 
-it("stops when the client disconnects, and a repetition cancels all 10,000 jobs", { timeout: 300_000 }, async () => {
+it("a bulk cancellation stops when the client disconnects, and a repetition cancels all 10,000 jobs", {
+  timeout: 300_000,
+}, async () => {
   const disconnect = new AbortController()
   const first = cancel(disconnect.signal).catch(() => undefined)
   await eventually(() => expect(cancelled()).toBeGreaterThan(100), 60)

@@ -143,7 +143,7 @@ describe("a stale cache", () => {
   })
 })
 
-it("returns 503 for a list while the cache has not been filled", async () => {
+it("the façade returns 503 for a list while the cache has not been filled", async () => {
   const { store, collection } = withCache()
   for (const list of [() => collection.all(), () => collection.page({ limit: 1, offset: 0 })])
     expect(list).toThrow(expect.objectContaining({ status: 503, headers: { "Retry-After": "1" } }))
@@ -151,7 +151,7 @@ it("returns 503 for a list while the cache has not been filled", async () => {
   expect(collection.all()).toEqual([])
 })
 
-it("returns 503 for a change that conflicts again and again, and writes nothing for an empty change", async () => {
+it("the façade returns 503 for a change that conflicts again and again, and writes nothing for an empty change", async () => {
   const { resourceVersion } = (await make("restless")).metadata
   const { collection } = withCache()
   expect((await collection.change("restless", () => undefined)).metadata.resourceVersion).toBe(resourceVersion)

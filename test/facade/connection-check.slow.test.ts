@@ -2,7 +2,6 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect } from "vitest"
-import { startFacade } from "../../src/api/main.ts"
 import {
   type ConnectionCheck,
   ConnectionCheckSchema,
@@ -10,16 +9,14 @@ import {
 } from "../../src/api/resources/connections/schema.ts"
 import { awsAccounts } from "../../src/clouds/aws/account.ts"
 import { errorsOf } from "../../src/core/apis/validate.ts"
-import { LAUNCHES } from "../../src/core/kinds.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { allow, deleteKey, makeUser, type UserKey, VM_ACTIONS, withoutAuthentication } from "../cloud/moto-users.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
+import { clientOf, makeSystemNamespace, rightsArrive } from "../harness/machine-users.ts"
+import { Programs } from "../harness/programs.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { BASE_DOMAIN, type Call, caller, type Replica, shippedOffers, testFixture } from "./harness.ts"
-import { clientOf, makeSystemNamespace } from "./machine-users.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 
@@ -27,7 +24,6 @@ const { describe, it } = needing(missingTool("moto"))
 describe("a check of a connection", () => {
   const fixture = testFixture("connection-check")
   const systemNamespace = testNamespace("connection-check-system")
-  const stop = new AbortController()
   const closing: (() => Promise<unknown>)[] = []
   const call = caller(() => ({ port }) as Replica, fixture)
   let port = 0
@@ -46,13 +42,10 @@ describe("a check of a connection", () => {
       "berth",
       VM_ACTIONS.filter((action) => action !== "ec2:RunInstances"),
     )
-    const logger = createLogger({ level: "silent", name: "check" })
     const folder = await mkdtemp(join(tmpdir(), "berth-check-"))
     closing.push(() => rm(folder, { recursive: true }))
     await makeSystemNamespace(fixture.client, systemNamespace)
-    const [forOperator, forFacade] = [await clientOf("berth-operator"), await clientOf("berth-facade")]
-    for (const program of [forOperator, forFacade])
-      await eventually(() => program.list(LAUNCHES, { namespace: systemNamespace }))
+    await rightsArrive(systemNamespace)
     const account = (fields: Readonly<Record<string, string>>) => {
       const opened = awsAccounts({ endpoint })(fields)
       const verify = opened.verify.bind(opened)
@@ -62,36 +55,17 @@ describe("a check of a connection", () => {
       }
       return Object.assign(opened, { verify: counted })
     }
-    const market = {
-      offers: shippedOffers(),
-      providers: { aws: { account } },
-      ownAccounts: [],
-      architectures: [],
-      logger,
-    }
-    const where = { systemNamespace, watchNamespace: fixture.namespace }
-    const operator = await startOperator(
-      { ...where, gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
-      {
-        ...market,
-        client: forOperator,
-        clouds: { open: () => undefined as never },
-        verification: { requestedPauseSeconds: 0.5 },
-      },
-      stop.signal,
-    )
-    const facade = await startFacade(
-      { ...where, host: "127.0.0.1", port: 0, baseDomain: BASE_DOMAIN, logsDir: folder },
-      { ...market, client: forFacade, clouds: ["aws"] },
-      stop.signal,
-    )
+    const programs = new Programs({
+      ...{ systemNamespace, watchNamespace: fixture.namespace, clientOf },
+      market: { offers: shippedOffers(), providers: { aws: { account } } },
+    })
+    closing.push(() => programs.stop())
+    await programs.startOperator({}, { verification: { requestedPauseSeconds: 0.5 } })
+    const facade = await programs.startFacade({ baseDomain: BASE_DOMAIN, logsDir: folder }, { clouds: ["aws"] })
     port = Number(new URL(facade.url).port)
-    closing.push(() => Promise.all([forOperator.close(), forFacade.close()]))
-    closing.push(() => Promise.all([operator.ended, facade.ended]))
     await eventually(async () => expect((await fetch(`${facade.url}/readyz`)).status).toBe(200))
   })
   afterAll(async () => {
-    stop.abort()
     for (const close of closing.reverse()) await close()
   })
 

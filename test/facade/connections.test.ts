@@ -562,7 +562,7 @@ it.each<["viewer" | "developer" | "admin", number[]]>([
   ["viewer", [200, 200, 403, 403, 403]],
   ["developer", [200, 200, 403, 403, 403]],
   ["admin", [200, 200, 201, 200, 204]],
-])("allows the role %s what the contract allows for connections", async (role, expected) => {
+])("the API allows the role %s what the contract allows for connections", async (role, expected) => {
   await create()
   const key = fixture.keys[role]
   const statuses = []
@@ -575,7 +575,7 @@ it.each<["viewer" | "developer" | "admin", number[]]>([
 })
 
 describe("a secret that every request above has used", () => {
-  it("shows a connection's secrets in no log line at the finest level, in no event and in no metric", async () => {
+  it("is in no log line at the finest level, in no event and in no metric", async () => {
     await create()
     await get("my-aws")
     expect(replica.logged()).toContain("/1/connections")
@@ -587,7 +587,7 @@ describe("a secret that every request above has used", () => {
   })
 })
 
-it("returns 503 and creates no connection while there are no sealing keys", async () => {
+it("the API returns 503 and creates no connection while there are no sealing keys", async () => {
   const early = await startReplica({ sealingNamespace: fixture.namespace })
   try {
     const callEarly = caller(() => early, fixture)

@@ -5,7 +5,7 @@ import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { monthOf, STATEMENT, type StoredStatement, statementName } from "../../src/core/apis/statement.ts"
 import { LAUNCHES, PROJECTS, STATEMENTS } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { jobOf, launchOf, offerOf } from "../controllers/builders.ts"
+import { jobOf, launchOf, offerOf } from "../harness/builders.ts"
 import { caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
 
 const fixture = testFixture("facade-costs")

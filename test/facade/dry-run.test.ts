@@ -2,24 +2,23 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { startFacade } from "../../src/api/main.ts"
 import { type ArrayPlanRecord, ArrayPlanSchema, type ArrayRecord } from "../../src/api/resources/arrays/schema.ts"
 import { type CronJobPlanRecord, CronJobPlanSchema } from "../../src/api/resources/cronjobs/schema.ts"
 import { type JobPlanRecord, JobPlanSchema } from "../../src/api/resources/jobs/plan.ts"
 import { valuesOf } from "../../src/client/arrays.ts"
+import type { Clouds } from "../../src/clouds/cloud.ts"
 import type { SpendCaps } from "../../src/core/apis/caps.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { findCondition } from "../../src/core/apis/conditions.ts"
 import { JobReason, type StoredJob } from "../../src/core/apis/job.ts"
 import { errorsOf } from "../../src/core/apis/validate.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/kinds.ts"
-import type { KubeClient } from "../../src/core/kube/client.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
-import { SimCloud } from "../controllers/sim-cloud.ts"
 import { accountWith } from "../discovery/accounts.ts"
+import { clientOf, makeSystemNamespace, rightsArrive } from "../harness/machine-users.ts"
+import { Programs } from "../harness/programs.ts"
+import { SimCloud } from "../harness/sim-cloud.ts"
 import {
   BASE_DOMAIN,
   type Call,
@@ -32,7 +31,6 @@ import {
   shippedOffers,
   testFixture,
 } from "./harness.ts"
-import { clientOf, makeSystemNamespace } from "./machine-users.ts"
 
 /**
  * A whole installation. `operator/main.ts` and `api/main.ts` construct operator and façade, with the rights of
@@ -41,45 +39,33 @@ import { clientOf, makeSystemNamespace } from "./machine-users.ts"
 const fixture = testFixture("facade-dry-run")
 const systemNamespace = testNamespace("facade-dry-run-system")
 const cloud = new SimCloud(systemClock)
-const stop = new AbortController()
-const closing: (() => Promise<unknown>)[] = []
+const programs = new Programs({
+  ...{ systemNamespace, watchNamespace: fixture.namespace, clientOf },
+  market: {
+    offers: shippedOffers(),
+    providers: { aws: { account: () => ({ ...accountWith(), bucket: async (name: string) => BUCKETS[name] }) } },
+    ownAccounts: [
+      { cloud: "aws", region: "us-east-1" },
+      { cloud: "azure", region: "eastus" },
+      { cloud: "gcp", region: "us-central1" },
+    ],
+  },
+})
+let folder: string
 let port = 0
 const call = caller(() => ({ port }) as Replica, fixture)
 
 beforeAll(async () => {
-  const { namespace } = fixture
-  const logger = createLogger({ level: "silent", name: "dry-run" })
-  const folder = await mkdtemp(join(tmpdir(), "berth-dry-run-"))
-  const programs: [KubeClient, KubeClient] = [await clientOf("berth-operator"), await clientOf("berth-facade")]
-  const ownAccounts = [
-    { cloud: "aws", region: "us-east-1" },
-    { cloud: "azure", region: "eastus" },
-    { cloud: "gcp", region: "us-central1" },
-  ]
-  const providers = { aws: { account: () => ({ ...accountWith(), bucket: async (name: string) => BUCKETS[name] }) } }
-  const market = { offers: shippedOffers(), providers, ownAccounts, architectures: [], logger }
-  const where = { systemNamespace, watchNamespace: namespace }
+  folder = await mkdtemp(join(tmpdir(), "berth-dry-run-"))
   await makeSystemNamespace(fixture.client, systemNamespace)
-  // The API server applies new rights after a delay.
-  for (const program of programs) await eventually(() => program.list(LAUNCHES, { namespace: systemNamespace }))
-  const operator = await startOperator(
-    { ...where, gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
-    {
-      ...market,
-      observeSeconds: 0.2,
-      client: programs[0],
-      clouds: { open: (account) => cloud.open({ ...account, cloud: "sim" }) },
-    },
-    stop.signal,
-  )
-  const facade = await startFacade(
-    { ...where, host: "127.0.0.1", port: 0, baseDomain: BASE_DOMAIN, logsDir: folder },
-    { ...market, client: programs[1], clouds: ["aws", "azure", "gcp"] },
-    stop.signal,
+  await rightsArrive(systemNamespace)
+  const clouds: Clouds = { open: (account) => cloud.open({ ...account, cloud: "sim" }) }
+  await programs.startOperator({}, { clouds })
+  const facade = await programs.startFacade(
+    { baseDomain: BASE_DOMAIN, logsDir: folder },
+    { clouds: ["aws", "azure", "gcp"] },
   )
   port = Number(new URL(facade.url).port)
-  closing.push(() => Promise.all([operator.ended, facade.ended]), ...programs.map((program) => () => program.close()))
-  closing.push(() => rm(folder, { recursive: true }))
   await eventually(async () => expect((await fetch(`${facade.url}/readyz`)).status).toBe(200))
 })
 beforeEach(clear)
@@ -87,8 +73,8 @@ afterAll(async () => {
   try {
     await clear()
   } finally {
-    stop.abort()
-    for (const close of closing) await close()
+    await programs.stop()
+    await rm(folder, { recursive: true, force: true })
   }
 })
 
@@ -352,7 +338,7 @@ describe("the plan of an array", () => {
     ["jobs that nothing fits", { size: 3 }, { image: "a", resources: { cpu: 9000 } }],
   ]
 
-  it.each(SHAPES)("with %s has the sum of each index's own plan, and creates nothing", async (_, shape, definition) => {
+  it.each(SHAPES)("has the sum of each index's own plan, and creates nothing: %s", async (_, shape, definition) => {
     const response = await call("/1/arrays?dry_run=true", {
       body: { name: "sweep", job_definition: definition, ...shape },
     })
@@ -403,7 +389,7 @@ describe("the plan of a cronjob", () => {
     ["@hourly", 730, { image: "a", maxHourlyPriceUsd: 0.000_01 }],
     ["0 0 1 * *", 1, { image: "a", resources: { cpu: 9000 } }],
   ])(
-    "with %s has the plan of a run and the price of %d runs a month, and creates nothing",
+    "has for %s the plan of a run and the price of %d runs a month, and creates nothing",
     async (cron, runs, definition) => {
       const body = { name: "nightly", cron_spec: cron, job_definition: definition }
       const response = await call("/1/cronjobs?dry_run=true", { body })

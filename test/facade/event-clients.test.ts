@@ -109,7 +109,7 @@ async function client(): Promise<{ socket: Socket; text: () => string }> {
   return { socket, text: () => text }
 }
 
-it("sends several changes of a job in a moment as one event, with the last state", async () => {
+it("the façade sends several changes of a job in a moment as one event, with the last state", async () => {
   const { text } = await client()
   for (let n = 0; n < 50; n++) change(2, `step ${n}`)
   await eventually(() => expect(text().match(/"step \d+"/g)).toEqual(['"step 49"', '"step 49"']))

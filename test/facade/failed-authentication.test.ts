@@ -29,7 +29,7 @@ async function statusFrom(address: string, key: string | undefined): Promise<num
 /** Returns a well-formed value that belongs to no key. */
 const guess = (): string => makeApiKey().value
 
-describe("failed authentications", () => {
+describe("the limit of failed authentications", () => {
   it("returns 429 with Retry-After for failed authentications above an address' limit, and 401 for other addresses", async () => {
     await start({ trustProxy: "loopback" })
     for (const key of [guess(), "nonsense", ""]) expect(await statusFrom("192.0.2.1", key)).toBe(401)
@@ -74,7 +74,7 @@ describe("failed authentications", () => {
   })
 })
 
-it("sends no request to the API server for a key outside the cache with onlyCached", async () => {
+it("the façade sends no request to the API server for a key outside the cache with onlyCached", async () => {
   replica = await startReplica()
   const asked = (): never => {
     throw new Error("the API server was asked")

@@ -66,9 +66,9 @@ import { cappedLevels, type LaunchAccounts } from "../../src/market/placement/ma
 import { jobPlanner } from "../../src/market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { clientOf, type KeyController, startKeyController } from "./machine-users.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
+import { clientOf, type KeyController, startKeyController } from "../harness/machine-users.ts"
 
 export const BASE_DOMAIN = "berth.test"
 

@@ -33,7 +33,7 @@ beforeEach(async () => {
   for (const { metadata } of await jobsOf(fixture)) await removeJob(fixture, metadata)
 })
 
-describe("invalid bodies: a clear problem, and no object", () => {
+describe("the API on invalid bodies", () => {
   it.each([
     ["broken YAML", "image: [a\nname: b: c", "application/yaml", 400, /line 2, column/],
     ["broken JSON", '{"image": "a",\n "name": x}', "application/json", 400, /line 2, column 10/],
@@ -252,7 +252,7 @@ describe("authentication", () => {
   })
 })
 
-describe("with a broken connection to the API server", () => {
+describe("a façade with a broken connection to the API server", () => {
   it("rejects a revoked key although the watch delivers no event", async () => {
     const proxy = await ChaosProxy.start(kubeConfig())
     const cut = await startReplica({ kubeConfig: proxy.kubeConfig() })

@@ -16,8 +16,8 @@ import { SECRETS } from "../../src/core/kube/core.ts"
 import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
+import { clientOf } from "../harness/machine-users.ts"
 import { applyJob, makeKey, testFixture } from "./harness.ts"
-import { clientOf } from "./machine-users.ts"
 
 const fixture = testFixture("facade-trust")
 let facade: KubeClient

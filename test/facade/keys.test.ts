@@ -255,7 +255,7 @@ describe("the rights of a new key", () => {
   })
 })
 
-describe("without an operator", () => {
+describe("the API of keys without an operator", () => {
   const orphaned = testNamespace("facade-keys-orphaned")
 
   const { client } = fixture

@@ -9,7 +9,7 @@ import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/core
 import { errorsOf } from "../../src/core/apis/validate.ts"
 import { JOBS, LAUNCHES } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { agentOf, launchOf } from "../controllers/builders.ts"
+import { agentOf, launchOf } from "../harness/builders.ts"
 import { caller, created, type Replica, SYSTEM_NAMESPACE, setStatus, startReplica, testFixture } from "./harness.ts"
 
 const fixture = testFixture("facade-launches")

@@ -6,7 +6,7 @@ import type { JobStatus } from "../../src/core/apis/job.ts"
 import { type Finish, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { API_KEYS, JOBS, LAUNCHES } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { agentOf, launchOf } from "../controllers/builders.ts"
+import { agentOf, launchOf } from "../harness/builders.ts"
 import { silentLogger } from "../kube/fixtures.ts"
 import {
   caller,
@@ -283,7 +283,7 @@ async function kept(ref: JobRef): Promise<boolean> {
   return false
 }
 
-it("limits the logs that a principal follows at the same time, and no other reads", async () => {
+it("the façade limits the logs that a principal follows at the same time, and no other reads", async () => {
   const limited = await startReplica({ settings: { followersPerPrincipal: 2 } })
   try {
     const callLimited = caller(() => limited, fixture)

@@ -12,6 +12,7 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { clientOf } from "../harness/machine-users.ts"
 import {
   applyJob,
   type Caller,
@@ -25,7 +26,6 @@ import {
   startReplica,
   testFixture,
 } from "./harness.ts"
-import { clientOf } from "./machine-users.ts"
 
 /** Races that are rare in real traffic. Each test stops the code at the critical moment. */
 const fixture = testFixture("facade-races")
@@ -54,7 +54,7 @@ function afterEachRead(happens: (read: number) => Promise<unknown>): CallerClien
   }
 }
 
-describe("cancel", () => {
+describe("a cancel of a job", () => {
   it("does not cancel a job that ended between the read and the patch", async () => {
     const job = await applyJob(fixture, "ends")
     const ends = afterEachRead(() => setStatus(fixture, "ends", { phase: "succeeded" }))
@@ -176,7 +176,7 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
     },
   )
 
-  describe("over HTTP", () => {
+  describe("one Idempotency-Key over HTTP", () => {
     let replicas: Replica[]
     let callers: Caller[]
     beforeAll(async () => {
@@ -222,7 +222,7 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
     )
   })
 
-  describe("of a replica that is slow, frozen or dead", () => {
+  describe("the turn of a replica that is slow, frozen or dead", () => {
     const logger = createLogger({ level: "silent", name: "test" })
     const job = { made: "by the other" }
     const nothing = async () => undefined

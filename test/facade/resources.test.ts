@@ -15,11 +15,11 @@ import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { accountWith, bucket, never } from "../discovery/accounts.ts"
+import { clientOf } from "../harness/machine-users.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { caller, makeKey, PATIENCE_MS, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
-import { clientOf } from "./machine-users.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 

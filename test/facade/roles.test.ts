@@ -252,11 +252,11 @@ function endpointsOf(app: Express): string[] {
   )
 }
 
-it("has a row in the roles table for every endpoint", () => {
+it("the table of roles has a row for every endpoint", () => {
   expect(endpointsOf(replica.app).toSorted()).toEqual([...Object.keys(TABLE), ...PUBLIC].toSorted())
 })
 
-it("has every endpoint in the OpenAPI document", async () => {
+it("the OpenAPI document has every endpoint", async () => {
   const { paths } = (await (await call("/1/openapi.json")).json()) as {
     paths: Record<string, Record<string, { tags?: string[] }>>
   }
@@ -332,7 +332,7 @@ it("returns the same 401 for a key of another project, whether this project exis
   expect(await said("nowhere.berth.test")).toEqual(here)
 })
 
-it("changes nothing for rejected requests to keys", async () => {
+it("the API changes nothing for rejected requests to keys", async () => {
   const { client, namespace } = fixture
   const state = async () => [
     (await client.list(JOBS, { namespace })).items.length,

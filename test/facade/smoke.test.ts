@@ -62,7 +62,7 @@ async function checked(): Promise<StoredConnection> {
   return fixture.client.patchStatus(CONNECTIONS, ref, { merge: { status: { capabilities: { vms } } } })
 }
 
-it("sends jobs that the API accepts", () => {
+it("the smoke test sends jobs that the API accepts", () => {
   const choice = { cloud: "aws", image: "busybox", region: "eu", bucket: "data", minutes: 1 }
   const jobs = smokeJobs(SMOKE_KINDS, choice)
   expect(jobs.map(({ kind }) => kind)).toEqual(SMOKE_KINDS)
@@ -70,7 +70,7 @@ it("sends jobs that the API accepts", () => {
   for (const { kind, body } of jobs) expect(checkSubmission(body, context), kind).toHaveProperty("submission")
 })
 
-it("waits until a new connection is checked, and says so", async () => {
+it("the smoke test waits until a new connection is checked, and says so", async () => {
   let check: Promise<StoredConnection> | undefined
   const { progress } = await smoke({ checkSeconds: 600 }, (line) => {
     if (line.startsWith("waiting")) check = checked()
@@ -82,12 +82,12 @@ it("waits until a new connection is checked, and says so", async () => {
   ])
 })
 
-it("continues after its limit, and the report says that the connection is not checked", async () => {
+it("the smoke test continues after its limit, and the report says that the connection is not checked", async () => {
   const { report } = await smoke({ checkSeconds: 0.2 }, () => undefined)
   expect(report).toContain("- connection fresh: not checked yet. `kubectl describe bconn` says why")
 })
 
-it("does not wait for a connection that is checked", async () => {
+it("the smoke test does not wait for a connection that is checked", async () => {
   await checked()
   await eventually(async () => {
     const response = await call("/1/connections/fresh", { host: `${fixture.project}.localhost` })

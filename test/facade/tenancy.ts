@@ -212,7 +212,7 @@ async function stateOf({ project, organization }: Tenant): Promise<unknown> {
 
 /** Declares the tests of one form of addresses. */
 export function addressSuite(addressForm: AddressForm): void {
-  describe(`an object of another tenant, addressed by ${addressForm}`, () => {
+  describe(`the API for an object of another tenant, addressed by ${addressForm}`, () => {
     let before: unknown
     beforeAll(async () => {
       form = addressForm
@@ -326,7 +326,7 @@ export function addressSuite(addressForm: AddressForm): void {
     })
   })
 
-  describe(`the caller's own project, addressed by ${addressForm}`, () => {
+  describe(`the API for the caller's own project, addressed by ${addressForm}`, () => {
     beforeAll(() => {
       form = addressForm
     })
@@ -348,7 +348,7 @@ export function addressSuite(addressForm: AddressForm): void {
 
 /** Declares the tests for which the form of addresses does not matter. */
 export function tenantSuite(): void {
-  describe("a Project that requests another tenant's namespace", () => {
+  describe("the API for a Project that requests another tenant's namespace", () => {
     beforeAll(() => {
       form = "host"
     })
@@ -383,7 +383,7 @@ export function tenantSuite(): void {
     })
   })
 
-  describe("the caller's own organization", () => {
+  describe("the API for the caller's own organization", () => {
     beforeAll(() => {
       form = "host"
     })

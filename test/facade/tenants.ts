@@ -7,9 +7,9 @@ import type { StoredProject } from "../../src/core/apis/project.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/kinds.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { type KeyController, startKeyController } from "../harness/machine-users.ts"
 import type { Issuer } from "../oidc.ts"
 import { BASE_DOMAIN, type Caller } from "./harness.ts"
-import { type KeyController, startKeyController } from "./machine-users.ts"
 
 /** An operation of the OpenAPI document. */
 export interface Endpoint {

@@ -29,7 +29,7 @@ import { type Heard, heardOf, timedOutLaunches } from "../../src/operator/launch
 import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS } from "../../src/operator/launch/options.ts"
 import { Backlog, startOf } from "../../src/operator/webhook/backlog.ts"
 import { WEBHOOK_DEFAULTS } from "../../src/operator/webhook/options.ts"
-import { agentOf, at, jobOf, launchOf, T0, time, vmStatus } from "../controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, T0, time, vmStatus } from "../harness/builders.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 import { setUp, job as storedJob } from "../limits/usage-fixture.ts"
 
@@ -400,10 +400,13 @@ function isListed(path: string): boolean {
 }
 
 describe("a stored time that a later process compares with its clock", () => {
-  it.each(ROWS.map((row) => [row.times.join(", "), row] as const))("%s", (_, { decide, right, fast, slow }) => {
-    const by = (skew: number) => decide((ago) => time(skew - ago))
-    expect({ right: by(0), fast: by(SKEW), slow: by(-SKEW) }).toEqual({ right, fast, slow })
-  })
+  it.each(ROWS.map((row) => [row.times.join(", "), row] as const))(
+    "has these decisions with right, fast and slow clocks: %s",
+    (_, { decide, right, fast, slow }) => {
+      const by = (skew: number) => decide((ago) => time(skew - ago))
+      expect({ right: by(0), fast: by(SKEW), slow: by(-SKEW) }).toEqual({ right, fast, slow })
+    },
+  )
 
   it("is in this table, or in the list of those that are not compared", () => {
     const all = KINDS.flatMap(({ kind, spec, status }) => [

@@ -15,7 +15,7 @@ import { ifFound } from "../../src/core/kube/errors.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { factsOf } from "../../src/operator/job/facts.ts"
 import { render } from "../../src/operator/job/render.ts"
-import { INSTALLATION, marketOf } from "../controllers/builders.ts"
+import { INSTALLATION, marketOf } from "../harness/builders.ts"
 import type { Fixture, Work } from "./crash-fixture.ts"
 import type { Scenario } from "./crash-run.ts"
 

@@ -74,7 +74,7 @@ function collectorOf(
   })
 }
 
-describe("no VM is terminated by mistake", () => {
+describe("an operator that is misled", () => {
   test("keeps VMs while a cloud's lists are empty and the agents report", async () => {
     let looks = 0
     let isEmpty = false

@@ -13,8 +13,8 @@ import { createdStatus } from "../../src/operator/launch/create.ts"
 import type { OwnStatus } from "../../src/operator/launch/decide.ts"
 import { type LaunchControllerOptions, launchWriter } from "../../src/operator/launch/options.ts"
 import { dropFinalizer, remove, replaceStatus } from "../../src/operator/writes.ts"
-import { agentOf, jobOf, launchOf, time } from "../controllers/builders.ts"
 import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
+import { agentOf, jobOf, launchOf, time } from "../harness/builders.ts"
 import { writeForJob, writeForLaunch } from "./model-operator.ts"
 import { JOB_VERSIONS, LAUNCH_VERSIONS, newLaunch, newWorld, type World } from "./model-state.ts"
 
@@ -92,7 +92,7 @@ function worldWith(job: StoredJob, launch?: StoredLaunch): World {
   return launch === undefined ? world : { ...world, launches: [newLaunch(LAUNCH_VERSIONS.of(launch))] }
 }
 
-describe("the model writes what the job controller writes", () => {
+describe("the model of the job controller", () => {
   const ADOPTED = { finalizers: [JOB_FINALIZER] }
   const cases: [JobAction["do"], object, (job: StoredJob) => [JobAction, () => Promise<unknown>]][] = [
     [
@@ -127,7 +127,7 @@ describe("the model writes what the job controller writes", () => {
       (job) => [{ do: "dropFinalizer" }, () => dropFinalizer(job, JOB_FINALIZER, jobWriter(options()), context)],
     ],
   ]
-  test.each(cases)("%s", async (name, metadata, of) => {
+  test.each(cases)("writes what the controller writes: %s", async (name, metadata, of) => {
     const status = { phase: "booting" as const, message: "before", retryCount: 1 }
     const job = await stored(JOBS, jobOf({ metadata, status }))
     // Only a Job that is being deleted loses its finalizer.
@@ -145,7 +145,7 @@ describe("the model writes what the job controller writes", () => {
     expect(written).toEqual(name === "release" ? { ...expected, annotations } : expected)
   })
 
-  test("createLaunch", async () => {
+  test("writes what the controller writes: createLaunch", async () => {
     const job = await stored(JOBS, jobOf())
     const { name, finalizers = [] } = launchOf(jobOf()).metadata
     const launch = { ...launchOf(jobOf()), metadata: { name, finalizers, namespace: harness.namespace } }
@@ -164,7 +164,7 @@ describe("the model writes what the job controller writes", () => {
     expect(partsOf(await read(LAUNCHES, launch as StoredLaunch))).toMatchObject(partsOf(made) ?? {})
   })
 
-  test("endLaunch", async () => {
+  test("writes what the controller writes: endLaunch", async () => {
     const job = jobOf()
     const launch = await stored(LAUNCHES, launchOf(jobOf(), 1, { status: CREATED }))
     const { world } = writeForJob(worldWith(job, launch), { do: "endLaunch", launch }, { ...WORK, on: 0 })
@@ -174,13 +174,13 @@ describe("the model writes what the job controller writes", () => {
   })
 })
 
-describe("the model writes what the launch controller writes", () => {
+describe("the model of the launch controller", () => {
   const unanswered = { class: "Unavailable", message: "no answer", since: time(1) } as const
   test.each<[string, object, OwnStatus]>([
     ["the status of a new VM", { phase: "requested", unanswered }, CREATED],
     ["the status of a deleted VM", { ...CREATED, agent: agentOf() }, TERMINATED],
     ["a launch error", { phase: "requested" }, { unanswered }],
-  ])("%s", async (_, status, next) => {
+  ])("writes what the controller writes: %s", async (_, status, next) => {
     const launch = await stored(LAUNCHES, launchOf(jobOf(), 1, { status }))
     const on = LAUNCH_VERSIONS.of(launch)
     const call = { do: "writeStatus", status: next } as const
@@ -195,7 +195,7 @@ describe("the model writes what the launch controller writes", () => {
     ["delete" as const, "another", {}, false],
     ["release" as const, "a Launch", {}, false],
     ["release" as const, "a deleted Launch", {}, true],
-  ])("%s %s", async (name, _, metadata, isDeleted) => {
+  ])("writes what the controller writes: %s %s", async (name, _, metadata, isDeleted) => {
     const launch = await stored(LAUNCHES, launchOf(jobOf(), 1, { status: TERMINATED, metadata }))
     if (isDeleted) await harness.client.delete(LAUNCHES, launch.metadata)
     const current = (await read(LAUNCHES, launch)) as unknown as StoredLaunch

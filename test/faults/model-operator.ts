@@ -19,7 +19,7 @@ import {
 import { isWokenBy, jobStateOf } from "../../src/operator/launch/gather.ts"
 import { isFollowed } from "../../src/operator/launch/observe.ts"
 import { LAUNCH_DEFAULTS } from "../../src/operator/launch/options.ts"
-import { CATALOGUE, INSTALLATION } from "../controllers/builders.ts"
+import { CATALOGUE, INSTALLATION } from "../harness/builders.ts"
 import type { Step } from "./model-explorer.ts"
 import {
   clockAt,

@@ -1,6 +1,6 @@
 import type { JobStatus, StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
-import { at } from "../controllers/builders.ts"
+import { at } from "../harness/builders.ts"
 
 /** Numbers for objects: equal objects have the same number. 0 stands for no object. */
 export class Interned<T> {

@@ -1,6 +1,6 @@
 import { isTerminal } from "../../src/core/apis/job.ts"
 import { firstMessageTime, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
-import { jobOf as aJob } from "../controllers/builders.ts"
+import { jobOf as aJob } from "../harness/builders.ts"
 import { type Containers, faultSteps, naturalSteps, recoverySteps, tickStep, userSteps } from "./model-environment.ts"
 import type { Model, Step } from "./model-explorer.ts"
 import { idled, operatorSteps } from "./model-operator.ts"

@@ -189,7 +189,7 @@ describe("a clock that jumps", () => {
   test.each([
     ["three hours ahead", 3 * 3600],
     ["three hours back", -3 * 3600],
-  ])("%s: running jobs run to their end", async (what, jump) => {
+  ])("lets running jobs run to their end: %s", async (what, jump) => {
     const harness = await newHarness()
     harness.operator()
     const names = ["a", "b", "c"]

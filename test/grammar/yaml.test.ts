@@ -26,7 +26,7 @@ function scalars(count: number): string[] {
   return [...new Set([...SEEDS, ...made])].filter(isPlain)
 }
 
-it(`reads each scalar as kubectl does, and rejects exactly those that YAML 1.2 reads differently (seed ${SEED})`, async () => {
+it(`berth apply reads each scalar as kubectl does, and rejects exactly those that YAML 1.2 reads differently (seed ${SEED})`, async () => {
   const all = scalars(4000)
   const lines = all.map((text, index) => `  k${index}: ${text}\n`).join("")
   const manifest = `apiVersion: example.com/v1\nkind: Scalars\nmetadata: {name: a}\nspec:\n${lines}`

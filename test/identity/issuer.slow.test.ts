@@ -11,7 +11,7 @@ import { Browser, signIn } from "../sign-in.ts"
 const dataDir = await mkdtemp(join(tmpdir(), "berth-issuer-"))
 afterAll(() => rm(dataDir, { recursive: true }))
 
-it("signs a person in with tokens that stay valid after the issuer restarts", async () => {
+it("the issuer signs a person in with tokens that stay valid after the issuer restarts", async () => {
   const first = await startIssuer({ port: 0, dataDir })
   const token = await signIn(first.issuer, "ada")
   const verifier = new TokenVerifier({ issuers: [first], clock: systemClock })
@@ -27,7 +27,7 @@ it("signs a person in with tokens that stay valid after the issuer restarts", as
   await again.close()
 })
 
-it("asks for a name each time and for no password, on its own pages, and prints nothing", async () => {
+it("the issuer asks for a name each time and for no password, on its own pages, and prints nothing", async () => {
   const printed = [vi.spyOn(console, "info"), vi.spyOn(console, "warn"), vi.spyOn(console, "error")]
   const issuer = await startIssuer({ port: 0, dataDir })
   const browser = new Browser()
@@ -42,7 +42,7 @@ it("asks for a name each time and for no password, on its own pages, and prints 
   for (const print of printed) expect(print).not.toHaveBeenCalled()
 })
 
-it("shows which names are allowed, and rejects a late sign-in page with instructions", async () => {
+it("the issuer shows which names are allowed, and rejects a late sign-in page with instructions", async () => {
   const issuer = await startIssuer({ port: 0, dataDir })
   const late = await fetch(`${issuer.issuer}/sign-in/unknown`, { headers: { accept: "text/html" } })
   expect([late.status, await late.text()]).toEqual([400, expect.stringContaining("npm run login")])

@@ -181,7 +181,7 @@ describe("clouds in a bundle", () => {
     await cloud.terminate(vm)
   }
 
-  motoNeeded.it("creates a VM on AWS, finds it and deletes it", async () => {
+  motoNeeded.it("create a VM on AWS, find it and delete it", async () => {
     const moto = await startMoto()
     onTestFinished(() => moto.stop())
     vi.stubEnv("AWS_ENDPOINT_URL", moto.url)
@@ -194,7 +194,7 @@ describe("clouds in a bundle", () => {
     await launchAndEnd(cloud, where, "ami-0123456789abcdef0")
   })
 
-  it("creates a VM on Google Cloud, finds it and deletes it", async () => {
+  it("create a VM on Google Cloud, find it and delete it", async () => {
     await using server = await started(new GceServer({ project: "p", regions: { "us-central1": ["us-central1-a"] } }))
     const open = clouds.openGcp({ send: server.send, settings: { network: "jobs" } })
     const cloud = open({ gcp_project_id: "p", keyfile_json: server.keyfile }, "us-central1")
@@ -202,7 +202,7 @@ describe("clouds in a bundle", () => {
     expect(server.violations).toEqual([])
   })
 
-  it("creates a VM on Azure, finds it and deletes it", async () => {
+  it("create a VM on Azure, find it and delete it", async () => {
     await using server = await started(new ArmServer())
     const open = clouds.openAzure({ send: server.send, settleSeconds: 30, lookSeconds: 0.02 })
     const cloud = open(server.credentials, "westeurope")

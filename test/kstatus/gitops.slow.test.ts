@@ -10,7 +10,6 @@ import { compileCache } from "../../dev/compile-cache.ts"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { LocalCloud, localClouds } from "../../dev/local-cloud/local.ts"
 import { LOCAL_REGION, localOffers } from "../../dev/local-cloud/offers.ts"
-import { startFacade } from "../../src/api/main.ts"
 import { connect } from "../../src/connect.ts"
 import { API_KEY } from "../../src/core/apis/apikey.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
@@ -30,10 +29,10 @@ import { Reflector } from "../../src/core/kube/reflector.ts"
 import type { ApiObject, ManagedFields, Resource } from "../../src/core/kube/resource.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { SimProvider } from "../controllers/sim-provider.ts"
+import { Programs } from "../harness/programs.ts"
+import { SimProvider } from "../harness/sim-provider.ts"
 import { missingTool, needing } from "../needing.ts"
 import { kstatusOf, type Verdict } from "./kstatus.ts"
 
@@ -64,7 +63,8 @@ let controlPlane: ControlPlane
 let client: KubeClient
 let cloud: LocalCloud
 let folder: string
-let running: Promise<unknown>[] = []
+let programs: Programs | undefined
+const running: Promise<unknown>[] = []
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "berth-gitops-"))
@@ -75,6 +75,7 @@ beforeAll(async () => {
   await startPrograms()
 })
 afterAll(async () => {
+  await programs?.stop()
   stop.abort()
   await Promise.allSettled(running)
   await cloud?.close()
@@ -103,25 +104,17 @@ async function startPrograms(): Promise<void> {
     clock: systemClock,
     onError: (error) => console.error(error),
   })
-  const market = {
-    providers: { aws: accounts.provider },
-    ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
-    architectures: [],
-    offers: fixedOffers(localOffers()),
-    client,
-    logger,
-  }
-  const facade = await startFacade(
-    { systemNamespace: SYSTEM, host: "127.0.0.1", port: 0, baseDomain: "localhost", logsDir: join(folder, "logs") },
-    { ...market, clouds: ["local"] },
-    stop.signal,
-  )
-  const operator = await startOperator(
-    { systemNamespace: SYSTEM, gatewayUrl: facade.url },
-    { ...market, clouds: localClouds(cloud), observeSeconds: 0.5 },
-    stop.signal,
-  )
-  running = [...running, facade.ended, operator.ended]
+  programs = new Programs({
+    systemNamespace: SYSTEM,
+    clientOf: async () => connect({ kubeconfig: controlPlane.kubeconfigPath }),
+    market: {
+      offers: fixedOffers(localOffers()),
+      providers: { aws: accounts.provider },
+      ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
+    },
+  })
+  const { url } = await programs.startFacade({ logsDir: join(folder, "logs") }, { clouds: ["local"] })
+  await programs.startOperator({ gatewayUrl: url }, { clouds: localClouds(cloud), observeSeconds: 0.5 })
 }
 
 const job = (name: string, script: string, more: object = {}): Seen =>

@@ -55,7 +55,7 @@ function connected(): KubeClient {
   return client
 }
 
-it("is rejected by name when its certificate expires, and continues with the renewed one without a restart", async () => {
+it("a client of the API server is rejected by name when its certificate expires, and continues with the renewed one without a restart", async () => {
   await issue(4)
   const client = connected()
   const stop = new AbortController()

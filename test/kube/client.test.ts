@@ -20,7 +20,7 @@ const client = (): KubeClient => new KubeClient(kubeConfig())
 const thrown = (promise: Promise<unknown>): Promise<unknown> => promise.catch((error: unknown) => error)
 const named = (name: string, data: Record<string, string> = {}): ConfigMap => ({ metadata: { namespace, name }, data })
 
-describe("against a real API server", () => {
+describe("the client against a real API server", () => {
   test("creates, reads, replaces, patches and deletes objects", async () => {
     const ref = { namespace, name: "life" }
     const created = await client().create(CONFIG_MAPS, named("life", { a: "1" }))
@@ -160,7 +160,7 @@ describe("against a real API server", () => {
   })
 })
 
-describe("against a faulty server", () => {
+describe("the client against a faulty server", () => {
   let server: Server
   let requests = 0
   afterEach(() => {

@@ -156,7 +156,7 @@ describe("a controller on a real API server", () => {
   })
 })
 
-describe("stopping", () => {
+describe("a manager", () => {
   const electorOptions = (identity: string, lease: string): LeaderElectorOptions => ({
     client,
     lease: { namespace, name: lease },

@@ -37,7 +37,7 @@ async function eventsOf(name: string): Promise<{ reason: string; message: string
     .sort((a, b) => a.reason.localeCompare(b.reason))
 }
 
-test("shows an object's events in kubectl describe, with a count for repeated ones", async () => {
+test("the recorder shows an object's events in kubectl describe, with a count for repeated ones", async () => {
   const object = await make("story")
   const events = recorder()
   events.record(object, { type: "Normal", reason: "Placed", message: "on t4g.nano in us-east-1" })
@@ -81,7 +81,7 @@ function about(name: string) {
   return { apiVersion: "v1", kind: "ConfigMap", metadata: { namespace, name, uid: name } }
 }
 
-test("writes events of four objects at once, those of one object in their order, and repetitions as one count", async () => {
+test("the recorder writes events of four objects at once, those of one object in their order, and repetitions as one count", async () => {
   const { client, asked, release, waiting } = heldClient()
   const events = recorder(client)
   for (const reason of ["A", "B", "B", "B"]) events.record(about("x"), { type: "Normal", reason, message: "m" })
@@ -92,7 +92,7 @@ test("writes events of four objects at once, those of one object in their order,
   await events.flush(60)
 })
 
-test("drops no Warning, however many events wait", async () => {
+test("the recorder drops no Warning, however many events wait", async () => {
   const { client, asked, release, waiting } = heldClient()
   const events = recorder(client, silentLogger, 2)
   for (let n = 0; n < 10; n++) {
@@ -105,7 +105,7 @@ test("drops no Warning, however many events wait", async () => {
   expect(asked.filter((reason) => reason.includes(" N ")).length).toBeLessThan(10)
 })
 
-test("writes a Warning when the API server answers again, also after many attempts", async () => {
+test("the recorder writes a Warning when the API server answers again, also after many attempts", async () => {
   const clock = new ManualClock()
   let attempts = 0
   const create = async (_: unknown, event: KubeEvent) => {
@@ -124,7 +124,7 @@ test("writes a Warning when the API server answers again, also after many attemp
   expect(attempts).toBe(21)
 })
 
-test("writes events of an object without a namespace to default", async () => {
+test("the recorder writes events of an object without a namespace to default", async () => {
   const events = recorder()
   const cluster = { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace, uid: "u-1" } }
   events.record(cluster, { type: "Normal", reason: "Adopted", message: "hello" })
@@ -134,7 +134,7 @@ test("writes events of an object without a namespace to default", async () => {
   ).toContain("Adopted")
 })
 
-test("continues a count after its event has expired", async () => {
+test("the recorder continues a count after its event has expired", async () => {
   const object = await make("forgotten")
   const recording = recorder()
   recording.record(object, { type: "Normal", reason: "Seen", message: "again" })
@@ -146,7 +146,7 @@ test("continues a count after its event has expired", async () => {
   expect(await eventsOf("forgotten")).toEqual([{ reason: "Seen", message: "again", count: 2 }])
 })
 
-test("writes an event once although responses were lost, before and after it was stored", async () => {
+test("the recorder writes an event once although responses were lost, before and after it was stored", async () => {
   const object = await make("shaky")
   const warnings: unknown[] = []
   const logger: Logger = { ...silentLogger, warn: (fields) => warnings.push(fields) }
@@ -160,7 +160,7 @@ test("writes an event once although responses were lost, before and after it was
   expect(warnings).toEqual([])
 })
 
-test("logs failed and dropped events, never throws, and stops within a time limit", async () => {
+test("the recorder logs failed and dropped events, never throws, and stops within a time limit", async () => {
   const object = await make("hopeless")
   const warnings: string[] = []
   const logger: Logger = {

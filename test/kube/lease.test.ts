@@ -8,7 +8,7 @@ import {
   leases,
 } from "../../src/core/kube/lease.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { ShiftedClock } from "../controllers/shifted-clock.ts"
+import { ShiftedClock } from "../harness/shifted-clock.ts"
 import { ChaosProxy, status } from "./chaos-proxy.ts"
 import { eventually, silentLogger } from "./fixtures.ts"
 import { ManualClock } from "./manual-clock.ts"

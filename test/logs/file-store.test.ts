@@ -18,7 +18,7 @@ describe("logs in files", () => {
 })
 
 describe.skipIf(noDisk !== "")("logs on a full disk", () => {
-  it("deletes the oldest logs of the project with the most bytes, and no log of another project", async () => {
+  it("are deleted: the oldest of the project with the most bytes, and none of another project", async () => {
     const disk = await smallDisk(1)
     try {
       const removed: string[] = []

@@ -95,7 +95,7 @@ describe("several replicas over one bucket", () => {
     return { bucket, one: open(), other: open() }
   }
 
-  it("stores each byte once, whichever replica gets a piece", async () => {
+  it("store each byte once, whichever replica gets a piece", async () => {
     const { one, other } = await replicas()
     const data = randomBytes(5000)
     let length = 0
@@ -112,7 +112,7 @@ describe("several replicas over one bucket", () => {
     expect((await read(other, { tail: 0 })).byteLength).toBe(0)
   })
 
-  it("delivers pieces of one replica to followers of another", async () => {
+  it("deliver pieces of one replica to followers of another", async () => {
     const { one, other } = await replicas()
     const ended = new AbortController()
     const follow = other.read(job, { follow: ended.signal })
@@ -126,7 +126,7 @@ describe("several replicas over one bucket", () => {
     expect((await follow.next()).done).toBe(true)
   })
 
-  it("merges many small objects into one, while others read", async () => {
+  it("merge many small objects into one, while others read", async () => {
     const failures: unknown[] = []
     const { bucket, one, other } = await replicas({ onCompactionError: (error) => failures.push(error) })
     const ended = new AbortController()
@@ -144,7 +144,7 @@ describe("several replicas over one bucket", () => {
     expect(failures).toEqual([])
   })
 
-  it("keeps the times of objects that are merged", async () => {
+  it("keep the times of objects that are merged", async () => {
     const { bucket, one, other } = await replicas()
     const start = Date.parse("2026-11-24T10:00:00Z")
     const lines = Array.from({ length: 70 }, (_, index) => `${String(index).padStart(3, "0")}\n`)

@@ -80,7 +80,7 @@ describe("examples", () => {
     }
   })
 
-  it("example of External Secrets provides exactly the fields of its connection's type", async () => {
+  it("an example of External Secrets provides exactly the fields of its connection's type", async () => {
     const objects = loadAll(await readFile(join(MANIFESTS, "gitops", "acme", "jobs", "connection.yaml"), "utf8"))
     const [external, connection] = objects as [ExternalSecret, ApiObject & { spec: ConnectionSpec }]
     expect(external.spec.target.template.type).toBe("berth.dev/connection")
@@ -89,7 +89,7 @@ describe("examples", () => {
     expect(external.spec.data.map(({ secretKey }) => secretKey)).toEqual(fields)
   })
 
-  it("example of Flux installs the release of the documents' commands", async () => {
+  it("an example of Flux installs the release of the documents' commands", async () => {
     const objects = loadAll(await readFile(join(MANIFESTS, "gitops", "flux", "berth.yaml"), "utf8")) as ApiObject[]
     const place = { releaseName: "berth", targetNamespace: "berth-system", storageNamespace: "berth-system" }
     expect(objects.find(({ kind }) => kind === "HelmRelease")).toMatchObject({ spec: place })
@@ -106,7 +106,7 @@ describe("examples", () => {
   })
 
   it.each(["acme", "argocd", "flux"])(
-    "of GitOps, %s, are complete, and the API server accepts Berth's objects",
+    "examples of GitOps, %s, are complete, and the API server accepts Berth's objects",
     async (folder) => {
       const { stdout } = await promisify(execFile)(inject("kubectlPath"), [
         "kustomize",

@@ -104,7 +104,7 @@ describe("an overlay", () => {
     180_000,
   )
 
-  it("with one façade replaces one with several after its Deployment was deleted, as docs/install.md says", async () => {
+  it("has one façade in place of several after their Deployment was deleted, as docs/install.md says", async () => {
     const apply = () => kubectl("apply", "--server-side", "--force-conflicts", "-k", join(OVERLAYS, "default"))
     await expect(apply()).rejects.toThrow(/Deployment .*berth-facade.* is invalid.*rollingUpdate/s)
     await kubectl("delete", "deployment", "berth-facade", "-n", "berth-system")

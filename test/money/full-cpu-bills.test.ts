@@ -16,7 +16,7 @@ import { appraise } from "../../src/market/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { Catalogue } from "../../src/market/router/catalogue.ts"
 import { decide } from "../../src/operator/job/decide.ts"
-import { at, INSTALLATION, jobOf } from "../controllers/builders.ts"
+import { at, INSTALLATION, jobOf } from "../harness/builders.ts"
 import { isNightly } from "../nightly.ts"
 import { randomFrom } from "../random.ts"
 import { type BilledVm, billOf } from "./bills.ts"
@@ -76,7 +76,7 @@ function specOf(offer: Offer, changes: Partial<LaunchSpec> = {}): LaunchSpec {
 
 const hourly = ({ machine, credits, disk, address }: PublicPrices) => machine + credits + disk + address
 
-describe("by the clouds' public rules, with all vCPUs busy,", () => {
+describe("bills by the clouds' public rules, with all vCPUs busy", () => {
   let catalogue: Catalogue
   let onDemandUsd: Map<string, number>
   const keyOf = ({ cloud, region, instanceType }: Offer) => `${cloud}/${region}/${instanceType}`
@@ -92,7 +92,7 @@ describe("by the clouds' public rules, with all vCPUs busy,", () => {
     onDemandUsd = new Map(bought.map((offer) => [keyOf(offer), offer.hourlyPriceUsd]))
   })
 
-  test("no VM costs more an hour than its price, and none sustains less CPU than is counted", () => {
+  test("have no VM that costs more an hour than its price, or that sustains less CPU than is counted", () => {
     const checked = new Set<string>()
     const wrong: object[] = []
     for (const offer of catalogue.offers()) {
@@ -111,7 +111,7 @@ describe("by the clouds' public rules, with all vCPUs busy,", () => {
     expect(checked.size).toBeGreaterThan(4000)
   })
 
-  test(`no limit is exceeded by the VMs of ${JOBS} random jobs`, { timeout: 600_000 }, () => {
+  test(`exceed no limit with the VMs of ${JOBS} random jobs`, { timeout: 600_000 }, () => {
     const random = randomFrom(SEED)
     const regions = [...new Set(readPriceList().regions.flatMap(({ name, groups }) => [name, ...groups]))]
     const tally = { placed: 0, spot: 0, burstable: 0, budgets: 0, caps: 0, hourly: 0 }

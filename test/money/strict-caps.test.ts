@@ -30,7 +30,7 @@ const spent = ({ statements }: World, amountOf: (status: World["statements"][num
 
 const SEEDS = Array.from({ length: isNightly ? 300 : 3 }, (_, seed) => seed)
 
-describe("whatever happens to placements, VMs, prices and the operator", () => {
+describe("caps and budgets, whatever happens to placements, VMs, prices and the operator", () => {
   test.each(SEEDS)("no strict cap is exceeded by what the clouds bill: seed %i", (seed) => {
     const strict = (maxMonthlyUsd: number) => ({ maxMonthlyUsd, reserve: "strict" as const })
     const world = worldOf(seed, { project: strict(8), organization: strict(12), installation: { maxMonthlyUsd: 500 } })

@@ -16,7 +16,7 @@ import { decide as decideLaunch } from "../../src/operator/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/operator/launch/options.ts"
 import { decide as decideStatements } from "../../src/operator/statement/decide.ts"
 import { STATEMENT_DEFAULTS } from "../../src/operator/statement/options.ts"
-import { agentOf, INSTALLATION, jobOf, offerOf } from "../controllers/builders.ts"
+import { agentOf, INSTALLATION, jobOf, offerOf } from "../harness/builders.ts"
 import { type BilledVm, billOf } from "./bills.ts"
 
 /** Two machines of each cloud, on demand and spot. */

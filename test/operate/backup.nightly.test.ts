@@ -10,10 +10,11 @@ import { KINDS } from "../../src/core/apis/kinds.ts"
 import { declareKey } from "../../src/core/identity/key-manifest.ts"
 import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, STATEMENTS } from "../../src/core/kinds.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { ShiftedClock } from "../controllers/shifted-clock.ts"
-import { SimProvider } from "../controllers/sim-provider.ts"
+import { LEASE_TIMES, SYSTEM } from "../harness/cluster.ts"
+import { ShiftedClock } from "../harness/shifted-clock.ts"
+import { SimProvider } from "../harness/sim-provider.ts"
 import { missingTool, needing } from "../needing.ts"
-import { Berth, connectionManifests, etcdEnvironment, LEASE_TIMES, SYSTEM, TEAM } from "./berth.ts"
+import { Berth, connectionManifests, etcdEnvironment, TEAM } from "./berth.ts"
 import { linkEtcdTools } from "./etcd-tools.ts"
 import { commandsOf, Shell } from "./page.ts"
 
@@ -182,7 +183,7 @@ describeBackups("the backups of docs/operate.md", () => {
     await rm(folder, { recursive: true, force: true })
   })
 
-  it("are made", async () => {
+  it("the backups of docs/operate.md are made", async () => {
     const [variables = "", save = ""] = commandsOf("Snapshot of etcd")
     // Each path of the page is one that the shell has of this cluster.
     const named = [...variables.matchAll(/^export (\w+)=/gm)].map(([, name]) => name)
@@ -197,7 +198,7 @@ describeBackups("the backups of docs/operate.md", () => {
     expect([...kinds, "Launch", "Webhook"].sort()).toEqual(KINDS.map(({ kind }) => kind).sort())
   })
 
-  it("of etcd bring back everything, and double or forget no VM", async () => {
+  it("backups of etcd bring back everything, and double or forget no VM", async () => {
     const before = alive()
     // What happens after the backup, and is lost with it.
     await apply(jobManifest("late"))
@@ -245,7 +246,7 @@ describeBackups("the backups of docs/operate.md", () => {
     expectOneVmEach()
   })
 
-  it("of the objects bring back what ended, and what defines jobs; no job runs by itself", async () => {
+  it("backups of the objects bring back what ended, and what defines jobs; no job runs by itself", async () => {
     await shell.close()
     await berth.stop()
     const strangers = alive()
@@ -261,7 +262,7 @@ describeBackups("the backups of docs/operate.md", () => {
         return "done"
       },
       kubectl: async (command: string) => {
-        if (command.includes(" scale deployment berth-operator --replicas=0")) await berth.stopProgram("operator")
+        if (command.includes(" scale deployment berth-operator --replicas=0")) await berth.stopOperator()
         // No pods run here.
         return / scale deployment | wait --for=delete pod /.test(command) ? "done" : undefined
       },

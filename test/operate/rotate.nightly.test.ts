@@ -12,9 +12,10 @@ import { CONNECTIONS } from "../../src/core/kinds.ts"
 import { CONFIG_MAPS, SECRETS } from "../../src/core/kube/core.ts"
 import { keyIdOf } from "../../src/core/sealing/envelope.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { ShiftedClock } from "../controllers/shifted-clock.ts"
-import { SimProvider } from "../controllers/sim-provider.ts"
-import { Berth, connectionManifests, SYSTEM, TEAM } from "./berth.ts"
+import { SYSTEM } from "../harness/cluster.ts"
+import { ShiftedClock } from "../harness/shifted-clock.ts"
+import { SimProvider } from "../harness/sim-provider.ts"
+import { Berth, connectionManifests, TEAM } from "./berth.ts"
 import { commandsOf, Shell } from "./page.ts"
 
 /** The commands of docs/operate.md that replace keys, credentials and certificates. */
@@ -42,8 +43,8 @@ const replacements = {
   },
   kubectl: async (command: string) => {
     if (!command.includes(" rollout restart deployment ")) return undefined
-    await berth.stopProgram("facade")
-    await berth.stopProgram("operator")
+    await berth.stopFacade()
+    await berth.stopOperator()
     await berth.startFacade()
     await berth.startOperator()
     return "restarted"
@@ -101,8 +102,8 @@ async function expectReady(): Promise<void> {
   })
 }
 
-describe("docs/operate.md rotates", () => {
-  it("an API key", async () => {
+describe("a rotation by docs/operate.md", () => {
+  it("replaces an API key", async () => {
     const former = await node("cli/main.ts", ["key", "create", "builds", "--role", "developer"])
     await eventually(async () => expect(await statusOf(former)).toBe(200))
     const [create = "", remove = ""] = commandsOf("An API key")
@@ -114,7 +115,7 @@ describe("docs/operate.md rotates", () => {
     expect(await statusOf(next)).toBe(200)
   })
 
-  it("credentials of connections, sealed and in a Secret", async () => {
+  it("replaces credentials of connections, sealed and in a Secret", async () => {
     await expectReady()
     provider.issue("account", "the-second-secret")
     for (const path of [folder, join(folder, "shell")]) await writeFile(join(path, "new-secret"), "the-second-secret")
@@ -126,7 +127,7 @@ describe("docs/operate.md rotates", () => {
     await expectReady()
   })
 
-  it("the sealing key", async () => {
+  it("replaces the sealing key", async () => {
     const former = (await readSealingKeys(berth.client, SYSTEM)).primary
     const [output = ""] = await blocks("The sealing key")
     expect(output).toContain(`It replaces ${former}`)
@@ -139,7 +140,7 @@ describe("docs/operate.md rotates", () => {
     await expectReady()
   })
 
-  it("the keys of identity tokens", async () => {
+  it("replaces the keys of identity tokens", async () => {
     const ref = { namespace: SYSTEM, name: "berth-identity-keys" }
     // No connection of this installation signs in without a secret, so it has no such keys yet.
     await berth.client.create(SECRETS, { metadata: ref, type: "berth.dev/identity-keys", data: {} })
@@ -148,7 +149,7 @@ describe("docs/operate.md rotates", () => {
     await expectReady()
   })
 
-  it("the certificate and the secret of the console's client", async () => {
+  it("replaces the certificate and the secret of the console's client", async () => {
     const inShell = (name: string) => join(folder, "shell", name)
     for (const round of ["first", "second"]) {
       const { certificate, key } = newCertificateAuthority(round).issue({ commonName: "berth.example.com" })
@@ -163,7 +164,7 @@ describe("docs/operate.md rotates", () => {
     }
   })
 
-  it("in the same way, and makes the ConfigMap of own authorities", async () => {
+  it("makes the ConfigMap of own authorities in the same way", async () => {
     const { certificate } = newCertificateAuthority("own")
     await writeFile(join(folder, "shell", "ca.crt"), certificate)
     await blocks("Your own authority")

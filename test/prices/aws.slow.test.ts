@@ -39,7 +39,7 @@ afterEach(() => {
   expect([...front.breaches.splice(0), ...proxy.breaches.splice(0)]).toEqual([])
 })
 
-it("reads hourly prices of Linux instances on shared hardware from the price list, page by page", async () => {
+it("the price reader of AWS reads hourly prices of Linux instances on shared hardware, page by page", async () => {
   const product = { regionCode: "eu-north-1", instanceType: "m7i.large", usd: "0.1071000000" }
   front.products = [
     product,
@@ -63,7 +63,7 @@ it("reads hourly prices of Linux instances on shared hardware from the price lis
   expect(calls).toBe(3 + 1 + 1)
 })
 
-it("reads the spot price of the most expensive zone, page by page, in enabled regions", async () => {
+it("the price reader of AWS reads the spot price of the most expensive zone, page by page, in enabled regions", async () => {
   front.spot = [
     { instanceType: "m7i.large", zone: "eu-north-1a", usd: "0.0331" },
     { instanceType: "m7i.large", zone: "eu-north-1b", usd: "0.0412" },
@@ -78,14 +78,14 @@ it("reads the spot price of the most expensive zone, page by page, in enabled re
   expect(calls).toBe(3 + 1)
 })
 
-it("reads spot prices from moto's EC2 in one of its small regions, because moto is slow for thousands of prices", async () => {
+it("the price reader of AWS reads spot prices from moto's EC2 in one of its small regions, because moto is slow for thousands of prices", async () => {
   front.spot = undefined
   const { prices, error } = await read(market, ask("me-south-1"))
   expect(error).toBeUndefined()
   expect(prices["me-south-1 spot"]).toMatchObject({ "t4g.micro": 0.00001 })
 })
 
-it("reports a missing right in the account's policy", async () => {
+it("the price reader of AWS reports a missing right in the account's policy", async () => {
   front.allowed = []
   try {
     for (const reader of [list, market]) {
@@ -98,7 +98,7 @@ it("reports a missing right in the account's policy", async () => {
   }
 })
 
-it("stops reading prices when it is aborted, without further requests", async () => {
+it("the price reader of AWS stops when it is aborted, without further requests", async () => {
   front.spot = [{ instanceType: "m7i.large", zone: "eu-north-1a", usd: "0.0331" }]
   for (const reader of [list, market]) {
     const stopping = new AbortController()
@@ -109,7 +109,7 @@ it("stops reading prices when it is aborted, without further requests", async ()
   }
 })
 
-it("calls exactly the actions of the statement for prices in docs/roles/aws.json", async () => {
+it("the price reader of AWS calls exactly the actions of the statement for prices in docs/roles/aws.json", async () => {
   const allowed = roleStatements().filter(({ Sid }) => Sid === "Prices")
   front.spot = []
   await read(list, ask("us-east-1"))

@@ -92,7 +92,7 @@ afterEach(() => {
 const readers = () => azurePrices({ clock: systemClock, send: server.send })
 const question = (regions: string[]) => ({ credentials: {}, regions, machines: [], signal: unending() })
 
-it("reads present prices of Linux machines, page by page, on demand and spot", async () => {
+it("the price reader of Azure reads present prices of Linux machines, page by page, on demand and spot", async () => {
   const { prices, calls, error } = await read(readers().list, question(["westeurope", "eastus", "nowhere"]))
   expect(error).toBeUndefined()
   expect(prices).toEqual({
@@ -103,7 +103,7 @@ it("reads present prices of Linux machines, page by page, on demand and spot", a
   expect(calls).toBe(4 + 1 + 1)
 })
 
-it("returns the regions that answered, and names the others", async () => {
+it("the price reader of Azure returns the regions that answered, and names the others", async () => {
   server.override(RETAIL_PRICES.path, (request, match) =>
     request.query.get("$filter")?.includes("westeurope")
       ? { status: 429, json: { error: { code: "429", message: "Too many requests" } } }
@@ -115,14 +115,14 @@ it("returns the regions that answered, and names the others", async () => {
   expect(String(error)).toContain("westeurope")
 })
 
-it("follows no link to another host", async () => {
+it("the price reader of Azure follows no link to another host", async () => {
   server.override(RETAIL_PRICES.path, () => ({ json: { Items: [], NextPageLink: "https://10.0.0.1/secrets" } }))
   const { error } = await read(readers().list, question(["eastus"]))
   expect(error).toBeInstanceOf(InvalidRequestError)
   expect(server.requests.filter(({ host }) => host !== "prices.azure.com")).toEqual([])
 })
 
-it("needs no right: it sends no credentials", async () => {
+it("the price reader of Azure needs no right: it sends no credentials", async () => {
   server.requests.length = 0
   const credentials = { tenant_id: "t", client_id: "c", client_secret: "a-secret-of-a-test", subscription_id: "s" }
   await read(readers().list, { ...question(["eastus"]), credentials })

@@ -130,7 +130,7 @@ function shipped(provisioning: "onDemand" | "spot", types: RegExp): Record<strin
   return prices
 }
 
-it("adds a machine's price up from its parts' prices, equal to the shipped list", async () => {
+it("the price reader of Google adds a machine's price up from its parts' prices, equal to the shipped list", async () => {
   const { prices, calls, error } = await read(gcpPrices({ send: server.send }).list, question)
   expect(error).toBeUndefined()
   expect(Object.keys(prices)).toEqual(["us-central1 onDemand", "us-central1 spot"])
@@ -149,7 +149,7 @@ it("adds a machine's price up from its parts' prices, equal to the shipped list"
   expect(calls).toBe(Math.ceil(SKUS.length / PAGE))
 })
 
-it("calls only APIs that docs/install.md enables", async () => {
+it("the price reader of Google calls only APIs that docs/install.md enables", async () => {
   const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "install.md"), "utf8")
   const [, enabled = ""] = /gcloud services enable (.*) --project/.exec(page) ?? []
   server.requests.length = 0
@@ -161,7 +161,7 @@ it("calls only APIs that docs/install.md enables", async () => {
   for (const host of hosts) expect(enabled.split(" ")).toContain(host)
 })
 
-it("reports a rejected key", async () => {
+it("the price reader of Google reports a rejected key", async () => {
   const { privateKey: other } = generateKeyPairSync("rsa", { modulusLength: 2048 })
   const keyfile = JSON.parse(credentials.keyfile_json) as object
   const keyfile_json = JSON.stringify({ ...keyfile, private_key: other.export({ type: "pkcs8", format: "pem" }) })

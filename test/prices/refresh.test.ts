@@ -1,29 +1,21 @@
 import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, expect, vi } from "vitest"
-import { installBase } from "../../dev/base.ts"
 import { awsPrices } from "../../src/clouds/aws/prices.ts"
-import { cloudsOf } from "../../src/clouds/provider.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
-import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
-import { CONNECTIONS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/kinds.ts"
-import { KubeClient } from "../../src/core/kube/client.ts"
+import { CONNECTIONS } from "../../src/core/kinds.ts"
 import { CONFIG_MAPS, SECRETS } from "../../src/core/kube/core.ts"
 import { isForbidden } from "../../src/core/kube/errors.ts"
 import { events } from "../../src/core/kube/events.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import type { Running } from "../../src/core/telemetry/program.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import { PRICES_CONFIG_MAP } from "../../src/market/catalogue/refreshed.ts"
 import { watchPrices } from "../../src/market/catalogue/watch.ts"
 import { tableOf } from "../../src/market/router/table.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { confirmedProject } from "../confirmed-project.ts"
-import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { offerOf } from "../controllers/builders.ts"
-import { SimProvider } from "../controllers/sim-provider.ts"
-import { clientOf } from "../facade/machine-users.ts"
+import { offerOf } from "../harness/builders.ts"
+import { clientOf } from "../harness/machine-users.ts"
+import { ProjectHarness, REGION } from "../harness/project.ts"
 import { missingTool, needing } from "../needing.ts"
 import { AwsPricesFront } from "./aws-front.ts"
 
@@ -31,14 +23,6 @@ const { it } = needing(missingTool("moto"))
 
 /** An operator with simulated clouds, whose prices come from AWS' APIs, as far as tests have them. */
 
-const REGION = "eu-north-1"
-const systemNamespace = testNamespace("prices-system")
-const namespace = testNamespace("prices")
-const project = `p-${randomBytes(4).toString("hex")}`
-const admin = new KubeClient(kubeConfig())
-const logger = createLogger({ level: "silent", name: "test" })
-const provider = new SimProvider(systemClock)
-const stop = new AbortController()
 const aws = { cloud: "aws", region: REGION, priceDate: "2026-01-01" }
 const table = tableOf([
   offerOf({ ...aws, instanceType: "m7i.large", hourlyPriceUsd: 0.107 }),
@@ -48,13 +32,19 @@ const table = tableOf([
 ])
 /** Reads the prices like a façade does, only from the ConfigMap. */
 const facades = new LiveCatalogue(table)
+const stop = new AbortController()
 let front: AwsPricesFront
 let operator: Running
 let watching: Promise<void>
 
+afterAll(async () => {
+  await front?.stop()
+  vi.unstubAllEnvs()
+})
+const berth = new ProjectHarness("prices", { offers: new LiveCatalogue(table) })
+const { admin, namespace, systemNamespace } = berth
+
 beforeAll(async () => {
-  await installBase(admin, AbortSignal.timeout(120_000))
-  await confirmedProject(admin, { name: project, organization: "o", namespace })
   front = await AwsPricesFront.start("http://127.0.0.1:9")
   vi.stubEnv("AWS_ENDPOINT_URL", front.url)
   front.products = [
@@ -65,43 +55,27 @@ beforeAll(async () => {
     { instanceType: "m7i.large", zone: `${REGION}a`, usd: "0.00001" },
     { instanceType: "m7a.large", zone: `${REGION}a`, usd: "0.0444" },
   ]
-  watching = watchPrices({ client: admin, systemNamespace, catalogue: facades, logger }).run(stop.signal)
-  operator = await startOperator(
+  const reader = { client: admin, systemNamespace, catalogue: facades, logger: berth.programs.logger("reader") }
+  watching = watchPrices(reader).run(stop.signal)
+  operator = await berth.programs.startOperator(
+    { priceRefreshHours: 12, spotPriceRefreshHours: 1 },
     {
-      ...{ systemNamespace, watchNamespace: namespace, gatewayUrl: "https://gateway.test", metricsPort: 0 },
-      ...{ agentImage: "registry.test/berth:1.0", priceRefreshHours: 12, spotPriceRefreshHours: 1 },
-    },
-    {
-      client: admin,
-      clouds: cloudsOf({}),
-      providers: { aws: { ...provider.provider, prices: awsPrices(systemClock) } },
-      offers: new LiveCatalogue(table),
-      ownAccounts: [],
-      architectures: [],
+      providers: { aws: { ...berth.accounts.provider, prices: awsPrices(systemClock) } },
       observeSeconds: 0.2,
       prices: { lookSeconds: 0.2 },
-      logger,
     },
-    stop.signal,
   )
 })
+
 afterAll(async () => {
-  for (const { metadata } of (await admin.list(JOBS, { namespace })).items) await admin.delete(JOBS, metadata)
-  await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
   stop.abort()
-  await Promise.all([operator?.ended, watching])
-  for (const { metadata } of (await admin.list(LAUNCHES, { namespace: systemNamespace })).items)
-    await admin.delete(LAUNCHES, metadata)
-  await admin.delete(PROJECTS, { name: project })
-  await front?.stop()
-  await admin.close()
-  vi.unstubAllEnvs()
+  await watching
 })
 
 async function submitted(name: string, spec: object): Promise<StoredJob> {
-  await admin.create(JOBS, { metadata: { name, namespace }, spec: { image: "busybox", ...spec } } as StoredJob)
+  await berth.submit(name, spec)
   return eventually(async () => {
-    const job = await admin.get(JOBS, { namespace, name })
+    const job = await berth.job(name)
     expect(job.status?.placement).toBeDefined()
     return job
   })
@@ -114,15 +88,14 @@ async function refreshDays(): Promise<[string | undefined, string | undefined]> 
   return [data["aws.list.time"]?.slice(0, 10), data["aws.market.time"]?.slice(0, 10)]
 }
 
-it("moves a job to another machine after a price change, and shows the price's day in the job", async () => {
+it("a price change moves a job to another machine, and the job shows the price's day", async () => {
   const stringData = { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: "of-a-test-of-prices" }
-  provider.issue("account-1", stringData.secret_access_key)
+  berth.accounts.issue("account-1", stringData.secret_access_key)
   const data = Object.fromEntries(Object.entries(stringData).map(([key, value]) => [key, btoa(value)]))
   const type = "berth.dev/connection"
   await admin.create(SECRETS, { metadata: { name: "aws", namespace }, type, data })
   expect(front.calls).toEqual([])
-  const spec = { type: "aws" as const, credentialsSecretRef: { name: "aws" } }
-  await admin.create(CONNECTIONS, { metadata: { name: "aws", namespace }, spec } as StoredConnection)
+  await berth.createConnection("aws", { type: "aws", credentialsSecretRef: { name: "aws" } })
 
   const days = [new Date().toISOString().slice(0, 10)]
   const [today, spotDay] = await eventually(async () => {
@@ -153,7 +126,7 @@ it("moves a job to another machine after a price change, and shows the price's d
   expect(status?.placement?.reason).toContain(`; price of ${today}`)
 })
 
-it("says on the connection that its cloud's prices are read, and of which day", async () => {
+it("a connection says that its cloud's prices are read, and of which day", async () => {
   await eventually(async () => {
     const { status } = await admin.get(CONNECTIONS, { namespace, name: "aws" })
     const condition = status?.conditions?.find(({ type }) => type === "Prices")
@@ -164,7 +137,7 @@ it("says on the connection that its cloud's prices are read, and of which day", 
   })
 })
 
-it("rejects and reports an impossible price, and asks each cloud once", async () => {
+it("the refresher rejects and reports an impossible price, and asks each cloud once", async () => {
   await eventually(async () => {
     const { items } = await admin.list(events, { namespace: systemNamespace })
     const [refused] = items.filter(({ reason }) => reason === "PricesRefused")
@@ -178,7 +151,7 @@ it("rejects and reports an impossible price, and asks each cloud once", async ()
   expect(front.breaches).toEqual([])
 })
 
-it("exposes the age of prices in the leader's metrics", async () => {
+it("the leader's metrics show the age of prices", async () => {
   const metrics = await (await fetch(`${operator.metricsUrl}/metrics`)).text()
   for (const prices of ["list", "market"]) {
     const pattern = new RegExp(
@@ -189,7 +162,7 @@ it("exposes the age of prices in the leader's metrics", async () => {
   }
 })
 
-it("allows the operator to write only the ConfigMap of prices, and the façade to read it", async () => {
+it("the operator may write only the ConfigMap of prices, and the façade may read it", async () => {
   const [asOperator, asFacade] = [await clientOf("berth-operator"), await clientOf("berth-facade")]
   const object = (name: string) => ({ metadata: { name, namespace: "berth-system" }, data: { a: "b" } })
   const options = { dryRun: true, fieldManager: "test", force: true }

@@ -19,8 +19,8 @@ import { type Fence, NotLeaderError } from "../../src/operator/fence.ts"
 import { PriceRefresher } from "../../src/operator/prices/refresher.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { offerOf } from "../controllers/builders.ts"
-import { ShiftedClock } from "../controllers/shifted-clock.ts"
+import { offerOf } from "../harness/builders.ts"
+import { ShiftedClock } from "../harness/shifted-clock.ts"
 
 /** One ConfigMap for each test: a cache may still show the one that the previous test has just deleted. */
 const namespaces = ["one", "two", "three", "four", "five", "six", "seven"].map((name) =>
@@ -155,7 +155,7 @@ beforeEach(() => {
 afterEach(() => its.close())
 afterAll(() => client.close())
 
-it("asks no cloud without a verified connection, and then only for its ordinary regions", async () => {
+it("the refresher asks no cloud without a verified connection, and then only for its ordinary regions", async () => {
   expect(its.refresher.ages()).toEqual([])
   its.connect("a", false)
   await its.round()
@@ -170,7 +170,7 @@ it("asks no cloud without a verified connection, and then only for its ordinary 
   expect(its.refresher.ages()).toEqual([{ cloud: "aws", prices: "list", seconds: expect.closeTo(0, -2) }])
 })
 
-it("asks again after its interval, under any leader", async () => {
+it("the refresher asks again after its interval, under any leader", async () => {
   its.connect("a")
   await its.round()
   await its.written()
@@ -185,7 +185,7 @@ it("asks again after its interval, under any leader", async () => {
   expect(await its.written()).toEqual(["eu-west-1 0.12 at 14 h", "us-east-1 0.11 at 14 h"])
 })
 
-it("keeps the former prices if a cloud fails, reports it, and retries soon, then less often", async () => {
+it("the refresher keeps the former prices if a cloud fails, reports it, and retries soon, then less often", async () => {
   its.connect("a")
   await its.round()
   const before = await its.written()
@@ -212,7 +212,7 @@ it("keeps the former prices if a cloud fails, reports it, and retries soon, then
   expect(its.refresher.ages()[0]?.seconds).toBeGreaterThan(14 * HOUR)
 })
 
-it("knows for each connection how current the prices are, and why they are not", async () => {
+it("the refresher knows for each connection how current the prices are, and why they are not", async () => {
   const shipped = { what: "on-demand and spot", date: "2026-01-01", isShipped: true, isCurrent: false }
   const changes: unknown[] = []
   const end = its.refresher.onChange((cloud) => changes.push(cloud))
@@ -248,7 +248,7 @@ it("knows for each connection how current the prices are, and why they are not",
   end()
 })
 
-it("keeps the former prices of regions that don't answer", async () => {
+it("the refresher keeps the former prices of regions that don't answer", async () => {
   its.connect("a")
   await its.round()
   await its.written()
@@ -262,7 +262,7 @@ it("keeps the former prices of regions that don't answer", async () => {
   expect(its.notes[0]?.message).toContain("eu-west-1: no answer")
 })
 
-it("asks with the next connection if the first lacks the right, and reports nothing then", async () => {
+it("the refresher asks with the next connection if the first lacks the right, and reports nothing then", async () => {
   for (const key of ["a", "b", "c"]) its.connect(key)
   const good = its.answer
   its.answer = (question) => {
@@ -275,7 +275,7 @@ it("asks with the next connection if the first lacks the right, and reports noth
   expect(its.notes).toEqual([])
 })
 
-it("writes nothing after it has lost the lead", async () => {
+it("the refresher writes nothing after it has lost the lead", async () => {
   its.connect("a")
   its.fence = () => {
     throw new NotLeaderError("another one leads")

@@ -38,7 +38,7 @@ async function documented(): Promise<Policy> {
   return JSON.parse(/```json\n([\s\S]*?)```/.exec(section)?.[1] ?? "") as Policy
 }
 
-it("allows in docs/aws.md exactly the actions that Berth and VMs' keys call for buckets and images", async () => {
+it("docs/aws.md allows exactly the actions that Berth and VMs' keys call for buckets and images", async () => {
   const options = { endpoint: front.url }
   const image = { registry: "123456789012.dkr.ecr.eu-west-1.amazonaws.com", repository: "team/app", reference: "1" }
   const scope = { bucket: "acme-jobs", prefix: "in", launch: "job-1", lifetimeSeconds: 3600 }
@@ -57,7 +57,7 @@ it("allows in docs/aws.md exactly the actions that Berth and VMs' keys call for 
   expect(new Set(policy.Statement.map(({ Effect }) => Effect))).toEqual(new Set(["Allow"]))
 })
 
-it("gives a VM a pull key for its own repository only", () => {
+it("a VM gets a pull key for its own repository only", () => {
   const of = (registry: string) =>
     pullPolicy({ registry, repository: "team/app" }) as { Statement: { Resource: string }[] }
   const resources = (registry: string) => of(registry).Statement.map(({ Resource }) => Resource)

@@ -12,7 +12,7 @@ import { catalogueOf } from "../../src/market/router/catalogue.ts"
 import { decide } from "../../src/operator/job/decide.ts"
 import { decide as decideLaunch } from "../../src/operator/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/operator/launch/options.ts"
-import { at, INSTALLATION, jobOf, launchOf, offerOf, time, vmStatus } from "../controllers/builders.ts"
+import { at, INSTALLATION, jobOf, launchOf, offerOf, time, vmStatus } from "../harness/builders.ts"
 
 const settings = { disk: { size: "100Gi", type: "gp2" }, publicAddress: true }
 const offer = offerOf({ cloud: "aws", region: "us-east-1", instanceType: "m7i.large", hourlyPriceUsd: 0.1 })

@@ -5,7 +5,7 @@ import { offersOf } from "../../src/market/catalogue/file.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
 import { Catalogue, catalogueOf } from "../../src/market/router/catalogue.ts"
 import { catalogueErrors, modelNames, regionNames } from "../../src/market/router/catalogue-errors.ts"
-import { offerOf } from "../controllers/builders.ts"
+import { offerOf } from "../harness/builders.ts"
 
 const catalogue = new Catalogue(offersOf(readPriceList()))
 
@@ -17,7 +17,7 @@ function faults(spec: object): string[] {
   )
 }
 
-describe("faults of a request name the field, the value and the allowed values", () => {
+describe("the faults of a request", () => {
   test.each<[string, object, string, RegExp[]]>([
     ["an unknown cloud", { cloud: ["amazon"] }, "/cloud/0", [/"amazon"/, /known clouds: aws, azure, gcp/]],
     ["a cloud in capitals", { cloud: ["AWS"] }, "/cloud/0", [/did you mean aws\?/]],
@@ -72,14 +72,14 @@ describe("faults of a request name the field, the value and the allowed values",
     ["no cpu", { resources: { cpu: 0 } }, "/resources/cpu", [/at least 1, not 0|such as 2/]],
     ["negative cpu", { resources: { cpu: "-1" } }, "/resources/cpu", [/"-1"/, /such as 2/]],
     ["cpu in words", { resources: { cpu: "two" } }, "/resources/cpu", [/"two"/, /"500m"/]],
-  ])("reports %s", (_, spec, pointer, texts) => {
+  ])("name the field, the value and the allowed values: %s", (_, spec, pointer, texts) => {
     const found = faults(spec)
     expect(found).toHaveLength(1)
     expect(found[0]?.split(": ")[0]).toBe(pointer)
     for (const text of texts) expect(found[0]).toMatch(text)
   })
 
-  test("a region where no group is allowed lists the regions only", () => {
+  test("list the regions only for a region where no group is allowed", () => {
     const local = catalogueOf([offerOf({ cloud: "local", region: "local" })])
     const [error] = catalogueErrors({ cloud: ["local"], region: ["eu"] }, local, ["local"])
     expect(error?.detail).toBe('region "eu" is unknown; allowed: the regions local')
@@ -92,11 +92,11 @@ describe("faults of a request name the field, the value and the allowed values",
     [{ resources: { gpu: { model: "nvidia-tesla-t4", count: 2 } } }],
     [{ resources: { cpu: "500m", memory: "1.5Ti", gpu: { vram: "80G" } } }],
     [{}],
-  ])("accepts %j", (spec) => {
+  ])("are none for %j", (spec) => {
     expect(faults(spec)).toEqual([])
   })
 
-  test("points to a single cloud or region without an index", () => {
+  test("point to a single cloud or region without an index", () => {
     const found = catalogueErrors({ cloud: "amazon", region: "mars" }, catalogue)
     expect(found.map(({ pointer }) => pointer)).toEqual(["/cloud", "/region"])
   })

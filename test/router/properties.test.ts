@@ -215,7 +215,7 @@ function isKept(cooldown: Cooldown, offer: Offer, launchAccount: LaunchAccount):
 const best = (offers: readonly Offer[], requirements: Requirements, context: RouteContext) =>
   rankPlacements(requirements, catalogue(offers), { ...context, count: 1 })[0]?.totalUsd ?? Number.POSITIVE_INFINITY
 
-describe("for any offers, requirements, accounts, cooldowns, caps and buckets", () => {
+describe("the router, for any offers, requirements, accounts, cooldowns, caps and buckets", () => {
   test("ranks the placements that a check of every offer finds, by their cost", () => {
     let placed = 0
     fc.assert(

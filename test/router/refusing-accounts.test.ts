@@ -13,7 +13,7 @@ import { appraise } from "../../src/market/placement/market.ts"
 import { place } from "../../src/market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { Catalogue } from "../../src/market/router/catalogue.ts"
-import { at, jobOf, launchOf, time } from "../controllers/builders.ts"
+import { at, jobOf, launchOf, time } from "../harness/builders.ts"
 
 /** Most launches that a Job may need in an account that rejects all of them. */
 const MOST = 40
@@ -369,7 +369,7 @@ function refusedBy(error: CloudError, seconds: number): NonNullable<StoredLaunch
 
 describe("an account that rejects every launch of a job", () => {
   test.each(ACCOUNTS)(
-    `%s: at most %i launches, and a message with cause and remedy`,
+    `gets for %s at most %i launches, and a message with cause and remedy`,
     (_, most, cloud, spec, account, cause, remedy) => {
       const { launches, message } = outcome(cloud, spec, account)
       expect(most).toBeLessThanOrEqual(MOST)
@@ -382,7 +382,7 @@ describe("an account that rejects every launch of a job", () => {
 })
 
 describe("an account that allows something", () => {
-  test("AWS Free plan: the second launch is of a type that the plan has", () => {
+  test("gets on AWS' Free plan a second launch of a type that the plan has", () => {
     const free = aws("InvalidParameterCombination", () => "The specified instance type is not eligible for Free Tier.")
     const { launches, offer, message } = outcome("aws", CPU, (each) =>
       each.instanceType.endsWith("-flex.large") ? undefined : free(each),
@@ -401,7 +401,7 @@ describe("an account that allows something", () => {
       aws("UnauthorizedOperation", () => "You are not authorized to perform this operation: spot-instances-request"),
     ],
     ["Azure with a trial subscription, which may not use spot", 35, "azure", sizeRestricted],
-  ])("%s: a job that prefers spot gets a VM on demand after at most %i launches", (_, most, cloud, account) => {
+  ])("gets for %s a VM on demand after at most %i launches, if the job prefers spot", (_, most, cloud, account) => {
     const { launches, offer, message } = outcome(cloud, SPOT_FIRST, (each) =>
       each.provisioning === "spot" ? account(each) : undefined,
     )
@@ -409,7 +409,7 @@ describe("an account that allows something", () => {
     expect(launches.length).toBeLessThanOrEqual(most)
   })
 
-  test("Azure with a subscription that may use one family only, in the region of the job", () => {
+  test("gets on Azure a VM of the one family that a subscription may use, in the region of the job", () => {
     const { launches, offer } = outcome("azure", { region: ["westeurope"] }, (each) =>
       each.instanceType.startsWith("Standard_F") ? undefined : sizeRestricted(each),
     )
@@ -420,7 +420,7 @@ describe("an account that allows something", () => {
   })
 
   test.each(["eu-central-1", "eu-west-1", "us-east-1", "us-west-2"])(
-    "AWS: an organization that allows only %s",
+    "gets on AWS a VM in the one region that an organization allows: %s",
     (region) => {
       const { launches, offer } = outcome("aws", CPU, (each) => (each.region === region ? undefined : denied(each)))
       expect([launches.length, offer?.region]).toEqual([expect.any(Number), region])

@@ -164,7 +164,7 @@ const WARNINGS = [
   ...["unresolvable_reference", "low_valid_rate"],
 ]
 
-it("has every endpoint in one of the tested groups", async () => {
+it("the groups of this test have every endpoint", async () => {
   const document = (await (await fetch(`http://127.0.0.1:${replica.port}/1/openapi.json`)).json()) as OpenApi
   const operations = Object.values(document.paths).flatMap((methods) => Object.values(methods))
   expect([...new Set(operations.flatMap(({ tags }) => tags))].sort()).toEqual([...TAGS, ...ELSEWHERE].toSorted())
@@ -174,7 +174,7 @@ interface OpenApi {
   paths: Record<string, Record<string, { tags: string[] }>>
 }
 
-it.each(TAGS)("matches the OpenAPI document in the group %s", { timeout: DEADLINE }, async (tag) => {
+it.each(TAGS)("the API matches the OpenAPI document in the group %s", { timeout: DEADLINE }, async (tag) => {
   const address = `http://127.0.0.1:${replica.port}/1`
   const budget = ["--max-examples", EXAMPLES, ...(SEED === "" ? [] : ["--seed", SEED])]
   const isLong = process.env["SCHEMATHESIS_EXAMPLES"] !== undefined

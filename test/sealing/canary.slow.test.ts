@@ -124,7 +124,7 @@ async function standing(name: string, reason: string): Promise<void> {
   })
 }
 
-describe("credentials with a marker", () => {
+describe("a tenant whose credentials have a marker", () => {
   const first = secret()
   const UUID = "123e4567-e89b-12d3-a456-426614174000"
 
@@ -285,7 +285,7 @@ describe("credentials with a marker", () => {
   })
 })
 
-describe("the marker", () => {
+describe("a search for the marker", () => {
   const collect = async (): Promise<void> => {
     haystacks.set("logs", berth.logged())
     haystacks.set("answers", answers.join("\n"))

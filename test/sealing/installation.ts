@@ -5,8 +5,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { installBase } from "../../dev/base.ts"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
-import { startFacade } from "../../src/api/main.ts"
-import { cloudsOf, type Providers } from "../../src/clouds/provider.ts"
+import type { Providers } from "../../src/clouds/provider.ts"
 import { connect } from "../../src/connect.ts"
 import type { Role, StoredApiKey } from "../../src/core/apis/apikey.ts"
 import type { SpendCaps } from "../../src/core/apis/caps.ts"
@@ -16,16 +15,14 @@ import { API_KEYS, ORGANIZATIONS, PROJECTS } from "../../src/core/kinds.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { NAMESPACES } from "../../src/core/kube/core.ts"
 import type { PrivateTargets } from "../../src/core/outbound/public-fetch.ts"
-import { createLogger, type Logger } from "../../src/core/telemetry/logger.ts"
-import type { Running } from "../../src/core/telemetry/program.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import type { RetirementOptions } from "../../src/operator/connection/retirement.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { offerOf } from "../controllers/builders.ts"
-import { SimProvider } from "../controllers/sim-provider.ts"
-import { programClient } from "../program-client.ts"
+import { offerOf } from "../harness/builders.ts"
+import { programClient } from "../harness/program-client.ts"
+import { Programs } from "../harness/programs.ts"
+import { SimProvider } from "../harness/sim-provider.ts"
 
 export const SYSTEM_NAMESPACE = "berth-system"
 export const REGION = "eu-north-1"
@@ -71,43 +68,27 @@ export async function startInstallation(options: InstallationOptions): Promise<I
   })
   await client.apply(ORGANIZATIONS, { metadata: { name: "o" }, spec: { displayName: "O" } })
   await client.apply(PROJECTS, { metadata: { name: project }, spec: { displayName: project, organization: "o" } })
-  const lines: string[] = []
-  const loggerOf = (name: string): Logger =>
-    createLogger({ level: "trace", name, destination: { write: (line) => void lines.push(line) } })
   const provider = new SimProvider(systemClock)
-  const stop = new AbortController()
   const logsDir = await mkdtemp(join(tmpdir(), "berth-sealing-"))
-  const market = {
-    providers: { aws: provider.provider, ...providers },
-    offers: fixedOffers([offerOf({ cloud: "aws", region: REGION })]),
-    ...{ ownAccounts: [], architectures: [] },
-  }
-  const asOperator = await programClient("berth-operator", { admin: client, kubeconfigPath })
-  const operator = await startOperator(
-    {
-      ...{ systemNamespace: SYSTEM_NAMESPACE, metricsPort: 0 },
-      ...{ gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
-      ...{ ...(caps && { caps }), ...(privateReceivers && { privateReceivers }) },
+  const receivers = { ...(privateReceivers && { privateReceivers }) }
+  const programs = new Programs({
+    systemNamespace: SYSTEM_NAMESPACE,
+    clientOf: (name) => programClient(name, { admin: client, kubeconfigPath }),
+    market: {
+      providers: { aws: provider.provider, ...providers },
+      offers: fixedOffers([offerOf({ cloud: "aws", region: REGION })]),
     },
-    {
-      ...{ ...market, client: asOperator, clouds: cloudsOf({}), observeSeconds: 0.1, logger: loggerOf("operator") },
-      ...(retirement && { retirement }),
-    },
-    stop.signal,
+    level: "trace",
+  })
+  const operator = await programs.startOperator(
+    { ...receivers, ...(caps && { caps }) },
+    { ...(retirement && { retirement }) },
   )
-  const asFacade = await programClient("berth-facade", { admin: client, kubeconfigPath })
-  const where = { host: "127.0.0.1", port: 0, baseDomain: "localhost", metricsPort: 0 }
-  const facades: (Running & { url: string })[] = []
-  for (const name of ["facade-1", "facade-2"]) {
-    const settings = {
-      requestsPerMinute: 100_000,
-      defaultProject: project,
-      logsDir,
-      ...(privateReceivers && { privateReceivers }),
-    }
-    const parts = { ...market, client: asFacade, clouds: ["aws"], logger: loggerOf(name) }
-    facades.push(await startFacade({ ...where, ...settings, systemNamespace: SYSTEM_NAMESPACE }, parts, stop.signal))
-  }
+  const facade = { ...receivers, requestsPerMinute: 100_000, defaultProject: project, logsDir }
+  const facades = [
+    await programs.startFacade(facade, { clouds: ["aws"] }),
+    await programs.startFacade(facade, { clouds: ["aws"] }),
+  ]
   // Until then every key is invalid, and failed authentications are limited.
   await eventually(async () => {
     const { status } = await client.get(PROJECTS, { name: project })
@@ -125,12 +106,11 @@ export async function startInstallation(options: InstallationOptions): Promise<I
   return {
     ...{ controlPlane, client, provider, project, namespace, keys, urls },
     metricsUrls: [operator, ...facades].flatMap(({ metricsUrl }) => metricsUrl ?? []),
-    logged: () => lines.join(""),
-    log: (fields) => loggerOf("test").info(fields, "something happened"),
+    logged: () => programs.lines.join(""),
+    log: (fields) => programs.logger("test").info(fields, "something happened"),
     stop: async () => {
-      stop.abort()
-      await Promise.all([operator, ...facades].map(({ ended }) => ended))
-      await Promise.all([asOperator, asFacade, client].map((each) => each.close()))
+      await programs.stop()
+      await client.close()
       await controlPlane.stop()
       await rm(logsDir, { recursive: true, force: true })
     },

@@ -219,7 +219,7 @@ describe("berth rotate-sealing-key", () => {
   })
 })
 
-describe("the primary sealing key", () => {
+describe("the retirement of sealing keys", () => {
   it("never deletes the primary sealing key, and keeps the key of a concurrent rotation", async () => {
     const { primary } = await readSealingKeys(berth.client, SYSTEM_NAMESPACE)
     await deleteSealingKeys(berth.client, SYSTEM_NAMESPACE, [primary, "unknown"])

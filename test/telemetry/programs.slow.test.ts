@@ -3,63 +3,41 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { startFacade } from "../../src/api/main.ts"
 import { connect } from "../../src/connect.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { LAUNCHES } from "../../src/core/kinds.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import type { Running } from "../../src/core/telemetry/program.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
-import { startOperator } from "../../src/operator/main.ts"
 import { CHART } from "../chart/helm.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
-import { agentOf, OFFERS } from "../controllers/builders.ts"
-import { SimCloud } from "../controllers/sim-cloud.ts"
 import { applyJob, testFixture } from "../facade/harness.ts"
+import { agentOf, OFFERS } from "../harness/builders.ts"
+import { type Facade, Programs, type Stoppable } from "../harness/programs.ts"
+import { SimCloud } from "../harness/sim-cloud.ts"
 import { missingTool, needing } from "../needing.ts"
 import { askPromql } from "./promql.ts"
 
 const fixture = testFixture("metrics")
 const systemNamespace = testNamespace("metrics-system")
 const cloud = new SimCloud(systemClock)
-const stop = new AbortController()
-const logger = createLogger({ level: "silent", name: "test" })
-const clients: ReturnType<typeof connect>[] = []
+const programs = new Programs({
+  ...{ systemNamespace, watchNamespace: fixture.namespace },
+  clientOf: async () => connect({ kubeconfig: kubeconfigPath() }),
+  market: { offers: fixedOffers(OFFERS), ownAccounts: [{ cloud: "sim", region: "here" }] },
+})
 let folder: string
-let operator: Running
-let facade: Running & { url: string }
+let operator: Stoppable
+let facade: Facade
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "berth-metrics-"))
-  const market = {
-    offers: fixedOffers(OFFERS),
-    ownAccounts: [{ cloud: "sim", region: "here" }],
-    architectures: [],
-    providers: {},
-  }
-  const kube = { systemNamespace, watchNamespace: fixture.namespace, metricsPort: 0 }
-  const client = () => {
-    const made = connect({ kubeconfig: kubeconfigPath() })
-    clients.push(made)
-    return made
-  }
-  operator = await startOperator(
-    { ...kube, gatewayUrl: "https://gateway.test" },
-    { client: client(), clouds: cloud, observeSeconds: 0.2, logger, ...market },
-    stop.signal,
-  )
-  facade = await startFacade(
-    { ...kube, host: "127.0.0.1", port: 0, baseDomain: "localhost", defaultProject: fixture.project, logsDir: folder },
-    { client: client(), clouds: ["sim"], logger, ...market },
-    stop.signal,
-  )
+  operator = await programs.startOperator({}, { clouds: cloud })
+  facade = await programs.startFacade({ defaultProject: fixture.project, logsDir: folder }, { clouds: ["sim"] })
 })
 afterAll(async () => {
-  stop.abort()
-  await Promise.all([operator.ended, facade.ended])
-  await Promise.all(clients.map((client) => client.close()))
+  await programs.stop()
   await rm(folder, { recursive: true, force: true })
 })
 
@@ -202,7 +180,7 @@ describe("a façade", () => {
   })
 })
 
-it("documents each metric in docs/metrics.md", async () => {
+it("docs/metrics.md has each metric", async () => {
   const docs = await readFile(join(import.meta.dirname, "..", "..", "docs", "metrics.md"), "utf8")
   const documented = new Set(docs.match(/`[a-z_]+`/g)?.map((name) => name.slice(1, -1)))
   for (const program of [operator, facade]) {
@@ -215,7 +193,7 @@ it("documents each metric in docs/metrics.md", async () => {
 })
 
 needing(missingTool("promql")).it(
-  "exposes each metric and label of the chart's alerts and dashboard, which select only Berth's programs",
+  "the programs expose each metric and label of the chart's alerts and dashboard, which select only Berth's programs",
   async () => {
     const files = await Promise.all(
       ["alerts.yaml", "dashboard.json"].map((name) => readFile(join(CHART, "files", name), "utf8")),
@@ -248,8 +226,7 @@ function expressionsIn(value: unknown): string[] {
   )
 }
 
-it("closes the metrics port when its program stops", async () => {
-  stop.abort()
-  await Promise.all([operator.ended, facade.ended])
+it("the metrics port is closed when its program stops", async () => {
+  await programs.stop()
   for (const { metricsUrl } of [operator, facade]) await expect(fetch(`${metricsUrl}/livez`)).rejects.toThrow()
 })

@@ -30,7 +30,7 @@ describe("uploads in files", () => {
     await rm(folder, { recursive: true })
   })
 
-  it("is no log for the store of logs, whose orphans are removed", async () => {
+  it("are no logs for the store of logs, whose orphans are removed", async () => {
     const folder = await emptyFolder()
     const data = Buffer.from("x")
     async function* pieces() {

@@ -49,7 +49,7 @@ describe("uploads in S3", () => {
     { atOnce: 1 },
   )
 
-  it("is no log for the store of logs, whose orphans are removed", async () => {
+  it("are no logs for the store of logs, whose orphans are removed", async () => {
     const bucket = await newBucket()
     const data = Buffer.from("x")
     async function* pieces() {

@@ -31,12 +31,12 @@ const WHOLE: readonly PullLine[] = [
   { status: "Status: Downloaded newer image for team/app:1" },
 ]
 
-it("advances with each state and byte of a layer", () => {
+it("the progress of a pull advances with each state and byte of a layer", () => {
   const expected = WHOLE.map(({ id }) => id !== undefined)
   expect(advances(WHOLE)).toEqual(expected)
 })
 
-it("does not advance while the engine waits or repeats itself", () => {
+it("the progress of a pull does not advance while the engine waits or repeats itself", () => {
   const progress = newProgress()
   advances([layer("Pulling fs layer"), layer("Downloading", 500)], progress)
   const idle = ["Waiting", "Retrying in 5 seconds", "Retrying in 4 seconds"].map((status) => layer(status))
@@ -44,7 +44,7 @@ it("does not advance while the engine waits or repeats itself", () => {
   expect(advances([layer("Downloading", 501)], progress)).toEqual([true])
 })
 
-it("advances in another try only beyond the farthest one", () => {
+it("the progress of a pull advances in another try only beyond the farthest one", () => {
   const progress = newProgress()
   advances([layer("Pulling fs layer"), layer("Downloading", 900), layer("Pull complete", undefined, "other")], progress)
   const { time } = progress
@@ -56,7 +56,7 @@ it("advances in another try only beyond the farthest one", () => {
   expect(progress.time).toBeGreaterThan(time)
 })
 
-it("knows if a layer is being unpacked in this try", () => {
+it("the progress of a pull shows if a layer is being unpacked in this try", () => {
   const progress = newProgress()
   const states = [layer("Downloading", 1), layer("Extracting", 1), layer("Extracting", 2), layer("Pull complete")]
   expect(states.map((line) => [progress.advance(line), progress.isExtracting])).toEqual([

@@ -24,6 +24,6 @@ it.each([
   ["received unexpected HTTP status: 503 Service Unavailable", true],
   ["received unexpected HTTP status: 500 Internal Server Error", false],
   ["dial tcp 127.0.0.1:1: connect: connection refused", false],
-])("asks after %j: %j", (message, asks) => {
+])("a pull asks for the registry's delay after %j: %j", (message, asks) => {
   expect(isBusy(message)).toBe(asks)
 })

@@ -42,7 +42,7 @@ test("a first registration reads no connection live", async () => {
   expect(await answerFor(true, [], [])).toEqual({ token: undefined, isFinal: false, reads: 0 })
 })
 
-test("a later one does, and so does a first one before the cache is filled", async () => {
+test("a later registration reads connections live, and so does a first one before the cache is filled", async () => {
   const one = [connection("one")]
   expect(await answerFor(false, [], one)).toEqual({ token: "t", isFinal: true, reads: 1 })
   expect(await answerFor(false, one, [])).toEqual({ token: undefined, isFinal: true, reads: 1 })

@@ -105,7 +105,7 @@ describe("takeReport", () => {
   })
 })
 
-it("asks VMs for a report every 15 s, and less often when there are many", () => {
+it("the gateway asks VMs for a report every 15 s, and less often when there are many", () => {
   const intervals = [0, 1, 1500, 1501, 3000, 6000, 100_000].map(heartbeatSecondsFor)
   expect(intervals).toEqual([15, 15, 15, 16, 30, 60, 60])
 })

@@ -39,7 +39,7 @@ test("one piece of work is done in a round of the event loop, and persons take t
   expect(log).toEqual(["eve", "ada", "eve", "eve"])
 })
 
-test("after long work a person waits as long as it took, and others don't", async () => {
+test("a person waits after long work as long as it took, and others don't", async () => {
   const turns = processor()
   void work(turns, "eve", 20)
   for (const person of ["eve", "ada", "bob"]) void work(turns, person, 0.5)

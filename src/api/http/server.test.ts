@@ -9,7 +9,7 @@ import { createHttpServer } from "./server.ts"
 setFlagsFromString("--expose-gc")
 const collectGarbage = runInNewContext("gc") as () => void
 
-test("releases the last request of a connection that waits for its next one", async () => {
+test("the server releases the last request of a connection that waits for its next one", async () => {
   const requests: WeakRef<IncomingMessage>[] = []
   const server = createHttpServer((request, response) => {
     requests.push(new WeakRef(request))

@@ -27,7 +27,7 @@ function manualClock(): Clock & { advance(seconds: number): Promise<void> } {
   }
 }
 
-it("allows as many calls as the bucket holds, then the rate per second, in the order of the calls", async () => {
+it("a bucket of calls allows as many as it holds, then the rate per second, in the order of the calls", async () => {
   const clock = manualClock()
   const bucket = new TokenBucket({ capacity: 2, perSecond: 2 }, clock)
   const passed: number[] = []
@@ -40,7 +40,7 @@ it("allows as many calls as the bucket holds, then the rate per second, in the o
   expect(passed).toEqual([1, 2, 3, 4, 5])
 })
 
-it("fills up while idle, up to its capacity", async () => {
+it("a bucket of calls fills up while idle, up to its capacity", async () => {
   const clock = manualClock()
   const bucket = new TokenBucket({ capacity: 2, perSecond: 1 }, clock)
   await clock.advance(100)
@@ -50,7 +50,7 @@ it("fills up while idle, up to its capacity", async () => {
   expect(passed).toEqual([1, 2])
 })
 
-it("waits for new tokens when the service reports throttling", async () => {
+it("a bucket of calls waits for new tokens when the service reports throttling", async () => {
   const clock = manualClock()
   const bucket = new TokenBucket({ capacity: 10, perSecond: 1 }, clock)
   bucket.empty()
@@ -64,7 +64,7 @@ it("waits for new tokens when the service reports throttling", async () => {
   expect(passed).toBe(true)
 })
 
-it("has a bucket for each action that changes something, and one for all reads", () => {
+it("each action that changes something has a bucket of calls, and all reads share one", () => {
   const pacer = new Pacer(manualClock())
   expect(pacer.of("DescribeInstances")).toBe(pacer.of("DescribeVpcs"))
   const changing = ["RunInstances", "TerminateInstances", "CreateSecurityGroup"].map((action) => pacer.of(action))

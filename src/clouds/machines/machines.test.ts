@@ -7,7 +7,7 @@ import { bootDeadlineOf, exclusionOf, familyOf, LONGEST_BOOT_SECONDS, MACHINES, 
 const clouds: [string, CloudMachines][] = Object.entries(MACHINES)
 
 describe("the tables of machines", () => {
-  test.each(clouds)("of %s name an image for each family, and a source for each fact", (_, table) => {
+  test.each(clouds)("name an image for each family of %s, and a source for each fact", (_, table) => {
     const { images, families, exclusions, burstable, diskPerformance } = table
     for (const { name, image, gpu } of families) {
       expect(images[image], name).toBeDefined()
@@ -23,7 +23,7 @@ describe("the tables of machines", () => {
     for (const { leastDiskGib } of Object.values(images)) expect(leastDiskGib).toBeLessThanOrEqual(table.diskGib.gpu)
   })
 
-  test.each(clouds)("of %s list each family once", (_, { families }) => {
+  test.each(clouds)("list each family of %s once", (_, { families }) => {
     expect(new Set(families.map(({ name }) => name)).size).toBe(families.length)
   })
 
@@ -62,7 +62,7 @@ describe("exclusions", () => {
     ["aws", "t4g.nano", /launch credits/],
     ["aws", "t2.nano", undefined],
     ["aws", "p3dn.24xlarge", undefined],
-  ])("%s %s", (cloud, instanceType, reason) => {
+  ])("decide on %s %s", (cloud, instanceType, reason) => {
     const why = exclusionOf(cloud, instanceType, here)?.reason
     if (reason === undefined) expect(why).toBeUndefined()
     else expect(why).toMatch(reason)
@@ -91,13 +91,13 @@ describe("the boot disk", () => {
     ["azure", "Standard_D4s_v3", "Premium_LRS", "Premium_LRS"],
     ["azure", "Standard_D4_v3", "Premium_LRS", "StandardSSD_LRS"],
     ["azure", "Standard_D4_v3", "Standard_LRS", "Standard_LRS"],
-  ])("of %s %s with the type %s has the type %s", (cloud, instanceType, type, expected) => {
+  ])("has for %s %s with the type %s the type %s", (cloud, instanceType, type, expected) => {
     const architecture = instanceType === "m7g.large" ? "arm64" : "amd64"
     const boot = bootDiskOf({ cloud, instanceType, architecture })
     expect(boot && orderedDisk(boot, { type }).type).toBe(expected)
   })
 
-  test("of a local VM is the host's", () => {
+  test("is the host's for a local VM", () => {
     expect(bootDiskOf({ cloud: "local", instanceType: "local-2", architecture: "amd64" })).toBeUndefined()
   })
 })

@@ -5,7 +5,7 @@ import { CreationTimes, creationBound, creationKey, creationTimeOf, newestFirst 
 import type { StoredJob } from "./job.ts"
 import { ANNOTATIONS } from "./meta.ts"
 
-it("returns increasing times with microseconds, also when the clock stands or jumps back", () => {
+it("creation times increase by microseconds, also when the clock stands or jumps back", () => {
   const readings = [
     "2026-01-01T00:00:00.999Z",
     "2026-01-01T00:00:00.999Z",
@@ -21,7 +21,7 @@ it("returns increasing times with microseconds, also when the clock stands or ju
   ])
 })
 
-it("sorts by the façade's time, then creationTimestamp, then uid, newest first; an annotation that is bad, or far from creationTimestamp, counts for nothing", () => {
+it("objects sort by the façade's time, then creationTimestamp, then uid, newest first; an annotation that is bad, or far from creationTimestamp, counts for nothing", () => {
   const job = (uid: string, creationTimestamp: string, createdAt?: string) =>
     ({
       metadata: {

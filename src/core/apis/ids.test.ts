@@ -11,11 +11,11 @@ it.each([
   ["東京", "o-9f3c01ab7e"],
   ["kube-system", "kube-system-9f3c01ab7e"],
   ["x".repeat(64), `${"x".repeat(29)}-9f3c01ab7e`],
-])("makes %j readable", (name, id) => {
+])("an id makes %j readable", (name, id) => {
   expect(makeId(name, entropy)).toBe(id)
 })
 
-it("is a DNS label of at most 40 characters, whatever the name", () => {
+it("an id is a DNS label of at most 40 characters, whatever the name", () => {
   fc.assert(
     fc.property(fc.string({ unit: "binary", maxLength: 64 }), (name) => {
       const id = makeId(name)
@@ -25,6 +25,6 @@ it("is a DNS label of at most 40 characters, whatever the name", () => {
   )
 })
 
-it("is another one each time", () => {
+it("an id is another one each time", () => {
   expect(makeId("Acme")).not.toBe(makeId("Acme"))
 })

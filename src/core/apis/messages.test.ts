@@ -35,7 +35,7 @@ function wordless(value: unknown, place: string, seen: Set<unknown>): string[] {
   return found
 }
 
-it("says in words what each pattern and format allows", async () => {
+it("a message says in words what each pattern and format allows", async () => {
   const schemas = await exportedSchemas()
   expect(schemas.length).toBeGreaterThan(100)
   const seen = new Set<unknown>()

@@ -27,11 +27,11 @@ describe("withoutNulls", () => {
   }
   const rest = { nullable: null, anything: null, unknown: null, inner: {}, list: [{}, null] }
 
-  test("drops those of named fields that can't be null", () => {
+  test("drops nulls of named fields that can't be null", () => {
     expect(withoutNulls(Body, body, "fields")).toEqual({ ...rest, map: { a: null, b: "b" } })
   })
 
-  test("drops those in maps too where it is asked to, as the API server does", () => {
+  test("drops nulls in maps too where it is asked to, as the API server does", () => {
     expect(withoutNulls(Body, body, "fieldsAndMaps")).toEqual({ ...rest, map: { b: "b" } })
   })
 

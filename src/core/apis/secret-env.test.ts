@@ -4,7 +4,7 @@ import { secretKeys, whySecretMissing } from "./secret-env.ts"
 
 const base64 = (value: string | Uint8Array) => Buffer.from(value as string).toString("base64")
 
-describe("whether a run gets the values of its secretEnv", () => {
+describe("the check of a run's secretEnv", () => {
   const secrets: Record<string, ReturnType<typeof secretKeys>> = {
     db: secretKeys({
       password: base64("pä$$"),
@@ -29,13 +29,13 @@ describe("whether a run gets the values of its secretEnv", () => {
       "password",
       /^secretEnv B: Secret other of type berth.dev\/env is not in the job's namespace; create it$/,
     ],
-  ])("%s %s", (secret, key, why) => {
+  ])("finds the values, or says why not: %s %s", (secret, key, why) => {
     const found = whyFor(secret, key)
     if (why === undefined) expect(found).toBeUndefined()
     else expect(found).toMatch(why)
   })
 
-  test("is known without the values", () => {
+  test("needs no values", () => {
     expect(JSON.stringify(secrets)).not.toContain("pä$$")
     expect(JSON.stringify(secrets)).not.toContain(base64("pä$$"))
   })

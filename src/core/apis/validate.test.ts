@@ -79,7 +79,7 @@ describe("errorsOf", () => {
     [{ resources: { gpu: { count: 1 } } }, "/resources/gpu/model", "resources.gpu.count requires resources.gpu.model"],
     [{ tags: Array(65).fill("t") }, "/tags", "tags must have at most 64 items, not 65"],
     [{ image: "🚢".repeat(513) }, "/image", "image must have at most 512 characters, not 513"],
-  ])("%j", (spec, pointer, detail) => {
+  ])("explains the error of %j", (spec, pointer, detail) => {
     expect(errorsOfSpec(spec)).toContainEqual({ pointer, detail })
   })
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest"
 import { frozenSettings, vmSettingErrors } from "./vm-settings.ts"
 
-describe("errors of a connection's settings", () => {
+describe("a connection's settings", () => {
   it.each<[string, object, string, string]>([
     ["aws", { network: "jobs" }, "/network", "network must be the id of a VPC, such as vpc-0a1b2c3d"],
     ["aws", { network: "vpc-0a1b2c3d" }, "/network", "network requires subnets"],
@@ -26,7 +26,7 @@ describe("errors of a connection's settings", () => {
     ["azure", { subnets: { westeurope: ["a"] } }, "/subnets", "write RESOURCE-GROUP/NETWORK/SUBNET"],
     ["azure", { network: "../a", subnets: { westeurope: ["a"] } }, "/network", "RESOURCE-GROUP/NETWORK"],
     ["github", { publicAddress: false }, "/publicAddress", "only connections of type aws, gcp, azure have it"],
-  ])("of type %s: %j", (type, settings, pointer, words) => {
+  ])("have errors of type %s: %j", (type, settings, pointer, words) => {
     expect(vmSettingErrors(type, { ...settings })).toEqual([
       expect.objectContaining({ pointer, detail: expect.stringContaining(words) }),
     ])

@@ -60,7 +60,7 @@ describe("the groups of a token", () => {
       "one group",
     ],
     ["no claim of a name with dots", {}, "https://a.example/groups", [], "GroupsMissing", "no claim"],
-  ])("%s", (_what, claims, claim, names, reason, words) => {
+  ])("are found, or missing for a reason: %s", (_what, claims, claim, names, reason, words) => {
     const found = groupsIn(claims, claim)
     expect([found.names, found.trouble?.reason]).toEqual([names, reason])
     const person = { groups: found.names, ...(found.trouble && { groupsTrouble: found.trouble }) }

@@ -109,12 +109,12 @@ describe("roles", () => {
       undefined,
     ],
     ["another group gives no role", { members: [], groups: [{ group: "i#other", role: "owner" }] }, {}, undefined],
-  ])("%s", (_what, organization, own, role) => {
+  ])("follow from members and groups: %s", (_what, organization, own, role) => {
     const roles = projectRoles({ spec: { ...project.spec, ...own } }, { spec: { ...acme.spec, ...organization } })
     expect(roleInProject({ userId: "i#olga", groups: ["i#g", "i#h"] }, roles)).toBe(role)
   })
 
-  it("in an organization are the highest of the user's and their groups'", () => {
+  it("are in an organization the highest of the user's and their groups'", () => {
     const spec = { ...acme.spec, groups: [{ group: "i#g", role: "admin" as const }] }
     expect(roleInOrganization({ userId: "i#olga", groups: ["i#g"] }, { spec })).toBe("owner")
     expect(roleInOrganization({ userId: "i#mike", groups: ["i#g"] }, { spec })).toBe("admin")
@@ -122,7 +122,7 @@ describe("roles", () => {
   })
 })
 
-it("uses the namespace in a project's status, never the one in its spec", () => {
+it("a project uses the namespace in its status, never the one in its spec", () => {
   const project = (spec: object, status?: object) =>
     ({ metadata: { name: "p" }, spec: { organization: "o", ...spec }, status }) as unknown as StoredProject
   expect(scopeOf(project({ namespace: "wanted" }, { namespace: "recorded" }))).toEqual({

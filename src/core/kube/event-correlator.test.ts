@@ -22,7 +22,7 @@ function event(clock: ManualClock, message: string, reason = "Booted", name = "j
   }
 }
 
-test("counts repetitions on the first event, and starts a new one when that has expired", () => {
+test("the correlator counts repetitions on the first event, and starts a new one when that has expired", () => {
   const clock = new ManualClock()
   const correlator = new EventCorrelator(clock)
   const first = correlator.correlate(event(clock, "up"))
@@ -36,7 +36,7 @@ test("counts repetitions on the first event, and starts a new one when that has 
   expect(correlator.correlate(event(clock, "up"))).toMatchObject({ repeats: false, event: { count: 1 } })
 })
 
-test("distinguishes objects, reasons and messages", () => {
+test("the correlator distinguishes objects, reasons and messages", () => {
   const clock = new ManualClock()
   const correlator = new EventCorrelator(clock)
   const all = [
@@ -48,7 +48,7 @@ test("distinguishes objects, reasons and messages", () => {
   expect(all.map((one) => correlator.correlate(one)?.repeats)).toEqual([false, false, false, false])
 })
 
-test("combines many similar events into one", () => {
+test("the correlator combines many similar events into one", () => {
   const clock = new ManualClock()
   const correlator = new EventCorrelator(clock)
   const written = Array.from({ length: 15 }, (_, n) => correlator.correlate(event(clock, `offer ${n} rejected`)))
@@ -63,7 +63,7 @@ test("combines many similar events into one", () => {
   })
 })
 
-test("limits the events of one object, and not those of others", () => {
+test("the correlator limits the events of one object, and not those of others", () => {
   const clock = new ManualClock()
   const correlator = new EventCorrelator(clock)
   const emitted = Array.from({ length: 100 }, () => correlator.correlate(event(clock, "again"))).filter(Boolean)
@@ -75,7 +75,7 @@ test("limits the events of one object, and not those of others", () => {
   expect(correlator.correlate(event(clock, "again"))).toBeDefined()
 })
 
-test("combines the Warnings of an object with too many events, and drops none", () => {
+test("the correlator combines the Warnings of an object with too many events, and drops none", () => {
   const clock = new ManualClock()
   const correlator = new EventCorrelator(clock)
   const warning = (message: string): KubeEvent => ({ ...event(clock, message), type: "Warning" })

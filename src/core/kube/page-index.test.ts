@@ -223,7 +223,7 @@ describe("PageIndex", () => {
 })
 
 describe("IndexedStore", () => {
-  test("a store's pages follow what is put, replaced and removed", () => {
+  test("has pages that follow what is put, replaced and removed", () => {
     const store = new IndexedStore<Item>({}, { pages: definition })
     const names = (terms: string[]) =>
       store.page({ scope: "a", terms, offset: 0, limit: 10 }).objects.map(({ metadata }) => metadata.name)

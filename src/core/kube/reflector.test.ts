@@ -35,7 +35,7 @@ const packing = {
 }
 const resource = { group: "", version: "v1", kind: "Thing", plural: "things", namespaced: true }
 
-it("lets the event loop turn while it packs a page", async () => {
+it("a reflector lets the event loop turn while it packs a page", async () => {
   const page = Array.from({ length: 500 }, (_, index) => object(`thing-${index}`))
   const reflector = new Reflector<ApiObject>({ client: clientOf([[page]]), resource, logger: SILENT, packing })
   const sizes = new Set<number>()
@@ -50,7 +50,7 @@ it("lets the event loop turn while it packs a page", async () => {
   await running
 })
 
-it("stores a first list of packed objects page by page, and reports what a list that failed had stored in vain", async () => {
+it("a reflector stores a first list of packed objects page by page, and reports what a list that failed had stored in vain", async () => {
   const lists = [
     [[object("deleted"), object("kept")], new Error("the connection broke")],
     [[object("kept")], [object("added")]],

@@ -38,7 +38,7 @@ describe("IndexedStore", () => {
     expect(store.getByUid("two")).toBe(second)
   })
 
-  test("a replacement reports exactly the differences, for any objects", () => {
+  test("reports exactly the differences of a replacement, for any objects", () => {
     const contents = fc.uniqueArray(fc.tuple(fc.constantFrom("a", "b", "c", "d", "e"), fc.nat(3), fc.nat(1)), {
       selector: ([name]) => name,
     })

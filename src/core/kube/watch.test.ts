@@ -33,7 +33,7 @@ describe("lines", () => {
     )
   })
 
-  test("of many megabytes are joined once", async () => {
+  test("are joined once when they have many megabytes", async () => {
     const huge = "ü".repeat(8 * 1024 * 1024)
     const bytes = Buffer.from(`${huge}\nnext\n`)
     const cuts = Array.from({ length: bytes.length / 16_384 }, (_, i) => i * 16_384 + 1)

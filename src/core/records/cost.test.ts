@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { time } from "../../../test/controllers/builders.ts"
+import { time } from "../../../test/harness/builders.ts"
 import type { JobStatus } from "../apis/job.ts"
 import type { Offer } from "../apis/offer.ts"
 import { costFields } from "./cost.ts"

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { jobOf } from "../../../test/controllers/builders.ts"
+import { jobOf } from "../../../test/harness/builders.ts"
 import type { StoredJob } from "../apis/job.ts"
 import { endOf, wantsJob, wantsType } from "./events.ts"
 import { messageOf, publicRecord } from "./message.ts"

@@ -115,7 +115,7 @@ describe("the date of a price", () => {
     )
   })
 
-  test("of the shipped list is one of its cloud's sources, and each source of prices has some", () => {
+  test("comes in the shipped list from one of its cloud's sources, and each source of prices has some", () => {
     const list = readPriceList()
     const offers = [...new Catalogue(offersOf(list)).offers()]
     const dates = (cloud: string, has: (offer: Offer) => boolean = () => true) =>
@@ -134,7 +134,7 @@ describe("the date of a price", () => {
     expect(dates("aws", (one) => !spot(one) && one.region === "us-east-1")).toEqual(["2026-07-20"])
   })
 
-  test("of the shipped list is as old as most of its prices, by cloud and provisioning", () => {
+  test("is in the shipped list as old as most of its prices, by cloud and provisioning", () => {
     expect(priceDatesOf(offersOf(readPriceList()))).toEqual([
       { cloud: "aws", provisioning: "onDemand", date: "2025-04-24", oldest: "2025-04-24" },
       { cloud: "aws", provisioning: "spot", date: "2025-04-24", oldest: "2025-04-24" },
@@ -179,7 +179,7 @@ describe("machines that can't be launched", () => {
     ["azure", "Standard_NC24rs_v3", "eastus", "onDemand", /retired/],
     ["azure", "Standard_NV16as_v4", "eastus", "onDemand", /retired/],
     ["azure", "Standard_NV18ads_A10_v5", "eastus", "onDemand", /GRID/],
-  ] as const)("%s %s in %s, %s", (cloud, instanceType, region, provisioning, reason) => {
+  ] as const)("are recognized: %s %s in %s, %s", (cloud, instanceType, region, provisioning, reason) => {
     const why = whyUnlaunchable({ cloud, instanceType }, region, provisioning)
     if (reason === undefined) expect(why).toBeUndefined()
     else expect(why).toMatch(reason)
@@ -215,7 +215,7 @@ describe("an overlay", () => {
     return placement && [placement.offer.instanceType, placement.offer.region, placement.offer.hourlyPriceUsd]
   }
 
-  test("without rules leaves the list unchanged", async () => {
+  test("leaves the list unchanged if it has no rules", async () => {
     const { live, errors } = await changed({})
     expect(errors).toEqual([])
     expect(best(live)).toEqual(["m7i.large", "us-east-1", 0.1])
@@ -299,7 +299,7 @@ describe("an overlay", () => {
     expect(best(rulesFirst)).toEqual(["m7i.large", "us-west-2", 0.05])
   })
 
-  test("a table of single offers has these offers", () => {
+  test("has the offers of a table of single offers", () => {
     const offers = [...new Catalogue(table).offers()]
     expect([...new Catalogue(tableOf(offers)).offers()]).toEqual(offers)
   })
@@ -362,7 +362,7 @@ describe("refreshed prices", () => {
     )
   })
 
-  test("of spot above on demand are skipped, whichever of the two is newer", async () => {
+  test("are skipped for spot above on demand, whichever of the two is newer", async () => {
     const { live, errors } = await refreshed(
       quoted("eu-west-1", "spot", { "m7i.large": 0.12 }),
       quoted("us-east-1", "onDemand", { "m7i.large": 0.039 }),

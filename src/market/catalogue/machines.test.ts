@@ -15,7 +15,7 @@ function knownFamily(machine: Machine) {
 }
 
 describe("each offer of the shipped list", () => {
-  test("is of a family whose needs are known", () => {
+  test("belongs to a family whose needs are known", () => {
     const unknown = list.machines.filter((machine) => knownFamily(machine) === undefined)
     expect(unknown.map(({ instanceType }) => instanceType)).toEqual([])
     expect(list.machines.length).toBeGreaterThan(2900)

@@ -21,27 +21,27 @@ const RTX = { gpu: { model: "RTX-PRO-6000", count: 8, vramGib: 96 } }
 const pricesOf = (of: Offer, vm = {}, overlay = {}) =>
   catalogueOf([of], undefined, partPrices(overlay)).pricesOf(of, { ...PUBLIC, ...vm })
 
-describe("one VM of each cloud costs its published parts", () => {
+describe("the cost of one VM", () => {
   // The price lists of EC2, EBS and VPC: an m5.large in us-east-1, 50 GB of gp3 at $0.08 a month, $0.005 an hour.
-  test("aws", () => {
+  test("is that of its published parts on aws", () => {
     const prices = pricesOf(offer("aws", "us-east-1", "m5.large", { hourlyPriceUsd: 0.096 }))
     expect(prices).toEqual({ machineUsd: 0.096, diskUsd: 0.005479, addressUsd: 0.005 })
     expect(sumOfParts(prices)).toBeCloseTo(0.096 + (50 * 0.08) / 730 + 0.005, 6)
   })
 
   // Cloud Billing Catalog: an n2-standard-4 in us-central1, 50 GiB of pd-balanced at $0.10 a month, $0.005 an hour.
-  test("gcp", () => {
+  test("is that of its published parts on gcp", () => {
     const prices = pricesOf(offer("gcp", "us-central1", "n2-standard-4", { hourlyPriceUsd: 0.194236 }))
     expect(sumOfParts(prices)).toBeCloseTo(0.194236 + (50 * 0.1) / 730 + 0.005, 6)
   })
 
   // Retail price API: a D4s_v3 in East US, the disk E6 (64 GiB) at $4.80 a month, a Standard IPv4 at $0.005 an hour.
-  test("azure", () => {
+  test("is that of its published parts on azure", () => {
     const prices = pricesOf(offer("azure", "eastus", "Standard_D4s_v3", { hourlyPriceUsd: 0.192 }))
     expect(sumOfParts(prices)).toBeCloseTo(0.192 + 4.8 / 730 + 0.005, 6)
   })
 
-  test("local: only the machine", () => {
+  test("is that of the machine alone on local", () => {
     expect(pricesOf(offer("local", "local", "local-2"))).toEqual({ machineUsd: 0.1, diskUsd: 0, addressUsd: 0 })
   })
 })
@@ -104,7 +104,7 @@ describe("the price of a disk", () => {
       {},
       38.02,
     ],
-  ])("%s", (_, of, vm, monthlyUsd) => {
+  ])("follows the published parts: a disk %s", (_, of, vm, monthlyUsd) => {
     expect(pricesOf(of, vm).diskUsd).toBeCloseTo(monthlyUsd / 730, 6)
   })
 })
@@ -178,7 +178,7 @@ describe("an installation's own prices", () => {
     expect(pricesOf(gcp, {}, own)).toEqual(pricesOf(gcp))
   })
 
-  test("on Azure count the size that is billed", () => {
+  test("count on Azure the size that is billed", () => {
     const own = rules({ disks: "- {cloud: azure, gibMonthUsd: 0.73}\n" })
     expect(pricesOf(offer("azure", "westeurope", "Standard_D4s_v3"), { disk: { sizeGib: 100 } }, own).diskUsd).toBe(
       0.128,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import type { LaunchSpec, LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import type { LaunchAccount } from "../router/cooldown.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"
@@ -30,18 +30,18 @@ describe("the breaker", () => {
     expect(paused(five, last)).toEqual(at(last + 600))
   })
 
-  test("boots that failed in time to come pause nothing", () => {
+  test("pauses nothing for boots that failed in time to come", () => {
     const ahead = five.map((_, index) => deadBoot(1e9 + index))
     expect(paused(ahead, last)).toBeUndefined()
     expect(paused([...ahead, ...five], last)).toEqual(at(last + 600))
   })
 
-  test("a VM that registered in between makes it no row", () => {
+  test("counts no row if a VM registered in between", () => {
     const good = launchOf(jobOf(), 1, { status: vmStatus({ agent: agentOf({ registrationTime: time(925) }) }) })
     expect(paused([...five, good], last)).toBeUndefined()
   })
 
-  test("then lets one through: while it boots the others wait, its failure pauses again, its success ends it", () => {
+  test("lets one launch through after the pause: while it boots the others wait, its failure pauses again, its success ends it", () => {
     expect(paused(five, last + 600)).toBeUndefined()
     const probe = (status: LaunchStatus) =>
       launchOf(jobOf(), 1, { metadata: { creationTimestamp: time(last + 601) }, status })
@@ -108,7 +108,7 @@ describe("the breaker", () => {
     expect(all([...row, good(0, { account: "99" })], last, 2)).toHaveLength(1)
   })
 
-  test("in an installation of one person's, several projects are enough if no VM registered lately", () => {
+  test("pauses all accounts of one person's installation for several projects if no VM registered lately", () => {
     expect(all([...four, sisters], last, 1)).toHaveLength(1)
     expect(pauses([...four, sisters], last)).toHaveLength(1)
     expect(pauses([...four, deadBoot(40, { account: "43" })], last)).toEqual([])

@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
-import { jobOf, launchOf } from "../../../test/controllers/builders.ts"
+import { jobOf, launchOf } from "../../../test/harness/builders.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import { BOOT_RESERVE_SECONDS, budgetOf, END_RESERVE_SECONDS, withinBudget } from "./budget.ts"
 

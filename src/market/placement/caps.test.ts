@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { at, jobOf, launchOf, levelOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { at, jobOf, launchOf, levelOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import type { LaunchSpec } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { cancelState, overCapsText, reservedUsd, roomUnder, spendingOf, spentUsd, vmCapReached } from "./caps.ts"

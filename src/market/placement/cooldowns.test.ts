@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import { seriesOf } from "../../clouds/machines/machines.ts"
 import type { RefusalClass } from "../../clouds/rejection.ts"
 import type { LaunchSpec, LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"

@@ -5,7 +5,7 @@ import { type ImageState, platformOf } from "./inputs.ts"
 const known = (...architectures: Architecture[]): ImageState => ({ state: "known", architectures })
 const unknown: ImageState = { state: "unknown", why: "no answer" }
 
-describe("a job's machines are those that run its image and the agent's", () => {
+describe("the machines of a job", () => {
   test.each<[string, ImageState | undefined, ImageState | undefined, readonly Architecture[], string | undefined]>([
     ["no agent image", known("amd64", "arm64"), undefined, ["amd64", "arm64"], undefined],
     ["both for both", known("amd64", "arm64"), known("amd64", "arm64"), ["amd64", "arm64"], undefined],
@@ -19,18 +19,18 @@ describe("a job's machines are those that run its image and the agent's", () => 
       "Berth's agent image is assumed to be for amd64 (no answer)",
     ],
     ["agent unknown, the job for the other", known("arm64"), unknown, ["arm64"], "the image is for arm64 only"],
-  ])("%s", (_, image, agent, architectures, note) => {
+  ])("are those that run its image and the agent's: %s", (_, image, agent, architectures, note) => {
     expect(platformOf(image, agent, ["amd64"])).toEqual({ architectures, ...(note !== undefined && { note }) })
   })
 
-  test("none, where no machine runs both", () => {
+  test("are none where no machine runs both", () => {
     const { conflict } = platformOf(known("arm64"), known("amd64"), ["amd64"])
     expect(conflict).toMatch(
       /image is for arm64, but Berth's agent image is for amd64 only: push the agent image for both/,
     )
   })
 
-  test("the agent's, if an image is assumed to run on anything", () => {
+  test("are the agent's if an image is assumed to run on anything", () => {
     expect(platformOf(unknown, known("arm64"), [])).toMatchObject({ architectures: ["arm64"] })
     expect(platformOf(known("arm64"), unknown, []).architectures).toEqual(["arm64"])
   })

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest"
-import { at, jobOf, launchOf, time } from "../../../test/controllers/builders.ts"
+import { at, jobOf, launchOf, time } from "../../../test/harness/builders.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
 import { catalogueOf } from "../router/catalogue.ts"
 import { historyOf } from "./ledger.ts"
 import { appraise, expectedSecondsOf } from "./market.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
-describe("a market has", () => {
-  test("the launch rate", () => {
+describe("a market", () => {
+  test("has the launch rate", () => {
     const launches = [0, 20, 40].map((s) => launchOf(jobOf(), 1, { metadata: { creationTimestamp: time(s) } }))
     const facts = {
       namespace: "team",
@@ -22,7 +22,7 @@ describe("a market has", () => {
     expect(wait(1)).toBe(50)
   })
 
-  test("the launch rate leaves each project its share", () => {
+  test("leaves each project its share of the launch rate", () => {
     const made = (namespace: string, seconds: readonly number[]) =>
       seconds.map((s) => {
         const job = jobOf({ metadata: { namespace } })

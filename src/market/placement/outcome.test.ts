@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { agentOf, jobOf, launchOf, vmStatus } from "../../../test/controllers/builders.ts"
+import { agentOf, jobOf, launchOf, vmStatus } from "../../../test/harness/builders.ts"
 import { bootProgress } from "./outcome.ts"
 
 test("a VM that never reached the gateway names the way out that its settings need", () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { at, levelOf, OFFERS, offerOf } from "../../../test/controllers/builders.ts"
+import { at, levelOf, OFFERS, offerOf } from "../../../test/harness/builders.ts"
 import type { JobSpec } from "../../core/apis/job.ts"
 import { catalogueOf } from "../router/catalogue.ts"
 import { historyOf } from "./ledger.ts"

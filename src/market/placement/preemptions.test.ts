@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { MOST_RECORDS, PreemptionHistory, rateOf, type Viewer } from "./preemptions.ts"
 

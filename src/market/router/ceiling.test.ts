@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { offerOf } from "../../../test/controllers/builders.ts"
+import { offerOf } from "../../../test/harness/builders.ts"
 import type { Offer } from "../../core/apis/offer.ts"
 import { catalogueOf } from "./catalogue.ts"
 import { type CeilingTerms, ceilingUsd } from "./ceiling.ts"

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest"
-import { offerOf } from "../../../test/controllers/builders.ts"
+import { offerOf } from "../../../test/harness/builders.ts"
 import { priceDatesOf } from "./price-dates.ts"
 import { joined, tableOf } from "./table.ts"
 
@@ -8,7 +8,7 @@ const offers = (count: number, priceDate: string | undefined, cloud = "aws") =>
     offerOf({ cloud, region: "here", instanceType: `t${index}-${priceDate}`, ...(priceDate && { priceDate }) }),
   )
 
-it("is the day from which nine tenths are, and the oldest, by cloud and provisioning", () => {
+it("the date of a list's prices is the day from which nine tenths are, and the oldest, by cloud and provisioning", () => {
   const table = tableOf([
     ...[...offers(1, "2025-04-24"), ...offers(9, "2026-11-27"), ...offers(5, undefined)],
     ...[...offers(2, "2025-04-24", "gcp"), ...offers(8, "2026-11-27", "gcp")],
@@ -21,7 +21,7 @@ it("is the day from which nine tenths are, and the oldest, by cloud and provisio
   ])
 })
 
-it("leaves out restricted regions, whose prices nothing refreshes", () => {
+it("the date of a list's prices leaves out restricted regions, whose prices nothing refreshes", () => {
   const table = tableOf(offers(3, "2025-04-24"))
   const restricted = table.regions.map((region) => ({ ...region, restricted: true }))
   expect(priceDatesOf(joined({ ...table, regions: restricted }, tableOf(offers(1, "2026-11-27"))))).toEqual([

@@ -78,7 +78,7 @@ describe("requirements of a job", () => {
   })
 })
 
-describe("fits", () => {
+describe("the fit of an offer", () => {
   const a100 = { gpu: { model: "A100", count: 2, vramGib: 40 } }
   test.each<[string, Partial<Requirements>, Partial<Offer>, boolean]>([
     ["cpu is at least", { cpu: 2 }, {}, true],
@@ -127,13 +127,13 @@ describe("fits", () => {
       { gpu: { model: "AMD:MI25", count: 1, vramGib: 16 } },
       true,
     ],
-  ])("%s", (_, requirements, changes, fits) => {
+  ])("is decided for %s", (_, requirements, changes, fits) => {
     const routing = route({ ...anyJob, ...requirements }, catalogue([offer(changes)]), context())
     expect(routing.placements).toHaveLength(fits ? 1 : 0)
     expect(routing.shortfall?.fitting).toBe(fits ? undefined : 0)
   })
 
-  test("a restricted region is for jobs that name it", () => {
+  test("leaves a restricted region to jobs that name it", () => {
     const table = {
       machines: [{ cloud: "aws", instanceType: "m7a.large", architecture: "amd64" as const, cpu: 2, memoryGib: 8 }],
       regions: [{ cloud: "aws", name: "us-gov-west-1", groups: ["us"], restricted: true }],
@@ -154,30 +154,30 @@ describe("fits", () => {
   })
 })
 
-describe("ranking", () => {
+describe("the ranking", () => {
   const types = (offers: Offer[], requirements: Partial<Requirements> = {}, changes: Partial<RouteContext> = {}) =>
     route({ ...anyJob, ...requirements }, catalogue(offers), context(changes)).placements.map(
       (p) => p.offer.instanceType,
     )
 
-  test("cheapest in all, so a minimum that is billed counts", () => {
+  test("puts first what is cheapest in all, so a minimum that is billed counts", () => {
     const cheapHour = offer({ instanceType: "long", hourlyPriceUsd: 0.05, minimumBilledSeconds: 3600 })
     expect(types([cheapHour, offer()], {}, { expectedSeconds: 60 })).toEqual(["m7a.large", "long"])
     expect(types([cheapHour, offer()], {}, { expectedSeconds: 3600 })).toEqual(["long", "m7a.large"])
   })
 
-  test("ties go to the smaller machine, then to the name", () => {
+  test("breaks ties by the smaller machine, then by the name", () => {
     const offers = [offer({ instanceType: "c" }), offer({ instanceType: "b" }), offer({ instanceType: "a", cpu: 4 })]
     expect(types(offers)).toEqual(["b", "c", "a"])
   })
 
-  test("spotFirst takes spot while there is any", () => {
+  test("takes spot under spotFirst while there is any", () => {
     const spot = offer({ instanceType: "spot", provisioning: "spot", hourlyPriceUsd: 0.2 })
     expect(types([offer(), spot], { provisioning: "spotFirst" })).toEqual(["spot", "m7a.large"])
     expect(types([offer(), spot], { provisioning: "spotFirst" }, { count: 1 })).toEqual(["spot"])
   })
 
-  test("so many as are asked for", () => {
+  test("has as many placements as are asked for", () => {
     const offers = [..."edcba"].map((instanceType) => offer({ instanceType }))
     expect(types(offers, {}, { count: 2 })).toEqual(["a", "b"])
     const launchAccounts = ["one", "two", "six"].map((connection) => ({ cloud: "aws", connection }))
@@ -192,7 +192,7 @@ describe("ranking", () => {
     ])
   })
 
-  test("reading a bucket from afar costs: near it a dearer machine is cheaper", () => {
+  test("counts the cost of reading a bucket from afar: near it a dearer machine is cheaper", () => {
     const far = offer({ instanceType: "far", region: "us-east-1", hourlyPriceUsd: 0.05 })
     const near = offer({ instanceType: "near", region: "eu-west-2", hourlyPriceUsd: 0.2 })
     const there = offer({ instanceType: "there", hourlyPriceUsd: 0.3 })
@@ -205,8 +205,8 @@ describe("ranking", () => {
   })
 })
 
-describe("what stands in the way", () => {
-  test("no account", () => {
+describe("the scan", () => {
+  test("names a missing account", () => {
     const routing = route(anyJob, catalogue([offer(), offer({ cloud: "gcp" })]), context({ launchAccounts: [] }))
     expect(routing).toMatchObject({ placements: [], shortfall: { fitting: 2, unconnected: ["aws", "gcp"] } })
   })
@@ -243,7 +243,7 @@ describe("what stands in the way", () => {
     ["a family's larger sizes", { cloud: "aws", family: "m7a", minCpu: 4 }, ["m7a.large", "c7g.large"]],
     ["spot", { cloud: "aws", provisioning: "spot" as const }, ["m7a.large", "m7a.xlarge", "c7g.large"]],
     ["a zone", { cloud: "aws", zone: "eu-central-1a" }, ["m7a.large", "m7a.xlarge"]],
-  ])("%s rests", (_, cooldown, awake) => {
+  ])("skips %s in cooldown", (_, cooldown, awake) => {
     const offers = [
       offer(),
       offer({ instanceType: "m7a.xlarge", cpu: 4, hourlyPriceUsd: 0.2 }),
@@ -277,7 +277,7 @@ describe("what stands in the way", () => {
     expect(counted({}, [])).toBe(0)
   })
 
-  test("caps leave the cheaper ones", () => {
+  test("takes the cheaper ones that caps leave", () => {
     const offers = catalogue([offer(), offer({ instanceType: "big", cpu: 4, hourlyPriceUsd: 0.2 })])
     const big = { ...anyJob, cpu: 4 }
     expect(route({ ...anyJob, cpu: 2 }, offers, context({ room: { hourlyUsd: 0.15 } })).placements).toHaveLength(1)
@@ -355,8 +355,8 @@ const anyOffer = fc.record({
   minimumBilledSeconds: fc.constantFrom(0, 60, 3600),
 })
 
-describe("properties", () => {
-  test("the order of the catalogue changes nothing, and what is chosen fits and is the cheapest", () => {
+describe("the choice of an offer", () => {
+  test("is the same for any order of the catalogue, and what is chosen fits and is the cheapest", () => {
     fc.assert(
       fc.property(
         fc

@@ -164,7 +164,7 @@ describe("a deleted key", () => {
   })
 })
 
-it("from any set of objects, the actions lead to the wanted objects and delete no others", () => {
+it("the actions lead from any set of objects to the wanted objects, and delete no others", () => {
   const key = keyOf({ metadata: { finalizers: [] } })
   const drifted = (role: (typeof ROLES)[number], subjects: number): RoleBinding => {
     const binding = bindingOf(keyOf({ spec: { role } }))
@@ -203,7 +203,7 @@ it("a binding counts only for keys of its own namespace", () => {
   expect(keysNamedBy({ metadata: { name: "x", namespace: "shop" } })).toEqual([])
 })
 
-it("beyond the maximum number of the project gets no machine user, and is checked again", () => {
+it("a key beyond the maximum number of the project gets no machine user, and is checked again", () => {
   const key = keyOf()
   const observed = { user: undefined, bindings: [], overLimit: "the project has 3 API keys; the limit is 2" }
   const decision = decide(key, observed, NOW)

@@ -245,7 +245,7 @@ describe("a job that somebody cancels or deletes", () => {
     expect(gone.status).toMatchObject({ cancelledIndexes: "0-1", activeIndexes: "2", costUsd: 0.1 })
   })
 
-  it("that was deleted while no operator ran counts as cancelled", () => {
+  it("counts as cancelled, also if it was deleted while no operator ran", () => {
     const running = seenBy(array(), { jobs: [job(0), job(1)] })
     const decision = look(running, { jobs: [job(1)], missing: new Set([0]) })
     expect(decision.status).toMatchObject({ cancelledIndexes: "0", activeIndexes: "1" })
@@ -269,7 +269,7 @@ describe("a cancelled array", () => {
     expect(events).toMatchObject([{ type: "Normal", reason: "Cancelled" }])
   })
 
-  it("that had succeeded before stays succeeded", () => {
+  it("stays succeeded if it had succeeded before", () => {
     const seen = seenBy(array({ spec: { size: 1 } }), { jobs: ended("succeeded", 0) })
     expect(look({ ...seen, spec: { ...seen.spec, cancelled: true } }).status?.phase ?? "succeeded").toBe("succeeded")
   })
@@ -369,7 +369,7 @@ describe("a definition", () => {
     ],
     ["a variable of Berth", { matrix: { BERTH_ARRAY_SIZE: ["1"] } }, "matrix.BERTH_ARRAY_SIZE is a variable of Berth"],
     ["too much env", { jobDefinition: { image: "x", env: { A: "1".repeat(16_380) } } }, "jobDefinition.env must have"],
-  ])("with %s fails the array", (_, spec, message) => {
+  ])("fails the array with %s", (_, spec, message) => {
     const bad = array({ spec: spec.matrix === undefined ? spec : { size: undefined as never, ...spec } })
     expect(arrayError(bad.spec)).toContain(message)
     const { status, actions } = look(bad)

@@ -91,7 +91,7 @@ describe("a check that a user asks for", () => {
     expect(decide(asked(status), { ...nothing, credentials: unusable }, at(9), SETTINGS)).not.toHaveProperty("status")
   })
 
-  test("with a long text is answered once too", () => {
+  test("is answered once, also with a long text", () => {
     const long = "r".repeat(500)
     const one = decide(asked(verified(), long), nothing, at(4), SETTINGS)
     const [action] = one.actions
@@ -121,7 +121,7 @@ describe("a cooldown of the connection", () => {
     expect(ended.events).toEqual([{ type: "Normal", reason: "NoCooldown", message: "the cooldown has ended" }])
   })
 
-  test("of a region or a quota says so; a connection without any has no such condition", () => {
+  test("names its region or quota; a connection without any has no such condition", () => {
     const region = { ...cooling, cooldown: { ...cooling.cooldown, region: "r", gpu: true } }
     const { status } = decide(connectionOf(verified()), region, at(10), SETTINGS)
     expect(status?.conditions?.at(-1)?.message).toContain("launches no VM in r with GPUs with this connection")
@@ -154,7 +154,7 @@ describe("the prices of the connection's cloud", () => {
 })
 
 describe("verification", () => {
-  test("of new credentials starts at once, with condition Reconciling", () => {
+  test("starts at once for new credentials, with condition Reconciling", () => {
     const decision = decide(connectionOf(), nothing, at(0), SETTINGS)
     expect(decision.actions).toEqual([verify])
     expect(decision.status?.conditions).toMatchObject([
@@ -180,7 +180,7 @@ describe("verification", () => {
     ["rejected many times: after the interval at most", { is: "refused", message: "" }, 30, 3600],
     ["unreachable", { is: "unreachable", message: "" }, 1, 10],
     ["unreachable many times", { is: "unreachable", message: "" }, 30, 300],
-  ])("%s", (_, outcome, count, seconds) => {
+  ])("is repeated after a while by its results: %s", (_, outcome, count, seconds) => {
     const observed = { ...nothing, attempt: attempt(outcome, { count }) }
     expect(decide(connectionOf(), observed, at(0), SETTINGS)).toMatchObject({ actions: [], requeueAfter: seconds })
     expect(decide(connectionOf(), observed, at(seconds - 1), SETTINGS).actions).toEqual([])
@@ -237,7 +237,7 @@ describe("the status", () => {
     })
   })
 
-  test("of changed credentials has no account", () => {
+  test("has no account after a change of the credentials", () => {
     const other = { ...credentials, version: "sealed/2" }
     const { status } = decide(connectionOf(verified(), 2), { ...nothing, credentials: other }, at(9), SETTINGS)
     expect(status).not.toHaveProperty("account")
@@ -266,7 +266,7 @@ describe("the status", () => {
     ["only a user can correct", ConnectionReason.InvalidCredentials, "Stalled"],
     ["only a user can correct", ConnectionReason.UnknownKey, "Stalled"],
     ["only a user can correct", ConnectionReason.Tampered, "Stalled"],
-  ])("of credentials that %s (%s) is %s", (_, reason, is) => {
+  ])("has for credentials that %s (%s) the condition %s", (_, reason, is) => {
     const observed = { ...nothing, credentials: new CredentialsUnusable(reason, "why") }
     const { conditions } = decide(connectionOf(), observed, at(0), SETTINGS).status ?? {}
     expect(conditions?.filter(({ status }) => status === "True")).toMatchObject([{ type: is, reason, message: "why" }])
@@ -336,7 +336,7 @@ describe("capabilities", () => {
       { is: "unanswered", message: "HTTP 503" },
       { status: "Unknown", reason: "Unanswered", message: "HTTP 503" },
     ],
-  ])("of new credentials follow the provider's answer %o, and the connection is Ready", (vms, expected) => {
+  ])("follow the provider's answer %o for new credentials, and the connection is Ready", (vms, expected) => {
     const status = statusAfter({ vms, buckets: { is: "granted", message: "b" } })
     expect(status?.capabilities).toEqual({
       vms: expected,
@@ -355,7 +355,7 @@ describe("capabilities", () => {
     expect(statusAfter(undefined)?.capabilities).toBeUndefined()
   })
 
-  test("of other credentials are not taken over", () => {
+  test("are not taken over from other credentials", () => {
     const denied = { ...statusAfter({ vms: DENIED }), verifiedCredentials: "others" }
     expect(statusAfter(undefined, denied)?.capabilities).toBeUndefined()
     const unanswered = statusAfter({ vms: { is: "unanswered", message: "503" } }, denied)

@@ -121,7 +121,7 @@ describe("a tick", () => {
     expect(decision.events[0]?.message).toContain("skipped 5259749 ticks")
   })
 
-  it("that has a Job already is only recorded", () => {
+  it("is only recorded if it has a Job already", () => {
     const before = scheduled("09:30:00")
     expect(acts(look(before, "10:59:00", [job("10:00:00")]))).toEqual(["status 10:00:00 next 11:00:00"])
     const later = look(before, "12:10:00", [job("10:00:00")])
@@ -259,7 +259,7 @@ describe("a change", () => {
     spec: { ...before.spec, ...spec },
   })
 
-  it("of the schedule counts from the change, also when the reconcile is late", () => {
+  it("moves ticks from its own time on if it is of the schedule, also when the reconcile is late", () => {
     const other = changed(2, { schedule: "*/10 * * * *" }, scheduled("09:30:00"))
     expect(acts(look(other, "11:05:00", [], "11:05:00"))).toEqual(["status 11:05:00 next 11:10:00"])
     expect(acts(look(other, "11:25:00", [], "11:05:00"))).toEqual(["create 11:20:00"])
@@ -275,12 +275,12 @@ describe("a change", () => {
     expect(acts(look(other, "11:00:02", [], "10:59:58"))).toEqual(["status 11:00:00 next 11:10:00"])
   })
 
-  it("of the definition alone misses no tick", () => {
+  it("misses no tick if it is of the definition alone", () => {
     const other = changed(2, { jobDefinition: { image: "other" } }, scheduled("09:30:00"))
     expect(acts(look(other, "10:00:05", [], "10:00:03"))).toEqual(["create 10:00:00"])
   })
 
-  it("that pauses stops the ticks and the timer", () => {
+  it("stops the ticks and the timer if it pauses", () => {
     const paused = changed(2, { active: false }, scheduled("09:30:00"))
     const decision = look(paused, "10:30:00", [], "09:40:00")
     expect(acts(decision)).toEqual(["status 09:30:00 next undefined"])
@@ -289,7 +289,7 @@ describe("a change", () => {
     expect(decision.status?.conditions).toMatchObject([{ type: "Ready", status: "True", reason: "Paused" }])
   })
 
-  it("that resumes fires no tick of the pause, even if no reconcile saw the pause", () => {
+  it("fires no tick of the pause if it resumes, even if no reconcile saw the pause", () => {
     const before = changed(2, { active: false }, scheduled("09:30:00"))
     const paused = withStatus(before, look(before, "09:50:00", [], "09:40:00"))
     const resumed = changed(3, { active: true }, paused)
@@ -315,7 +315,7 @@ describe("an invalid CronJob", () => {
     ["seconds", "InvalidSchedule", { schedule: "0 0 * * * *" }, /five fields/],
     ["a definition", "InvalidDefinition", { jobDefinition: { image: "two words" } }, /jobDefinition\.image/],
     ["a field", "InvalidDefinition", { jobDefinition: { image: "a", name: "b" } as never }, /jobDefinition\.name/],
-  ])("(%s) gets a condition and an event, but no Job and no timer", (_, reason, spec, message) => {
+  ])("gets a condition and an event, but no Job and no timer: %s", (_, reason, spec, message) => {
     const decision = look(cronJob({ spec }), "10:30:00", [], "09:30:00")
     expect(decision.actions).toEqual([])
     expect(decision.status?.conditions).toMatchObject([
@@ -390,7 +390,7 @@ describe("a deletion", () => {
     expect(look(cronJob({ metadata: deleted }), "11:10:00", jobs)).toEqual({ actions: [], events: [] })
   })
 
-  it("with the finalizer cancels unfinished Jobs and does not wait for their end", () => {
+  it("cancels unfinished Jobs if there is the finalizer, and does not wait for their end", () => {
     const metadata = { ...deleted, finalizers: ["other", CANCEL_JOBS_FINALIZER] }
     const decision = look(cronJob({ metadata }), "11:10:00", jobs)
     expect(acts(decision)).toEqual(["cancelJob hourly-20260501t100000z", "dropFinalizer"])

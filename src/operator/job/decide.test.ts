@@ -11,7 +11,7 @@ import {
   offerOf,
   time,
   vmStatus,
-} from "../../../test/controllers/builders.ts"
+} from "../../../test/harness/builders.ts"
 import { systemClock } from "../../core/apis/clock.ts"
 import { findCondition } from "../../core/apis/conditions.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
@@ -101,7 +101,7 @@ describe("a new job", () => {
     expect(decision.events).toEqual([])
   })
 
-  describe("with a Launch", () => {
+  describe("the status of a new job with a Launch", () => {
     const queued = jobOf()
     const requested = launchOf(queued, 1, { status: { phase: "requested" } })
 
@@ -224,7 +224,7 @@ describe("a new job", () => {
     expect(truth(decision.status)).toMatchObject({ Placed: "False", Ready: "False", Reconciling: "True" })
   })
 
-  test("that is a copy of another job does not run and is not changed", () => {
+  test("does not run and is not changed if it is a copy of another job", () => {
     const copy = jobOf({ metadata: { annotations: { [ANNOTATIONS.recordedUid]: "another" } } })
     const decision = decideAt(0, copy)
     expect(acts(decision)).toEqual(["writeStatus"])
@@ -232,7 +232,7 @@ describe("a new job", () => {
     expect(truth(decision.status)).toMatchObject({ Stalled: "True", Reconciling: "False" })
   })
 
-  describe("of the REST API", () => {
+  describe("a new job of the REST API", () => {
     const submission = submissionId(INSTALLATION.id)
     const annotations = { [ANNOTATIONS.submission]: submission, [ANNOTATIONS.createdAt]: at(0).toISOString() }
 
@@ -273,10 +273,10 @@ describe("a new job", () => {
   })
 })
 
-describe("booting", () => {
+describe("a booting job", () => {
   const job = jobOf({ status: booting })
 
-  test("the container has started", () => {
+  test("runs once its container has started", () => {
     const launch = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ startTime: time(30) }) }) })
     const { status, events } = decideAt(31, job, [launch])
     expect(status).toMatchObject({
@@ -289,7 +289,7 @@ describe("booting", () => {
     expect(events.map(({ reason }) => reason)).toEqual(["Placed"])
   })
 
-  test("the container has ended before a status was written: both events are emitted, the VM's first", () => {
+  test("emits both events if its container ended before a status was written, the VM's first", () => {
     const finish = { reason: "Succeeded" as const, exitCode: 0, time: time(34) }
     const agent = agentOf({ startTime: time(30), finish })
     const { status, events } = decideAt(35, jobOf(), [launchOf(job, 1, { status: vmStatus({ agent }) })])
@@ -297,7 +297,7 @@ describe("booting", () => {
     expect(events.map(({ reason }) => reason)).toEqual(["Placed", "Succeeded"])
   })
 
-  test("a registered agent has a deadline of its own to start the container", () => {
+  test("has a deadline of its own to start the container once its agent has registered", () => {
     const spec = { bootDeadlineSeconds: 300, startDeadlineSeconds: 1800 }
     const registered = launchOf(job, 1, { spec, status: vmStatus({ agent: agentOf({ registrationTime: time(290) }) }) })
     // A large image that is pulled for twelve minutes starts.
@@ -312,7 +312,7 @@ describe("booting", () => {
     })
   })
 
-  test("a job whose limit is spent before its container starts fails, and its VM ends", () => {
+  test("fails if its limit is spent before its container starts, and its VM ends", () => {
     const spec = { budgetSeconds: 60, startDeadlineSeconds: 1800 }
     const limited = jobOf({ ...job, spec: { maxCostUsd: 0.1 } })
     const agent = agentOf({ registrationTime: time(30) })
@@ -321,7 +321,7 @@ describe("booting", () => {
     expect(decision.status).toMatchObject({ phase: "failed", reason: "BudgetExceeded" })
   })
 
-  test("the boot deadline ends the Launch; the next one waits until its VM is deleted", () => {
+  test("ends its Launch at the boot deadline; the next one waits until its VM is deleted", () => {
     const launch = launchOf(job, 1, { status: vmStatus() })
     expect(decideAt(904, job, [launch])).toMatchObject({ status: { phase: "booting" }, requeueAfter: 2 })
     const decision = decideAt(905, job, [launch])
@@ -357,7 +357,7 @@ describe("booting", () => {
   test.each([
     ["MachineFailed", "cannot run containers", "the container can't be started: could not select device driver"],
     ["RegistryUnavailable", "did not get the image", "image a can't be pulled: 503 Service Unavailable"],
-  ] as const)("an agent that ends with %s: the job shows why and gets another VM", (reason, what, message) => {
+  ] as const)("shows why its agent ended with %s, and gets another VM", (reason, what, message) => {
     const finish = { reason, message, time: time(40) }
     const why = `launch 1: its VM ${what} (${reason}): ${message}`
     const agent = agentOf({ finish })
@@ -375,7 +375,7 @@ describe("booting", () => {
     expect(decideAt(61, job, four).status.phase).toBe("booting")
   })
 
-  test("a VM that can't run containers: its Launch is ended, the job shows why and tries the next offer", () => {
+  test("ends the Launch of a VM that can't run containers, shows why and tries the next offer", () => {
     const bootFailure = { reason: "GPUUnavailable" as const, message: "nvidia-smi showed no GPU", time: time(40) }
     const why = "launch 1: its VM cannot run containers (GPUUnavailable): nvidia-smi showed no GPU"
     const failed = decideAt(41, job, [launchOf(job, 1, { status: vmStatus({ bootFailure }) })])
@@ -399,7 +399,7 @@ describe("booting", () => {
     })
   })
 
-  test("a Launch that waits behind others for its create call has no deadline yet", () => {
+  test("has no deadline yet while its Launch waits behind others for its create call", () => {
     const launch = launchOf(job, 1)
     const decision = decideAt(9000, job, [launch])
     expect(acts(decision)).not.toContain("endLaunch")
@@ -413,7 +413,7 @@ describe("booting", () => {
     expect(acts(decideAt(8900, job, [late]))).toContain("endLaunch")
   })
 
-  test("a cloud that does not answer: the message shows why, and the boot deadline leads to the next offer", () => {
+  test("shows why a cloud does not answer, and takes the next offer at the boot deadline", () => {
     const unanswered = { class: "Unavailable" as const, message: "the region is out of order", since: time(100) }
     const why = { metadata: { annotations: { [ANNOTATIONS.placementReason]: "the cheapest" } } }
     const launch = launchOf(job, 1, { ...why, status: { phase: "requested", unanswered } })
@@ -456,13 +456,13 @@ describe("booting", () => {
     expect(next.events.map(({ reason }) => reason)).toEqual(["OfferRefused"])
   })
 
-  test("a VM discovered after its Launch ended does not report a boot that took too long", () => {
+  test("does not report a boot that took too long if the VM was discovered after its Launch ended", () => {
     const vm = { state: "terminated", id: "vm-1", createTime: time(950), terminationTime: time(960) } as const
     const launch = launchOf(job, 1, { spec: { ended: true }, status: { phase: "terminated", vm } })
     expect(decideAt(970, job, [launch]).status.refusedOffers).toMatchObject([{ time: time(960) }])
   })
 
-  test("a rejection: the next offer at once, and the rejection is stored and emitted", () => {
+  test("takes the next offer at once after a rejection, which is stored and emitted", () => {
     const refusal = { class: "Capacity" as const, code: "X", message: "none left", time: time(2) }
     const launch = launchOf(job, 1, { status: { phase: "refused", refusal } })
     const cooldowns = [{ cloud: "sim", offer: offerKey(launch.spec.offer), until: at(300) }]
@@ -485,7 +485,7 @@ describe("booting", () => {
     expect(acts(decideAt(9000, job, launches.slice(1)))).toContain("createLaunch")
   })
 
-  test("a VM's state is written only after it has lasted", () => {
+  test("has a VM's state written only after it has lasted", () => {
     const launch = launchOf(job, 1, { status: vmStatus() })
     const first = decideAt(5, job, [launch]).status
     const settled = jobOf({ ...job, status: first })
@@ -497,7 +497,7 @@ describe("booting", () => {
   })
 })
 
-describe("running", () => {
+describe("a running job", () => {
   const status: JobStatus = { phase: "running", reason: "Started", startTime: time(30), launches: { count: 1 } }
   const job = jobOf({ status })
   const started = agentOf({ startTime: time(30), lastHeartbeatTime: time(40) })
@@ -511,7 +511,7 @@ describe("running", () => {
     ["SecretMissing", "failed", "SecretMissing", { Failed: "True" }],
     ["WorkdirMissing", "failed", "WorkdirMissing", { Failed: "True" }],
     ["WorkdirFailed", "failed", "WorkdirFailed", { Failed: "True" }],
-  ] as const)("finish %s", (reason, phase, expected, conditions) => {
+  ] as const)("ends by the agent's report: finish %s", (reason, phase, expected, conditions) => {
     const agent = agentOf({ ...started, finish: { reason, exitCode: 3, time: time(90) } })
     const decision = decideAt(91, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])
     expect(decision.status).toMatchObject({
@@ -526,14 +526,14 @@ describe("running", () => {
     expect(acts(decision)).toEqual(["writeStatus"])
   })
 
-  test("a container that is restarted in its VM stays running", () => {
+  test("stays running while its container is restarted in its VM", () => {
     const agent = agentOf({ ...started, retryCount: 1, lastExitCode: 7 })
     const { status: next, events } = decideAt(60, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])
     expect(next).toMatchObject({ phase: "running", retryCount: 1 })
     expect(events.map(({ reason }) => reason)).toContain("ContainerRestarted")
   })
 
-  test("the controller enforces the timeout shortly after the agent should have", () => {
+  test("ends by the controller shortly after the agent should have enforced the timeout", () => {
     const timed = jobOf({ status, spec: { timeoutSeconds: 100 } })
     const launch = launchOf(timed, 1, { status: vmStatus({ agent: started }) })
     expect(decideAt(240, timed, [launch]).status.phase).toBe("running")
@@ -545,7 +545,7 @@ describe("running", () => {
   test.each<[string, Partial<JobObservation>, number, string]>([
     ["runs 50 s although the clock is two hours ahead", { runSeconds: 50 }, 7250, "running"],
     ["runs 220 s although the clock is an hour behind", { runSeconds: 220 }, -3600, "failed"],
-  ])("the timeout counts by the measured time: a container %s", (_, measured, seconds, phase) => {
+  ])("has its timeout by the measured time: a container %s", (_, measured, seconds, phase) => {
     const timed = jobOf({ status, spec: { timeoutSeconds: 100 } })
     const launch = launchOf(timed, 1, { status: vmStatus({ agent: started }) })
     const observed = { launches: [launch], market: () => marketOf(), installation: INSTALLATION, ...measured }
@@ -556,7 +556,7 @@ describe("running", () => {
     ["boots for 60 s although the clock is two hours ahead", 60, 7260, "booting"],
     ["has booted for 900 s although the clock is an hour behind", 900, -2700, "queued"],
     ["is new to this process, so the calendar counts", undefined, 7260, "queued"],
-  ])("the boot deadline counts by the measured time: a VM %s", (_, bootSeconds, seconds, phase) => {
+  ])("has its boot deadline by the measured time: a VM %s", (_, bootSeconds, seconds, phase) => {
     const fresh = jobOf({ status: booting })
     const observed = {
       launches: [launchOf(fresh, 1, { status: vmStatus() })],
@@ -567,7 +567,7 @@ describe("running", () => {
     expect(decide(fresh, observed, at(seconds), JOB_DEFAULTS).status.phase).toBe(phase)
   })
 
-  test("heartbeats of a running job are not written", () => {
+  test("has no writes for its heartbeats", () => {
     const beat = (seconds: number) =>
       launchOf(job, 1, {
         status: vmStatus({ agent: agentOf({ startTime: time(30), lastHeartbeatTime: time(seconds) }) }),
@@ -577,7 +577,7 @@ describe("running", () => {
     expect(acts(decideAt(4000, jobOf({ ...job, status }), [beat(4000)]))).toEqual([])
   })
 
-  test("an ended job keeps the last heartbeat of its VM", () => {
+  test("keeps the last heartbeat of its VM when it ends", () => {
     const finish = { reason: "Succeeded" as const, exitCode: 0, time: time(90) }
     const agent = agentOf({ startTime: time(30), lastHeartbeatTime: time(91), finish })
     const { status } = decideAt(95, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])
@@ -595,7 +595,7 @@ describe("running", () => {
       }),
     })
 
-  test("a lost VM: the next offer, with the remainder of the timeout", () => {
+  test("takes the next offer after a lost VM, with the remainder of the timeout", () => {
     const timed = jobOf({ ...job, spec: { timeoutSeconds: 100 } })
     const decision = decideAt(70, timed, [loss(1)])
     expect(decision.status).toMatchObject({
@@ -608,7 +608,7 @@ describe("running", () => {
     expect(decideAt(131, timed, [loss(1)]).status).toMatchObject({ phase: "failed", reason: "DeadlineExceeded" })
   })
 
-  test("a VM lost without heartbeats may still run: no new Launch before it is deleted", () => {
+  test("gets no new Launch before a VM lost without heartbeats is deleted, because it may still run", () => {
     const silent = launchOf(job, 1, {
       status: vmStatus({ phase: "terminating", loss: { reason: "Silent", message: "silent", time: time(700) } }),
     })
@@ -625,7 +625,7 @@ describe("running", () => {
     })
   })
 
-  test("planned power-offs are no losses: the next offer, without a limit", () => {
+  test("takes the next offer after planned power-offs, which are no losses, without a limit", () => {
     const off = (number: number) =>
       launchOf(job, number, {
         status: vmStatus({
@@ -641,7 +641,7 @@ describe("running", () => {
     expect(acts(decision)).toContain("writeStatus")
   })
 
-  test("a result that was delivered during a planned power-off counts", () => {
+  test("counts a result that was delivered during a planned power-off", () => {
     const done = launchOf(job, 1, {
       status: vmStatus({
         phase: "terminating",
@@ -652,13 +652,13 @@ describe("running", () => {
     expect(decideAt(70, job, [done]).status).toMatchObject({ phase: "succeeded", exitCode: 0 })
   })
 
-  test("a number is never used again, also when the records of earlier Launches are deleted", () => {
+  test("never uses a number again, also when the records of earlier Launches are deleted", () => {
     const known = jobOf({ status: { phase: "queued", launches: { count: 4 } } })
     expect(decideAt(70, known, []).status.launches?.current).toBe(`${known.metadata.uid}-5`)
     expect(decideAt(70, known, [loss(6)]).status.launches?.current).toBe(`${known.metadata.uid}-7`)
   })
 
-  test("a Launch that the status names and that is deleted counts as lost", () => {
+  test("counts a Launch that its status names and that is deleted as lost", () => {
     const named = jobOf({ status: { ...status, launches: { count: 3, lost: 2, current: "gone-3" } } })
     expect(decideAt(70, named, []).status).toMatchObject({ phase: "failed", reason: "VMLost" })
   })
@@ -803,11 +803,11 @@ describe("a VM's container", () => {
   })
 })
 
-describe("settled", () => {
+describe("a job that settles", () => {
   const ended = { phase: "succeeded", completionTime: time(60), launches: { count: 1 } } as const
   const over = vmStatus({ phase: "terminated", costUsd: 0.5 })
 
-  test("a job loses its finalizer before the status with its final cost", () => {
+  test("loses its finalizer before the status with its final cost", () => {
     const job = jobOf({ status: ended })
     const { actions, status } = decideAt(70, job, [launchOf(job, 1, { status: over })])
     expect(actions).toEqual([
@@ -819,19 +819,19 @@ describe("settled", () => {
     expect(acts(decideAt(70, crashed, [launchOf(crashed, 1, { status: over })]))).toEqual(["writeStatus"])
   })
 
-  test("a job keeps its finalizer while a VM is left", () => {
+  test("keeps its finalizer while a VM is left", () => {
     const job = jobOf({ status: ended })
     const decision = decideAt(70, job, [launchOf(job, 1, { status: vmStatus() })])
     expect([acts(decision), decision.status.settled]).toEqual([["writeStatus", "endLaunch"], undefined])
   })
 
-  test("a job that ends before its adoption is recorded without a finalizer", () => {
+  test("is recorded without a finalizer if it ends before its adoption", () => {
     const job = jobOf({ spec: { cancelled: true, labels: { a: "b" } }, metadata: { finalizers: [], annotations: {} } })
     const { actions } = decideAt(70, job)
     expect(actions).toMatchObject([{ do: "release", next: 1, labels: { a: "b" } }, { do: "writeStatus" }])
   })
 
-  test("a job stays unsettled, whatever its TTL, until all readers have seen its end", () => {
+  test("stays unsettled, whatever its TTL, until all readers have seen its end", () => {
     const job = jobOf({ spec: { ttlSecondsAfterFinished: 10 }, status: ended })
     const waiting = decideAt(70, job, [launchOf(job, 1, { status: over })], {}, { isEndAwaited: true })
     expect([acts(waiting), waiting.status.settled]).toEqual([["writeStatus"], undefined])
@@ -841,14 +841,14 @@ describe("settled", () => {
     expect([acts(seen), seen.status.settled]).toEqual([["release", "writeStatus"], true])
   })
 
-  test("a job that ends without a VM is not settled before its end can be seen", () => {
+  test("is not settled before its end can be seen, if it ends without a VM", () => {
     const job = jobOf({ spec: { cancelled: true } })
     const decision = decideAt(70, job, [], {}, { isEndAwaited: true })
     expect([acts(decision), decision.status.settled]).toEqual([["writeStatus"], undefined])
   })
 })
 
-describe("cancelled", () => {
+describe("a cancel", () => {
   const finished = agentOf({ startTime: time(30), finish: { reason: "Succeeded", time: time(60) } })
 
   test.each<[string, JobStatus | undefined]>([
@@ -856,7 +856,7 @@ describe("cancelled", () => {
     ["queued", { phase: "queued" }],
     ["booting", booting],
     ["running", { phase: "running" }],
-  ])("a %s job", (_, status) => {
+  ])("ends a %s job", (_, status) => {
     const job = jobOf({ spec: { cancelled: true }, ...(status && { status }) })
     const launches =
       status?.phase === "booting" || status?.phase === "running" ? [launchOf(job, 1, { status: vmStatus() })] : []
@@ -980,7 +980,7 @@ describe("a job with maxCostUsd", () => {
   })
 })
 
-describe("after its end", () => {
+describe("a job after its end", () => {
   const ended: JobStatus = {
     phase: "succeeded",
     completionTime: time(60),
@@ -1017,13 +1017,13 @@ describe("after its end", () => {
     })
   })
 
-  test("a Launch that appears late is ended", () => {
+  test("ends a Launch that appears late", () => {
     const job = jobOf({ status: { ...ended, phase: "cancelled" } })
     expect(acts(decideAt(71, job, [launchOf(job)]))).toContain("endLaunch")
   })
 })
 
-describe("conditions", () => {
+describe("the conditions of a job", () => {
   const why = "cheapest of 3"
   const running = (): [StoredJob, StoredLaunch] => {
     const placement = { offer: offerOf(), reason: why }
@@ -1044,10 +1044,10 @@ describe("conditions", () => {
   })
 })
 
-describe("deleted", () => {
+describe("a deleted job", () => {
   const metadata = { deletionTimestamp: time(50) }
 
-  test("the VMs end first, then the finalizer is dropped", () => {
+  test("ends its VMs first, then drops its finalizer", () => {
     const job = jobOf({ metadata, status: booting })
     const launch = launchOf(job, 1, { status: vmStatus() })
     expect(acts(decideAt(51, job, [launch]))).toEqual(["endLaunch"])

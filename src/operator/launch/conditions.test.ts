@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import { findCondition } from "../../core/apis/conditions.ts"
 import type { LaunchStatus } from "../../core/apis/launch.ts"
 import { conditionsOf } from "./conditions.ts"

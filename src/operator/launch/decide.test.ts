@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import type { Vm } from "../../clouds/cloud.ts"
 import type { LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"
@@ -36,8 +36,8 @@ function decideAt(seconds: number, launch: StoredLaunch, changes: Partial<Launch
 
 const running = vmStatus({ phase: "running", agent: agentOf({ startTime: time(30) }) })
 
-describe("before a VM is known", () => {
-  test("the finalizer is written before any call", () => {
+describe("a Launch before a VM is known", () => {
+  test("gets its finalizer before any call", () => {
     const bare = launchOf(job, 1, { metadata: { finalizers: [] } })
     expect(decideAt(0, bare).actions).toEqual([{ do: "addFinalizer" }])
     expect(decideAt(0, launchOf(job)).actions).toEqual([{ do: "createInstance" }])
@@ -48,7 +48,7 @@ describe("before a VM is known", () => {
     ["deleted", { metadata: { deletionTimestamp: time(1) } }, {}],
     ["without its Job", {}, { job: "deleted" as const }],
     ["created after its Job had ended", {}, { job: "settled" as const }],
-  ])("%s: an outstanding call is replayed first; without one, the Launch is over", (_, changes, observed) => {
+  ])("replays an outstanding call first, and is over without one: %s", (_, changes, observed) => {
     const launch = launchOf(job, 1, changes)
     expect(decideAt(2, launch, { ...observed, inFlight: true })).toEqual({
       actions: [{ do: "createInstance" }],
@@ -57,7 +57,7 @@ describe("before a VM is known", () => {
     expect(decideAt(2, launch, observed)).toMatchObject({ status: { phase: "terminated", costUsd: 0 }, actions: [] })
   })
 
-  test("a cloud that rejects the credentials is abandoned only after the lifetime", () => {
+  test("is abandoned only after the lifetime if the cloud rejects the credentials", () => {
     const since = (kind: "Credentials" | "Unavailable", seconds: number) =>
       launchOf(job, 1, { status: { unanswered: { class: kind, message: "no", since: time(seconds) } } })
     const given = (launch: StoredLaunch, seconds: number) =>
@@ -181,7 +181,7 @@ describe("the console of a VM without an agent", () => {
     }
   })
 
-  test("is not read of a VM that the cloud has taken back", () => {
+  test("is not read for a VM that the cloud has taken back", () => {
     const preempted = { instance: { is: "found", vm: vm({ state: "terminated", preempted: true }) } } as const
     expect(decideAt(300, booting, preempted).status?.loss?.reason).toBe("Preempted")
   })
@@ -344,7 +344,7 @@ describe("the cost of a VM whose end was not observed", () => {
 })
 
 describe("a VM that is needed", () => {
-  test("the agent's phases are written after they have lasted", () => {
+  test("has its agent's phases written after they have lasted", () => {
     const launch = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ registrationTime: time(20) }) }) })
     expect(decideAt(21, launch).status).toBeUndefined()
     expect(decideAt(21, launch).requeueAfter).toBe(14)
@@ -370,7 +370,7 @@ describe("a VM that is needed", () => {
       vmStatus({ agent: agentOf({ preemptionNotice: time(40) }) }),
       "Preempted",
     ],
-  ])("%s: lost, and billed until then", (_, instance, status, reason) => {
+  ])("is lost, and billed until then: %s", (_, instance, status, reason) => {
     const decision = decideAt(185, launchOf(job, 1, { spec: { offer: spot }, status }), { instance })
     expect(decision.status).toMatchObject({
       phase: "terminated",
@@ -382,13 +382,13 @@ describe("a VM that is needed", () => {
     expect(decision.events.map((event) => event.reason)).toEqual([reason])
   })
 
-  test("on demand is lost, not preempted, whatever its agent announced", () => {
+  test("is lost, not preempted, if it is on demand, whatever its agent announced", () => {
     const status = vmStatus({ agent: agentOf({ preemptionNotice: time(40) }) })
     const decision = decideAt(185, launchOf(job, 1, { status }), { instance: { is: "notFound" } })
     expect(decision.status?.loss?.reason).toBe("VMLost")
   })
 
-  test("that is missing in a list is not lost while its agent sends heartbeats: lists may be wrong", () => {
+  test("is not lost while its agent sends heartbeats, though a list lacks it: lists may be wrong", () => {
     const launch = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ lastHeartbeatTime: time(150) }) }) })
     const absent = { instance: { is: "notFound" } as const }
     expect(decideAt(185, launch, absent)).toEqual({ actions: [], events: [], requeueAfter: 55 })
@@ -397,7 +397,7 @@ describe("a VM that is needed", () => {
     expect(decideAt(-9999, launch, absent).requeueAfter).toBe(90)
   })
 
-  test("that was not listed yet is not lost", () => {
+  test("is not lost if it was not listed yet", () => {
     expect(decideAt(185, launchOf(job, 1, { status: running })).actions).toEqual([])
   })
 })
@@ -429,7 +429,7 @@ describe("a VM that must end", () => {
       "KeyConflict",
     ],
     ["silent", launchOf(job, 1, { status: running }), { heartbeatTimedOut: true }, "Silent"],
-  ])("%s", (_, launch, observed, loss) => {
+  ])("is terminated: %s", (_, launch, observed, loss) => {
     const decision = decideAt(60, launch, observed)
     expect(decision.actions).toEqual([{ do: "terminate", vmId: "vm-1" }])
     expect(decision.status?.loss?.reason).toBe(loss)
@@ -444,7 +444,7 @@ describe("a VM that must end", () => {
     expect(deleted.status?.loss?.reason).toBe(loss)
   })
 
-  test("a VM that exceeded its lifetime is terminated", () => {
+  test("is terminated if it exceeded its lifetime", () => {
     const launch = launchOf(job, 1, { status: running })
     expect(decideAt(5 + 900 + 5400 + 300, launch).actions).toEqual([])
     const decision = decideAt(5 + 900 + 5400 + 301, launch)

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest"
-import { INSTALLATION, jobOf, launchOf, T0, time, vmStatus } from "../../../test/controllers/builders.ts"
-import { SimCloud } from "../../../test/controllers/sim-cloud.ts"
+import { INSTALLATION, jobOf, launchOf, T0, time, vmStatus } from "../../../test/harness/builders.ts"
+import { SimCloud } from "../../../test/harness/sim-cloud.ts"
 import { ManualClock } from "../../../test/kube/manual-clock.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { KubeError } from "../../core/kube/errors.ts"

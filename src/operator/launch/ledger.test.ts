@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { at, jobOf, launchOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { at, jobOf, launchOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import { systemClock } from "../../core/apis/clock.ts"
 import type { LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS, keyOf } from "../../core/apis/meta.ts"

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest"
-import { agentOf, at, INSTALLATION, jobOf, launchOf, time, vmStatus } from "../../../test/controllers/builders.ts"
-import { SimCloud } from "../../../test/controllers/sim-cloud.ts"
+import { agentOf, at, INSTALLATION, jobOf, launchOf, time, vmStatus } from "../../../test/harness/builders.ts"
+import { SimCloud } from "../../../test/harness/sim-cloud.ts"
 import { ManualClock } from "../../../test/kube/manual-clock.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
@@ -10,7 +10,7 @@ import { HEARTBEAT_DEFAULTS } from "./options.ts"
 
 const logger: Logger = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined }
 
-test("reports when a VM that is no longer listed was last seen", async () => {
+test("the observer reports when a VM that is no longer listed was last seen", async () => {
   const clock = new ManualClock()
   const clouds = new SimCloud(clock)
   const launch = launchOf(jobOf(), 1, { status: vmStatus() })
@@ -36,7 +36,7 @@ test("reports when a VM that is no longer listed was last seen", async () => {
   expect(late.view(name)).toEqual({ is: "notFound" })
 })
 
-test("finds the VM of a Launch by its name while its id is not recorded, an ended one last", async () => {
+test("the observer finds the VM of a Launch by its name while its id is not recorded, an ended one last", async () => {
   const clock = new ManualClock()
   const clouds = new SimCloud(clock)
   clouds.consistencySeconds = 30
@@ -83,14 +83,14 @@ test("an agent times out while others send heartbeats", () => {
   expect(timedOutAt(600, launches, since)).toEqual([launches[0]])
 })
 
-test("after an outage of the gateway every agent has the full timeout again", () => {
+test("every agent has the full timeout again after an outage of the gateway", () => {
   const launches = [heartbeatAt(0), heartbeatAt(0), heartbeatAt(800)]
   const since = receivingSince(undefined, launches, at(800), HEARTBEAT_DEFAULTS)
   expect(since).toEqual(at(800))
   expect(timedOutAt(801, launches, since)).toEqual([])
 })
 
-test("after the sleep of a machine with operator, façade and agents, every agent has the full timeout again", async () => {
+test("every agent has the full timeout again after the sleep of a machine with operator, façade and agents", async () => {
   const clock = new ManualClock()
   const clouds = new SimCloud(clock)
   const launches = new IndexedStore<StoredLaunch>()
@@ -116,7 +116,7 @@ test("after the sleep of a machine with operator, façade and agents, every agen
   expect(observer.heartbeatTimedOut(late.metadata.name)).toBe(true)
 })
 
-test("if many agents time out at once, only a few VMs are evicted, the oldest heartbeat first", () => {
+test("only a few VMs are evicted if many agents time out at once, the oldest heartbeat first", () => {
   const launches = [heartbeatAt(30), heartbeatAt(10), heartbeatAt(20), heartbeatAt(690)]
   expect(timedOutAt(700, launches, at(0))).toEqual([launches[1]])
   const evicted = launchOf(jobOf(), 1, {

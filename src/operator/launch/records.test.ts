@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { jobOf, launchOf } from "../../../test/controllers/builders.ts"
+import { jobOf, launchOf } from "../../../test/harness/builders.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { expiredMinutes, minuteOf } from "./records.ts"
 

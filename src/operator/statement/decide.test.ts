@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { INSTALLATION, jobOf, launchOf } from "../../../test/controllers/builders.ts"
+import { INSTALLATION, jobOf, launchOf } from "../../../test/harness/builders.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS, API_VERSION } from "../../core/apis/meta.ts"
 import { roundUsd } from "../../core/apis/money.ts"

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { jobOf, launchOf } from "../../../test/controllers/builders.ts"
+import { jobOf, launchOf } from "../../../test/harness/builders.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
 import { IndexedStore } from "../../core/kube/store.ts"
@@ -27,7 +27,7 @@ function cacheOf(launches: readonly StoredLaunch[], version = "20"): IndexedStor
   return store
 }
 
-describe("the cache shows the start of a term", () => {
+describe("the start of a term", () => {
   test.each<[string, StoredLaunch[], StoredLaunch[], string, boolean]>([
     ["the same versions", [at(1, "10")], [at(1, "10")], "20", true],
     ["a later version", [at(1, "10")], [at(1, "60")], "20", true],
@@ -36,12 +36,12 @@ describe("the cache shows the start of a term", () => {
     ["an older version", [at(1, "40")], [at(1, "10")], "20", false],
     ["no version yet", [at(1, "40")], [], "20", false],
     ["a Launch that was deleted before", [], [at(1, "10")], "20", false],
-  ])("with %s", async (_, live, cached, version, isShown) => {
+  ])("is shown by the cache with %s", async (_, live, cached, version, isShown) => {
     const term = await termFrom(live)
     expect(term.isShownBy(cacheOf(cached, version))).toBe(isShown)
   })
 
-  test("for the rest of the term", async () => {
+  test("is shown by the cache for the rest of the term", async () => {
     const term = await termFrom([at(1, "10")])
     expect(term.isShownBy(cacheOf([at(1, "10")]))).toBe(true)
     expect(term.isShownBy(cacheOf([]))).toBe(true)

@@ -202,7 +202,7 @@ describe("a receiver that fails", () => {
   })
 })
 
-it("keeps the latest deliveries only", () => {
+it("a backlog keeps the latest deliveries only", () => {
   const backlog = backlogOf()
   for (let i = 0; i < WEBHOOK_LISTS.deliveries + 5; i++) {
     backlog.offer(end(`job-${i}`, i))

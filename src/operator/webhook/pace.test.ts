@@ -9,7 +9,7 @@ describe("the slice of a limit", () => {
     [15, { messages: 2, seconds: 8 }],
     [5, { messages: 1, seconds: 12 }],
     [1, { messages: 1, seconds: 60 }],
-  ])("of %i a minute has the same pace", (limit, slice) => {
+  ])("has the pace of its limit: %i a minute", (limit, slice) => {
     expect(sliceOf(limit)).toEqual(slice)
     expect((slice.messages / slice.seconds) * 60).toBeCloseTo(limit, 9)
   })

@@ -220,7 +220,7 @@ describe("a replica that takes over with stale caches", () => {
   })
 })
 
-test("creates one Job for each tick although three replicas believe that they lead", async () => {
+test("the operators create one Job for each tick although three replicas believe that they lead", async () => {
   const harness = await newHarness()
   for (let replica = 0; replica < 3; replica++) harness.operator()
   await harness.create("billing")

@@ -17,8 +17,8 @@ import { keepChangeTime } from "../../../src/operator/cronjob/options.ts"
 import { NotLeaderError } from "../../../src/operator/fence.ts"
 import { SettledJobs, UNSETTLED } from "../../../src/operator/settled-jobs.ts"
 import { eventually } from "../../cloud/eventually.ts"
-import { harnessesOf, NamespaceHarness, quiet } from "../namespace-harness.ts"
-import { ShiftedClock } from "../shifted-clock.ts"
+import { harnessesOf, NamespaceHarness, quiet } from "../../harness/namespace.ts"
+import { ShiftedClock } from "../../harness/shifted-clock.ts"
 
 /** A calendar that stands still until a test moves it; durations pass normally. */
 export class TestCalendar extends ShiftedClock {

@@ -14,7 +14,7 @@ async function inTens(act: (n: number) => Promise<unknown>): Promise<void> {
   for (let n = 0; n < COUNT; n += 10) await Promise.all(Array.from({ length: 10 }, (_, more) => act(n + more)))
 }
 
-it(`creates one Job for each of ${COUNT} CronJobs at the same minute, and none for paused ones`, async () => {
+it(`the operator creates one Job for each of ${COUNT} CronJobs at the same minute, and none for paused ones`, async () => {
   const harness = await newHarness()
   await inTens((n) => harness.create(nameOf(n), { active: n % 3 !== 0 }))
   harness.operator()

@@ -108,7 +108,7 @@ describe("the oracle", () => {
   })
 })
 
-describe.each(ZONES)("in a process whose time zone is %s", (zone) => {
+describe.each(ZONES)("the schedule in a process whose time zone is %s", (zone) => {
   it("finds the oracle's next tick from any minute of a century", () => {
     inZone(zone)
     expect(Intl.DateTimeFormat().resolvedOptions().timeZone).toBe(zone)

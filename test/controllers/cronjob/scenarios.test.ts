@@ -176,7 +176,7 @@ describe("a CronJob", () => {
   })
 })
 
-describe("a Job that can't be created", () => {
+describe("a CronJob whose Job can't be created", () => {
   it("sets a condition for a schedule that became invalid; a corrected schedule counts from then", async () => {
     const harness = await newHarness()
     harness.operator()

@@ -50,7 +50,7 @@ test("each index has its values, the result of its last job, and its status with
   ])
 })
 
-test("they are filtered by status, and sorted with unknown values last", () => {
+test("indexes are filtered by status, and sorted with unknown values last", () => {
   const shown = (query: object) => arrayIndexes(array, known, { ...ANY, ...query }).map(({ index }) => index)
   expect(shown({ status: "succeeded" })).toEqual([0, 1])
   expect(shown({ sort_by: "status" })).toEqual([3, 2, 4, 5, 0, 1])

@@ -53,7 +53,7 @@ function fieldsOf(type: ConnectionType, [form] = formsOf(type)): Record<string, 
 }
 
 describe("a connection", () => {
-  it("of every type and name is accepted, and becomes a Connection with a valid record", () => {
+  it("is accepted with every type and name, and becomes a Connection with a valid record", () => {
     fc.assert(
       fc.property(types, names, (type, name) => {
         const fields = fieldsOf(type)
@@ -73,14 +73,14 @@ describe("a connection", () => {
     )
   })
 
-  it.each(["aws", "gcp", "azure"] as const)("of %s is accepted in each form", (type) => {
+  it.each(["aws", "gcp", "azure"] as const)("is accepted in each form of %s", (type) => {
     for (const form of formsOf(type)) {
       const fields = fieldsOf(type, [form])
       expect(checkConnection({ name: "abc", type, ...fields }, owner)).toEqual({ body: { name: "abc", type, fields } })
     }
   })
 
-  it("of gcp is rejected with the fields of two forms", () => {
+  it("is rejected with the fields of two forms of gcp", () => {
     const mixture = Object.assign({}, ...formsOf("gcp").map((form) => fieldsOf("gcp", [form])))
     const checked = checkConnection({ name: "abc", type: "gcp", ...mixture }, owner)
     expect(checked).toEqual({ errors: [{ pointer: "/keyfile_json", detail: expect.stringContaining("unknown") }] })

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { at, jobOf, launchOf, offerOf, time } from "../../../../test/controllers/builders.ts"
+import { at, jobOf, launchOf, offerOf, time } from "../../../../test/harness/builders.ts"
 import type { StoredLaunch } from "../../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../../core/apis/meta.ts"
 import type { StatementStatus, StoredStatement } from "../../../core/apis/statement.ts"
@@ -66,7 +66,7 @@ describe("costs of a period", () => {
     expect(Object.fromEntries(groupedBy(cells, "cloud"))).toEqual({ aws: 4.5, gcp: 2.2 })
   })
 
-  test("of a day add up by cloud and by purchase option", () => {
+  test("add up by cloud and by purchase option for each day", () => {
     const days = partsOfDays(cellsOf(SOURCES, MAY, NOW))
     expect([...days]).toEqual([
       ["2026-05-01", { byCloud: { aws: 1.75, gcp: 2.2 }, byProvisioning: { spot: 1.75, onDemand: 2.2 } }],
@@ -90,7 +90,7 @@ describe("costs of a period", () => {
     expect(cellsOf(old, { from: "2026-06-01", to: "2026-07-01" }, NOW)).toEqual([])
   })
 
-  test("by label and by cronjob are of whole months, with a rest that completes them", () => {
+  test("are of whole months by label and by cronjob, with a rest that completes them", () => {
     const labels = groupedByMonths(SOURCES, MAY, byLabel("team"), NOW)
     expect(Object.fromEntries(labels)).toEqual({ vision: 5.2 })
     expect([...withRest(labels, 6.7)]).toEqual([

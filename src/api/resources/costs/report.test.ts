@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import { at, jobOf, launchOf, offerOf, time } from "../../../../test/controllers/builders.ts"
+import { at, jobOf, launchOf, offerOf, time } from "../../../../test/harness/builders.ts"
 import type { StoredJob } from "../../../core/apis/job.ts"
 import type { LaunchStatus, StoredLaunch } from "../../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../../core/apis/meta.ts"
@@ -150,7 +150,7 @@ describe("a report of any project, period and group", () => {
   })
 })
 
-it("writes the smallest unit price of FOCUS without an exponent", () => {
+it("the export writes the smallest unit price of FOCUS without an exponent", () => {
   const cost = { machineUsd: 1e-6, diskUsd: 0, addressUsd: 0 }
   const cell = { ...cost, day: "2026-05-01", cloud: "aws", provisioning: "spot", vmSeconds: 7.2e6 }
   const csv = focusCsv([cell], { projectId: "p", organizationId: "o" })
@@ -158,7 +158,7 @@ it("writes the smallest unit price of FOCUS without an exponent", () => {
   expect(csv).not.toMatch(/\de-\d/)
 })
 
-it("shows the costs of deleted cronjobs by their names, apart from a new cronjob of the same name", () => {
+it("a report shows the costs of deleted cronjobs by their names, apart from a new cronjob of the same name", () => {
   const vm: Vm = {
     ...{ start: 0, seconds: DAY, isLive: false, isCounted: true, usdPerHour: 1 },
     ...{ cloud: "aws", provisioning: "spot", cronJob: "old" },

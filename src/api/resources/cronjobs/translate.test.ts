@@ -182,7 +182,7 @@ describe("a change", () => {
   })
 })
 
-it("maps the fields in an error of the API server to the names of REST", () => {
+it("an error of the API server names fields as REST does", () => {
   const fields = ["spec.schedule", "spec.jobDefinition.env[a/b]", "spec.active", "metadata.name", "spec"]
   const body = {
     kind: "Status",

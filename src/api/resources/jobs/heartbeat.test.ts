@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../../test/controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../../test/harness/builders.ts"
 import type { AgentStatus, StoredLaunch } from "../../../core/apis/launch.ts"
 import { IndexedStore } from "../../../core/kube/store.ts"
 import { recordOf } from "../../../core/records/job.ts"

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest"
-import { offerOf } from "../../../../test/controllers/builders.ts"
+import { offerOf } from "../../../../test/harness/builders.ts"
 import { toMetadataName } from "../../../core/apis/names.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
 import { planRecordOf } from "./plan.ts"
@@ -11,7 +11,7 @@ const COST = {
   totalUsd: 1,
 }
 
-it("names the connections of a plan as REST does", () => {
+it("a plan names its connections as REST does", () => {
   const launchAccounts = [{ cloud: "sim", connection: toMetadataName("My_Account") ?? "" }, { cloud: "sim" }]
   const placements = launchAccounts.map((launchAccount) => ({ offer: offerOf(), launchAccount, ...COST }))
   const plan: JobPlan = { verdict: "placeable", reason: "Placed", message: "m", placements, ranking: [] }

@@ -170,7 +170,7 @@ describe("a valid submission", () => {
   })
 })
 
-it("checks any body without an exception: the result is a submission or a list of errors", () => {
+it("the check of a body never throws: the result is a submission or a list of errors", () => {
   const field = fc.oneof(fc.anything(), fc.jsonValue())
   const fields = fc.dictionary(fc.constantFrom(...Object.keys(JobSubmissionSchema.properties)), field)
   fc.assert(

@@ -62,7 +62,7 @@ describe("a key", () => {
     )
   })
 
-  it("from kubectl has a valid record for any name and expiry", () => {
+  it("has a valid record for any name and expiry from kubectl", () => {
     const metadataNames = fc.stringMatching(/^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$/)
     const texts = fc.oneof(
       expiries.map(({ text }) => text),
@@ -108,7 +108,7 @@ describe("a key", () => {
   })
 })
 
-it("accepts an update that is empty, null or a role", () => {
+it("an update of a key may be empty, null or a role", () => {
   const checkKeyUpdate = (body: unknown) => {
     const result = checked<KeyUpdate>(body, { schema: KeyUpdateSchema, rules: [], context: undefined })
     return "errors" in result ? result : { role: result.body.role ?? undefined }

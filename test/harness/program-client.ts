@@ -1,5 +1,5 @@
-import { clusterOf, programCredentials } from "../dev/program-credentials.ts"
-import { KubeClient } from "../src/core/kube/client.ts"
+import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
+import { KubeClient } from "../../src/core/kube/client.ts"
 
 /** Namespace of Berth's own objects in manifests/base. */
 const SYSTEM_NAMESPACE = "berth-system"

@@ -1,7 +1,7 @@
 import type { StoredApiKey } from "../../src/core/apis/apikey.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { RBAC_GROUP, ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
-import { API_KEYS } from "../../src/core/kinds.ts"
+import { API_KEYS, LAUNCHES } from "../../src/core/kinds.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { EventRecorder } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
@@ -9,8 +9,9 @@ import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { createApiKeyController } from "../../src/operator/apikey/controller.ts"
 import { type ApiKeyControllerOptions, BINDING_CACHE, MACHINE_USER_CACHE } from "../../src/operator/apikey/options.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubeconfigPath } from "../control-plane.ts"
-import { programClient } from "../program-client.ts"
+import { programClient } from "./program-client.ts"
 
 const SYSTEM_NAMESPACE = "berth-system"
 
@@ -42,6 +43,15 @@ export async function clientOf(program: Program): Promise<KubeClient> {
   const client = await programClient(program, { admin, kubeconfigPath: kubeconfigPath() })
   await admin.close()
   return client
+}
+
+/** Resolves when both programs may read Launches in the namespace: the API server applies new rights after a delay. */
+export async function rightsArrive(namespace: string): Promise<void> {
+  for (const program of PROGRAMS) {
+    const client = await clientOf(program)
+    await eventually(() => client.list(LAUNCHES, { namespace }))
+    await client.close()
+  }
 }
 
 /** An ApiKey controller for one namespace, with the operator's rights. */
