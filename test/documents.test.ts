@@ -107,7 +107,7 @@ function rowsOf(path: string): string[][] {
   return readFileSync(join(ROOT, path), "utf8")
     .split("\n")
     .flatMap((line) => {
-      const [, title] = /^### (\w+)$/.exec(line) ?? []
+      const [, title] = /^## (\w+)$/.exec(line) ?? []
       heading = title ?? (line.startsWith("## ") ? "" : heading)
       const cells = line.startsWith("| ")
         ? line

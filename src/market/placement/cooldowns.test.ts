@@ -320,7 +320,7 @@ describe("rejections of one connection in a row", () => {
     scopesAt(launches, seconds).filter(({ offer }) => offer === undefined)
   const own = { cloud: "sim", connection: "main" }
 
-  test(`of ${FAMILY_OFFERS} offers of a type or a family widen to it`, () => {
+  test(`widen to a type or a family after ${FAMILY_OFFERS} of its offers`, () => {
     const type = Array.from({ length: FAMILY_OFFERS }, (_, i) => invalid(i, { region: `r${i}` }))
     expect(wider(type.slice(1))).toEqual([])
     expect(wider(type)).toEqual([{ ...own, instanceType: "small", until: at(2 + 300) }])
@@ -332,7 +332,7 @@ describe("rejections of one connection in a row", () => {
     expect(wider([invalid(0, {}), invalid(300, {}), invalid(900, {})], 901)).toEqual([])
   })
 
-  test(`of ${REGION_FAMILIES} families in a region widen to it`, () => {
+  test(`widen to a region after ${REGION_FAMILIES} of its families`, () => {
     const families = Array.from({ length: REGION_FAMILIES }, (_, i) => invalid(i, { instanceType: `t${i}` }))
     expect(wider(families)).toEqual([{ ...own, region: "here", until: at(2 + 300) }])
     // Whatever the cause of each is, the region gave no VM.
@@ -385,7 +385,7 @@ describe("rejections of one connection in a row", () => {
     },
   )
 
-  test("of different kinds count together", () => {
+  test("count together whatever their kinds are", () => {
     const mixed = Array.from({ length: CONNECTION_OFFERS }, (_, i) =>
       inRegion(i % 2 === 0 ? "Region" : "InvalidRequest", i, { region: `r${i}`, instanceType: `t${i % 4}` }),
     )
