@@ -61,32 +61,40 @@ import { type CatalogueWatches, catalogueWatches } from "../market/catalogue/wat
 import { JOB_DEFAULTS } from "../market/placement/settings.ts"
 import type { KubeOptions, OperatorOptions } from "../options.ts"
 import { createApiKeyController } from "./apikey/controller.ts"
-import { BINDING_CACHE, MACHINE_USER_CACHE } from "./apikey/options.ts"
 import { arrayEndReader, createArrayController } from "./array/controller.ts"
+import {
+  BINDING_CACHE,
+  CRON_JOB_CACHE,
+  ENV_SECRET_CACHE,
+  JOB_CACHE,
+  jobIndexes,
+  MACHINE_USER_CACHE,
+  MEMBER_BINDING_CACHE,
+  NAMESPACE_CACHE,
+  WEBHOOK_CACHE,
+  WEBHOOK_SECRET_CACHE,
+} from "./caches.ts"
 import { CapWatcher } from "./caps/watcher.ts"
 import { createConnectionController } from "./connection/controller.ts"
-import type { ConnectionSettings } from "./connection/options.ts"
 import { createRetirementController, type RetirementOptions } from "./connection/retirement.ts"
+import type { ConnectionSettings } from "./connection/settings.ts"
 import { creatorIndexes } from "./created-jobs.ts"
 import { createCronJobController } from "./cronjob/controller.ts"
 import { limitsHistory } from "./cronjob/jobs.ts"
-import { CRON_JOB_CACHE } from "./cronjob/options.ts"
 import { type Fence, fenceOf } from "./fence.ts"
 import { CopyGuard } from "./installation/copy-guard.ts"
 import { createJobController } from "./job/controller.ts"
 import { HistoryPruner } from "./job/history.ts"
-import { ENV_SECRET_CACHE, JOB_CACHE, jobIndexes } from "./job/options.ts"
 import { createLaunchController } from "./launch/controller.ts"
 import { createOrganizationController } from "./organization/controller.ts"
 import { PriceRefresher, type PriceRefresherOptions } from "./prices/refresher.ts"
 import { createProjectController } from "./project/controller.ts"
-import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./project/options.ts"
 import { checkSelection, SettledJobs } from "./settled-jobs.ts"
 import { createStatementController } from "./statement/controller.ts"
 import { VmImages } from "./vm-images.ts"
 import { createWebhookController, type WebhookControl } from "./webhook/controller.ts"
-import { WEBHOOK_CACHE, WEBHOOK_SECRET_CACHE, type WebhookSettings } from "./webhook/options.ts"
 import { reportingToWebhooks, reportThreshold } from "./webhook/other-events.ts"
+import type { WebhookSettings } from "./webhook/settings.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
 export interface OperatorParts {

@@ -5,9 +5,9 @@ import { limitForExisting, limitForJob, roomForJobs } from "../../core/limits/pr
 import { inParallel } from "../../core/runtime/in-parallel.ts"
 import { findJob, knownJobsOf, listJobsOf, projectEnding } from "../created-jobs.ts"
 import type { ArrayObservation } from "./decide.ts"
+import type { ArrayControllerOptions } from "./dependencies.ts"
 import { isMadeFor, jobName } from "./jobs.ts"
 import type { Memory } from "./memory.ts"
-import type { ArrayControllerOptions } from "./options.ts"
 import { attemptOf, currentJobs, recordedProgress } from "./progress.ts"
 import type { Cause } from "./status.ts"
 
