@@ -92,8 +92,8 @@ export interface FacadeParts {
   logger: Logger
 }
 
-/** Options that decide how the façade works; the others only connect it. */
-type Options = Omit<FacadeOptions, "kubeconfig" | "logLevel">
+/** Options that decide how the façade works. Those with a default may be absent in tests and in dev/. */
+type Options = Partial<FacadeOptions> & Pick<FacadeOptions, "systemNamespace" | "host" | "port" | "baseDomain">
 
 /** Time that requests under way get when the façade stops, seconds: everything ends within ten. */
 export const DRAIN_SECONDS = 7

@@ -137,8 +137,8 @@ export interface OperatorParts {
   logger: Logger
 }
 
-/** Options that decide how the operator works; the others only connect it. */
-type Options = Omit<OperatorOptions, "kubeconfig" | "logLevel">
+/** Options that decide how the operator works. Those that the command line requires may be absent in tests and in dev/. */
+type Options = Partial<OperatorOptions> & Pick<OperatorOptions, "systemNamespace" | "gatewayUrl">
 
 /** Starts the loops that bring Jobs to VMs, as one candidate of possibly several: only the leader acts. */
 export async function startOperator(options: Options, parts: OperatorParts, stop: AbortSignal): Promise<Running> {
