@@ -1,3 +1,4 @@
+import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "../accounts/caches.ts"
 import type { StoredCronJob } from "../core/apis/cronjob.ts"
 import type { StoredJob } from "../core/apis/job.ts"
 import { ANNOTATIONS, isOwnFieldManager, LABELS } from "../core/apis/meta.ts"
@@ -6,13 +7,17 @@ import { ENV_SECRET_TYPE, type SecretKeys, secretKeys } from "../core/apis/secre
 import { type StoredWebhook, WEBHOOK_SECRET_TYPE } from "../core/apis/webhook.ts"
 import { byNamespace, NAMESPACE_INDEX } from "../core/identity/catch-up.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS, type ServiceAccount } from "../core/identity/machine-users.ts"
+import { PROJECT_OF_NAMESPACE } from "../core/identity/projects.ts"
 import { ROLE_BINDINGS, type RoleBinding } from "../core/identity/role-bindings.ts"
-import { CRON_JOBS, JOBS, WEBHOOKS } from "../core/kinds.ts"
+import { SEALING_KEYS_CACHE } from "../core/identity/sealing-keys.ts"
+import { API_KEYS, CRON_JOBS, JOB_ARRAYS, JOBS, ORGANIZATIONS, PROJECTS, WEBHOOKS } from "../core/kinds.ts"
 import { NAMESPACES, type Namespace, SECRETS, type Secret } from "../core/kube/core.ts"
 import { keptFact } from "../core/kube/kept-fact.ts"
-import type { ReflectorOptions } from "../core/kube/reflector.ts"
+import { Reflector, type ReflectorOptions } from "../core/kube/reflector.ts"
 import { type ApiObject, type ManagedFields, resourceOf, type ServerMeta } from "../core/kube/resource.ts"
 import type { IndexFunction } from "../core/kube/store.ts"
+import { systemCaches } from "../market/caches.ts"
+import { creatorIndexes } from "./created-jobs.ts"
 import { UNSETTLED } from "./settled-jobs.ts"
 
 /** Index of Webhooks by the Secret that they name, as `namespace/name`. */
@@ -132,4 +137,31 @@ export const NAMESPACE_CACHE: Pick<ReflectorOptions<Namespace>, "resource" | "la
 export const MEMBER_BINDING_CACHE: Pick<ReflectorOptions<RoleBinding>, "resource" | "labelSelector"> = {
   resource: ROLE_BINDINGS,
   labelSelector: LABELS.projectUid,
+}
+
+/** Constructs the operator's caches. */
+export function operatorCaches(
+  base: Pick<ReflectorOptions<StoredJob>, "client" | "logger">,
+  options: { systemNamespace: string; watchNamespace?: string | undefined },
+) {
+  const namespace = options.watchNamespace
+  return {
+    ...systemCaches(base, options),
+    jobs: new Reflector({ ...base, ...JOB_CACHE, namespace, indexes: { ...creatorIndexes, ...jobIndexes } }),
+    cronJobs: new Reflector({ ...base, ...CRON_JOB_CACHE, namespace }),
+    jobArrays: new Reflector({ ...base, resource: JOB_ARRAYS, namespace }),
+    projects: new Reflector({ ...base, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE }),
+    organizations: new Reflector({ ...base, resource: ORGANIZATIONS }),
+    namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),
+    memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
+    connections: new Reflector({ ...base, ...CONNECTION_CACHE, namespace }),
+    secrets: new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace }),
+    envSecrets: new Reflector({ ...base, ...ENV_SECRET_CACHE, namespace }),
+    webhooks: new Reflector({ ...base, ...WEBHOOK_CACHE, namespace }),
+    webhookSecrets: new Reflector({ ...base, ...WEBHOOK_SECRET_CACHE, namespace }),
+    sealingKeys: new Reflector({ ...base, ...SEALING_KEYS_CACHE, namespace: options.systemNamespace }),
+    apiKeys: new Reflector({ ...base, resource: API_KEYS, namespace }),
+    users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
+    bindings: new Reflector({ ...base, ...BINDING_CACHE, namespace }),
+  }
 }
