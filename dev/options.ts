@@ -1,15 +1,9 @@
 import { homedir } from "node:os"
 import { join, resolve } from "node:path"
 import { Command, Option } from "commander"
-import {
-  absolute,
-  dockerSocketOption,
-  type LogLevel,
-  logLevelOption,
-  portOption,
-  type RuntimeChoice,
-  runtimeOption,
-} from "../src/options.ts"
+import { optionOf } from "../src/options/table.ts"
+import { absolute } from "../src/options/values.ts"
+import { type LogLevel, type RuntimeChoice, SHARED_OPTIONS } from "../src/options.ts"
 import { cacheDirectory } from "./controlplane/programs.ts"
 
 /** Options of a stack on one machine. */
@@ -59,7 +53,12 @@ type Choose = (invocation: Invocation) => void
 function serveCommand(choose: Choose): Command {
   return withLocalOptions(new Command("serve"), ".berth")
     .description("Run everything on this machine until Ctrl-C: control plane, operator, façade, local cloud.")
-    .addOption(portOption("port of the REST API; the local issuer, for sign-in, takes the port after it"))
+    .addOption(
+      optionOf({
+        ...SHARED_OPTIONS.port,
+        about: "port of the REST API; the local issuer, for sign-in, takes the port after it",
+      }),
+    )
     .addOption(
       new Option(
         "--config-home <path>",
@@ -83,8 +82,8 @@ function withLocalOptions(command: Command, dataDir: string): Command {
     .addOption(
       new Option("--data-dir <path>", "folder of all data and logs").default(resolve(dataDir)).argParser(absolute),
     )
-    .addOption(runtimeOption())
-    .addOption(dockerSocketOption())
+    .addOption(optionOf(SHARED_OPTIONS.runtime))
+    .addOption(optionOf(SHARED_OPTIONS.dockerSocket))
     .addOption(
       new Option("--assets-dir <path>", "folder with kube-apiserver, kube-controller-manager and etcd")
         .env("KUBEBUILDER_ASSETS")
@@ -96,5 +95,5 @@ function withLocalOptions(command: Command, dataDir: string): Command {
         .default(cacheDirectory(process.env["XDG_CACHE_HOME"]))
         .argParser(absolute),
     )
-    .addOption(logLevelOption())
+    .addOption(optionOf(SHARED_OPTIONS.logLevel))
 }

@@ -5,7 +5,7 @@ import { isOver, type StoredLaunch } from "../src/core/apis/launch.ts"
 import { LAUNCHES } from "../src/core/kinds.ts"
 import type { KubeClient } from "../src/core/kube/client.ts"
 import { ifFound } from "../src/core/kube/errors.ts"
-import { FIELD_MANAGER } from "../src/operator/launch/options.ts"
+import { FIELD_MANAGER } from "../src/operator/launch/actions.ts"
 import type { LocalCloud } from "./local-cloud/local.ts"
 
 /** Poll interval of terminating VMs. */

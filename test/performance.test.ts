@@ -16,7 +16,11 @@ const ALL: BenchReport = {
   machine: { cpus: 2, model: "Some CPU", memoryGib: 8, system: "Linux 6", node: "v24.0.0", date: "2031-01-31" },
 }
 
-const PEER: BenchReport = { ...ALL, name: "peer", rows: [{ ...ALL.rows[0], what: "jobs a second" } as (typeof ALL.rows)[0]] }
+const PEER: BenchReport = {
+  ...ALL,
+  name: "peer",
+  rows: [{ ...ALL.rows[0], what: "jobs a second" } as (typeof ALL.rows)[0]],
+}
 
 function section(page: string, name: string): string {
   return page.slice(page.indexOf(`<!-- ${name}: generated -->`), page.indexOf(`<!-- /${name} -->`))

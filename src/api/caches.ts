@@ -15,11 +15,12 @@ import { ORGANIZATION_INDEXES } from "../core/identity/memberships.ts"
 import { PROJECT_OF_NAMESPACE } from "../core/identity/projects.ts"
 import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, ORGANIZATIONS, PROJECTS, WEBHOOKS } from "../core/kinds.ts"
 import type { PageIndexDefinition } from "../core/kube/page-index.ts"
-import type { Reflector, ReflectorOptions } from "../core/kube/reflector.ts"
+import { Reflector, type ReflectorOptions } from "../core/kube/reflector.ts"
 import type { ApiObject } from "../core/kube/resource.ts"
 import type { IndexFunction, Packing, Store } from "../core/kube/store.ts"
 import { statusOf } from "../core/records/job.ts"
 import { keepUpdateTime, textWithUpdateTime, withUpdateTime } from "../core/records/update-time.ts"
+import { systemCaches } from "../market/caches.ts"
 import { unavailable } from "./http/problem.ts"
 import { groupOf } from "./resources/jobs/groups.ts"
 import { JOB_NUMBERS } from "./resources/jobs/numbers.ts"
@@ -172,6 +173,25 @@ export const CACHE_OPTIONS: {
     indexes: { ...PROJECT_OF_NAMESPACE, [PROJECTS_OF_ORGANIZATION]: ({ spec }) => [spec.organization] },
   },
   organizations: { resource: ORGANIZATIONS, indexes: ORGANIZATION_INDEXES },
+}
+
+/** Constructs the façade's caches. */
+export function facadeCaches(
+  base: Pick<ReflectorOptions<StoredJob>, "client" | "logger">,
+  options: { systemNamespace: string; watchNamespace?: string | undefined },
+) {
+  const namespace = options.watchNamespace
+  return {
+    ...systemCaches(base, options),
+    jobs: new Reflector({ ...base, ...CACHE_OPTIONS.jobs, namespace }),
+    cronJobs: new Reflector({ ...base, ...CACHE_OPTIONS.cronJobs, namespace }),
+    jobArrays: new Reflector({ ...base, ...CACHE_OPTIONS.jobArrays, namespace }),
+    connections: new Reflector({ ...base, ...CACHE_OPTIONS.connections, namespace }),
+    webhooks: new Reflector({ ...base, ...CACHE_OPTIONS.webhooks, namespace }),
+    apiKeys: new Reflector({ ...base, ...CACHE_OPTIONS.apiKeys, namespace }),
+    projects: new Reflector({ ...base, ...CACHE_OPTIONS.projects }),
+    organizations: new Reflector({ ...base, ...CACHE_OPTIONS.organizations }),
+  }
 }
 
 /** Waits for a cache, at most `milliseconds`. A timeout is not an error: the write has already succeeded. */

@@ -1,8 +1,10 @@
 import type { StoredLaunch } from "../core/apis/launch.ts"
 import { submissionsOf } from "../core/apis/origin.ts"
 import type { StoredStatement } from "../core/apis/statement.ts"
+import { IDENTITIES_NAMESPACE } from "../core/identity/machine-users.ts"
 import { LAUNCHES, STATEMENTS } from "../core/kinds.ts"
-import type { ReflectorOptions } from "../core/kube/reflector.ts"
+import { HEARTBEATS_CACHE } from "../core/kube/heartbeats.ts"
+import { Reflector, type ReflectorOptions } from "../core/kube/reflector.ts"
 import type { IndexFunction } from "../core/kube/store.ts"
 import { ledgerIndexes } from "./placement/ledger.ts"
 
@@ -26,4 +28,16 @@ export const LAUNCH_CACHE: Pick<ReflectorOptions<StoredLaunch>, "resource" | "in
 export const STATEMENT_CACHE: Pick<ReflectorOptions<StoredStatement>, "resource" | "indexes"> = {
   resource: STATEMENTS,
   indexes: { project: ({ spec }) => [spec.namespace] },
+}
+
+/** Constructs the caches of the objects that Berth keeps in its own namespaces. */
+export function systemCaches(
+  base: Pick<ReflectorOptions<StoredLaunch>, "client" | "logger">,
+  { systemNamespace: namespace }: { systemNamespace: string },
+) {
+  return {
+    launches: new Reflector({ ...base, ...LAUNCH_CACHE, namespace }),
+    statements: new Reflector({ ...base, ...STATEMENT_CACHE, namespace }),
+    heartbeats: new Reflector({ ...base, ...HEARTBEATS_CACHE, namespace: IDENTITIES_NAMESPACE }),
+  }
 }

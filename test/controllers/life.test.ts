@@ -10,7 +10,7 @@ import { decide as decideJob } from "../../src/operator/job/decide.ts"
 import type { JobAction } from "../../src/operator/job/render.ts"
 import { createdStatus } from "../../src/operator/launch/create.ts"
 import { type ConsoleReading, decide as decideLaunch, type OwnStatus } from "../../src/operator/launch/decide.ts"
-import { LAUNCH_DEFAULTS } from "../../src/operator/launch/options.ts"
+import { LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
 import { agentOf, at, CATALOGUE, INSTALLATION, jobOf, time } from "../harness/builders.ts"
 
 /** Seed of the simulated lives. Another seed gives others. */

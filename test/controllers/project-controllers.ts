@@ -9,10 +9,9 @@ import { EventRecorder } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { resourceOf } from "../../src/core/kube/resource.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { MACHINE_USER_CACHE } from "../../src/operator/apikey/options.ts"
+import { MACHINE_USER_CACHE, MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "../../src/operator/caches.ts"
 import { createOrganizationController } from "../../src/operator/organization/controller.ts"
 import { createProjectController } from "../../src/operator/project/controller.ts"
-import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "../../src/operator/project/options.ts"
 import { clientOf } from "../harness/machine-users.ts"
 
 /** The project and organization controllers, with only the operator's rights. */

@@ -11,10 +11,10 @@ import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
+import { JOB_CACHE, jobIndexes } from "../../src/operator/caches.ts"
 import { createJobController } from "../../src/operator/job/controller.ts"
-import { JOB_CACHE, jobIndexes } from "../../src/operator/job/options.ts"
 import { SettledJobs } from "../../src/operator/settled-jobs.ts"
-import type { WebhookSettings } from "../../src/operator/webhook/options.ts"
+import type { WebhookSettings } from "../../src/operator/webhook/settings.ts"
 import { webhookParts } from "./webhook-parts.ts"
 
 /** Argument of this program, in JSON. */

@@ -14,8 +14,9 @@ import { ownerOf } from "../../src/core/records/owner.ts"
 import type { RunnableReflector } from "../../src/core/runtime/manager.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
+import { WEBHOOK_CACHE, WEBHOOK_SECRET_CACHE } from "../../src/operator/caches.ts"
 import { createWebhookController, type WebhookControl } from "../../src/operator/webhook/controller.ts"
-import { WEBHOOK_CACHE, WEBHOOK_SECRET_CACHE, type WebhookSettings } from "../../src/operator/webhook/options.ts"
+import type { WebhookSettings } from "../../src/operator/webhook/settings.ts"
 import { quiet } from "../harness/namespace.ts"
 
 /** Settings of the webhooks of a test. */

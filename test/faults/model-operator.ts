@@ -18,7 +18,7 @@ import {
 } from "../../src/operator/launch/decide.ts"
 import { isWokenBy, jobStateOf } from "../../src/operator/launch/gather.ts"
 import { isFollowed } from "../../src/operator/launch/observe.ts"
-import { LAUNCH_DEFAULTS } from "../../src/operator/launch/options.ts"
+import { LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
 import { CATALOGUE, INSTALLATION } from "../harness/builders.ts"
 import type { Step } from "./model-explorer.ts"
 import {

@@ -15,7 +15,7 @@ import type { Offer } from "../../src/core/apis/offer.ts"
 import type { CappedLevel, Spending } from "../../src/market/placement/caps.ts"
 import type { Market } from "../../src/market/placement/market.ts"
 import { catalogueOf } from "../../src/market/router/catalogue.ts"
-import type { InstallationFacts } from "../../src/operator/job/options.ts"
+import type { InstallationFacts } from "../../src/operator/job/dependencies.ts"
 
 /** Start time of the tests. */
 export const T0 = new Date("2026-05-01T12:00:00Z")

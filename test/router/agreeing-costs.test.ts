@@ -11,7 +11,7 @@ import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { catalogueOf } from "../../src/market/router/catalogue.ts"
 import { decide } from "../../src/operator/job/decide.ts"
 import { decide as decideLaunch } from "../../src/operator/launch/decide.ts"
-import { LAUNCH_DEFAULTS } from "../../src/operator/launch/options.ts"
+import { LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
 import { at, INSTALLATION, jobOf, launchOf, offerOf, time, vmStatus } from "../harness/builders.ts"
 
 const settings = { disk: { size: "100Gi", type: "gp2" }, publicAddress: true }

@@ -1,6 +1,8 @@
 import { randomUUID } from "node:crypto"
+import { once } from "node:events"
 import { type IncomingMessage, type RequestListener, Server, type ServerResponse } from "node:http"
-import type { Socket } from "node:net"
+import type { AddressInfo, Socket } from "node:net"
+import { systemClock } from "../../core/apis/clock.ts"
 import { jsonText } from "./json-text.ts"
 import { Problem } from "./problem.ts"
 
@@ -119,6 +121,24 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
     else refuse(socket, brokenRequest(error.code))
   })
   return server
+}
+
+/** Listens, and returns the server's URL. An empty host is every address, and port 0 any free port. */
+export async function listen(server: Server, { port, host }: { port: number; host: string }): Promise<string> {
+  server.listen(port, host)
+  await once(server, "listening")
+  const at = server.address() as AddressInfo
+  return `http://${at.address.includes(":") ? `[${at.address}]` : at.address}:${at.port}`
+}
+
+/** Closes the server when its requests have ended, and breaks off those that take longer than `drainSeconds`. */
+export async function drain(server: Server, drainSeconds: number): Promise<void> {
+  const cancel = systemClock.setTimer(drainSeconds, () => server.closeAllConnections())
+  await new Promise<void>((resolve) => {
+    server.close(() => resolve())
+    server.closeIdleConnections()
+  })
+  cancel()
 }
 
 function brokenRequest(code: string | undefined): Problem {

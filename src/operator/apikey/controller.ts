@@ -1,12 +1,19 @@
 import { API_KEY_FINALIZER, type ApiKeyStatus, type StoredApiKey } from "../../core/apis/apikey.ts"
+import { SERVICE_ACCOUNTS, type ServiceAccount } from "../../core/identity/machine-users.ts"
+import { ROLE_BINDINGS, type RoleBinding } from "../../core/identity/role-bindings.ts"
+import { API_KEYS } from "../../core/kinds.ts"
 import type { ApiObject } from "../../core/kube/resource.ts"
 import type { Change } from "../../core/kube/store.ts"
 import { Controller, type ReconcileContext, watches } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
-import { addFinalizer, create, dropFinalizer, remove, writeStatus } from "../writes.ts"
+import { keysNamedBy } from "../caches.ts"
+import { addFinalizer, create, dropFinalizer, remove, type Writer, writeStatus } from "../writes.ts"
 import { type ApiKeyAction, type ApiKeyObservation, decide } from "./decide.ts"
+import type { ApiKeyControllerOptions } from "./dependencies.ts"
 import { gather, leftoversOf } from "./gather.ts"
-import { type ApiKeyControllerOptions, keysNamedBy, writersOf } from "./options.ts"
+
+/** Owner of the fields that the ApiKey controller writes. */
+const FIELD_MANAGER = "berth-apikey-controller"
 
 /** Creates the controller that creates each ApiKey's machine user, binds it to its role, and deletes both again. */
 export function createApiKeyController(options: ApiKeyControllerOptions): Controller {
@@ -69,4 +76,17 @@ async function deleteLeftovers(
   const { users, bindings } = writersOf(options)
   for (const binding of leftovers.bindings) await remove(binding, bindings, context)
   for (const user of leftovers.users) await remove(user, users, context)
+}
+
+function writersOf({ client, apiKeys, users, bindings }: ApiKeyControllerOptions): {
+  keys: Writer<StoredApiKey>
+  users: Writer<ServiceAccount>
+  bindings: Writer<RoleBinding>
+} {
+  const base = { client, fieldManager: FIELD_MANAGER }
+  return {
+    keys: { ...base, resource: API_KEYS, store: apiKeys.store },
+    users: { ...base, resource: SERVICE_ACCOUNTS, store: users.store },
+    bindings: { ...base, resource: ROLE_BINDINGS, store: bindings.store },
+  }
 }

@@ -5,8 +5,8 @@ import { findCondition } from "../../core/apis/conditions.ts"
 import { ANNOTATIONS, LABELS } from "../../core/apis/meta.ts"
 import type { ServiceAccount } from "../../core/identity/machine-users.ts"
 import type { RoleBinding } from "../../core/identity/role-bindings.ts"
+import { keysNamedBy } from "../caches.ts"
 import { type ApiKeyObservation, bindingOf, decide, machineUserOf } from "./decide.ts"
-import { keysNamedBy } from "./options.ts"
 
 const NOW = new Date("2026-01-01T00:00:00Z")
 

@@ -6,8 +6,9 @@ import { API_KEYS } from "../../core/kinds.ts"
 import { ifFound } from "../../core/kube/errors.ts"
 import type { ApiObject, ObjectRef, Resource } from "../../core/kube/resource.ts"
 import { limitForExisting } from "../../core/limits/project-limits.ts"
+import { API_KEY_INDEX } from "../caches.ts"
 import { type ApiKeyObservation, bindingOf, isMadeFor, machineUserOf } from "./decide.ts"
-import { API_KEY_INDEX, type ApiKeyControllerOptions } from "./options.ts"
+import type { ApiKeyControllerOptions } from "./dependencies.ts"
 
 type Reads = Pick<ApiKeyControllerOptions, "client" | "apiKeys" | "users" | "bindings" | "quota">
 

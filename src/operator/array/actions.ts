@@ -4,12 +4,15 @@ import type { StoredJob } from "../../core/apis/job.ts"
 import { JobArrayReason, type StoredJobArray } from "../../core/apis/jobarray.ts"
 import { JOB_ARRAYS } from "../../core/kinds.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
-import { cancelJob, createJob, findJob, isCurrent, note } from "../created-jobs.ts"
+import { type CreatorOptions, cancelJob, createJob, findJob, isCurrent, note } from "../created-jobs.ts"
 import { isSettledJob, type JobSummary } from "../settled-jobs.ts"
 import type { NewJob } from "./decide.ts"
+import type { ArrayControllerOptions } from "./dependencies.ts"
 import { isMadeFor, jobOf } from "./jobs.ts"
 import type { Memory } from "./memory.ts"
-import { type ArrayControllerOptions, creatorOf } from "./options.ts"
+
+/** Owner of the fields that the array controller writes. */
+export const FIELD_MANAGER = "berth-array-controller"
 
 /** Requests of one reconcile at the same time. */
 const REQUESTS = 16
@@ -67,4 +70,9 @@ export async function cancelJobs(
 /** Deletes settled Jobs. */
 export async function deleteJobs(jobs: readonly JobSummary[], { settled }: ArrayControllerOptions): Promise<void> {
   await inParallel(jobs.filter(isSettledJob), REQUESTS, (job) => settled.delete(job))
+}
+
+/** Returns the options of the actions on Jobs. */
+function creatorOf(options: ArrayControllerOptions): CreatorOptions {
+  return { ...options, fieldManager: FIELD_MANAGER }
 }

@@ -3,6 +3,7 @@ import { isTerminal, type StoredJob } from "../../core/apis/job.ts"
 import { JOB_ARRAY_FINALIZER, type JobArrayStatus, type StoredJobArray } from "../../core/apis/jobarray.ts"
 import { keyOf, LABELS } from "../../core/apis/meta.ts"
 import { endedBy } from "../../core/identity/projects.ts"
+import { JOB_ARRAYS } from "../../core/kinds.ts"
 import type { Reflector } from "../../core/kube/reflector.ts"
 import type { Change } from "../../core/kube/store.ts"
 import {
@@ -14,16 +15,14 @@ import {
 } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
 import { jobsOf, settledJobsOf } from "../created-jobs.ts"
-import type { EndReader } from "../job/options.ts"
-import { addFinalizer, dropFinalizer, remove, replaceStatus } from "../writes.ts"
-import { cancelJobs, createJobs, deleteJobs, type Parts } from "./actions.ts"
+import type { EndReader } from "../job/dependencies.ts"
+import { addFinalizer, dropFinalizer, remove, replaceStatus, type StatusReplacer, type Writer } from "../writes.ts"
+import { cancelJobs, createJobs, deleteJobs, FIELD_MANAGER, type Parts } from "./actions.ts"
 import { type ArrayAction, type ArrayObservation, decide } from "./decide.ts"
+import type { ArrayControllerOptions } from "./dependencies.ts"
 import { gather } from "./gather.ts"
 import { Memory } from "./memory.ts"
-import { type ArrayControllerOptions, arrayWriter } from "./options.ts"
 import { awaitsEnd, type Progress, recordedProgress } from "./progress.ts"
-
-export type { ArrayControllerOptions } from "./options.ts"
 
 /** Delay before retrying a decision made on a stale cache, seconds. Usually the watch event arrives sooner. */
 const STALE_SECONDS = 1
@@ -147,4 +146,11 @@ export function arrayEndReader({ jobArrays, jobs }: EndReaderCaches): EndReader 
     return ended.filter((job) => !awaits(job)).map(keyOf)
   }
   return { awaits, source: watches(jobArrays, seen) }
+}
+
+function arrayWriter({
+  client,
+  jobArrays,
+}: ArrayControllerOptions): Writer<StoredJobArray> & StatusReplacer<StoredJobArray> {
+  return { client, fieldManager: FIELD_MANAGER, resource: JOB_ARRAYS, store: jobArrays.store }
 }

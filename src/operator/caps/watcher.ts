@@ -20,7 +20,7 @@ import { type LevelCaps, reservedUsd, type Spending, spendingOf, spentUsd } from
 import { recordedOf } from "../../market/placement/market.ts"
 import { JOB_DEFAULTS } from "../../market/placement/settings.ts"
 import type { Fence } from "../fence.ts"
-import { handlesOrganization, handlesProject } from "../project/options.ts"
+import { handlesOrganization, handlesProject } from "../project/handled.ts"
 import { inRounds } from "../rounds.ts"
 import { type CapsDecision, decide, withCondition } from "./decide.ts"
 

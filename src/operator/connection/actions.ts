@@ -9,12 +9,16 @@ import {
 } from "../../core/apis/connection.ts"
 import type { CredentialFields } from "../../core/apis/credentials.ts"
 import type { VmSettings } from "../../core/apis/vm-settings.ts"
+import { CONNECTIONS } from "../../core/kinds.ts"
 import { AccountError, CloudError, CredentialsError, InvalidRequestError } from "../../core/outbound/errors.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
 import { scrubbed, scrubbedError } from "../../core/sealing/scrub.ts"
-import { writeStatus } from "../writes.ts"
+import { type Writer, writeStatus } from "../writes.ts"
+import type { ConnectionControllerOptions } from "./dependencies.ts"
 import type { Outcome } from "./gather.ts"
-import { type ConnectionControllerOptions, connectionWriter } from "./options.ts"
+
+/** Owner of the fields that the connection controller writes. */
+const FIELD_MANAGER = "berth-connection-controller"
 
 /** Maximum characters of a provider's error. The condition's message has other text around it. */
 const MESSAGE_CHARACTERS = 1024
@@ -117,4 +121,8 @@ export function writeOwnStatus(
   const capabilities = status.capabilities && { ...UNCHECKED, ...Object.fromEntries(found) }
   const whole = { ...UNVERIFIED, ...status, ...(capabilities && { capabilities }) } as ConnectionStatus
   return writeStatus(connection, whole, connectionWriter(options), context)
+}
+
+function connectionWriter({ client, connections }: ConnectionControllerOptions): Writer<StoredConnection> {
+  return { client, resource: CONNECTIONS, store: connections.store, fieldManager: FIELD_MANAGER }
 }

@@ -19,9 +19,10 @@ import { type ObjectReconciler, reconcileObject } from "../../core/runtime/recon
 import { reseal, verify, writeOwnStatus } from "./actions.ts"
 import { changesCooldown } from "./cooldown.ts"
 import { type ConnectionAction, decide } from "./decide.ts"
+import type { ConnectionControllerOptions } from "./dependencies.ts"
 import { type Attempt, type ConnectionObservation, gather } from "./gather.ts"
-import { CONNECTION_DEFAULTS, type ConnectionControllerOptions } from "./options.ts"
 import type { PriceStates } from "./prices.ts"
+import { CONNECTION_DEFAULTS } from "./settings.ts"
 
 /**
  * Creates the controller that verifies the credentials of each Connection with its provider periodically. It also keeps

@@ -5,7 +5,7 @@ import { setCondition } from "../../core/apis/conditions.ts"
 import { ConnectionReason, type ConnectionStatus, type StoredConnection } from "../../core/apis/connection.ts"
 import { decide } from "./decide.ts"
 import type { Attempt, ConnectionObservation, Outcome } from "./gather.ts"
-import { CONNECTION_DEFAULTS as SETTINGS } from "./options.ts"
+import { CONNECTION_DEFAULTS as SETTINGS } from "./settings.ts"
 
 const T0 = Date.parse("2026-05-01T12:00:00Z")
 const at = (seconds: number): Date => new Date(T0 + seconds * 1000)

@@ -14,7 +14,7 @@ import { LIMITS } from "../../core/apis/limits.ts"
 import { vmSettingsOf } from "../../core/apis/vm-settings.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
 import type { Attempt, ConnectionObservation } from "./gather.ts"
-import type { ConnectionSettings } from "./options.ts"
+import type { ConnectionSettings } from "./settings.ts"
 import { eventsOf, type Situation, statusOf, usedRegions, whyOf } from "./status.ts"
 
 export type ConnectionAction =

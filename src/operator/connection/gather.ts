@@ -11,7 +11,7 @@ import { collectionPath } from "../../core/kube/resource.ts"
 import { limitForExisting } from "../../core/limits/project-limits.ts"
 import type { Cooldown } from "../../market/router/cooldown.ts"
 import { cooldownOf } from "./cooldown.ts"
-import type { ConnectionControllerOptions } from "./options.ts"
+import type { ConnectionControllerOptions } from "./dependencies.ts"
 import type { PriceState } from "./prices.ts"
 
 /** Outcome of a verification. No message contains a part of the credentials. */

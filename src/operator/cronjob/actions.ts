@@ -1,11 +1,22 @@
 import type { StoredCronJob } from "../../core/apis/cronjob.ts"
 import type { StoredJob } from "../../core/apis/job.ts"
-import { CRON_JOBS } from "../../core/kinds.ts"
+import { CRON_JOBS, JOBS } from "../../core/kinds.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
-import { createJob as create, findJob, isCurrent, note, type RejectedJob } from "../created-jobs.ts"
+import {
+  type CreatorOptions,
+  createJob as create,
+  findJob,
+  isCurrent,
+  note,
+  type RejectedJob,
+} from "../created-jobs.ts"
+import type { StatusReplacer, Writer } from "../writes.ts"
+import type { CronJobControllerOptions } from "./dependencies.ts"
 import { isMadeFor, type JobFacts, jobName, jobOf } from "./jobs.ts"
-import { type CronJobControllerOptions, creatorOf } from "./options.ts"
 import { nameTakenEvent } from "./status.ts"
+
+/** Owner of the fields that the cronjob controller writes. */
+const FIELD_MANAGER = "berth-cronjob-controller"
 
 /** Names that are tried for the Job of one tick. */
 const MOST_NAMES = 9
@@ -48,4 +59,20 @@ export async function createJob(
   throw new Error(
     `all ${MOST_NAMES} names of the tick's Job, up to ${last}, are in use by other Jobs: delete one of them`,
   )
+}
+
+/** Returns the options of the actions on Jobs. */
+export function creatorOf(options: CronJobControllerOptions): CreatorOptions {
+  return { ...options, fieldManager: FIELD_MANAGER }
+}
+
+export function writersOf({ client, cronJobs, jobs }: CronJobControllerOptions): {
+  cronJobs: Writer<StoredCronJob> & StatusReplacer<StoredCronJob>
+  jobs: Writer<StoredJob>
+} {
+  const shared = { client, fieldManager: FIELD_MANAGER }
+  return {
+    cronJobs: { ...shared, resource: CRON_JOBS, store: cronJobs.store },
+    jobs: { ...shared, resource: JOBS, store: jobs.store },
+  }
 }

@@ -8,15 +8,13 @@ import { type ObjectReconciler, reconcileObject } from "../../core/runtime/recon
 import { cancelJob, knownJobsOf, settledJobsOf } from "../created-jobs.ts"
 import { isSettledJob } from "../settled-jobs.ts"
 import { dropFinalizer, remove, replaceStatus } from "../writes.ts"
-import { createJob } from "./actions.ts"
+import { createJob, creatorOf, writersOf } from "./actions.ts"
 import { type CronJobAction, decide } from "./decide.ts"
+import type { CronJobControllerOptions } from "./dependencies.ts"
 import { gather } from "./gather.ts"
 import { meanSeconds } from "./jobs.ts"
-import { type CronJobControllerOptions, creatorOf, writersOf } from "./options.ts"
 import type { CronJobObservation } from "./schedule.ts"
 import { type Rejection, rejectedEvent, rejectedStatus } from "./status.ts"
-
-export type { CronJobControllerOptions } from "./options.ts"
 
 /** Delay before retrying a decision made on a stale cache, seconds. Usually the watch event arrives sooner. */
 const STALE_SECONDS = 1

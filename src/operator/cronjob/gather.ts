@@ -2,9 +2,10 @@ import { CANCEL_JOBS_FINALIZER, CronJobReason, type StoredCronJob } from "../../
 import { defined } from "../../core/apis/defined.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { limitForCronJobRun, limitForExisting } from "../../core/limits/project-limits.ts"
+import { changeTimeOf } from "../caches.ts"
 import { findJob, knownJobsOf, listJobsOf, projectEnding } from "../created-jobs.ts"
+import type { CronJobControllerOptions } from "./dependencies.ts"
 import { isMadeFor, jobName, tickOf } from "./jobs.ts"
-import { type CronJobControllerOptions, changeTimeOf } from "./options.ts"
 import type { CronJobObservation } from "./schedule.ts"
 
 /** Reads the facts about a CronJob from the caches, and live where a stale cache could do harm. */

@@ -9,8 +9,13 @@ import { ifFound, isAlreadyExists, isNotFound, KubeError } from "../../core/kube
 import { CLEARED_MANAGED_FIELDS } from "../../core/kube/resource.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
 import type { LaunchLedger } from "../../market/placement/ledger.ts"
-import { FIELD_MANAGER, isWrittenByBerth, type JobControllerOptions } from "./options.ts"
+import { isWrittenByBerth } from "../caches.ts"
+import type { Patcher, StatusReplacer } from "../writes.ts"
+import type { JobControllerOptions } from "./dependencies.ts"
 import type { JobAction } from "./render.ts"
+
+/** Field manager of the job controller. */
+const FIELD_MANAGER = "berth-job-controller"
 
 /** Writes the finalizer, the uid that it stands for, and the mirrored labels. @throws KubeError Conflict */
 export async function adopt(
@@ -176,4 +181,9 @@ export async function endLaunch(
   } catch (error) {
     if (!isNotFound(error)) throw error
   }
+}
+
+/** Returns the writer of Jobs. */
+export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<StoredJob> & StatusReplacer<StoredJob> {
+  return { client, resource: JOBS, store: jobs.store, fieldManager: FIELD_MANAGER }
 }

@@ -15,10 +15,10 @@ import {
 import { LaunchLedger } from "../../market/placement/ledger.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../market/placement/settings.ts"
 import { dropFinalizer, replaceStatus } from "../writes.ts"
-import { adopt, createLaunch, endLaunch, release } from "./actions.ts"
+import { adopt, createLaunch, endLaunch, jobWriter, release } from "./actions.ts"
 import { decide } from "./decide.ts"
+import type { JobControllerOptions } from "./dependencies.ts"
 import { CancelStates, gather } from "./gather.ts"
-import { type JobControllerOptions, jobWriter } from "./options.ts"
 import type { JobAction, JobDecision } from "./render.ts"
 import { JobTimes } from "./times.ts"
 

@@ -11,7 +11,7 @@ import { type EndedLaunch, fallbackOf, type Losses, lossesOf } from "../../marke
 import { expectedSecondsOf, type Market } from "../../market/placement/market.ts"
 import { bootOverrun, bootStage, outcomeOf } from "../../market/placement/outcome.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
-import type { InstallationFacts } from "./options.ts"
+import type { InstallationFacts } from "./dependencies.ts"
 
 /** Inputs of a decision on a Job that `gather` has read, besides the Job itself. */
 export interface JobObservation {

@@ -13,8 +13,8 @@ import { findImage, findVolumes } from "../../market/placement/inputs.ts"
 import type { LaunchLedger } from "../../market/placement/ledger.ts"
 import { cappedLevels, marketOf } from "../../market/placement/market.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
+import type { JobControllerOptions } from "./dependencies.ts"
 import type { JobObservation } from "./facts.ts"
-import type { JobControllerOptions } from "./options.ts"
 import type { JobTimes } from "./times.ts"
 
 /** Everything that a decision on a Job needs besides the caches and the market. */

@@ -1,5 +1,4 @@
-import type { VmRef } from "../../clouds/cloud.ts"
-import { accountOf } from "../../clouds/cloud.ts"
+import { accountOf, type VmRef } from "../../clouds/cloud.ts"
 import { timestamp } from "../../core/apis/clock.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { LAUNCH_FINALIZER, type StoredLaunch } from "../../core/apis/launch.ts"
@@ -11,12 +10,15 @@ import { CloudError, CredentialsError } from "../../core/outbound/errors.ts"
 import { failureOnConsole } from "../../core/protocol/messages.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
 import { costsOf } from "../../market/placement/statements.ts"
-import { writeStatus } from "../writes.ts"
+import { type Writer, writeStatus } from "../writes.ts"
 import { conditionsOf } from "./conditions.ts"
 import type { CloudContext } from "./create.ts"
 import { abandonedStatus, type LaunchAction, type OwnStatus, ownStatus } from "./decide.ts"
-import { FIELD_MANAGER, type LaunchControllerOptions, launchWriter } from "./options.ts"
+import type { LaunchControllerOptions } from "./dependencies.ts"
 import { minuteOf } from "./records.ts"
+
+/** Owner of the fields that the launch controller writes. */
+export const FIELD_MANAGER = "berth-launch-controller"
 
 /**
  * Terminates the VM. Only the cloud's lists can prove that the VM is deleted.
@@ -112,4 +114,8 @@ export async function release(
   } catch (error) {
     if (!isNotFound(error)) throw error
   }
+}
+
+export function launchWriter({ client, launches }: LaunchControllerOptions): Writer<StoredLaunch> {
+  return { client, resource: LAUNCHES, store: launches.store, fieldManager: FIELD_MANAGER }
 }

@@ -6,20 +6,15 @@ import type { Change } from "../../core/kube/store.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../core/runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
 import { addFinalizer, remove } from "../writes.ts"
-import { readConsole, release, terminate, writeOwnStatus } from "./actions.ts"
+import { launchWriter, readConsole, release, terminate, writeOwnStatus } from "./actions.ts"
 import { CloudCalls, createInstance, findInstance, recordInstance } from "./create.ts"
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
+import type { LaunchControllerOptions } from "./dependencies.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
 import { type GatherParts, gather, isWokenBy } from "./gather.ts"
 import { VmObserver } from "./observe.ts"
-import {
-  HEARTBEAT_DEFAULTS,
-  LAUNCH_DEFAULTS,
-  type LaunchControllerOptions,
-  type LaunchSettings,
-  launchWriter,
-} from "./options.ts"
 import { deleteRecords } from "./records.ts"
+import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS, type LaunchSettings } from "./settings.ts"
 
 /** Everything that a manager runs for Launches. */
 export interface LaunchControl {

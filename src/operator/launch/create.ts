@@ -28,7 +28,8 @@ import {
   type OwnStatus,
   type RepeatedLaunchError,
 } from "./decide.ts"
-import type { LaunchControllerOptions, LaunchSettings } from "./options.ts"
+import type { LaunchControllerOptions } from "./dependencies.ts"
+import type { LaunchSettings } from "./settings.ts"
 
 type RefusalClass = NonNullable<LaunchStatus["refusal"]>["class"]
 

@@ -6,7 +6,7 @@ import { LABELS } from "../../core/apis/meta.ts"
 import type { Offer } from "../../core/apis/offer.ts"
 import { abandonedStatus, decide, type LaunchDecision, type LaunchObservation } from "./decide.ts"
 import { jobStateOf } from "./gather.ts"
-import { LAUNCH_DEFAULTS } from "./options.ts"
+import { LAUNCH_DEFAULTS } from "./settings.ts"
 
 const job = jobOf()
 

@@ -19,7 +19,7 @@ import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import { bootProgress, preemptionWitness } from "../../market/placement/outcome.ts"
 import { settlesIn } from "../elapsed.ts"
-import type { LaunchSettings } from "./options.ts"
+import type { LaunchSettings } from "./settings.ts"
 
 /**
  * Last known state of a VM. `unknown`: not listed since this process started. `lastSeen`: time at which this process last

@@ -12,7 +12,7 @@ import { type Fence, NotLeaderError } from "../fence.ts"
 import { inRounds } from "../rounds.ts"
 import { overSince } from "./decide.ts"
 import { accountKey } from "./observe.ts"
-import type { GarbageCollectionSettings } from "./options.ts"
+import type { GarbageCollectionSettings } from "./settings.ts"
 
 export interface GarbageCollectorOptions extends GarbageCollectionSettings {
   client: Pick<KubeClient, "get">

@@ -10,8 +10,8 @@ import { isCounted as isCostCounted } from "../../market/placement/statements.ts
 import type { ElapsedTimes } from "../elapsed.ts"
 import type { CloudCalls } from "./create.ts"
 import { createTimeOf, type LaunchObservation } from "./decide.ts"
+import type { LaunchControllerOptions } from "./dependencies.ts"
 import type { VmObserver } from "./observe.ts"
-import type { LaunchControllerOptions } from "./options.ts"
 
 /** Sources of facts that the process itself has. */
 export interface GatherParts {

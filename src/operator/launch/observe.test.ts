@@ -6,7 +6,7 @@ import type { StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import { IndexedStore } from "../../core/kube/store.ts"
 import { receivingSince, timedOutLaunches, VmObserver } from "./observe.ts"
-import { HEARTBEAT_DEFAULTS } from "./options.ts"
+import { HEARTBEAT_DEFAULTS } from "./settings.ts"
 
 const logger: Logger = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined }
 

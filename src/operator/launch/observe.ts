@@ -15,7 +15,7 @@ import { keyOf } from "../../core/apis/meta.ts"
 import type { Store } from "../../core/kube/store.ts"
 import type { Source } from "../../core/runtime/controller.ts"
 import type { InstanceView } from "./decide.ts"
-import { HEARTBEAT_DEFAULTS, type HeartbeatSettings } from "./options.ts"
+import { HEARTBEAT_DEFAULTS, type HeartbeatSettings } from "./settings.ts"
 
 export interface VmObserverOptions {
   clouds: Clouds

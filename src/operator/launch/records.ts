@@ -2,7 +2,8 @@ import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { LAUNCHES } from "../../core/kinds.ts"
 import { inRounds } from "../rounds.ts"
-import type { LaunchControllerOptions, LaunchSettings } from "./options.ts"
+import type { LaunchControllerOptions } from "./dependencies.ts"
+import type { LaunchSettings } from "./settings.ts"
 
 /** Seconds between two rounds. */
 const INTERVAL_SECONDS = 30

@@ -4,11 +4,13 @@ import {
   type StoredOrganization,
 } from "../../core/apis/organization.ts"
 import type { StoredProject } from "../../core/apis/project.ts"
-import { PROJECTS } from "../../core/kinds.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../core/kinds.ts"
 import { Controller, watches } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
-import { handled, handlesOrganization, organizationWriter, type ProjectControllerOptions } from "../project/options.ts"
-import { addFinalizer, dropFinalizer, writeStatus } from "../writes.ts"
+import { FIELD_MANAGER } from "../project/controller.ts"
+import type { ProjectControllerOptions } from "../project/dependencies.ts"
+import { handled, handlesOrganization } from "../project/handled.ts"
+import { addFinalizer, dropFinalizer, type Writer, writeStatus } from "../writes.ts"
 import { decide, type OrganizationAction } from "./decide.ts"
 
 /** Creates the controller that keeps an Organization as long as it has Projects. */
@@ -55,4 +57,8 @@ async function projectsOf(
   const isEnough = cached.length > 0 || metadata.deletionTimestamp === undefined
   const found = isEnough ? cached : its((await client.list(PROJECTS)).items)
   return found.map((project) => project.metadata.name).sort()
+}
+
+function organizationWriter({ client, organizations }: ProjectControllerOptions): Writer<StoredOrganization> {
+  return { client, fieldManager: FIELD_MANAGER, resource: ORGANIZATIONS, store: organizations.store }
 }

@@ -1,23 +1,23 @@
 import { LABELS } from "../../core/apis/meta.ts"
 import { PROJECT_FINALIZER, type ProjectStatus, type StoredProject } from "../../core/apis/project.ts"
+import { SERVICE_ACCOUNTS, type ServiceAccount } from "../../core/identity/machine-users.ts"
+import { ROLE_BINDINGS, type RoleBinding } from "../../core/identity/role-bindings.ts"
+import { PROJECTS } from "../../core/kinds.ts"
+import { NAMESPACES, type Namespace } from "../../core/kube/core.ts"
 import { isAlreadyExists } from "../../core/kube/errors.ts"
 import type { ApiObject, Resource } from "../../core/kube/resource.ts"
 import type { Change } from "../../core/kube/store.ts"
 import { Controller, type ReconcileContext, watches } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
-import { addFinalizer, create, dropFinalizer, remove, replace, writeStatus } from "../writes.ts"
+import { addFinalizer, create, dropFinalizer, remove, replace, type Writer, writeStatus } from "../writes.ts"
 import { decide, type ProjectAction, type ProjectObservation } from "./decide.ts"
+import type { ProjectControllerOptions } from "./dependencies.ts"
 import { gather } from "./gather.ts"
-import { networkPolicyOf, quotaOf } from "./objects.ts"
-import {
-  FIELD_MANAGER,
-  handled,
-  handlesProject,
-  NETWORK_POLICIES,
-  type ProjectControllerOptions,
-  RESOURCE_QUOTAS,
-  writersOf,
-} from "./options.ts"
+import { handled, handlesProject } from "./handled.ts"
+import { NETWORK_POLICIES, networkPolicyOf, quotaOf, RESOURCE_QUOTAS } from "./objects.ts"
+
+/** Owner of the fields that the project controller writes. */
+export const FIELD_MANAGER = "berth-project-controller"
 
 /** Creates the controller that gives each Project its namespace, and its members their rights there. */
 export function createProjectController(options: ProjectControllerOptions): Controller {
@@ -99,5 +99,20 @@ async function createDefaults(project: StoredProject, { client }: ProjectControl
     } catch (error) {
       if (!isAlreadyExists(error)) throw error
     }
+  }
+}
+
+function writersOf(options: ProjectControllerOptions): {
+  projects: Writer<StoredProject>
+  namespaces: Writer<Namespace>
+  users: Writer<ServiceAccount>
+  bindings: Writer<RoleBinding>
+} {
+  const base = { client: options.client, fieldManager: FIELD_MANAGER }
+  return {
+    projects: { ...base, resource: PROJECTS, store: options.projects.store },
+    namespaces: { ...base, resource: NAMESPACES, store: options.namespaces.store },
+    users: { ...base, resource: SERVICE_ACCOUNTS, store: options.users.store },
+    bindings: { ...base, resource: ROLE_BINDINGS, store: options.memberBindings.store },
   }
 }

@@ -9,8 +9,8 @@ import type { ApiObject, ObjectRef, Resource } from "../../core/kube/resource.ts
 import type { Store } from "../../core/kube/store.ts"
 import { UNSETTLED } from "../settled-jobs.ts"
 import type { ProjectObservation } from "./decide.ts"
+import type { ProjectControllerOptions } from "./dependencies.ts"
 import { bindingsOf, roleUsersOf } from "./objects.ts"
-import type { ProjectControllerOptions } from "./options.ts"
 
 /**
  * Reads the facts about a project. Objects that the caches lack are read live, as another client may have created them.

@@ -11,7 +11,23 @@ import {
 import { projectRoles } from "../../core/identity/members.ts"
 import { RBAC_GROUP, type RoleBinding } from "../../core/identity/role-bindings.ts"
 import type { Namespace } from "../../core/kube/core.ts"
-import type { ApiObject } from "../../core/kube/resource.ts"
+import { type ApiObject, resourceOf } from "../../core/kube/resource.ts"
+
+/** Resources of the default objects of a new namespace. After their creation, the project's members own them. */
+export const RESOURCE_QUOTAS = resourceOf<ApiObject>({
+  group: "",
+  version: "v1",
+  kind: "ResourceQuota",
+  plural: "resourcequotas",
+  namespaced: true,
+})
+export const NETWORK_POLICIES = resourceOf<ApiObject>({
+  group: "networking.k8s.io",
+  version: "v1",
+  kind: "NetworkPolicy",
+  plural: "networkpolicies",
+  namespaced: true,
+})
 
 /** Returns the namespace to create for a project if none of that name exists. */
 export function newNamespaceOf(project: StoredProject): Namespace {

@@ -7,14 +7,12 @@ import type { Change } from "../../core/kube/store.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../core/runtime/controller.ts"
 import { remove, replaceStatus } from "../writes.ts"
 import { decide, type StatementAction } from "./decide.ts"
-import {
-  FIELD_MANAGER,
-  STATEMENT_DEFAULTS,
-  type StatementControllerOptions,
-  type StatementSettings,
-  statementWriter,
-} from "./options.ts"
+import type { StatementControllerOptions } from "./dependencies.ts"
+import { STATEMENT_DEFAULTS, type StatementSettings } from "./settings.ts"
 import { TermStart } from "./term.ts"
+
+/** Owner of the fields that the statement controller writes. */
+const FIELD_MANAGER = "berth-statement-controller"
 
 /** Delay before an old cache is looked at again, seconds. */
 const AGAIN_SECONDS = 1
@@ -101,4 +99,8 @@ class StatementReconciler {
     }
     return this.#options.client.create(STATEMENTS, statement as StoredStatement, { fieldManager: FIELD_MANAGER })
   }
+}
+
+function statementWriter({ client, statements }: StatementControllerOptions) {
+  return { client, resource: STATEMENTS, store: statements.store, fieldManager: FIELD_MANAGER }
 }

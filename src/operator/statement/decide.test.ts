@@ -6,7 +6,7 @@ import { roundUsd } from "../../core/apis/money.ts"
 import { monthOf, type StoredStatement, statementName } from "../../core/apis/statement.ts"
 import { costsOf, isCounted } from "../../market/placement/statements.ts"
 import { decide, type StatementAction, type StatementObservation } from "./decide.ts"
-import { STATEMENT_DEFAULTS } from "./options.ts"
+import { STATEMENT_DEFAULTS } from "./settings.ts"
 
 const NOW = new Date("2026-11-15T12:00:00Z")
 

@@ -1,7 +1,7 @@
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { MOST_COUNTED, monthOf, type StatementStatus, type StoredStatement } from "../../core/apis/statement.ts"
 import { addedTo, costsOf, isMarked, itemOf, type MonthlyCost } from "../../market/placement/statements.ts"
-import type { StatementSettings } from "./options.ts"
+import type { StatementSettings } from "./settings.ts"
 
 /** Inputs of a decision on the Statements of one project. */
 export interface StatementObservation {

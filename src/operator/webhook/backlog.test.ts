@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest"
 import type { StoredWebhook, WebhookStatus } from "../../core/apis/webhook.ts"
 import { WEBHOOK_LISTS } from "../../core/apis/webhook.ts"
 import { type AttemptOutcome, Backlog } from "./backlog.ts"
-import { WEBHOOK_DEFAULTS } from "./options.ts"
+import { WEBHOOK_DEFAULTS } from "./settings.ts"
 
 const START = Date.parse("2026-01-31T12:00:00Z")
 const at = (seconds: number): Date => new Date(START + seconds * 1000)

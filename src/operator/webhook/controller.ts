@@ -3,13 +3,18 @@ import { keyOf } from "../../core/apis/meta.ts"
 import type { StoredWebhook, WebhookStatus } from "../../core/apis/webhook.ts"
 import { NAMESPACE_INDEX } from "../../core/identity/catch-up.ts"
 import { scopeOf } from "../../core/identity/projects.ts"
+import { WEBHOOKS } from "../../core/kinds.ts"
 import { Controller, type ReconcileContext, watches } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
-import { replaceStatus } from "../writes.ts"
+import { WEBHOOK_SECRET_INDEX } from "../caches.ts"
+import { type Patcher, replaceStatus, type StatusReplacer } from "../writes.ts"
 import { decide, type WebhookAction, type WebhookObservation } from "./decide.ts"
 import { WebhookDeliveries } from "./deliveries.ts"
+import type { WebhookControllerOptions } from "./dependencies.ts"
 import { gather } from "./gather.ts"
-import { WEBHOOK_DEFAULTS, WEBHOOK_SECRET_INDEX, type WebhookControllerOptions, webhookWriter } from "./options.ts"
+import { WEBHOOK_DEFAULTS } from "./settings.ts"
+
+const FIELD_MANAGER = "berth-webhook-controller"
 
 /** Webhooks: the controller of their status, and the loop that sends their messages. */
 export interface WebhookControl {
@@ -114,4 +119,11 @@ async function reseal(
   const merge = { metadata: { resourceVersion }, spec: { sealedSecret } }
   context.wrote(store, await client.patch(resource, { namespace, name }, { merge }, { fieldManager }))
   options.logger.info({ namespace, webhook: name }, "sealed the secrets again under the primary key")
+}
+
+function webhookWriter({
+  client,
+  webhooks,
+}: WebhookControllerOptions): Patcher<StoredWebhook> & StatusReplacer<StoredWebhook> {
+  return { client, resource: WEBHOOKS, store: webhooks.store, fieldManager: FIELD_MANAGER }
 }

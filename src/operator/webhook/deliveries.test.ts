@@ -13,10 +13,11 @@ import { type Change, type ChangeHandler, IndexedStore } from "../../core/kube/s
 import { PROJECT_LIMITS, type ProjectLimits } from "../../core/limits/project-limits.ts"
 import { Usage } from "../../core/limits/usage.ts"
 import { newSigningSecret } from "../../core/webhooks/signature.ts"
+import { WEBHOOK_CACHE } from "../caches.ts"
 import { decide } from "./decide.ts"
 import { WebhookDeliveries } from "./deliveries.ts"
+import type { WebhookControllerOptions } from "./dependencies.ts"
 import { gather } from "./gather.ts"
-import { WEBHOOK_CACHE, type WebhookControllerOptions } from "./options.ts"
 
 /** Cache that is changed by hand. */
 class Cache<T extends ApiObject> {

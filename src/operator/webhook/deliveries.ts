@@ -17,11 +17,12 @@ import { messageId } from "../../core/webhooks/message-id.ts"
 import { waitOf } from "../../core/webhooks/retry.ts"
 import { sendMessage } from "../../core/webhooks/send.ts"
 import { NotLeaderError } from "../fence.ts"
-import type { EndReader } from "../job/options.ts"
+import type { EndReader } from "../job/dependencies.ts"
 import { type AttemptOutcome, Backlog, type Delivery, startOf } from "./backlog.ts"
-import { WEBHOOK_DEFAULTS, type WebhookControllerOptions, type WebhookSettings } from "./options.ts"
+import type { WebhookControllerOptions } from "./dependencies.ts"
 import { Pace } from "./pace.ts"
 import { ReceiverUnusable, receiverIn } from "./secret.ts"
+import { WEBHOOK_DEFAULTS, type WebhookSettings } from "./settings.ts"
 
 /** Event of another object than a job. It is sent once to each webhook that wants it. */
 export interface OtherEvent {

@@ -3,7 +3,7 @@ import { defined } from "../../core/apis/defined.ts"
 import type { StoredWebhook } from "../../core/apis/webhook.ts"
 import type { WebhookObservation } from "./decide.ts"
 import type { WebhookDeliveries } from "./deliveries.ts"
-import type { WebhookControllerOptions } from "./options.ts"
+import type { WebhookControllerOptions } from "./dependencies.ts"
 import { ReceiverUnusable, receiverIn, scopeIn } from "./secret.ts"
 
 /** Reads all facts that a decision on this Webhook needs. @throws KubeError; SealingKeysMissing */

@@ -5,7 +5,7 @@ import { scopeOf } from "../../core/identity/projects.ts"
 import { SealingError, type SealingErrorReason } from "../../core/sealing/keys.ts"
 import { receiverFault } from "../../core/webhooks/receiver.ts"
 import { openWebhook, type Receiver, receiverOf, secretIn, type WebhookSecret } from "../../core/webhooks/secret.ts"
-import type { WebhookSources } from "./options.ts"
+import type { WebhookSources } from "./dependencies.ts"
 
 /** Receiver without its secrets, or that no message can reach. Only a change of an object can help. */
 export class ReceiverUnusable extends Error {

@@ -9,6 +9,7 @@ import { originalUidOf } from "../../../core/apis/origin.ts"
 import { findOrCatchUp } from "../../../core/identity/catch-up.ts"
 import { JOBS } from "../../../core/kinds.ts"
 import type { KubeClient } from "../../../core/kube/client.ts"
+import type { Reflector } from "../../../core/kube/reflector.ts"
 import type { Store } from "../../../core/kube/store.ts"
 import { type Cache, jobsWithLog } from "../../caches.ts"
 import { unavailable } from "../../http/problem.ts"
@@ -171,6 +172,19 @@ export interface LogRetentionOptions {
   jobs: Cache<StoredJob>
   logStore: LogStore
   logger: Logger
+}
+
+/** Removes the log of each deleted job, and at the start those of jobs deleted meanwhile. Returns how to end it. */
+export function pruneLogs(
+  retention: LogRetentionOptions & { jobs: Pick<Reflector<StoredJob>, "whenSynced"> },
+  ending: AbortSignal,
+): () => void {
+  const { jobs, logger } = retention
+  void jobs
+    .whenSynced(ending)
+    .then(() => removeOrphanedLogs(retention))
+    .catch((err: unknown) => ending.aborted || logger.warn({ err }, "logs of deleted jobs could not be listed"))
+  return removeLogsOfDeletedJobs(retention)
 }
 
 /** Removes the log of each Job when the Job and its copies are deleted. Returns a function that stops this. */

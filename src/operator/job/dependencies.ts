@@ -4,21 +4,13 @@ import type { StoredConnection } from "../../core/apis/connection.ts"
 import type { StoredJob } from "../../core/apis/job.ts"
 import type { HeartbeatTimes, Launch, StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
-import { isOwnFieldManager } from "../../core/apis/meta.ts"
 import type { StoredOrganization } from "../../core/apis/organization.ts"
-import { submissionsOf } from "../../core/apis/origin.ts"
 import type { StoredProject } from "../../core/apis/project.ts"
-import { ENV_SECRET_TYPE, type SecretKeys, secretKeys } from "../../core/apis/secret-env.ts"
 import type { StoredStatement } from "../../core/apis/statement.ts"
 import type { VmProxy } from "../../core/apis/vm-proxy.ts"
-import { JOBS } from "../../core/kinds.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
-import { SECRETS, type Secret } from "../../core/kube/core.ts"
 import type { EventRecorder } from "../../core/kube/events.ts"
-import { keptFact } from "../../core/kube/kept-fact.ts"
-import type { Reflector, ReflectorOptions } from "../../core/kube/reflector.ts"
-import { type ApiObject, type ManagedFields, resourceOf, type ServerMeta } from "../../core/kube/resource.ts"
-import type { IndexFunction } from "../../core/kube/store.ts"
+import type { Reflector } from "../../core/kube/reflector.ts"
 import type { Quota } from "../../core/limits/project-limits.ts"
 import type { Source } from "../../core/runtime/controller.ts"
 import type { Offers } from "../../market/catalogue/offers.ts"
@@ -27,57 +19,9 @@ import type { LevelCaps } from "../../market/placement/caps.ts"
 import type { Buckets, ImageState, Images } from "../../market/placement/inputs.ts"
 import type { LaunchAccounts } from "../../market/placement/market.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
+import type { EnvSecret } from "../caches.ts"
 import type { Fence } from "../fence.ts"
-import { type SettledJobs, UNSETTLED } from "../settled-jobs.ts"
-import type { Patcher, StatusReplacer } from "../writes.ts"
-
-/**
- * True if no one but Berth has written fields of the Job: no `kubectl`, Helm or GitOps tool owns any. False if
- * `managedFields` was removed before this was asked.
- */
-export const { keep: keepOwner, of: isWrittenByBerth } = keptFact(
-  "true if only Berth has written an object",
-  hasOwnWriters,
-)
-
-function hasOwnWriters({ managedFields }: ServerMeta): boolean {
-  const isOwn = ({ manager = "", operation }: ManagedFields) => operation === "Update" && isOwnFieldManager(manager)
-  return managedFields?.every(isOwn) ?? false
-}
-
-/** Options that the reflector of Jobs must have: it has those that are not settled. */
-export const JOB_CACHE: Required<Pick<ReflectorOptions<StoredJob>, "resource" | "fieldSelector" | "transform">> = {
-  resource: JOBS,
-  ...UNSETTLED,
-  transform: keepOwner,
-}
-
-/** Indexes that the cache of Jobs must have. */
-export const jobIndexes: Record<"submission", IndexFunction<StoredJob>> = { submission: submissionsOf }
-
-/** Secret of type `berth.dev/env`, without its values. */
-export interface EnvSecret extends ApiObject {
-  keys: SecretKeys
-}
-
-/** Options that the reflector of these Secrets must have. No value of a Secret stays in this process's memory. */
-export const ENV_SECRET_CACHE: Required<Pick<ReflectorOptions<EnvSecret>, "resource" | "fieldSelector" | "transform">> =
-  {
-    resource: resourceOf<EnvSecret>(SECRETS),
-    fieldSelector: `type=${ENV_SECRET_TYPE}`,
-    transform: withoutValues,
-  }
-
-/** Annotations go too: `kubectl apply` stores the values in one. */
-function withoutValues({
-  metadata: { annotations: _, ...metadata },
-  data,
-}: ApiObject & Pick<Secret, "data">): EnvSecret {
-  return { metadata, keys: secretKeys(data) }
-}
-
-/** Field manager of the job controller. */
-export const FIELD_MANAGER = "berth-job-controller"
+import type { SettledJobs } from "../settled-jobs.ts"
 
 /** Namespace of this installation's Launches, and the address of its gateway. */
 export interface InstallationFacts {
@@ -92,11 +36,6 @@ export interface InstallationFacts {
   agentImage?: string
   /** Berth's image with rclone, for jobs with volumes. */
   volumesImage?: string
-}
-
-/** Returns the writer of Jobs. */
-export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<StoredJob> & StatusReplacer<StoredJob> {
-  return { client, resource: JOBS, store: jobs.store, fieldManager: FIELD_MANAGER }
 }
 
 /** Reader of the ends of jobs, besides the Statements. A job is settled only when each one that wants its end has seen it. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { ENV_SECRET_CACHE, type EnvSecret } from "./options.ts"
+import { ENV_SECRET_CACHE, type EnvSecret } from "./caches.ts"
 
 test("the cache of Secrets keeps their keys, and no value, not that of kubectl's annotation either", () => {
   const value = Buffer.from("hunter2").toString("base64")

@@ -1,0 +1,12 @@
+import type { StoredJobArray } from "../../core/apis/jobarray.ts"
+import type { Reflector } from "../../core/kube/reflector.ts"
+import type { CreatorControllerOptions } from "../created-jobs.ts"
+
+/** Dependencies of the array controller. */
+export interface ArrayControllerOptions extends CreatorControllerOptions {
+  jobArrays: Reflector<StoredJobArray>
+  /** Time for which an ended array is kept, unless it says otherwise. */
+  ttlSeconds: number
+  /** Arrays reconciled at the same time. Default 4. */
+  workers?: number
+}
