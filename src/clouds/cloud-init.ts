@@ -4,6 +4,8 @@ import { nvidiaGpusOf } from "../core/apis/offer.ts"
 import { type VmProxy, withoutProxy } from "../core/apis/vm-proxy.ts"
 import { bootConfig, renderUserData } from "../core/protocol/messages.ts"
 import { type BootConfig, CONSOLE_MARK, CONSOLE_OK, GATEWAY_PATH } from "../core/protocol/protocol.ts"
+import type { VmSystem } from "./definition.ts"
+import { vmsOf } from "./definitions.ts"
 
 /** Maximum user data of EC2, bytes before base64. GCP and Azure accept more. */
 export const USER_DATA_LIMIT_BYTES = 16 * 1024
@@ -13,13 +15,6 @@ export const STATE_DIR = "/var/lib/berth"
 
 /** Folder of the agent's own data, in its container under the same path. */
 export const AGENT_DATA_DIR = `${STATE_DIR}/agent`
-
-/**
- * Operating systems of VMs: Amazon's ECS-optimized Linux 2023, Ubuntu, and Google's Container-Optimized OS. Ubuntu
- * includes the images that Azure and Google publish for GPUs. All have cloud-init, systemd, curl, and a Docker engine
- * or a package with one.
- */
-export type VmSystem = "ecs" | "ubuntu" | "cos"
 
 /** Units that upgrade Ubuntu. An upgrade at night restarts the engine, and with it the container. */
 const UBUNTU_UPGRADES = ["apt-daily.timer", "apt-daily-upgrade.timer", "unattended-upgrades.service"]
@@ -131,13 +126,6 @@ const DELETED_HARD_OFF_SECONDS = 1800
  */
 const IMAGE = /^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,511}$/
 
-/** Operating system of each cloud's VMs, without and with GPUs. The clouds' folders boot these systems. */
-const SYSTEM_OF: Readonly<Record<string, { cpu: VmSystem; gpu: VmSystem }>> = {
-  aws: { cpu: "ecs", gpu: "ecs" },
-  azure: { cpu: "ubuntu", gpu: "ubuntu" },
-  gcp: { cpu: "cos", gpu: "ubuntu" },
-}
-
 /**
  * Returns the user data of a Launch's VM on its cloud: cloud-init, or on the local cloud only the config. Pure.
  * @throws TypeError if the Launch has no agent image and its cloud needs one; errors of `renderCloudInit`
@@ -146,7 +134,7 @@ export function userDataOf(launch: Pick<Launch, "metadata" | "spec">, bootstrapK
   const { offer, agentImage, bootDeadlineSeconds, proxy, run } = launch.spec
   const config = bootConfig(launch, bootstrapKey)
   const gpus = nvidiaGpusOf(offer)?.count
-  const system = SYSTEM_OF[offer.cloud]?.[gpus === undefined ? "cpu" : "gpu"]
+  const system = vmsOf(offer.cloud)?.systems[gpus === undefined ? "cpu" : "gpu"]
   if (system === undefined) return renderUserData(config)
   if (agentImage === undefined) {
     throw new TypeError("no image for the agent: set --agent-image (BERTH_AGENT_IMAGE) of the operator")
