@@ -21,17 +21,20 @@ const EXCEPTIONS: readonly [files: RegExp, why: string][] = [
 
 /** Names of the providers with VMs or buckets. Docker Hub and GitHub are also what images and addresses name. */
 const NAMES = Object.entries(DEFINITIONS).flatMap(([name, definition]) => ("buckets" in definition ? [name] : []))
-const NAME = new RegExp(`(?<![a-z])(${NAMES.join("|")})(?![a-z])`, "i")
-const IN_CAMEL_CASE = new RegExp(
-  `(?<=[a-z])(${NAMES.map((name) => name[0]?.toUpperCase() + name.slice(1)).join("|")})(?![a-z])`,
+const capital = (name: string) => name.charAt(0).toUpperCase() + name.slice(1)
+const NAME = new RegExp(
+  `(?<![A-Za-z])(${NAMES.flatMap((name) => [name, name.toUpperCase()]).join("|")})(?![a-z])` +
+    `|(${NAMES.map(capital).join("|")})(?![a-z])`,
 )
 
 /** Comments, and the names of imported packages. */
 const IGNORED = /\/\*[\s\S]*?\*\/|(?<=^|\s)\/\/.*$|(?<=\bfrom )"[^."][^"]*"/gm
 
 function linesWithNames(source: string): string[] {
-  const code = source.replace(IGNORED, "")
-  return code.split("\n").filter((line) => NAME.test(line) || IN_CAMEL_CASE.test(line))
+  return source
+    .replace(IGNORED, "")
+    .split("\n")
+    .filter((line) => NAME.test(line))
 }
 
 describe("a cloud is one folder", () => {
