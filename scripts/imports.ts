@@ -13,7 +13,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   "core/kube": ["core/apis"],
   "core/runtime": ["core/apis", "core/kube"],
   "core/protocol": ["core/apis", "clouds/definitions.ts"],
-  "core/outbound": ["core/apis"],
+  "core/outbound": ["core/apis", "clouds/definitions.ts"],
   clouds: ["core"],
   "clouds/definition.ts": ["core/apis", "clouds/machines/family.ts"],
   "clouds/machines": ["core/apis", "clouds/definitions.ts"],

@@ -1,3 +1,4 @@
+import { isIPv4, isIPv6 } from "node:net"
 import { dump } from "js-yaml"
 import type { Launch } from "../core/apis/launch.ts"
 import { nvidiaGpusOf } from "../core/apis/offer.ts"
@@ -5,7 +6,7 @@ import { type VmProxy, withoutProxy } from "../core/apis/vm-proxy.ts"
 import { bootConfig, renderUserData } from "../core/protocol/messages.ts"
 import { type BootConfig, CONSOLE_MARK, CONSOLE_OK, GATEWAY_PATH } from "../core/protocol/protocol.ts"
 import type { VmSystem } from "./definition.ts"
-import { vmsOf } from "./definitions.ts"
+import { DEFINITIONS, VM_CLOUDS, vmsOf } from "./definitions.ts"
 
 /** Maximum user data of EC2, bytes before base64. GCP and Azure accept more. */
 export const USER_DATA_LIMIT_BYTES = 16 * 1024
@@ -48,14 +49,14 @@ const SYSTEMS: Record<VmSystem, SystemParts> = {
   cos: { packages: [], masked: ["update-engine.service"], after: FILES_WRITTEN },
 }
 
+const SERVICE_ADDRESSES = VM_CLOUDS.flatMap((cloud): readonly string[] => DEFINITIONS[cloud].vms.serviceAddresses)
+
 /**
  * Addresses where clouds serve a VM's metadata, and with it the VM's own credentials. They are the link-local range
- * (169.254.169.254 everywhere; 169.254.170.2 and .23 for AWS' containers) and Azure's host (168.63.129.16).
+ * (169.254.169.254 everywhere; 169.254.170.2 and .23 for AWS' containers) and those of the definitions.
  */
-const METADATA_ADDRESSES = ["169.254.0.0/16", "168.63.129.16/32"]
-
-/** The same address of AWS in IPv6. It isn't a name server. */
-const METADATA_ADDRESS_V6 = "fd00:ec2::254"
+const METADATA_ADDRESSES = ["169.254.0.0/16", ...SERVICE_ADDRESSES.filter(isIPv4).map((address) => `${address}/32`)]
+const METADATA_ADDRESSES_V6 = SERVICE_ADDRESSES.filter(isIPv6)
 
 /**
  * Port that stays open: some of these addresses are the VM's name server as well (169.254.169.254 on GCP, 168.63.129.16
@@ -503,7 +504,7 @@ for address in ${METADATA_ADDRESSES.join(" ")}; do
   for p in udp tcp; do rule -d $address -p $p --dport ${DNS_PORT} -j RETURN; done
 done
 ip=ip6tables chain=FORWARD
-$ip -w -nL > /dev/null 2>&1 && rule -d ${METADATA_ADDRESS_V6} -j REJECT`
+${METADATA_ADDRESSES_V6.map((address) => `$ip -w -nL > /dev/null 2>&1 && rule -d ${address} -j REJECT`).join("\n")}`
 }
 
 /**

@@ -91,6 +91,8 @@ export interface VmsDefinition {
   addressUsd: { onDemand: number; spot: number }
   /** Operating systems that the cloud's folder boots, without and with GPUs. */
   systems: { cpu: VmSystem; gpu: VmSystem }
+  /** Addresses of the cloud's own services on each of its VMs, outside of the link-local range. */
+  serviceAddresses: readonly string[]
   spot: SpotDefinition
   /** True if a late request can create a VM again under the name of a deleted one. */
   reusesNames: boolean

@@ -40,6 +40,7 @@ const toy: ProviderDefinition = {
     diskPrices: { brick: { byPrice: [[0.73, "toyland"]], elsewhere: { eu: 0.73 } } },
     addressUsd: { onDemand: 0.01, spot: 0.01 },
     systems: { cpu: "ubuntu", gpu: "ubuntu" },
+    serviceAddresses: [],
     spot: { notice: { containerSeconds: 20, path: "/notice", headers: {}, isIn: (text) => text === "yes" } },
     reusesNames: false,
   },

@@ -70,6 +70,8 @@ export const aws = {
     // https://aws.amazon.com/vpc/pricing/
     addressUsd: { onDemand: 0.005, spot: 0.005 },
     systems: { cpu: "ecs", gpu: "ecs" },
+    // The metadata service. It isn't a name server.
+    serviceAddresses: ["fd00:ec2::254"],
     spot: {
       // By IMDSv2. The document exists once the instance will be stopped or terminated
       // (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html).

@@ -97,6 +97,8 @@ export const azure = {
     // https://azure.microsoft.com/pricing/details/ip-addresses/
     addressUsd: { onDemand: 0.005, spot: 0.005 },
     systems: { cpu: "ubuntu", gpu: "ubuntu" },
+    // The VM's host. It is the VM's name server as well.
+    serviceAddresses: ["168.63.129.16"],
     spot: {
       // https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
       notice: {

@@ -113,6 +113,7 @@ export const gcp = {
     // Half for Spot VMs: https://cloud.google.com/vpc/network-pricing#ipaddress
     addressUsd: { onDemand: 0.005, spot: 0.0025 },
     systems: { cpu: "cos", gpu: "ubuntu" },
+    serviceAddresses: [],
     spot: {
       // https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption
       notice: {
