@@ -57,7 +57,7 @@ export interface FederationDefinition {
 
 export type GivenFields = Readonly<Record<string, string>>
 
-/** Prices of traffic from a bucket, USD a GB: to another region of its cloud, near or far, and to anywhere else. */
+/** Prices of traffic from a bucket, USD a GB: to other regions of its cloud, and to anywhere else. */
 export interface EgressPrices {
   sameMacroRegion: number
   otherMacroRegion: number

@@ -22,8 +22,8 @@ export interface TrafficPlace {
 
 /**
  * Returns the cost of reading a bucket once from a VM, US dollars; 0 within a region and for a cloud without prices. The
- * prices are rough ones of the first tier, without the free allowances (an account has one, not a job): good enough to
- * prefer a machine near its data, not a bill. The internet rates of the US and Europe agree with what is commonly
+ * prices are rough ones of the first tier, without the free allowances: an account has one, not a job. They are good
+ * enough to prefer a machine near its data, and are no bill. The internet rates of the US and Europe agree with what is commonly
  * published in 2026. The other rates, those between regions above all, have not been held against the clouds' price pages.
  */
 export function egressUsd(bucket: TrafficPlace & { gib?: number }, vm: TrafficPlace): number {
