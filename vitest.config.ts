@@ -12,6 +12,7 @@ const globalSetup = ["test/tools.setup.ts", "test/control-plane.setup.ts"]
 /** Of `test/`, the suites that talk to no server and start no process. */
 const PURE = [
   "test/prose.test.ts",
+  "test/cloud-names.test.ts",
   "test/imports.test.ts",
   "test/release/attest.test.ts",
   "test/router/*.test.ts",

@@ -9,6 +9,7 @@ const GENERATED = [
   "charts/berth/files/base",
   "docs/values.md",
   "src/client/schema.d.ts",
+  "src/client/providers.ts",
 ]
 
 const root = dirname(import.meta.dirname)

@@ -1,4 +1,5 @@
 import type { OpenAccount, ReachedBucket } from "../clouds/account.ts"
+import { definitionOf } from "../clouds/definitions.ts"
 import type { Clock } from "../core/apis/clock.ts"
 import type { StoredConnection } from "../core/apis/connection.ts"
 import { newestFirst } from "../core/apis/creation-times.ts"
@@ -47,9 +48,6 @@ export const BUCKET_DEFAULTS: BucketSettings = {
   failedSeconds: 30,
   atOnce: 16,
 }
-
-/** Types of connections with buckets. */
-const TYPES_WITH_BUCKETS: readonly string[] = ["aws", "gcp", "azure", "cloudflare"]
 
 /** Answer of a connection about a bucket. */
 type Answer = { reached: ReachedBucket } | { why: string; failed: boolean }
@@ -117,7 +115,7 @@ export class BucketFinder {
   #lookUp(namespace: string, bucket: string, named: string | undefined) {
     const candidates = this.#options
       .connections(namespace)
-      .filter(({ spec, metadata }) => TYPES_WITH_BUCKETS.includes(spec.type) && isNamed(metadata.name, named))
+      .filter(({ spec, metadata }) => definitionOf(spec.type)?.buckets !== undefined && isNamed(metadata.name, named))
       .toSorted(newestFirst)
       .reverse()
     return candidates.map((connection) => {

@@ -102,7 +102,7 @@ export interface FacadeSettings {
   signIn?: SignIn | undefined
   /** Project of hosts without a project label, such as localhost or an IP. Undefined: they have no project. */
   defaultProject?: string | undefined
-  /** Clouds that a job may name: aws, gcp and azure, and local in development. */
+  /** Clouds that a job may name: those with VMs, and local in development. */
   clouds: readonly string[]
   /** Limit per principal and replica. Default 600; 0: no limit. */
   requestsPerMinute?: number | undefined

@@ -15,6 +15,8 @@ import {
   VOLUME,
   type Volume,
 } from "./job-grammar.ts"
+import { CLOUDS } from "./providers.ts"
+import { anyOf } from "./words.ts"
 
 /** The fields of a job, and the flags of `berth run` that set them: read by the command, printed by the console. */
 
@@ -238,7 +240,7 @@ export const JOB_FLAGS = {
   ),
   ...RESOURCE_FLAGS,
   region: list("--region <region>", "region", "region, or us, eu, asia …"),
-  cloud: list("--cloud <cloud>", "cloud", "aws, gcp or azure"),
+  cloud: list("--cloud <cloud>", "cloud", anyOf(CLOUDS)),
   spot: option("--spot", "spot", "only spot machines"),
   spotFirst: option("--spot-first", "spotFirst", "spot machines if there are any, else on demand"),
   fallbackAfter: one(

@@ -1,9 +1,12 @@
+import { isIPv4, isIPv6 } from "node:net"
 import { dump } from "js-yaml"
 import type { Launch } from "../core/apis/launch.ts"
 import { nvidiaGpusOf } from "../core/apis/offer.ts"
 import { type VmProxy, withoutProxy } from "../core/apis/vm-proxy.ts"
 import { bootConfig, renderUserData } from "../core/protocol/messages.ts"
 import { type BootConfig, CONSOLE_MARK, CONSOLE_OK, GATEWAY_PATH } from "../core/protocol/protocol.ts"
+import type { VmSystem } from "./definition.ts"
+import { DEFINITIONS, VM_CLOUDS, vmsOf } from "./definitions.ts"
 
 /** Maximum user data of EC2, bytes before base64. GCP and Azure accept more. */
 export const USER_DATA_LIMIT_BYTES = 16 * 1024
@@ -13,13 +16,6 @@ export const STATE_DIR = "/var/lib/berth"
 
 /** Folder of the agent's own data, in its container under the same path. */
 export const AGENT_DATA_DIR = `${STATE_DIR}/agent`
-
-/**
- * Operating systems of VMs: Amazon's ECS-optimized Linux 2023, Ubuntu, and Google's Container-Optimized OS. Ubuntu
- * includes the images that Azure and Google publish for GPUs. All have cloud-init, systemd, curl, and a Docker engine
- * or a package with one.
- */
-export type VmSystem = "ecs" | "ubuntu" | "cos"
 
 /** Units that upgrade Ubuntu. An upgrade at night restarts the engine, and with it the container. */
 const UBUNTU_UPGRADES = ["apt-daily.timer", "apt-daily-upgrade.timer", "unattended-upgrades.service"]
@@ -53,14 +49,14 @@ const SYSTEMS: Record<VmSystem, SystemParts> = {
   cos: { packages: [], masked: ["update-engine.service"], after: FILES_WRITTEN },
 }
 
+const SERVICE_ADDRESSES = VM_CLOUDS.flatMap((cloud): readonly string[] => DEFINITIONS[cloud].vms.serviceAddresses)
+
 /**
  * Addresses where clouds serve a VM's metadata, and with it the VM's own credentials. They are the link-local range
- * (169.254.169.254 everywhere; 169.254.170.2 and .23 for AWS' containers) and Azure's host (168.63.129.16).
+ * (169.254.169.254 everywhere; 169.254.170.2 and .23 for AWS' containers) and those of the definitions.
  */
-const METADATA_ADDRESSES = ["169.254.0.0/16", "168.63.129.16/32"]
-
-/** The same address of AWS in IPv6. It isn't a name server. */
-const METADATA_ADDRESS_V6 = "fd00:ec2::254"
+const METADATA_ADDRESSES = ["169.254.0.0/16", ...SERVICE_ADDRESSES.filter(isIPv4).map((address) => `${address}/32`)]
+const METADATA_ADDRESSES_V6 = SERVICE_ADDRESSES.filter(isIPv6)
 
 /**
  * Port that stays open: some of these addresses are the VM's name server as well (169.254.169.254 on GCP, 168.63.129.16
@@ -131,13 +127,6 @@ const DELETED_HARD_OFF_SECONDS = 1800
  */
 const IMAGE = /^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,511}$/
 
-/** Operating system of each cloud's VMs, without and with GPUs. The clouds' folders boot these systems. */
-const SYSTEM_OF: Readonly<Record<string, { cpu: VmSystem; gpu: VmSystem }>> = {
-  aws: { cpu: "ecs", gpu: "ecs" },
-  azure: { cpu: "ubuntu", gpu: "ubuntu" },
-  gcp: { cpu: "cos", gpu: "ubuntu" },
-}
-
 /**
  * Returns the user data of a Launch's VM on its cloud: cloud-init, or on the local cloud only the config. Pure.
  * @throws TypeError if the Launch has no agent image and its cloud needs one; errors of `renderCloudInit`
@@ -146,7 +135,7 @@ export function userDataOf(launch: Pick<Launch, "metadata" | "spec">, bootstrapK
   const { offer, agentImage, bootDeadlineSeconds, proxy, run } = launch.spec
   const config = bootConfig(launch, bootstrapKey)
   const gpus = nvidiaGpusOf(offer)?.count
-  const system = SYSTEM_OF[offer.cloud]?.[gpus === undefined ? "cpu" : "gpu"]
+  const system = vmsOf(offer.cloud)?.systems[gpus === undefined ? "cpu" : "gpu"]
   if (system === undefined) return renderUserData(config)
   if (agentImage === undefined) {
     throw new TypeError("no image for the agent: set --agent-image (BERTH_AGENT_IMAGE) of the operator")
@@ -515,7 +504,7 @@ for address in ${METADATA_ADDRESSES.join(" ")}; do
   for p in udp tcp; do rule -d $address -p $p --dport ${DNS_PORT} -j RETURN; done
 done
 ip=ip6tables chain=FORWARD
-$ip -w -nL > /dev/null 2>&1 && rule -d ${METADATA_ADDRESS_V6} -j REJECT`
+${METADATA_ADDRESSES_V6.map((address) => `$ip -w -nL > /dev/null 2>&1 && rule -d ${address} -j REJECT`).join("\n")}`
 }
 
 /**

@@ -1,4 +1,4 @@
-import type { REFUSALS } from "../core/apis/launch.ts"
+import type { REFUSALS } from "../core/apis/refusals.ts"
 
 /** Class of a rejected launch. */
 export type RefusalClass = (typeof REFUSALS)[number]

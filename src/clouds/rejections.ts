@@ -1,14 +1,5 @@
-import { AWS_REJECTIONS } from "./aws/rejections.ts"
-import { AZURE_REJECTIONS } from "./azure/rejections.ts"
-import { GCP_REJECTIONS } from "./gcp/rejections.ts"
-import type { KnownRejection, Meaning, RefusalClass } from "./rejection.ts"
-
-/** Rejections that Berth knows, by cloud. The first match holds. */
-const KNOWN: Readonly<Record<string, readonly KnownRejection[]>> = {
-  aws: AWS_REJECTIONS,
-  gcp: GCP_REJECTIONS,
-  azure: AZURE_REJECTIONS,
-}
+import { vmsOf } from "./definitions.ts"
+import type { Meaning, RefusalClass } from "./rejection.ts"
 
 /** Meaning of all other rejections. */
 const CLASSES: Readonly<Record<RefusalClass, Meaning>> = {
@@ -30,6 +21,6 @@ export function meaningOf(
   { class: kind, code = "", message }: { class: RefusalClass; code?: string; message: string },
 ): Meaning {
   const text = `${code} ${message}`
-  const known = KNOWN[cloud]?.find((row) => (row.class ?? kind) === kind && row.says.test(text))
+  const known = vmsOf(cloud)?.rejections.find((row) => (row.class ?? kind) === kind && row.says.test(text))
   return { ...CLASSES[kind], ...known }
 }

@@ -1,4 +1,5 @@
 import { InvalidArgumentError, Option } from "commander"
+import { CLOUDS } from "../client/providers.ts"
 import { SMOKE_KINDS, type SmokeKind } from "./jobs.ts"
 
 /** Choices of a person who runs the smoke test. */
@@ -25,7 +26,7 @@ export const SMOKE_DETAILS =
 /** Returns the flags of the command. */
 export function smokeFlags(): Option[] {
   return [
-    new Option("--cloud <name>", "cloud to try").choices(["aws", "gcp", "azure", "local"]).makeOptionMandatory(),
+    new Option("--cloud <name>", "cloud to try").choices([...CLOUDS, "local"]).makeOptionMandatory(),
     new Option("--region <name>", "region, or group of regions such as eu (default: any)"),
     new Option("--image <image>", "image of the jobs, with sh and glibc").default("ubuntu:24.04"),
     new Option("--bucket <name>", "bucket for the job that writes and reads a file (default: no such job)"),

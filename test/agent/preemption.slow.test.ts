@@ -3,9 +3,9 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { type AgentOptions, runAgent } from "../../src/agent/main.ts"
+import type { VmCloud } from "../../src/clouds/definitions.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { Run } from "../../src/core/apis/job.ts"
-import type { SpotCloud } from "../../src/core/protocol/protocol.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { MetadataService } from "./metadata-service.ts"
@@ -32,7 +32,7 @@ const NEVER_ENDS = "trap 'echo stopping' TERM"
 const SHORT_GRACE = { stopGraceSeconds: 1 }
 
 async function spotVm(
-  cloud: SpotCloud,
+  cloud: VmCloud,
   metadataUrl: string,
   { trap = ENDS_AT_ONCE, run = {}, ...more }: Partial<AgentOptions> & { trap?: string; run?: Partial<Run> } = {},
 ) {
@@ -49,7 +49,7 @@ async function spotVm(
   return { launch, exit }
 }
 
-describe.each<SpotCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken back", (cloud) => {
+describe.each<VmCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken back", (cloud) => {
   it("stops its container in order and reports the preemption after the cloud's notice", async () => {
     const service = new MetadataService()
     const { launch, exit } = await spotVm(cloud, await service.start())
@@ -73,7 +73,7 @@ describe.each<SpotCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken
 
 describe.concurrent("the grace time of a job", () => {
   /** Starts a VM of a cloud that can preempt it. */
-  async function preemptible(cloud: SpotCloud, options: Parameters<typeof spotVm>[2]) {
+  async function preemptible(cloud: VmCloud, options: Parameters<typeof spotVm>[2]) {
     const service = new MetadataService()
     services.push(service)
     const vm = await spotVm(cloud, await service.start(), options)

@@ -7,8 +7,8 @@ import { loadAll } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
 import { installKinds } from "../../dev/install.ts"
 import { connect } from "../../src/connect.ts"
-import type { ConnectionSpec } from "../../src/core/apis/connection.ts"
-import { CREDENTIALS } from "../../src/core/apis/credentials.ts"
+import { CONNECTION_TYPES, type ConnectionSpec } from "../../src/core/apis/connection.ts"
+import { formsOf } from "../../src/core/apis/credentials.ts"
 import { KINDS } from "../../src/core/apis/kinds.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
@@ -69,12 +69,12 @@ describe("examples", () => {
   it("examples of connections have a Secret each, with exactly the fields of their type", async () => {
     const objects = loadAll(await readFile(join(TENANT, "connections.yaml"), "utf8")) as ApiObject[]
     const connections = objects.filter(({ kind }) => kind === "Connection") as (ApiObject & { spec: ConnectionSpec })[]
-    expect(connections.map(({ spec }) => spec.type).sort()).toEqual(Object.keys(CREDENTIALS).sort())
+    expect(connections.map(({ spec }) => spec.type).sort()).toEqual([...CONNECTION_TYPES].sort())
     for (const { spec } of connections) {
       const secret = objects.find(
         ({ kind, metadata }) => kind === "Secret" && metadata.name === spec.credentialsSecretRef?.name,
       )
-      const fields = Object.keys(CREDENTIALS[spec.type].properties).sort()
+      const fields = Object.keys(formsOf(spec.type)[0].properties).sort()
       expect(secret).toMatchObject({ type: "berth.dev/connection" })
       expect(Object.keys((secret as unknown as { stringData: object }).stringData).sort()).toEqual(fields)
     }
@@ -85,7 +85,7 @@ describe("examples", () => {
     const [external, connection] = objects as [ExternalSecret, ApiObject & { spec: ConnectionSpec }]
     expect(external.spec.target.template.type).toBe("berth.dev/connection")
     expect(connection.spec.credentialsSecretRef?.name).toBe(external.metadata.name)
-    const fields = Object.keys(CREDENTIALS[connection.spec.type].properties)
+    const fields = Object.keys(formsOf(connection.spec.type)[0].properties)
     expect(external.spec.data.map(({ secretKey }) => secretKey)).toEqual(fields)
   })
 

@@ -1,10 +1,10 @@
 import { runInstancesInput } from "../../src/clouds/aws/request.ts"
 import { machineOf } from "../../src/clouds/azure/machine.ts"
 import type { LaunchSpec } from "../../src/clouds/cloud.ts"
+import { vmsOf } from "../../src/clouds/definitions.ts"
 import { instanceOf } from "../../src/clouds/gcp/machine.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import type { VmSettings } from "../../src/core/apis/vm-settings.ts"
-import { ADDRESS_USD, DISK_PRICES } from "../../src/market/catalogue/disk-prices.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
 import type { PriceOfParts } from "./oracle.ts"
 
@@ -20,7 +20,8 @@ export function priceOfParts(settings: Readonly<Record<string, readonly VmSettin
     const disks = known.get(key) ?? all.map((each) => orderedFor(offer, each, diskGib))
     known.set(key, disks)
     const prices = disks.map((disk, index) => {
-      const address = all[index]?.publicAddress === false ? 0 : (ADDRESS_USD[offer.cloud]?.[offer.provisioning] ?? 0)
+      const address =
+        all[index]?.publicAddress === false ? 0 : (vmsOf(offer.cloud)?.addressUsd[offer.provisioning] ?? 0)
       return monthlyUsd(offer, disk) / 730 + address
     })
     return Math.min(...prices)
@@ -66,7 +67,7 @@ function orderedFor(offer: Offer, { disk }: VmSettings, requiredGib: number): Or
 const MACRO_REGIONS = new Map(readPriceList().regions.map(({ cloud, name, groups }) => [`${cloud}/${name}`, groups[0]]))
 
 function monthlyUsd({ cloud, region }: Offer, { type, gib, mibps }: Ordered): number {
-  const price = DISK_PRICES[cloud]?.[type]
+  const price = vmsOf(cloud)?.diskPrices[type]
   if (price === undefined) throw new Error(`no price of ${cloud} ${type}`)
   if (price.sizes !== undefined) return price.sizes.filter(([size]) => size >= gib)[0]?.[1] ?? Number.NaN
   const [listed] = price.byPrice.filter(([, regions]) => ` ${regions} `.includes(` ${region} `))[0] ?? []

@@ -15,7 +15,7 @@ export function driverConfig(buckets: Readonly<Record<string, BucketAccess>>): R
   const names = Object.keys(buckets)
   const files: Record<string, string> = {
     "rclone.conf": names.map((name) => remoteSection(name, buckets[name] as BucketAccess)).join("\n"),
-    "aws.conf": names
+    "profiles.conf": names
       .map((name) => section(`profile ${name}`, { credential_process: `cat ${keysPath(name)}` }))
       .join("\n"),
   }
@@ -27,7 +27,7 @@ export function driverConfig(buckets: Readonly<Record<string, BucketAccess>>): R
 
 function remoteSection(name: string, { remote, keys }: BucketAccess): string {
   if (keys === undefined) return section(name, remote)
-  const byProcess = { env_auth: "true", profile: name, shared_credentials_file: `${CONFIG_DIR}/aws.conf` }
+  const byProcess = { env_auth: "true", profile: name, shared_credentials_file: `${CONFIG_DIR}/profiles.conf` }
   return section(name, { ...remote, ...byProcess })
 }
 

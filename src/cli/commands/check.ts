@@ -1,6 +1,7 @@
 import type { Command } from "commander"
 import { fetched, type Schemas } from "../../client/client.ts"
 import { troublesOf } from "../../client/conditions.ts"
+import { CLOUDS } from "../../client/providers.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, failureOf } from "../exit.ts"
 import { greetingOf } from "../installation.ts"
@@ -20,8 +21,6 @@ const CLOCK_LIMIT_SECONDS = 30
 /** A credential that ends within this time is reported, seconds. */
 const ENDS_SOON_SECONDS = 7 * 86_400
 
-/** Clouds whose prices are known. */
-const CLOUDS = ["aws", "gcp", "azure"] as const
 /** Age at which prices are reported, seconds. Installations read the clouds' prices daily, if they may. */
 const OLD_PRICES_SECONDS = 90 * 86_400
 

@@ -1,6 +1,7 @@
 import type { Command, Option } from "commander"
 import { projectsOf } from "../../client/accounts.ts"
 import { fetched } from "../../client/client.ts"
+import { CLOUDS } from "../../client/providers.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
 import { CONNECTION_TYPES } from "./connection.ts"
@@ -102,7 +103,7 @@ function argumentsIn(command: Command, words: readonly string[]): number {
 async function valuesOf(call: Call<unknown>, flag: string): Promise<readonly string[]> {
   if (flag === "--context") return Object.keys(call.config.read().contexts)
   if (flag === "--connection") return namesFor(call, "connection", "name")
-  return flag === "--cloud" ? ["aws", "gcp", "azure"] : []
+  return flag === "--cloud" ? CLOUDS : []
 }
 
 /** Returns the names that an argument may have. Without an answer in time, there are none. */

@@ -1,7 +1,9 @@
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
 import { allItems, fetched, type Schemas } from "../../client/client.ts"
-import { checkTexts } from "../../client/connections.ts"
+import { checkTexts, formFor, type Provider } from "../../client/connections.ts"
+import { PROVIDERS } from "../../client/providers.ts"
+import { anyOf } from "../../client/words.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, usageError } from "../exit.ts"
 import { ageOf, wrapped } from "../table.ts"
@@ -10,35 +12,32 @@ import { confirmed } from "./cron.ts"
 
 type Connection = Schemas["ConnectionRecord"]
 
-/** Secret of a connection by its type, and the other fields that it needs. */
-const SECRETS: Record<string, { field: string; name: string; besides: string[] }> = {
-  aws: { field: "secret_access_key", name: "Secret access key", besides: ["access_key_id"] },
-  gcp: { field: "keyfile_json", name: "Key file", besides: ["gcp_project_id"] },
-  azure: { field: "client_secret", name: "Client secret", besides: ["tenant_id", "client_id", "subscription_id"] },
-  cloudflare: { field: "secret_access_key", name: "Secret access key", besides: ["access_key_id", "account_id"] },
-  dockerhub: { field: "token", name: "Access token", besides: ["username"] },
-  github: { field: "token", name: "Token", besides: ["username"] },
+export const CONNECTION_TYPES: readonly string[] = Object.keys(PROVIDERS)
+
+/** Returns the types of connections that have a field. */
+function typesWith(field: string): string[] {
+  return Object.entries(PROVIDERS).flatMap(([type, { fields }]) => (field in fields ? [type] : []))
 }
 
-export const CONNECTION_TYPES: readonly string[] = Object.keys(SECRETS)
+/** Fields that aren't secrets, by name: the flag of each, and its description. */
+const PLAIN = new Map(
+  Object.values(PROVIDERS)
+    .flatMap(({ fields }) => Object.entries(fields))
+    .flatMap(([field, { flag, help }]) =>
+      flag === undefined ? [] : [[field, { flag, text: `${help} (${typesWith(field).join(", ")})` }] as const],
+    ),
+)
 
-/** Flags of fields that aren't secrets, by the field. */
-const PLAIN: Record<string, [flag: string, text: string]> = {
-  access_key_id: ["--access-key-id <id>", "id of the access key (aws, cloudflare)"],
-  role_arn: ["--role-arn <arn>", "role that Berth assumes (aws); alone, no secret is needed"],
-  gcp_project_id: ["--gcp-project <id>", "project at Google Cloud (gcp)"],
-  workload_identity_provider: ["--workload-identity-provider <name>", "provider for sign-in without a key file (gcp)"],
-  service_account: ["--service-account <email>", "service account for sign-in without a key file (gcp)"],
-  tenant_id: ["--tenant-id <id>", "tenant (azure)"],
-  client_id: ["--client-id <id>", "application (azure)"],
-  subscription_id: ["--subscription-id <id>", "subscription (azure)"],
-  account_id: ["--account-id <id>", "account (cloudflare)"],
-  username: ["--username <name>", "user (dockerhub, github)"],
+function plainOptions(): Option[] {
+  return [...PLAIN.values()].map(({ flag, text }) => new Option(flag, text))
 }
 
-/** Returns true if the fields are those of a connection without a secret. A role may also be assumed with a key. */
-function needsNoSecret(fields: Flags): boolean {
-  return "workload_identity_provider" in fields || ("role_arn" in fields && !("access_key_id" in fields))
+/** Returns the provider of a type of connection. @throws usage error for an unknown type */
+function providerOf(type: string): Provider {
+  const provider = Object.entries(PROVIDERS).find(([name]) => name === type)?.[1]
+  if (provider === undefined)
+    throw usageError(`${type} is not a type of connection: use ${CONNECTION_TYPES.join(", ")}.`)
+  return provider
 }
 
 type Flags = Record<string, string | undefined>
@@ -49,23 +48,18 @@ export function addConnectionCommands(commands: Commands, program: Command): voi
   addList(commands, group)
   commands.add<Flags & { fromFile?: string; withoutSecret?: boolean }>(group, {
     usage: "add <type> <name>",
-    summary: "Add a connection of type aws, gcp, azure, cloudflare, dockerhub or github.",
+    summary: `Add a connection of type ${anyOf(CONNECTION_TYPES)}.`,
     more: "The command asks for the secret, or reads it from standard input or --from-file. It is never a flag.",
     examples: [
       ["berth connection add aws main --access-key-id AKIA…", "asks for the secret access key"],
       ["berth connection add gcp main --gcp-project acme --from-file key.json", "with a key file"],
       ["berth connection add aws main --role-arn arn:aws:iam::…:role/berth", "without a secret"],
     ],
-    options: [
-      ...Object.values(PLAIN).map(([flag, text]) => new Option(flag, text)),
-      secretOption(),
-      withoutSecretOption(),
-    ],
+    options: [...plainOptions(), secretOption(), withoutSecretOption()],
     run: async (call) => {
       const [type = "", name = ""] = call.args
       const fields = fieldsOf(call.options)
-      const isWithout = call.options.withoutSecret === true || needsNoSecret(fields)
-      const secret = isWithout ? {} : await secretOf(call, type, fields)
+      const secret = call.options.withoutSecret === true ? {} : await secretOf(call, type, fields)
       const body = { type, name, ...fields, ...secret }
       const connection = await fetched(call.client().api.POST("/connections", { body: body as never }))
       return added(call, connection)
@@ -151,7 +145,7 @@ function addRotate(commands: Commands, group: Command): void {
     usage: "rotate <name>",
     summary: "Replace the secret of a connection.",
     examples: [["berth connection rotate main --access-key-id AKIA…", "a new key, and its secret"]],
-    options: [...Object.values(PLAIN).map(([flag, text]) => new Option(flag, text)), secretOption()],
+    options: [...plainOptions(), secretOption()],
     run: async (call) => {
       const path = { params: { path: { name: call.args[0] ?? "" } } }
       const client = call.client()
@@ -192,7 +186,7 @@ async function added(call: Call<unknown>, { name, type }: Pick<Connection, "name
 
 /** Returns the fields of the flags. */
 function fieldsOf(flags: Flags): Flags {
-  const entries = Object.entries(PLAIN).map(([field, [flag]]): [string, string | undefined] => [
+  const entries = [...PLAIN].map(([field, { flag }]): [string, string | undefined] => [
     field,
     flags[new Option(flag).attributeName()],
   ])
@@ -200,18 +194,20 @@ function fieldsOf(flags: Flags): Flags {
 }
 
 /**
- * Returns the secret of a connection.
- * @param fields of a new connection: those that lack are reported before the secret is asked for
+ * Returns the secret of a connection; nothing if the fields are of a form without one.
+ * @param given fields of a new connection: those that lack are reported before the secret is asked for
  */
-async function secretOf(call: Call<{ fromFile?: string }>, type: string, fields?: Flags): Promise<Flags> {
-  const secret = SECRETS[type]
-  if (secret === undefined) throw usageError(`${type} is not a type of connection: use ${CONNECTION_TYPES.join(", ")}.`)
-  const lacking = fields === undefined ? [] : secret.besides.filter((field) => !(field in fields))
+async function secretOf(call: Call<{ fromFile?: string }>, type: string, given?: Flags): Promise<Flags> {
+  const provider = providerOf(type)
+  const form = formFor(provider, Object.keys(given ?? {}))
+  const secret = form.find((field) => !PLAIN.has(field))
+  if (secret === undefined) return {}
+  const lacking = given === undefined ? [] : form.filter((field) => field !== secret && !(field in given))
   if (lacking.length > 0)
     throw usageError(
-      `A connection of type ${type} also needs ${lacking.map((field) => PLAIN[field]?.[0]).join(" and ")}.`,
+      `A connection of type ${type} also needs ${lacking.map((field) => PLAIN.get(field)?.flag).join(" and ")}.`,
     )
-  return { [secret.field]: await secretText(call, secret.name) }
+  return { [secret]: await secretText(call, provider.fields[secret]?.label ?? secret) }
 }
 
 /** Returns a secret of a file, of standard input, or of the answer to a question. */

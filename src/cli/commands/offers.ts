@@ -1,5 +1,7 @@
 import { type Command, Option } from "commander"
 import { fetched, type Schemas } from "../../client/client.ts"
+import { CLOUDS } from "../../client/providers.ts"
+import { anyOf } from "../../client/words.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { type Commands, repeated } from "../command.ts"
 import { EXIT, usageError } from "../exit.ts"
@@ -34,7 +36,7 @@ export function addOffersCommand(commands: Commands, program: Command): void {
       new Option("--memory <size>", "minimum memory, such as 16Gi"),
       new Option("--disk <size>", "minimum disk, such as 100Gi"),
       new Option("--region <region>", "region, or us, eu, asia …; may be repeated").argParser(repeated),
-      new Option("--cloud <cloud>", "aws, gcp or azure; may be repeated").argParser(repeated),
+      new Option("--cloud <cloud>", `${anyOf(CLOUDS)}; may be repeated`).argParser(repeated),
       new Option("--spot", "spot machines"),
       new Option("--limit <number>", "largest number of offers, up to 200").default("20"),
     ],
@@ -70,7 +72,7 @@ function queryOf({ cpu, spot, limit, cloud, ...rest }: OfferFlags) {
   return {
     ...defined({ gpu, memory, disk, region }),
     ...(cpu !== undefined && { cpu: numberOf("--cpu", cpu) }),
-    ...(cloud !== undefined && { cloud: cloud as ("aws" | "gcp" | "azure")[] }),
+    ...(cloud !== undefined && { cloud: cloud as (typeof CLOUDS)[number][] }),
     ...(spot === true && { provisioning: "spot" as const }),
     limit: numberOf("--limit", limit),
   }

@@ -15,6 +15,7 @@ import {
 import type { Identity } from "../cloud.ts"
 import { merged } from "../pages.ts"
 import { awsCapabilities } from "./capabilities.ts"
+import { aws } from "./definition.ts"
 import { cloudErrorOf } from "./errors.ts"
 import type { NetworkSettings } from "./network.ts"
 import { bucketPages, reachedBucket } from "./s3.ts"
@@ -102,7 +103,7 @@ class AwsAccount implements ExternalAccount {
         yield buckets.map(({ name, region, created }) => ({
           id: `arn:aws:s3:::${name}`,
           name,
-          platform: "s3",
+          platform: aws.buckets.platform,
           type: "bucket",
           metadata: metadataOf({ region, created }),
         }))
@@ -202,7 +203,7 @@ function resourceOf({ repositoryArn, repositoryUri, createdAt }: Repository, reg
   return {
     id: repositoryArn ?? "",
     name: repositoryUri ?? "",
-    platform: "ecr",
+    platform: aws.images.platform,
     type: "repository",
     metadata: metadataOf({ region, created: createdAt?.toISOString() }),
   }

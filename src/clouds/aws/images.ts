@@ -1,8 +1,8 @@
 import type { SSM } from "@aws-sdk/client-ssm"
 import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
 import { InvalidRequestError } from "../../core/outbound/errors.ts"
-import { AWS, type AwsImage } from "../machines/aws.ts"
-import { familyOf } from "../machines/machines.ts"
+import { familyOf } from "../machines/family.ts"
+import { AWS, type AwsImage } from "./machines.ts"
 
 /**
  * Returns the name of the public parameter that holds the image for an offer. @throws InvalidRequestError if there is

@@ -3,9 +3,9 @@ import type { RunInstancesCommandInput, VolumeType } from "@aws-sdk/client-ec2"
 import { orderedDisk } from "../../core/apis/disk.ts"
 import { InvalidRequestError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
-import { awsBootDisk } from "../machines/disk.ts"
 import { burstableOf } from "../machines/machines.ts"
 import { specDigest } from "../spec-digest.ts"
+import { bootDisk } from "./boot-disk.ts"
 import type { NetworkChoice } from "./network.ts"
 import { TAGS, tagList } from "./tags.ts"
 
@@ -28,7 +28,7 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
     const message = `user data has ${bytes} bytes; EC2 accepts at most ${USER_DATA_BYTES}`
     throw new InvalidRequestError("UserDataTooLarge", message)
   }
-  const disk = orderedDisk(awsBootDisk(offer), spec.disk)
+  const disk = orderedDisk(bootDisk(offer), spec.disk)
   const tags = tagList({
     ...spec.tags,
     [TAGS.installation]: spec.installation,

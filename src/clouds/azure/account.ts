@@ -15,6 +15,7 @@ import type { Identity } from "../cloud.ts"
 import { merged } from "../pages.ts"
 import { blobEndpoint, blobService, containerIn } from "./blobs.ts"
 import { azureCapabilities } from "./capabilities.ts"
+import { azure } from "./definition.ts"
 import { type AzureAccountOptions, azureError, type SignedIn, signedIn } from "./signed-in.ts"
 
 const CONTAINERS_A_PAGE = 5000
@@ -87,28 +88,28 @@ class AzureAccount implements ExternalAccount {
   }
 
   async *#storages(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
-    const azure = await this.#signIn(signal)
+    const session = await this.#signIn(signal)
     const { StorageManagementClient } = await import("@azure/arm-storage")
-    const client = new StorageManagementClient(azure.credential, this.#subscription, azure.clientOptions)
+    const client = new StorageManagementClient(session.credential, this.#subscription, session.clientOptions)
     for await (const accounts of client.storageAccounts.list().byPage()) {
       yield* merged(
         accounts.map((account) => ({
           place: `storage account ${account.name}`,
-          pages: explained(containersOf(account, azure, signal), signal),
+          pages: explained(containersOf(account, session, signal), signal),
         })),
       )
     }
   }
 
   async *#repositories(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
-    const azure = await this.#signIn(signal)
+    const session = await this.#signIn(signal)
     const { ContainerRegistryManagementClient } = await import("@azure/arm-containerregistry")
-    const client = new ContainerRegistryManagementClient(azure.credential, this.#subscription, azure.clientOptions)
+    const client = new ContainerRegistryManagementClient(session.credential, this.#subscription, session.clientOptions)
     for await (const registries of client.registries.list().byPage()) {
       yield* merged(
         registries.map((registry) => ({
           place: `registry ${registry.name}`,
-          pages: explained(repositoriesOf(registry, azure, signal), signal),
+          pages: explained(repositoriesOf(registry, session, signal), signal),
         })),
       )
     }
@@ -140,19 +141,19 @@ class AzureAccount implements ExternalAccount {
  */
 async function* containersOf(
   { id = "", name = "", location, primaryEndpoints, properties }: StorageAccount & { properties?: Endpoints },
-  azure: SignedIn,
+  session: SignedIn,
   signal: AbortSignal,
 ): AsyncGenerator<DiscoveredResource[]> {
   const endpoint = primaryEndpoints?.blob ?? properties?.primaryEndpoints?.blob
   // An account for files, tables or queues only.
   if (endpoint === undefined) return
-  const service = await blobService(endpoint, azure)
+  const service = await blobService(endpoint, session)
   const pages = service.listContainers({ abortSignal: signal }).byPage({ maxPageSize: CONTAINERS_A_PAGE })
   for await (const { containerItems } of pages) {
     yield containerItems.map((container) => ({
       id: `${id}/blobServices/default/containers/${container.name}`,
       name: `${name}/${container.name}`,
-      platform: "azure-blob",
+      platform: azure.buckets.platform,
       type: "container",
       metadata: metadataOf({ region: location, modified: container.properties.lastModified?.toISOString() }),
     }))
@@ -179,7 +180,7 @@ async function* repositoriesOf(
     yield names.map((name) => ({
       id: `${id}/repositories/${name}`,
       name: `${host}/${name}`,
-      platform: "acr",
+      platform: azure.images.platform,
       type: "repository",
       metadata: metadataOf({ region: location }),
     }))

@@ -5,11 +5,11 @@ import { orderedDisk } from "../../core/apis/disk.ts"
 import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
 import { InvalidRequestError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
-import { AZURE, type AzureImage } from "../machines/azure.ts"
-import { azureBootDisk } from "../machines/disk.ts"
 import type { Family } from "../machines/family.ts"
-import { familyOf } from "../machines/machines.ts"
+import { familyOf } from "../machines/family.ts"
 import { specDigest } from "../spec-digest.ts"
+import { bootDisk } from "./boot-disk.ts"
+import { AZURE, type AzureImage } from "./machines.ts"
 import { withDeletion } from "./user-data.ts"
 
 /** Settings of VMs; each has a default. */
@@ -68,7 +68,7 @@ export function machineOf(spec: LaunchSpec, place: Place, settings: AzureSetting
   const tags = tagsOf(spec)
   const spot = offer.provisioning === "spot"
   const family: MachineFamily = familyOf(AZURE, offer) ?? unknownFamily(offer)
-  const disk = orderedDisk(azureBootDisk(offer), spec.disk)
+  const disk = orderedDisk(bootDisk(offer), spec.disk)
   return {
     location: offer.region,
     tags,

@@ -13,6 +13,7 @@ import {
 } from "../account.ts"
 import { listable } from "../capabilities.ts"
 import type { Identity } from "../cloud.ts"
+import { cloudflare } from "./definition.ts"
 
 /** R2 has no regions to choose from: requests are signed for this one. */
 const REGION = "auto"
@@ -72,7 +73,7 @@ class CloudflareAccount implements ExternalAccount {
         yield Buckets.map(({ Name: name = "", CreationDate }) => ({
           id: `${ownEndpoint(this.#accountId)}/${name}`,
           name,
-          platform: "r2",
+          platform: cloudflare.buckets.platform,
           type: "bucket",
           metadata: metadataOf({ region: REGION, created: CreationDate?.toISOString() }),
         }))

@@ -14,6 +14,7 @@ import { listable } from "../capabilities.ts"
 import type { Identity } from "../cloud.ts"
 import { ask, numberIn, textIn } from "../registries/http.ts"
 import type { RegistryOpener, RegistryOptions } from "../registry-access.ts"
+import { dockerhub } from "./definition.ts"
 
 const HOST = "hub.docker.com"
 /** Largest page of the API. */
@@ -93,7 +94,7 @@ function resourceOf(repository: unknown, namespace: string): DiscoveredResource 
   return {
     id: `docker.io/${namespace}/${name}`,
     name: `docker.io/${namespace}/${name}`,
-    platform: "dockerhub",
+    platform: dockerhub.images.platform,
     type: "repository",
     metadata: metadataOf({
       created: textIn(repository, "date_registered"),

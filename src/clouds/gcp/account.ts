@@ -12,6 +12,7 @@ import {
 import type { Identity } from "../cloud.ts"
 import { merged } from "../pages.ts"
 import { COMPUTE_SCOPES, gcpCapabilities, PRICE_SCOPES } from "./capabilities.ts"
+import { gcp } from "./definition.ts"
 import { bucketPages, reachedBucket, regionOf } from "./gcs.ts"
 import { type GoogleOptions, googleAs, googleError, proveKey } from "./google.ts"
 
@@ -96,7 +97,7 @@ class GcpAccount implements ExternalAccount {
       yield buckets.map(({ name, location, timeCreated }) => ({
         id: `//storage.googleapis.com/projects/_/buckets/${name}`,
         name,
-        platform: "gcs",
+        platform: gcp.buckets.platform,
         type: "bucket",
         metadata: metadataOf({ region: regionOf(location), created: timeCreated }),
       }))
@@ -189,7 +190,7 @@ function resourceOf(repository: Repository): DiscoveredResource {
   return {
     id: `//artifactregistry.googleapis.com/${name}`,
     name: image,
-    platform: "artifact-registry",
+    platform: gcp.images.platform,
     type: "repository",
     metadata: metadataOf({ region, created: timeOf(repository.createTime), size: sizeOf(repository.sizeBytes) }),
   }

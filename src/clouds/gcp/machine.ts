@@ -5,11 +5,11 @@ import { orderedDisk } from "../../core/apis/disk.ts"
 import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
 import { InvalidRequestError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
-import { gcpBootDisk } from "../machines/disk.ts"
 import type { Family } from "../machines/family.ts"
-import { GCP, type GcpImage } from "../machines/gcp.ts"
-import { familyOf } from "../machines/machines.ts"
+import { familyOf } from "../machines/family.ts"
 import { specDigest } from "../spec-digest.ts"
+import { bootDisk } from "./boot-disk.ts"
+import { GCP, type GcpImage } from "./machines.ts"
 
 export type Instance = protos.google.cloud.compute.v1.IInstance
 type Scheduling = protos.google.cloud.compute.v1.IScheduling
@@ -116,7 +116,7 @@ export function instanceOf(spec: LaunchSpec, zone: string, settings: GcpSettings
   const { machineType, accelerator } = machineTypeOf(offer.instanceType)
   const { network, subnetwork } = networkOf(spec, settings)
   const family: MachineFamily = familyOf(GCP, offer) ?? unknownFamily(offer)
-  const disk = orderedDisk(gcpBootDisk(offer), spec.disk)
+  const disk = orderedDisk(bootDisk(offer), spec.disk)
   return {
     name: vmName(spec),
     machineType: `zones/${zone}/machineTypes/${machineType}`,

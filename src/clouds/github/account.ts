@@ -14,6 +14,7 @@ import type { Identity } from "../cloud.ts"
 import { merged } from "../pages.ts"
 import { type Answer, ask, textIn } from "../registries/http.ts"
 import type { RegistryOpener, RegistryOptions } from "../registry-access.ts"
+import { github } from "./definition.ts"
 
 const HOST = "api.github.com"
 const ITEMS_A_PAGE = 100
@@ -135,7 +136,7 @@ function resourceOf(item: unknown): DiscoveredResource {
   return {
     id: image,
     name: image,
-    platform: "ghcr",
+    platform: github.images.platform,
     type: "repository",
     metadata: metadataOf({ created: textIn(item, "created_at"), visibility: textIn(item, "visibility") }),
   }

@@ -1,4 +1,8 @@
-import type { Architecture, Offer } from "../../core/apis/offer.ts"
+import type { BootDisk, OrderedPerformance } from "../../core/apis/disk.ts"
+import { type Architecture, nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
+
+/** Machine type that a cloud sells. */
+export type SoldMachine = Pick<Offer, "instanceType" | "architecture" | "gpu">
 
 /** GPUs of a family, and the driver that its image has for them. */
 export interface FamilyGpu {
@@ -127,4 +131,29 @@ export interface CloudMachines<ImageKey extends string = string> {
   seriesOf: (instanceType: string) => string
   /** Returns the quota that counts the vCPUs or cards of a machine type. Several series may share one. */
   quotaOf: (instanceType: string) => string
+}
+
+/** Returns the family of a machine type; undefined if the tables have none. */
+export function familyOf<Images extends string>(
+  { families }: CloudMachines<Images>,
+  offer: SoldMachine,
+): (Family & { image: Images }) | undefined {
+  const family = families.find(({ types }) => types.test(offer.instanceType))
+  // An installation's own offer may describe a machine otherwise. Then the offer holds.
+  const hasGpus = nvidiaGpusOf(offer) !== undefined
+  const agrees = family?.architecture === offer.architecture && (family.gpu !== undefined) === hasGpus
+  return agrees ? family : undefined
+}
+
+/** Returns the performance that the boot disks of a machine type are ordered with, by type. */
+export function orderedPerformance(
+  { diskPerformance, fastDisk }: CloudMachines,
+  { instanceType }: SoldMachine,
+): BootDisk["performance"] {
+  const fastMibps = fastDisk.types.test(instanceType) ? fastDisk.mibps : undefined
+  const ordered = Object.entries(diskPerformance).map(([type, { iops, mibps }]): [string, OrderedPerformance] => [
+    type,
+    { iops, mibps: fastMibps ?? mibps },
+  ])
+  return Object.fromEntries(ordered)
 }

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest"
 import { orderedDisk } from "../../core/apis/disk.ts"
 import { bootDiskOf } from "./disk.ts"
-import type { CloudMachines } from "./family.ts"
-import { bootDeadlineOf, exclusionOf, familyOf, LONGEST_BOOT_SECONDS, MACHINES, quotaOf } from "./machines.ts"
+import { type CloudMachines, familyOf } from "./family.ts"
+import { bootDeadlineOf, exclusionOf, LONGEST_BOOT_SECONDS, MACHINES, quotaOf } from "./machines.ts"
 
 const clouds: [string, CloudMachines][] = Object.entries(MACHINES)
 

@@ -1,23 +1,11 @@
 import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
-import { AWS } from "./aws.ts"
-import { AZURE } from "./azure.ts"
-import type { BootDeadline, Burstable, CloudMachines, Exclusion, Family } from "./family.ts"
-import { GCP } from "./gcp.ts"
+import { DEFINITIONS, VM_CLOUDS } from "../definitions.ts"
+import type { BootDeadline, Burstable, CloudMachines, Exclusion } from "./family.ts"
 
 /** Facts about machines, by cloud. The local cloud needs none. */
-export const MACHINES: Readonly<Record<string, CloudMachines>> = { aws: AWS, gcp: GCP, azure: AZURE }
-
-/** Returns the family of a machine type; undefined if the tables have none. */
-export function familyOf<Images extends string>(
-  { families }: CloudMachines<Images>,
-  offer: Pick<Offer, "instanceType" | "architecture" | "gpu">,
-): (Family & { image: Images }) | undefined {
-  const family = families.find(({ types }) => types.test(offer.instanceType))
-  // An installation's own offer may describe a machine otherwise. Then the offer holds.
-  const hasGpus = nvidiaGpusOf(offer) !== undefined
-  const agrees = family?.architecture === offer.architecture && (family.gpu !== undefined) === hasGpus
-  return agrees ? family : undefined
-}
+export const MACHINES: Readonly<Record<string, CloudMachines>> = Object.fromEntries(
+  VM_CLOUDS.map((cloud) => [cloud, DEFINITIONS[cloud].vms.machines]),
+)
 
 /** Returns how a machine type shares its cores; undefined if it has them for itself. */
 export function burstableOf(cloud: string, instanceType: string): Burstable | undefined {

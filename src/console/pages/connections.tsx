@@ -1,11 +1,12 @@
 import { useSignal } from "@preact/signals"
 import { fetched, type Schemas } from "../../client/client.ts"
 import { type ConnectionCheck, checkTexts } from "../../client/connections.ts"
+import { CLOUDS, PROVIDERS } from "../../client/providers.ts"
 import { AccountContents } from "../parts/account-contents.tsx"
 import { ActionFault, PanelForm, useAction } from "../parts/action.tsx"
 import { Facts, Field, Time, typed } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
-import { type Credential, CredentialInput, TYPES } from "../parts/credentials.tsx"
+import { type Credential, CredentialInput, credentialsOf } from "../parts/credentials.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Empty, useReloadOnChange } from "../parts/load.tsx"
 import { type Listed, type PageQuery, usePages } from "../parts/pages.tsx"
@@ -145,20 +146,23 @@ export function ConnectionPanel({ connection, remove }: { connection: Connection
   )
 }
 
-/** Returns the part of the credentials that isn't secret. */
-function accountOf(connection: Connection): string | null | undefined {
-  const { role_arn, access_key_id, gcp_project_id, subscription_id, account_id, username } = connection
-  return role_arn ?? gcp_project_id ?? subscription_id ?? account_id ?? username ?? access_key_id
+/** Returns the first part of the credentials that isn't secret. */
+function accountOf(connection: Connection): string | undefined {
+  const values = connection as Record<string, unknown>
+  return credentialsOf(connection.type)
+    .filter(({ isSecret }) => !isSecret)
+    .map(({ name }) => textOf(values[name]))
+    .find((text) => text !== "")
 }
 
 function NewConnection({ done }: { done: () => void }) {
-  const type = useSignal<Connection["type"]>("aws")
+  const type = useSignal<Connection["type"]>(CLOUDS[0])
   const values = useSignal<Record<string, string>>({})
   const set = (name: string) => (value: string) => {
     values.value = { ...values.value, [name]: value }
   }
   const add = async (): Promise<void> => {
-    const names = ["name", ...TYPES[type.value].fields.map(({ name }) => name)]
+    const names = ["name", ...credentialsOf(type.value).map(({ name }) => name)]
     const given = names.flatMap((name) => (values.value[name] ? [[name, values.value[name]] as const] : []))
     const body = { type: type.value, ...Object.fromEntries(given) }
     await client.value.api.POST("/connections", { body: body as never })
@@ -182,15 +186,15 @@ function NewConnection({ done }: { done: () => void }) {
               type.value = text as Connection["type"]
             })}
           >
-            {Object.entries(TYPES).map(([name, { title }]) => (
+            {Object.entries(PROVIDERS).map(([name, { label }]) => (
               <option key={name} value={name}>
-                {title}
+                {label}
               </option>
             ))}
           </select>
         </Field>
         {input({ name: "name", label: "Name of the connection" })}
-        {TYPES[type.value].fields.map(input)}
+        {credentialsOf(type.value).map(input)}
       </div>
       <p class="minor">Berth encrypts the secrets, and never shows them again.</p>
     </PanelForm>
@@ -199,7 +203,7 @@ function NewConnection({ done }: { done: () => void }) {
 
 /** Form that replaces credentials of a connection. Secrets are never filled in: the API does not return them here. */
 function Rotation({ of: connection, close }: { of: Connection; close: () => void }) {
-  const { fields } = TYPES[connection.type]
+  const fields = credentialsOf(connection.type)
   const present = connection as Record<string, unknown>
   const known = Object.fromEntries(fields.map(({ name, isSecret }) => [name, isSecret ? "" : textOf(present[name])]))
   const values = useSignal<Record<string, string>>(known)

@@ -5,6 +5,7 @@ import { useLocation } from "preact-iso/router"
 import { randomKey } from "../../client/client.ts"
 import { costReport } from "../../client/costs.ts"
 import { readJob } from "../../client/jobs.ts"
+import { CLOUDS } from "../../client/providers.ts"
 import { submissionOf } from "../../client/resubmission.ts"
 import { nextTicks } from "../cron.ts"
 import {
@@ -501,7 +502,7 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
         {line("gpu", "A model (L4), two of it (L4:2), or memory (24Gi).")}
         {line("disk", undefined, "50Gi")}
         {line("region", "Such as eu, or us-east-1. Empty: any.")}
-        {line("cloud", "aws, gcp, azure. Empty: any.")}
+        {line("cloud", `${CLOUDS.join(", ")}. Empty: any.`)}
         {choice("provisioning", { "": "on demand", spot: "spot", spotFirst: "spot first, else on demand" })}
       </Group>
       <Group title={shape.value === "job" ? "Limits" : "Limits of each job"}>

@@ -1,5 +1,6 @@
 import { useLocation } from "preact-iso/router"
 import { fetched, type Schemas } from "../../client/client.ts"
+import { CLOUDS } from "../../client/providers.ts"
 import { count, usd } from "../format.ts"
 import { Field, PageTitle, TableFrame, Time, typed } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad } from "../parts/load.tsx"
@@ -13,7 +14,7 @@ const LABELS: Record<(typeof FIELDS)[number], [label: string, placeholder: strin
   cpu: ["vCPU", "4"],
   memory: ["Memory", "16Gi"],
   region: ["Regions", "eu"],
-  cloud: ["Clouds", "aws gcp azure"],
+  cloud: ["Clouds", CLOUDS.join(" ")],
 }
 
 /** Cheapest offers for a need, without any submission. */
@@ -62,7 +63,7 @@ function readOffers(textOf: (name: Name) => string, signal: AbortSignal) {
     provisioning: textOf("provisioning"),
   }
   const set = Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== ""))
-  const query = { ...set, region: list("region"), cloud: list("cloud") as ("aws" | "gcp" | "azure")[], limit: 50 }
+  const query = { ...set, region: list("region"), cloud: list("cloud") as (typeof CLOUDS)[number][], limit: 50 }
   return fetched(client.value.api.GET("/offers", { params: { query }, signal }))
 }
 

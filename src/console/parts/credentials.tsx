@@ -1,4 +1,5 @@
 import type { Schemas } from "../../client/client.ts"
+import { PROVIDERS } from "../../client/providers.ts"
 import { Field, typed } from "./basics.tsx"
 
 type Type = Schemas["ConnectionRecord"]["type"]
@@ -12,56 +13,16 @@ export interface Credential {
   isLong?: boolean
 }
 
-/** Fields of each type of connection. */
-export const TYPES: Record<Type, { title: string; fields: readonly Credential[] }> = {
-  aws: {
-    title: "AWS",
-    fields: [
-      { name: "role_arn", label: "Role (ARN), instead of a key", isOptional: true },
-      { name: "access_key_id", label: "Access key id", isOptional: true },
-      { name: "secret_access_key", label: "Secret access key", isSecret: true, isOptional: true },
-    ],
-  },
-  gcp: {
-    title: "Google Cloud",
-    fields: [
-      { name: "gcp_project_id", label: "Project id" },
-      { name: "keyfile_json", label: "Key file (JSON)", isSecret: true, isLong: true, isOptional: true },
-      { name: "service_account", label: "Service account, instead of a key file", isOptional: true },
-      { name: "workload_identity_provider", label: "Its workload identity provider", isOptional: true },
-    ],
-  },
-  azure: {
-    title: "Azure",
-    fields: [
-      { name: "subscription_id", label: "Subscription id" },
-      { name: "tenant_id", label: "Tenant id" },
-      { name: "client_id", label: "Client id" },
-      { name: "client_secret", label: "Client secret", isSecret: true, isOptional: true },
-    ],
-  },
-  cloudflare: {
-    title: "Cloudflare R2",
-    fields: [
-      { name: "account_id", label: "Account id" },
-      { name: "access_key_id", label: "Access key id" },
-      { name: "secret_access_key", label: "Secret access key", isSecret: true },
-    ],
-  },
-  dockerhub: {
-    title: "Docker Hub",
-    fields: [
-      { name: "username", label: "User name" },
-      { name: "token", label: "Access token", isSecret: true },
-    ],
-  },
-  github: {
-    title: "GitHub (images)",
-    fields: [
-      { name: "username", label: "User name" },
-      { name: "token", label: "Access token", isSecret: true },
-    ],
-  },
+/** Returns the fields of a type of connection. */
+export function credentialsOf(type: Type): Credential[] {
+  const { fields, forms } = PROVIDERS[type]
+  return Object.entries(fields).map(([name, { label, flag, format }]) => ({
+    name,
+    label: format === undefined ? label : `${label} (${format})`,
+    isSecret: flag === undefined,
+    isOptional: !forms.every((form) => form.includes(name)),
+    isLong: format !== undefined,
+  }))
 }
 
 interface CredentialInputProps extends Credential {

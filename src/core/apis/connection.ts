@@ -1,13 +1,14 @@
 import Type, { type Static } from "typebox"
+import { DEFINITIONS } from "../../clouds/definitions.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import { ANNOTATIONS, type KubeObject, type Stored } from "./meta.ts"
 import { ConditionList, ObservedGeneration, SENSITIVE, SecretName, StringEnum, Text, Time } from "./schema.ts"
 import { vmSettingFields, vmSettingRules } from "./vm-settings.ts"
 
-/** Kinds of external accounts. aws, gcp and azure run VMs; the others hold buckets or images. */
-export const CONNECTION_TYPES = ["aws", "gcp", "azure", "cloudflare", "dockerhub", "github"] as const
-export type ConnectionType = (typeof CONNECTION_TYPES)[number]
+/** Kinds of external accounts. Some have VMs; the others hold buckets or images. */
+export type ConnectionType = keyof typeof DEFINITIONS
+export const CONNECTION_TYPES = Object.keys(DEFINITIONS) as readonly ConnectionType[]
 
 /** Conditions of a Connection. Tools that support kstatus read the first three. */
 export const ConnectionCondition = {

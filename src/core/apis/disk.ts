@@ -2,19 +2,6 @@ import Type, { type Static } from "typebox"
 import { defined } from "./defined.ts"
 import { ALLOWED, Int, PATTERN_AS_RULE, Text } from "./schema.ts"
 
-/**
- * Largest disks from which a VM boots, GiB. The local cloud has none: its VMs share the host's disk. Sources:
- * https://docs.aws.amazon.com/ebs/latest/userguide/ebs-volume-types.html (gp2 has the lower maximum, 16 TiB),
- * https://cloud.google.com/compute/docs/disks (64 TiB), and
- * https://learn.microsoft.com/azure/virtual-machines/managed-disks-overview (an OS disk has at most 4,095 GiB).
- */
-const LARGEST_GIB: Readonly<Record<string, number>> = { aws: 16_384, gcp: 65_536, azure: 4095 }
-
-/** Returns the size of the largest disk from which a cloud's VM boots, GiB; infinite if the cloud sets no limit. */
-export function largestDiskGib(cloud: string): number {
-  return LARGEST_GIB[cloud] ?? Number.POSITIVE_INFINITY
-}
-
 /** Maximum sizes, and the patterns of whole Gi or Ti from 10Gi to them. 10Gi is the minimum on Google Cloud. */
 const SIZES = {
   "4095Gi": "^((1[0-9]|[2-9][0-9]|[1-9][0-9]{2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-5])Gi|[1-3]Ti)$",

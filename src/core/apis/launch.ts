@@ -7,6 +7,7 @@ import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
 import { CostPartsSchema, type HourlyPrices, HourlyPricesSchema } from "./price.ts"
+import { REFUSALS } from "./refusals.ts"
 import { ConditionList, Int, ObservedGeneration, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
 import { VmProxySchema } from "./vm-proxy.ts"
 import { VmNetworkSchema } from "./vm-settings.ts"
@@ -48,17 +49,6 @@ export function withHeartbeat(launch: StoredLaunch, heartbeats: HeartbeatTimes |
   if (known !== undefined && Date.parse(known) >= Date.parse(lastHeartbeatTime)) return launch
   return { ...launch, status: { ...status, agent: { ...status?.agent, lastHeartbeatTime } as AgentStatus } }
 }
-
-/** Classes of a cloud's rejection, named like the cloud errors. */
-export const REFUSALS = [
-  "Capacity",
-  "Quota",
-  "Credentials",
-  "Account",
-  "Region",
-  "InvalidRequest",
-  "Unavailable",
-] as const
 
 /** Classes of a missing answer: the cloud is unreachable, or rejects the credentials. */
 export const LAUNCH_ERROR_CLASSES = ["Unavailable", "Credentials"] as const

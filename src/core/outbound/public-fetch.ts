@@ -1,20 +1,23 @@
 import { type LookupAddress, type LookupOptions, lookup } from "node:dns"
 import { BlockList, isIP } from "node:net"
 import { fetch } from "undici"
+import { DEFINITIONS, VM_CLOUDS } from "../../clouds/definitions.ts"
 import { dispatcherOf } from "../apis/dispatcher.ts"
 import { proxyOfProcess } from "../apis/proxy.ts"
 import { InvalidRequestError } from "./errors.ts"
 import type { Fetch } from "./guarded-fetch.ts"
 
 /**
- * Addresses of internal networks, and addresses without a host
+ * Addresses of internal networks and of clouds' services on each VM, and addresses without a host
  * (https://www.iana.org/assignments/iana-ipv4-special-registry).
  */
 const SPECIAL_IPV4 = [
   ...["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"],
   ...["192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"],
-  // Azure's own services on each of its VMs.
-  ...["224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32"],
+  ...["224.0.0.0/4", "240.0.0.0/4"],
+  ...VM_CLOUDS.flatMap((cloud): readonly string[] => DEFINITIONS[cloud].vms.serviceAddresses)
+    .filter((address) => isIP(address) === 4)
+    .map((address) => `${address}/32`),
 ]
 
 /** Range of all public addresses. Those below lead to an IPv4 address. */

@@ -12,6 +12,7 @@ import {
 } from "jose"
 import type { Static, TSchema } from "typebox"
 import Value from "typebox/value"
+import { VM_CLOUDS } from "../../clouds/definitions.ts"
 import type { Launch } from "../apis/launch.ts"
 import {
   ALGORITHMS,
@@ -27,7 +28,6 @@ import {
   type MessageKind,
   type RunOrder,
   RunOrderSchema,
-  SPOT_CLOUDS,
 } from "./protocol.ts"
 
 /** Private keys of one agent as JWKs, as on its disk. */
@@ -204,7 +204,7 @@ export function verifyBootstrapToken(key: Uint8Array, launch: string, token: str
 /** Returns the boot config of this Launch's VM. Pure: it depends only on the frozen spec, so every replay is equal. */
 export function bootConfig(launch: Pick<Launch, "metadata" | "spec">, key: Uint8Array): BootConfig {
   const { gatewayUrl, gatewayCa, lifetimeSeconds, budgetSeconds, volumesImage, offer } = launch.spec
-  const spotCloud = offer.provisioning === "spot" ? SPOT_CLOUDS.find((cloud) => cloud === offer.cloud) : undefined
+  const spotCloud = offer.provisioning === "spot" ? VM_CLOUDS.find((cloud) => cloud === offer.cloud) : undefined
   return {
     launch: launch.metadata.name,
     gatewayUrl,

@@ -1,4 +1,5 @@
 import Type, { type Static } from "typebox"
+import { VM_CLOUDS } from "../../clouds/definitions.ts"
 import { RunSchema } from "../apis/job.ts"
 import { BOOT_FAILURES, FINISH_REASONS } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
@@ -262,10 +263,6 @@ export type WorkdirRequest = Static<typeof WorkdirRequestSchema>
 /** Media type of an archive. */
 export const ARCHIVE_CONTENT_TYPE = "application/gzip"
 
-/** Clouds whose metadata service announces the preemption of a spot VM. */
-export const SPOT_CLOUDS = ["aws", "gcp", "azure"] as const
-export type SpotCloud = (typeof SPOT_CLOUDS)[number]
-
 /** User data of a VM, as JSON. It contains no cloud credentials and no user's secret. */
 export const BootConfigSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
@@ -278,6 +275,6 @@ export const BootConfigSchema = Type.Object({
   /** Image with rclone for the job's volumes. */
   volumesImage: Type.Optional(Text(512, "Image reference.")),
   /** Cloud whose metadata service announces preemption; absent if the VM is never preempted. */
-  spotCloud: Type.Optional(StringEnum(SPOT_CLOUDS)),
+  spotCloud: Type.Optional(StringEnum(VM_CLOUDS)),
 })
 export type BootConfig = Static<typeof BootConfigSchema>

@@ -7,10 +7,10 @@ import {
   isOver,
   LOSSES,
   pricesOf,
-  REFUSALS,
   type StoredLaunch,
 } from "../apis/launch.ts"
 import { sumOfParts } from "../apis/price.ts"
+import { REFUSALS } from "../apis/refusals.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
 

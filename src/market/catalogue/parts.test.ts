@@ -1,8 +1,9 @@
 import { describe, expect, test } from "vitest"
+import type { DiskPrice } from "../../clouds/definition.ts"
+import { DEFINITIONS, VM_CLOUDS } from "../../clouds/definitions.ts"
 import type { Offer } from "../../core/apis/offer.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import { catalogueOf } from "../router/catalogue.ts"
-import { DISK_PRICES, type DiskPrice } from "./disk-prices.ts"
 import { LiveCatalogue } from "./live.ts"
 import { parseOverlay } from "./overlay.ts"
 import { partPrices } from "./parts.ts"
@@ -129,8 +130,12 @@ describe("a disk without a published price", () => {
     }
   })
 
-  const types = Object.entries(DISK_PRICES).flatMap(([cloud, byType]) =>
-    Object.entries(byType).map(([type, price]): [string, string, DiskPrice] => [cloud, type, price]),
+  const types = VM_CLOUDS.flatMap((cloud) =>
+    Object.entries(DEFINITIONS[cloud].vms.diskPrices).map(([type, price]): [string, string, DiskPrice] => [
+      cloud,
+      type,
+      price,
+    ]),
   )
   test.each(types)("has the highest price of its macro-region: %s %s", (cloud, _, { byPrice, elsewhere = {} }) => {
     const highest: Record<string, number> = {}

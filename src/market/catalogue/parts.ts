@@ -1,13 +1,20 @@
+import type { DiskPrice } from "../../clouds/definition.ts"
+import { vmsOf } from "../../clouds/definitions.ts"
 import { bootDiskOf } from "../../clouds/machines/disk.ts"
 import type { BootDisk, OrderedDisk } from "../../core/apis/disk.ts"
 import type { PartPrices } from "../router/parts.ts"
 import type { Machine, Region } from "../router/table.ts"
-import { ADDRESS_USD, DISK_PRICES, type DiskPrice, MIBPS_AS_GIB } from "./disk-prices.ts"
 import { globOf } from "./glob.ts"
 import type { AddressRule, DiskRule, Overlay } from "./overlay.ts"
 
 /** Mean hours of a month. Prices a month are divided by them. */
 const HOURS_A_MONTH = 730
+
+/**
+ * A MiB/s above the included throughput costs as much as this part of a GiB: $0.04 and $0.08 for gp3 in us-east-1 and for
+ * Hyperdisk Balanced in us-central1, $0.048 and $0.096 for gp3 in ap-northeast-1, $0.0476 and $0.0952 in eu-central-1.
+ */
+const MIBPS_AS_GIB = 0.5
 
 /** Boot disks of machines. A machine is the same object in every catalogue that is built from one price list. */
 const BOOT_DISKS = new WeakMap<Machine, BootDisk>()
@@ -33,20 +40,20 @@ export function partPrices({
       return found
     },
     diskUsd: (region, disk, isStrict) => {
-      const price = DISK_PRICES[region.cloud]?.[disk.type]
+      const price = vmsOf(region.cloud)?.diskPrices[disk.type]
       const own = diskRules.find(({ matches, isType }) => matches(region) && isType(disk.type))
       if (own !== undefined) return (own.rule.gibMonthUsd * billedGib(price, disk)) / HOURS_A_MONTH
       return price === undefined ? 0 : listPriceUsd(price, region, { disk, isStrict }) / HOURS_A_MONTH
     },
     isDiskPriceKnown: (region, type) => {
-      const price = DISK_PRICES[region.cloud]?.[type]
+      const price = vmsOf(region.cloud)?.diskPrices[type]
       if (price === undefined || isPublished(price, region)) return true
       return diskRules.some(({ matches, isType }) => matches(region) && isType(type))
     },
     addressUsd: (region, provisioning) =>
       addressRules.find(({ matches, rule }) => matches(region) && (rule.provisioning ?? provisioning) === provisioning)
         ?.rule.hourlyPriceUsd ??
-      ADDRESS_USD[region.cloud]?.[provisioning] ??
+      vmsOf(region.cloud)?.addressUsd[provisioning] ??
       0,
   }
 }

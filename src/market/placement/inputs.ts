@@ -1,5 +1,5 @@
+import { largestDiskGib } from "../../clouds/machines/disk.ts"
 import { defined } from "../../core/apis/defined.ts"
-import { largestDiskGib } from "../../core/apis/disk.ts"
 import type { ImageFacts } from "../../core/apis/image.ts"
 import { JobReason, type JobSpec, type StoredJob, type Volume } from "../../core/apis/job.ts"
 import type { Launch } from "../../core/apis/launch.ts"

@@ -1,14 +1,9 @@
+import { vmsOf } from "../../clouds/definitions.ts"
 import type { HourlyPrices } from "../../core/apis/price.ts"
 import type { Catalogue } from "./catalogue.ts"
 
 /** Part by which the price of a spot machine may rise before its cloud ends the VM. */
 const HEADROOM = 1.25
-
-/**
- * Largest discount of spot machines on clouds without a price ceiling of their own
- * (https://cloud.google.com/compute/docs/instances/spot). It bounds an on-demand price that is not known.
- */
-const LARGEST_DISCOUNT: Readonly<Record<string, number>> = { gcp: 0.91 }
 
 /** Limits that a ceiling follows from. */
 export interface CeilingTerms {
@@ -19,9 +14,9 @@ export interface CeilingTerms {
 }
 
 /**
- * Returns the price above which a row's spot machine must not run, USD per hour; undefined: none is set. AWS and Azure end
- * a spot VM whose price rises above it. Google Cloud has no such setting, and no price of a spot machine is above on-demand:
- * that price is what strict limits count there.
+ * Returns the price above which a row's spot machine must not run, USD per hour; undefined: none is set. Most
+ * clouds end a spot VM whose price rises above it. Some have no such setting, and no price of a spot machine is above
+ * on-demand: that price is what strict limits count there.
  */
 export function ceilingUsd(
   catalogue: Catalogue,
@@ -32,7 +27,7 @@ export function ceilingUsd(
   if (spot[row] !== 1 || (!isStrict && maxHourlyPriceUsd === undefined)) return undefined
   const price = hourlyPriceUsd[row] as number
   const onDemand = catalogue.onDemandUsd(row)
-  const discount = LARGEST_DISCOUNT[machines[machine[row] as number]?.cloud ?? ""]
+  const discount = vmsOf(machines[machine[row] as number]?.cloud ?? "")?.spot.largestDiscount
   if (discount !== undefined) {
     return isStrict ? Math.max(price, onDemand ?? price / (1 - discount)) : undefined
   }

@@ -1,4 +1,4 @@
-import { largestDiskGib } from "../../core/apis/disk.ts"
+import { largestDiskGib } from "../../clouds/machines/disk.ts"
 import { containerMemoryGib } from "../../core/apis/memory.ts"
 import type { Catalogue } from "./catalogue.ts"
 import { isModel, type ModelName, parseModel } from "./gpu-models.ts"

@@ -1,5 +1,5 @@
+import { largestDiskGib } from "../../clouds/machines/disk.ts"
 import { defined } from "../../core/apis/defined.ts"
-import { largestDiskGib } from "../../core/apis/disk.ts"
 import { containerMemoryGib } from "../../core/apis/memory.ts"
 import type { Offer } from "../../core/apis/offer.ts"
 import { sumOfParts } from "../../core/apis/price.ts"

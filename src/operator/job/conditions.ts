@@ -8,7 +8,8 @@ import {
 } from "../../core/apis/conditions.ts"
 import type { RefusedOffer } from "../../core/apis/job.ts"
 import { isTerminal, JobCondition, JobReason, type JobStatus, type StoredJob } from "../../core/apis/job.ts"
-import { REFUSALS, type StoredLaunch } from "../../core/apis/launch.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
+import { REFUSALS } from "../../core/apis/refusals.ts"
 import type { Condition } from "../../core/apis/schema.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util"
 import type { Vm } from "../../clouds/cloud.ts"
+import { vmsOf } from "../../clouds/definitions.ts"
 import { secondsBetween, timestamp } from "../../core/apis/clock.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { defined } from "../../core/apis/defined.ts"
@@ -577,17 +578,11 @@ function endedItselfBy(launch: StoredLaunch, settings: LaunchSettings): number {
   return lastMessage + settings.powerOffSeconds * 1000
 }
 
-/**
- * Time from the creation of a spot VM in which the cloud does not bill the machine if it preempts the VM, by cloud, seconds
- * (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html).
- */
-const FREE_IF_PREEMPTED_SECONDS: Readonly<Record<string, number>> = { aws: 3600 }
-
 /** Returns true if the machine of a preempted VM costs nothing. A VM that ended itself after a notice costs what others do. */
 function isFreeIfPreempted(launch: StoredLaunch, terminationTime: string): boolean {
   const { cloud, provisioning } = launch.spec.offer
   const lived = secondsBetween(createTimeOf(launch), terminationTime)
-  return provisioning === "spot" && lived < (FREE_IF_PREEMPTED_SECONDS[cloud] ?? 0)
+  return provisioning === "spot" && lived < (vmsOf(cloud)?.spot.freeSeconds ?? 0)
 }
 
 /** Returns the ended VM and its cost. */

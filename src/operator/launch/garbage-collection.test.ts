@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest"
 import { INSTALLATION, jobOf, launchOf, T0, time, vmStatus } from "../../../test/harness/builders.ts"
 import { SimCloud } from "../../../test/harness/sim-cloud.ts"
 import { ManualClock } from "../../../test/kube/manual-clock.ts"
+import type { Clouds } from "../../clouds/cloud.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { KubeError } from "../../core/kube/errors.ts"
 import { IndexedStore } from "../../core/kube/store.ts"
@@ -11,6 +12,12 @@ const ended = (terminationTime = time(0)) =>
   launchOf(jobOf(), 1, {
     status: vmStatus({ phase: "terminated", vm: { state: "terminated", createTime: time(0), terminationTime } }),
   })
+
+/** Returns the ended Launch on another cloud. */
+const endedOn = (cloud: string): StoredLaunch => {
+  const launch = ended()
+  return { ...launch, spec: { ...launch.spec, offer: { ...launch.spec.offer, cloud } } }
+}
 
 const missing = () => Promise.reject(new KubeError({ code: 404, reason: "NotFound", message: "not found" }))
 
@@ -27,9 +34,13 @@ function collectorOf(live: StoredLaunch | undefined, cached = live) {
     if (api.isAway) return Promise.reject(new KubeError({ code: 503, reason: "ServiceUnavailable", message: "away" }))
     return live === undefined ? missing() : Promise.resolve(live)
   }
+  const clouds: Clouds = { open: (account) => cloud.open({ ...account, cloud: "sim" }) }
   const collector = new GarbageCollector({
-    ...{ client: { get } as never, clouds: cloud, launches, clock, fence: () => undefined },
-    ...{ accounts: () => [{ cloud: "sim", region: "here" }], systemNamespace: INSTALLATION.systemNamespace },
+    ...{ client: { get } as never, clouds, launches, clock, fence: () => undefined },
+    ...{
+      accounts: () => [{ cloud: live?.spec.offer.cloud ?? "sim", region: "here" }],
+      systemNamespace: INSTALLATION.systemNamespace,
+    },
     ...{ installation: INSTALLATION.id, logger: { debug: log, info: log, warn: log, error: log } },
   })
   const plant = () => cloud.plant(INSTALLATION.id, ended().metadata.name, clock.now().toISOString())
@@ -76,26 +87,44 @@ describe("the VM of a Launch that is over", () => {
     }
   })
 
-  test("is found within 30 s after a take-over, and within five minutes later", async () => {
-    const { collector, cloud, plant, clock } = collectorOf(ended())
+  test.each(["sim", "azure", "aws"])(
+    "is found within 30 s after a take-over, and within five minutes later: %s",
+    async (name) => {
+      const { collector, cloud, plant, clock } = collectorOf(endedOn(name))
+      const stop = new AbortController()
+      const running = Promise.all([collector.run(stop.signal), collector.runAfterTakeover(stop.signal)])
+      for (const [wait, most] of [
+        [100, 30],
+        [700, 30],
+        [300, 300],
+      ] as const) {
+        await pass(clock, wait)
+        plant()
+        await pass(clock, most)
+        expect(cloud.alive).toEqual([])
+      }
+      // The rounds after the take-over have ended.
+      expect(clock.timers).toBe(1)
+      stop.abort()
+      await running
+    },
+  )
+})
+
+test.each(["aws", "gcp"])(
+  "%s is not asked more often after a take-over: it never creates a second VM",
+  async (name) => {
+    const { collector, cloud, plant, clock } = collectorOf(endedOn(name))
     const stop = new AbortController()
-    const running = Promise.all([collector.run(stop.signal), collector.runAfterTakeover(stop.signal)])
-    for (const [wait, most] of [
-      [100, 30],
-      [700, 30],
-      [300, 300],
-    ] as const) {
-      await pass(clock, wait)
-      plant()
-      await pass(clock, most)
-      expect(cloud.alive).toEqual([])
-    }
-    // The rounds after the take-over have ended.
-    expect(clock.timers).toBe(1)
+    const running = collector.runAfterTakeover(stop.signal)
+    plant()
+    await pass(clock, 120)
+    expect(cloud.alive).toHaveLength(1)
     stop.abort()
     await running
-  })
-})
+    expect(await collector.round()).toHaveLength(1)
+  },
+)
 
 test("a VM without a Launch is terminated in the second round of those five minutes apart, and not before", async () => {
   const { collector, cloud, plant, clock } = collectorOf(undefined)

@@ -1,5 +1,6 @@
 import type { Cloud, CloudAccount, Clouds, Vm } from "../../clouds/cloud.ts"
 import { accountOf } from "../../clouds/cloud.ts"
+import { vmsOf } from "../../clouds/definitions.ts"
 import { pause } from "../../core/apis/backoff.ts"
 import { type Clock, secondsBetween } from "../../core/apis/clock.ts"
 import { isOver, type StoredLaunch } from "../../core/apis/launch.ts"
@@ -68,9 +69,8 @@ export class GarbageCollector {
   }
 
   /**
-   * Looks more often for the VMs of ended Launches while requests of an earlier leader may arrive. Azure creates a VM
-   * again under the name of a deleted one: its only precondition is that no VM of the name exists now
-   * (https://learn.microsoft.com/rest/api/compute/virtual-machines/create-or-update, If-None-Match).
+   * Looks more often for the VMs of ended Launches while requests of an earlier leader may arrive, on clouds that create a
+   * VM again under the name of a deleted one.
    */
   async runAfterTakeover(signal: AbortSignal): Promise<void> {
     const { clock, logger } = this.#options
@@ -88,20 +88,22 @@ export class GarbageCollector {
   }
 
   async #lateRound(): Promise<void> {
-    await this.#terminateAll((await this.#orphans()).filter(({ isOver }) => isOver))
+    // Of a cloud without a definition, Berth doesn't know.
+    const accounts = this.#accounts().filter(({ cloud }) => vmsOf(cloud)?.createsLate ?? true)
+    await this.#terminateAll((await this.#orphans(accounts)).filter(({ isOver }) => isOver))
   }
 
   /** Runs one round over all accounts. Returns the VMs that it terminated. */
   async round(): Promise<Vm[]> {
-    const orphans = await this.#orphans()
+    const orphans = await this.#orphans(this.#accounts())
     const certain = orphans.filter(({ vm, isOver }) => isOver || this.#suspects.has(vm.id))
     this.#suspects = new Set(orphans.map(({ vm }) => vm.id))
     return await this.#terminateAll(certain)
   }
 
-  async #orphans(): Promise<Orphan[]> {
+  async #orphans(accounts: readonly CloudAccount[]): Promise<Orphan[]> {
     const orphans: Orphan[] = []
-    for (const account of this.#accounts()) orphans.push(...(await this.#orphansOf(account)))
+    for (const account of accounts) orphans.push(...(await this.#orphansOf(account)))
     return orphans
   }
 

@@ -1,4 +1,5 @@
 import { CONNECTION_TYPES, type ConnectionType, type StoredConnection } from "../../../core/apis/connection.ts"
+import { credentialSchemasOf } from "../../../core/apis/credentials.ts"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { vmSettingKeywords } from "../../../core/apis/vm-settings.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
@@ -91,7 +92,11 @@ function ofType(type: ConnectionType, what: "Creation" | "Change"): DocumentSche
   const keyfile = { "/properties/keyfile_json": inFormat("service-account-key") }
   // A change is checked together with the settings that stay, which no schema of a body describes.
   const rules = what === "Creation" ? { "": vmSettingKeywords(type) } : {}
-  const additions = [OWNER.keywords ?? {}, rules, ...(type === "gcp" ? [keyfile] : [])]
+  const additions = [
+    OWNER.keywords ?? {},
+    rules,
+    ...(Object.hasOwn(credentialSchemasOf(type), "keyfile_json") ? [keyfile] : []),
+  ]
   return {
     name: `${type.charAt(0).toUpperCase()}${type.slice(1)}Connection${what}`,
     json: bodySchema(schema, additions),

@@ -9,10 +9,10 @@ import {
 } from "../../../core/apis/connection.ts"
 import { creationTimeOf } from "../../../core/apis/creation-times.ts"
 import {
-  CREDENTIALS,
   type CredentialFields,
   credentialErrors,
   credentialFieldsOf,
+  formsOf,
   SECRET_FIELDS,
 } from "../../../core/apis/credentials.ts"
 import { ANNOTATIONS, API_VERSION } from "../../../core/apis/meta.ts"
@@ -233,7 +233,7 @@ export function connectionRecordOf(connection: StoredConnection, visible: Creden
   const { type } = connection.spec
   const others = credentialFieldsOf(type).filter((field) => Object.hasOwn(visible, field))
   // The other forms' fields are an extension: a record of the contract's form is as the contract has it.
-  const fields = [...new Set([...CONTRACT_CREDENTIALS, ...Object.keys(CREDENTIALS[type].properties), ...others])]
+  const fields = [...new Set([...CONTRACT_CREDENTIALS, ...Object.keys(formsOf(type)[0].properties), ...others])]
   const credentials = Object.fromEntries(fields.map((field) => [field, visible[field] ?? null]))
   const { capabilities, identity } = connection.status ?? {}
   return {

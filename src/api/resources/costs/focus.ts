@@ -1,15 +1,10 @@
+import { vmsOf } from "../../../clouds/definitions.ts"
 import type { Cell } from "./costs.ts"
 
 /** Facts about the project that pays. */
 export interface Payer {
   projectId: string
   organizationId: string
-}
-
-const PROVIDERS: Readonly<Record<string, string>> = {
-  aws: "Amazon Web Services",
-  gcp: "Google Cloud",
-  azure: "Microsoft Azure",
 }
 
 /** Parts of a VM as FOCUS names them. */
@@ -108,7 +103,7 @@ function rowsOf(cell: Cell, { projectId, organizationId }: Payer): FocusRow[] {
   const month = cell.day.slice(0, 7)
   const days =
     cell.day.length > 7 ? { from: cell.day, to: nextDay(cell.day) } : { from: `${month}-01`, to: nextMonth(month) }
-  const provider = PROVIDERS[cloud] ?? cloud
+  const provider = vmsOf(cloud)?.billingName ?? cloud
   const hours = vmSeconds === 0 ? 1 : vmSeconds / 3600
   const shared: FocusRow = {
     BillingAccountId: organizationId,

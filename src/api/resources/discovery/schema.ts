@@ -1,23 +1,17 @@
 import Type, { type Static } from "typebox"
+import type { ProviderDefinition } from "../../../clouds/definition.ts"
+import { DEFINITIONS, VM_CLOUDS } from "../../../clouds/definitions.ts"
 import { CONNECTION_TYPES, type StoredConnection } from "../../../core/apis/connection.ts"
 import { StringEnum } from "../../../core/apis/schema.ts"
 
 /** Schemas of discovered resources. The property names are exactly those of the contract. */
 
+const PROVIDERS: readonly ProviderDefinition[] = Object.values(DEFINITIONS)
 const PLATFORMS = [
-  "s3",
-  "gcs",
-  "azure-blob",
-  "r2",
-  "ecr",
-  "artifact-registry",
-  "acr",
-  "dockerhub",
-  "ghcr",
-  "aws",
-  "gcp",
-  "azure",
-] as const
+  ...PROVIDERS.flatMap(({ buckets }) => buckets?.platform ?? []),
+  ...PROVIDERS.flatMap(({ images }) => images?.platform ?? []),
+  ...VM_CLOUDS,
+]
 
 const TYPES = ["bucket", "container", "repository", "account", "project", "subscription"] as const
 

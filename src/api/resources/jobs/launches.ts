@@ -2,16 +2,10 @@ import Type, { type Static } from "typebox"
 import { findCondition } from "../../../core/apis/conditions.ts"
 import { creationTimeOf } from "../../../core/apis/creation-times.ts"
 import { JobCondition, type RefusedOffer, type StoredJob, VM_STATES } from "../../../core/apis/job.ts"
-import {
-  BOOT_FAILURES,
-  bootFailureOf,
-  LAUNCH_PHASES,
-  LOSSES,
-  REFUSALS,
-  type StoredLaunch,
-} from "../../../core/apis/launch.ts"
+import { BOOT_FAILURES, bootFailureOf, LAUNCH_PHASES, LOSSES, type StoredLaunch } from "../../../core/apis/launch.ts"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { OFFER_PROVISIONINGS } from "../../../core/apis/offer.ts"
+import { REFUSALS } from "../../../core/apis/refusals.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { conditionsField, conditionsOf } from "../../../core/records/conditions.ts"
 import { inUtc, nullable } from "../../../core/records/job.ts"

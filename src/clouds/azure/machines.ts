@@ -1,4 +1,4 @@
-import { type Burstable, type CloudMachines, cpuOfCredits, EIGHT_GPU_BOOT } from "./family.ts"
+import { type Burstable, type CloudMachines, cpuOfCredits, EIGHT_GPU_BOOT } from "../machines/family.ts"
 
 const SIZES = "https://learn.microsoft.com/azure/virtual-machines/sizes/overview"
 const NVME = "https://learn.microsoft.com/azure/virtual-machines/nvme-overview#vm-sizes"

@@ -1,4 +1,4 @@
-import { type CloudMachines, EIGHT_GPU_BOOT } from "./family.ts"
+import { type CloudMachines, EIGHT_GPU_BOOT } from "../machines/family.ts"
 
 const IMAGE = "https://cloud.google.com/deep-learning-vm/docs/images"
 const COS = "https://cloud.google.com/container-optimized-os/docs/concepts/versions"

@@ -1,4 +1,4 @@
-import { type Burstable, type CloudMachines, cpuOfCredits, EIGHT_GPU_BOOT } from "./family.ts"
+import { type Burstable, type CloudMachines, cpuOfCredits, EIGHT_GPU_BOOT } from "../machines/family.ts"
 
 const ECS = "/aws/service/ecs/optimized-ami/amazon-linux-2023"
 const ECS_IMAGES = "https://docs.aws.amazon.com/AmazonECS/latest/developerguide/retrieve-ecs-optimized_AMI.html"
