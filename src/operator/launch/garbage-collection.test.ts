@@ -111,7 +111,7 @@ describe("the VM of a Launch that is over", () => {
   )
 })
 
-test.each(["aws", "gcp"])(
+test.each(["gcp"])(
   "%s is not asked more often after a take-over: it never creates a second VM",
   async (name) => {
     const { collector, cloud, plant, clock } = collectorOf(endedOn(name))
