@@ -5,8 +5,8 @@ import { jobOf } from "../src/api/resources/jobs/submission.ts"
 import { systemClock } from "../src/core/apis/clock.ts"
 import { CreationTimes } from "../src/core/apis/creation-times.ts"
 import type { StoredJob } from "../src/core/apis/job.ts"
-import { JOBS } from "../src/core/kinds.ts"
 import type { KubeClient } from "../src/core/kube/client.ts"
+import { JOBS } from "../src/core/resources.ts"
 import { type BenchProject, type FacadeStack, startFacadeStack } from "./facade-stack.ts"
 import {
   type BenchContext,

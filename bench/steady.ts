@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises"
 import { isTerminal, type StoredJob } from "../src/core/apis/job.ts"
-import { JOBS, LAUNCHES } from "../src/core/kinds.ts"
 import { Reflector } from "../src/core/kube/reflector.ts"
+import { JOBS, LAUNCHES } from "../src/core/resources.ts"
 import { createLogger } from "../src/core/telemetry/logger.ts"
 import { sumOf, WRITTEN_GROUPS, type Writes, writesBetween } from "./api-server.ts"
 import { BerthStack, cpuOfJob, PROJECT, type ProgramCpu } from "./berth-stack.ts"

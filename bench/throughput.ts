@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises"
-import { JOBS, LAUNCHES } from "../src/core/kinds.ts"
 import { events } from "../src/core/kube/events.ts"
+import { JOBS, LAUNCHES } from "../src/core/resources.ts"
 import { sumOf, WRITTEN_GROUPS, type WriteKind, type Writes, writesBetween } from "./api-server.ts"
 import { BareWriter } from "./bare-writes.ts"
 import { BerthStack, cpuOfJob, JobWatch, PROJECT, type ProgramCpu } from "./berth-stack.ts"

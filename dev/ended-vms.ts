@@ -1,8 +1,8 @@
 import type { Scope } from "../src/clouds/cloud.ts"
 import { pause } from "../src/core/apis/backoff.ts"
 import type { Clock } from "../src/core/apis/clock.ts"
-import { LAUNCHES } from "../src/core/kinds.ts"
 import type { KubeClient } from "../src/core/kube/client.ts"
+import { LAUNCHES } from "../src/core/resources.ts"
 import type { LocalCloud } from "./local-cloud/local.ts"
 
 /** Time between two looks for VMs that are no longer needed, seconds. */

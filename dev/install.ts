@@ -3,11 +3,11 @@ import { type ApiKey, isBound } from "../src/core/apis/apikey.ts"
 import { type CustomResourceDefinition, crdObjects } from "../src/core/apis/crd.ts"
 import { ANNOTATIONS } from "../src/core/apis/meta.ts"
 import { hashOf, keyIdOf, makeApiKey } from "../src/core/identity/apikeys.ts"
-import { API_KEYS, ORGANIZATIONS, PROJECTS } from "../src/core/kinds.ts"
 import type { KubeClient } from "../src/core/kube/client.ts"
 import { NAMESPACES } from "../src/core/kube/core.ts"
 import { ifFound, isNotFound } from "../src/core/kube/errors.ts"
 import { type ApiObject, resourceOf } from "../src/core/kube/resource.ts"
+import { API_KEYS, ORGANIZATIONS, PROJECTS } from "../src/core/resources.ts"
 
 /** The organization, project and namespace that every stack on one machine has. */
 export const DEFAULT_NAME = "default"

@@ -17,7 +17,7 @@ import type { Running } from "../src/core/telemetry/program.ts"
 import { offersOf } from "../src/market/catalogue/file.ts"
 import { LiveCatalogue } from "../src/market/catalogue/live.ts"
 import { readPriceList } from "../src/market/catalogue/shipped.ts"
-import { joined, tableOf } from "../src/market/router/table.ts"
+import { joinTables, tableOf } from "../src/market/router/table.ts"
 import { startOperator } from "../src/operator/main.ts"
 import { PRICE_REFRESH_HOURS } from "../src/options.ts"
 import { installBase } from "./base.ts"
@@ -250,7 +250,7 @@ async function startPart<Program extends Pick<Running, "ended">>(
 /** Returns one catalogue and one account for both operator and façade, so that a dry run predicts the operator. */
 function localMarket() {
   return {
-    offers: new LiveCatalogue(joined(offersOf(readPriceList()), tableOf(localOffers()))),
+    offers: new LiveCatalogue(joinTables(offersOf(readPriceList()), tableOf(localOffers()))),
     providers: providersOf(),
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
     architectures: [hostArchitecture()],

@@ -5,7 +5,7 @@ import { SpendCapsSchema } from "./core/apis/caps.ts"
 import { defined } from "./core/apis/defined.ts"
 import { type ProxySettings, proxySettings } from "./core/apis/proxy.ts"
 import type { TrustedIssuer } from "./core/identity/oidc.ts"
-import { ProjectLimitsSchema } from "./core/limits/project-limits.ts"
+import { ProjectLimitsSchema } from "./core/quota/project-limits.ts"
 import { commandOf, type OptionTable, type Refuse, type ValuesOf } from "./options/table.ts"
 import {
   absolute,

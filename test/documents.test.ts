@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import { describe, expect, it } from "vitest"
-import { PROJECT_LIMITS } from "../src/core/limits/project-limits.ts"
+import { PROJECT_LIMITS } from "../src/core/quota/project-limits.ts"
 import { start } from "./cli/command.ts"
 
 const ROOT = resolve(import.meta.dirname, "..")

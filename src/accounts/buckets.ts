@@ -8,9 +8,9 @@ import { defined } from "../core/apis/defined.ts"
 import type { Logger } from "../core/apis/logger.ts"
 import { fromMetadataName } from "../core/apis/names.ts"
 import type { CredentialsOf } from "./discoverer.ts"
-import { explained } from "./explained.ts"
+import { errorMessage } from "./error-message.ts"
 import { Lookups } from "./lookups.ts"
-import { within } from "./time-limit.ts"
+import { withTimeLimit } from "./timeout.ts"
 
 /** State of the search for a connection that can read a bucket. */
 export type BucketState =
@@ -129,7 +129,7 @@ export class BucketFinder {
   async #ask(connection: StoredConnection, bucket: string): Promise<Answer> {
     let credentials: CredentialFields = {}
     try {
-      const reached = await within(this.#options.clock, this.#settings.limitSeconds, async (signal, race) => {
+      const reached = await withTimeLimit(this.#options.clock, this.#settings.limitSeconds, async (signal, race) => {
         credentials = await race(this.#options.credentialsOf(connection))
         return await race(
           this.#options.openAccount(connection.spec.type, credentials)?.bucket?.(bucket, signal) ?? none(),
@@ -138,7 +138,7 @@ export class BucketFinder {
       return reached === undefined ? { why: "no such bucket, or no access to it", failed: false } : { reached }
     } catch (error) {
       const { namespace, name } = connection.metadata
-      const why = explained(error, credentials, (message) =>
+      const why = errorMessage(error, credentials, (message) =>
         this.#options.logger.error(
           { namespace, connection: name, error: message },
           "internal error in the search for a bucket",

@@ -1,8 +1,8 @@
 import type { StoredConnection } from "../core/apis/connection.ts"
 import { byNamespace, NAMESPACE_INDEX } from "../core/identity/catch-up.ts"
-import { CONNECTIONS } from "../core/kinds.ts"
 import { SECRETS, type Secret } from "../core/kube/core.ts"
 import type { ReflectorOptions } from "../core/kube/reflector.ts"
+import { CONNECTIONS } from "../core/resources.ts"
 
 /** The only type of Secret that a Connection may name. It keeps other Secrets of the namespace out of reach. */
 export const CREDENTIALS_SECRET_TYPE = "berth.dev/connection"

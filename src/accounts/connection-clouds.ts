@@ -9,7 +9,7 @@ import type { Store } from "../core/kube/store.ts"
 import { CredentialsError, InvalidRequestError } from "../core/outbound/errors.ts"
 import { openCredentials } from "../core/sealing/credentials.ts"
 import { SealingError } from "../core/sealing/keys.ts"
-import { scrubbedError } from "../core/sealing/scrub.ts"
+import { scrubError } from "../core/sealing/scrub.ts"
 import { type CredentialSources, CredentialsUnusable, credentialsOf, isVerified } from "./credentials.ts"
 
 export interface ConnectionCloudsOptions extends CredentialSources {
@@ -169,7 +169,7 @@ function redacted(cloud: Cloud, fields: CredentialFields): Cloud {
     try {
       return await call(cloud)
     } catch (error) {
-      throw scrubbedError(error, fields)
+      throw scrubError(error, fields)
     }
   })
 }

@@ -5,9 +5,9 @@ import { newestFirst } from "../core/apis/creation-times.ts"
 import type { CredentialFields } from "../core/apis/credentials.ts"
 import type { Logger } from "../core/apis/logger.ts"
 import { CloudError } from "../core/outbound/errors.ts"
-import { scrubbed } from "../core/sealing/scrub.ts"
+import { scrub } from "../core/sealing/scrub.ts"
 import { RecentAnswers } from "./recent-answers.ts"
-import { within } from "./time-limit.ts"
+import { withTimeLimit } from "./timeout.ts"
 
 /** Kinds of resources that can be discovered, by the name of the account's method. */
 export type DiscoverySort = "storages" | "repositories" | "virtualMachinePools"
@@ -102,7 +102,7 @@ export class Discoverer {
     const resources: DiscoveredResource[] = []
     let credentials: CredentialFields = {}
     try {
-      await within(this.#options.clock, this.#settings.limitSeconds, async (signal, race) => {
+      await withTimeLimit(this.#options.clock, this.#settings.limitSeconds, async (signal, race) => {
         credentials = await race(this.#options.credentialsOf(connection))
         const discovery = this.#options.openAccount(connection.spec.type, credentials)?.[sort]?.(signal)
         if (discovery === undefined) return
@@ -134,11 +134,11 @@ export class Discoverer {
     credentials: CredentialFields,
   ): NonNullable<Part["failure"]> {
     if (error instanceof CloudError) {
-      return { reason: scrubbed(error.code, credentials), message: scrubbed(error.message, credentials) }
+      return { reason: scrub(error.code, credentials), message: scrub(error.message, credentials) }
     }
     if (error instanceof TooMany) return { reason: "TooMany", message: error.message }
     const { namespace, name: connection } = metadata
-    const message = scrubbed(error instanceof Error ? (error.stack ?? error.message) : String(error), credentials)
+    const message = scrub(error instanceof Error ? (error.stack ?? error.message) : String(error), credentials)
     this.#options.logger.error({ namespace, connection, error: message }, "internal error in discovery")
     return { reason: "InternalError", message: "internal error in Berth; its log has details" }
   }

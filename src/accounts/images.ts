@@ -8,9 +8,9 @@ import type { Logger } from "../core/apis/logger.ts"
 import { fromMetadataName } from "../core/apis/names.ts"
 import type { Architecture } from "../core/apis/offer.ts"
 import type { CredentialsOf } from "./discoverer.ts"
-import { explained } from "./explained.ts"
+import { errorMessage } from "./error-message.ts"
 import { type Lookup, Lookups } from "./lookups.ts"
-import { within } from "./time-limit.ts"
+import { withTimeLimit } from "./timeout.ts"
 
 /** State of the lookup of an image's architectures. */
 export type ImageState =
@@ -166,7 +166,7 @@ export class ImageFinder {
     const who = connection === undefined ? "" : `connection ${fromMetadataName(connection.metadata.name)}: `
     let credentials: CredentialFields = {}
     try {
-      const found = await within(clock, this.#settings.limitSeconds, async (signal, race) => {
+      const found = await withTimeLimit(clock, this.#settings.limitSeconds, async (signal, race) => {
         credentials = connection === undefined ? {} : await race(this.#options.credentialsOf(connection))
         const login = connection && (await race(this.#signIn(name, connection, { credentials, signal })))
         return await race(readImage(name, login, signal))
@@ -175,7 +175,7 @@ export class ImageFinder {
       return "missing" in found ? { is: "missing", why: who + found.missing } : found
     } catch (error) {
       const { logger } = this.#options
-      const why = explained(error, credentials, (message) =>
+      const why = errorMessage(error, credentials, (message) =>
         logger.error({ error: message }, "internal error while reading the architectures of an image"),
       )
       return { is: "failed", why: who + why }

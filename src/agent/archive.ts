@@ -3,7 +3,7 @@ import { posix } from "node:path"
 import { pipeline } from "node:stream/promises"
 import { createGunzip } from "node:zlib"
 import { extract, type Header } from "tar-stream"
-import { LIMITS } from "../core/apis/limits.ts"
+import { LIMITS } from "../core/apis/field-limits.ts"
 
 /** Limits of what an archive unpacks to. */
 export interface ArchiveLimits {

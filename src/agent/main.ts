@@ -15,7 +15,7 @@ import { acquireLock, Disk, makeDataDir } from "./disk.ts"
 import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gateway-client.ts"
 import { preemptionNotice } from "./preemption.ts"
 import { Reporter, Shipper } from "./report.ts"
-import { bounded, type LeaveCause, runToEnd, STOP_GRACE_SECONDS, type StopCause } from "./run.ts"
+import { cutMessage, type LeaveCause, runToEnd, STOP_GRACE_SECONDS, type StopCause } from "./run.ts"
 import { detectRuntime } from "./runtimes/detect.ts"
 import { RunError, type Runtime } from "./runtimes/runtime.ts"
 import { DEFAULT_SPOOL_BYTES, Spool } from "./spool.ts"
@@ -338,7 +338,7 @@ class Session {
     } catch (error) {
       if (!(error instanceof RunError)) throw error
       logger.error({ err: error }, "no container runtime is available")
-      const finish = { reason: error.reason, message: bounded(error.message), time: timestamp(clock.now()) }
+      const finish = { reason: error.reason, message: cutMessage(error.message), time: timestamp(clock.now()) }
       if (state.finish === undefined) this.#disk.update({ finish })
       return undefined
     }

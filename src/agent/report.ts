@@ -5,7 +5,7 @@ import type { Logger } from "../core/apis/logger.ts"
 import { LOG_CHUNK_BYTES, type LogsResponse, type ReportRequest } from "../core/protocol/protocol.ts"
 import type { Disk } from "./disk.ts"
 import { type GatewayClient, RefusedError, retrySeconds } from "./gateway-client.ts"
-import { bounded } from "./run.ts"
+import { cutMessage } from "./run.ts"
 import { gapLine, type Spool } from "./spool.ts"
 import { AsyncSignal } from "./timers.ts"
 
@@ -102,7 +102,7 @@ export class Reporter {
 function noted(finish: Finish, note: string | undefined): Finish {
   if (note === undefined) return finish
   const said = finish.message ?? (finish.reason === "Succeeded" ? "succeeded" : finish.reason)
-  return { ...finish, message: bounded(`${said}, but ${note}`) }
+  return { ...finish, message: cutMessage(`${said}, but ${note}`) }
 }
 
 /** Delay before new output is sent, seconds. It prevents a request for each line. The first output is sent at once. */

@@ -1,8 +1,8 @@
 import { backoffSeconds } from "../core/apis/backoff.ts"
 import { type Clock, secondsBetween, timestamp } from "../core/apis/clock.ts"
+import { LIMITS } from "../core/apis/field-limits.ts"
 import type { Workdir } from "../core/apis/job.ts"
 import type { Finish, FinishReason } from "../core/apis/launch.ts"
-import { LIMITS } from "../core/apis/limits.ts"
 import type { Logger } from "../core/apis/logger.ts"
 import type { BootConfig, RunOrder } from "../core/protocol/protocol.ts"
 import type { Disk } from "./disk.ts"
@@ -119,8 +119,8 @@ async function flush(options: RunOptions, unflushed: Finish): Promise<Finish> {
 /** Returns the finish after a failed upload. A success becomes a failure; other reasons stay. */
 function unflushedFinish(finish: Finish, error: unknown): Finish {
   const why = error instanceof Error ? error.message : String(error)
-  if (finish.reason === "Succeeded") return { ...finish, reason: "VolumeFlushFailed", message: bounded(why) }
-  return { ...finish, message: bounded([finish.message, why].filter(Boolean).join("; ")) }
+  if (finish.reason === "Succeeded") return { ...finish, reason: "VolumeFlushFailed", message: cutMessage(why) }
+  return { ...finish, message: cutMessage([finish.message, why].filter(Boolean).join("; ")) }
 }
 
 /**
@@ -149,7 +149,7 @@ function flushLimit({ clock, stop, stopGraceSeconds }: RunOptions): Disposable &
 
 function failedFinish(error: unknown, time: string): Finish {
   const reason = error instanceof RunError ? error.reason : "AgentFailed"
-  return { reason, message: bounded(error instanceof Error ? error.message : String(error)), time }
+  return { reason, message: cutMessage(error instanceof Error ? error.message : String(error)), time }
 }
 
 /** The run was stopped while no container ran. */
@@ -413,15 +413,15 @@ function stoppedFinish(
 function finishAfter(ended: Ended, retriesLeft: number, time: string): Finish | undefined {
   const { exitCode, message } = ended
   if (exitCode === 0) {
-    const warning = message === undefined ? {} : { message: bounded(`succeeded, but ${message}`) }
+    const warning = message === undefined ? {} : { message: cutMessage(`succeeded, but ${message}`) }
     return { reason: "Succeeded", exitCode, ...warning, time }
   }
   if (retriesLeft > 0) return undefined
   const text = message === undefined ? exitText(exitCode) : `${exitText(exitCode)}: ${message}`
-  return { reason: "ContainerFailed", exitCode, message: bounded(text), time }
+  return { reason: "ContainerFailed", exitCode, message: cutMessage(text), time }
 }
 
 /** Cuts a message to the limit of the Launch's status. */
-export function bounded(message: string): string {
+export function cutMessage(message: string): string {
   return message.length <= LIMITS.message ? message : `${message.slice(0, LIMITS.message - 1)}…`
 }

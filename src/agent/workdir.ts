@@ -117,7 +117,7 @@ export interface Repacked {
  * Packs the archive of the disk again, for a container's root. Each entry is checked before its first byte is in the
  * tar, and its owner and permissions are replaced.
  */
-export function repacked(dataDir: string, folder: string, owner: FileOwner): Repacked {
+export function repack(dataDir: string, folder: string, owner: FileOwner): Repacked {
   const tar = pack()
   const filled = asRunError(async () => {
     const root = folder.split("/").filter(Boolean).join("/")

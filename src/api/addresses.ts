@@ -1,5 +1,5 @@
 import type { Request, RequestHandler } from "express"
-import { quoted } from "../core/apis/field-error.ts"
+import { quote } from "../core/apis/field-error.ts"
 import { hostLabel, type ProjectLabel, projectLabel } from "../core/identity/projects.ts"
 import { badRequest } from "./http/problem.ts"
 
@@ -31,7 +31,7 @@ export class ProjectAddresses {
     const host = this.ofHost(req)
     if (host.kind === "invalid" || (host.kind === "project" && host.name !== name)) {
       throw badRequest(
-        `The host ${quoted(req.hostname)} does not name the project ${quoted(name)} of the path. ` +
+        `The host ${quote(req.hostname)} does not name the project ${quote(name)} of the path. ` +
           `Send the request to a host without a project, such as ${this.#baseDomain}.`,
       )
     }

@@ -3,7 +3,7 @@ import helmet from "helmet"
 import type { Clock } from "../core/apis/clock.ts"
 import { CreationTimes } from "../core/apis/creation-times.ts"
 import type { StoredCronJob } from "../core/apis/cronjob.ts"
-import { quoted } from "../core/apis/field-error.ts"
+import { quote } from "../core/apis/field-error.ts"
 import type { StoredJobArray } from "../core/apis/jobarray.ts"
 import type { HeartbeatTimes, StoredLaunch } from "../core/apis/launch.ts"
 import { isUuid } from "../core/apis/names.ts"
@@ -20,7 +20,6 @@ import { Memberships, ProjectMembers } from "../core/identity/memberships.ts"
 import type { TokenVerifier } from "../core/identity/oidc.ts"
 import { impersonating, impersonatingUser, type Principal } from "../core/identity/principal.ts"
 import { endingIn, ProjectDirectory, personIn } from "../core/identity/projects.ts"
-import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, WEBHOOKS } from "../core/kinds.ts"
 import type { KubeClient } from "../core/kube/client.ts"
 import type { Store } from "../core/kube/store.ts"
 import {
@@ -29,9 +28,10 @@ import {
   limitForObject,
   PROJECT_LIMITS,
   type ProjectLimits,
-} from "../core/limits/project-limits.ts"
-import { COUNTED_KINDS, type CountedKind, Usage } from "../core/limits/usage.ts"
+} from "../core/quota/project-limits.ts"
+import { COUNTED_KINDS, type CountedKind, Usage } from "../core/quota/usage.ts"
 import { costFields } from "../core/records/cost.ts"
+import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, WEBHOOKS } from "../core/resources.ts"
 import type { Sealer } from "../core/sealing/envelope.ts"
 import type { Health } from "../core/telemetry/health.ts"
 import { measureRequests } from "../core/telemetry/http.ts"
@@ -52,10 +52,10 @@ import { type ConsoleOptions, consoleRouter } from "./console/routes.ts"
 import { docsRoutes } from "./docs/routes.ts"
 import { openApiRoute } from "./document.ts"
 import { bodyReader } from "./http/body.ts"
-import { ConcurrencyLimit, FailureLimit, PrincipalLimit } from "./http/limits.ts"
 import { API_ROOT, type Guard, mount } from "./http/mount.ts"
 import { badRequest, beingDeleted, notFound, problemHandler, projectLimit } from "./http/problem.ts"
 import { Processor } from "./http/processor.ts"
+import { ConcurrencyLimit, FailureLimit, PrincipalLimit } from "./http/rate-limits.ts"
 import { requestLog } from "./http/request-log.ts"
 import { LeaseMutex } from "./idempotency.ts"
 import { identityRouter } from "./identity-documents.ts"
@@ -204,7 +204,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   const home = folder === undefined ? "/1/docs" : `${CONSOLE_PATH}/`
   app.get("/", (req, res, next) => (req.accepts(["json", "html"]) === "html" ? res.redirect(home) : next()))
   app.use((req) => {
-    throw notFound(`The path ${quoted(req.path)} does not exist; the API is under /1 and /projects/{project}/1.`)
+    throw notFound(`The path ${quote(req.path)} does not exist; the API is under /1 and /projects/{project}/1.`)
   })
   app.use(problemHandler)
   return app

@@ -7,9 +7,9 @@ import type { TokenVerifier, User } from "../core/identity/oidc.ts"
 import type { Principal } from "../core/identity/principal.ts"
 import { type ProjectDirectory, type ProjectLabel, scopeOf } from "../core/identity/projects.ts"
 import { type CountedFlow, runIn } from "../core/kube/flow.ts"
-import { addressOf } from "./http/limits.ts"
 import { badRequest, forbidden, notFound, problemOf, unauthorized } from "./http/problem.ts"
 import type { Processor } from "./http/processor.ts"
+import { addressOf } from "./http/rate-limits.ts"
 
 /** Signed-in user, outside of any project. */
 export interface AuthenticatedUser {

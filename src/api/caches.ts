@@ -13,13 +13,22 @@ import { API_KEY_INDEXES } from "../core/identity/authenticate.ts"
 import { byNamespace, NAMESPACE_INDEX } from "../core/identity/catch-up.ts"
 import { ORGANIZATION_INDEXES } from "../core/identity/memberships.ts"
 import { PROJECT_OF_NAMESPACE } from "../core/identity/projects.ts"
-import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, ORGANIZATIONS, PROJECTS, WEBHOOKS } from "../core/kinds.ts"
 import type { PageIndexDefinition } from "../core/kube/page-index.ts"
 import { Reflector, type ReflectorOptions } from "../core/kube/reflector.ts"
 import type { ApiObject } from "../core/kube/resource.ts"
 import type { IndexFunction, Packing, Store } from "../core/kube/store.ts"
 import { statusOf } from "../core/records/job.ts"
 import { keepUpdateTime, textWithUpdateTime, withUpdateTime } from "../core/records/update-time.ts"
+import {
+  API_KEYS,
+  CONNECTIONS,
+  CRON_JOBS,
+  JOB_ARRAYS,
+  JOBS,
+  ORGANIZATIONS,
+  PROJECTS,
+  WEBHOOKS,
+} from "../core/resources.ts"
 import { systemCaches } from "../market/caches.ts"
 import { unavailable } from "./http/problem.ts"
 import { groupOf } from "./resources/jobs/groups.ts"

@@ -1,5 +1,5 @@
 import { newestFirst } from "../core/apis/creation-times.ts"
-import { escapePointer, fieldOf, quoted } from "../core/apis/field-error.ts"
+import { escapePointer, fieldOf, quote } from "../core/apis/field-error.ts"
 import { ANNOTATIONS, type KubeObject, keyOf, type Stored } from "../core/apis/meta.ts"
 import { isUuid, toMetadataName } from "../core/apis/names.ts"
 import type { FieldError } from "../core/apis/validate.ts"
@@ -229,7 +229,7 @@ export class Collection<T extends Stored<KubeObject>> {
       existing !== undefined && isBeingDeleted(existing)
         ? "is being deleted: choose another name, or wait until it is deleted"
         : "exists in this project: choose another name, or PATCH it"
-    throw nameConflict(`${/^[aeiou]/.test(noun) ? "An" : "A"} ${noun} named ${quoted(name)} ${there}.`, name)
+    throw nameConflict(`${/^[aeiou]/.test(noun) ? "An" : "A"} ${noun} named ${quote(name)} ${there}.`, name)
   }
 
   /**
@@ -309,7 +309,7 @@ export class Collection<T extends Stored<KubeObject>> {
 
   /** Returns the words about an id or a name that no object has. */
   unknown(idOrName: string): string {
-    return `There is no ${this.#options.noun} with the id or name ${quoted(idOrName)}.`
+    return `There is no ${this.#options.noun} with the id or name ${quote(idOrName)}.`
   }
 
   #refused(error: KubeError): Error {

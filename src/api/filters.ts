@@ -1,5 +1,5 @@
-import { quoted } from "../core/apis/field-error.ts"
-import { choice, filter, type Query, type QueryParameter, repeated, time } from "./http/query.ts"
+import { quote } from "../core/apis/field-error.ts"
+import { choice, filter, type Query, type QueryParameter, repeatedFilter, time } from "./http/query.ts"
 
 /** Parameter of the form `key:value` or `key=value`, split at the first of the two signs. */
 const LABELS: QueryParameter<{ key: string; value: string }[]> = {
@@ -10,7 +10,7 @@ const LABELS: QueryParameter<{ key: string; value: string }[]> = {
       if (label === "") return []
       const separator = label.search(/[:=]/)
       if (separator > 0) return [{ key: label.slice(0, separator), value: label.slice(separator + 1) }]
-      query.error(name, `must be key:value or key=value, not ${quoted(label)}`)
+      query.error(name, `must be key:value or key=value, not ${quote(label)}`)
       return []
     }),
 }
@@ -19,7 +19,7 @@ const LABELS: QueryParameter<{ key: string; value: string }[]> = {
 export function filters<const Status extends string>(what: string, statuses: readonly Status[]) {
   return {
     status: choice(statuses),
-    tag: repeated(),
+    tag: repeatedFilter(),
     label: LABELS,
     name_prefix: filter("Start of the name. Empty: any."),
     name_contains: filter("Part of the name. Empty: any."),

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto"
 import { setTimeout as delay } from "node:timers/promises"
 import type { Clock } from "../core/apis/clock.ts"
-import { quoted } from "../core/apis/field-error.ts"
+import { quote } from "../core/apis/field-error.ts"
 import { ANNOTATIONS, type KubeObject } from "../core/apis/meta.ts"
 import { IDENTITIES_NAMESPACE } from "../core/identity/machine-users.ts"
 import type { KubeClient } from "../core/kube/client.ts"
@@ -23,12 +23,12 @@ export function usedKey(object: Pick<KubeObject, "metadata"> | undefined): strin
 
 /** Returns the problem 422 for a key that was used with another body. */
 export function keyReused(key: string): Problem {
-  const detail = `The Idempotency-Key ${quoted(key)} was used with another body: choose a new key.`
+  const detail = `The Idempotency-Key ${quote(key)} was used with another body: choose a new key.`
   return new Problem({ type: "idempotency-key-reused", status: 422, detail })
 }
 
 /** Returns the object if the same request created it. @throws Problem 422 if another request did */
-export function replayed<T extends Pick<KubeObject, "metadata">>(
+export function replay<T extends Pick<KubeObject, "metadata">>(
   object: T | undefined,
   { key, requestHash }: Idempotency,
 ): T {

@@ -1,5 +1,5 @@
 import Type, { type TSchema } from "typebox"
-import { type FieldError, quoted } from "../core/apis/field-error.ts"
+import { type FieldError, quote } from "../core/apis/field-error.ts"
 import { invalidRequest } from "./http/problem.ts"
 
 /** Schema of a record's field that a PATCH may repeat, so that a client can send back the record that it got. */
@@ -23,7 +23,7 @@ export function repetitionErrors(noun: string, body: object, present: Readonly<R
   const given = body as Readonly<Record<string, unknown>>
   return Object.entries(present).flatMap(([field, value]) => {
     if (given[field] === undefined || given[field] === value) return []
-    const shown = typeof value === "string" ? quoted(value) : String(value)
+    const shown = typeof value === "string" ? quote(value) : String(value)
     const detail = `${field} cannot be changed: it is ${shown}; leave it out, or delete the ${noun} and create another`
     return [{ pointer: `/${field}`, detail }]
   })

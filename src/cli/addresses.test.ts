@@ -1,7 +1,7 @@
 import { createServer, type RequestListener, type Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { afterEach, expect, test } from "vitest"
-import { BerthClient, fetched } from "../client/client.ts"
+import { BerthClient, readBody } from "../client/client.ts"
 import { failureOf } from "./exit.ts"
 
 let server: Server | undefined
@@ -21,7 +21,7 @@ async function failureAt(
     baseUrl: `${scheme}://127.0.0.1:${port}${path}/1`,
     credential: async () => undefined,
   })
-  const error = await fetched(client.api.GET("/offers", { params: { query: {} } })).catch((thrown: unknown) => thrown)
+  const error = await readBody(client.api.GET("/offers", { params: { query: {} } })).catch((thrown: unknown) => thrown)
   const { code, message } = failureOf(error)
   return { code, message: message.replace(String(port), "PORT") }
 }

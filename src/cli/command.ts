@@ -261,6 +261,6 @@ export class Call<Options> {
 }
 
 /** Returns a parser for an option that may be given several times. */
-export function repeated(value: string, before: string[] = []): string[] {
+export function collectOption(value: string, before: string[] = []): string[] {
   return [...before, value]
 }

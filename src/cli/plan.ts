@@ -1,6 +1,6 @@
 import type { ArrayPlan, JobPlan, JobSubmission } from "../client/client.ts"
 import { EXIT } from "./exit.ts"
-import { type Column, durationText, gibText, tableOf, usdText, wrapped } from "./table.ts"
+import { type Column, durationText, gibText, tableOf, usdText, wrapText } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
 /** Plan of a job, or of an array, whose jobs have one plan. */
@@ -43,7 +43,7 @@ export function planText(plan: Plan, job: JobSubmission, terminal: Terminal, isW
   const rows = isWide ? all : all.slice(0, SHOWN_PLACEMENTS)
   const table = rows.length === 0 ? [] : [indented(tableOf(rows, COLUMNS, isWide))]
   const notes = [verdictText(plan, terminal), ...costNotes(plan, job)].filter((note) => note !== "")
-  return [...table, ...notes.map((note) => indented(wrapped(note, "")))].join("\n")
+  return [...table, ...notes.map((note) => indented(wrapText(note, "")))].join("\n")
 }
 
 function indented(text: string): string {

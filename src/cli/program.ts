@@ -1,5 +1,5 @@
 import { Command } from "commander"
-import { type Credential, fetched } from "../client/client.ts"
+import { type Credential, readBody } from "../client/client.ts"
 import { type Call, Commands, globalOptions, type Process } from "./command.ts"
 import { addAccountCommands } from "./commands/accounts.ts"
 import { addApplyCommand } from "./commands/apply.ts"
@@ -25,7 +25,7 @@ import { addWebhookCommands } from "./commands/webhook.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
 import { EXIT, Failure, failureOf } from "./exit.ts"
 import { LastSubmissions } from "./last.ts"
-import { renewed } from "./sign-in.ts"
+import { renewSignIn } from "./sign-in.ts"
 import { type Streams, Terminal } from "./terminal.ts"
 
 export interface Invocation {
@@ -79,15 +79,15 @@ class Credentials {
     const { key, signIn } = chosen.context
     if (key !== undefined) return { key }
     if (signIn === undefined) return undefined
-    this.#renewal ??= this.#renewed(chosen, signIn).finally(() => {
+    this.#renewal ??= this.#renewSignIn(chosen, signIn).finally(() => {
       this.#renewal = undefined
     })
     return { token: (await this.#renewal).accessToken }
   }
 
-  async #renewed({ name, context }: Chosen, signIn: SignIn): Promise<SignIn> {
+  async #renewSignIn({ name, context }: Chosen, signIn: SignIn): Promise<SignIn> {
     const stored = () => (name === undefined ? undefined : this.#config.read().contexts[name]?.signIn)
-    const next = await renewed(signIn, new Date(), this.#signal).catch((error: unknown) => {
+    const next = await renewSignIn(signIn, new Date(), this.#signal).catch((error: unknown) => {
       // Another process may have renewed it at the same time.
       const others = stored()
       if (others === undefined || others.accessToken === signIn.accessToken) throw error
@@ -164,7 +164,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
 /** Returns the version of the API, or null and the reason why it is unknown. The command's own version needs no API. */
 async function apiVersion(call: Call<unknown>): Promise<{ api: string | null; reason?: string }> {
   try {
-    const { version } = await fetched(call.client().api.GET("/whoami"))
+    const { version } = await readBody(call.client().api.GET("/whoami"))
     return { api: version }
   } catch (error) {
     call.signal.throwIfAborted()

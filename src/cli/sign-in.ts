@@ -110,7 +110,7 @@ export async function signInByDevice(
 }
 
 /** Returns the sign-in with a token that is still valid; the same one if it is valid, or can't be renewed. */
-export async function renewed(signIn: SignIn, now: Date, signal: AbortSignal): Promise<SignIn> {
+export async function renewSignIn(signIn: SignIn, now: Date, signal: AbortSignal): Promise<SignIn> {
   const { refreshToken, expiresAt } = signIn
   if (refreshToken === undefined || expiresAt === undefined) return signIn
   if (Date.parse(expiresAt) - now.getTime() > RENEWED_BEFORE_MS) return signIn

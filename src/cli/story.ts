@@ -1,7 +1,7 @@
-import { type BerthClient, fetched, type JobRecord, type Schemas } from "../client/client.ts"
+import { type BerthClient, type JobRecord, readBody, type Schemas } from "../client/client.ts"
 import { troublesOf } from "../client/conditions.ts"
 import { troubleLines } from "./conditions.ts"
-import { type Column, durationText, tableOf, usdText, wrapped } from "./table.ts"
+import { type Column, durationText, tableOf, usdText, wrapText } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
 type Timeline = Schemas["Timeline"]
@@ -11,8 +11,8 @@ type Launch = Schemas["LaunchList"]["launches"][number]
 export async function storyOf(client: BerthClient, job: JobRecord, terminal: Terminal): Promise<string> {
   const path = { params: { path: { id: job.id } } }
   const [timeline, launches] = await Promise.all([
-    fetched(client.api.GET("/jobs/{id}/timeline", path)),
-    fetched(client.api.GET("/jobs/{id}/launches", path)),
+    readBody(client.api.GET("/jobs/{id}/timeline", path)),
+    readBody(client.api.GET("/jobs/{id}/launches", path)),
   ])
   const parts = [
     [heading(job, terminal), ...facts(job), ...troubleLines(job.conditions, [job.message])].join("\n"),
@@ -53,7 +53,7 @@ function facts(job: JobRecord): string[] {
     ["Id", job.id],
   ]
   return rows.flatMap(([name, value]) =>
-    value === null || value === "" ? [] : [wrapped(`  ${`${name}:`.padEnd(9)} ${shown(value)}`, " ".repeat(12))],
+    value === null || value === "" ? [] : [wrapText(`  ${`${name}:`.padEnd(9)} ${shown(value)}`, " ".repeat(12))],
   )
 }
 
@@ -87,9 +87,9 @@ function stepsOf({ timeline, message }: Timeline, terminal: Terminal): string {
     const since = before === undefined ? "" : `+${durationText((Date.parse(at) - Date.parse(before.at)) / 1000)}`
     const entry = TROUBLE.includes(type) ? terminal.styled("yellow", shown(text)) : shown(text)
     const line = `${at.slice(0, 19)}Z  ${since.padStart(7)}  ${entry}`
-    return wrapped(line, " ".repeat(31))
+    return wrapText(line, " ".repeat(31))
   })
-  return [...lines, ...(message === null ? [] : [wrapped(shown(message), "")])].join("\n")
+  return [...lines, ...(message === null ? [] : [wrapText(shown(message), "")])].join("\n")
 }
 
 function vmsOf(launches: readonly Launch[]): string {

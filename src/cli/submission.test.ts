@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { LIMITS } from "../core/apis/limits.ts"
+import { LIMITS } from "../core/apis/field-limits.ts"
 import { arrayName, type JobFlags, secondsOf, submissionOf, withSetting } from "./submission.ts"
 
 const environment = { TOKEN: "from the shell" }

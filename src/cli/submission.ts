@@ -5,8 +5,8 @@ import type { JobRecord, JobSubmission } from "../client/client.ts"
 import { JOB_FLAGS, type JobFlag } from "../client/job-fields.ts"
 import { DURATION, GPU, readText } from "../client/job-grammar.ts"
 import { submissionOf as resubmissionOf } from "../client/resubmission.ts"
-import { LIMITS } from "../core/apis/limits.ts"
-import { repeated } from "./command.ts"
+import { LIMITS } from "../core/apis/field-limits.ts"
+import { collectOption } from "./command.ts"
 import type { Environment } from "./context.ts"
 import { usageError } from "./exit.ts"
 
@@ -17,7 +17,7 @@ export type JobFlags = { [Name in keyof typeof JOB_FLAGS]?: string | readonly st
 export function jobOptions(): Option[] {
   return Object.values(JOB_FLAGS).map(({ flags, help, isRepeated }) => {
     const option = new Option(flags, isRepeated ? `${help}; may be repeated` : help).helpGroup("Job options:")
-    return isRepeated ? option.argParser(repeated) : option
+    return isRepeated ? option.argParser(collectOption) : option
   })
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { cut, durationText, tableOf, usdText, wrapped } from "./table.ts"
+import { cut, durationText, tableOf, usdText, wrapText } from "./table.ts"
 
 test("a table has no lines, and aligns numbers to the right", () => {
   const columns = [
@@ -47,8 +47,8 @@ test.each([
 })
 
 test("a paragraph wraps at spaces, without the codes of colors, and keeps its start", () => {
-  expect(wrapped("  Why:  one two three", "        ", 16)).toBe("  Why:  one two\n        three")
-  expect(wrapped("a-word-that-is-longer than it", "  ", 10)).toBe("a-word-that-is-longer\n  than it")
-  expect(wrapped("\u001b[33mone\u001b[39m two", "", 7)).toBe("\u001b[33mone\u001b[39m two")
+  expect(wrapText("  Why:  one two three", "        ", 16)).toBe("  Why:  one two\n        three")
+  expect(wrapText("a-word-that-is-longer than it", "  ", 10)).toBe("a-word-that-is-longer\n  than it")
+  expect(wrapText("\u001b[33mone\u001b[39m two", "", 7)).toBe("\u001b[33mone\u001b[39m two")
   expect(cut("0123456789", 5)).toBe("0123…")
 })

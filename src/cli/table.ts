@@ -68,7 +68,7 @@ export function ageOf(time: string | null | undefined, now: Date): string {
 const LINE_WIDTH = 120
 
 /** Returns prose in lines of at most `LINE_WIDTH` characters. @param indent start of each line but the first */
-export function wrapped(text: string, indent: string, width = LINE_WIDTH - 2): string {
+export function wrapText(text: string, indent: string, width = LINE_WIDTH - 2): string {
   const lines: string[] = []
   let line = ""
   for (const word of text.match(/ *[^ ]+/g) ?? []) {

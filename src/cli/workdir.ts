@@ -8,9 +8,9 @@ import { pipeline } from "node:stream/promises"
 import { createGzip } from "node:zlib"
 import ignore, { type Ignore } from "ignore"
 import { type Pack, pack } from "tar-stream"
-import { type BerthClient, fetched } from "../client/client.ts"
+import { type BerthClient, readBody } from "../client/client.ts"
 import { ApiError } from "../client/errors.ts"
-import { LIMITS } from "../core/apis/limits.ts"
+import { LIMITS } from "../core/apis/field-limits.ts"
 import { EXIT, Failure, usageError } from "./exit.ts"
 
 const MIB = 1024 * 1024
@@ -250,14 +250,14 @@ function targetOf(path: string, root: string, target: string): string {
 
 /** Largest archive that the API takes, bytes. */
 export async function uploadLimit(client: BerthClient): Promise<number> {
-  const { limits } = await fetched(client.api.GET("/whoami"))
+  const { limits } = await readBody(client.api.GET("/whoami"))
   return limits.upload_mib * MIB
 }
 
 /** Uploads an archive, unless the project has it. Returns true if it was sent. */
 export async function upload(client: BerthClient, { sha256, archive }: PackedFolder): Promise<boolean> {
   try {
-    await fetched(client.api.GET("/uploads/{sha256}", { params: { path: { sha256 } } }))
+    await readBody(client.api.GET("/uploads/{sha256}", { params: { path: { sha256 } } }))
     return false
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 404) throw error

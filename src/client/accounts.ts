@@ -1,4 +1,4 @@
-import { type BerthClient, fetched, type Schemas } from "./client.ts"
+import { type BerthClient, readBody, type Schemas } from "./client.ts"
 
 export type OrganizationRecord = Schemas["OrganizationRecord"]
 export type ProjectRecord = Schemas["ProjectRecord"]
@@ -23,7 +23,7 @@ async function allOf<Item>(read: (page: Page) => Promise<Item[]>): Promise<Item[
 
 /** Returns the organizations of a person. @param client at the host without a project */
 export function organizationsOf(client: BerthClient): Promise<OrganizationRecord[]> {
-  return allOf(async (query) => (await fetched(client.api.GET("/organizations", { params: { query } }))).organizations)
+  return allOf(async (query) => (await readBody(client.api.GET("/organizations", { params: { query } }))).organizations)
 }
 
 /**
@@ -31,21 +31,21 @@ export function organizationsOf(client: BerthClient): Promise<OrganizationRecord
  * @param client at the host without a project
  */
 export async function groupsWarningFor(client: BerthClient): Promise<string | undefined> {
-  const { warning } = await fetched(client.api.GET("/organizations", { params: { query: { limit: 1 } } }))
+  const { warning } = await readBody(client.api.GET("/organizations", { params: { query: { limit: 1 } } }))
   return warning ?? undefined
 }
 
 export function projectsIn(client: BerthClient, organization: string): Promise<ProjectRecord[]> {
   return allOf(async (query) => {
     const params = { path: { org_id: organization }, query }
-    return (await fetched(client.api.GET("/organizations/{org_id}/projects", { params }))).projects
+    return (await readBody(client.api.GET("/organizations/{org_id}/projects", { params }))).projects
   })
 }
 
 export function membersOf(client: BerthClient, organization: string): Promise<MemberRecord[]> {
   return allOf(async (query) => {
     const params = { path: { org_id: organization }, query }
-    return (await fetched(client.api.GET("/organizations/{org_id}/members", { params }))).members
+    return (await readBody(client.api.GET("/organizations/{org_id}/members", { params }))).members
   })
 }
 

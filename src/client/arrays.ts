@@ -1,4 +1,4 @@
-import { allItems, type BerthClient, fetched, type JobSubmission, type Schemas } from "./client.ts"
+import { allItems, type BerthClient, type JobSubmission, readBody, type Schemas } from "./client.ts"
 import { csvField } from "./costs.ts"
 import { changesOf } from "./events.ts"
 import type { operations } from "./schema.d.ts"
@@ -16,7 +16,7 @@ export type IndexOrder = Pick<
 export function allIndexes(client: BerthClient, id: string, order: IndexOrder = {}): Promise<ArrayIndex[]> {
   return allItems(
     (page) =>
-      fetched(client.api.GET("/arrays/{id}/indexes", { params: { path: { id }, query: { ...order, ...page } } })),
+      readBody(client.api.GET("/arrays/{id}/indexes", { params: { path: { id }, query: { ...order, ...page } } })),
     ({ indexes }) => indexes,
   )
 }
@@ -43,7 +43,7 @@ export function definitionOf(job: JobSubmission): Schemas["JobDefinition"] {
 }
 
 export function readArray(client: BerthClient, id: string, signal?: AbortSignal): Promise<ArrayRecord> {
-  return fetched(client.api.GET("/arrays/{id}", { params: { path: { id } }, ...(signal !== undefined && { signal }) }))
+  return readBody(client.api.GET("/arrays/{id}", { params: { path: { id } }, ...(signal !== undefined && { signal }) }))
 }
 
 /**

@@ -16,7 +16,7 @@ export async function* piecesOf(body: ReadableStream<Uint8Array>): AsyncGenerato
 }
 
 /** Returns the pieces as one array. */
-export function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+export function joinBytes(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   const all = new Uint8Array(pieces.reduce((sum, { length }) => sum + length, 0))
   let at = 0
   for (const piece of pieces) {

@@ -136,7 +136,7 @@ function unreachable(request: Request, error: unknown): Unreachable {
 }
 
 /** Returns the body of a successful call. The client has thrown for any other. */
-export async function fetched<Data>(call: Promise<Answer<Data>>): Promise<Data> {
+export async function readBody<Data>(call: Promise<Answer<Data>>): Promise<Data> {
   const { data, response } = await call
   if (data === undefined) throw new ApiError(response, {})
   return data

@@ -1,4 +1,4 @@
-import { type BerthClient, fetched, type Schemas } from "./client.ts"
+import { type BerthClient, readBody, type Schemas } from "./client.ts"
 
 export type CostReport = Schemas["CostReport"]
 
@@ -13,7 +13,7 @@ export interface CostQuery {
 export async function costReport(client: BerthClient, query: CostQuery = {}, signal?: AbortSignal) {
   const options = { params: { query }, ...(signal !== undefined && { signal }) }
   // The other type of the response is that of format=focus.
-  return (await fetched(client.api.GET("/costs", options))) as CostReport
+  return (await readBody(client.api.GET("/costs", options))) as CostReport
 }
 
 /** Returns the costs as CSV in the columns of FOCUS 1.2. */

@@ -1,4 +1,4 @@
-import { type BerthClient, fetched, type JobRecord, type JobStatus } from "./client.ts"
+import { type BerthClient, type JobRecord, type JobStatus, readBody } from "./client.ts"
 import { delay } from "./delay.ts"
 import { ApiError } from "./errors.ts"
 import { changesOf, type Deleted } from "./events.ts"
@@ -11,7 +11,7 @@ export function isEnded({ status }: Pick<JobRecord, "status">): boolean {
 }
 
 export function readJob(client: BerthClient, id: string, signal?: AbortSignal): Promise<JobRecord> {
-  return fetched(client.api.GET("/jobs/{id}", { params: { path: { id } }, ...(signal !== undefined && { signal }) }))
+  return readBody(client.api.GET("/jobs/{id}", { params: { path: { id } }, ...(signal !== undefined && { signal }) }))
 }
 
 /** Shortest and longest time between two reads of a job, where the API has no stream of events, seconds. */

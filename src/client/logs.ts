@@ -1,4 +1,4 @@
-import { joined, lastIndexOf, piecesOf } from "./bytes.ts"
+import { joinBytes, lastIndexOf, piecesOf } from "./bytes.ts"
 import type { BerthClient } from "./client.ts"
 import { delay } from "./delay.ts"
 import { isEnded, readJob } from "./jobs.ts"
@@ -113,10 +113,10 @@ async function positionAfter(client: BerthClient, id: string, last: Uint8Array, 
     pieces.length = 0
     whole = followed(client, id, options, 0, note)
   }
-  const at = lastIndexOf(joined(pieces), last)
+  const at = lastIndexOf(joinBytes(pieces), last)
   return at < 0 ? 0 : at + last.length
 }
 
 function lastBytes(before: Uint8Array, piece: Uint8Array): Uint8Array<ArrayBuffer> {
-  return joined([before, piece]).slice(-OVERLAP_BYTES)
+  return joinBytes([before, piece]).slice(-OVERLAP_BYTES)
 }

@@ -10,10 +10,11 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
     Object.fromEntries(
       Object.entries(submittedVolumes(volumes)).map(([name, { checkpoint, ...volume }]) => [
         name,
-        filled({ ...volume, checkpoint: checkpoint === true ? true : null }),
+        withoutEmpty({ ...volume, checkpoint: checkpoint === true ? true : null }),
       ]),
     ),
-  resources: ({ resources: { gpu, ...parts } }) => filled({ ...parts, gpu: gpu === null ? null : filled(gpu) }),
+  resources: ({ resources: { gpu, ...parts } }) =>
+    withoutEmpty({ ...parts, gpu: gpu === null ? null : withoutEmpty(gpu) }),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
   maxRetries: valueBut("maxRetries", 0),
   timeoutSeconds: valueBut("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS),
@@ -35,11 +36,13 @@ function valueBut(field: JobField, byDefault: unknown): (job: JobRecord) => unkn
 export function submissionOf(job: JobRecord): JobSubmission {
   const fields = JOB_FIELDS.filter((field) => field !== "name")
   const formOf = (field: JobField) => FORMS[field] ?? ((record: JobRecord) => record[recordField(field)])
-  return filled(Object.fromEntries(fields.map((field) => [field, formOf(field)(job)]))) as unknown as JobSubmission
+  return withoutEmpty(
+    Object.fromEntries(fields.map((field) => [field, formOf(field)(job)])),
+  ) as unknown as JobSubmission
 }
 
 /** Returns the fields that are set: no null, and no empty list, map or text. */
-export function filled(fields: object): Record<string, unknown> {
+export function withoutEmpty(fields: object): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(fields).filter(([, value]) => {
       if (value === null || value === undefined || value === "") return false

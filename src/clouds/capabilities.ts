@@ -35,7 +35,7 @@ export function verdictOf({ obstacles, doubts, notes }: Findings, granted: strin
 }
 
 /** Returns the verdict of a check. An error of the check isn't a verdict: the provider did not answer. */
-export async function answered(check: Promise<Capability>): Promise<Capability> {
+export async function settleCheck(check: Promise<Capability>): Promise<Capability> {
   try {
     return await check
   } catch (error) {
@@ -52,7 +52,7 @@ export function listable(
   list: (signal: AbortSignal) => AsyncIterable<DiscoveredResource[]>,
   signal: AbortSignal,
 ): Promise<Capability> {
-  return answered(
+  return settleCheck(
     firstPage(list, signal).then(
       () => ({ is: "granted", message: `the credentials can list ${things}` }),
       (error: unknown) => {

@@ -1,5 +1,5 @@
 import Type from "typebox"
-import { LIMITS } from "../core/apis/limits.ts"
+import { LIMITS } from "../core/apis/field-limits.ts"
 import { ALLOWED, SENSITIVE } from "../core/apis/schema.ts"
 import type { CredentialField } from "./definition.ts"
 

@@ -27,11 +27,11 @@ import {
   connection,
   credential,
   followChanges,
-  leave,
   me,
   project,
   projectIn,
   signInTo,
+  signOutEverywhere,
   theme,
   zone,
 } from "./state.ts"
@@ -231,7 +231,7 @@ function Settings() {
           </select>
         </label>
         <a href={BASE}>Other projects</a>
-        <button type="button" onClick={leave}>
+        <button type="button" onClick={signOutEverywhere}>
           Sign out
         </button>
       </div>

@@ -3,7 +3,7 @@ import { definitionOf } from "../client/arrays.ts"
 import type { JobSubmission } from "../client/client.ts"
 import { JOB_FLAGS, type JobFlag, sameText } from "../client/job-fields.ts"
 import { DURATION, type Grammar, NUMBER, PAIR, readText, TEXT, VOLUME, type Volume } from "../client/job-grammar.ts"
-import { filled } from "../client/resubmission.ts"
+import { withoutEmpty } from "../client/resubmission.ts"
 import { shellWord } from "./spec.ts"
 
 /** The form of a new job, array or cronjob: texts of its controls, and the bodies that they mean. */
@@ -239,14 +239,14 @@ function textsOf(controls: Record<string, Control>, body: Fields): Partial<Draft
 
 function unshown(controls: Record<string, Control>, body: Fields): Fields {
   const shown = Object.values(controls).filter(({ print }) => print(body) !== undefined)
-  return filled(shown.flatMap(({ paths }) => paths).reduce(without, body))
+  return withoutEmpty(shown.flatMap(({ paths }) => paths).reduce(without, body))
 }
 
 function without(body: Fields, path: string): Fields {
   const [first = "", ...rest] = path.split(".")
   const { [first]: value, ...others } = body
   if (rest.length === 0 || value == null) return others
-  return { ...others, [first]: filled(without(value as Fields, rest.join("."))) }
+  return { ...others, [first]: withoutEmpty(without(value as Fields, rest.join("."))) }
 }
 
 /** Returns the controls whose values the form keeps, but can't show. */
@@ -273,10 +273,10 @@ export function bodyOf(shape: Shape, { draft, rest }: Form, unnamed: string): { 
     }, kept)
   const { namePrefix, ...unprefixed } = rest.job
   const job = read(JOB, draft.name.trim() === "" ? rest.job : unprefixed) as unknown as JobSubmission
-  if (shape === "job") return { body: filled(job), errors }
-  const settings = filled(read(SETTINGS[shape], rest[shape]))
+  if (shape === "job") return { body: withoutEmpty(job), errors }
+  const settings = withoutEmpty(read(SETTINGS[shape], rest[shape]))
   const name = job.name ?? unnamed
-  return { body: { name, ...settings, job_definition: filled(definitionOf(job)) }, errors }
+  return { body: { name, ...settings, job_definition: withoutEmpty(definitionOf(job)) }, errors }
 }
 
 /** Controls without which there is no object. */

@@ -1,6 +1,6 @@
 import type { JobSubmission } from "../client/client.ts"
 import { flagsOf } from "../client/job-fields.ts"
-import { filled } from "../client/resubmission.ts"
+import { withoutEmpty } from "../client/resubmission.ts"
 
 /** The forms in which a job can be taken elsewhere: YAML, kubectl, curl, `berth run`. */
 
@@ -55,7 +55,7 @@ export function manifestOf({ name, namePrefix, ...spec }: JobSubmission): string
     apiVersion: "berth.dev/v1alpha1",
     kind: "Job",
     metadata,
-    spec: filled({ ...fields, ...region, resources }),
+    spec: withoutEmpty({ ...fields, ...region, resources }),
   })
 }
 

@@ -1,5 +1,5 @@
 import { batch, computed, signal } from "@preact/signals"
-import { BerthClient, type ClientOptions, type Credential, fetched, type Schemas } from "../client/client.ts"
+import { BerthClient, type ClientOptions, type Credential, readBody, type Schemas } from "../client/client.ts"
 import { delay } from "../client/delay.ts"
 import { ApiError } from "../client/errors.ts"
 import { type Change, changesOf } from "../client/events.ts"
@@ -94,7 +94,7 @@ export async function signInTo(name: string, proof: Credential): Promise<void> {
   try {
     // The page of the sign-in stays until the API accepts the credential, so that it can show an error.
     const { api } = clientAt(pathOf(name), { credential: async () => proof })
-    const caller = await fetched(api.GET("/whoami"))
+    const caller = await readBody(api.GET("/whoami"))
     batch(() => {
       beginSession({ credential: proof, project: name })
       project.value = name
@@ -135,7 +135,7 @@ export function signOut(note?: string): void {
 }
 
 /** Ends the sign-in of all tabs, as a person asked for. */
-export function leave(): void {
+export function signOutEverywhere(): void {
   leaveTab()
   signOutOtherTabs()
 }

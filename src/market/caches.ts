@@ -2,10 +2,10 @@ import type { StoredLaunch } from "../core/apis/launch.ts"
 import { submissionsOf } from "../core/apis/origin.ts"
 import type { StoredStatement } from "../core/apis/statement.ts"
 import { IDENTITIES_NAMESPACE } from "../core/identity/machine-users.ts"
-import { LAUNCHES, STATEMENTS } from "../core/kinds.ts"
 import { HEARTBEATS_CACHE } from "../core/kube/heartbeats.ts"
 import { Reflector, type ReflectorOptions } from "../core/kube/reflector.ts"
 import type { IndexFunction } from "../core/kube/store.ts"
+import { LAUNCHES, STATEMENTS } from "../core/resources.ts"
 import { ledgerIndexes } from "./placement/ledger.ts"
 
 /** Indexes that the caches of Launches have. */

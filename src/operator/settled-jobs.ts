@@ -6,10 +6,10 @@ import { JOB_FINALIZER, type JobPhase, type StoredJob } from "../core/apis/job.t
 import type { Logger } from "../core/apis/logger.ts"
 import { ANNOTATIONS, LABELS, type ObjectMeta } from "../core/apis/meta.ts"
 import { GREATEST_AGE_SECONDS } from "../core/apis/origin.ts"
-import { JOBS } from "../core/kinds.ts"
 import type { KubeClient } from "../core/kube/client.ts"
 import { ifFound, isConflict, isInvalid, isNotFound } from "../core/kube/errors.ts"
 import type { ServerMeta } from "../core/kube/resource.ts"
+import { JOBS } from "../core/resources.ts"
 import type { Fence } from "./fence.ts"
 import { inRounds } from "./rounds.ts"
 

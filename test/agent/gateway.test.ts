@@ -10,7 +10,6 @@ import { kubeLaunches } from "../../src/api/gateway/launches.ts"
 import { kubeSecretEnv } from "../../src/api/gateway/secrets.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
-import { LAUNCHES } from "../../src/core/kinds.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { compareResourceVersions } from "../../src/core/kube/resource-version.ts"
 import {
@@ -23,6 +22,7 @@ import {
   signMessage,
 } from "../../src/core/protocol/messages.ts"
 import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/core/protocol/protocol.ts"
+import { LAUNCHES } from "../../src/core/resources.ts"
 import { kubeConfig } from "../control-plane.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 

@@ -8,7 +8,7 @@ import {
   launchName,
   type StoredLaunch,
 } from "../../src/core/apis/launch.ts"
-import { JOBS, LAUNCHES } from "../../src/core/kinds.ts"
+import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
 import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { JOBS } from "../../src/core/kinds.ts"
+import { JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { controllerHarnesses } from "../controllers/harness.ts"
 

@@ -6,8 +6,8 @@ import { systemClock } from "../../src/core/apis/clock.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
-import { LAUNCHES } from "../../src/core/kinds.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
+import { LAUNCHES } from "../../src/core/resources.ts"
 import {
   type ControllerHarness,
   controllerHarnesses,

@@ -9,7 +9,7 @@ import { checkCreation as checkCronJob } from "../../src/api/resources/cronjobs/
 import { checkSubmission, jobSpecOf } from "../../src/api/resources/jobs/submission.ts"
 import { jobOptions, submissionOf as submissionByFlags } from "../../src/cli/submission.ts"
 import type { JobPlan, JobRecord, JobSubmission } from "../../src/client/client.ts"
-import { filled, submissionOf } from "../../src/client/resubmission.ts"
+import { submissionOf, withoutEmpty } from "../../src/client/resubmission.ts"
 import { plain, segmentsOf } from "../../src/console/ansi.ts"
 import { keptMonths, roundedUp, stackOf } from "../../src/console/costs.ts"
 import { nextTicks } from "../../src/console/cron.ts"
@@ -445,7 +445,7 @@ describe("the form of a job", () => {
         // A field that says the default is the same as none.
         const { body, errors } = again(one)
         expect(errors).toEqual({})
-        expect(body).toEqual(filled({ ...one, resources: filled(one.resources ?? {}) }))
+        expect(body).toEqual(withoutEmpty({ ...one, resources: withoutEmpty(one.resources ?? {}) }))
       }),
     )
   })

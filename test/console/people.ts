@@ -6,7 +6,7 @@ import { CLIENT_ID, type DevelopmentIssuer, startIssuer } from "../../dev/issuer
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { OrganizationRole, StoredOrganization } from "../../src/core/apis/organization.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
-import { ORGANIZATIONS } from "../../src/core/kinds.ts"
+import { ORGANIZATIONS } from "../../src/core/resources.ts"
 import type { Fixture, ReplicaOptions } from "../facade/harness.ts"
 
 /** Issuer of a suite, at which people sign in by their name. */

@@ -8,7 +8,7 @@ import { buildConsole } from "../../scripts/console.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { CodeExchange } from "../../src/core/identity/code-exchange.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
-import { PROJECTS } from "../../src/core/kinds.ts"
+import { PROJECTS } from "../../src/core/resources.ts"
 import { browserNeeded, launchBrowser } from "../browser.ts"
 import { type Replica, type ReplicaOptions, startReplica, testFixture } from "../facade/harness.ts"
 

@@ -1,7 +1,7 @@
 import { performance } from "node:perf_hooks"
 import { expect, test } from "vitest"
 import { isTerminal, type StoredJob } from "../../src/core/apis/job.ts"
-import { JOBS } from "../../src/core/kinds.ts"
+import { JOBS } from "../../src/core/resources.ts"
 import { UNSETTLED } from "../../src/operator/settled-jobs.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { expectOnce, runWithKills } from "./array-kills.ts"

@@ -8,16 +8,16 @@ import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "
 import type { ObjectMeta } from "../../src/core/apis/meta.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { PROJECT_OF_NAMESPACE } from "../../src/core/identity/projects.ts"
-import { JOB_ARRAYS, JOBS, LAUNCHES, ORGANIZATIONS, PROJECTS } from "../../src/core/kinds.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import type { KubeEvent } from "../../src/core/kube/core.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
 import { EventRecorder, events } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import type { Store } from "../../src/core/kube/store.ts"
-import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/limits/project-limits.ts"
-import { Usage } from "../../src/core/limits/usage.ts"
-import { Controller, watches } from "../../src/core/runtime/controller.ts"
+import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/quota/project-limits.ts"
+import { Usage } from "../../src/core/quota/usage.ts"
+import { JOB_ARRAYS, JOBS, LAUNCHES, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
+import { Controller, watchSource } from "../../src/core/runtime/controller.ts"
 import { Manager, type RunnableReflector } from "../../src/core/runtime/manager.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
@@ -298,7 +298,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: quiet })
     const controller = new Controller({
       name: "agents",
-      sources: [watches(launches)],
+      sources: [watchSource(launches)],
       reconcile: async (key) => {
         const [, name = ""] = key.split("/")
         if (this.cloud.of(name).length === 0) return

@@ -1,5 +1,5 @@
+import { LIMITS } from "../../src/core/apis/field-limits.ts"
 import { JOB } from "../../src/core/apis/job.ts"
-import { LIMITS } from "../../src/core/apis/limits.ts"
 import { type Corpus, entries, items, parsed } from "./corpus.ts"
 
 const VOLUME = { bucket: "data", mountPath: "/data" }

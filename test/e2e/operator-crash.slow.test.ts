@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobPhase, JobSpec } from "../../src/core/apis/job.ts"
-import { JOBS } from "../../src/core/kinds.ts"
+import { JOBS } from "../../src/core/resources.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { containerRuntime } from "./container-runtime.ts"
 import { GATE_WAIT, gate, Installation } from "./installation.ts"

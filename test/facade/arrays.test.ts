@@ -4,7 +4,7 @@ import type { JobCancellations } from "../../src/api/resources/jobs/cancellation
 import { JOB_ARRAY_FINALIZER, type JobArrayStatus, type StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
 import { errorsOf } from "../../src/core/apis/validate.ts"
-import { JOB_ARRAYS, JOBS } from "../../src/core/kinds.ts"
+import { JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type Call, caller, problemIn, type Replica, recordIn, startReplica, testFixture } from "./harness.ts"
 

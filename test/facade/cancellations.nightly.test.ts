@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, it } from "vitest"
 import type { JobCancellations } from "../../src/api/resources/jobs/cancellations.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
-import { JOBS } from "../../src/core/kinds.ts"
+import { JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { applyJob, caller, type Replica, startReplica, testFixture } from "./harness.ts"
 

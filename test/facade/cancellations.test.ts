@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { JobCancellations } from "../../src/api/resources/jobs/cancellations.ts"
 import type { JobList } from "../../src/api/resources/jobs/groups.ts"
-import { JOBS } from "../../src/core/kinds.ts"
+import { JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
 import {

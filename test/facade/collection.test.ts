@@ -6,8 +6,8 @@ import { KeyedMutex } from "../../src/api/idempotency.ts"
 import { idempotencyMarks } from "../../src/api/idempotency-marks.ts"
 import type { StoredCronJob } from "../../src/core/apis/cronjob.ts"
 import type { CallerClient } from "../../src/core/identity/principal.ts"
-import { CRON_JOBS } from "../../src/core/kinds.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
+import { CRON_JOBS } from "../../src/core/resources.ts"
 import { plainClient, testFixture } from "./harness.ts"
 
 /** Tests of cases that are rare in real traffic. The cache changes only when a test changes it. */

@@ -7,6 +7,8 @@ import { launchName } from "../../src/core/apis/launch.ts"
 import type { Condition } from "../../src/core/apis/schema.ts"
 import { isTrouble } from "../../src/core/apis/trouble.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
+import { NAMESPACES } from "../../src/core/kube/core.ts"
+import type { ObjectRef, Resource } from "../../src/core/kube/resource.ts"
 import {
   API_KEYS,
   CONNECTIONS,
@@ -17,9 +19,7 @@ import {
   ORGANIZATIONS,
   PROJECTS,
   WEBHOOKS,
-} from "../../src/core/kinds.ts"
-import { NAMESPACES } from "../../src/core/kube/core.ts"
-import type { ObjectRef, Resource } from "../../src/core/kube/resource.ts"
+} from "../../src/core/resources.ts"
 import { run } from "../cli/command.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { rendered } from "../console/views.js"

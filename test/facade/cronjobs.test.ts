@@ -11,7 +11,7 @@ import type { StoredJob } from "../../src/core/apis/job.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../src/core/apis/meta.ts"
 import { SCHEDULE_ALIASES } from "../../src/core/apis/schedule.ts"
 import { errorsOf } from "../../src/core/apis/validate.ts"
-import { CRON_JOBS } from "../../src/core/kinds.ts"
+import { CRON_JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
   type Call,

@@ -10,10 +10,10 @@ import {
   SERVICE_ACCOUNTS,
 } from "../../src/core/identity/machine-users.ts"
 import { impersonating, type Principal } from "../../src/core/identity/principal.ts"
-import { API_KEYS, CONNECTIONS, JOBS } from "../../src/core/kinds.ts"
 import type { Impersonation, KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { API_KEYS, CONNECTIONS, JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
 import { clientOf } from "../harness/machine-users.ts"

@@ -6,8 +6,8 @@ import type { JobList } from "../../src/api/resources/jobs/groups.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { ANNOTATIONS, LABELS } from "../../src/core/apis/meta.ts"
 import { errorsOf } from "../../src/core/apis/validate.ts"
-import { JOBS } from "../../src/core/kinds.ts"
 import { JobRecordSchema } from "../../src/core/records/job.ts"
+import { JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
   applyJob,

@@ -13,9 +13,9 @@ import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/core/identity/
 import { type CallerClient, impersonatingUser } from "../../src/core/identity/principal.ts"
 import { hasRightsOf } from "../../src/core/identity/rights.ts"
 import { ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
-import { API_KEYS, PROJECTS } from "../../src/core/kinds.ts"
 import { CLIENT_REASONS, KubeError } from "../../src/core/kube/errors.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
+import { API_KEYS, PROJECTS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
 import {

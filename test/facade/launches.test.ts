@@ -7,7 +7,7 @@ import {
 } from "../../src/api/resources/jobs/launches.ts"
 import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { errorsOf } from "../../src/core/apis/validate.ts"
-import { JOBS, LAUNCHES } from "../../src/core/kinds.ts"
+import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
 import { caller, created, type Replica, SYSTEM_NAMESPACE, setStatus, startReplica, testFixture } from "./harness.ts"

@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { keyIdOf } from "../../src/core/identity/apikeys.ts"
 import { API_KEY_INDEXES, ApiKeyAuthenticator } from "../../src/core/identity/authenticate.ts"
-import { API_KEYS } from "../../src/core/kinds.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
+import { API_KEYS } from "../../src/core/resources.ts"
 import { deleteKey, makeKey, testFixture } from "./harness.ts"
 
 const fixture = testFixture("facade-revoke")

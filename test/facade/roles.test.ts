@@ -2,7 +2,7 @@ import { createHash, randomBytes } from "node:crypto"
 import type { Express } from "express"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { ROLES, type Role } from "../../src/core/apis/apikey.ts"
-import { API_KEYS, JOBS, PROJECTS } from "../../src/core/kinds.ts"
+import { API_KEYS, JOBS, PROJECTS } from "../../src/core/resources.ts"
 import { testNamespace } from "../control-plane.ts"
 import {
   ADDRESS_FORMS,

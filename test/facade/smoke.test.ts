@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
 import { checkSubmission } from "../../src/api/resources/jobs/submission.ts"
 import type { StoredConnection } from "../../src/core/apis/connection.ts"
-import { CONNECTIONS } from "../../src/core/kinds.ts"
+import { CONNECTIONS } from "../../src/core/resources.ts"
 import { SMOKE_KINDS, smokeJobs } from "../../src/smoke/jobs.ts"
 import { requestsWithKey } from "../../src/smoke/requests.ts"
 import { runSmoke, type SmokeOptions } from "../../src/smoke/smoke.ts"

@@ -7,8 +7,16 @@ import { findCondition } from "../../src/core/apis/conditions.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import type { StoredProject } from "../../src/core/apis/project.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
-import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, ORGANIZATIONS, PROJECTS } from "../../src/core/kinds.ts"
 import type { ApiObject, Resource } from "../../src/core/kube/resource.ts"
+import {
+  API_KEYS,
+  CONNECTIONS,
+  CRON_JOBS,
+  JOB_ARRAYS,
+  JOBS,
+  ORGANIZATIONS,
+  PROJECTS,
+} from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"

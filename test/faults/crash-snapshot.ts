@@ -2,11 +2,11 @@ import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { ANNOTATIONS, LABELS } from "../../src/core/apis/meta.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/core/identity/machine-users.ts"
 import { ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
-import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, LAUNCHES } from "../../src/core/kinds.ts"
 import type { KubeEvent } from "../../src/core/kube/core.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { events } from "../../src/core/kube/events.ts"
 import type { ApiObject, Resource } from "../../src/core/kube/resource.ts"
+import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import type { Fixture } from "./crash-fixture.ts"
 
 /** Content of a fixture without the values that differ from run to run: ids, times, versions. */

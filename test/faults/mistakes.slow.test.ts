@@ -1,9 +1,9 @@
 import { afterAll, describe, expect, test } from "vitest"
 import type { Cloud, Clouds } from "../../src/clouds/cloud.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
-import type { LAUNCHES } from "../../src/core/kinds.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { KubeError } from "../../src/core/kube/errors.ts"
+import type { LAUNCHES } from "../../src/core/resources.ts"
 import { GarbageCollector } from "../../src/operator/launch/garbage-collection.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {

@@ -1,9 +1,9 @@
 import type { Clock } from "../../src/core/apis/clock.ts"
 import { timestamp } from "../../src/core/apis/clock.ts"
 import { type AgentStatus, type FinishReason, isOver } from "../../src/core/apis/launch.ts"
-import { LAUNCHES } from "../../src/core/kinds.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { isConflict } from "../../src/core/kube/errors.ts"
+import { LAUNCHES } from "../../src/core/resources.ts"
 
 export interface AgentReportsOptions {
   client: KubeClient

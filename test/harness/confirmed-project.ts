@@ -1,5 +1,5 @@
-import { PROJECTS } from "../../src/core/kinds.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
+import { PROJECTS } from "../../src/core/resources.ts"
 
 /** Creates a project with a confirmed namespace, for suites without a project controller. */
 export async function confirmedProject(

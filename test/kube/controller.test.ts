@@ -8,7 +8,7 @@ import {
   type ControllerOptions,
   type Reconcile,
   TerminalError,
-  watches,
+  watchSource,
 } from "../../src/core/runtime/controller.ts"
 import { Manager, type ManagerOptions, type RunnableReflector } from "../../src/core/runtime/manager.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
@@ -41,7 +41,7 @@ function start(
   const controller = new Controller({
     name: "test",
     reconcile,
-    sources: [watches(reflector)],
+    sources: [watchSource(reflector)],
     logger: silentLogger,
     backoff,
     ...more,
@@ -284,7 +284,7 @@ describe("a manager", () => {
       new Controller({
         name: "fast",
         reconcile: async (key) => void reconciled.push(key),
-        sources: [watches(reflector)],
+        sources: [watchSource(reflector)],
         logger,
       }),
       new Controller({
@@ -312,7 +312,7 @@ describe("a manager", () => {
         new Controller({
           name: "idle",
           reconcile: async () => undefined,
-          sources: [watches(reflector)],
+          sources: [watchSource(reflector)],
           logger: silentLogger,
         }),
       ],

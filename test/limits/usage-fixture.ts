@@ -3,8 +3,8 @@ import type { StoredJob } from "../../src/core/apis/job.ts"
 import type { KubeObject, Stored } from "../../src/core/apis/meta.ts"
 import { keyOf } from "../../src/core/apis/meta.ts"
 import type { Change, ChangeHandler } from "../../src/core/kube/store.ts"
-import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/limits/project-limits.ts"
-import { Usage } from "../../src/core/limits/usage.ts"
+import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/quota/project-limits.ts"
+import { Usage } from "../../src/core/quota/usage.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 
 type Any = Stored<KubeObject>

@@ -5,7 +5,7 @@ import { isOver, type LaunchStatus, type StoredLaunch } from "../../src/core/api
 import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
 import type { StoredStatement } from "../../src/core/apis/statement.ts"
 import { partPrices } from "../../src/market/catalogue/parts.ts"
-import { cancelState, type LevelCaps, recordedIn, spendingOf } from "../../src/market/placement/caps.ts"
+import { cancelState, type LevelCaps, spendingOf, sumRecorded } from "../../src/market/placement/caps.ts"
 import { historyOf } from "../../src/market/placement/ledger.ts"
 import { appraise, type Market } from "../../src/market/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
@@ -325,7 +325,7 @@ export class World {
       const month = this.#date().toISOString().slice(0, 7)
       const own = this.statements.filter(({ spec }) => spec.month === month && owns(spec.namespace))
       const capped: LevelCaps = { level, caps, owns }
-      const spending = spendingOf(launches, this.#date(), JOB_DEFAULTS.expectedSeconds, recordedIn(own))
+      const spending = spendingOf(launches, this.#date(), JOB_DEFAULTS.expectedSeconds, sumRecorded(own))
       return [{ ...capped, spending }]
     })
   }

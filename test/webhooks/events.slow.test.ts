@@ -8,8 +8,16 @@ import type { StoredOrganization } from "../../src/core/apis/organization.ts"
 import type { StoredProject } from "../../src/core/apis/project.ts"
 import { monthOf, STATEMENT, type StoredStatement, statementName } from "../../src/core/apis/statement.ts"
 import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
-import { CONNECTIONS, CRON_JOBS, JOBS, ORGANIZATIONS, PROJECTS, STATEMENTS, WEBHOOKS } from "../../src/core/kinds.ts"
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
+import {
+  CONNECTIONS,
+  CRON_JOBS,
+  JOBS,
+  ORGANIZATIONS,
+  PROJECTS,
+  STATEMENTS,
+  WEBHOOKS,
+} from "../../src/core/resources.ts"
 import { messageId } from "../../src/core/webhooks/message-id.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { eventually } from "../cloud/eventually.ts"

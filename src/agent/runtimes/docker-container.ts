@@ -6,7 +6,7 @@ import { whyDiskFull } from "../disk-space.ts"
 import { KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
 import { memoryKills } from "../memory-kills.ts"
 import { waitUnlessAborted } from "../timers.ts"
-import { CALL_SECONDS, ifFound, MIB, statusOf, within } from "./engine.ts"
+import { CALL_SECONDS, ifFound, MIB, statusOf, withTimeout } from "./engine.ts"
 import type { Container, Ended } from "./runtime.ts"
 
 const NEWLINE = 0x0a
@@ -90,11 +90,11 @@ export class DockerContainer implements Container {
   }
 
   async #logs(): Promise<NodeJS.ReadableStream> {
-    return await within(CALL_SECONDS, this.#container.logs({ follow: true, stdout: true, stderr: true }))
+    return await withTimeout(CALL_SECONDS, this.#container.logs({ follow: true, stdout: true, stderr: true }))
   }
 
   async #state(): Promise<Docker.ContainerInspectInfo["State"]> {
-    return (await within(CALL_SECONDS, this.#container.inspect())).State
+    return (await withTimeout(CALL_SECONDS, this.#container.inspect())).State
   }
 
   async wait(): Promise<Ended> {
@@ -103,8 +103,10 @@ export class DockerContainer implements Container {
       try {
         const waiting = new AbortController()
         // The state is checked even if the engine does not answer the wait.
-        await within(WAIT_SECONDS, this.#container.wait({ abortSignal: waiting.signal })).catch(() => waiting.abort())
-        const found = await within(CALL_SECONDS, this.#container.inspect())
+        await withTimeout(WAIT_SECONDS, this.#container.wait({ abortSignal: waiting.signal })).catch(() =>
+          waiting.abort(),
+        )
+        const found = await withTimeout(CALL_SECONDS, this.#container.inspect())
         if (!found.State.Running) return await this.#result(found)
         failures = 0
       } catch (error) {
@@ -145,7 +147,7 @@ export class DockerContainer implements Container {
     if (which === "kill") this.#killed = true
     try {
       const signal = which === "kill" ? "SIGKILL" : this.stopSignal
-      await within(CALL_SECONDS, this.#container.kill({ signal }))
+      await withTimeout(CALL_SECONDS, this.#container.kill({ signal }))
       return true
     } catch (error) {
       // 404: removed, 409: not running.

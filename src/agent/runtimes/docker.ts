@@ -12,9 +12,9 @@ import type { Buckets, RunOrder } from "../../core/protocol/protocol.ts"
 import { whyDiskFull } from "../disk-space.ts"
 import { memoryKills } from "../memory-kills.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
-import { type FileOwner, repacked } from "../workdir.ts"
+import { type FileOwner, repack } from "../workdir.ts"
 import { DockerContainer } from "./docker-container.ts"
-import { CALL_SECONDS, ifFound, MIB, messageOf, statusOf, within } from "./engine.ts"
+import { CALL_SECONDS, ifFound, MIB, messageOf, statusOf, withTimeout } from "./engine.ts"
 import { gpuRequest, limitsOf, rightsOf, ulimits } from "./host-config.ts"
 import { takesInit } from "./init.ts"
 import { PULL_PATIENCE_SECONDS, pullImage } from "./pull.ts"
@@ -163,15 +163,15 @@ export class DockerRuntime implements Runtime {
     const container = await this.#create(order, attempt)
     if (order.run.workdir !== undefined) await this.#putWorkdir(container, workdirPathOf(order.run))
     // Attached before the start, so that no byte is missed.
-    const stream = await within(CALL_SECONDS, container.attach({ stream: true, stdout: true, stderr: true }))
+    const stream = await withTimeout(CALL_SECONDS, container.attach({ stream: true, stdout: true, stderr: true }))
     const killsBefore = order.sharedHost === undefined ? memoryKills() : undefined
     let failure: unknown
     try {
-      await within(CALL_SECONDS, container.start())
+      await withTimeout(CALL_SECONDS, container.start())
     } catch (error) {
       failure = error
     }
-    const found = await within(CALL_SECONDS, container.inspect())
+    const found = await withTimeout(CALL_SECONDS, container.inspect())
     if (failure === undefined) return this.#running(container, found, { stream, killsBefore })
     // The container did start; only the answer was lost.
     if (found.State.Status !== "created") return this.#running(container, found, { killsBefore })
@@ -227,7 +227,7 @@ export class DockerRuntime implements Runtime {
 
   async clear(): Promise<void> {
     const filters = { label: [`${LAUNCH_LABEL}=${this.#launch}`, `${AGENT_LABEL}=${this.#agent}`, ATTEMPT_LABEL] }
-    for (const { Id } of await within(CALL_SECONDS, this.#docker.listContainers({ all: true, filters }))) {
+    for (const { Id } of await withTimeout(CALL_SECONDS, this.#docker.listContainers({ all: true, filters }))) {
       await ifFound(this.#docker.getContainer(Id).remove({ force: true, v: true }))
     }
     await this.#volumes.clear()
@@ -239,7 +239,7 @@ export class DockerRuntime implements Runtime {
     const isShared = sharedHost !== undefined
     try {
       const image = (await ifFound(this.#docker.getImage(withTag(run.image)).inspect()))?.Config
-      return await within(
+      return await withTimeout(
         CALL_SECONDS,
         this.#docker.createContainer({
           name: this.#nameOf(attempt),
@@ -270,14 +270,14 @@ export class DockerRuntime implements Runtime {
 
   /** Puts the working directory into a container that has not started, so that the image needs no shell for it. */
   async #putWorkdir(container: Docker.Container, folder: string): Promise<void> {
-    const { Config } = await within(CALL_SECONDS, container.inspect())
-    const { tar, filled } = repacked(this.#dataDir, folder, await ownerOf(container, Config.User))
+    const { Config } = await withTimeout(CALL_SECONDS, container.inspect())
+    const { tar, filled } = repack(this.#dataDir, folder, await ownerOf(container, Config.User))
     const failed = new AbortController()
     // dockerode does not notice that its input ends with an error.
     filled.catch(() => failed.abort())
     try {
       const put = container.putArchive(tar, { path: "/", abortSignal: failed.signal })
-      await within(PUT_SECONDS, Promise.race([put, filled.then(() => put)]))
+      await withTimeout(PUT_SECONDS, Promise.race([put, filled.then(() => put)]))
     } catch (error) {
       tar.destroy()
       await ifFound(container.remove({ force: true, v: true }))
@@ -290,7 +290,7 @@ export class DockerRuntime implements Runtime {
   /** Returns the memory that the container may use, bytes. */
   async #memoryOf(sharedHost: RunOrder["sharedHost"]): Promise<number> {
     if (sharedHost !== undefined) return sharedHost.memoryMib * MIB
-    const { MemTotal } = (await within(CALL_SECONDS, this.#docker.info())) as { MemTotal: number }
+    const { MemTotal } = (await withTimeout(CALL_SECONDS, this.#docker.info())) as { MemTotal: number }
     return Math.floor(containerPart(MemTotal / GIB) * GIB)
   }
 
@@ -304,7 +304,7 @@ export class DockerRuntime implements Runtime {
       Options: { "com.docker.network.bridge.enable_icc": "false" },
     }
     try {
-      await within(CALL_SECONDS, this.#docker.createNetwork(options))
+      await withTimeout(CALL_SECONDS, this.#docker.createNetwork(options))
     } catch (error) {
       // 409: another agent was faster.
       if (statusOf(error) !== 409) throw error

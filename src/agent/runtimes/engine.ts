@@ -4,7 +4,7 @@ export const CALL_SECONDS = 120
 export const MIB = 1024 * 1024
 
 /** Adds a timeout to a call. dockerode's promises never settle if the connection breaks within an answer. */
-export async function within<Result>(seconds: number, call: Promise<Result>): Promise<Result> {
+export async function withTimeout<Result>(seconds: number, call: Promise<Result>): Promise<Result> {
   const { promise: late, reject } = Promise.withResolvers<never>()
   const timer = setTimeout(() => reject(new Error(`the engine has not answered for ${seconds} s`)), seconds * 1000)
   try {
@@ -17,7 +17,7 @@ export async function within<Result>(seconds: number, call: Promise<Result>): Pr
 /** Returns undefined for Docker's 404. */
 export async function ifFound<Result>(result: Promise<Result>): Promise<Result | undefined> {
   try {
-    return await within(CALL_SECONDS, result)
+    return await withTimeout(CALL_SECONDS, result)
   } catch (error) {
     if (statusOf(error) === 404) return undefined
     throw error

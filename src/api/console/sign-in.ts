@@ -5,9 +5,9 @@ import { type CodeExchange, CodeRejected } from "../../core/identity/code-exchan
 import { IssuerUnavailable } from "../../core/identity/oidc.ts"
 import { bodyReader, parseBody } from "../http/body.ts"
 import { checked } from "../http/checked.ts"
-import { FailureLimit } from "../http/limits.ts"
 import { allowNoOther } from "../http/mount.ts"
 import { badRequest, invalidRequest, Problem, unavailable } from "../http/problem.ts"
+import { FailureLimit } from "../http/rate-limits.ts"
 import { type AskingConsole, redirectFault } from "./redirect.ts"
 
 export interface ConsoleSignInOptions extends Pick<AskingConsole, "baseDomain" | "hasProjectHosts"> {

@@ -3,7 +3,7 @@ import type { CredentialFields } from "../../core/apis/credentials.ts"
 import type { Volume } from "../../core/apis/job.ts"
 import { fromMetadataName } from "../../core/apis/names.ts"
 import type { BucketAccess, Buckets } from "../../core/protocol/protocol.ts"
-import { scrubbed, scrubbedError } from "../../core/sealing/scrub.ts"
+import { scrub, scrubError } from "../../core/sealing/scrub.ts"
 import { byAge, type ConnectionsReader, isTemporary } from "./candidates.ts"
 
 /** Request for access to a run's buckets. */
@@ -115,8 +115,8 @@ async function firstAccess(name: string, search: Search, signal: AbortSignal): P
       failures.push(`${shownName(connection)} has no access`)
     } catch (error) {
       // If a provider can't answer now, its connection may be the right one.
-      if (isTemporary(error)) throw scrubbedError(error, credentials)
-      const message = scrubbed(error instanceof Error ? error.message : String(error), credentials)
+      if (isTemporary(error)) throw scrubError(error, credentials)
+      const message = scrub(error instanceof Error ? error.message : String(error), credentials)
       failures.push(`${shownName(connection)}: ${message}`)
     }
   }

@@ -1,8 +1,8 @@
 import { errors } from "jose"
 import type { Static, TSchema } from "typebox"
 import { type Clock, timestamp } from "../../core/apis/clock.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../../core/apis/launch.ts"
-import { LIMITS } from "../../core/apis/limits.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import { nvidiaGpusOf } from "../../core/apis/offer.ts"
 import { isConflict, isNotFound } from "../../core/kube/errors.ts"
@@ -45,7 +45,7 @@ import type { StoredUpload, UploadStore } from "../uploads/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import type { HeartbeatWriter } from "./heartbeats.ts"
 import type { Launches } from "./launches.ts"
-import { MessageLimits } from "./limits.ts"
+import { MessageLimits } from "./message-limits.ts"
 import type { PullCredentials } from "./registries.ts"
 import {
   desiredOf,

@@ -1,9 +1,9 @@
 import type { AgentStatus, BootFailure, LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import { GATEWAY_FIELD_MANAGER } from "../../core/apis/meta.ts"
-import { LAUNCHES } from "../../core/kinds.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
 import { ifFound } from "../../core/kube/errors.ts"
 import type { Store } from "../../core/kube/store.ts"
+import { LAUNCHES } from "../../core/resources.ts"
 
 /** Reads and writes Launches for the gateway. */
 export interface Launches {

@@ -4,7 +4,7 @@ import type { CredentialFields } from "../../core/apis/credentials.ts"
 import { type ImageName, parseImage } from "../../core/apis/image.ts"
 import { fromMetadataName } from "../../core/apis/names.ts"
 import type { RegistryAccess } from "../../core/protocol/protocol.ts"
-import { scrubbed } from "../../core/sealing/scrub.ts"
+import { scrub } from "../../core/sealing/scrub.ts"
 import { byAge, type ConnectionsReader, isTemporary } from "./candidates.ts"
 
 /** Request for the credentials to pull a run's image. */
@@ -112,7 +112,7 @@ async function accessBy(
     const refused = { why: `connection ${name} may not pull it, or there is no such image`, isFinal: true }
     return (await provider.access(credentials, scope, signal)) ?? refused
   } catch (error) {
-    const message = scrubbed(error instanceof Error ? error.message : String(error), credentials)
+    const message = scrub(error instanceof Error ? error.message : String(error), credentials)
     // If a provider can't answer now, its connection may be the right one.
     return { why: `connection ${name}: ${message}`, isFinal: !isTemporary(error) }
   }

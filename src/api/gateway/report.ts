@@ -1,6 +1,6 @@
 import { secondsBetween, timestamp } from "../../core/apis/clock.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import { type AgentStatus, bootFailureOf, type Finish, isOver, type StoredLaunch } from "../../core/apis/launch.ts"
-import { LIMITS } from "../../core/apis/limits.ts"
 import { HEARTBEAT_SECONDS, type RegisterRequest, type ReportRequest } from "../../core/protocol/protocol.ts"
 
 /**

@@ -15,8 +15,8 @@ import {
   LOG_MARKS,
   type MessageKind,
 } from "../../core/protocol/protocol.ts"
-import { FailureLimit } from "../http/limits.ts"
 import { notFound, Problem } from "../http/problem.ts"
+import { FailureLimit } from "../http/rate-limits.ts"
 import { bootFailureHandlers } from "./boot-failure.ts"
 import { type AdmittedKind, Gateway, type GatewayOptions, type Message } from "./gateway.ts"
 import { bearerTokenIn, LAUNCH_NAME, MESSAGE_BYTES } from "./messages.ts"

@@ -1,8 +1,8 @@
 import type { Request, RequestHandler } from "express"
-import { quoted, shownText } from "../../core/apis/field-error.ts"
+import { quote, shownText } from "../../core/apis/field-error.ts"
 import { parseJson } from "./json.ts"
-import { ConcurrencyLimit } from "./limits.ts"
 import { badRequest, Problem } from "./problem.ts"
+import { ConcurrencyLimit } from "./rate-limits.ts"
 import { requireUnicode } from "./surrogates.ts"
 import { parseYaml } from "./yaml.ts"
 
@@ -46,7 +46,7 @@ export function bodyReader({ principalOf, countBody }: BodyReaderOptions): Reque
     "repeat this one when one of them has ended."
   return async (req, res, next) => {
     const encoding = req.get("Content-Encoding") ?? "identity"
-    if (encoding !== "identity") throw unsupported(`with Content-Encoding ${quoted(encoding)}`)
+    if (encoding !== "identity") throw unsupported(`with Content-Encoding ${quote(encoding)}`)
     const announced = Number(req.get("Content-Length") ?? 0)
     if (announced > BODY_LIMIT_BYTES) throw tooLarge()
     const takeTurn = (): void => large.hold(principalOf(req).id, res, { detail, retryAfterSeconds: 1 })
@@ -98,7 +98,7 @@ export function parseBody(req: Request): unknown {
   const [mediaType = "", ...parameters] = (req.get("Content-Type") ?? "").toLowerCase().split(";")
   const parse = PARSERS[mediaType.trim()] ?? (isMergePatch(req, mediaType) ? parseJson : undefined)
   if (parse === undefined)
-    throw unsupported(mediaType === "" ? "without a Content-Type" : `of type ${quoted(mediaType.trim())}`)
+    throw unsupported(mediaType === "" ? "without a Content-Type" : `of type ${quote(mediaType.trim())}`)
   const charset = parameters.map((parameter) => parameter.trim()).find((parameter) => parameter.startsWith("charset="))
   if (charset !== undefined && !/^charset="?utf-?8"?$/.test(charset)) throw unsupported(`in ${shownText(charset)}`)
   const text = decode(req.body as Buffer)

@@ -66,12 +66,12 @@ function withoutNull(schema: Json): Json {
 }
 
 /** Returns the named schema of a response. */
-export function named<Schema extends TSchema>(
+export function namedSchema<Schema extends TSchema>(
   name: string,
   schema: Schema,
   example?: unknown,
 ): DocumentSchema<Static<Schema>> {
-  return { name, json: published(schema), example }
+  return { name, json: publicSchema(schema), example }
 }
 
 /** Page of a list: a property with the items, the total, and the offset and limit of the page. */
@@ -107,7 +107,7 @@ export function listOf<const Items extends string, Item, Others extends TObject 
   item: DocumentSchema<Item>,
   { example, others }: { example?: unknown; others?: Others } = {},
 ): DocumentSchema<{ [Property in Items]: Item[] } & Static<Others>> {
-  const more = others === undefined ? {} : (published(others) as { required?: string[]; properties?: Json })
+  const more = others === undefined ? {} : (publicSchema(others) as { required?: string[]; properties?: Json })
   const properties = { [items]: { type: "array", items: referenceTo(item) }, ...more.properties }
   const json = { type: "object", required: [items, ...(more.required ?? [])], additionalProperties: false, properties }
   return { name, json, example, parts: [item] }
@@ -118,7 +118,7 @@ export function listOf<const Items extends string, Item, Others extends TObject 
  * @throws Error if the schema has nothing at a pointer of `additions`
  */
 export function bodySchema(schema: TSchema, additions: readonly Additions[] = []): Json {
-  return withNulls(additions.reduce(amended, published(schema))) as Json
+  return withNulls(additions.reduce(amended, publicSchema(schema))) as Json
 }
 
 function withNulls(value: unknown): unknown {
@@ -159,7 +159,7 @@ function amended(schema: Json, additions: Additions): Json {
  * Returns the schema without keywords that only the API server or Berth's messages use. Objects get
  * `additionalProperties: false`, because the validator rejects unknown fields.
  */
-export function published(schema: TSchema): Json {
+export function publicSchema(schema: TSchema): Json {
   return withoutInternals(JSON.parse(JSON.stringify(schema))) as Json
 }
 

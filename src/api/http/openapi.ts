@@ -1,6 +1,6 @@
 import { defined } from "../../core/apis/defined.ts"
 import { COMPONENT } from "../../core/apis/schema.ts"
-import { type DocumentSchema, type Json, published, referenceTo, withReferences } from "./json-schema.ts"
+import { type DocumentSchema, type Json, publicSchema, referenceTo, withReferences } from "./json-schema.ts"
 import { isTagged, problemTypes } from "./mount.ts"
 import { statusesOf } from "./problem-types.ts"
 import { IDEMPOTENCY_KEY_PATTERN, type Operation, pathNames, type ResponseDeclaration, type Route } from "./route.ts"
@@ -94,7 +94,7 @@ function parametersOf(method: Described["method"], path: string, operation: Oper
 
 function pathParameter(name: string, declared: NonNullable<Operation["path"]>[string] | undefined): Json {
   const { description = "Id or name.", schema, example } = declared ?? {}
-  const json = schema === undefined ? { type: "string", minLength: 1 } : published(schema)
+  const json = schema === undefined ? { type: "string", minLength: 1 } : publicSchema(schema)
   const examples = example === undefined ? {} : { examples: [example] }
   return { name, in: "path", required: true, schema: { ...json, ...examples }, description }
 }

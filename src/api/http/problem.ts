@@ -1,6 +1,6 @@
 import { STATUS_CODES } from "node:http"
 import type { ErrorRequestHandler, Request, Response } from "express"
-import { type FieldError, MOST_ERRORS, quoted, shownText } from "../../core/apis/field-error.ts"
+import { type FieldError, MOST_ERRORS, quote, shownText } from "../../core/apis/field-error.ts"
 import { CacheBehind } from "../../core/identity/catch-up.ts"
 import { IssuerUnavailable } from "../../core/identity/oidc.ts"
 import { NotBoundYet } from "../../core/identity/principal.ts"
@@ -101,7 +101,7 @@ export function methodNotAllowed(method: string, allowed: string): Problem {
 
 /** Returns the problem 409 for a name that another object of the project has. */
 export function nameConflict(detail: string, name: string): Problem {
-  const errors = [{ pointer: "/name", detail: `name ${quoted(name)} is in use` }]
+  const errors = [{ pointer: "/name", detail: `name ${quote(name)} is in use` }]
   return new Problem({ type: "name-taken", status: 409, detail, errors })
 }
 

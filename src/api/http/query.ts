@@ -1,6 +1,6 @@
 import type { Request } from "express"
 import { defined } from "../../core/apis/defined.ts"
-import { type FieldError, quoted, shownText } from "../../core/apis/field-error.ts"
+import { type FieldError, quote, shownText } from "../../core/apis/field-error.ts"
 import { Time } from "../../core/apis/schema.ts"
 import { errorsOf } from "../../core/apis/validate.ts"
 import type { Json } from "./json-schema.ts"
@@ -69,7 +69,7 @@ export function time(description: string): QueryParameter<string | undefined> {
     const upper = text.toUpperCase()
     if (errorsOf(TIME, upper).length === 0) return upper
     const hint = text.includes(" ") ? "; write the + of a zone as %2B" : ""
-    query.error(name, `must be a time with a zone, such as 2026-01-31T12:00:00Z, not ${quoted(text)}${hint}`)
+    query.error(name, `must be a time with a zone, such as 2026-01-31T12:00:00Z, not ${quote(text)}${hint}`)
     return undefined
   }
   const schema = {
@@ -89,7 +89,7 @@ export function flag<const Default extends boolean | undefined = undefined>(
   const read = (query: Query, name: string): boolean | Default => {
     const text = query.one(name)
     if (text === undefined) return byDefault as Default
-    if (text !== "true" && text !== "false") query.error(name, `must be true or false, not ${quoted(text)}`)
+    if (text !== "true" && text !== "false") query.error(name, `must be true or false, not ${quote(text)}`)
     return text === "true"
   }
   return { schema: { type: "boolean", ...defined({ default: byDefault }) }, description, read }
@@ -105,7 +105,7 @@ export function choice<const Word extends string, const Default extends Word | u
     const chosen = words.find((word) => word === text)
     const isNone = text === undefined || (text === "" && byDefault === undefined)
     if (!isNone && chosen === undefined) {
-      query.error(name, `must be one of ${words.join(", ")}, not ${quoted(text)}`)
+      query.error(name, `must be one of ${words.join(", ")}, not ${quote(text)}`)
     }
     return chosen ?? (byDefault as Default)
   }
@@ -126,7 +126,7 @@ export function wholeNumber<const Default extends number | undefined = undefined
     if (text === undefined) return byDefault as Default
     const value = Number(text)
     if (/^\d+$/.test(text) && value >= minimum && value <= maximum) return value
-    query.error(name, `must be a whole number from ${minimum} to ${maximum}, not ${quoted(text)}`)
+    query.error(name, `must be a whole number from ${minimum} to ${maximum}, not ${quote(text)}`)
     return byDefault as Default
   }
   const schema = { type: "integer", minimum, maximum, ...defined({ default: byDefault }) }
@@ -134,7 +134,7 @@ export function wholeNumber<const Default extends number | undefined = undefined
 }
 
 /** Declares a filter that may be repeated. Empty values mean no filter. */
-export function repeated(description?: string): QueryParameter<string[]> {
+export function repeatedFilter(description?: string): QueryParameter<string[]> {
   return {
     schema: { type: "array", items: { type: "string" } },
     ...defined({ description }),
@@ -151,7 +151,7 @@ export function choices<const Word extends string>(words: readonly Word[]): Quer
       query.all(name).flatMap((text) => {
         const chosen = words.find((word) => word === text)
         if (chosen !== undefined || text === "") return chosen ?? []
-        query.error(name, `must be one of ${words.join(", ")}, not ${quoted(text)}`)
+        query.error(name, `must be one of ${words.join(", ")}, not ${quote(text)}`)
         return []
       }),
   }

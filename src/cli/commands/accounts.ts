@@ -1,6 +1,6 @@
 import { type Command, Option } from "commander"
 import { groupsWarningFor, membersOf, organizationsOf, projectsOf } from "../../client/accounts.ts"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure } from "../exit.ts"
 
@@ -39,7 +39,7 @@ function addOrganizations(commands: Commands, group: Command): void {
     examples: [["berth org create Acme", "prints its id"]],
     run: async (call) => {
       const body = { name: call.args[0] ?? "" }
-      const { id } = (await fetched(
+      const { id } = (await readBody(
         call.accounts().api.POST("/organizations", { body }),
       )) as Schemas["OrganizationRecord"]
       await call.terminal.line(id)
@@ -114,7 +114,7 @@ function addProjects(commands: Commands, group: Command): void {
       const org_id = call.options.org ?? (await onlyOrganization(call))
       const body = { name: call.args[0] ?? "" }
       const path = { params: { path: { org_id } } }
-      const { id } = (await fetched(
+      const { id } = (await readBody(
         client.api.POST("/organizations/{org_id}/projects", { ...path, body }),
       )) as Schemas["ProjectRecord"]
       await call.terminal.line(id)

@@ -3,14 +3,14 @@ import { type Command, Option } from "commander"
 import {
   type ArrayPlan,
   type BerthClient,
-  fetched,
   type JobPlan,
   type JobSubmission,
+  readBody,
   type Schemas,
 } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import { readJob } from "../../client/jobs.ts"
-import { type Call, type Commands, repeated } from "../command.ts"
+import { type Call, type Commands, collectOption } from "../command.ts"
 import {
   type ConnectionCreation,
   type Document,
@@ -48,7 +48,7 @@ export function addApplyCommand(commands: Commands, program: Command): void {
     ],
     options: [
       new Option("-f, --file <file>", "file or folder; - is standard input; may be repeated")
-        .argParser(repeated)
+        .argParser(collectOption)
         .makeOptionMandatory(),
       new Option("-y, --yes", "create jobs and arrays without a question"),
       new Option("--dry-run", "show the plans and the changes, and create or change nothing"),
@@ -110,9 +110,10 @@ async function planOf(client: BerthClient, document: Document): Promise<Planned 
 /** Returns the plan of a job or of a new array. Undefined for all else. @throws ApiError for what is rejected */
 async function plannedOf(client: BerthClient, { kind, body }: Document): Promise<Planned | undefined> {
   const params = { query: { dry_run: true } }
-  if (kind === "job") return { plan: (await fetched(client.api.POST("/jobs", { params, body }))) as JobPlan, job: body }
+  if (kind === "job")
+    return { plan: (await readBody(client.api.POST("/jobs", { params, body }))) as JobPlan, job: body }
   if (kind !== "array" || (await arrayRecord(client, body.name)) !== undefined) return undefined
-  const plan = await fetched(client.api.POST("/arrays", { params, body: body as never }))
+  const plan = await readBody(client.api.POST("/arrays", { params, body: body as never }))
   return { plan: plan as ArrayPlan, job: body.job_definition as JobSubmission }
 }
 
@@ -122,9 +123,9 @@ function arrayRecord(client: BerthClient, id: string): Promise<Schemas["ArrayRec
 }
 
 /** Returns the record that a request reads; undefined if there is none. */
-async function recordOf<Data>(request: Parameters<typeof fetched<Data>>[0]): Promise<Data | undefined> {
+async function recordOf<Data>(request: Parameters<typeof readBody<Data>>[0]): Promise<Data | undefined> {
   try {
-    return await fetched(request)
+    return await readBody(request)
   } catch (error) {
     if (error instanceof ApiError && error.status === 404) return undefined
     throw error
@@ -137,7 +138,7 @@ function labelOf({ kind, body }: Document): string {
 
 /** Returns the namespace of the project of a client. */
 export async function namespaceOf(client: BerthClient): Promise<string> {
-  return (await fetched(client.api.GET("/whoami"))).namespace
+  return (await readBody(client.api.GET("/whoami"))).namespace
 }
 
 async function applied(call: Call<unknown>, client: BerthClient, document: Document): Promise<number> {
@@ -177,7 +178,7 @@ function apply(client: BerthClient, { kind, body }: Document): Promise<{ name: s
 
 async function applyJob(client: BerthClient, body: JobSubmission) {
   try {
-    const created = (await fetched(client.api.POST("/jobs", { body }))) as { name: string }
+    const created = (await readBody(client.api.POST("/jobs", { body }))) as { name: string }
     return { name: created.name, outcome: "created" as const }
   } catch (error) {
     return unchangedJob(client, body, error)
@@ -198,15 +199,15 @@ async function unchangedJob(client: BerthClient, body: JobSubmission, error: unk
 async function applyCronJob(client: BerthClient, body: Schemas["CronJobCreation"]) {
   const { name } = body
   try {
-    await fetched(client.api.POST("/cronjobs", { body: body as never }))
+    await readBody(client.api.POST("/cronjobs", { body: body as never }))
     return { name, outcome: "created" as const }
   } catch (error) {
     if (!isTaken(error)) throw error
   }
   const { name: _name, project_id: _project, organization_id: _organization, ...change } = body
   const path = { params: { path: { name } } }
-  const before = await fetched(client.api.GET("/cronjobs/{name}", path))
-  const after = await fetched(client.api.PATCH("/cronjobs/{name}", { ...path, body: change as never }))
+  const before = await readBody(client.api.GET("/cronjobs/{name}", path))
+  const after = await readBody(client.api.PATCH("/cronjobs/{name}", { ...path, body: change as never }))
   return { name, outcome: outcomeOf(before, after) }
 }
 
@@ -222,18 +223,18 @@ const ARRAY_CHANGES = [
 async function applyArray(client: BerthClient, body: Schemas["ArrayCreation"]) {
   const { name } = body
   try {
-    await fetched(client.api.POST("/arrays", { body: body as never }))
+    await readBody(client.api.POST("/arrays", { body: body as never }))
     return { name, outcome: "created" as const }
   } catch (error) {
     if (!isTaken(error)) throw error
   }
   const path = { params: { path: { id: name } } }
-  const before = await fetched(client.api.GET("/arrays/{id}", path))
+  const before = await readBody(client.api.GET("/arrays/{id}", path))
   requireSameJobs(body, before)
   const change = Object.fromEntries(
     ARRAY_CHANGES.flatMap((field) => (body[field] == null ? [] : [[field, body[field]]])),
   )
-  const after = await fetched(client.api.PATCH("/arrays/{id}", { ...path, body: change as never }))
+  const after = await readBody(client.api.PATCH("/arrays/{id}", { ...path, body: change as never }))
   return { name, outcome: outcomeOf(settingsOf(before), settingsOf(after)) }
 }
 
@@ -259,15 +260,15 @@ function settingsOf(array: Schemas["ArrayRecord"]): object {
 async function applyConnection(client: BerthClient, body: ConnectionCreation) {
   const { name } = body
   try {
-    await fetched(client.api.POST("/connections", { body: body as never }))
+    await readBody(client.api.POST("/connections", { body: body as never }))
     return { name, outcome: "created" as const }
   } catch (error) {
     if (!isTaken(error)) throw error
   }
   const { name: _name, project_id: _project, organization_id: _organization, ...change } = body
   const path = { params: { path: { name } } }
-  const before = await fetched(client.api.GET("/connections/{name}", path))
-  await fetched(client.api.PATCH("/connections/{name}", { ...path, body: change as never }))
+  const before = await readBody(client.api.GET("/connections/{name}", path))
+  await readBody(client.api.PATCH("/connections/{name}", { ...path, body: change as never }))
   // The response of a change has no secret to compare.
   return { name, outcome: comparison(body, before) }
 }
@@ -276,15 +277,15 @@ async function applyWebhook(client: BerthClient, body: Schemas["WebhookCreation"
   const { name } = body
   try {
     // The response has the signing secret. It is not printed: the output may be a log.
-    await fetched(client.api.POST("/webhooks", { body }))
+    await readBody(client.api.POST("/webhooks", { body }))
     return { name, outcome: "created" as const }
   } catch (error) {
     if (!isTaken(error)) throw error
   }
   const { signing_secret: _secret, name: _name, project_id: _project, organization_id: _organization, ...change } = body
   const path = { params: { path: { name } } }
-  const before = await fetched(client.api.GET("/webhooks/{name}", path))
-  const after = await fetched(client.api.PATCH("/webhooks/{name}", { ...path, body: change }))
+  const before = await readBody(client.api.GET("/webhooks/{name}", path))
+  const after = await readBody(client.api.PATCH("/webhooks/{name}", { ...path, body: change }))
   return { name, outcome: outcomeOf(definitionOf(before), definitionOf(after)) }
 }
 

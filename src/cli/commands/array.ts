@@ -12,10 +12,10 @@ import {
 import {
   allItems,
   type BerthClient,
-  fetched,
   type JobRecord,
   type JobStatus,
   type JobSubmission,
+  readBody,
   type Schemas,
 } from "../../client/client.ts"
 import { defined } from "../../core/apis/defined.ts"
@@ -23,10 +23,10 @@ import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
-import { ageOf, type Column, cut, tableOf, usdText, wrapped } from "../table.ts"
+import { ageOf, type Column, cut, tableOf, usdText, wrapText } from "../table.ts"
 import { arrayNameOf } from "../target.ts"
 import { shown } from "../terminal.ts"
-import { confirmed } from "./cron.ts"
+import { confirmDeletion } from "./cron.ts"
 
 /** `array`: arrays of jobs. `berth run --array` and `berth apply` create them. */
 export function addArrayCommands(commands: Commands, program: Command): void {
@@ -59,7 +59,7 @@ export function addArrayCommands(commands: Commands, program: Command): void {
     options: [new Option("-y, --yes", "do not ask")],
     run: async (call) => {
       const [id = ""] = call.args
-      await confirmed(call, `Delete the array ${id}? Its unfinished jobs are cancelled, the others are kept.`)
+      await confirmDeletion(call, `Delete the array ${id}? Its unfinished jobs are cancelled, the others are kept.`)
       await call.client().api.DELETE("/arrays/{id}", { params: { path: { id } } })
       call.terminal.progress(`The array ${id} is deleted.`)
       return 0
@@ -77,7 +77,7 @@ export async function cancelArray(
   const question = `Cancel the array ${name}? ${size - ended} of its ${size} jobs have not ended.`
   if (call.options.yes !== true && !(await call.terminal.confirm(question, "--yes", false)))
     throw new Failure(EXIT.failed, "Nothing was cancelled.")
-  await fetched(client.api.POST("/arrays/{id}/cancel", { params: { path: { id } } }))
+  await readBody(client.api.POST("/arrays/{id}/cancel", { params: { path: { id } } }))
   call.terminal.progress(`The array ${name} is cancelled.`)
 }
 
@@ -89,7 +89,7 @@ function addReading(commands: Commands, group: Command): void {
     run: async (call) => {
       const client = call.client()
       const read = (query: { offset: number; limit: number }) =>
-        fetched(client.api.GET("/arrays", { params: { query } }))
+        readBody(client.api.GET("/arrays", { params: { query } }))
       const rows = await allItems(read, (page) => page.arrays)
       const now = new Date()
       const count = (title: string, of: (counts: ArrayRecord["counts"]) => number) => ({
@@ -151,7 +151,7 @@ function addRetry(commands: Commands, group: Command): void {
       }
       const query = indexes === undefined ? {} : { query: { indexes } }
       const params = { path: { id: before.id }, ...query }
-      await fetched(client.api.POST("/arrays/{id}/retry-failed", { params }))
+      await readBody(client.api.POST("/arrays/{id}/retry-failed", { params }))
       call.terminal.progress(`The indexes ${indexes ?? before.failed_indexes} of ${before.name} run again.`)
       return 0
     },
@@ -167,7 +167,7 @@ function addScale(commands: Commands, group: Command): void {
     run: async (call) => {
       const [id = "", text = ""] = call.args
       const parallelism = wholeNumber("parallelism", text)
-      const { name } = await fetched(
+      const { name } = await readBody(
         call.client().api.PATCH("/arrays/{id}", { params: { path: { id } }, body: { parallelism } }),
       )
       call.terminal.progress(`The array ${name} runs at most ${parallelism} jobs at the same time.`)
@@ -190,7 +190,7 @@ function textOf(array: ArrayRecord): string {
     ["Failed", array.failed_indexes],
     ["Cancelled", array.cancelled_indexes],
   ] as const
-  const line = (title: string, text: string) => wrapped(`  ${`${title}:`.padEnd(13)}${text}`, " ".repeat(15))
+  const line = (title: string, text: string) => wrapText(`  ${`${title}:`.padEnd(13)}${text}`, " ".repeat(15))
   return [
     `${name}  ${status}${message === null ? "" : `: ${shown(message)}`}`,
     line("Jobs", `${size}, at most ${array.parallelism} at the same time`),
@@ -251,7 +251,7 @@ async function failedIndexes(client: BerthClient, array: ArrayRecord): Promise<F
 export function jobsOfArray(client: BerthClient, { id }: ArrayRecord, status?: JobStatus): Promise<JobRecord[]> {
   const read = (page: { offset: number; limit: number }) => {
     const query = { ...page, array: id, ...defined({ status }) }
-    return fetched(client.api.GET("/jobs", { params: { query } }))
+    return readBody(client.api.GET("/jobs", { params: { query } }))
   }
   return allItems(read, (page) => page.jobs)
 }
@@ -286,7 +286,7 @@ export async function submitArray(
   client: BerthClient,
   body: Schemas["ArrayCreation"],
 ): Promise<number> {
-  const { name } = (await fetched(client.api.POST("/arrays", { body: body as never }))) as ArrayRecord
+  const { name } = (await readBody(client.api.POST("/arrays", { body: body as never }))) as ArrayRecord
   call.remember({ kind: "array", name })
   if (call.options.detach !== true) return followArray(call, client, name)
   call.terminal.progress(`Created the array ${name}. Follow it: berth array wait ${name}`)
@@ -312,7 +312,7 @@ export async function followArray(call: Call<LeaveFlags>, client: BerthClient, i
     if (signal.aborted) {
       const name = last?.name ?? id
       const cancel = (fresh: BerthClient, within: AbortSignal) =>
-        fetched(fresh.api.POST("/arrays/{id}/cancel", { params: { path: { id } }, signal: within }))
+        readBody(fresh.api.POST("/arrays/{id}/cancel", { params: { path: { id } }, signal: within }))
       await leave(call, { name, follow: `berth array wait ${name}`, end: `berth array cancel ${name}`, cancel })
     }
     throw error

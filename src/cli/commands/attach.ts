@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander"
-import { type BerthClient, fetched, type JobRecord } from "../../client/client.ts"
+import { type BerthClient, type JobRecord, readBody } from "../../client/client.ts"
 import { isEnded, readJob, watchJobs } from "../../client/jobs.ts"
 import { logOf } from "../../client/logs.ts"
 import type { Call, Commands } from "../command.ts"
@@ -31,7 +31,7 @@ export function addAttachCommand(commands: Commands, program: Command): void {
     ],
     options: [cancelOption(), timestampsOption()],
     run: (call) =>
-      attachedTo(call, async () => {
+      runAttached(call, async () => {
         const client = call.client()
         const target = await targetOf(call, client)
         if (target.kind === "array") return followArray(call, client, target.array.name)
@@ -55,7 +55,7 @@ export function timedLines({ options, terminal }: Call<FollowFlags>): LinePrefix
 }
 
 /** Runs a command whose exit code is a container's: its own failures are all 125, and Ctrl-C is 130. */
-export async function attachedTo(call: Call<unknown>, attached: () => Promise<number>): Promise<number> {
+export async function runAttached(call: Call<unknown>, attached: () => Promise<number>): Promise<number> {
   try {
     return await attached()
   } catch (error) {
@@ -93,7 +93,7 @@ export async function attach(call: Call<FollowFlags>, client: BerthClient, id: s
 
 function followed({ id, name }: JobRecord) {
   const cancel = (client: BerthClient, signal: AbortSignal) =>
-    fetched(client.api.POST("/jobs/{id}/cancel", { params: { path: { id } }, signal }))
+    readBody(client.api.POST("/jobs/{id}/cancel", { params: { path: { id } }, signal }))
   return { name, follow: `berth attach ${name}`, end: `berth cancel ${name}`, cancel }
 }
 

@@ -1,6 +1,6 @@
 import { type Command, Option } from "commander"
 import { projectsOf } from "../../client/accounts.ts"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import { costReport } from "../../client/costs.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { Call, Commands } from "../command.ts"
@@ -66,7 +66,7 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
       const caps: Caps = defined({ ...found.caps, ...changes })
       const path = { params: { path: { project_id: found.id } } }
       const body = { displayName: found.displayName, caps }
-      const changed = await fetched(accounts.api.PATCH("/projects/{project_id}", { ...path, body }))
+      const changed = await readBody(accounts.api.PATCH("/projects/{project_id}", { ...path, body }))
       await call.printValue(changed.caps)
       const { maxMonthlyUsd, reserve } = changed.caps ?? {}
       if (maxMonthlyUsd !== undefined && reserve !== "strict") call.terminal.progress(NOT_STRICT)

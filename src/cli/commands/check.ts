@@ -1,5 +1,5 @@
 import type { Command } from "commander"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import { troublesOf } from "../../client/conditions.ts"
 import { CLOUDS } from "../../client/providers.ts"
 import type { Call, Commands } from "../command.ts"
@@ -80,7 +80,7 @@ async function* findingsOf(call: Call<unknown>): AsyncGenerator<Finding> {
     return
   }
   try {
-    const caller = await fetched(call.client(chosen).api.GET("/whoami"))
+    const caller = await readBody(call.client(chosen).api.GET("/whoami"))
     yield* callerFindings(caller)
   } catch (error) {
     yield { check: "credential", state: "bad", text: failureOf(error).message }
@@ -182,7 +182,7 @@ async function* priceFindings(
   const check = "prices"
   if (clouds.length === 0) return
   const query = { cloud: [...clouds], limit: 1 }
-  const { price_dates } = await fetched(call.client().api.GET("/offers", { params: { query } }))
+  const { price_dates } = await readBody(call.client().api.GET("/offers", { params: { query } }))
   for (const cloud of clouds) {
     const own = price_dates.filter((dates) => dates.cloud === cloud).toSorted((a, b) => (a.date < b.date ? -1 : 1))
     const [oldest] = own
@@ -200,7 +200,7 @@ async function* priceFindings(
 /** Yields the state of the newest jobs that wait or have failed, and the last rejection of a cloud. */
 async function* jobFindings(call: Call<unknown>): AsyncGenerator<Finding> {
   const { api } = call.client()
-  const list = (status: "queued" | "failed") => fetched(api.GET("/jobs", { params: { query: { status, limit: 1 } } }))
+  const list = (status: "queued" | "failed") => readBody(api.GET("/jobs", { params: { query: { status, limit: 1 } } }))
   const [queued, failed] = await Promise.all([list("queued"), list("failed")])
   const [waiting] = queued.jobs
   const [last] = failed.jobs
@@ -214,7 +214,7 @@ async function* jobFindings(call: Call<unknown>): AsyncGenerator<Finding> {
   for (const job of [waiting, last]) {
     if (job === undefined) continue
     const path = { params: { path: { id: job.id } } }
-    const { timeline } = await fetched(api.GET("/jobs/{id}/timeline", path))
+    const { timeline } = await readBody(api.GET("/jobs/{id}/timeline", path))
     const refusal = timeline.findLast(({ type }) => type === "Refused" || type === "Unanswered")
     if (refusal === undefined) continue
     yield { check: "rejections", state: "warning", text: `${job.name}, ${refusal.at}: ${refusal.message}` }

@@ -1,6 +1,6 @@
 import type { Command, Option } from "commander"
 import { projectsOf } from "../../client/accounts.ts"
-import { fetched } from "../../client/client.ts"
+import { readBody } from "../../client/client.ts"
 import { CLOUDS } from "../../client/providers.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
@@ -123,24 +123,24 @@ const named = (items: readonly { name: string }[]) => items.map(({ name }) => na
 const READERS: Record<string, (call: Call<unknown>, signal: AbortSignal) => Promise<readonly string[]>> = {
   job: async (call, signal) => {
     const params = { query: { limit: MOST_NAMES } }
-    return named((await fetched(call.client().api.GET("/jobs", { params, signal }))).jobs)
+    return named((await readBody(call.client().api.GET("/jobs", { params, signal }))).jobs)
   },
   "job-or-array": async (call, signal) =>
     (await Promise.all([READERS["job"]?.(call, signal), READERS["array"]?.(call, signal)])).flatMap(
       (names) => names ?? [],
     ),
-  array: async (call, signal) => named((await fetched(call.client().api.GET("/arrays", { signal }))).arrays),
-  cron: async (call, signal) => named((await fetched(call.client().api.GET("/cronjobs", { signal }))).cronjobs),
-  key: async (call, signal) => named((await fetched(call.client().api.GET("/keys", { signal }))).keys),
+  array: async (call, signal) => named((await readBody(call.client().api.GET("/arrays", { signal }))).arrays),
+  cron: async (call, signal) => named((await readBody(call.client().api.GET("/cronjobs", { signal }))).cronjobs),
+  key: async (call, signal) => named((await readBody(call.client().api.GET("/keys", { signal }))).keys),
   connection: async (call, signal) => {
-    const list = await fetched(call.client().api.GET("/connections", { signal }))
+    const list = await readBody(call.client().api.GET("/connections", { signal }))
     return named(Array.isArray(list) ? list : list.connections)
   },
-  webhook: async (call, signal) => named((await fetched(call.client().api.GET("/webhooks", { signal }))).webhooks),
+  webhook: async (call, signal) => named((await readBody(call.client().api.GET("/webhooks", { signal }))).webhooks),
   context: async ({ config }) => Object.keys(config.read().contexts),
   type: async () => CONNECTION_TYPES,
   shell: async () => Object.keys(SCRIPTS),
   project: async (call) => (await projectsOf(call.accounts())).map(({ id }) => id),
   org: async (call, signal) =>
-    (await fetched(call.accounts().api.GET("/organizations", { signal }))).organizations.map(({ id }) => id),
+    (await readBody(call.accounts().api.GET("/organizations", { signal }))).organizations.map(({ id }) => id),
 }

@@ -1,14 +1,14 @@
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
-import { allItems, fetched, type Schemas } from "../../client/client.ts"
+import { allItems, readBody, type Schemas } from "../../client/client.ts"
 import { checkTexts, formFor, type Provider } from "../../client/connections.ts"
 import { PROVIDERS } from "../../client/providers.ts"
 import { anyOf } from "../../client/words.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, usageError } from "../exit.ts"
-import { ageOf, wrapped } from "../table.ts"
+import { ageOf, wrapText } from "../table.ts"
 import { shown } from "../terminal.ts"
-import { confirmed } from "./cron.ts"
+import { confirmDeletion } from "./cron.ts"
 
 type Connection = Schemas["ConnectionRecord"]
 
@@ -61,7 +61,7 @@ export function addConnectionCommands(commands: Commands, program: Command): voi
       const fields = fieldsOf(call.options)
       const secret = call.options.withoutSecret === true ? {} : await secretOf(call, type, fields)
       const body = { type, name, ...fields, ...secret }
-      const connection = await fetched(call.client().api.POST("/connections", { body: body as never }))
+      const connection = await readBody(call.client().api.POST("/connections", { body: body as never }))
       return added(call, connection)
     },
   })
@@ -74,7 +74,7 @@ export function addConnectionCommands(commands: Commands, program: Command): voi
     options: [new Option("-y, --yes", "do not ask")],
     run: async (call) => {
       const [name = ""] = call.args
-      await confirmed(call, `Delete the connection ${name}?`)
+      await confirmDeletion(call, `Delete the connection ${name}?`)
       await call.client().api.DELETE("/connections/{name}", { params: { path: { name } } })
       call.terminal.progress(`The connection ${name} is deleted.`)
       return 0
@@ -123,7 +123,7 @@ export async function connectionsOf(call: Call<unknown>): Promise<Connection[]> 
   const client = call.client()
   type Page = Extract<Schemas["ConnectionList"], { total: number }>
   const read = async (query: { offset: number; limit: number }) =>
-    (await fetched(client.api.GET("/connections", { params: { query } }))) as Page
+    (await readBody(client.api.GET("/connections", { params: { query } }))) as Page
   return allItems(read, (page) => page.connections)
 }
 
@@ -149,9 +149,9 @@ function addRotate(commands: Commands, group: Command): void {
     run: async (call) => {
       const path = { params: { path: { name: call.args[0] ?? "" } } }
       const client = call.client()
-      const { type } = await fetched(client.api.GET("/connections/{name}", path))
+      const { type } = await readBody(client.api.GET("/connections/{name}", path))
       const body = { ...fieldsOf(call.options), ...(await secretOf(call, type)) }
-      return added(call, await fetched(client.api.PATCH("/connections/{name}", { ...path, body: body as never })))
+      return added(call, await readBody(client.api.PATCH("/connections/{name}", { ...path, body: body as never })))
     },
   })
 }
@@ -164,12 +164,12 @@ function addCheck(commands: Commands, group: Command): void {
     examples: [["berth connection check main", "after a change of its rights at the cloud"]],
     run: async (call) => {
       const params = { path: { name: call.args[0] ?? "" } }
-      const check = await fetched(call.client().api.POST("/connections/{name}/check", { params }))
+      const check = await readBody(call.client().api.POST("/connections/{name}/check", { params }))
       const uses = Object.entries(check.capabilities).map(
         ([use, state]) => `${use}: ${stateOf(state)}${state?.message === undefined ? "" : `, ${state.message}`}`,
       )
       if (call.isForProgram) await call.printValue(check)
-      else for (const line of [...checkTexts(check), ...uses]) await call.terminal.line(wrapped(shown(line), ""))
+      else for (const line of [...checkTexts(check), ...uses]) await call.terminal.line(wrapText(shown(line), ""))
       return check.result === "passed" ? 0 : EXIT.failed
     },
   })

@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander"
-import { allItems, fetched, type Schemas } from "../../client/client.ts"
+import { allItems, readBody, type Schemas } from "../../client/client.ts"
 import { nextTick } from "../../core/apis/schedule.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
@@ -21,7 +21,7 @@ export function addCronCommands(commands: Commands, program: Command): void {
     examples: [["berth attach $(berth cron run nightly)", "run it now, and follow the log"]],
     run: async (call) => {
       const path = { name: call.args[0] ?? "" }
-      const created = await fetched(call.client().api.POST("/cronjobs/{name}/run", { params: { path } }))
+      const created = await readBody(call.client().api.POST("/cronjobs/{name}/run", { params: { path } }))
       call.remember({ kind: "job", name: created.name })
       await call.terminal.line(created.name)
       return 0
@@ -34,7 +34,7 @@ export function addCronCommands(commands: Commands, program: Command): void {
     options: [new Option("-y, --yes", "do not ask")],
     run: async (call) => {
       const [name = ""] = call.args
-      await confirmed(call, `Delete the cronjob ${name}? Its jobs are kept.`)
+      await confirmDeletion(call, `Delete the cronjob ${name}? Its jobs are kept.`)
       await call.client().api.DELETE("/cronjobs/{name}", { params: { path: { name } } })
       call.terminal.progress(`The cronjob ${name} is deleted.`)
       return 0
@@ -43,7 +43,7 @@ export function addCronCommands(commands: Commands, program: Command): void {
 }
 
 /** Asks before something is deleted. @throws Failure if the answer is no */
-export async function confirmed(call: Call<{ yes?: boolean }>, question: string): Promise<void> {
+export async function confirmDeletion(call: Call<{ yes?: boolean }>, question: string): Promise<void> {
   if (call.options.yes === true || (await call.terminal.confirm(question, "--yes", false))) return
   throw new Failure(EXIT.failed, "Nothing was deleted.")
 }
@@ -56,7 +56,7 @@ function addReading(commands: Commands, group: Command): void {
     run: async (call) => {
       const client = call.client()
       const read = (query: { offset: number; limit: number }) =>
-        fetched(client.api.GET("/cronjobs", { params: { query } }))
+        readBody(client.api.GET("/cronjobs", { params: { query } }))
       const rows = await allItems(read, (page) => page.cronjobs)
       const now = new Date()
       await call.print(
@@ -102,7 +102,7 @@ function addReading(commands: Commands, group: Command): void {
 }
 
 function cronJobOf(call: Call<unknown>): Promise<CronJob> {
-  return fetched(call.client().api.GET("/cronjobs/{name}", { params: { path: { name: call.args[0] ?? "" } } }))
+  return readBody(call.client().api.GET("/cronjobs/{name}", { params: { path: { name: call.args[0] ?? "" } } }))
 }
 
 /** Returns the next times of a schedule; none while it is paused. */
@@ -149,7 +149,7 @@ function addChange(commands: Commands, group: Command, { usage, summary, isActiv
     examples: [[`berth cron ${word} nightly`, isActive ? "jobs are created again" : "until berth cron resume"]],
     run: async (call) => {
       const path = { params: { path: { name: call.args[0] ?? "" } } }
-      const record = await fetched(
+      const record = await readBody(
         call.client().api.PATCH("/cronjobs/{name}", { ...path, body: { is_active: isActive } }),
       )
       call.terminal.progress(`The cronjob ${record.name} is ${isActive ? "active" : "paused"}.`)

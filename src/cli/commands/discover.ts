@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 
 type Item = Schemas["DiscoveredItem"]
@@ -40,17 +40,17 @@ export function addDiscoverCommands(commands: Commands, program: Command): void 
   add(
     "buckets",
     "List the buckets, for --volume.",
-    async (call) => (await fetched(call.client().api.GET("/resources/storages", query(call)))).storages,
+    async (call) => (await readBody(call.client().api.GET("/resources/storages", query(call)))).storages,
   )
   add(
     "images",
     "List the image repositories.",
-    async (call) => (await fetched(call.client().api.GET("/resources/repositories", query(call)))).repositories,
+    async (call) => (await readBody(call.client().api.GET("/resources/repositories", query(call)))).repositories,
   )
   add(
     "pools",
     "List the accounts, projects and subscriptions for VMs.",
     async (call) =>
-      (await fetched(call.client().api.GET("/resources/virtual-machine-pools", query(call)))).virtual_machine_pools,
+      (await readBody(call.client().api.GET("/resources/virtual-machine-pools", query(call)))).virtual_machine_pools,
   )
 }

@@ -1,6 +1,6 @@
 import { Option } from "commander"
 import type { JobStatus } from "../../client/client.ts"
-import { repeated } from "../command.ts"
+import { collectOption } from "../command.ts"
 import { usageError } from "../exit.ts"
 
 const STATUSES = ["queued", "booting", "running", "succeeded", "failed", "cancelled"] as const
@@ -15,8 +15,8 @@ export interface Filter {
 export function filterOptions(): Option[] {
   return [
     new Option("--status <status>", "only jobs with this status").choices(STATUSES),
-    new Option("--tag <tag>", "only jobs with this tag; may be repeated").argParser(repeated),
-    new Option("-l, --label <name=value>", "only jobs with this label; may be repeated").argParser(repeated),
+    new Option("--tag <tag>", "only jobs with this tag; may be repeated").argParser(collectOption),
+    new Option("-l, --label <name=value>", "only jobs with this label; may be repeated").argParser(collectOption),
   ]
 }
 

@@ -1,6 +1,6 @@
 import { type Command, Option } from "commander"
 import type { ArrayRecord } from "../../client/arrays.ts"
-import { type BerthClient, fetched, type JobRecord, type Schemas } from "../../client/client.ts"
+import { type BerthClient, type JobRecord, readBody, type Schemas } from "../../client/client.ts"
 import { isEnded, waitFor } from "../../client/jobs.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { Call, Commands } from "../command.ts"
@@ -120,7 +120,7 @@ function selectionOf({ status, tag, label }: Filter): Selection {
 }
 
 function cancelled(client: BerthClient, body: Selection, dry_run = false): Promise<Schemas["JobCancellations"]> {
-  return fetched(client.api.POST("/jobs/cancellations", { params: { query: { dry_run } }, body }))
+  return readBody(client.api.POST("/jobs/cancellations", { params: { query: { dry_run } }, body }))
 }
 
 /** Cancels all jobs of a selection. One request has a time limit, so there may be several. */

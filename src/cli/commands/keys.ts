@@ -1,10 +1,10 @@
 import { type Command, Option } from "commander"
-import { allItems, fetched, type Schemas } from "../../client/client.ts"
+import { allItems, readBody, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure } from "../exit.ts"
 import { secondsOf } from "../submission.ts"
 import { ageOf } from "../table.ts"
-import { confirmed } from "./cron.ts"
+import { confirmDeletion } from "./cron.ts"
 
 const ROLES = ["viewer", "developer", "admin"] as const
 type Role = (typeof ROLES)[number]
@@ -27,7 +27,7 @@ export function addKeyCommands(commands: Commands, program: Command): void {
       const { role, expires } = call.options
       const until = expires === undefined ? undefined : new Date(Date.now() + secondsOf("--expires", expires) * 1000)
       const body = { name: call.args[0] ?? "", role, ...(until !== undefined && { expires_at: until.toISOString() }) }
-      const key = (await fetched(call.client().api.POST("/keys", { body }))) as Schemas["KeyCreated"]
+      const key = (await readBody(call.client().api.POST("/keys", { body }))) as Schemas["KeyCreated"]
       if (call.isForProgram) await call.printValue(key)
       else await call.terminal.line(key.value)
       call.terminal.progress(`The key ${key.name} (${role}) is created. Its value is not shown again.`)
@@ -55,7 +55,7 @@ export function addKeyCommands(commands: Commands, program: Command): void {
     options: [new Option("-y, --yes", "do not ask")],
     run: async (call) => {
       const key_id = await idOf(call)
-      await confirmed(call, `Delete the key ${call.args[0]}? Programs that use it stop working.`)
+      await confirmDeletion(call, `Delete the key ${call.args[0]}? Programs that use it stop working.`)
       await call.client().api.DELETE("/keys/{key_id}", { params: { path: { key_id } } })
       call.terminal.progress(`The key ${call.args[0]} is deleted.`)
       return 0
@@ -70,7 +70,8 @@ function addList(commands: Commands, group: Command): void {
     examples: [["berth key ls -o wide", "with their ids"]],
     run: async (call) => {
       const client = call.client()
-      const read = (query: { offset: number; limit: number }) => fetched(client.api.GET("/keys", { params: { query } }))
+      const read = (query: { offset: number; limit: number }) =>
+        readBody(client.api.GET("/keys", { params: { query } }))
       const rows = await allItems(read, (page) => page.keys)
       const now = new Date()
       await call.print(
@@ -90,7 +91,7 @@ function addList(commands: Commands, group: Command): void {
 /** Returns the id of the key that the first argument names. @throws Failure if there is none */
 async function idOf(call: Call<unknown>): Promise<string> {
   const [name = ""] = call.args
-  const { keys } = await fetched(call.client().api.GET("/keys", { params: { query: { name } } }))
+  const { keys } = await readBody(call.client().api.GET("/keys", { params: { query: { name } } }))
   const [key] = keys
   if (key === undefined) throw new Failure(EXIT.notFound, `There is no key ${name}: berth key ls`)
   return key.id

@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process"
 import { type Command, Option } from "commander"
 import { groupsWarningFor, projectsOf } from "../../client/accounts.ts"
-import { BerthClient, fetched, type Schemas } from "../../client/client.ts"
+import { BerthClient, readBody, type Schemas } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { Call, Commands } from "../command.ts"
@@ -152,7 +152,7 @@ async function withProject(
   call: Call<LoginFlags>,
   context: Context,
 ): Promise<{ context: Context; caller: WhoAmI | undefined }> {
-  const ask = (of: Context) => fetched(clientFor(call, projectUrl(of), of).api.GET("/whoami"))
+  const ask = (of: Context) => readBody(clientFor(call, projectUrl(of), of).api.GET("/whoami"))
   if (context.project !== undefined) return { context, caller: await ask(context) }
   try {
     return { context, caller: await ask(context) }

@@ -1,9 +1,9 @@
 import { type Command, Option } from "commander"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import { CLOUDS } from "../../client/providers.ts"
 import { anyOf } from "../../client/words.ts"
 import { defined } from "../../core/apis/defined.ts"
-import { type Commands, repeated } from "../command.ts"
+import { type Commands, collectOption } from "../command.ts"
 import { EXIT, usageError } from "../exit.ts"
 import { gibText } from "../table.ts"
 
@@ -35,13 +35,13 @@ export function addOffersCommand(commands: Commands, program: Command): void {
       new Option("--cpu <number>", "minimum number of vCPUs; default: 1"),
       new Option("--memory <size>", "minimum memory, such as 16Gi"),
       new Option("--disk <size>", "minimum disk, such as 100Gi"),
-      new Option("--region <region>", "region, or us, eu, asia …; may be repeated").argParser(repeated),
-      new Option("--cloud <cloud>", `${anyOf(CLOUDS)}; may be repeated`).argParser(repeated),
+      new Option("--region <region>", "region, or us, eu, asia …; may be repeated").argParser(collectOption),
+      new Option("--cloud <cloud>", `${anyOf(CLOUDS)}; may be repeated`).argParser(collectOption),
       new Option("--spot", "spot machines"),
       new Option("--limit <number>", "largest number of offers, up to 200").default("20"),
     ],
     run: async (call) => {
-      const { offers, total, message } = await fetched(
+      const { offers, total, message } = await readBody(
         call.client().api.GET("/offers", { params: { query: queryOf(call.options) } }),
       )
       await call.print(offers, COLUMNS, ({ provider, instance_type }) => `${provider}/${instance_type}`)

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises"
 import { type Command, Option } from "commander"
 import { readArray } from "../../client/arrays.ts"
-import { type BerthClient, everyItem, fetched, type JobRecord, type JobStatus } from "../../client/client.ts"
+import { type BerthClient, everyItem, type JobRecord, type JobStatus, readBody } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import { changesOf } from "../../client/events.ts"
 import { isMissing } from "../../client/jobs.ts"
@@ -136,7 +136,7 @@ async function listJobs(
       const jobs: JobRecord[] = []
       const read = async (page: { offset: number; limit: number }) => {
         const query = { ...page, ...filter, ...defined({ status }) }
-        const list = await fetched(client.api.GET("/jobs", { params: { query } }))
+        const list = await readBody(client.api.GET("/jobs", { params: { query } }))
         total = list.total
         return list
       }

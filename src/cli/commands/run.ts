@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
-import { type ArrayPlan, type BerthClient, fetched, type JobPlan, type JobSubmission } from "../../client/client.ts"
+import { type ArrayPlan, type BerthClient, type JobPlan, type JobSubmission, readBody } from "../../client/client.ts"
 import { readJob } from "../../client/jobs.ts"
 import { defined } from "../../core/apis/defined.ts"
-import { type Call, type Commands, repeated } from "../command.ts"
+import { type Call, type Commands, collectOption } from "../command.ts"
 import { documentsOf, requireNamespace, sourcesAt } from "../documents.ts"
 import { envFileOf } from "../env-file.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
@@ -21,7 +21,7 @@ import { usdText } from "../table.ts"
 import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
 import { namespaceOf } from "./apply.ts"
 import { type ArraySettings, arrayBodyOf, submitArray, wholeNumber } from "./array.ts"
-import { attach, attachedTo, cancelOption, type FollowFlags, timestampsOption } from "./attach.ts"
+import { attach, cancelOption, type FollowFlags, runAttached, timestampsOption } from "./attach.ts"
 
 interface FileFlags extends JobFlags {
   file?: string
@@ -115,7 +115,7 @@ function addRerun(commands: Commands, program: Command): void {
     ],
     options: [
       ...jobOptions(),
-      new Option("--set <field=value>", "change a field of the body; may be repeated").argParser(repeated),
+      new Option("--set <field=value>", "change a field of the body; may be repeated").argParser(collectOption),
       ...submitOptions(),
     ],
     run: (call) =>
@@ -205,8 +205,8 @@ async function jobInFile(call: Call<unknown>, file: string): Promise<JobSubmissi
 
 function planFor(client: BerthClient, { job, array }: Prepared): Promise<Plan> {
   const params = { query: { dry_run: true } }
-  if (array === undefined) return fetched(client.api.POST("/jobs", { params, body: job })) as Promise<JobPlan>
-  return fetched(client.api.POST("/arrays", { params, body: arrayBodyOf(job, array) as never })) as Promise<ArrayPlan>
+  if (array === undefined) return readBody(client.api.POST("/jobs", { params, body: job })) as Promise<JobPlan>
+  return readBody(client.api.POST("/arrays", { params, body: arrayBodyOf(job, array) as never })) as Promise<ArrayPlan>
 }
 
 /** Prints a plan, and returns its exit code. */
@@ -222,7 +222,7 @@ function submitted(call: Call<SubmitFlags>, prepare: () => Promise<Prepared>): P
   const { detach, dryRun } = call.options
   if (dryRun === true) return prepare().then((prepared) => showPlan(call, prepared))
   const submit = async () => submitAndAttach(call, call.client(), await prepare())
-  return detach === true ? submit() : attachedTo(call, submit)
+  return detach === true ? submit() : runAttached(call, submit)
 }
 
 /** Returns the array that the flags describe; undefined without --array. @throws Failure */
@@ -248,7 +248,7 @@ async function submitAndAttach(call: Call<SubmitFlags>, client: BerthClient, pre
   await agreedTo(call, plan, job)
   if (packed !== undefined) terminal.progress(await uploaded(client, packed))
   if (array !== undefined) return submitArray(call, client, arrayBodyOf(job, array))
-  const created = await fetched(client.api.POST("/jobs", { body: job }))
+  const created = await readBody(client.api.POST("/jobs", { body: job }))
   const { name } = created as { name: string }
   call.remember({ kind: "job", name })
   if (detach !== true) return attach(call, client, name)

@@ -1,12 +1,12 @@
 import { type Command, Option } from "commander"
-import { allItems, fetched, type Schemas } from "../../client/client.ts"
+import { allItems, readBody, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, usageError } from "../exit.ts"
 import { ageOf } from "../table.ts"
 import { shown as printable } from "../terminal.ts"
 import { secretOption, secretText } from "./connection.ts"
-import { confirmed } from "./cron.ts"
+import { confirmDeletion } from "./cron.ts"
 
 type Webhook = Schemas["WebhookRecord"]
 type Change = Schemas["WebhookChange"]
@@ -47,7 +47,7 @@ export function addWebhookCommands(commands: Commands, program: Command): void {
     options: [new Option("-y, --yes", "do not ask")],
     run: async (call) => {
       const [name = ""] = call.args
-      await confirmed(call, `Delete the webhook ${name}?`)
+      await confirmDeletion(call, `Delete the webhook ${name}?`)
       await call.client().api.DELETE("/webhooks/{name}", { params: { path: { name } } })
       call.terminal.progress(`The webhook ${name} is deleted.`)
       return 0
@@ -63,7 +63,7 @@ function addList(commands: Commands, group: Command): void {
     run: async (call) => {
       const client = call.client()
       const read = (query: { offset: number; limit: number }) =>
-        fetched(client.api.GET("/webhooks", { params: { query } }))
+        readBody(client.api.GET("/webhooks", { params: { query } }))
       const rows = await allItems(read, (page) => page.webhooks)
       const now = new Date()
       await call.print(
@@ -98,14 +98,14 @@ function addShow(commands: Commands, group: Command): void {
     run: async (call) => {
       const path = { name: call.args[0] ?? "" }
       const { api } = call.client()
-      const webhook = await fetched(api.GET("/webhooks/{name}", { params: { path } }))
+      const webhook = await readBody(api.GET("/webhooks/{name}", { params: { path } }))
       if (call.isForProgram) {
         await call.printValue(webhook)
         return 0
       }
       await call.terminal.line(textOf(webhook))
       const query = { offset: 0, limit: SHOWN_DELIVERIES }
-      const { deliveries } = await fetched(api.GET("/webhooks/{name}/deliveries", { params: { path, query } }))
+      const { deliveries } = await readBody(api.GET("/webhooks/{name}/deliveries", { params: { path, query } }))
       if (deliveries.length > 0) await printDeliveries(call, deliveries)
       return 0
     },
@@ -160,7 +160,7 @@ function addCreation(commands: Commands, group: Command): void {
         ...{ name, url, events: event, labels: labelsOf(label), tags: tag, include },
         ...(slack === true && { format: "slack" }),
       }
-      const made = await fetched(call.client().api.POST("/webhooks", { body: body as Schemas["WebhookCreation"] }))
+      const made = await readBody(call.client().api.POST("/webhooks", { body: body as Schemas["WebhookCreation"] }))
       return shown(call, made, `The webhook ${name} is stored. berth webhook test ${name} sends a test message.`)
     },
   })
@@ -204,7 +204,7 @@ function addDeliveries(commands: Commands, group: Command): void {
       const client = call.client()
       const path = { name: call.args[0] ?? "" }
       const read = (query: { offset: number; limit: number }) =>
-        fetched(client.api.GET("/webhooks/{name}/deliveries", { params: { path, query } }))
+        readBody(client.api.GET("/webhooks/{name}/deliveries", { params: { path, query } }))
       const rows = await allItems(read, (page) => page.deliveries)
       await printDeliveries(call, rows)
       return 0
@@ -238,7 +238,7 @@ function addTest(commands: Commands, group: Command): void {
     examples: [["berth webhook test build-bot", "shows the status of the response"]],
     run: async (call) => {
       const params = { path: { name: call.args[0] ?? "" } }
-      const result = await fetched(call.client().api.POST("/webhooks/{name}/test", { params }))
+      const result = await readBody(call.client().api.POST("/webhooks/{name}/test", { params }))
       if (call.isForProgram) await call.printValue(result)
       else if (result.delivered)
         await call.terminal.line(`accepted with ${result.status_code} in ${result.duration_ms} ms`)
@@ -255,7 +255,7 @@ function addRotate(commands: Commands, group: Command): void {
     examples: [["berth webhook rotate build-bot", "prints the new secret once"]],
     run: async (call) => {
       const [name = ""] = call.args
-      const rotated = await fetched(call.client().api.POST("/webhooks/{name}/rotate", { params: { path: { name } } }))
+      const rotated = await readBody(call.client().api.POST("/webhooks/{name}/rotate", { params: { path: { name } } }))
       return shown(call, rotated, "The former secret is used for 24 hours more: give the receiver the new one.")
     },
   })
@@ -272,7 +272,7 @@ function addSwitch(
     examples: [[`berth webhook ${usage.replace("<name>", "build-bot")}`, "prints the name"]],
     run: async (call) => {
       const params = { path: { name: call.args[0] ?? "" } }
-      const { name } = await fetched(call.client().api.PATCH("/webhooks/{name}", { params, body: change }))
+      const { name } = await readBody(call.client().api.PATCH("/webhooks/{name}", { params, body: change }))
       await call.terminal.line(name)
       return 0
     },

@@ -5,12 +5,12 @@ import { frozenSettings, type VmNetwork } from "../../core/apis/vm-settings.ts"
 import { type CloudError, CredentialsError, RegionError } from "../../core/outbound/errors.ts"
 import type { Capabilities, Capability, CapabilityQuestion, DenialReason, DiscoveredResource } from "../account.ts"
 import {
-  answered,
   describe,
   listable,
   noFindings,
   notListable,
   type Obstacle,
+  settleCheck,
   unreadConsole,
   verdictOf,
 } from "../capabilities.ts"
@@ -54,10 +54,10 @@ export async function awsCapabilities(
   signal: AbortSignal,
 ): Promise<Capabilities> {
   const [vms, buckets, repositories, prices] = await Promise.all([
-    answered(vmsOf(checks, question, signal)),
+    settleCheck(vmsOf(checks, question, signal)),
     listable("buckets", checks.storages, signal),
-    answered(repositoriesOf(checks, signal)),
-    answered(pricesOf(checks, signal)),
+    settleCheck(repositoriesOf(checks, signal)),
+    settleCheck(pricesOf(checks, signal)),
   ])
   return { vms, buckets, repositories, prices }
 }

@@ -18,7 +18,7 @@ export interface SdkConfig {
 }
 
 /** Returns the part of a configuration with which the SDK uses the process' proxy. Each client destroys its agents. */
-export function proxied(): Pick<SdkConfig, "requestHandler"> {
+export function proxyConfig(): Pick<SdkConfig, "requestHandler"> {
   const requestHandler = proxiedAgents()
   return requestHandler === undefined ? {} : { requestHandler }
 }
@@ -32,7 +32,7 @@ export function sdkConfig(
   credentials: CredentialFields,
   { region, roles, maxAttempts = 3 }: { region: string; roles: AssumedRoles; maxAttempts?: number },
 ): SdkConfig {
-  const common = { region, maxAttempts, ...proxied() }
+  const common = { region, maxAttempts, ...proxyConfig() }
   if (hasRole(credentials)) return { ...common, credentials: () => roles.keyOf(credentials, region) }
   return { ...common, credentials: keyOf(credentials) }
 }

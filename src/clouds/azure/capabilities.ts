@@ -1,6 +1,6 @@
 import type { VmSettings } from "../../core/apis/vm-settings.ts"
 import type { Capabilities, Capability, CapabilityQuestion } from "../account.ts"
-import { answered, type Findings, noFindings, notListable, verdictOf } from "../capabilities.ts"
+import { type Findings, noFindings, notListable, settleCheck, verdictOf } from "../capabilities.ts"
 import { type FoundNetwork, parseSubnet, subnetFault } from "./named-subnet.ts"
 import { allows, missingActions, type Permission } from "./permissions.ts"
 import type { SignedIn } from "./signed-in.ts"
@@ -45,9 +45,13 @@ export async function azureCapabilities(
   // Each check that needs the permissions reports their failure.
   permissions.catch(() => undefined)
   const [vms, buckets, repositories] = await Promise.all([
-    answered(vmsOf(get, { scope, subscription, permissions, regions, settings })),
-    answered(permissions.then((all) => listAllowed(all, "storage accounts", "Microsoft.Storage/storageAccounts/read"))),
-    answered(permissions.then((all) => listAllowed(all, "registries", "Microsoft.ContainerRegistry/registries/read"))),
+    settleCheck(vmsOf(get, { scope, subscription, permissions, regions, settings })),
+    settleCheck(
+      permissions.then((all) => listAllowed(all, "storage accounts", "Microsoft.Storage/storageAccounts/read")),
+    ),
+    settleCheck(
+      permissions.then((all) => listAllowed(all, "registries", "Microsoft.ContainerRegistry/registries/read")),
+    ),
   ])
   const prices = { is: "granted", message: "Azure's price list is public" } as const
   return { vms, buckets, repositories, prices }

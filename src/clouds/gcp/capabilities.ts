@@ -3,11 +3,11 @@ import type { VmSettings } from "../../core/apis/vm-settings.ts"
 import { CloudError, CredentialsError } from "../../core/outbound/errors.ts"
 import type { Capabilities, Capability } from "../account.ts"
 import {
-  answered,
   describe,
   type Findings,
   noFindings,
   notListable,
+  settleCheck,
   unreadConsole,
   verdictOf,
 } from "../capabilities.ts"
@@ -73,12 +73,12 @@ export async function gcpCapabilities(checks: GcpChecks): Promise<Capabilities> 
   // Each check that needs the permissions reports their failure.
   permissions.catch(() => undefined)
   const lists = (things: string, permission: string) =>
-    answered(permissions.then((granted) => listAllowed(granted, things, permission)))
+    settleCheck(permissions.then((granted) => listAllowed(granted, things, permission)))
   const [vms, buckets, repositories, prices] = await Promise.all([
-    answered(vmsOf(checks, permissions)),
+    settleCheck(vmsOf(checks, permissions)),
     lists("buckets", LIST_PERMISSIONS.buckets),
     lists("image repositories", LIST_PERMISSIONS.repositories),
-    answered(pricesOf(checks)),
+    settleCheck(pricesOf(checks)),
   ])
   return { vms, buckets, repositories, prices }
 }

@@ -1,5 +1,5 @@
 import Type from "typebox"
-import { LIMITS } from "../../core/apis/limits.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import { SENSITIVE } from "../../core/apis/schema.ts"
 import { Identifier } from "../credential-fields.ts"
 import { given, type ProviderDefinition } from "../definition.ts"

@@ -1,5 +1,5 @@
 import type { FieldError } from "../../core/apis/field-error.ts"
-import { LIMITS } from "../../core/apis/limits.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 
 /** Token addresses in Google's key files, the current one and an older one. */
 const TOKEN_URIS = ["https://oauth2.googleapis.com/token", "https://accounts.google.com/o/oauth2/token"]

@@ -10,7 +10,7 @@ export interface Answer {
 
 /** Calls a registry's API, and accepts only JSON. @throws CloudError */
 export async function ask(fetch: Fetch, url: string, init: RequestInit, signal: AbortSignal): Promise<Answer> {
-  return await answered(signal, async () => {
+  return await callHttp(signal, async () => {
     const response = await fetch(url, init)
     const body = bodyOf(await response.text())
     if (response.ok && body !== undefined) return { body, headers: response.headers }
@@ -19,7 +19,7 @@ export async function ask(fetch: Fetch, url: string, init: RequestInit, signal: 
 }
 
 /** Runs a call over HTTP. @throws CloudError if it fails */
-export async function answered<T>(signal: AbortSignal, call: () => Promise<T>): Promise<T> {
+export async function callHttp<T>(signal: AbortSignal, call: () => Promise<T>): Promise<T> {
   try {
     return await call()
   } catch (error) {

@@ -5,7 +5,7 @@ import { ARCHITECTURES, type Architecture } from "../../core/apis/offer.ts"
 import { InvalidRequestError, TransientError } from "../../core/outbound/errors.ts"
 import type { Fetch } from "../../core/outbound/guarded-fetch.ts"
 import type { RegistryLogin } from "../registry-access.ts"
-import { answered, refusal } from "./http.ts"
+import { callHttp, refusal } from "./http.ts"
 import {
   apiHost,
   type CallOptions,
@@ -111,7 +111,7 @@ async function contentOf(
   digest: string,
   { signal, send }: ReadOptions,
 ): Promise<unknown> {
-  return await answered(signal, async () => {
+  return await callHttp(signal, async () => {
     const first = await send(url, { headers, redirect: "manual", signal })
     const elsewhere = first.status >= 300 && first.status < 400 ? first.headers.get("location") : null
     if (elsewhere !== null) await first.body?.cancel()

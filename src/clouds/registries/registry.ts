@@ -4,7 +4,7 @@ import { DOCKER_HUB, type ImageName } from "../../core/apis/image.ts"
 import { CredentialsError, InvalidRequestError } from "../../core/outbound/errors.ts"
 import { type Fetch, guardedFetch } from "../../core/outbound/guarded-fetch.ts"
 import type { RegistryLogin } from "../registry-access.ts"
-import { answered, ask, numberIn, refusal, textIn } from "./http.ts"
+import { ask, callHttp, numberIn, refusal, textIn } from "./http.ts"
 
 /** Hosts of Docker Hub: its API and its token service have other hosts than its name. */
 const HUB_API = "registry-1.docker.io"
@@ -80,7 +80,7 @@ export async function digestOf(
   const fetch = guardedFetch({ isOwn: (other) => other === host, signal, send })
   const url = `https://${host}/v2/${image.repository}/manifests/${image.reference}`
   const headers = { ...proofHeaders(proof), accept: MANIFEST_TYPES.join(", ") }
-  return await answered(signal, async () => {
+  return await callHttp(signal, async () => {
     const response = await fetch(url, { method: "HEAD", headers })
     await response.body?.cancel()
     // An answer to HEAD has no words.
@@ -132,7 +132,7 @@ type Challenge = { scheme: "basic" } | { scheme: "bearer"; realm: string; servic
 /** Returns the challenge for a login to a registry; undefined if it requires none. */
 async function challengeOf(host: string, { signal, send }: Omit<CallOptions, "clock">): Promise<Challenge | undefined> {
   const fetch = guardedFetch({ isOwn: (other) => other === host, signal, send })
-  return await answered(signal, async () => {
+  return await callHttp(signal, async () => {
     const response = await fetch(`https://${host}/v2/`)
     await response.body?.cancel()
     if (response.ok) return undefined

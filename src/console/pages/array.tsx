@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
 import { useRoute } from "preact-iso/router"
 import { type ArrayRecord, type IndexState, indexStates, jobNameOf, valuesOf } from "../../client/arrays.ts"
-import { fetched } from "../../client/client.ts"
+import { readBody } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
 import { Facts, PageTitle, Status, Time } from "../parts/basics.tsx"
 import { StateMessage } from "../parts/conditions.tsx"
@@ -18,7 +18,7 @@ export function ArrayPage() {
   const { params } = useRoute()
   const id = params["array"] ?? ""
   const array = useLoad(`array ${id}`, (signal) =>
-    fetched(client.value.api.GET("/arrays/{id}", { params: { path: { id } }, signal })),
+    readBody(client.value.api.GET("/arrays/{id}", { params: { path: { id } }, signal })),
   )
   useReloadOnChange((change) => change.event === "array" && change.record.name === id, array.reload)
   return (

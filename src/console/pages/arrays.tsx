@@ -1,5 +1,5 @@
 import type { ArrayRecord } from "../../client/arrays.ts"
-import { fetched } from "../../client/client.ts"
+import { readBody } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
 import { CancelButton, PageTitle, Status, TableFrame, Time } from "../parts/basics.tsx"
@@ -10,7 +10,7 @@ import { at, client, may } from "../state.ts"
 /** Arrays of the project, with their counts and costs. */
 export function ArraysPage() {
   const arrays = useSearch("/arrays", (query, signal) =>
-    fetched(client.value.api.GET("/arrays", { params: { query }, signal })),
+    readBody(client.value.api.GET("/arrays", { params: { query }, signal })),
   )
   useReloadOnChange(({ event }) => event === "array", arrays.reload)
   return (
@@ -97,11 +97,11 @@ export function ArrayActions({ array, reload }: { array: ArrayRecord; reload: ()
   const { id, name, size, counts, status, ended_at } = array
   const params = { path: { id } }
   const retry = async (): Promise<void> => {
-    await fetched(client.value.api.POST("/arrays/{id}/retry-failed", { params }))
+    await readBody(client.value.api.POST("/arrays/{id}/retry-failed", { params }))
     reload()
   }
   const cancel = async (): Promise<void> => {
-    await fetched(client.value.api.POST("/arrays/{id}/cancel", { params }))
+    await readBody(client.value.api.POST("/arrays/{id}/cancel", { params }))
     reload()
   }
   const unended = size - counts.succeeded - counts.failed - counts.cancelled

@@ -1,10 +1,10 @@
 import { useSignal } from "@preact/signals"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import { type ConnectionCheck, checkTexts } from "../../client/connections.ts"
 import { CLOUDS, PROVIDERS } from "../../client/providers.ts"
 import { AccountContents } from "../parts/account-contents.tsx"
 import { ActionFault, PanelForm, useAction } from "../parts/action.tsx"
-import { Facts, Field, Time, typed } from "../parts/basics.tsx"
+import { Facts, Field, onText, Time } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { type Credential, CredentialInput, credentialsOf } from "../parts/credentials.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
@@ -15,7 +15,7 @@ import { client, may } from "../state.ts"
 type Connection = Schemas["ConnectionRecord"]
 
 async function readConnections(query: PageQuery, signal: AbortSignal): Promise<Listed<Connection>> {
-  const answer = await fetched(client.value.api.GET("/connections", { params: { query }, signal }))
+  const answer = await readBody(client.value.api.GET("/connections", { params: { query }, signal }))
   return "connections" in answer ? { items: answer.connections, total: answer.total } : { items: [], total: 0 }
 }
 
@@ -65,7 +65,7 @@ export function ConnectionPanel({ connection, remove }: { connection: Connection
   const check = useSignal<ConnectionCheck | undefined>(undefined)
   const test = async (): Promise<void> => {
     check.value = undefined
-    check.value = await fetched(client.value.api.POST("/connections/{name}/check", { params: { path: { name } } }))
+    check.value = await readBody(client.value.api.POST("/connections/{name}/check", { params: { path: { name } } }))
   }
   const isChanging = useSignal(false)
   const change = (isOpen: boolean) => () => {
@@ -182,7 +182,7 @@ function NewConnection({ done }: { done: () => void }) {
         <Field label="Account at">
           <select
             value={type.value}
-            onChange={typed((text) => {
+            onChange={onText((text) => {
               type.value = text as Connection["type"]
             })}
           >

@@ -1,10 +1,10 @@
 import { useLocation } from "preact-iso/router"
-import { fetched } from "../../client/client.ts"
+import { readBody } from "../../client/client.ts"
 import { type CostReport, costReport, csvOf, daysOfMonth, focusReport } from "../../client/costs.ts"
 import { keptMonths, type Part, type Stack, stackOf } from "../costs.ts"
 import { dateText, percent, usd } from "../format.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
-import { Field, PageTitle, TableFrame, typed } from "../parts/basics.tsx"
+import { Field, onText, PageTitle, TableFrame } from "../parts/basics.tsx"
 import { Budgets } from "../parts/budgets.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { saveFile } from "../parts/save.ts"
@@ -97,7 +97,7 @@ function ChoiceBar({ choice, change }: { choice: Choice; change: (next: Partial<
   return (
     <form class="filters few" aria-label="Costs to show" onSubmit={(event) => event.preventDefault()}>
       <Field label="Month (UTC)">
-        <select value={choice.month} onChange={typed((month) => change({ month }))}>
+        <select value={choice.month} onChange={onText((month) => change({ month }))}>
           {keptMonths(now.peek()).map((month) => (
             <option key={month} value={month}>
               {dateText(month)}
@@ -106,7 +106,7 @@ function ChoiceBar({ choice, change }: { choice: Choice; change: (next: Partial<
         </select>
       </Field>
       <Field label="Split by">
-        <select value={choice.group} onChange={typed((group) => change({ group }))}>
+        <select value={choice.group} onChange={onText((group) => change({ group }))}>
           {Object.entries(GROUPS).map(([name, { title }]) => (
             <option key={name} value={name}>
               {title}
@@ -122,13 +122,13 @@ function ChoiceBar({ choice, change }: { choice: Choice; change: (next: Partial<
 /** Key of a label, with the keys of the newest jobs to choose from. */
 function LabelKey({ value, change }: { value: string; change: (key: string) => void }) {
   const jobs = useLoad("labels", (signal) =>
-    fetched(client.value.api.GET("/jobs", { params: { query: { limit: 100 } }, signal })),
+    readBody(client.value.api.GET("/jobs", { params: { query: { limit: 100 } }, signal })),
   )
   const keys = new Set((jobs.data.value?.jobs ?? []).flatMap(({ labels }) => Object.keys(labels ?? {})))
   return (
     <>
       <Field label="Key of the label">
-        <input value={value} list="label-keys" placeholder="team" onChange={typed((key) => change(key.trim()))} />
+        <input value={value} list="label-keys" placeholder="team" onChange={onText((key) => change(key.trim()))} />
       </Field>
       <datalist id="label-keys">
         {[...keys].sort().map((key) => (

@@ -1,5 +1,5 @@
 import { useRoute } from "preact-iso/router"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import { nextTicks } from "../cron.ts"
 import { duration, timeText } from "../format.ts"
 import { Facts, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
@@ -16,7 +16,7 @@ export function CronJobPage() {
   const { params } = useRoute()
   const name = params["cronjob"] ?? ""
   const cronJob = useLoad(`cronjob ${name}`, (signal) =>
-    fetched(client.value.api.GET("/cronjobs/{name}", { params: { path: { name } }, signal })),
+    readBody(client.value.api.GET("/cronjobs/{name}", { params: { path: { name } }, signal })),
   )
   useReloadOnChange((change) => change.event === "cronjob" && change.record.name === name, cronJob.reload)
   return (

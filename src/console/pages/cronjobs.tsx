@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals"
-import { fetched, type JobRecord, type Schemas } from "../../client/client.ts"
+import { type JobRecord, readBody, type Schemas } from "../../client/client.ts"
 import { nextTicks } from "../cron.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
 import { PageTitle, TableFrame, Time } from "../parts/basics.tsx"
@@ -12,7 +12,7 @@ type CronJob = Schemas["CronJobRecord"]
 /** Cronjobs of the project, with their next ticks and last runs. */
 export function CronJobsPage() {
   const cronJobs = useSearch("/cronjobs", (query, signal) =>
-    fetched(client.value.api.GET("/cronjobs", { params: { query }, signal })),
+    readBody(client.value.api.GET("/cronjobs", { params: { query }, signal })),
   )
   useReloadOnChange(({ event }) => event === "cronjob", cronJobs.reload)
   return (
@@ -94,11 +94,13 @@ export function CronJobActions({ cronJob: { name, is_active }, reload }: { cronJ
   const action = useAction()
   const act = (ask: () => Promise<unknown>) => () => action.run(() => ask().then(reload))
   const change = () =>
-    fetched(client.value.api.PATCH("/cronjobs/{name}", { params: { path: { name } }, body: { is_active: !is_active } }))
+    readBody(
+      client.value.api.PATCH("/cronjobs/{name}", { params: { path: { name } }, body: { is_active: !is_active } }),
+    )
   const begun = useSignal<string | undefined>(undefined)
   const run = async () => {
     begun.value = undefined
-    const job = await fetched(client.value.api.POST("/cronjobs/{name}/run", { params: { path: { name } } }))
+    const job = await readBody(client.value.api.POST("/cronjobs/{name}/run", { params: { path: { name } } }))
     begun.value = job.name
   }
   return (
@@ -125,7 +127,7 @@ export function CronJobActions({ cronJob: { name, is_active }, reload }: { cronJ
 /** Strip of the last runs, the newest at the right. */
 export function Runs({ name, most }: { name: string; most: number }) {
   const runs = useLoad(`runs ${name}`, (signal) =>
-    fetched(client.value.api.GET("/jobs", { params: { query: { cronjob: name, limit: most } }, signal })),
+    readBody(client.value.api.GET("/jobs", { params: { query: { cronjob: name, limit: most } }, signal })),
   )
   useReloadOnChange((change) => change.event === "job" && change.record.name.startsWith(name), runs.reload)
   const jobs: JobRecord[] = runs.data.value?.jobs ?? []

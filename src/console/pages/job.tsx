@@ -1,5 +1,5 @@
 import { useLocation, useRoute } from "preact-iso/router"
-import { fetched, type JobRecord } from "../../client/client.ts"
+import { type JobRecord, readBody } from "../../client/client.ts"
 import { isEnded, readJob } from "../../client/jobs.ts"
 import { duration, usd } from "../format.ts"
 import {
@@ -80,7 +80,7 @@ function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
 function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
   if (!may("developer")) return null
   const cancel = async (): Promise<void> => {
-    await fetched(client.value.api.POST("/jobs/{id}/cancel", { params: { path: { id: job.id } } }))
+    await readBody(client.value.api.POST("/jobs/{id}/cancel", { params: { path: { id: job.id } } }))
     loaded.reload()
   }
   return (

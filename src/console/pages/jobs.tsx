@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
 import type { ComponentChildren } from "preact"
 import { useLocation } from "preact-iso/router"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import { count } from "../format.ts"
 import {
   type Filters,
@@ -14,7 +14,7 @@ import {
   STATUSES,
   timeOfInput,
 } from "../job-filters.ts"
-import { Dialog, Field, PageTitle, typed } from "../parts/basics.tsx"
+import { Dialog, Field, onText, PageTitle } from "../parts/basics.tsx"
 import { GroupTable } from "../parts/job-groups.tsx"
 import { JobTable, jobsAddress } from "../parts/job-table.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
@@ -61,7 +61,7 @@ function JobList({ filters, change }: ListProps) {
   const address = jobsAddress(filters)
   const jobs = useLoad(
     address,
-    (signal) => fetched(client.value.api.GET("/jobs", { params: pageQuery(filters), signal })),
+    (signal) => readBody(client.value.api.GET("/jobs", { params: pageQuery(filters), signal })),
     "jobs",
   )
   useReloadOnChange(({ event }) => event === "job", jobs.reload)
@@ -95,7 +95,7 @@ function JobList({ filters, change }: ListProps) {
 function GroupList({ filters, change }: ListProps) {
   const groups = useLoad(
     jobsAddress(filters),
-    (signal) => fetched(client.value.api.GET("/job-groups", { params: pageQuery(filters), signal })),
+    (signal) => readBody(client.value.api.GET("/job-groups", { params: pageQuery(filters), signal })),
     "groups",
   )
   useReloadOnChange(({ event }) => event === "job" || event === "array", groups.reload)
@@ -146,10 +146,10 @@ function FilterBar({ filters, change }: ListProps) {
   return (
     <form class="filters many" role="search" aria-label="Filter jobs" onSubmit={(event) => event.preventDefault()}>
       <Field label="Name contains">
-        <input type="search" value={name} onInput={typed((value) => change({ name: value.trim().toLowerCase() }))} />
+        <input type="search" value={name} onInput={onText((value) => change({ name: value.trim().toLowerCase() }))} />
       </Field>
       <Field label="Status">
-        <select value={status} onChange={typed((value) => change({ status: value as Filters["status"] }))}>
+        <select value={status} onChange={onText((value) => change({ status: value as Filters["status"] }))}>
           <option value="">any</option>
           {STATUSES.map((one) => (
             <option key={one}>{one}</option>
@@ -159,19 +159,19 @@ function FilterBar({ filters, change }: ListProps) {
       <Times what="submitted" label="Submitted" filters={filters} change={change} />
       <Times what="ended" label="Ended" filters={filters} change={change} />
       <Field label="Tags">
-        <input value={tag.join(" ")} onChange={typed((value) => change({ tag: listOf(value) }))} />
+        <input value={tag.join(" ")} onChange={onText((value) => change({ tag: listOf(value) }))} />
       </Field>
       <Field label="Labels">
         <input
           value={label.join(" ")}
           placeholder="team=vision"
-          onChange={typed((value) => change({ label: listOf(value) }))}
+          onChange={onText((value) => change({ label: listOf(value) }))}
         />
       </Field>
       <Field label="Sort">
         <select
           value={String(order)}
-          onChange={typed((value) => {
+          onChange={onText((value) => {
             const [by, direction] = ORDERS[Number(value)] ?? ORDERS[0]
             change({ sort_by: by, sort_order: direction })
           })}
@@ -184,7 +184,7 @@ function FilterBar({ filters, change }: ListProps) {
         </select>
       </Field>
       <Field label="Group by">
-        <select value={group} onChange={typed((value) => change({ group: value as Filters["group"] }))}>
+        <select value={group} onChange={onText((value) => change({ group: value as Filters["group"] }))}>
           <option value="">nothing</option>
           <option value="origin">array, cronjob</option>
         </select>
@@ -206,7 +206,7 @@ function Times({ what, label, filters, change }: ListProps & { what: keyof typeo
   return (
     <>
       <Field label={label}>
-        <select value={span} onChange={typed((value) => change({ [what]: value as Span }))}>
+        <select value={span} onChange={onText((value) => change({ [what]: value as Span }))}>
           {SPAN_TEXTS.map(([value, text]) => (
             <option key={value} value={value}>
               {text}
@@ -223,7 +223,7 @@ function Times({ what, label, filters, change }: ListProps & { what: keyof typeo
             <input
               type="datetime-local"
               value={inputTime(filters[bound], zone.value)}
-              onChange={typed((value) => change({ [bound]: timeOfInput(value, zone.value) }))}
+              onChange={onText((value) => change({ [bound]: timeOfInput(value, zone.value) }))}
             />
           </Field>
         ))}
@@ -306,7 +306,7 @@ function splitLabel(text: string): [string, string] {
 
 function CancelDialog({ wanted, close }: { wanted: JobCancellation; close: () => void }) {
   const counted = useLoad("cancellation", (signal) =>
-    fetched(
+    readBody(
       client.value.api.POST("/jobs/cancellations", { body: wanted, params: { query: { dry_run: true } }, signal }),
     ),
   )
@@ -328,7 +328,7 @@ function CancelDialog({ wanted, close }: { wanted: JobCancellation; close: () =>
 /** Cancels jobs until none of them is left: one request cancels as many as fit in its time. @throws Error with the first failure */
 async function cancelAll(wanted: JobCancellation): Promise<void> {
   for (;;) {
-    const { failed, remaining, cancelled } = await fetched(
+    const { failed, remaining, cancelled } = await readBody(
       client.value.api.POST("/jobs/cancellations", { body: wanted }),
     )
     const [first] = failed

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import { PanelForm } from "../parts/action.tsx"
-import { Field, TableFrame, Time, typed } from "../parts/basics.tsx"
+import { Field, onText, TableFrame, Time } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Empty } from "../parts/load.tsx"
@@ -14,8 +14,8 @@ type Key = Schemas["KeyRecord"]
 /** Reads the keys. The list has only their names, so each is read. */
 async function readKeys(query: PageQuery, signal: AbortSignal): Promise<Listed<Key>> {
   const { api } = client.value
-  const { keys, total } = await fetched(api.GET("/keys", { params: { query }, signal }))
-  const read = (key_id: string) => fetched(api.GET("/keys/{key_id}", { params: { path: { key_id } }, signal }))
+  const { keys, total } = await readBody(api.GET("/keys", { params: { query }, signal }))
+  const read = (key_id: string) => readBody(api.GET("/keys/{key_id}", { params: { path: { key_id } }, signal }))
   return { items: await Promise.all(keys.map(({ id }) => read(id))), total }
 }
 
@@ -96,7 +96,7 @@ function NewKey({ done }: { done: () => void }) {
     const count = Number(days.value)
     const expires_at = days.value === "" ? null : new Date(Date.now() + count * 86_400_000).toISOString()
     const body = { name: name.value.trim(), role: role.value, expires_at }
-    value.value = (await fetched(client.value.api.POST("/keys", { body }))).value
+    value.value = (await readBody(client.value.api.POST("/keys", { body }))).value
   }
   if (value.value !== undefined)
     return (
@@ -115,7 +115,7 @@ function NewKey({ done }: { done: () => void }) {
           <input
             required
             value={name.value}
-            onInput={typed((text) => {
+            onInput={onText((text) => {
               name.value = text
             })}
           />
@@ -123,7 +123,7 @@ function NewKey({ done }: { done: () => void }) {
         <Field label="Role" name="role">
           <select
             value={role.value}
-            onChange={typed((text) => {
+            onChange={onText((text) => {
               role.value = text as typeof role.value
             })}
           >
@@ -138,7 +138,7 @@ function NewKey({ done }: { done: () => void }) {
             min={1}
             max={3650}
             value={days.value}
-            onInput={typed((text) => {
+            onInput={onText((text) => {
               days.value = text
             })}
           />

@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals"
 import { type MemberRecord, membersOf, organizationsOf } from "../../client/accounts.ts"
 import type { Schemas } from "../../client/client.ts"
 import { PanelForm } from "../parts/action.tsx"
-import { Dialog, Field, PageTitle, TableFrame, typed } from "../parts/basics.tsx"
+import { Dialog, Field, onText, PageTitle, TableFrame } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad } from "../parts/load.tsx"
 import { accounts, credential, me } from "../state.ts"
 
@@ -165,7 +165,7 @@ async function setRole(organization: string, userId: string, role: Role): Promis
 function RoleField({ value, by, change }: { value: Role; by: Role; change: (role: Role) => void }) {
   return (
     <Field label="Role" hint={ROLES[value]}>
-      <select value={value} onChange={typed((text) => change(text as Role))}>
+      <select value={value} onChange={onText((text) => change(text as Role))}>
         {rolesBy(by).map((role) => (
           <option key={role}>{role}</option>
         ))}
@@ -219,7 +219,7 @@ function NewMember({ organization, close, done }: ChangeProps) {
             spellcheck={false}
             autocomplete="off"
             value={userId.value}
-            onInput={typed((text) => {
+            onInput={onText((text) => {
               userId.value = text
             })}
           />

@@ -21,8 +21,8 @@ import {
   type Shape,
 } from "../draft.ts"
 import { zonedText } from "../format.ts"
-import { Field, PageTitle, typed } from "../parts/basics.tsx"
-import { Empty, explained, Fault, fieldErrors, Skeleton, useLoad } from "../parts/load.tsx"
+import { Field, onText, PageTitle } from "../parts/basics.tsx"
+import { Empty, errorText, Fault, fieldErrors, Skeleton, useLoad } from "../parts/load.tsx"
 import { PlanTable } from "../parts/plan-table.tsx"
 import { type AnyPlan, capNotes, jobPlanOf, sumOf } from "../plan.ts"
 import { yamlOf } from "../spec.ts"
@@ -126,7 +126,7 @@ function Editing({ start, shape: first, isTouched }: { start: object; shape: Sha
         <h2>Plan and price</h2>
         <div aria-live="polite" aria-busy={plan.isAsking} class={plan.isAsking ? "stale" : undefined}>
           {isYaml ? (
-            plan.fault !== undefined && <p class="fault">{explained(plan.fault).text}</p>
+            plan.fault !== undefined && <p class="fault">{errorText(plan.fault).text}</p>
           ) : (
             <Missing needed={meaning.needed} errors={errors} others={ofApi.others} fault={plan.fault} />
           )}
@@ -183,7 +183,7 @@ function Missing({
         <p class="fault">Correct {listText(wrong)} to see machines and prices. Each field says what is wrong.</p>
       )}
       {others.length > 0 && <p class="fault">{others.join(" · ")}</p>}
-      {fault !== undefined && !isOfFields && <p class="fault">{explained(fault).text}</p>}
+      {fault !== undefined && !isOfFields && <p class="fault">{errorText(fault).text}</p>}
       {needed.length > 0 && <Empty title={`Fill in ${listText(needed)} to see machines and prices.`} />}
     </>
   )
@@ -362,7 +362,7 @@ function YamlEditor({ editor: { shape, yaml, isTouched } }: { editor: Editor }) 
         rows={24}
         spellcheck={false}
         value={yaml.value}
-        onInput={typed((text) => {
+        onInput={onText((text) => {
           yaml.value = text
           isTouched.value = true
         })}
@@ -432,7 +432,7 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
         spellcheck={false}
         autocomplete="off"
         required={neededIn(shape.value, draft).includes(name)}
-        onInput={typed(set(name))}
+        onInput={onText(set(name))}
       />
     </Field>
   )
@@ -444,13 +444,13 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
         spellcheck={false}
         placeholder={placeholder}
         value={draft[name]}
-        onInput={typed(set(name))}
+        onInput={onText(set(name))}
       />
     </Field>
   )
   const choice = (name: Name, options: Record<string, string>) => (
     <Field {...fieldOf(name)}>
-      <select value={draft[name]} onChange={typed(set(name))}>
+      <select value={draft[name]} onChange={onText(set(name))}>
         {Object.entries(options).map(([value, text]) => (
           <option key={value} value={value}>
             {text}

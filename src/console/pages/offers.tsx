@@ -1,8 +1,8 @@
 import { useLocation } from "preact-iso/router"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import { CLOUDS } from "../../client/providers.ts"
 import { count, usd } from "../format.ts"
-import { Field, PageTitle, TableFrame, Time, typed } from "../parts/basics.tsx"
+import { Field, onText, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad } from "../parts/load.tsx"
 import { at, client } from "../state.ts"
 
@@ -35,11 +35,11 @@ export function OffersPage() {
       <form class="filters" role="search" aria-label="Needs" onSubmit={(event) => event.preventDefault()}>
         {FIELDS.map((name) => (
           <Field key={name} label={LABELS[name][0]}>
-            <input value={textOf(name)} placeholder={LABELS[name][1]} onChange={typed(set(name))} />
+            <input value={textOf(name)} placeholder={LABELS[name][1]} onChange={onText(set(name))} />
           </Field>
         ))}
         <Field label="Buy">
-          <select value={textOf("provisioning")} onChange={typed(set("provisioning"))}>
+          <select value={textOf("provisioning")} onChange={onText(set("provisioning"))}>
             <option value="">on demand</option>
             <option value="spot">spot</option>
             <option value="spotFirst">spot or on demand</option>
@@ -64,7 +64,7 @@ function readOffers(textOf: (name: Name) => string, signal: AbortSignal) {
   }
   const set = Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== ""))
   const query = { ...set, region: list("region"), cloud: list("cloud") as (typeof CLOUDS)[number][], limit: 50 }
-  return fetched(client.value.api.GET("/offers", { params: { query }, signal }))
+  return readBody(client.value.api.GET("/offers", { params: { query }, signal }))
 }
 
 function Offers({ offers, total, message }: Schemas["OfferList"]) {

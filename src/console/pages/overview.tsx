@@ -1,4 +1,4 @@
-import { fetched, type JobRecord } from "../../client/client.ts"
+import { type JobRecord, readBody } from "../../client/client.ts"
 import { type CostReport, costReport } from "../../client/costs.ts"
 import { logOf } from "../../client/logs.ts"
 import { count, usd } from "../format.ts"
@@ -10,7 +10,7 @@ import { MonthMeter } from "../parts/budgets.tsx"
 import { History } from "../parts/history.tsx"
 import { GroupTable, type JobGroup, listOf } from "../parts/job-groups.tsx"
 import { jobsAddress } from "../parts/job-table.tsx"
-import { Answer, Empty, explained, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { Answer, Empty, errorText, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { at, client, may } from "../state.ts"
 
 /** Largest page of the API. */
@@ -36,7 +36,7 @@ async function read(filters: Partial<Filters>, most: number, signal: AbortSignal
   do {
     const limit = Math.min(PAGE, most - jobs.length)
     const params = { query: { ...query, limit, offset: jobs.length } }
-    const page = await fetched(client.value.api.GET("/jobs", { params, signal }))
+    const page = await readBody(client.value.api.GET("/jobs", { params, signal }))
     jobs.push(...page.jobs)
     total = page.total
     if (page.jobs.length === 0) break
@@ -51,7 +51,7 @@ interface Groups {
 
 function readGroups(filters: Partial<Filters>, limit: number, signal: AbortSignal): Promise<Groups> {
   const query = { ...queryOf({ ...NO_FILTERS, ...filters }, Date.now()), limit }
-  return fetched(client.value.api.GET("/job-groups", { params: { query }, signal }))
+  return readBody(client.value.api.GET("/job-groups", { params: { query }, signal }))
 }
 
 const FAILED: Partial<Filters> = { status: "failed", ended: "24h", sort_by: "ended_at" }
@@ -88,8 +88,8 @@ async function readOverview(signal: AbortSignal): Promise<Overview> {
 async function readPriceDates(signal: AbortSignal): Promise<string[]> {
   const { api } = client.value
   const [answer, { price_dates }] = await Promise.all([
-    fetched(api.GET("/connections", { params: { query: { limit: 200 } }, signal })),
-    fetched(api.GET("/offers", { params: { query: { limit: 1 } }, signal })),
+    readBody(api.GET("/connections", { params: { query: { limit: 200 } }, signal })),
+    readBody(api.GET("/offers", { params: { query: { limit: 1 } }, signal })),
   ])
   const connections = "connections" in answer ? answer.connections : []
   const own = price_dates.filter(({ cloud }) => connections.some(({ type }) => type === cloud))
@@ -250,7 +250,7 @@ function LastLine({ of: { id, started_at } }: { of: JobRecord }) {
   if (error.value !== undefined)
     return (
       <span class="error">
-        Its output can't be read: {explained(error.value).text}{" "}
+        Its output can't be read: {errorText(error.value).text}{" "}
         <button type="button" class="small" onClick={reload}>
           Try again
         </button>

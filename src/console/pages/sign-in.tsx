@@ -1,8 +1,8 @@
 import { type Signal, useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
 import { useLocation } from "preact-iso/router"
-import { Field, typed } from "../parts/basics.tsx"
-import { explained, Fault } from "../parts/load.tsx"
+import { Field, onText } from "../parts/basics.tsx"
+import { errorText, Fault } from "../parts/load.tsx"
 import {
   beginSession,
   forgetPerson,
@@ -170,7 +170,7 @@ function KeyForm({ linked, project, isOnlyWay }: KeyFormProps) {
       await signInTo(name.value.trim(), { key: key.value.trim() })
       if (path === BASE) route(at(""), true)
     } catch (fault) {
-      error.value = explained(fault).text
+      error.value = errorText(fault).text
     }
     isBusy.value = false
   }
@@ -188,7 +188,7 @@ function KeyForm({ linked, project, isOnlyWay }: KeyFormProps) {
           autocomplete="username"
           required
           value={name.value}
-          onInput={typed((value) => {
+          onInput={onText((value) => {
             name.value = value
           })}
         />
@@ -203,7 +203,7 @@ function KeyForm({ linked, project, isOnlyWay }: KeyFormProps) {
           autocomplete="current-password"
           required
           value={key.value}
-          onInput={typed((value) => {
+          onInput={onText((value) => {
             key.value = value
           })}
         />

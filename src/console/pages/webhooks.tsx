@@ -1,8 +1,8 @@
 import { useSignal } from "@preact/signals"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import { labelsOf, listOf } from "../draft.ts"
 import { ActionFault, GroupError, PanelForm, useAction } from "../parts/action.tsx"
-import { Dialog, Facts, Field, labelsText, TableFrame, Time, typed } from "../parts/basics.tsx"
+import { Dialog, Facts, Field, labelsText, onText, TableFrame, Time } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Answer, Empty, useLoad, useReloadEvery } from "../parts/load.tsx"
@@ -17,7 +17,7 @@ type Format = Webhook["format"]
 const NUMBERS_MS = 10_000
 
 async function readWebhooks(query: PageQuery, signal: AbortSignal): Promise<Listed<Webhook>> {
-  const { webhooks, total } = await fetched(client.value.api.GET("/webhooks", { params: { query }, signal }))
+  const { webhooks, total } = await readBody(client.value.api.GET("/webhooks", { params: { query }, signal }))
   return { items: webhooks, total }
 }
 
@@ -73,15 +73,15 @@ export function WebhookPanel({ webhook, reload, remove }: PanelProps) {
   const params = { path: { name } }
   const test = async (): Promise<void> => {
     result.value = undefined
-    result.value = resultOf(await fetched(client.value.api.POST("/webhooks/{name}/test", { params })))
+    result.value = resultOf(await readBody(client.value.api.POST("/webhooks/{name}/test", { params })))
   }
   const isStopped = !is_active || DISABLED.includes(reason)
   const change = async (): Promise<void> => {
-    await fetched(client.value.api.PATCH("/webhooks/{name}", { params, body: { is_active: isStopped } }))
+    await readBody(client.value.api.PATCH("/webhooks/{name}", { params, body: { is_active: isStopped } }))
     reload()
   }
   const rotate = async (): Promise<void> => {
-    const { signing_secret } = await fetched(client.value.api.POST("/webhooks/{name}/rotate", { params }))
+    const { signing_secret } = await readBody(client.value.api.POST("/webhooks/{name}/rotate", { params }))
     secret.value = signing_secret ?? undefined
     reload()
   }
@@ -185,7 +185,7 @@ function WebhookFacts({ of }: { of: Webhook }) {
 function Deliveries({ webhook: { name, updated_at } }: { webhook: Webhook }) {
   const read = async (signal: AbortSignal) => {
     const params = { path: { name }, query: { limit: 20 } }
-    return (await fetched(client.value.api.GET("/webhooks/{name}/deliveries", { params, signal }))).deliveries
+    return (await readBody(client.value.api.GET("/webhooks/{name}/deliveries", { params, signal }))).deliveries
   }
   // Each status of the webhook has other deliveries.
   const deliveries = useLoad(`deliveries ${name} ${updated_at}`, read, name)
@@ -281,7 +281,7 @@ function NewWebhook({ done }: { done: () => void }) {
       labels: labelsOf(labels.value),
       tags: listOf(tags.value),
     }
-    const { signing_secret } = await fetched(client.value.api.POST("/webhooks", { body }))
+    const { signing_secret } = await readBody(client.value.api.POST("/webhooks", { body }))
     if (signing_secret === null) done()
     else secret.value = signing_secret
   }
@@ -296,7 +296,7 @@ function NewWebhook({ done }: { done: () => void }) {
         <Field label="Format" name="format">
           <select
             value={format.value}
-            onChange={typed((value) => {
+            onChange={onText((value) => {
               format.value = value === "slack" ? "slack" : "cloudevents"
             })}
           >
@@ -337,7 +337,7 @@ function NewWebhook({ done }: { done: () => void }) {
 }
 
 function setter(signal: { value: string }) {
-  return typed((value) => {
+  return onText((value) => {
     signal.value = value
   })
 }

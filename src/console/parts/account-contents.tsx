@@ -3,7 +3,7 @@ import type { Schemas } from "../../client/client.ts"
 import { count } from "../format.ts"
 import { whyPartial } from "../partial-result.ts"
 import { client } from "../state.ts"
-import { Field, TableFrame, typed } from "./basics.tsx"
+import { Field, onText, TableFrame } from "./basics.tsx"
 import { Answer, Empty, useLoad } from "./load.tsx"
 
 type Item = Schemas["DiscoveredItem"]
@@ -71,7 +71,7 @@ const MOST_ROWS = 100
 function Items({ sort, items, lacking }: Contents & { sort: Sort }) {
   const text = useSignal("")
   const matching = items.filter(({ name }) => name.includes(text.value.trim()))
-  const set = typed((value) => {
+  const set = onText((value) => {
     text.value = value
   })
   return (

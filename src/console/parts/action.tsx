@@ -1,7 +1,7 @@
 import { type Signal, useSignal } from "@preact/signals"
 import { type ComponentChildren, createContext } from "preact"
 import { useContext, useEffect, useRef } from "preact/hooks"
-import { explained, fieldErrors } from "./load.tsx"
+import { errorText, fieldErrors } from "./load.tsx"
 
 /** Action of the reader: true while it runs, and its last error. */
 export interface Action {
@@ -63,7 +63,7 @@ export function ActionFault({ of: { fault, fields } }: { of: Action }) {
   const all = fieldErrors(fault.value)
   const others = all.filter(({ field }) => ![...fields].some((name) => isOf(field, name)))
   const isOfFields = all.length > 0 && others.length === 0
-  const text = others.length === all.length ? explained(fault.value).text : textOf(others)
+  const text = others.length === all.length ? errorText(fault.value).text : textOf(others)
   return (
     <p class="fault" role="alert" ref={ref}>
       {isOfFields ? "Nothing was changed: correct the marked fields." : text}

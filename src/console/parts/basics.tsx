@@ -185,7 +185,7 @@ export function Field({ label, name, hint, error: own, children }: FieldProps) {
 }
 
 /** Returns the handler of an input's text. */
-export function typed(use: (value: string) => void): (event: { currentTarget: { value: string } }) => void {
+export function onText(use: (value: string) => void): (event: { currentTarget: { value: string } }) => void {
   return ({ currentTarget: { value } }) => use(value)
 }
 

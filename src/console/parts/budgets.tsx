@@ -1,11 +1,11 @@
 import { useSignal } from "@preact/signals"
 import { organizationsOf, type ProjectRecord, projectsIn } from "../../client/accounts.ts"
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import type { CostReport } from "../../client/costs.ts"
 import { count, usd } from "../format.ts"
 import { accounts, credential, me, project } from "../state.ts"
 import { PanelForm } from "./action.tsx"
-import { Facts, Field, typed } from "./basics.tsx"
+import { Facts, Field, onText } from "./basics.tsx"
 import { Answer, useLoad } from "./load.tsx"
 
 type Budget = CostReport["budgets"][number]
@@ -167,7 +167,7 @@ function CapsForm({ of, close, done }: { of: ProjectRecord; close: () => void; d
   }
   const save = async (): Promise<void> => {
     const params = { path: { project_id: of.id } }
-    await fetched(
+    await readBody(
       accounts.api.PATCH("/projects/{project_id}", { params, body: { displayName: of.displayName, caps: caps.value } }),
     )
     done()
@@ -178,13 +178,13 @@ function CapsForm({ of, close, done }: { of: ProjectRecord; close: () => void; d
       <div class="fields">
         {AMOUNTS.map(({ name, label, step }) => (
           <Field key={name} label={label} name={`caps.${name}`} hint="Empty: no cap.">
-            <input type="number" min={0} step={step} value={caps.value[name] ?? ""} onInput={typed(setAmount(name))} />
+            <input type="number" min={0} step={step} value={caps.value[name] ?? ""} onInput={onText(setAmount(name))} />
           </Field>
         ))}
         <Field label="When the month is spent" hint={ON_EXCEEDED[onExceeded]}>
           <select
             value={onExceeded}
-            onChange={typed((value) => change({ onExceeded: value === "cancel" ? "cancel" : "wait" }))}
+            onChange={onText((value) => change({ onExceeded: value === "cancel" ? "cancel" : "wait" }))}
           >
             <option value="wait">running jobs go on</option>
             <option value="cancel">cancel running jobs</option>
@@ -193,7 +193,7 @@ function CapsForm({ of, close, done }: { of: ProjectRecord; close: () => void; d
         <Field label="A running machine reserves" hint={`It takes ${RESERVES[reserve]}.`}>
           <select
             value={reserve}
-            onChange={typed((value) => change({ reserve: value === "strict" ? "strict" : "expected" }))}
+            onChange={onText((value) => change({ reserve: value === "strict" ? "strict" : "expected" }))}
           >
             <option value="expected">its expected cost</option>
             <option value="strict">its highest cost</option>

@@ -1,6 +1,6 @@
 import type { Schemas } from "../../client/client.ts"
 import { PROVIDERS } from "../../client/providers.ts"
-import { Field, typed } from "./basics.tsx"
+import { Field, onText } from "./basics.tsx"
 
 type Type = Schemas["ConnectionRecord"]["type"]
 
@@ -31,7 +31,7 @@ interface CredentialInputProps extends Credential {
 }
 
 export function CredentialInput({ name, label, isSecret, isOptional, isLong, value, set }: CredentialInputProps) {
-  const input = { spellcheck: false, required: !isOptional, value, onInput: typed(set) }
+  const input = { spellcheck: false, required: !isOptional, value, onInput: onText(set) }
   return (
     <Field label={label} name={name}>
       {isLong ? (

@@ -1,10 +1,10 @@
 import { type Signal, useSignal } from "@preact/signals"
 import { type ArrayIndex, type ArrayRecord, allIndexes, csvOfIndexes, type IndexOrder } from "../../client/arrays.ts"
-import { fetched } from "../../client/client.ts"
+import { readBody } from "../../client/client.ts"
 import { count, duration, usd } from "../format.ts"
 import { at, client, may } from "../state.ts"
 import { ActionFault, useAction } from "./action.tsx"
-import { Field, Status, TableFrame, typed } from "./basics.tsx"
+import { Field, onText, Status, TableFrame } from "./basics.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "./load.tsx"
 import { saveFile } from "./save.ts"
 
@@ -36,13 +36,13 @@ export function IndexTable({ array, reload }: { array: ArrayRecord; reload: () =
     key,
     (signal) => {
       const params = { path: { id }, query: { ...query, limit: PAGE, offset: offset.value } }
-      return fetched(client.value.api.GET("/arrays/{id}/indexes", { params, signal }))
+      return readBody(client.value.api.GET("/arrays/{id}/indexes", { params, signal }))
     },
     id,
   )
   useReloadOnChange((change) => change.event === "array" && change.record.name === name, rows.reload)
   const choose = (set: (text: string) => void) =>
-    typed((text) => {
+    onText((text) => {
       set(text)
       offset.value = 0
     })
@@ -51,7 +51,7 @@ export function IndexTable({ array, reload }: { array: ArrayRecord; reload: () =
   }
   const runAgain = (index: number) => async (): Promise<void> => {
     const options = { params: { path: { id } }, body: { indexes: [index] } }
-    await fetched(client.value.api.POST("/arrays/{id}/retry-failed", options))
+    await readBody(client.value.api.POST("/arrays/{id}/retry-failed", options))
     reload()
     rows.reload()
   }

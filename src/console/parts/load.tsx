@@ -136,7 +136,7 @@ export function Skeleton() {
 
 /** Error in words, with the id of the request and how to try again. */
 export function Fault({ error, retry }: { error: unknown; retry?: () => void }) {
-  const { text, id } = explained(error)
+  const { text, id } = errorText(error)
   return (
     <div class="fault" role="alert">
       <p>{text}</p>
@@ -151,7 +151,7 @@ export function Fault({ error, retry }: { error: unknown; retry?: () => void }) 
 }
 
 /** Returns an error as text for people. */
-export function explained(error: unknown): { text: string; id?: string | undefined } {
+export function errorText(error: unknown): { text: string; id?: string | undefined } {
   if (error instanceof ApiError) {
     const { status, message, requestId: id } = error
     if (status === 403) return { text: `You are not allowed to do this: ${message}`, id }

@@ -10,7 +10,7 @@ import { type LineRange, rangeOf, rangeText } from "../log-links.ts"
 import { LogRows, ROW_HEIGHT, RowWindow } from "../log-rows.ts"
 import { TIME_LETTERS, TimedLines } from "../log-times.ts"
 import { at, client } from "../state.ts"
-import { Copy, typed } from "./basics.tsx"
+import { Copy, onText } from "./basics.tsx"
 import { Empty, Fault } from "./load.tsx"
 import { LogLine } from "./log-line.tsx"
 import { saveFile } from "./save.ts"
@@ -200,7 +200,7 @@ function LineField({ link, lineCount, state, isLive }: LineFieldProps) {
         pattern="[1-9]\d*(-[1-9]\d*)?"
         title="12 or 10-20"
         value={text.value}
-        onInput={typed((value) => {
+        onInput={onText((value) => {
           text.value = value
         })}
       />
@@ -285,7 +285,7 @@ function FindBar({ found, leaveEnd }: { found: Found; leaveEnd: () => void }) {
         aria-label="Find in the log"
         placeholder="Find"
         value={text.value}
-        onInput={typed((value) => {
+        onInput={onText((value) => {
           leaveEnd()
           text.value = value
         })}

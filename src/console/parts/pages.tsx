@@ -1,7 +1,7 @@
 import { useLocation } from "preact-iso/router"
 import { count } from "../format.ts"
 import { at } from "../state.ts"
-import { Field, typed } from "./basics.tsx"
+import { Field, onText } from "./basics.tsx"
 import { type Loaded, useLoad } from "./load.tsx"
 
 /** Items of a page. */
@@ -112,10 +112,10 @@ export function SearchBar({ of: { search, change }, what }: { of: Searched<unkno
   return (
     <form class="filters few" role="search" aria-label={`Search ${what}`} onSubmit={(event) => event.preventDefault()}>
       <Field label="Name contains">
-        <input type="search" value={search.name} onInput={typed((value) => change({ name: value.trim() }))} />
+        <input type="search" value={search.name} onInput={onText((value) => change({ name: value.trim() }))} />
       </Field>
       <Field label="Sort">
-        <select value={search.order} onChange={typed((value) => change({ order: value as Search["order"] }))}>
+        <select value={search.order} onChange={onText((value) => change({ order: value as Search["order"] }))}>
           {Object.entries(ORDERS).map(([order, { text }]) => (
             <option key={order} value={order}>
               {text}

@@ -1,4 +1,4 @@
-import { fetched, type JobRecord, type Schemas } from "../../client/client.ts"
+import { type JobRecord, readBody, type Schemas } from "../../client/client.ts"
 import { submissionOf } from "../../client/resubmission.ts"
 import { duration, secondsBetween, usd } from "../format.ts"
 import { client, may, now } from "../state.ts"
@@ -19,8 +19,8 @@ export function Story({ job }: { job: JobRecord }) {
   // Each change of the record may be a new entry.
   const version = `${job.id} ${job.updated_at}`
   const { api } = client.value
-  const readTimeline = (signal: AbortSignal) => fetched(api.GET("/jobs/{id}/timeline", { ...path, signal }))
-  const readLaunches = (signal: AbortSignal) => fetched(api.GET("/jobs/{id}/launches", { ...path, signal }))
+  const readTimeline = (signal: AbortSignal) => readBody(api.GET("/jobs/{id}/timeline", { ...path, signal }))
+  const readLaunches = (signal: AbortSignal) => readBody(api.GET("/jobs/{id}/launches", { ...path, signal }))
   const timeline = useLoad(version, readTimeline, job.id)
   const launches = useLoad(version, readLaunches, job.id)
   return (
@@ -104,7 +104,7 @@ function Choice({ job, launches }: { job: JobRecord; launches: readonly Launch[]
 /** Ranking of the offers for the job's needs, as a new job would get it. */
 function Ranking({ job }: { job: JobRecord }) {
   const plan = useLoad(`ranking ${job.id}`, (signal) =>
-    fetched(client.value.api.POST("/jobs", { body: submissionOf(job), params: { query: { dry_run: true } }, signal })),
+    readBody(client.value.api.POST("/jobs", { body: submissionOf(job), params: { query: { dry_run: true } }, signal })),
   )
   return (
     <>

@@ -1,4 +1,4 @@
-import { fetched, type Schemas } from "../../client/client.ts"
+import { readBody, type Schemas } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import { bytes } from "../format.ts"
 import { client } from "../state.ts"
@@ -10,7 +10,7 @@ const SHOWN_DIGITS = 12
 /** Files that a job's container gets: their hash, size and folder. */
 export function Workdir({ of: { sha256, path = "/workspace" } }: { of: Schemas["WorkdirOutput"] }) {
   const upload = useLoad(`upload ${sha256}`, (signal) =>
-    fetched(client.value.api.GET("/uploads/{sha256}", { params: { path: { sha256 } }, signal })),
+    readBody(client.value.api.GET("/uploads/{sha256}", { params: { path: { sha256 } }, signal })),
   )
   const fault = upload.error.value
   const isGone = fault instanceof ApiError && fault.status === 404

@@ -1,7 +1,7 @@
 import Type, { type Static } from "typebox"
 import { findCondition } from "./conditions.ts"
+import { LIMITS } from "./field-limits.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
-import { LIMITS } from "./limits.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
 import { ALLOWED, ConditionList, immutable, ObservedGeneration, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
 

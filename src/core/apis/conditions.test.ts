@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest"
 import { cutTo, findCondition, setCondition } from "./conditions.ts"
-import { LIMITS } from "./limits.ts"
+import { LIMITS } from "./field-limits.ts"
 
 const first = new Date("2026-01-02T03:04:05.678Z")
 const later = new Date("2026-01-02T04:00:00Z")

@@ -1,5 +1,5 @@
 import { timestamp } from "./clock.ts"
-import { LIMITS } from "./limits.ts"
+import { LIMITS } from "./field-limits.ts"
 import type { Condition } from "./schema.ts"
 
 /** Reason and message of a condition. */

@@ -1,7 +1,7 @@
 import Type, { type Static } from "typebox"
 import { DEFINITIONS } from "../../clouds/definitions.ts"
+import { LIMITS } from "./field-limits.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
-import { LIMITS } from "./limits.ts"
 import { ANNOTATIONS, type KubeObject, type Stored } from "./meta.ts"
 import { ConditionList, ObservedGeneration, SENSITIVE, SecretName, StringEnum, Text, Time } from "./schema.ts"
 import { vmSettingFields, vmSettingRules } from "./vm-settings.ts"

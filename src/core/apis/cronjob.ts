@@ -1,7 +1,7 @@
 import Type, { type Static } from "typebox"
+import { LIMITS } from "./field-limits.ts"
 import { jobDefinition } from "./job.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
-import { LIMITS } from "./limits.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
 import { SCHEDULE_PATTERN, SHAPE } from "./schedule.ts"
 import { ALLOWED, ConditionList, Int, ObservedGeneration, PATTERN_AS_RULE, StringEnum, Text, Time } from "./schema.ts"

@@ -26,7 +26,7 @@ export function shownText(text: string, most = LONGEST_SHOWN): string {
 }
 
 /** Returns a user's text in quotes for a message, at most 80 characters of it. */
-export function quoted(text: string): string {
+export function quote(text: string): string {
   return JSON.stringify(shownText(text))
 }
 
@@ -84,7 +84,7 @@ export function fieldOf(pointer: string, parent = ""): string {
 
 function joinField(parent: string, name: string): string {
   if (/^[0-9]+$/.test(name) && parent !== "") return `${parent}[${name}]`
-  if (name.length > LONGEST_SHOWN || !/^[A-Za-z_][-A-Za-z0-9_]*$/.test(name)) return `${parent}[${quoted(name)}]`
+  if (name.length > LONGEST_SHOWN || !/^[A-Za-z_][-A-Za-z0-9_]*$/.test(name)) return `${parent}[${quote(name)}]`
   return parent === "" ? name : `${parent}.${name}`
 }
 

@@ -1,8 +1,8 @@
 import Type, { type Static } from "typebox"
-import { INDEXES_PATTERN } from "./indexes.ts"
+import { INDEXES_PATTERN } from "./array-indexes.ts"
+import { LIMITS } from "./field-limits.ts"
 import { JOB_NAME_PATTERN, type JobSpec, JobSpecSchema, jobDefinition, WITHOUT_NUL } from "./job.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
-import { LIMITS } from "./limits.ts"
 import { GROUP, type KubeObject, LABELS, type ObjectMeta, type Stored } from "./meta.ts"
 import {
   ALLOWED,

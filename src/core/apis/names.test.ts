@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
-import { LIMITS } from "./limits.ts"
+import { LIMITS } from "./field-limits.ts"
 import { fromMetadataName, isUuid, toMetadataName } from "./names.ts"
 
 const DNS_SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/

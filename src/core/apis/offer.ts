@@ -1,5 +1,5 @@
 import Type, { type Static } from "typebox"
-import { LIMITS } from "./limits.ts"
+import { LIMITS } from "./field-limits.ts"
 import { Int, StringEnum, Text } from "./schema.ts"
 
 /** CPU architectures, named like in container image manifests. */

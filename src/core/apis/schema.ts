@@ -1,5 +1,5 @@
 import Type, { type Static, type TSchema } from "typebox"
-import { LIMITS } from "./limits.ts"
+import { LIMITS } from "./field-limits.ts"
 import { DNS_SUBDOMAIN_PATTERN, LONGEST_METADATA_NAME } from "./names.ts"
 
 /**

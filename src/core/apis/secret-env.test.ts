@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { LIMITS } from "./limits.ts"
+import { LIMITS } from "./field-limits.ts"
 import { secretKeys, whySecretMissing } from "./secret-env.ts"
 
 const base64 = (value: string | Uint8Array) => Buffer.from(value as string).toString("base64")

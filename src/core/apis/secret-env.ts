@@ -1,5 +1,5 @@
+import { LIMITS } from "./field-limits.ts"
 import type { Run } from "./job.ts"
-import { LIMITS } from "./limits.ts"
 
 /** References to the values of a run's secretEnv, by variable. */
 export type SecretRefs = NonNullable<Run["secretEnv"]>

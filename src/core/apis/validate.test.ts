@@ -1,8 +1,8 @@
 import Type from "typebox"
 import { describe, expect, test } from "vitest"
 import { CRON_JOB } from "./cronjob.ts"
+import { LIMITS } from "./field-limits.ts"
 import { JOB, JobSpecSchema } from "./job.ts"
-import { LIMITS } from "./limits.ts"
 import { API_VERSION } from "./meta.ts"
 import { errorsOf, errorsOfObject } from "./validate.ts"
 

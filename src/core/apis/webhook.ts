@@ -1,7 +1,7 @@
 import Type, { type Static } from "typebox"
+import { LIMITS } from "./field-limits.ts"
 import { describingFieldsOf } from "./job.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
-import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import {
   ALLOWED,

@@ -8,7 +8,7 @@ import {
   SCALAR_STYLE,
   YAMLException,
 } from "js-yaml"
-import { escapePointer, type FieldError, fieldOf, MOST_ERRORS, quoted, shownText } from "./field-error.ts"
+import { escapePointer, type FieldError, fieldOf, MOST_ERRORS, quote, shownText } from "./field-error.ts"
 import { Positions } from "./positions.ts"
 
 /** Deepest nesting of a document. The API's schemas need 5 levels; the limit bounds every later recursion. */
@@ -131,17 +131,17 @@ function eventErrors(event: Event, text: string, isKey: boolean): Found[] {
 function keyError(plain: string): string | undefined {
   if (plain === "<<") return "merge keys are not supported: write out the fields"
   if (typeof coreValue(plain) === "string" && typeof kubectlValue(plain) === "string") return undefined
-  return `a key must be a string: quote it (${quoted(plain)})`
+  return `a key must be a string: quote it (${quote(plain)})`
 }
 
 function valueError(plain: string): string | undefined {
   const [core, kubectl] = [coreValue(plain), kubectlValue(plain)]
   if (typeof core === "number" && !Number.isFinite(core))
-    return `${shownText(plain)} is not a number that can be stored: quote it (${quoted(plain)})`
+    return `${shownText(plain)} is not a number that can be stored: quote it (${quote(plain)})`
   if (core === kubectl) return undefined
   const ways = [...new Set([kubectl, core])].filter((way) => typeof way !== "string").join(" or ")
   const meaning = `${meaningOf(kubectl)} for kubectl (YAML 1.1) and ${meaningOf(core)} in YAML 1.2`
-  return `${shownText(plain)} is ${meaning}: write ${ways}, or quote it (${quoted(plain)})`
+  return `${shownText(plain)} is ${meaning}: write ${ways}, or quote it (${quote(plain)})`
 }
 
 function meaningOf(value: Scalar): string {

@@ -1,5 +1,5 @@
 import type { JWTPayload } from "jose"
-import { quoted } from "../apis/field-error.ts"
+import { quote } from "../apis/field-error.ts"
 
 /** Reasons for which a token names no groups, or not all. */
 export type GroupsReason =
@@ -48,7 +48,7 @@ interface ReadClaim {
 }
 
 function troubleOf(claims: JWTPayload, claim: string, { value, entries, names }: ReadClaim): GroupsTrouble | undefined {
-  const name = quoted(claim)
+  const name = quote(claim)
   const reference = referenceIn(claims, claim, names)
   if (reference !== undefined) {
     const listed = `Your token lists ${names.length === 0 ? "none" : "only some"} of your groups: it has ${reference} instead.`

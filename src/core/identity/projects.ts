@@ -1,10 +1,10 @@
 import type { SpendCaps } from "../apis/caps.ts"
 import type { StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
-import { PROJECTS } from "../kinds.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound } from "../kube/errors.ts"
 import type { Change, IndexFunction, Store } from "../kube/store.ts"
+import { PROJECTS } from "../resources.ts"
 import { creatorOf } from "./members.ts"
 import type { ProjectScope } from "./principal.ts"
 

@@ -1,8 +1,8 @@
 import Type, { type Static } from "typebox"
 import { VM_CLOUDS } from "../../clouds/definitions.ts"
+import { LIMITS } from "../apis/field-limits.ts"
 import { RunSchema } from "../apis/job.ts"
 import { BOOT_FAILURES, FINISH_REASONS } from "../apis/launch.ts"
-import { LIMITS } from "../apis/limits.ts"
 import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
 
 /**

@@ -1,5 +1,6 @@
 import Type, { type Static } from "typebox"
 import { creationTimeOf } from "../apis/creation-times.ts"
+import { DEFAULT_RESOURCES, LIMITS } from "../apis/field-limits.ts"
 import {
   CANCELLED,
   CREDENTIALS_STATES,
@@ -16,7 +17,6 @@ import {
   type Workdir,
 } from "../apis/job.ts"
 import { arrayIndexOf } from "../apis/jobarray.ts"
-import { DEFAULT_RESOURCES, LIMITS } from "../apis/limits.ts"
 import { ANNOTATIONS, LABELS } from "../apis/meta.ts"
 import { parseCpu } from "../apis/quantity.ts"
 import { JOB_RECORD_FIELDS as NAMES } from "../apis/rest-names.ts"

@@ -46,7 +46,7 @@ export interface Source {
 }
 
 /** Creates a source that maps each change of a reflector's objects to keys. Default: the object's own key. */
-export function watches<T extends ApiObject>(
+export function watchSource<T extends ApiObject>(
   reflector: Reflector<T>,
   keysOf: (change: Change<T>) => Iterable<string> = (change) => [change.key],
 ): Source {

@@ -19,7 +19,7 @@ const PEM_ARMOUR = /-----(BEGIN|END) [A-Z ]+-----/g
  * Redacts a text of others (a provider's message, an SDK's): removes every piece of these credentials. It finds them
  * whole, cut, or in JSON, a URL or base64.
  */
-export function scrubbed(text: string, credentials: CredentialFields): string {
+export function scrub(text: string, credentials: CredentialFields): string {
   const secrets = secretsOf(credentials).flatMap(spellings)
   const short = secrets.filter((secret) => secret.length < PIECE)
   const pieces = new Set(secrets.flatMap(piecesOf))
@@ -30,21 +30,20 @@ export function scrubbed(text: string, credentials: CredentialFields): string {
  * Redacts the same error for logs, events and statuses: its message, its stack, and the message of its cause. Other
  * fields of the cause are removed. The error is changed in place, so that callers still recognize its class.
  */
-export function scrubbedError(error: unknown, credentials: CredentialFields): unknown {
-  if (!(error instanceof Error)) return new Error(scrubbed(String(error), credentials))
+export function scrubError(error: unknown, credentials: CredentialFields): unknown {
+  if (!(error instanceof Error)) return new Error(scrub(String(error), credentials))
   const { message, stack, cause } = error
-  error.message = scrubbed(message, credentials)
-  if (stack !== undefined) error.stack = scrubbed(stack, credentials)
-  if ("code" in error && typeof error.code === "string")
-    Object.assign(error, { code: scrubbed(error.code, credentials) })
+  error.message = scrub(message, credentials)
+  if (stack !== undefined) error.stack = scrub(stack, credentials)
+  if ("code" in error && typeof error.code === "string") Object.assign(error, { code: scrub(error.code, credentials) })
   if (cause !== undefined) error.cause = withoutFields(cause, credentials)
   return error
 }
 
 /** Removes the fields of a cause. It is an SDK's error, which may have the whole request. */
 function withoutFields(cause: unknown, credentials: CredentialFields): Error {
-  const plain = new Error(scrubbed(cause instanceof Error ? cause.message : String(cause), credentials))
-  if (cause instanceof Error && cause.stack !== undefined) plain.stack = scrubbed(cause.stack, credentials)
+  const plain = new Error(scrub(cause instanceof Error ? cause.message : String(cause), credentials))
+  if (cause instanceof Error && cause.stack !== undefined) plain.stack = scrub(cause.stack, credentials)
   return plain
 }
 

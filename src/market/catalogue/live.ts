@@ -3,11 +3,11 @@ import type { FieldError } from "../../core/apis/validate.ts"
 import { Catalogue } from "../router/catalogue.ts"
 import type { OfferTable } from "../router/table.ts"
 import { applyInSteps } from "./apply.ts"
+import { refreshInSteps } from "./merge-prices.ts"
 import type { Offers } from "./offers.ts"
 import { type Overlay, parseOverlay } from "./overlay.ts"
 import { idlePartRules, partPrices } from "./parts.ts"
-import { refreshInSteps } from "./refresh.ts"
-import type { RegionPrices } from "./refreshed.ts"
+import type { RegionPrices } from "./stored-prices.ts"
 
 /** ConfigMap in the system namespace with own offers, discounts, exclusions, and prices of disks and addresses. */
 export const CATALOGUE_CONFIG_MAP = "berth-catalogue"

@@ -1,6 +1,6 @@
 import { load, YAMLException } from "js-yaml"
 import Type, { type Static, type TSchema } from "typebox"
-import { LIMITS } from "../../core/apis/limits.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, OfferSchema } from "../../core/apis/offer.ts"
 import { ALLOWED, Int, StringEnum, Text } from "../../core/apis/schema.ts"
 import { errorsOf, type FieldError } from "../../core/apis/validate.ts"

@@ -6,7 +6,7 @@ import type { EventRecorder } from "../../core/kube/events.ts"
 import { Reflector } from "../../core/kube/reflector.ts"
 import { CATALOGUE_CONFIG_MAP, LiveCatalogue } from "./live.ts"
 import type { Offers } from "./offers.ts"
-import { decodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "./refreshed.ts"
+import { decodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "./stored-prices.ts"
 
 export interface CatalogueWatchOptions {
   client: KubeClient

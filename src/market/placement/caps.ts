@@ -51,7 +51,7 @@ export interface Recorded {
 export const NOTHING_RECORDED: Recorded = { usd: 0, marginUsd: 0, counted: new Set() }
 
 /** Returns the costs of a month (UTC) that are in a level's Statements. */
-export function recordedIn(statements: readonly StoredStatement[]): Recorded {
+export function sumRecorded(statements: readonly StoredStatement[]): Recorded {
   return {
     usd: sum(statements.map(({ status }) => status?.spentUsd ?? 0)),
     marginUsd: sum(statements.map(({ status }) => status?.marginUsd ?? 0)),

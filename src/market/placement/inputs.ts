@@ -45,7 +45,7 @@ export function findVolumes({ metadata, spec, status }: StoredJob, buckets: Buck
   // A job with a VM needs no search. If the VM is lost, the job waits again.
   if (status?.phase !== undefined && status.phase !== "queued") return looking(volumes.map(([, { bucket }]) => bucket))
   const { namespace = "" } = metadata
-  return judged(
+  return judgeVolumes(
     volumes.map(([name, volume]) => ({
       name,
       volume,
@@ -67,7 +67,7 @@ export async function whenVolumesFound(
     volume,
     found: await buckets.whenFound(namespace, volume.bucket, volume.connection),
   }))
-  return judged(await Promise.all(looked))
+  return judgeVolumes(await Promise.all(looked))
 }
 
 /** Returns the reason why a job without access to all its buckets waits. */
@@ -82,7 +82,7 @@ interface Looked {
 }
 
 /** Returns the verdict on all buckets. A bucket without access takes precedence over a pending search. Pure. */
-export function judged(all: readonly Looked[]): VolumesVerdict {
+export function judgeVolumes(all: readonly Looked[]): VolumesVerdict {
   const lost = all.find(({ found }) => found.state === "notReached")
   if (lost?.found.state === "notReached") return { kind: "notReached", message: notReached(lost, lost.found.why) }
   const open = all.filter(({ found }) => found.state === "looking")

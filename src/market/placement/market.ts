@@ -1,8 +1,8 @@
 import type { Clock } from "../../core/apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import type { StoredJob } from "../../core/apis/job.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
-import { LIMITS } from "../../core/apis/limits.ts"
 import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
@@ -11,7 +11,7 @@ import type { BucketPlace } from "../router/egress.ts"
 import type { LostWork } from "../router/lost-work.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"
 import type { Budget } from "./budget.ts"
-import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, type Recorded, recordedIn, spendingOf } from "./caps.ts"
+import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, type Recorded, spendingOf, sumRecorded } from "./caps.ts"
 import { cooldownsOf } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
@@ -183,7 +183,7 @@ export function recordedOf(
   const own = statements.store
     .list()
     .filter(({ spec }) => spec.month === month && level.owns(spec.namespace, spec.organization))
-  return recordedIn(own)
+  return sumRecorded(own)
 }
 
 /** Existing job, or the spec of a planned one. */

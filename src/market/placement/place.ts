@@ -1,7 +1,7 @@
 import { timestamp } from "../../core/apis/clock.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import { JobReason, type JobSpec, type StoredJob } from "../../core/apis/job.ts"
-import { LIMITS } from "../../core/apis/limits.ts"
 import { sumOfParts } from "../../core/apis/price.ts"
 import type { SecretRefs } from "../../core/apis/secret-env.ts"
 import type { CooldownTally, LaunchAccount } from "../router/cooldown.ts"

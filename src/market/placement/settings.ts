@@ -1,4 +1,4 @@
-import { LIMITS } from "../../core/apis/limits.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import type { Architecture } from "../../core/apis/offer.ts"
 
 /** Settings of the job controller. All durations are in seconds. */

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest"
 import { offerOf } from "../../../test/harness/builders.ts"
 import { priceDatesOf } from "./price-dates.ts"
-import { joined, tableOf } from "./table.ts"
+import { joinTables, tableOf } from "./table.ts"
 
 const offers = (count: number, priceDate: string | undefined, cloud = "aws") =>
   Array.from({ length: count }, (_, index) =>
@@ -24,7 +24,7 @@ it("the date of a list's prices is the day from which nine tenths are, and the o
 it("the date of a list's prices leaves out restricted regions, whose prices nothing refreshes", () => {
   const table = tableOf(offers(3, "2025-04-24"))
   const restricted = table.regions.map((region) => ({ ...region, restricted: true }))
-  expect(priceDatesOf(joined({ ...table, regions: restricted }, tableOf(offers(1, "2026-11-27"))))).toEqual([
+  expect(priceDatesOf(joinTables({ ...table, regions: restricted }, tableOf(offers(1, "2026-11-27"))))).toEqual([
     { cloud: "aws", provisioning: "onDemand", date: "2026-11-27", oldest: "2026-11-27" },
   ])
 })

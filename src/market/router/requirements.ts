@@ -1,6 +1,6 @@
 import { defined } from "../../core/apis/defined.ts"
+import { DEFAULT_RESOURCES } from "../../core/apis/field-limits.ts"
 import type { JobSpec, Provisioning } from "../../core/apis/job.ts"
-import { DEFAULT_RESOURCES } from "../../core/apis/limits.ts"
 import type { Architecture } from "../../core/apis/offer.ts"
 import { gibOf, parseCpu } from "../../core/apis/quantity.ts"
 

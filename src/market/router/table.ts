@@ -77,7 +77,7 @@ export function emptyTable(
 }
 
 /** Joins two tables. What they have in common, such as a region, may be in the result twice. */
-export function joined(first: OfferTable, second: OfferTable): OfferTable {
+export function joinTables(first: OfferTable, second: OfferTable): OfferTable {
   const places = second.places.map((place) => ({ ...place, region: place.region + first.regions.length }))
   const rows = first.machine.length
   const table = emptyTable(rows + second.machine.length, {

@@ -1,10 +1,10 @@
 import { API_KEY_FINALIZER, type ApiKeyStatus, type StoredApiKey } from "../../core/apis/apikey.ts"
 import { SERVICE_ACCOUNTS, type ServiceAccount } from "../../core/identity/machine-users.ts"
 import { ROLE_BINDINGS, type RoleBinding } from "../../core/identity/role-bindings.ts"
-import { API_KEYS } from "../../core/kinds.ts"
 import type { ApiObject } from "../../core/kube/resource.ts"
 import type { Change } from "../../core/kube/store.ts"
-import { Controller, type ReconcileContext, watches } from "../../core/runtime/controller.ts"
+import { API_KEYS } from "../../core/resources.ts"
+import { Controller, type ReconcileContext, watchSource } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
 import { keysNamedBy } from "../caches.ts"
 import { addFinalizer, create, dropFinalizer, remove, type Writer, writeStatus } from "../writes.ts"
@@ -33,7 +33,7 @@ export function createApiKeyController(options: ApiKeyControllerOptions): Contro
       await deleteLeftovers(name, options, context)
       return reconcileObject(name, reconciler, context)
     },
-    sources: [watches(apiKeys), watches(users, keysOf), watches(bindings, keysOf)],
+    sources: [watchSource(apiKeys), watchSource(users, keysOf), watchSource(bindings, keysOf)],
     clock,
     logger,
   })

@@ -23,7 +23,7 @@ import {
 } from "../../core/identity/machine-users.ts"
 import { givesTheSame, RBAC_GROUP, type RoleBinding } from "../../core/identity/role-bindings.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import { PROJECT_LIMIT } from "../../core/limits/project-limits.ts"
+import { PROJECT_LIMIT } from "../../core/quota/project-limits.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
 
 export interface ApiKeyObservation {

@@ -6,7 +6,7 @@ import type { RoleBinding } from "../../core/identity/role-bindings.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
 import type { EventRecorder } from "../../core/kube/events.ts"
 import type { Reflector } from "../../core/kube/reflector.ts"
-import type { Quota } from "../../core/limits/project-limits.ts"
+import type { Quota } from "../../core/quota/project-limits.ts"
 
 /** Dependencies of the ApiKey controller. */
 export interface ApiKeyControllerOptions {

@@ -3,15 +3,15 @@ import { isTerminal, type StoredJob } from "../../core/apis/job.ts"
 import { JOB_ARRAY_FINALIZER, type JobArrayStatus, type StoredJobArray } from "../../core/apis/jobarray.ts"
 import { keyOf, LABELS } from "../../core/apis/meta.ts"
 import { endedBy } from "../../core/identity/projects.ts"
-import { JOB_ARRAYS } from "../../core/kinds.ts"
 import type { Reflector } from "../../core/kube/reflector.ts"
 import type { Change } from "../../core/kube/store.ts"
+import { JOB_ARRAYS } from "../../core/resources.ts"
 import {
   Controller,
   type ReconcileContext,
   type ReconcileResult,
   type Source,
-  watches,
+  watchSource,
 } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
 import { jobsOf, settledJobsOf } from "../created-jobs.ts"
@@ -58,8 +58,8 @@ export function createArrayController(options: ArrayControllerOptions): Controll
 function sourcesOf(options: ArrayControllerOptions): Source[] {
   const { jobArrays, jobs, tenancy } = options
   const sources = [
-    watches(jobArrays),
-    watches(jobs, (change) => keysOf(change, options)),
+    watchSource(jobArrays),
+    watchSource(jobs, (change) => keysOf(change, options)),
     settledJobsOf(jobArrays.store, options),
   ]
   if (tenancy === undefined) return sources
@@ -71,8 +71,8 @@ function sourcesOf(options: ArrayControllerOptions): Source[] {
       .map(keyOf)
   return [
     ...sources,
-    watches(projects, (change) => arraysIn(endedBy(change, projects.store))),
-    watches(organizations, (change) => arraysIn(endedBy(change, projects.store))),
+    watchSource(projects, (change) => arraysIn(endedBy(change, projects.store))),
+    watchSource(organizations, (change) => arraysIn(endedBy(change, projects.store))),
   ]
 }
 
@@ -145,7 +145,7 @@ export function arrayEndReader({ jobArrays, jobs }: EndReaderCaches): EndReader 
     )
     return ended.filter((job) => !awaits(job)).map(keyOf)
   }
-  return { awaits, source: watches(jobArrays, seen) }
+  return { awaits, source: watchSource(jobArrays, seen) }
 }
 
 function arrayWriter({

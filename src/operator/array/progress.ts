@@ -1,4 +1,5 @@
-import { indexesIn, indexText } from "../../core/apis/indexes.ts"
+import { indexesIn, indexText } from "../../core/apis/array-indexes.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import { isTerminal, type JobPhase, type StoredJob } from "../../core/apis/job.ts"
 import {
   type ArrayCounts,
@@ -8,7 +9,6 @@ import {
   type StoredJobArray,
   sizeOf,
 } from "../../core/apis/jobarray.ts"
-import { LIMITS } from "../../core/apis/limits.ts"
 import { roundUsd } from "../../core/apis/money.ts"
 import { isSettledJob, type JobSummary } from "../settled-jobs.ts"
 import { jobName } from "./jobs.ts"

@@ -9,10 +9,10 @@ import {
 } from "../../core/apis/connection.ts"
 import type { CredentialFields } from "../../core/apis/credentials.ts"
 import type { VmSettings } from "../../core/apis/vm-settings.ts"
-import { CONNECTIONS } from "../../core/kinds.ts"
 import { AccountError, CloudError, CredentialsError, InvalidRequestError } from "../../core/outbound/errors.ts"
+import { CONNECTIONS } from "../../core/resources.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
-import { scrubbed, scrubbedError } from "../../core/sealing/scrub.ts"
+import { scrub, scrubError } from "../../core/sealing/scrub.ts"
 import { type Writer, writeStatus } from "../writes.ts"
 import type { ConnectionControllerOptions } from "./dependencies.ts"
 import type { Outcome } from "./gather.ts"
@@ -48,7 +48,7 @@ export async function verify(
   const timeout = new AbortController()
   const unchecked = (error: unknown): undefined => {
     signal.throwIfAborted()
-    logger.debug({ err: scrubbedError(error, fields), type }, "the uses of the account were not checked")
+    logger.debug({ err: scrubError(error, fields), type }, "the uses of the account were not checked")
   }
   const cancel = clock.setTimer(seconds, () => timeout.abort(new Error(`no answer within ${seconds} seconds`)))
   try {
@@ -61,7 +61,7 @@ export async function verify(
     return { is: "verified", account: id, ...(found !== undefined && { capabilities: redacted(found, fields) }) }
   } catch (error) {
     signal.throwIfAborted()
-    const err = scrubbedError(error, fields)
+    const err = scrubError(error, fields)
     logger.debug({ err, type }, "credentials were not verified")
     return failureOf(err)
   } finally {
@@ -72,7 +72,7 @@ export async function verify(
 function redacted(capabilities: Capabilities, fields: CredentialFields): Capabilities {
   const entries = Object.entries(capabilities).map(([name, capability]) => [
     name,
-    { ...capability, message: scrubbed(capability.message, fields) },
+    { ...capability, message: scrub(capability.message, fields) },
   ])
   return Object.fromEntries(entries) as Capabilities
 }

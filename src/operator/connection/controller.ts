@@ -13,7 +13,7 @@ import {
   type ReconcileContext,
   type ReconcileResult,
   type Source,
-  watches,
+  watchSource,
 } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
 import { reseal, verify, writeOwnStatus } from "./actions.ts"
@@ -61,11 +61,11 @@ function sourcesOf(options: ConnectionControllerOptions): Source[] {
   const { store } = connections
   const keysIn = (namespace: string): string[] => store.byIndex(NAMESPACE_INDEX, namespace).map(keyOf)
   return [
-    watches(connections),
-    watches(secrets, ({ key }) => store.byIndex(SECRET_INDEX, key).map(keyOf)),
-    watches(sealingKeys, () => store.list().map(keyOf)),
-    watches(projects, (change) => changedNamespaces(change).flatMap(keysIn)),
-    watches(launches, (change) => keysOfLaunch(change, store)),
+    watchSource(connections),
+    watchSource(secrets, ({ key }) => store.byIndex(SECRET_INDEX, key).map(keyOf)),
+    watchSource(sealingKeys, () => store.list().map(keyOf)),
+    watchSource(projects, (change) => changedNamespaces(change).flatMap(keysIn)),
+    watchSource(launches, (change) => keysOfLaunch(change, store)),
     ...(prices === undefined ? [] : [changesOfPrices(prices, store)]),
   ]
 }

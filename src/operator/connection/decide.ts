@@ -10,7 +10,7 @@ import {
   type StoredConnection,
 } from "../../core/apis/connection.ts"
 import { defined } from "../../core/apis/defined.ts"
-import { LIMITS } from "../../core/apis/limits.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import { vmSettingsOf } from "../../core/apis/vm-settings.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
 import type { Attempt, ConnectionObservation } from "./gather.ts"

@@ -5,12 +5,12 @@ import { isOver } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import type { StoredWebhook } from "../../core/apis/webhook.ts"
 import { deleteSealingKeys, readSealingKeys } from "../../core/identity/sealing-keys.ts"
-import { CONNECTIONS, LAUNCHES, WEBHOOKS } from "../../core/kinds.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
 import type { Secret } from "../../core/kube/core.ts"
 import type { EventRecorder } from "../../core/kube/events.ts"
 import type { Reflector } from "../../core/kube/reflector.ts"
-import { Controller, type ReconcileResult, watches } from "../../core/runtime/controller.ts"
+import { CONNECTIONS, LAUNCHES, WEBHOOKS } from "../../core/resources.ts"
+import { Controller, type ReconcileResult, watchSource } from "../../core/runtime/controller.ts"
 import { keyIdOf } from "../../core/sealing/envelope.ts"
 import { SealingError } from "../../core/sealing/keys.ts"
 import { openWebhook } from "../../core/webhooks/secret.ts"
@@ -38,7 +38,7 @@ export function createRetirementController(options: RetirementOptions): Controll
   return new Controller({
     name: "sealing-keys",
     reconcile: (_, { signal }) => retirement.check(signal),
-    sources: [watches(options.sealingKeys)],
+    sources: [watchSource(options.sealingKeys)],
     logger: options.logger,
     clock: options.clock,
     workers: 1,

@@ -9,7 +9,7 @@ import {
   type StoredConnection,
 } from "../../core/apis/connection.ts"
 import { defined } from "../../core/apis/defined.ts"
-import { LIMITS } from "../../core/apis/limits.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import type { Cooldown } from "../../market/router/cooldown.ts"
 import { capabilitiesAfter } from "./capabilities.ts"

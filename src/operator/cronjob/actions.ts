@@ -1,6 +1,6 @@
 import type { StoredCronJob } from "../../core/apis/cronjob.ts"
 import type { StoredJob } from "../../core/apis/job.ts"
-import { CRON_JOBS, JOBS } from "../../core/kinds.ts"
+import { CRON_JOBS, JOBS } from "../../core/resources.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
 import {
   type CreatorOptions,

@@ -3,7 +3,7 @@ import { CANCEL_JOBS_FINALIZER, type CronJobStatus, type StoredCronJob } from ".
 import { isTerminal, type StoredJob } from "../../core/apis/job.ts"
 import { keyOf, LABELS } from "../../core/apis/meta.ts"
 import type { Change } from "../../core/kube/store.ts"
-import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../core/runtime/controller.ts"
+import { Controller, type ReconcileContext, type ReconcileResult, watchSource } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
 import { cancelJob, knownJobsOf, settledJobsOf } from "../created-jobs.ts"
 import { isSettledJob } from "../settled-jobs.ts"
@@ -39,8 +39,8 @@ export function createCronJobController(options: CronJobControllerOptions): Cont
     name: "cronjob",
     reconcile: (key, context) => reconcileObject(key, reconciler, context),
     sources: [
-      watches(cronJobs),
-      watches(jobs, (change) => keysOf(change, options)),
+      watchSource(cronJobs),
+      watchSource(jobs, (change) => keysOf(change, options)),
       settledJobsOf(cronJobs.store, options),
     ],
     clock,

@@ -1,7 +1,7 @@
 import { CANCEL_JOBS_FINALIZER, CronJobReason, type StoredCronJob } from "../../core/apis/cronjob.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { LABELS } from "../../core/apis/meta.ts"
-import { limitForCronJobRun, limitForExisting } from "../../core/limits/project-limits.ts"
+import { limitForCronJobRun, limitForExisting } from "../../core/quota/project-limits.ts"
 import { changeTimeOf } from "../caches.ts"
 import { findJob, knownJobsOf, listJobsOf, projectEnding } from "../created-jobs.ts"
 import type { CronJobControllerOptions } from "./dependencies.ts"

@@ -10,7 +10,7 @@ import {
   type ReconcileContext,
   type ReconcileResult,
   type Source,
-  watches,
+  watchSource,
 } from "../../core/runtime/controller.ts"
 import { LaunchLedger } from "../../market/placement/ledger.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../market/placement/settings.ts"
@@ -52,7 +52,7 @@ function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControl
 
 function sourcesOf(options: JobControllerOptions): Source[] {
   const { jobs, launches, endReaders = [], connections, envSecrets, tenancy } = options
-  const sources = [watches(jobs), watches(launches, jobOf), ...endReaders.map(({ source }) => source)]
+  const sources = [watchSource(jobs), watchSource(launches, jobOf), ...endReaders.map(({ source }) => source)]
   const waiting = (namespace: string | undefined) =>
     jobs.store
       .list()
@@ -60,17 +60,17 @@ function sourcesOf(options: JobControllerOptions): Source[] {
       .map(keyOf)
   if (envSecrets !== undefined) {
     const lacksSecret = (key: string) => jobs.store.getByKey(key)?.status?.reason === JobReason.SecretMissing
-    sources.push(watches(envSecrets, ({ current }) => waiting(current?.metadata.namespace).filter(lacksSecret)))
+    sources.push(watchSource(envSecrets, ({ current }) => waiting(current?.metadata.namespace).filter(lacksSecret)))
   }
   if (tenancy !== undefined) {
     const { projects, organizations } = tenancy
-    sources.push(watches(projects, (change) => endedBy(change, projects.store).flatMap(waiting)))
-    sources.push(watches(organizations, (change) => endedBy(change, projects.store).flatMap(waiting)))
+    sources.push(watchSource(projects, (change) => endedBy(change, projects.store).flatMap(waiting)))
+    sources.push(watchSource(organizations, (change) => endedBy(change, projects.store).flatMap(waiting)))
   }
   if (connections === undefined) return sources
   const woken = ({ old, current }: Change<StoredConnection>) =>
     current === undefined || standing(old) === standing(current) ? [] : waiting(current.metadata.namespace)
-  return [...sources, watches(connections, woken)]
+  return [...sources, watchSource(connections, woken)]
 }
 
 /** Returns the fields that determine if a connection is usable. Other changes do not requeue jobs. */

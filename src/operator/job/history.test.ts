@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest"
 import { job, setUp } from "../../../test/limits/usage-fixture.ts"
-import { MIB } from "../../core/limits/project-limits.ts"
+import { MIB } from "../../core/quota/project-limits.ts"
 import { jobsToPrune } from "./history.ts"
 
 describe("jobsToPrune", () => {

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from "node:util"
 import { secondsBetween, timestamp } from "../../core/apis/clock.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { defined } from "../../core/apis/defined.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import {
   type CredentialsState,
   isTerminal,
@@ -15,7 +16,6 @@ import {
 } from "../../core/apis/job.ts"
 import { mirroredLabels } from "../../core/apis/labels.ts"
 import { bootFailureOf, type Launch, launchName, pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
-import { LIMITS } from "../../core/apis/limits.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { type CostParts, costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"

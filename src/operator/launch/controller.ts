@@ -3,7 +3,7 @@ import { isOver, LAUNCH_FINALIZER, type StoredLaunch, withHeartbeat } from "../.
 import { keyOf } from "../../core/apis/meta.ts"
 import type { StoredStatement } from "../../core/apis/statement.ts"
 import type { Change } from "../../core/kube/store.ts"
-import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../core/runtime/controller.ts"
+import { Controller, type ReconcileContext, type ReconcileResult, watchSource } from "../../core/runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
 import { addFinalizer, remove } from "../writes.ts"
 import { launchWriter, readConsole, release, terminate, writeOwnStatus } from "./actions.ts"
@@ -55,9 +55,9 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
     name: "launch",
     reconcile: (key, context) => reconciler.reconcile(key, context),
     sources: [
-      watches(launches),
-      watches(options.jobs, (change) => launchesOf(change, options)),
-      watches(options.statements, newlyCounted),
+      watchSource(launches),
+      watchSource(options.jobs, (change) => launchesOf(change, options)),
+      watchSource(options.statements, newlyCounted),
       observer.source,
       calls.term(client, systemNamespace),
     ],

@@ -4,7 +4,6 @@ import { type Clock, timestamp } from "../../core/apis/clock.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { type LaunchStatus, RESTRICTED_MACHINES, type StoredLaunch } from "../../core/apis/launch.ts"
-import { LAUNCHES } from "../../core/kinds.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
 import { ifFound, KubeError } from "../../core/kube/errors.ts"
 import {
@@ -19,6 +18,7 @@ import {
   SubnetCapacityError,
   TransientError,
 } from "../../core/outbound/errors.ts"
+import { LAUNCHES } from "../../core/resources.ts"
 import type { Source } from "../../core/runtime/controller.ts"
 import { NotLeaderError } from "../fence.ts"
 import {

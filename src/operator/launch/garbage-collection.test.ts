@@ -111,20 +111,17 @@ describe("the VM of a Launch that is over", () => {
   )
 })
 
-test.each(["gcp"])(
-  "%s is not asked more often after a take-over: it never creates a second VM",
-  async (name) => {
-    const { collector, cloud, plant, clock } = collectorOf(endedOn(name))
-    const stop = new AbortController()
-    const running = collector.runAfterTakeover(stop.signal)
-    plant()
-    await pass(clock, 120)
-    expect(cloud.alive).toHaveLength(1)
-    stop.abort()
-    await running
-    expect(await collector.round()).toHaveLength(1)
-  },
-)
+test.each(["gcp"])("%s is not asked more often after a take-over: it never creates a second VM", async (name) => {
+  const { collector, cloud, plant, clock } = collectorOf(endedOn(name))
+  const stop = new AbortController()
+  const running = collector.runAfterTakeover(stop.signal)
+  plant()
+  await pass(clock, 120)
+  expect(cloud.alive).toHaveLength(1)
+  stop.abort()
+  await running
+  expect(await collector.round()).toHaveLength(1)
+})
 
 test("a VM without a Launch is terminated in the second round of those five minutes apart, and not before", async () => {
   const { collector, cloud, plant, clock } = collectorOf(undefined)

@@ -1,6 +1,6 @@
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"
-import { LAUNCHES } from "../../core/kinds.ts"
+import { LAUNCHES } from "../../core/resources.ts"
 import { inRounds } from "../rounds.ts"
 import type { LaunchControllerOptions } from "./dependencies.ts"
 import type { LaunchSettings } from "./settings.ts"

@@ -4,8 +4,8 @@ import {
   type StoredOrganization,
 } from "../../core/apis/organization.ts"
 import type { StoredProject } from "../../core/apis/project.ts"
-import { ORGANIZATIONS, PROJECTS } from "../../core/kinds.ts"
-import { Controller, watches } from "../../core/runtime/controller.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../core/resources.ts"
+import { Controller, watchSource } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
 import { FIELD_MANAGER } from "../project/controller.ts"
 import type { ProjectControllerOptions } from "../project/dependencies.ts"
@@ -33,8 +33,8 @@ export function createOrganizationController(options: ProjectControllerOptions):
     name: "organization",
     reconcile: (key, context) => reconcileObject(key, reconciler, context),
     sources: [
-      watches(organizations),
-      watches(projects, ({ old, current }) => {
+      watchSource(organizations),
+      watchSource(projects, ({ old, current }) => {
         if (old?.spec.organization === current?.spec.organization) return []
         return [old, current].flatMap((project) => project?.spec.organization ?? [])
       }),

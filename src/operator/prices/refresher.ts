@@ -14,8 +14,13 @@ import type { EventRecorder } from "../../core/kube/events.ts"
 import type { Reflector } from "../../core/kube/reflector.ts"
 import type { Store } from "../../core/kube/store.ts"
 import { CredentialsError } from "../../core/outbound/errors.ts"
-import { scrubbedError } from "../../core/sealing/scrub.ts"
-import { decodePrices, encodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "../../market/catalogue/refreshed.ts"
+import { scrubError } from "../../core/sealing/scrub.ts"
+import {
+  decodePrices,
+  encodePrices,
+  PRICES_CONFIG_MAP,
+  type RegionPrices,
+} from "../../market/catalogue/stored-prices.ts"
 import { priceDatesOf } from "../../market/router/price-dates.ts"
 import type { OfferTable } from "../../market/router/table.ts"
 import type { PriceState, PriceStates } from "../connection/prices.ts"
@@ -267,7 +272,7 @@ export class PriceRefresher implements PriceStates {
       for await (const quoted of answers) reading.quoted.push(quoted)
       return reading
     } catch (error) {
-      return { ...reading, error: scrubbedError(error, fields) }
+      return { ...reading, error: scrubError(error, fields) }
     }
   }
 

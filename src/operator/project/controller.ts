@@ -2,12 +2,12 @@ import { LABELS } from "../../core/apis/meta.ts"
 import { PROJECT_FINALIZER, type ProjectStatus, type StoredProject } from "../../core/apis/project.ts"
 import { SERVICE_ACCOUNTS, type ServiceAccount } from "../../core/identity/machine-users.ts"
 import { ROLE_BINDINGS, type RoleBinding } from "../../core/identity/role-bindings.ts"
-import { PROJECTS } from "../../core/kinds.ts"
 import { NAMESPACES, type Namespace } from "../../core/kube/core.ts"
 import { isAlreadyExists } from "../../core/kube/errors.ts"
 import type { ApiObject, Resource } from "../../core/kube/resource.ts"
 import type { Change } from "../../core/kube/store.ts"
-import { Controller, type ReconcileContext, watches } from "../../core/runtime/controller.ts"
+import { PROJECTS } from "../../core/resources.ts"
+import { Controller, type ReconcileContext, watchSource } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
 import { addFinalizer, create, dropFinalizer, remove, replace, type Writer, writeStatus } from "../writes.ts"
 import { decide, type ProjectAction, type ProjectObservation } from "./decide.ts"
@@ -35,11 +35,11 @@ export function createProjectController(options: ProjectControllerOptions): Cont
     name: "project",
     reconcile: (key, context) => reconcileObject(key, reconciler, context),
     sources: [
-      watches(projects),
-      watches(organizations, ({ key }) => projectsOf(key, options)),
-      watches(namespaces, namedProject),
-      watches(memberBindings, namedProject),
-      watches(users, namedProject),
+      watchSource(projects),
+      watchSource(organizations, ({ key }) => projectsOf(key, options)),
+      watchSource(namespaces, namedProject),
+      watchSource(memberBindings, namedProject),
+      watchSource(users, namedProject),
     ],
     clock,
     logger,

@@ -2,9 +2,9 @@ import { defined } from "../../core/apis/defined.ts"
 import { isOver, type StoredLaunch } from "../../core/apis/launch.ts"
 import { API_VERSION } from "../../core/apis/meta.ts"
 import { STATEMENT, type StoredStatement, statementName } from "../../core/apis/statement.ts"
-import { STATEMENTS } from "../../core/kinds.ts"
 import type { Change } from "../../core/kube/store.ts"
-import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../core/runtime/controller.ts"
+import { STATEMENTS } from "../../core/resources.ts"
+import { Controller, type ReconcileContext, type ReconcileResult, watchSource } from "../../core/runtime/controller.ts"
 import { remove, replaceStatus } from "../writes.ts"
 import { decide, type StatementAction } from "./decide.ts"
 import type { StatementControllerOptions } from "./dependencies.ts"
@@ -26,8 +26,8 @@ export function createStatementController(options: StatementControllerOptions): 
     name: "statement",
     reconcile: (namespace, context) => reconciler.reconcile(namespace, context),
     sources: [
-      watches(launches, endedIn),
-      watches(statements, ({ old, current }) => [(current ?? old)?.spec.namespace ?? ""]),
+      watchSource(launches, endedIn),
+      watchSource(statements, ({ old, current }) => [(current ?? old)?.spec.namespace ?? ""]),
       termStart.source(client, systemNamespace),
     ],
     logger,

@@ -1,9 +1,9 @@
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { keyOf } from "../../core/apis/meta.ts"
-import { LAUNCHES } from "../../core/kinds.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
 import { compareResourceVersions } from "../../core/kube/resource-version.ts"
 import type { Store } from "../../core/kube/store.ts"
+import { LAUNCHES } from "../../core/resources.ts"
 import type { Source } from "../../core/runtime/controller.ts"
 
 /**

@@ -3,8 +3,8 @@ import { keyOf } from "../../core/apis/meta.ts"
 import type { StoredWebhook, WebhookStatus } from "../../core/apis/webhook.ts"
 import { NAMESPACE_INDEX } from "../../core/identity/catch-up.ts"
 import { scopeOf } from "../../core/identity/projects.ts"
-import { WEBHOOKS } from "../../core/kinds.ts"
-import { Controller, type ReconcileContext, watches } from "../../core/runtime/controller.ts"
+import { WEBHOOKS } from "../../core/resources.ts"
+import { Controller, type ReconcileContext, watchSource } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
 import { WEBHOOK_SECRET_INDEX } from "../caches.ts"
 import { type Patcher, replaceStatus, type StatusReplacer } from "../writes.ts"
@@ -58,15 +58,15 @@ export function createWebhookController(options: WebhookControllerOptions): Webh
       return result
     },
     sources: [
-      watches(webhooks),
+      watchSource(webhooks),
       deliveries.changes,
-      watches(secrets, ({ key }) => {
+      watchSource(secrets, ({ key }) => {
         const its = store.byIndex(WEBHOOK_SECRET_INDEX, key)
         for (const webhook of its) deliveries.retryNow(webhook)
         return its.map(keyOf)
       }),
-      watches(sealingKeys, () => store.list().map(keyOf)),
-      watches(projects, ({ current }) => {
+      watchSource(sealingKeys, () => store.list().map(keyOf)),
+      watchSource(projects, ({ current }) => {
         const namespace = current && scopeOf(current)?.namespace
         return namespace === undefined ? [] : store.byIndex(NAMESPACE_INDEX, namespace).map(keyOf)
       }),

@@ -9,7 +9,7 @@ import {
 } from "../../core/apis/conditions.ts"
 import { type StoredWebhook, WebhookCondition, WebhookReason, type WebhookStatus } from "../../core/apis/webhook.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import type { LimitReached } from "../../core/limits/project-limits.ts"
+import type { LimitReached } from "../../core/quota/project-limits.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
 import type { StopReason } from "./backlog.ts"
 

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest"
-import { CRON_JOBS } from "../../../src/core/kinds.ts"
+import { CRON_JOBS } from "../../../src/core/resources.ts"
 import { eventually } from "../../cloud/eventually.ts"
 import { cronHarnesses } from "./harness.ts"
 

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
 import { type CreationTimes, newestFirst } from "../../../core/apis/creation-times.ts"
-import { quoted } from "../../../core/apis/field-error.ts"
+import { quote } from "../../../core/apis/field-error.ts"
 import { makeId } from "../../../core/apis/ids.ts"
 import type { KubeObject, Stored } from "../../../core/apis/meta.ts"
 import type { OrganizationRole, StoredOrganization } from "../../../core/apis/organization.ts"
@@ -11,18 +11,18 @@ import { roleInOrganization } from "../../../core/identity/members.ts"
 import type { Memberships } from "../../../core/identity/memberships.ts"
 import type { User } from "../../../core/identity/oidc.ts"
 import type { CallerClient } from "../../../core/identity/principal.ts"
-import { ORGANIZATIONS, PROJECTS } from "../../../core/kinds.ts"
 import type { KubeClient } from "../../../core/kube/client.ts"
 import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../../core/kube/errors.ts"
 import type { Resource } from "../../../core/kube/resource.ts"
 import type { Store } from "../../../core/kube/store.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../../core/resources.ts"
 import { isBeingDeleted, PROJECTS_OF_ORGANIZATION, requireSynced, waitWithTimeout } from "../../caches.ts"
 import { Changes } from "../../changes.ts"
 import { errorsOfRefusal } from "../../collection.ts"
 import { type Precondition, requireVersion } from "../../http/entity-tags.ts"
 import { beingDeleted, forbidden, invalidRequest, notFound, Problem, unavailable } from "../../http/problem.ts"
 import type { Page } from "../../http/query.ts"
-import { type KeyedMutex, keyReused, replayed, requestHash, requireHeld } from "../../idempotency.ts"
+import { type KeyedMutex, keyReused, replay, requestHash, requireHeld } from "../../idempotency.ts"
 import { idempotencySelector } from "../../idempotency-marks.ts"
 import { requireRepetition } from "../../repetition.ts"
 import type { MemberRole, OrganizationCreation, OrganizationUpdate, ProjectCreation, ProjectUpdate } from "./schema.ts"
@@ -280,7 +280,7 @@ export class Accounts {
         if (earlier !== undefined) return earlier
       }
     }
-    throw unavailable(`Every generated id of ${quoted(name)} is in use: send the request again.`)
+    throw unavailable(`Every generated id of ${quote(name)} is in use: send the request again.`)
   }
 
   async #waitForCache<T extends Stored<KubeObject>>(object: T, store: Store<T>): Promise<T> {
@@ -291,7 +291,7 @@ export class Accounts {
 
 /** @throws Problem 422 if another request created the object, 409 if it is being deleted */
 function accepted<T extends Stored<KubeObject>>(earlier: T, idempotency: AccountIdempotency): T {
-  const object = replayed(earlier, idempotency)
+  const object = replay(earlier, idempotency)
   if (!isBeingDeleted(object)) return object
   const detail = `The ${object.kind.toLowerCase()} that this Idempotency-Key created is being deleted: choose a new key.`
   throw beingDeleted(detail)
@@ -338,11 +338,11 @@ function requireAdmin({ role }: Pick<Membership, "role">): void {
 }
 
 function noOrganization(id: string, user: User): Problem {
-  return notFound(withWarning(`The organization ${quoted(id)} does not exist.`, user))
+  return notFound(withWarning(`The organization ${quote(id)} does not exist.`, user))
 }
 
 function noProject(id: string, user: User): Problem {
-  return notFound(withWarning(`The project ${quoted(id)} does not exist.`, user))
+  return notFound(withWarning(`The project ${quote(id)} does not exist.`, user))
 }
 
 /** Adds why Berth can't see groups that may have a role there. It depends on the token only. */

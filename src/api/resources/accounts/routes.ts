@@ -3,7 +3,7 @@ import { UserIdSchema } from "../../../core/apis/organization.ts"
 import { groupsWarning, groupsWithoutRole } from "../../../core/identity/group-claim.ts"
 import { nullable } from "../../../core/records/job.ts"
 import type { AuthenticatedUser } from "../../authentication.ts"
-import { listOf, named } from "../../http/json-schema.ts"
+import { listOf, namedSchema } from "../../http/json-schema.ts"
 import { API_ROOT } from "../../http/mount.ts"
 import { ACCOUNT_PAGE, paging } from "../../http/query.ts"
 import { bodyOf, json, record, routesOf } from "../../http/route.ts"
@@ -24,13 +24,13 @@ export interface AccountServices {
   accounts: Accounts
 }
 
-const ORGANIZATION = named("OrganizationRecord", OrganizationRecordSchema, {
+const ORGANIZATION = namedSchema("OrganizationRecord", OrganizationRecordSchema, {
   id: "acme-9f3c01ab7e",
   displayName: "Acme",
   category: "company",
   role: "owner",
 })
-const PROJECT = named("ProjectRecord", ProjectRecordSchema, {
+const PROJECT = namedSchema("ProjectRecord", ProjectRecordSchema, {
   id: "reports-77ab01c4d2",
   displayName: "Reports",
   organizationId: "acme-9f3c01ab7e",
@@ -46,7 +46,7 @@ const ORGANIZATIONS = listOf("OrganizationList", "organizations", ORGANIZATION, 
     ),
   }),
 })
-const MEMBERS = listOf("MemberList", "members", named("MemberRecord", MemberRecordSchema))
+const MEMBERS = listOf("MemberList", "members", namedSchema("MemberRecord", MemberRecordSchema))
 const PROJECTS = listOf("ProjectList", "projects", PROJECT)
 
 const ID = { description: "Id." }

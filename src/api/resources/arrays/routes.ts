@@ -1,18 +1,18 @@
+import { indexText } from "../../../core/apis/array-indexes.ts"
 import type { Clock } from "../../../core/apis/clock.ts"
 import type { CreationTimes } from "../../../core/apis/creation-times.ts"
-import { quoted } from "../../../core/apis/field-error.ts"
-import { indexText } from "../../../core/apis/indexes.ts"
+import { quote } from "../../../core/apis/field-error.ts"
 import type { StoredJobArray } from "../../../core/apis/jobarray.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import { ownerOf } from "../../../core/records/owner.ts"
 import type { Planner } from "../../../market/placement/place.ts"
 import { isBeingDeleted } from "../../caches.ts"
 import type { Collection, Replay } from "../../collection.ts"
-import { named, pageOf } from "../../http/json-schema.ts"
+import { namedSchema, pageOf } from "../../http/json-schema.ts"
 import { badRequest, notFound, Problem } from "../../http/problem.ts"
 import { filter, flag, paging, withinBytes } from "../../http/query.ts"
 import { type Answer, bodyOf, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
-import { replayed, requestHash } from "../../idempotency.ts"
+import { replay, requestHash } from "../../idempotency.ts"
 import { requireRepetition } from "../../repetition.ts"
 import { SORTING, sorted } from "../../sorting.ts"
 import type { Jobs } from "../jobs/jobs.ts"
@@ -20,7 +20,7 @@ import { type JobServices, PLAN_EXAMPLE } from "../jobs/routes.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import type { Uploads } from "../uploads/uploads.ts"
 import { ARRAY_FILTERS, isSelected } from "./filters.ts"
-import { ArrayIndexSchema, arrayIndexes, INDEX_QUERY } from "./indexes.ts"
+import { ArrayIndexSchema, arrayIndexes, INDEX_QUERY } from "./index-table.ts"
 import {
   type ArrayChange,
   ArrayChangeSchema,
@@ -69,7 +69,7 @@ const CREATION = {
   max_failed: 2,
 }
 
-const ARRAY = named("ArrayRecord", ArrayRecordSchema, {
+const ARRAY = namedSchema("ArrayRecord", ArrayRecordSchema, {
   id: "5ea07726-efd2-42ec-a095-6d7674666e31",
   organization_id: "acme-x1",
   project_id: "reports-x2",
@@ -94,8 +94,8 @@ const ARRAY = named("ArrayRecord", ArrayRecordSchema, {
   ended_at: null,
 })
 const LIST = pageOf("ArrayList", "arrays", ARRAY)
-const INDEXES = pageOf("ArrayIndexList", "indexes", named("ArrayIndex", ArrayIndexSchema))
-const PLAN = named("ArrayPlan", ArrayPlanSchema, {
+const INDEXES = pageOf("ArrayIndexList", "indexes", namedSchema("ArrayIndex", ArrayIndexSchema))
+const PLAN = namedSchema("ArrayPlan", ArrayPlanSchema, {
   dry_run: true,
   name: CREATION.name,
   size: 6,
@@ -340,11 +340,11 @@ async function planAnswer(array: StoredJobArray, plan: Planner): Promise<Answer<
 
 function replayOf(body: ArrayCreation, key: string): Replay<StoredJobArray> {
   const idempotency = { key, requestHash: requestHash(body) }
-  return { key, accept: (earlier) => replayed(earlier, idempotency) }
+  return { key, accept: (earlier) => replay(earlier, idempotency) }
 }
 
 /** Returns the array unless it is being deleted, which lasts until its jobs are cancelled. @throws Problem 404 */
 function there(array: StoredJobArray, id: string): StoredJobArray {
   if (array.metadata.deletionTimestamp === undefined) return array
-  throw notFound(`No array has the id or name ${quoted(id)}.`)
+  throw notFound(`No array has the id or name ${quote(id)}.`)
 }

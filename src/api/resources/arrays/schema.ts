@@ -1,4 +1,5 @@
 import Type, { type Static } from "typebox"
+import { LIMITS } from "../../../core/apis/field-limits.ts"
 import {
   ARRAY_PHASES,
   ArrayCountsSchema,
@@ -7,7 +8,6 @@ import {
   JobArraySpecSchema,
   type Matrix,
 } from "../../../core/apis/jobarray.ts"
-import { LIMITS } from "../../../core/apis/limits.ts"
 import { ALLOWED, COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { conditionsField } from "../../../core/records/conditions.ts"
 import { nullable } from "../../../core/records/job.ts"

@@ -1,7 +1,8 @@
 import type { TSchema } from "typebox"
+import { indexesError, indexesIn, indexText } from "../../../core/apis/array-indexes.ts"
 import { findCondition } from "../../../core/apis/conditions.ts"
 import { creationTimeOf } from "../../../core/apis/creation-times.ts"
-import { indexesError, indexesIn, indexText } from "../../../core/apis/indexes.ts"
+import { LIMITS } from "../../../core/apis/field-limits.ts"
 import {
   type ArrayCounts,
   type ArrayPhase,
@@ -17,7 +18,6 @@ import {
   type StoredJobArray,
   sizeOf,
 } from "../../../core/apis/jobarray.ts"
-import { LIMITS } from "../../../core/apis/limits.ts"
 import { ANNOTATIONS, API_VERSION } from "../../../core/apis/meta.ts"
 import { roundUsd } from "../../../core/apis/money.ts"
 import { withoutNulls } from "../../../core/apis/nulls.ts"

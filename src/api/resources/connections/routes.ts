@@ -4,7 +4,7 @@ import { fromMetadataName } from "../../../core/apis/names.ts"
 import { vmSettingKeywords } from "../../../core/apis/vm-settings.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import { ownerOf } from "../../../core/records/owner.ts"
-import { bodySchema, type DocumentSchema, inFormat, named, pageOf, referenceTo } from "../../http/json-schema.ts"
+import { bodySchema, type DocumentSchema, inFormat, namedSchema, pageOf, referenceTo } from "../../http/json-schema.ts"
 import { Problem } from "../../http/problem.ts"
 import { choice, filter, paging } from "../../http/query.ts"
 import {
@@ -52,15 +52,15 @@ const SHOWN = {
   created_at: "2026-01-02T10:00:00Z",
 }
 
-const CONNECTION = named("ConnectionRecord", ConnectionRecordSchema, {
+const CONNECTION = namedSchema("ConnectionRecord", ConnectionRecordSchema, {
   ...SHOWN,
   access_key_id: "AKIAIOSFODNN7EXAMPLE",
   secret_access_key: null,
   gcp_project_id: null,
   keyfile_json: null,
 }) as DocumentSchema<ConnectionRecord>
-const SUMMARY = named("ConnectionSummary", ConnectionSummarySchema)
-const CHECK = named("ConnectionCheck", ConnectionCheckSchema, {
+const SUMMARY = namedSchema("ConnectionSummary", ConnectionSummarySchema)
+const CHECK = namedSchema("ConnectionCheck", ConnectionCheckSchema, {
   name: SHOWN.name,
   result: "incomplete",
   reason: "Verified",

@@ -8,8 +8,8 @@ import {
   byLabel,
   type CostSources,
   cellsOf,
-  groupedBy,
-  groupedByMonths,
+  groupCosts,
+  groupMonths,
   isOfMonths,
   partsOfDays,
   totalOf,
@@ -59,11 +59,11 @@ describe("costs of a period", () => {
   test("are those of Statements, of VMs that none counts, and of live VMs so far", () => {
     const cells = cellsOf(SOURCES, MAY, NOW)
     expect(totalOf(cells)).toBe(4.5 + 1 + 1.2)
-    expect([...groupedBy(cells, "day")]).toEqual([
+    expect([...groupCosts(cells, "day")]).toEqual([
       ["2026-05-01", 1.75 + 2.2],
       ["2026-05-03", 2.75],
     ])
-    expect(Object.fromEntries(groupedBy(cells, "cloud"))).toEqual({ aws: 4.5, gcp: 2.2 })
+    expect(Object.fromEntries(groupCosts(cells, "cloud"))).toEqual({ aws: 4.5, gcp: 2.2 })
   })
 
   test("add up by cloud and by purchase option for each day", () => {
@@ -91,13 +91,13 @@ describe("costs of a period", () => {
   })
 
   test("are of whole months by label and by cronjob, with a rest that completes them", () => {
-    const labels = groupedByMonths(SOURCES, MAY, byLabel("team"), NOW)
+    const labels = groupMonths(SOURCES, MAY, byLabel("team"), NOW)
     expect(Object.fromEntries(labels)).toEqual({ vision: 5.2 })
     expect([...withRest(labels, 6.7)]).toEqual([
       ["vision", 5.2],
       [null, 1.5],
     ])
-    expect(Object.fromEntries(groupedByMonths(SOURCES, MAY, BY_CRON_JOB, NOW))).toEqual({ "cron-1": 4.2 })
+    expect(Object.fromEntries(groupMonths(SOURCES, MAY, BY_CRON_JOB, NOW))).toEqual({ "cron-1": 4.2 })
     expect(
       [MAY, { ...MAY, to: "2026-05-20" }, { from: "2026-04-02", to: "2026-05-01" }].map((each) =>
         isOfMonths(each, NOW),

@@ -111,7 +111,7 @@ export function totalOf(cells: readonly Cell[]): number {
 }
 
 /** Returns the costs of cells by one of their properties. */
-export function groupedBy(cells: readonly Cell[], property: "day" | "cloud" | "provisioning"): Grouped {
+export function groupCosts(cells: readonly Cell[], property: "day" | "cloud" | "provisioning"): Grouped {
   const sums: Grouped = new Map()
   for (const cell of cells) sums.set(cell[property], roundUsd((sums.get(cell[property]) ?? 0) + sumOfParts(cell)))
   return sums
@@ -127,8 +127,8 @@ export interface DayParts {
 export function partsOfDays(cells: readonly Cell[]): Map<string, DayParts> {
   return new Map(
     [...Map.groupBy(cells, ({ day }) => day)].map(([day, of]) => {
-      const byCloud = Object.fromEntries(groupedBy(of, "cloud"))
-      return [day, { byCloud, byProvisioning: Object.fromEntries(groupedBy(of, "provisioning")) }]
+      const byCloud = Object.fromEntries(groupCosts(of, "cloud"))
+      return [day, { byCloud, byProvisioning: Object.fromEntries(groupCosts(of, "provisioning")) }]
     }),
   )
 }
@@ -155,7 +155,7 @@ export const BY_CRON_JOB: Selection = {
 }
 
 /** Returns the costs of whole months by a selection. The rest has other values, none, or is not kept apart. */
-export function groupedByMonths(
+export function groupMonths(
   sources: CostSources,
   { from, to }: Period,
   { recorded, valueIn }: Selection,

@@ -11,8 +11,8 @@ import {
   cellsOf,
   cronJobNamesIn,
   type Grouped,
-  groupedBy,
-  groupedByMonths,
+  groupCosts,
+  groupMonths,
   isOfMonths,
   type Period,
   partsOfDays,
@@ -44,11 +44,11 @@ export function reportOf(group: Group, period: Period, facts: CostFacts, now: Da
   const cells = cellsOf(facts.sources, period, now)
   const totalUsd = totalOf(cells)
   const groups = (): Grouped => {
-    if (group.by === "day" || group.by === "cloud" || group.by === "provisioning") return groupedBy(cells, group.by)
+    if (group.by === "day" || group.by === "cloud" || group.by === "provisioning") return groupCosts(cells, group.by)
     if (group.by === "job") return groupedByJob(facts, period, now)
     requireMonths(group, period, now)
-    if (group.by === "label") return groupedByMonths(facts.sources, period, byLabel(group.key), now)
-    return namedCronJobs(groupedByMonths(facts.sources, period, BY_CRON_JOB, now), facts)
+    if (group.by === "label") return groupMonths(facts.sources, period, byLabel(group.key), now)
+    return namedCronJobs(groupMonths(facts.sources, period, BY_CRON_JOB, now), facts)
   }
   const days = group.by === "day" ? partsOfDays(cells) : undefined
   const rows = [...withRest(largest(groups()), totalUsd)].map(([key, cost_usd]) => {

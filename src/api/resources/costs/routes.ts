@@ -1,10 +1,10 @@
 import type { StoredCronJob } from "../../../core/apis/cronjob.ts"
-import { quoted } from "../../../core/apis/field-error.ts"
+import { quote } from "../../../core/apis/field-error.ts"
 import type { StoredJob } from "../../../core/apis/job.ts"
 import { dayOf, monthOf } from "../../../core/apis/statement.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import type { CappedLevel } from "../../../market/placement/caps.ts"
-import { named } from "../../http/json-schema.ts"
+import { namedSchema } from "../../http/json-schema.ts"
 import { invalidRequest } from "../../http/problem.ts"
 import { choice, type QueryParameter } from "../../http/query.ts"
 import { json, routesOf } from "../../http/route.ts"
@@ -40,7 +40,7 @@ function day(description: string): QueryParameter<string | undefined> {
       const text = query.one(name)
       if (text === undefined || text === "") return undefined
       if (DAY.test(text)) return text
-      query.error(name, `must be a day (UTC) from 1000-01-01 to 2999-12-31, such as 2026-11-01, not ${quoted(text)}`)
+      query.error(name, `must be a day (UTC) from 1000-01-01 to 2999-12-31, such as 2026-11-01, not ${quote(text)}`)
       return undefined
     },
   }
@@ -56,12 +56,12 @@ const BY: QueryParameter<Group> = {
     const group = GROUPS.find((each) => each === text)
     if (group !== undefined) return { by: group }
     if (/^label:.+$/.test(text)) return { by: "label", key: text.slice(6) }
-    query.error(name, `must be one of ${GROUPS.join(", ")}, or label:<key>, not ${quoted(text)}`)
+    query.error(name, `must be one of ${GROUPS.join(", ")}, or label:<key>, not ${quote(text)}`)
     return { by: "day" }
   },
 }
 
-const REPORT = named("CostReport", CostReportSchema, {
+const REPORT = namedSchema("CostReport", CostReportSchema, {
   from: "2026-11-01",
   to: "2026-12-01",
   by: "cloud",

@@ -1,16 +1,16 @@
 import type { Clock } from "../../../core/apis/clock.ts"
 import type { CreationTimes } from "../../../core/apis/creation-times.ts"
 import type { StoredCronJob } from "../../../core/apis/cronjob.ts"
-import { quoted } from "../../../core/apis/field-error.ts"
+import { quote } from "../../../core/apis/field-error.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import { ownerOf } from "../../../core/records/owner.ts"
 import type { Planner } from "../../../market/placement/place.ts"
 import type { Collection, Replay } from "../../collection.ts"
-import { named, pageOf } from "../../http/json-schema.ts"
+import { namedSchema, pageOf } from "../../http/json-schema.ts"
 import { invalidRequest, notFound } from "../../http/problem.ts"
 import { filter, flag, paging, withinBytes } from "../../http/query.ts"
 import { type Answer, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
-import { replayed, requestHash } from "../../idempotency.ts"
+import { replay, requestHash } from "../../idempotency.ts"
 import { requireRepetition } from "../../repetition.ts"
 import { pageOrder, SORTING } from "../../sorting.ts"
 import { JOB_CREATED, jobCreatedAnswer, PLAN_EXAMPLE } from "../jobs/routes.ts"
@@ -59,7 +59,7 @@ const CREATION = {
   successful_jobs_history_limit: 7,
 }
 
-const CRON_JOB = named("CronJobRecord", CronJobRecordSchema, {
+const CRON_JOB = namedSchema("CronJobRecord", CronJobRecordSchema, {
   id: "5ea07726-efd2-42ec-a095-6d7674666e31",
   organization_id: "acme-x1",
   project_id: "reports-x2",
@@ -75,7 +75,7 @@ const CRON_JOB = named("CronJobRecord", CronJobRecordSchema, {
   updated_at: "2026-01-30T03:30:01Z",
 })
 const LIST = pageOf("CronJobList", "cronjobs", CRON_JOB)
-const PLAN = named("CronJobPlan", CronJobPlanSchema, {
+const PLAN = namedSchema("CronJobPlan", CronJobPlanSchema, {
   dry_run: true,
   name: CREATION.name,
   runs_per_month: 21.75,
@@ -252,11 +252,11 @@ async function planAnswer(cronJob: StoredCronJob, plan: Planner, now: Date): Pro
 
 function replayOf(body: CronJobCreation, key: string): Replay<StoredCronJob> {
   const idempotency = { key, requestHash: requestHash(body) }
-  return { key, accept: (earlier) => replayed(earlier, idempotency) }
+  return { key, accept: (earlier) => replay(earlier, idempotency) }
 }
 
 /** Returns the cronjob unless it is being deleted, which lasts until its jobs are cancelled. @throws Problem 404 */
 function there(cronJob: StoredCronJob, id: string): StoredCronJob {
   if (cronJob.metadata.deletionTimestamp === undefined) return cronJob
-  throw notFound(`No cronjob has the id or name ${quoted(id)}.`)
+  throw notFound(`No cronjob has the id or name ${quote(id)}.`)
 }

@@ -1,6 +1,6 @@
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { listOf, named } from "../../http/json-schema.ts"
+import { listOf, namedSchema } from "../../http/json-schema.ts"
 import { filter } from "../../http/query.ts"
 import { type AuthenticatedRequest, json, routesOf } from "../../http/route.ts"
 import type { Connections } from "../connections/connections.ts"
@@ -45,7 +45,7 @@ const POOL = {
   metadata: {},
 }
 
-const ITEM = named("DiscoveredItem", DiscoveredItemSchema)
+const ITEM = namedSchema("DiscoveredItem", DiscoveredItemSchema)
 
 /** Header that names the connections whose part of the response is missing or incomplete. */
 const PARTIAL_RESULT = "Berth-Partial-Result"

@@ -3,7 +3,7 @@ import type { ProjectScope } from "../../../core/identity/principal.ts"
 import { compareResourceVersions } from "../../../core/kube/resource-version.ts"
 import { type Owner, ownerOf } from "../../../core/records/owner.ts"
 import { unavailable } from "../../http/problem.ts"
-import { advanced, idOf, KINDS, type Kind, type Position } from "./position.ts"
+import { advance, idOf, KINDS, type Kind, type Position } from "./position.ts"
 import type { Changed, Source } from "./sources.ts"
 
 /** Time in which several changes of an object become one event. */
@@ -209,7 +209,7 @@ class Channel {
     let position = start
     return changes.toSorted(inOrder).map((changed) => {
       const shown = sources.find(({ kind }) => kind === changed.kind)?.read(changed, owner)
-      position = advanced(position, changed.kind, changed.version)
+      position = advance(position, changed.kind, changed.version)
       const data = shown?.record ?? { id: changed.uid, name: changed.name, deleted: true }
       const text = `event: ${changed.kind}\nid: ${idOf(position)}\ndata: ${JSON.stringify(data)}\n\n`
       return { changed, text }
@@ -232,7 +232,7 @@ class Channel {
       changes.map(([, changed]) => changed),
       this.position,
     )
-    for (const [, { kind, version }] of changes) this.position = advanced(this.position, kind, version)
+    for (const [, { kind, version }] of changes) this.position = advance(this.position, kind, version)
     const batch = batchOf(frames)
     if (frames.length > 0) for (const subscriber of this.#subscribers) subscriber.send(batch)
     if (this.#pending.size === 0) this.#catchUp()
@@ -242,7 +242,7 @@ class Channel {
   /** Moves the position to the caches', which have no other change of this project. */
   #catchUp(): void {
     for (const { kind, store } of this.#options.sources) {
-      this.position = advanced(this.position, kind, store.resourceVersion ?? "0")
+      this.position = advance(this.position, kind, store.resourceVersion ?? "0")
     }
   }
 

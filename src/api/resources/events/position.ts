@@ -25,6 +25,6 @@ export function positionIn(id: string): Partial<Position> | undefined {
 }
 
 /** Returns a position with the later of its own version of a kind and this one. */
-export function advanced(position: Position, kind: Kind, version: string): Position {
+export function advance(position: Position, kind: Kind, version: string): Position {
   return compareResourceVersions(version, position[kind]) > 0 ? { ...position, [kind]: version } : position
 }

@@ -1,8 +1,8 @@
-import { quoted } from "../../../core/apis/field-error.ts"
+import { quote } from "../../../core/apis/field-error.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import type { ConcurrencyLimit } from "../../http/limits.ts"
 import { badRequest } from "../../http/problem.ts"
-import { choices, repeated } from "../../http/query.ts"
+import { choices, repeatedFilter } from "../../http/query.ts"
+import type { ConcurrencyLimit } from "../../http/rate-limits.ts"
 import { eventStream, routesOf } from "../../http/route.ts"
 import { KINDS, type Position, positionIn } from "./position.ts"
 import { type EventStreams, streamEvents } from "./stream.ts"
@@ -24,7 +24,7 @@ export const eventRoutes = [
     role: "viewer",
     query: {
       kind: choices(KINDS),
-      name: repeated("Id or name of an object. Empty: any."),
+      name: repeatedFilter("Id or name of an object. Empty: any."),
     },
     resumable: true,
     responses: { 200: eventStream(EVENTS) },
@@ -44,6 +44,6 @@ function lastPosition(id: string | undefined): Partial<Position> | undefined {
   const position = positionIn(id)
   if (position !== undefined) return position
   throw badRequest(
-    `Last-Event-ID must be the id of an event, such as job.105,cronjob.99,connection.7, not ${quoted(id)}.`,
+    `Last-Event-ID must be the id of an event, such as job.105,cronjob.99,connection.7, not ${quote(id)}.`,
   )
 }

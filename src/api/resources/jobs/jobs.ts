@@ -1,21 +1,21 @@
 import { randomUUID } from "node:crypto"
 import { type CreationTimes, creationBound, microsecondsOf } from "../../../core/apis/creation-times.ts"
-import { quoted } from "../../../core/apis/field-error.ts"
+import { quote } from "../../../core/apis/field-error.ts"
 import type { Job, JobPhase, StoredJob } from "../../../core/apis/job.ts"
 import { ANNOTATIONS } from "../../../core/apis/meta.ts"
 import { isSubmissionTimely, submissionId } from "../../../core/apis/origin.ts"
 import type { CallerClient } from "../../../core/identity/principal.ts"
-import { JOBS } from "../../../core/kinds.ts"
 import { isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../../core/kube/errors.ts"
 import type { Store } from "../../../core/kube/store.ts"
 import { statusOf } from "../../../core/records/job.ts"
+import { JOBS } from "../../../core/resources.ts"
 import { JobTerm } from "../../caches.ts"
 import { Changes } from "../../changes.ts"
 import { Collection, errorsOfRefusal, type PageFilter } from "../../collection.ts"
 import { type Precondition, requireVersion } from "../../http/entity-tags.ts"
 import { invalidRequest, nameConflict, notFound, Problem, unavailable } from "../../http/problem.ts"
 import type { Page } from "../../http/query.ts"
-import { type Idempotency, KeyedMutex, replayed, requestHash, requireHeld, usedKey } from "../../idempotency.ts"
+import { type Idempotency, KeyedMutex, replay, requestHash, requireHeld, usedKey } from "../../idempotency.ts"
 import { pageOrder } from "../../sorting.ts"
 import { type Creator, groupName, type JobGroup, JobGroups, type Origin, sortedGroups } from "./groups.ts"
 import { columnOf, type JobSortField, sortValue } from "./numbers.ts"
@@ -181,7 +181,7 @@ export class Jobs {
       const cancelled = await this.#tryToCancel(job)
       if (cancelled !== undefined) return cancelled
       const present = await this.read(name)
-      if (present?.metadata.uid !== uid) throw notFound(`The job ${quoted(name)} has just been deleted.`)
+      if (present?.metadata.uid !== uid) throw notFound(`The job ${quote(name)} has just been deleted.`)
       job = present
     }
     throw unavailable(`The job ${name} is changed by many requests at once: try again.`)
@@ -289,7 +289,7 @@ export class Submitter {
   /** Returns the Job that the same request created before. @throws Problem 422 key used with another body */
   async earlier(request: unknown, idempotencyKey: string): Promise<StoredJob | undefined> {
     const earlier = await this.#options.jobs.madeBy(idempotencyKey)
-    return earlier && replayed(earlier, { key: idempotencyKey, requestHash: requestHash(request) })
+    return earlier && replay(earlier, { key: idempotencyKey, requestHash: requestHash(request) })
   }
 
   async #create(job: NewJob, { idempotency, dryRun = false }: CreateOptions): Promise<StoredJob> {
@@ -303,7 +303,7 @@ export class Submitter {
       const created = await this.#tryToCreate(job.jobOf(identity) as StoredJob, dryRun)
       if (created !== undefined) return dryRun ? created : jobs.waitForCache(await this.#withTimelySubmission(created))
       const existing = idempotency === undefined ? undefined : await jobs.read(name)
-      if (idempotency !== undefined && usedKey(existing) === idempotency.key) return replayed(existing, idempotency)
+      if (idempotency !== undefined && usedKey(existing) === idempotency.key) return replay(existing, idempotency)
       if (job.name !== undefined) throw nameTaken(name)
     }
     throw unavailable("Every generated name is in use: send the request again.")
@@ -346,5 +346,5 @@ export class Submitter {
 }
 
 function nameTaken(name: string): Problem {
-  return nameConflict(`A job named ${quoted(name)} exists in this project: choose another name.`, name)
+  return nameConflict(`A job named ${quote(name)} exists in this project: choose another name.`, name)
 }

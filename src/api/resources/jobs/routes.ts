@@ -7,9 +7,9 @@ import { ownerOf } from "../../../core/records/owner.ts"
 import type { Planner } from "../../../market/placement/place.ts"
 import { filters } from "../../filters.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
-import { named, pageOf } from "../../http/json-schema.ts"
-import type { ConcurrencyLimit } from "../../http/limits.ts"
+import { namedSchema, pageOf } from "../../http/json-schema.ts"
 import { filter, flag, paging, type QueryValues, wholeNumber, withinBytes } from "../../http/query.ts"
+import type { ConcurrencyLimit } from "../../http/rate-limits.ts"
 import { type Answer, checkedBody, json, record, routesOf, text } from "../../http/route.ts"
 import { sorting } from "../../sorting.ts"
 import {
@@ -56,7 +56,7 @@ export interface JobServices {
 }
 
 /** Response to the creation of a job. */
-export const JOB_CREATED = named("JobCreated", JobCreatedSchema, {
+export const JOB_CREATED = namedSchema("JobCreated", JobCreatedSchema, {
   job_id: "5ea07726-efd2-42ec-a095-6d7674666e31",
   name: "train-4kzrd9wb",
   status: "queued",
@@ -102,10 +102,10 @@ export const PLAN_EXAMPLE = {
     },
   ],
 } satisfies JobPlanRecord
-const PLAN = named("JobPlan", JobPlanSchema, PLAN_EXAMPLE)
-const JOB = named("JobRecord", JobRecordSchema)
+const PLAN = namedSchema("JobPlan", JobPlanSchema, PLAN_EXAMPLE)
+const JOB = namedSchema("JobRecord", JobRecordSchema)
 const LIST = pageOf("JobList", "jobs", JOB)
-const GROUPS = pageOf("JobGroupList", "groups", named("JobGroup", JobGroupSchema))
+const GROUPS = pageOf("JobGroupList", "groups", namedSchema("JobGroup", JobGroupSchema))
 
 function submission(clouds: readonly string[]) {
   return checkedBody<JobSubmission, Principal, JobServices>("JobSubmission", JobSubmissionSchema, {
@@ -190,7 +190,7 @@ const cancelMany = route("POST /jobs/cancellations", {
   }),
   responses: {
     200: json(
-      named("JobCancellations", JobCancellationsSchema, {
+      namedSchema("JobCancellations", JobCancellationsSchema, {
         dry_run: false,
         matched: 120,
         cancelled: 119,
@@ -325,7 +325,7 @@ const OTHERS = [
     id: "listJobLaunches",
     summary: "List the job's VMs: offer, times, cost, rejection and loss.",
     role: "viewer",
-    responses: { 200: json(named("LaunchList", LaunchListSchema), "The job's VMs.") },
+    responses: { 200: json(namedSchema("LaunchList", LaunchListSchema), "The job's VMs.") },
     handle: async ({ path, principal }, { jobsOf, launchesOf }) => {
       const job = await jobsOf(principal).find(path.id)
       return { body: launchListOf(job, launchesOf(job)) }
@@ -335,7 +335,7 @@ const OTHERS = [
     id: "getJobTimeline",
     summary: "Get the job's story: what happened, when, and why.",
     role: "viewer",
-    responses: { 200: json(named("Timeline", TimelineSchema), "The story.") },
+    responses: { 200: json(namedSchema("Timeline", TimelineSchema), "The story.") },
     handle: async ({ path, principal }, { jobsOf, launchesOf }) => {
       const job = await jobsOf(principal).find(path.id)
       return { body: timelineOf(job, launchesOf(job)) }

@@ -1,4 +1,5 @@
 import Type, { type Static } from "typebox"
+import { LIMITS } from "../../../core/apis/field-limits.ts"
 import {
   GpuSchema,
   JOB_FIELDS_TOGETHER,
@@ -6,7 +7,6 @@ import {
   JobSpecSchema,
   ResourcesSchema,
 } from "../../../core/apis/job.ts"
-import { LIMITS } from "../../../core/apis/limits.ts"
 import { ALLOWED, COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { noUuid } from "../../names.ts"
 

@@ -2,16 +2,16 @@ import { setTimeout as delay } from "node:timers/promises"
 import { isBound, isExpired, type StoredApiKey } from "../../../core/apis/apikey.ts"
 import type { Clock } from "../../../core/apis/clock.ts"
 import type { CreationTimes } from "../../../core/apis/creation-times.ts"
-import { quoted } from "../../../core/apis/field-error.ts"
+import { quote } from "../../../core/apis/field-error.ts"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { makeApiKey } from "../../../core/identity/apikeys.ts"
 import { machineUserName } from "../../../core/identity/machine-users.ts"
 import type { CallerClient } from "../../../core/identity/principal.ts"
 import { hasRightsOf } from "../../../core/identity/rights.ts"
-import { API_KEYS } from "../../../core/kinds.ts"
 import type { KubeClient } from "../../../core/kube/client.ts"
 import { ifFound, isConflict, isNotFound } from "../../../core/kube/errors.ts"
 import type { Store } from "../../../core/kube/store.ts"
+import { API_KEYS } from "../../../core/resources.ts"
 import { isBeingDeleted } from "../../caches.ts"
 import { Collection, type Mutexes, type Replay } from "../../collection.ts"
 import type { Precondition } from "../../http/entity-tags.ts"
@@ -194,7 +194,7 @@ const FIELD_NAMES = { expiresAt: "expires_at" }
 
 /** Returns the key if it is not being deleted. @throws Problem 404 */
 function there(key: StoredApiKey, id: string): StoredApiKey {
-  if (isBeingDeleted(key)) throw notFound(`No key has the id or name ${quoted(id)}.`)
+  if (isBeingDeleted(key)) throw notFound(`No key has the id or name ${quote(id)}.`)
   return key
 }
 

@@ -1,6 +1,6 @@
 import type { Clock } from "../../../core/apis/clock.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { named, pageOf } from "../../http/json-schema.ts"
+import { namedSchema, pageOf } from "../../http/json-schema.ts"
 import { filter, paging } from "../../http/query.ts"
 import { bodyOf, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
 import { SORTING } from "../../sorting.ts"
@@ -21,12 +21,12 @@ const RECORD = {
   expires_at: "2031-01-31T11:00:00Z",
 }
 
-const KEY = named("KeyRecord", KeyRecordSchema, RECORD)
-const CREATED = named("KeyCreated", KeyCreatedSchema, {
+const KEY = namedSchema("KeyRecord", KeyRecordSchema, RECORD)
+const CREATED = namedSchema("KeyCreated", KeyCreatedSchema, {
   ...RECORD,
   value: "berth_k3yid0123456_the-rest-of-the-value-is-shown-here-only-once",
 })
-const LIST = pageOf("KeyList", "keys", named("KeyItem", KeyItemSchema))
+const LIST = pageOf("KeyList", "keys", namedSchema("KeyItem", KeyItemSchema))
 
 const SUBMISSION = checkedBody<WantedKey, Principal, KeyServices>("KeySubmission", KeySubmissionSchema, {
   what: "The key",

@@ -1,7 +1,7 @@
 import { diskSizes } from "../../../core/apis/disk.ts"
-import { quoted } from "../../../core/apis/field-error.ts"
+import { quote } from "../../../core/apis/field-error.ts"
+import { LIMITS } from "../../../core/apis/field-limits.ts"
 import { type JobSpec, PROVISIONINGS } from "../../../core/apis/job.ts"
-import { LIMITS } from "../../../core/apis/limits.ts"
 import { ARCHITECTURES } from "../../../core/apis/offer.ts"
 import { sumOfParts } from "../../../core/apis/price.ts"
 import { SIZE_PATTERN } from "../../../core/apis/schema.ts"
@@ -10,7 +10,7 @@ import { ownerOf } from "../../../core/records/owner.ts"
 import { matchingOffers } from "../../../market/placement/offers.ts"
 import type { Catalogue } from "../../../market/router/catalogue.ts"
 import { priceDatesOf } from "../../../market/router/price-dates.ts"
-import { named } from "../../http/json-schema.ts"
+import { namedSchema } from "../../http/json-schema.ts"
 import { invalidRequest } from "../../http/problem.ts"
 import { choice, paging, type QueryParameter, type QueryValues } from "../../http/query.ts"
 import { json, routesOf } from "../../http/route.ts"
@@ -66,7 +66,7 @@ const GPU: QueryParameter<string | undefined> = {
     if (given === undefined || !/^:|:$/.test(given)) return given || undefined
     query.error(
       name,
-      `must be a model, a colon, and a number of cards or a size, such as L4:2 or A100:80Gi, not ${quoted(given)}`,
+      `must be a model, a colon, and a number of cards or a size, such as L4:2 or A100:80Gi, not ${quote(given)}`,
     )
     return undefined
   },
@@ -154,7 +154,7 @@ function gpuOf(value: string): object | string {
     : { model, count: /^\d+$/.test(amount) ? Number(amount) : amount }
 }
 
-const LIST = named("OfferList", OfferListSchema, {
+const LIST = namedSchema("OfferList", OfferListSchema, {
   offers: [
     {
       provider: "gcp",

@@ -3,9 +3,9 @@ import Type, { type Static } from "typebox"
 import { SHA256_PATTERN } from "../../../core/apis/job.ts"
 import { ALLOWED } from "../../../core/apis/schema.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { named } from "../../http/json-schema.ts"
-import type { ConcurrencyLimit } from "../../http/limits.ts"
+import { namedSchema } from "../../http/json-schema.ts"
 import { badRequest, notFound, Problem } from "../../http/problem.ts"
+import type { ConcurrencyLimit } from "../../http/rate-limits.ts"
 import { json, routesOf } from "../../http/route.ts"
 import { allowSeconds } from "../../http/server.ts"
 import type { StoredUpload } from "../../uploads/store.ts"
@@ -34,7 +34,7 @@ export const UploadSchema = Type.Object({
 })
 export type UploadRecord = Static<typeof UploadSchema>
 
-const UPLOAD = named("Upload", UploadSchema, {
+const UPLOAD = namedSchema("Upload", UploadSchema, {
   sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
   bytes: 183_204,
   used_at: "2026-11-02T09:30:00.000Z",

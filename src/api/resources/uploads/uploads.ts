@@ -1,7 +1,7 @@
 import type { Clock } from "../../../core/apis/clock.ts"
 import { secondsBetween } from "../../../core/apis/clock.ts"
 import type { Workdir } from "../../../core/apis/job.ts"
-import type { ProjectLimits } from "../../../core/limits/project-limits.ts"
+import type { ProjectLimits } from "../../../core/quota/project-limits.ts"
 import { invalidRequest, Problem, projectLimit, unavailable } from "../../http/problem.ts"
 import {
   type StoredUpload,

@@ -3,7 +3,7 @@ import type { Principal } from "../../../core/identity/principal.ts"
 import type { PrivateTargets } from "../../../core/outbound/public-fetch.ts"
 import { ownerOf } from "../../../core/records/owner.ts"
 import { checked } from "../../http/checked.ts"
-import { named, pageOf } from "../../http/json-schema.ts"
+import { namedSchema, pageOf } from "../../http/json-schema.ts"
 import { paging } from "../../http/query.ts"
 import { type Answer, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
 import { requireRepetition } from "../../repetition.ts"
@@ -38,14 +38,14 @@ const RECORD = {
   ...{ created_at: "2026-01-02T10:00:00Z", updated_at: "2026-01-30T03:30:01Z" },
 }
 
-const WEBHOOK = named("WebhookRecord", WebhookRecordSchema, RECORD)
-const CREATED = named("WebhookCreated", WebhookCreatedSchema, {
+const WEBHOOK = namedSchema("WebhookRecord", WebhookRecordSchema, RECORD)
+const CREATED = namedSchema("WebhookCreated", WebhookCreatedSchema, {
   ...RECORD,
   signing_secret: "whsec_the-secret-is-shown-here-only-once",
 })
 const LIST = pageOf("WebhookList", "webhooks", WEBHOOK)
-const DELIVERIES = pageOf("WebhookDeliveryList", "deliveries", named("WebhookDelivery", DeliveryRecordSchema))
-const TEST = named("WebhookTest", WebhookTestSchema, {
+const DELIVERIES = pageOf("WebhookDeliveryList", "deliveries", namedSchema("WebhookDelivery", DeliveryRecordSchema))
+const TEST = namedSchema("WebhookTest", WebhookTestSchema, {
   ...{ id: "5ea07726-efd2-42ec-a095-6d7674666e31", delivered: false, status_code: 500, duration_ms: 112 },
   error: "the receiver answered 500",
 })

@@ -1,5 +1,5 @@
 import Type, { type Static } from "typebox"
-import { LIMITS } from "../../../core/apis/limits.ts"
+import { LIMITS } from "../../../core/apis/field-limits.ts"
 import { ALLOWED, SENSITIVE, StringEnum } from "../../../core/apis/schema.ts"
 import { RECEIVER_PATTERN, WEBHOOK_FORMATS, WebhookSpecSchema } from "../../../core/apis/webhook.ts"
 import { conditionsField, ignoredConditions } from "../../../core/records/conditions.ts"

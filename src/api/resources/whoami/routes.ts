@@ -2,10 +2,10 @@ import Type, { type Static } from "typebox"
 import { ROLES } from "../../../core/apis/apikey.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import type { ProjectLimits } from "../../../core/limits/project-limits.ts"
+import type { ProjectLimits } from "../../../core/quota/project-limits.ts"
 import { inUtc, nullable } from "../../../core/records/job.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
-import { named } from "../../http/json-schema.ts"
+import { namedSchema } from "../../http/json-schema.ts"
 import { json, routesOf } from "../../http/route.ts"
 
 /** Limits of one caller, and of its project. */
@@ -73,7 +73,7 @@ export const whoAmIRoutes = [
     role: "viewer",
     responses: {
       200: json(
-        named("WhoAmI", WhoAmISchema, {
+        namedSchema("WhoAmI", WhoAmISchema, {
           kind: "key",
           id: "b1c6a1f4-40c5-4f3a-8c26-0a4f9e9b2f35",
           name: "ci",

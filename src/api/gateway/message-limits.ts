@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/apis/clock.ts"
-import { MinuteLimit } from "../http/limits.ts"
 import { Problem } from "../http/problem.ts"
+import { MinuteLimit } from "../http/rate-limits.ts"
 
 /** Maximum messages of one kind per Launch and minute. 600 pieces of log are 157 MB. */
 const LAUNCH_MESSAGES_PER_MINUTE = 600

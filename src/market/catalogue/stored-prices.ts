@@ -1,7 +1,7 @@
 import { promisify } from "node:util"
 import { brotliCompress, brotliDecompress, constants } from "node:zlib"
 import Type, { type Static } from "typebox"
-import { LIMITS } from "../../core/apis/limits.ts"
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import { OFFER_PROVISIONINGS } from "../../core/apis/offer.ts"
 import { Int, StringEnum, Text } from "../../core/apis/schema.ts"
 import { errorsOf } from "../../core/apis/validate.ts"

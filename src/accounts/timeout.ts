@@ -9,7 +9,7 @@ export type Race = <T>(work: Promise<T>) => Promise<T>
  * ignores the signal.
  * @throws TransientError (TimedOut) at the limit
  */
-export async function within<T>(
+export async function withTimeLimit<T>(
   clock: Clock,
   seconds: number,
   work: (signal: AbortSignal, race: Race) => Promise<T>,

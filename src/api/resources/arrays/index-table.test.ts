@@ -4,7 +4,7 @@ import type { StoredJob } from "../../../core/apis/job.ts"
 import { combinationOf, type StoredJobArray } from "../../../core/apis/jobarray.ts"
 import { LABELS } from "../../../core/apis/meta.ts"
 import { errorsOf } from "../../../core/apis/validate.ts"
-import { ArrayIndexSchema, arrayIndexes, INDEX_STATUSES } from "./indexes.ts"
+import { ArrayIndexSchema, arrayIndexes, INDEX_STATUSES } from "./index-table.ts"
 
 const NOW = new Date("2026-11-24T12:00:00Z")
 const MATRIX = { LR: ["0.1", "0.01"], SEED: ["1", "2", "3"] }

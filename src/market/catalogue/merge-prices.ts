@@ -2,7 +2,7 @@ import { roundUsd } from "../../core/apis/money.ts"
 import type { FieldError } from "../../core/apis/validate.ts"
 import { emptyTable, OFFER_COLUMNS, type OfferTable } from "../router/table.ts"
 import { type Applied, picked } from "./apply.ts"
-import { PRICES_CONFIG_MAP, type RegionPrices } from "./refreshed.ts"
+import { PRICES_CONFIG_MAP, type RegionPrices } from "./stored-prices.ts"
 import { LEAST_PART_OF_MEDIAN, medianOf } from "./suspects.ts"
 import { whyUnlaunchable } from "./unlaunchable.ts"
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { countIndexes, hasIndex, INDEXES_PATTERN, indexesError, indexesIn, indexText } from "./indexes.ts"
+import { countIndexes, hasIndex, INDEXES_PATTERN, indexesError, indexesIn, indexText } from "./array-indexes.ts"
 
 describe("sets of indexes", () => {
   test.each([
