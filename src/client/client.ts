@@ -66,7 +66,7 @@ export class BerthClient {
     const begun = performance.now()
     for (let count = 1; ; count++) {
       const outcome = await this.#attempt(request)
-      if (outcome instanceof Response && outcome.ok) return ofApi(outcome, this.baseUrl)
+      if (outcome instanceof Response && outcome.ok) return requireApiAnswer(outcome, this.baseUrl)
       const spentSeconds = (performance.now() - begun) / 1000
       const seconds = delayAfter(outcome, request, { count, spentSeconds })
       if (seconds === undefined)
@@ -126,7 +126,7 @@ function delayAfter(
 }
 
 /** Returns the response. @throws NoApi for a page: no operation answers with one */
-function ofApi(response: Response, baseUrl: string): Response {
+function requireApiAnswer(response: Response, baseUrl: string): Response {
   if (!response.headers.get("content-type")?.startsWith("text/html")) return response
   throw new NoApi(`${baseUrl} answered with a page for browsers, and is no API of Berth`)
 }

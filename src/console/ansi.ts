@@ -236,12 +236,12 @@ class Style {
 
 /** Returns the nearest of the 16 colors, which are readable in both themes, and the number of codes read. */
 function extended([mode, ...rest]: readonly number[]): { color: number | undefined; length: number } {
-  if (mode === 5) return { color: ofPalette(rest[0] ?? 0), length: 2 }
+  if (mode === 5) return { color: paletteColor(rest[0] ?? 0), length: 2 }
   if (mode === 2) return { color: nearest(rest[0] ?? 0, rest[1] ?? 0, rest[2] ?? 0), length: 4 }
   return { color: undefined, length: 0 }
 }
 
-function ofPalette(index: number): number {
+function paletteColor(index: number): number {
   if (index < 16) return index
   if (index >= 232) return index < 238 ? 0 : index < 244 ? 8 : index < 250 ? 7 : 15
   const at = index - 16

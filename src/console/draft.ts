@@ -58,7 +58,7 @@ const READING = { environment: {}, refuse: (message: string) => new Error(messag
 type Flag = Pick<JobFlag, "field" | "name" | "read" | "print">
 
 /** Declares the control of a flag. @param part of the resources */
-function ofFlag({ field, name, read, print }: Flag, { split, join }: Layout, part?: string): Control {
+function flagControl({ field, name, read, print }: Flag, { split, join }: Layout, part?: string): Control {
   return {
     paths: [part === undefined ? field : `${field}.${part}`],
     print: (body) => {
@@ -72,7 +72,7 @@ function ofFlag({ field, name, read, print }: Flag, { split, join }: Layout, par
 }
 
 /** Declares the control of a field whose value is one text of a grammar. */
-function ofField<Value>(field: string, grammar: Grammar<Value>, { split }: Layout = line()): Control {
+function fieldControl<Value>(field: string, grammar: Grammar<Value>, { split }: Layout = line()): Control {
   const parse = (text: string) => readText(grammar, ["", split(text)[0] ?? ""], readingOf(""))
   return {
     paths: [field],
@@ -86,8 +86,8 @@ function ofField<Value>(field: string, grammar: Grammar<Value>, { split }: Layou
 }
 
 /** Declares the control of a choice. An empty text is the default. */
-function ofChoice(field: string, byDefault: string): Control {
-  const control = ofField(field, TEXT)
+function choiceControl(field: string, byDefault: string): Control {
+  const control = fieldControl(field, TEXT)
   return { ...control, print: (body) => (body[field] === byDefault ? "" : control.print(body)) }
 }
 
@@ -99,9 +99,9 @@ const COMMAND_LINE: Grammar<string[]> = {
 }
 
 /** Declares the control of a command line. An input has one line. */
-function ofCommand(field: "command" | "args"): Control {
+function commandControl(field: "command" | "args"): Control {
   return {
-    ...ofField(field, COMMAND_LINE),
+    ...fieldControl(field, COMMAND_LINE),
     print: (body) => {
       const text = COMMAND_LINE.print((body[field] ?? []) as string[])
       return text.includes("\n") ? undefined : text
@@ -144,27 +144,27 @@ function volumeOf(text: string, reading: Parameters<typeof readText>[2]): [name:
 
 /** Controls of a job. */
 const JOB = {
-  name: ofFlag(JOB_FLAGS.name, line()),
-  image: ofFlag(JOB_FLAGS.image, line()),
-  command: ofCommand("command"),
-  args: ofCommand("args"),
-  cpu: ofFlag(JOB_FLAGS.cpu, AMOUNT, "cpu"),
-  memory: ofFlag(JOB_FLAGS.memory, line(), "memory"),
-  disk: ofFlag(JOB_FLAGS.disk, line(), "disk"),
-  gpu: ofFlag(JOB_FLAGS.gpu, line(), "gpu"),
-  region: ofFlag(JOB_FLAGS.region, WORDS),
-  cloud: ofFlag(JOB_FLAGS.cloud, WORDS),
-  provisioning: ofChoice("provisioning", "onDemand"),
-  maxHourlyPriceUsd: ofFlag(JOB_FLAGS.maxPrice, AMOUNT),
-  maxCostUsd: ofFlag(JOB_FLAGS.maxCost, AMOUNT),
-  timeout: ofFlag(JOB_FLAGS.timeout, TIME),
-  maxQueue: ofFlag(JOB_FLAGS.maxQueue, TIME),
-  maxRetries: ofFlag(JOB_FLAGS.retries, AMOUNT),
-  env: ofFlag(JOB_FLAGS.env, LINES),
-  secretEnv: ofFlag(JOB_FLAGS.secret, LINES),
-  volumes: ofFlag(VOLUMES, LINES),
-  labels: ofFlag(JOB_FLAGS.label, LINES),
-  tags: ofFlag(JOB_FLAGS.tag, WORDS),
+  name: flagControl(JOB_FLAGS.name, line()),
+  image: flagControl(JOB_FLAGS.image, line()),
+  command: commandControl("command"),
+  args: commandControl("args"),
+  cpu: flagControl(JOB_FLAGS.cpu, AMOUNT, "cpu"),
+  memory: flagControl(JOB_FLAGS.memory, line(), "memory"),
+  disk: flagControl(JOB_FLAGS.disk, line(), "disk"),
+  gpu: flagControl(JOB_FLAGS.gpu, line(), "gpu"),
+  region: flagControl(JOB_FLAGS.region, WORDS),
+  cloud: flagControl(JOB_FLAGS.cloud, WORDS),
+  provisioning: choiceControl("provisioning", "onDemand"),
+  maxHourlyPriceUsd: flagControl(JOB_FLAGS.maxPrice, AMOUNT),
+  maxCostUsd: flagControl(JOB_FLAGS.maxCost, AMOUNT),
+  timeout: flagControl(JOB_FLAGS.timeout, TIME),
+  maxQueue: flagControl(JOB_FLAGS.maxQueue, TIME),
+  maxRetries: flagControl(JOB_FLAGS.retries, AMOUNT),
+  env: flagControl(JOB_FLAGS.env, LINES),
+  secretEnv: flagControl(JOB_FLAGS.secret, LINES),
+  volumes: flagControl(VOLUMES, LINES),
+  labels: flagControl(JOB_FLAGS.label, LINES),
+  tags: flagControl(JOB_FLAGS.tag, WORDS),
 } as const satisfies Record<string, Control>
 
 /** Number of jobs, or the values of each variable. */
@@ -179,16 +179,16 @@ const VALUES: Control = {
 
 const ARRAY = {
   values: VALUES,
-  parallelism: ofField("parallelism", NUMBER, AMOUNT),
-  maxFailed: ofField("max_failed", NUMBER, AMOUNT),
+  parallelism: fieldControl("parallelism", NUMBER, AMOUNT),
+  maxFailed: fieldControl("max_failed", NUMBER, AMOUNT),
 } as const satisfies Record<string, Control>
 
 const CRONJOB = {
-  schedule: ofField("cron_spec", TEXT),
-  concurrency: ofChoice("concurrency_policy", "Allow"),
-  deadline: ofField("starting_deadline_seconds", DURATION, TIME),
-  keepSucceeded: ofField("successful_jobs_history_limit", NUMBER, AMOUNT),
-  keepFailed: ofField("failed_jobs_history_limit", NUMBER, AMOUNT),
+  schedule: fieldControl("cron_spec", TEXT),
+  concurrency: choiceControl("concurrency_policy", "Allow"),
+  deadline: fieldControl("starting_deadline_seconds", DURATION, TIME),
+  keepSucceeded: fieldControl("successful_jobs_history_limit", NUMBER, AMOUNT),
+  keepFailed: fieldControl("failed_jobs_history_limit", NUMBER, AMOUNT),
 } as const satisfies Record<string, Control>
 
 /** Name of a control of the form. */

@@ -73,46 +73,47 @@ export function reportOf(launch: StoredLaunch, viewer: Viewer): Report | undefin
   const outcome = outcomeOf(launch)
   switch (outcome.kind) {
     case "refused":
-      return ofRefusal(launch, outcome.refusal, viewer)
+      return refusalReport(launch, outcome.refusal, viewer)
     case "bootFailed":
-      return neverRegistered(launch) ? ofVm(launch, outcome.time, "{VM} never registered", viewer) : undefined
+      return neverRegistered(launch) ? vmReport(launch, outcome.time, "{VM} never registered", viewer) : undefined
     case "lost":
-      return ofPreemption(launch, outcome.time, viewer)
+      return preemptionReport(launch, outcome.time, viewer)
     default:
       return undefined
   }
 }
 
-function ofPreemption(launch: StoredLaunch, time: string, viewer: Viewer): Report | undefined {
+function preemptionReport(launch: StoredLaunch, time: string, viewer: Viewer): Report | undefined {
   const { offer, connection, job } = launch.spec
   const witness = preemptedBy(launch)
-  if (witness === "cloud") return ofCloud(launch, time, `${offer.cloud} preempted {VM}`)
+  if (witness === "cloud") return cloudReport(launch, time, `${offer.cloud} preempted {VM}`)
   // All projects share Berth's own account. So there the word of a project's VM counts for that project alone.
   const isShared = connection === undefined && job.namespace !== viewer.namespace
   if (witness === undefined || offer.provisioning !== "spot" || isShared) return undefined
-  return ofVm(launch, time, "{VM} reported a preemption", viewer)
+  return vmReport(launch, time, "{VM} reported a preemption", viewer)
 }
 
 /** A cloud's own word about its capacity: the offer is in cooldown for everybody. */
-function ofCloud(launch: StoredLaunch, time: string, group: string): Report {
-  return ofOffer(launch, time, { cloud: launch.spec.offer.cloud }, group)
+function cloudReport(launch: StoredLaunch, time: string, group: string): Report {
+  return offerReport(launch, time, { cloud: launch.spec.offer.cloud }, group)
 }
 
 /** The word of a VM, or its silence: the offer is in cooldown for its own account. */
-function ofVm(launch: StoredLaunch, time: string, what: string, viewer: Viewer): Report | undefined {
+function vmReport(launch: StoredLaunch, time: string, what: string, viewer: Viewer): Report | undefined {
   const holder = accountHolder(launch, viewer)
-  return holder && ofOffer(launch, time, holder, `${what} in ${whose(launch, holder)}`)
+  return holder && offerReport(launch, time, holder, `${what} in ${whose(launch, holder)}`)
 }
 
-function ofOffer(launch: StoredLaunch, time: string, holder: Scope, group: string): Report {
+function offerReport(launch: StoredLaunch, time: string, holder: Scope, group: string): Report {
   const scope = { ...holder, offer: offerKey(launch.spec.offer) }
   return { launch, time: Date.parse(time), parts: [{ scope, after: {}, extent: "own" }], endedBy: "registered", group }
 }
 
-function ofRefusal(launch: StoredLaunch, refusal: Refusal, viewer: Viewer): Report | undefined {
+function refusalReport(launch: StoredLaunch, refusal: Refusal, viewer: Viewer): Report | undefined {
   const { class: kind, code = "", message, machines } = refusal
   const { offer } = launch.spec
-  if (kind === "Capacity") return ofCloud(launch, refusal.time, `${offer.cloud} rejected {launch} for lack of capacity`)
+  if (kind === "Capacity")
+    return cloudReport(launch, refusal.time, `${offer.cloud} rejected {launch} for lack of capacity`)
   const isQuota = kind === "Quota"
   const holder = isQuota ? accountHolder(launch, viewer) : connectionHolder(launch, kind, viewer)
   if (holder === undefined) return undefined

@@ -87,7 +87,7 @@ const LIST: DocumentSchema<ConnectionList | ConnectionSummary[]> = {
 }
 
 /** Returns the schema of one type's body, with a name such as AwsConnectionCreation. */
-function ofType(type: ConnectionType, what: "Creation" | "Change"): DocumentSchema {
+function typeSchema(type: ConnectionType, what: "Creation" | "Change"): DocumentSchema {
   const schema = what === "Creation" ? creationSchemaOf(type) : changeSchemaOf(type)
   const keyfile = { "/properties/keyfile_json": inFormat("service-account-key") }
   // A change is checked together with the settings that stay, which no schema of a body describes.
@@ -103,8 +103,8 @@ function ofType(type: ConnectionType, what: "Creation" | "Change"): DocumentSche
   }
 }
 
-const CREATIONS = CONNECTION_TYPES.map((type) => ofType(type, "Creation"))
-const CHANGES = CONNECTION_TYPES.map((type) => ofType(type, "Change"))
+const CREATIONS = CONNECTION_TYPES.map((type) => typeSchema(type, "Creation"))
+const CHANGES = CONNECTION_TYPES.map((type) => typeSchema(type, "Change"))
 
 const CREATION: BodyDeclaration<ConnectionCreation, Principal> = {
   what: "The connection",

@@ -67,7 +67,7 @@ const GPU: Rule = {
 }
 
 /** Returns the rule that clouds, regions and GPU models must be in the current catalogue. @param keywords of both */
-function ofCatalogue(keywords: Additions): Rule<Pick<SubmissionContext, "catalogueErrors">> {
+function catalogueRule(keywords: Additions): Rule<Pick<SubmissionContext, "catalogueErrors">> {
   const model = { "/properties/resources/properties/gpu/anyOf/1/properties/model": inFormat("gpu-model") }
   return {
     keywords: { ...keywords, ...model },
@@ -77,7 +77,7 @@ function ofCatalogue(keywords: Additions): Rule<Pick<SubmissionContext, "catalog
 
 /** @param pointers places of the name of a cloud, which a submission and a definition write differently */
 function placesOf(clouds: readonly string[], ...pointers: string[]) {
-  return ofCatalogue({
+  return catalogueRule({
     ...Object.fromEntries(pointers.map((pointer) => [pointer, { enum: clouds }])),
     "/properties/region/anyOf/0": inFormat("region"),
     "/properties/region/anyOf/1/items": inFormat("region"),
