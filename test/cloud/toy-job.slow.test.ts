@@ -1,96 +1,166 @@
-import "./toy.ts"
-
-import { mkdtemp, rm } from "node:fs/promises"
-import { tmpdir } from "node:os"
+import { rm } from "node:fs/promises"
 import { join } from "node:path"
-import { afterAll, beforeAll, expect, it } from "vitest"
-import { SimulatedCloud } from "../../bench/simulated-cloud.ts"
-import { startFacade } from "../../src/api/main.ts"
-import type { Cloud, Vm } from "../../src/clouds/cloud.ts"
-import { cloudsOf } from "../../src/clouds/provider.ts"
-import type { KubeClient } from "../../src/core/kube/client.ts"
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest"
+import type { SimulatedCloud } from "../../bench/simulated-cloud.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { fixedOffers } from "../../src/market/catalogue/offers.ts"
-import { startOperator } from "../../src/operator/main.ts"
-import { testNamespace } from "../control-plane.ts"
-import { BASE_DOMAIN, caller, created, type Replica, recordIn, testFixture } from "../facade/harness.ts"
-import { clientOf, makeSystemNamespace } from "../harness/machine-users.ts"
+import { browserNeeded, collectFaults, launchBrowser } from "../browser.ts"
+import { goTo } from "../console/browser.ts"
+import { startPrivateControlPlane } from "../control-plane.ts"
 import { eventually } from "./eventually.ts"
+import { compile, copyWithToy, runIn } from "./toy-copy.ts"
 
-/** A whole installation whose only cloud is the toy: one definition, one line in the list, and an implementation. */
-const fixture = testFixture("toy")
-const systemNamespace = testNamespace("toy-system")
-const stop = new AbortController()
-const closing: (() => Promise<unknown>)[] = []
-let cloud: SimulatedCloud
-let port = 0
-const call = caller(() => ({ port }) as Replica, fixture)
+const PROJECT = "default"
+const SYSTEM_NAMESPACE = "berth-system"
+const KEY = "the-key-of-the-toys"
 
-beforeAll(async () => {
-  const logger = createLogger({ level: "silent", name: "toy" })
-  const folder = await mkdtemp(join(tmpdir(), "berth-toy-"))
-  cloud = await SimulatedCloud.start()
-  const programs: [KubeClient, KubeClient] = [await clientOf("berth-operator"), await clientOf("berth-facade")]
-  const offer = { cloud: "toy", region: "toyland", instanceType: "t1", architecture: "amd64" } as const
-  const offers = fixedOffers([
-    { ...offer, provisioning: "spot", cpu: 2, memoryGib: 8, hourlyPriceUsd: 0.01, minimumBilledSeconds: 60 },
-  ])
-  const ownAccounts = [{ cloud: "toy", region: "toyland" }]
-  const market = { offers, providers: {}, ownAccounts, architectures: [], logger }
-  const where = { systemNamespace, watchNamespace: fixture.namespace }
-  await makeSystemNamespace(fixture.client, systemNamespace)
-  // The API server applies new rights after a delay.
-  for (const program of programs) await eventually(() => program.list(LAUNCHES, { namespace: systemNamespace }))
-  const facade = await startFacade(
-    { ...where, host: "127.0.0.1", port: 0, baseDomain: BASE_DOMAIN, logsDir: folder },
-    { ...market, client: programs[1], clouds: ["toy"] },
-    stop.signal,
-  )
-  port = Number(new URL(facade.url).port)
-  const operator = await startOperator(
-    { ...where, gatewayUrl: facade.url, agentImage: "registry.test/berth:1.0" },
-    { ...market, observeSeconds: 0.2, client: programs[0], clouds: cloudsOf({ toy: () => Promise.resolve(toys()) }) },
-    stop.signal,
-  )
-  closing.push(() => Promise.all([operator.ended, facade.ended]), ...programs.map((program) => () => program.close()))
-  closing.push(
-    () => cloud.stop(),
-    () => rm(folder, { recursive: true }),
-  )
-  await eventually(async () => expect((await fetch(`${facade.url}/readyz`)).status).toBe(200))
-})
-afterAll(async () => {
-  stop.abort()
-  for (const close of closing) await close()
-})
+/** A whole installation from a copy of the source, with one folder and one line more. Its control plane has the copy's kinds. */
+describe("a cloud that is one folder and one line", () => {
+  const closing: (() => Promise<unknown>)[] = []
+  let root: string
+  let cloud: SimulatedCloud
+  let toyLaunches: () => Promise<{ spec: object }[]>
+  let url: string
+  let key: string
 
-/** Returns the toy cloud, whose VMs are simulated over HTTP. */
-function toys(): Cloud {
-  const send = async (method: string, path: string, body?: object) => {
-    const answer = await fetch(`${cloud.url}${path}`, { method, ...(body && { body: JSON.stringify(body) }) })
-    return (await answer.json()) as unknown
+  /** Imports a module of the copy. */
+  const from = <Module>(path: string) => import(join(root, path)) as Promise<Module>
+  const berth = (argv: string[], input = "") =>
+    runIn(root, ["src/cli/main.ts", ...argv], { env: { BERTH_URL: url, BERTH_API_KEY: key }, input })
+
+  beforeAll(async () => {
+    root = await copyWithToy()
+    closing.push(() => rm(root, { recursive: true, force: true }))
+    await runIn(root, ["scripts/console.ts"])
+    const controlPlane = await startPrivateControlPlane()
+    closing.push(() => controlPlane.stop())
+    const { SimulatedCloud: Simulated } =
+      await from<typeof import("../../bench/simulated-cloud.ts")>("bench/simulated-cloud.ts")
+    cloud = await Simulated.start()
+    closing.push(() => cloud.stop())
+    ;({ url, key } = await startInstallation(controlPlane.kubeconfigPath))
+    await berth(["connection", "add", "toy", "main", "--toy-account", cloud.url, "--from-file", "-"], KEY)
+    expect(await berth(["connection", "check", "main"])).toContain("Passed")
+  })
+  afterAll(async () => {
+    for (const close of closing.reverse()) await close()
+  })
+
+  /** Starts operator and façade of the copy, with their rights, and makes a project. Returns address and key. */
+  async function startInstallation(kubeconfigPath: string): Promise<{ url: string; key: string }> {
+    const { connect } = await from<typeof import("../../src/connect.ts")>("src/connect.ts")
+    const { installBase } = await from<typeof import("../../dev/base.ts")>("dev/base.ts")
+    const { installApiKey, installDefaults, untilProject } =
+      await from<typeof import("../../dev/install.ts")>("dev/install.ts")
+    const { whenReady } = await from<typeof import("../../dev/rest.ts")>("dev/rest.ts")
+    const { VM_CLOUDS } = await from<typeof import("../../src/clouds/definitions.ts")>("src/clouds/definitions.ts")
+    const { providersOf } = await from<typeof import("../../src/clouds/registry.ts")>("src/clouds/registry.ts")
+    const { fixedOffers } = await from<typeof import("../../src/market/catalogue/offers.ts")>(
+      "src/market/catalogue/offers.ts",
+    )
+    const { Programs } = await from<typeof import("../harness/programs.ts")>("test/harness/programs.ts")
+    const { programClient } = await from<typeof import("../harness/program-client.ts")>(
+      "test/harness/program-client.ts",
+    )
+    const signal = AbortSignal.timeout(120_000)
+    const admin = connect({ kubeconfig: kubeconfigPath })
+    closing.push(() => admin.close())
+    const machine = { instanceType: "t1", architecture: "amd64", cpu: 2, memoryGib: 8 } as const
+    const offer = { cloud: "toy", region: "toyland", ...machine, minimumBilledSeconds: 60 } as const
+    const programs = new Programs({
+      systemNamespace: SYSTEM_NAMESPACE,
+      clientOf: (name) => programClient(name, { admin, kubeconfigPath }),
+      market: {
+        offers: fixedOffers([
+          { ...offer, provisioning: "onDemand", hourlyPriceUsd: 0.02 },
+          { ...offer, provisioning: "spot", hourlyPriceUsd: 0.01 },
+        ]),
+        providers: await providersOf(),
+      },
+    })
+    closing.push(() => programs.stop())
+    await installBase(admin, signal)
+    await installDefaults(admin)
+    const facade = await programs.startFacade(
+      { logsDir: join(root, "logs"), defaultProject: PROJECT },
+      { clouds: VM_CLOUDS, consoleFolder: join(root, "dist", "console") },
+    )
+    await programs.startOperator({ gatewayUrl: facade.url })
+    await untilProject(admin, signal)
+    const apiKey = await installApiKey(admin, undefined, signal)
+    await whenReady(facade.url, 60, signal)
+    toyLaunches = async () => (await admin.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })).items
+    return { url: facade.url, key: apiKey }
   }
-  return {
-    launch: async ({ name, installation, offer: { region }, userData }) =>
-      (await send("PUT", `/${name}`, { name, installation, region, userData })) as Vm,
-    list: async (scope) => (await send("GET", `/?${new URLSearchParams({ ...scope })}`)) as Vm[],
-    terminate: async ({ launch }) => {
-      await send("DELETE", `/${launch}`)
-    },
-    verify: () => Promise.resolve({ account: "toys" }),
-    consistencySeconds: 0,
-  }
-}
 
-it("a job runs on a cloud that is one definition and one line, from REST to its end", {
-  timeout: 120_000,
-}, async () => {
-  const succeeded = { status: "succeeded" }
-  const body = { image: "alpine", command: ["sleep", "1"], cloud: ["toy"], provisioning: "spot" }
-  const { job_id } = await created(await call("/1/jobs", { body }))
-  await eventually(async () => expect(await recordIn(await call(`/1/jobs/${job_id}`))).toMatchObject(succeeded))
-  const [launch] = (await fixture.client.list(LAUNCHES, { namespace: systemNamespace })).items
-  expect(launch?.spec).toMatchObject({ bootDeadlineSeconds: 5000, offer: { cloud: "toy", instanceType: "t1" } })
-  await eventually(() => expect(cloud.size).toBe(0))
+  const rest = async (path: string, body?: object): Promise<Record<string, unknown>> => {
+    const headers = { "X-Service-Api-Key": key, "Content-Type": "application/json" }
+    const answer = await fetch(`${url}/1${path}`, {
+      headers,
+      ...(body && { method: "POST", body: JSON.stringify(body) }),
+    })
+    return (await answer.json()) as Record<string, unknown>
+  }
+
+  it("compiles, and keeps the rules for imports", async () => {
+    await expect(compile(root)).resolves.toBeUndefined()
+    await expect(runIn(root, ["scripts/imports.ts"])).resolves.toBe("")
+  })
+
+  it("runs a job over REST, with the machine and the boot time of its definition", async () => {
+    const body = { name: "rest", image: "alpine", command: ["sleep", "1"], cloud: ["toy"], provisioning: "spot" }
+    expect(await rest("/jobs", body)).toMatchObject({ name: "rest" })
+    await eventually(async () => expect(await rest("/jobs/rest")).toMatchObject({ status: "succeeded" }))
+    const specs = (await toyLaunches()).map(({ spec }) => spec)
+    expect(specs).toContainEqual(
+      expect.objectContaining({
+        bootDeadlineSeconds: 5000,
+        job: expect.objectContaining({ name: "rest" }),
+        offer: expect.objectContaining({ cloud: "toy", instanceType: "t1", provisioning: "spot" }),
+      }),
+    )
+    await eventually(() => expect(cloud.size).toBe(0))
+  })
+
+  it("has its flag, its type and its name in the command line, which runs a job on it", async () => {
+    const help = await berth(["connection", "add", "--help"])
+    expect(help).toContain("--toy-account <id>")
+    expect(help).toContain("account (toy)")
+    expect(await berth(["__complete", "--", "connection", "add", "t"])).toBe("toy\n")
+    expect(await berth(["__complete", "--", "run", "--cloud", "t"])).toBe("toy\n")
+    const job = ["--cloud", "toy", "--image", "alpine", "--entrypoint", "sleep", "--name", "cli"]
+    expect(await berth(["run", ...job, "--yes", "--", "1"])).toBe("done\n")
+    expect(await rest("/jobs/cli")).toMatchObject({ status: "succeeded" })
+  })
+
+  browserNeeded.it("has its form in the console, which runs a job on it", async () => {
+    const browser = await launchBrowser()
+    onTestFinished(() => browser.close())
+    const page = await browser.newPage()
+    const faults = collectFaults(page, [`${url}/`, "data:", "blob:"])
+    await page.goto(`${url}/console/projects/${PROJECT}/connections`)
+    await page.getByLabel("API key", { exact: true }).fill(key)
+    await page.getByRole("form").getByRole("button", { name: "Sign in" }).click()
+    await page.getByRole("button", { name: "New connection" }).click()
+    const form = page.getByRole("form", { name: "New connection" })
+    await form.getByLabel("Account at").selectOption({ label: "Toy Cloud" })
+    await form.getByLabel("Name of the connection").fill("second")
+    await form.getByLabel("Account", { exact: true }).fill(cloud.url)
+    const secret = form.getByLabel("Key", { exact: true })
+    expect(await secret.getAttribute("type")).toBe("password")
+    await secret.fill(KEY)
+    await form.getByRole("button", { name: "Add the connection" }).click()
+    await page.getByRole("heading", { name: "second toy" }).waitFor()
+
+    await goTo(page, { project: PROJECT }, "/new")
+    await page.getByText(/\btoy\. Empty: any\./).waitFor()
+    await page.getByLabel("Image").fill("alpine")
+    await page.getByLabel("Name", { exact: true }).fill("console")
+    await page.getByLabel("Command").fill("sleep 1")
+    await page.getByLabel("Clouds").fill("toy")
+    await page.getByRole("complementary", { name: "Plan" }).getByText("toyland").first().waitFor()
+    await page.getByRole("button", { name: "Submit the job" }).click()
+    await page.getByRole("heading", { name: "console" }).waitFor()
+    await page.locator(".state .status.succeeded").waitFor()
+    expect(faults).toEqual([])
+  })
 })
