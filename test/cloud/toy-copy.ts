@@ -20,19 +20,19 @@ const LIST = join("src", "clouds", "definitions.ts")
 /** Longest time of a program, milliseconds: no program outlives its test. */
 const LIMIT_MS = 60_000
 
-/**
- * Copies the repository, adds the toy cloud as a contributor would, and generates what derives from the list. The copy is
- * inside of the repository, so its programs find the packages there. Returns its folder.
- */
-export async function copyWithToy(): Promise<string> {
+/** Makes an ignored folder inside of the repository, so that programs in it find the packages. Returns its path. */
+export async function makeFolder(): Promise<string> {
   const parent = join(ROOT, ".berth")
   await mkdir(parent, { recursive: true })
-  const root = await mkdtemp(join(parent, "toy-"))
+  return await mkdtemp(join(parent, "toy-"))
+}
+
+/** Copies the repository, adds the toy cloud as a contributor would, and generates what derives from the list. */
+export async function copyWithToy(root: string): Promise<void> {
   for (const path of COPIED) await cp(join(ROOT, path), join(root, path), { recursive: true })
   await addFolder(join(root, "src", "clouds", "toy"))
   await addLine(join(root, LIST))
   await runIn(root, ["scripts/generate.ts"])
-  return root
 }
 
 async function addFolder(folder: string): Promise<void> {

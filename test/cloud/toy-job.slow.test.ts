@@ -7,7 +7,7 @@ import { browserNeeded, collectFaults, launchBrowser } from "../browser.ts"
 import { goTo } from "../console/browser.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { eventually } from "./eventually.ts"
-import { compile, copyWithToy, runIn } from "./toy-copy.ts"
+import { compile, copyWithToy, makeFolder, runIn } from "./toy-copy.ts"
 
 const PROJECT = "default"
 const SYSTEM_NAMESPACE = "berth-system"
@@ -28,16 +28,18 @@ describe("a cloud that is one folder and one line", () => {
     runIn(root, ["src/cli/main.ts", ...argv], { env: { BERTH_URL: url, BERTH_API_KEY: key }, input })
 
   beforeAll(async () => {
-    root = await copyWithToy()
+    const starting = startPrivateControlPlane()
+    closing.push(async () => (await starting).stop())
+    root = await makeFolder()
     closing.push(() => rm(root, { recursive: true, force: true }))
+    await copyWithToy(root)
     await runIn(root, ["scripts/console.ts"])
-    const controlPlane = await startPrivateControlPlane()
-    closing.push(() => controlPlane.stop())
+    const { kubeconfigPath } = await starting
     const { SimulatedCloud: Simulated } =
       await from<typeof import("../../bench/simulated-cloud.ts")>("bench/simulated-cloud.ts")
     cloud = await Simulated.start()
     closing.push(() => cloud.stop())
-    ;({ url, key } = await startInstallation(controlPlane.kubeconfigPath))
+    ;({ url, key } = await startInstallation(kubeconfigPath))
     await berth(["connection", "add", "toy", "main", "--toy-account", cloud.url, "--from-file", "-"], KEY)
     expect(await berth(["connection", "check", "main"])).toContain("Passed")
   })

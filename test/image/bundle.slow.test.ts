@@ -161,7 +161,7 @@ describe("clouds in a bundle", () => {
     const contents = Object.entries(modules)
       .map(([name, from]) => `export { ${name} } from "${from}"\n`)
       .join("")
-    await build({ ...IN_PARTS, stdin: { contents, resolveDir: join(ROOT, "src", "cloud") }, outdir })
+    await build({ ...IN_PARTS, stdin: { contents, resolveDir: join(ROOT, "src", "clouds") }, outdir })
     clouds = (await import(join(outdir, "stdin.mjs"))) as typeof clouds
   })
 
