@@ -1,4 +1,4 @@
-import { rm } from "node:fs/promises"
+import { readFile, rm } from "node:fs/promises"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest"
 import type { SimulatedCloud } from "../../bench/simulated-cloud.ts"
@@ -12,6 +12,10 @@ import { compile, copyWithToy, makeFolder, runIn } from "./toy-copy.ts"
 const PROJECT = "default"
 const SYSTEM_NAMESPACE = "berth-system"
 const KEY = "the-key-of-the-toys"
+/** Name of the type, which only the copy's types have. */
+const TYPE = "toy" as never
+
+type Document = Record<"components" | "paths", Record<string, object>>
 
 /** A whole installation from a copy of the source, with one folder and one line more. Its control plane has the copy's kinds. */
 describe("a cloud that is one folder and one line", () => {
@@ -106,6 +110,62 @@ describe("a cloud that is one folder and one line", () => {
   it("compiles, and keeps the rules for imports", async () => {
     await expect(compile(root)).resolves.toBeUndefined()
     await expect(runIn(root, ["scripts/imports.ts"])).resolves.toBe("")
+  })
+
+  it("is a type of the kind Connection, with rules for its settings", async () => {
+    const { crdObjects } = await from<typeof import("../../src/core/apis/crd.ts")>("src/core/apis/crd.ts")
+    const connection = JSON.stringify(crdObjects().find(({ metadata }) => metadata.name.startsWith("connections.")))
+    expect(connection).toContain('"github","toy"]')
+    expect(connection).toContain("network must be the id of a network, such as net-1")
+  })
+
+  it("has its own bodies in the document of the REST API, and can be named by jobs", async () => {
+    const { components, paths } = JSON.parse(await (await fetch(`${url}/1/openapi.json`)).text()) as Document
+    expect(components["schemas"]).toHaveProperty("ToyConnectionCreation.properties.toy_key")
+    expect(JSON.stringify(paths["/offers"])).toContain('["aws","gcp","azure","toy"]')
+  })
+
+  it("has checked credentials and settings, and secrets that no log shows", async () => {
+    const { credentialErrors, SECRET_FIELDS } =
+      await from<typeof import("../../src/core/apis/credentials.ts")>("src/core/apis/credentials.ts")
+    const { vmSettingErrors } =
+      await from<typeof import("../../src/core/apis/vm-settings.ts")>("src/core/apis/vm-settings.ts")
+    expect(credentialErrors(TYPE, { toy_account: "a", toy_key: "k" })).toEqual([])
+    expect(credentialErrors(TYPE, { toy_account: "a" })).toMatchObject([{ pointer: "/toy_key" }])
+    expect(vmSettingErrors("toy", { network: "net-1", disk: { type: "brick" } })).toEqual([])
+    expect(vmSettingErrors("toy", { network: "vpc-1" })).toMatchObject([{ pointer: "/network" }])
+    expect(SECRET_FIELDS).toContain("toy_key")
+    expect(SECRET_FIELDS).not.toContain("toy_account")
+  })
+
+  it("has machines, disks and prices for the router", async () => {
+    const { bootDeadlineOf, LONGEST_BOOT_SECONDS, quotaOf } = await from<
+      typeof import("../../src/clouds/machines/machines.ts")
+    >("src/clouds/machines/machines.ts")
+    const { largestDiskGib } =
+      await from<typeof import("../../src/clouds/machines/disk.ts")>("src/clouds/machines/disk.ts")
+    const { partPrices } = await from<typeof import("../../src/market/catalogue/parts.ts")>(
+      "src/market/catalogue/parts.ts",
+    )
+    const { egressUsd } = await from<typeof import("../../src/market/router/egress.ts")>("src/market/router/egress.ts")
+    const machine = { cloud: "toy", instanceType: "t1", architecture: "amd64", cpu: 1 } as const
+    expect(bootDeadlineOf(machine)?.seconds).toBe(5000)
+    expect(LONGEST_BOOT_SECONDS).toBe(5000)
+    expect(quotaOf("toy", "t1")).toBe("all toys")
+    expect(largestDiskGib("toy")).toBe(16_384)
+    const region = { cloud: "toy", name: "toyland", groups: ["eu"] } as never
+    const disk = { type: "brick", sizeGib: 1000 }
+    expect(partPrices().diskUsd(region, disk, false)).toBeCloseTo(1)
+    expect(partPrices().addressUsd(region, "spot")).toBe(0.01)
+    const bucket = { cloud: "toy", region: "toyland", gib: 10 }
+    expect(egressUsd(bucket, { cloud: "local", region: "here" })).toBe(5)
+  })
+
+  it("is in the generated files of command line and console", async () => {
+    const providers = await readFile(join(root, "src", "client", "providers.ts"), "utf8")
+    expect(providers).toContain('"label": "Toy Cloud"')
+    expect(providers).toContain('"flag": "--toy-account <id>"')
+    expect(await readFile(join(root, "src", "client", "schema.d.ts"), "utf8")).toContain('type: "toy"')
   })
 
   it("runs a job over REST, with the machine and the boot time of its definition", async () => {
