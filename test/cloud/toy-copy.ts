@@ -56,7 +56,9 @@ export async function compile(root: string): Promise<void> {
   const exclude = ["src/console", "src/**/*.test.ts"]
   await writeFile(join(root, "program.json"), JSON.stringify({ extends: "./tsconfig.json", include: ["src"], exclude }))
   const compiler = join(ROOT, "node_modules", "typescript", "bin", "tsc")
-  await Promise.all(["program.json", "src/console"].map((project) => runIn(root, [compiler, "--noEmit", "-p", project])))
+  await Promise.all(
+    ["program.json", "src/console"].map((project) => runIn(root, [compiler, "--noEmit", "-p", project])),
+  )
 }
 
 /** Runs a program of the copy. Returns its standard output. @throws Error with its standard error if it fails */
