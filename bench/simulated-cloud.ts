@@ -256,11 +256,11 @@ function configIn(userData: string): BootConfig {
 }
 
 /** Returns the running time of the container; undefined for ever. */
-function secondsOf({ command = [] }: Run): number | undefined {
-  const [program, argument] = command
+function secondsOf({ command = [], args = [] }: Run): number | undefined {
+  const [program, argument] = [...command, ...args]
   const seconds = argument === "infinity" ? undefined : Number(argument)
   if (program === "sleep" && !Number.isNaN(seconds)) return seconds
-  throw new Error(`a simulated VM runs sleep N or sleep infinity, not ${JSON.stringify(command)}`)
+  throw new Error(`a simulated VM runs sleep N or sleep infinity, not ${JSON.stringify([...command, ...args])}`)
 }
 
 function json(response: ServerResponse, answer: object): void {

@@ -169,7 +169,7 @@ async function startBerth(
   const programs = { controlPlane, parts, admin: client }
   const asFacade = await programClient("berth-facade", programs, loggerOf("facade"))
   const asOperator = await programClient("berth-operator", programs, loggerOf("operator"))
-  const market = localMarket()
+  const market = await localMarket()
   // The issuer's address identifies people, so the address must stay the same if any data is kept.
   const issuer = await startIssuer({ port: issuerPort(port), dataDir })
   parts.add("the issuer", STOP_LIMITS.issuer, () => issuer.close())
@@ -248,10 +248,10 @@ async function startPart<Program extends Pick<Running, "ended">>(
 }
 
 /** Returns one catalogue and one account for both operator and façade, so that a dry run predicts the operator. */
-function localMarket() {
+async function localMarket() {
   return {
     offers: new LiveCatalogue(joinTables(offersOf(readPriceList()), tableOf(localOffers()))),
-    providers: providersOf(),
+    providers: await providersOf(),
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
     architectures: [hostArchitecture()],
   }

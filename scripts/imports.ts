@@ -2,6 +2,7 @@
 // has the picture of the wings, and a test compares its table with `ROOMS`.
 import { globSync, readFileSync } from "node:fs"
 import { join, posix } from "node:path"
+import { DEFINITIONS } from "../src/clouds/definitions.ts"
 
 /**
  * Rooms of `src/`, and what each may import besides itself. A file belongs to the longest room that its path begins with.
@@ -77,9 +78,9 @@ const INPUT_OUTPUT =
 const PURE =
   /^src\/(clouds\/(machines\/|definitions?\.ts|rejections?\.ts|[a-z]+\/(boot-disk|definition|disk-prices|machines|rejections)\.ts)|market\/(router|placement)\/|core\/records\/|api\/resources\/[a-z]+\/(record|schema|submission|translate)\.ts|operator\/.*\/(backlog|decide|schedule)\.ts)|^dev\/.*\/decide\.ts/
 
-const CLOUD_FOLDERS = /^src\/clouds\/(aws|azure|cloudflare|dockerhub|gcp|github)\//
+const CLOUD_FOLDERS = new RegExp(`^src/clouds/(${Object.keys(DEFINITIONS).join("|")})/`)
 
-/** The lists of all clouds. */
+/** The list of all clouds, and what loads their providers by it. */
 const LISTS = ["src/clouds/definitions.ts", "src/clouds/registry.ts"]
 
 const FORMS = /^(?!\s*(?:\*|\/\/)).*?(?:\bfrom|\bimport)\s*\(?\s*["']([^"'\n]+)["']/gm

@@ -90,7 +90,7 @@ async function runOperator(options: OperatorOptions, signal: AbortSignal): Promi
   const logger = createLogger({ level: options.logLevel, name: "operator" })
   const client = connect(options)
   const identity = await identityIssuer(options, client)
-  const providers = providersOf({ ...options, ...(identity && { tokens: identity }) })
+  const providers = await providersOf({ ...options, ...(identity && { tokens: identity }) })
   const parts = { client, clouds: cloudsOf({}), providers, ...(identity && { identity }), ...shippedMarket(), logger }
   await (await startOperator(options, parts, signal)).ended
   await client.close()
@@ -111,7 +111,7 @@ async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<n
   const client = connect(options)
   const identity = await identityIssuer(options, client)
   const signIn = identity && { identity }
-  const providers = providersOf(identity && { tokens: identity })
+  const providers = await providersOf(identity && { tokens: identity })
   const parts = { client, clouds: VM_CLOUDS, providers, ...signIn, ...shippedMarket(), logger }
   const { url, ended } = await startFacade(options, parts, signal)
   logger.info({ url }, "listening")

@@ -6,7 +6,7 @@ import type { KnownRejection } from "./rejection.ts"
 
 /**
  * Facts about a provider of accounts: data and pure functions, without its SDK. All programs read them, by
- * `definitions.ts`. What calls the provider is in the same folder, and `registry.ts` opens it.
+ * `definitions.ts`. What calls the provider is in the same folder, and `registry.ts` loads it.
  */
 export interface ProviderDefinition {
   /** Name for people, such as AWS. */

@@ -1,18 +1,12 @@
 import { defined } from "../../core/apis/defined.ts"
-import type { IdentityTokens } from "../identity-tokens.ts"
-import type { Provider } from "../provider.ts"
+import type { OpenProvider } from "../registry.ts"
 import { gcpAccounts } from "./account.ts"
 import { artifactRegistries } from "./artifact-registry.ts"
 import { gcsBuckets } from "./bucket-credentials.ts"
-import { type GcpOptions, openGcp } from "./gcp.ts"
+import { openGcp } from "./gcp.ts"
 import { gcpPrices } from "./prices.ts"
 
-export interface GcpProviderSettings {
-  networks?: GcpOptions["networks"]
-  tokens?: IdentityTokens
-}
-
-export function gcpProvider({ networks, tokens }: GcpProviderSettings): Provider {
+export const open: OpenProvider = ({ gcpNetworks: networks, tokens }) => {
   const signIn = defined({ tokens })
   return {
     account: gcpAccounts({ ...signIn, ...defined({ networks }) }),

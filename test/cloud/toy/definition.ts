@@ -1,11 +1,10 @@
 import Type from "typebox"
-import type { ProviderDefinition } from "../../src/clouds/definition.ts"
-import { DEFINITIONS, VM_CLOUDS } from "../../src/clouds/definitions.ts"
+import type { ProviderDefinition } from "../../../src/clouds/definition.ts"
 
 const boot = { seconds: 5000, source: "https://toy.example/boot" }
 
 /** All that a cloud says about itself, in the smallest form. */
-const toy: ProviderDefinition = {
+export const toy = {
   label: "Toy Cloud",
   credentials: {
     forms: [Type.Object({ toy_account: Type.String({ minLength: 1 }), toy_key: Type.String({ minLength: 1 }) })],
@@ -45,8 +44,4 @@ const toy: ProviderDefinition = {
     rejections: [],
     createsLate: false,
   },
-}
-
-/** Adds the toy cloud, as its line in `definitions.ts` would. Suites import this module before all that reads the list. */
-Object.assign(DEFINITIONS, { toy })
-;(VM_CLOUDS as string[]).push("toy")
+} as const satisfies ProviderDefinition
