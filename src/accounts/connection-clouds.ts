@@ -60,7 +60,7 @@ export class ConnectionClouds implements Clouds {
 
   /** Opens a region once per credentials, even if several Launches have a copy of them. */
   #region({ cloud, region }: CloudAccount, fields: CredentialFields, openRegion: RegionOpener): Cloud {
-    return this.#regions.get(fields, () => redacted(openRegion(fields, region), fields), `${cloud}/${region}`)
+    return this.#regions.get(fields, () => redactErrors(openRegion(fields, region), fields), `${cloud}/${region}`)
   }
 
   /**
@@ -164,7 +164,7 @@ function noImages(): Promise<never> {
 }
 
 /** Returns the cloud without any part of its credentials in its errors. */
-function redacted(cloud: Cloud, fields: CredentialFields): Cloud {
+function redactErrors(cloud: Cloud, fields: CredentialFields): Cloud {
   return through(cloud, async (call) => {
     try {
       return await call(cloud)

@@ -209,7 +209,7 @@ export type ReadCredentials = (connection: StoredConnection) => Promise<Credenti
 
 /** Reads credentials from caches, which have the Secrets of connections. */
 export function cachedCredentials(sources: CredentialSources): ReadCredentials {
-  return (connection) => explained(async () => (await credentialsOf(connection, sources)).fields)
+  return (connection) => explainSealing(async () => (await credentialsOf(connection, sources)).fields)
 }
 
 /**
@@ -221,7 +221,7 @@ export function liveCredentials(
   sources: Omit<CredentialSources, "secrets">,
 ): ReadCredentials {
   return (connection) =>
-    explained(async () => {
+    explainSealing(async () => {
       const store = new IndexedStore<Secret>()
       const secret = await liveSecretOf(client, connection)
       if (secret?.type === CREDENTIALS_SECRET_TYPE) store.put(secret)
@@ -238,7 +238,7 @@ async function liveSecretOf(
   return ifFound(client.get(SECRETS, { namespace: metadata.namespace, name }))
 }
 
-async function explained(read: () => Promise<CredentialFields>): Promise<CredentialFields> {
+async function explainSealing(read: () => Promise<CredentialFields>): Promise<CredentialFields> {
   try {
     return await read()
   } catch (error) {

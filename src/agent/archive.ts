@@ -86,7 +86,7 @@ export class EntryCheck {
     }
     const above = this.#newFolders(parentOf(path))
     if (path === "" || this.#files.has(path) || this.#links.has(path) || this.#folders.has(path))
-      throw new ArchiveError(`${shown(name)} is in the archive twice`)
+      throw new ArchiveError(`${showName(name)} is in the archive twice`)
     if (type === "symlink") {
       this.#links.add(path)
       return [...above, { ...base, type, mode: 0o777, target: safeTarget(path, linkname ?? "") }]
@@ -100,7 +100,7 @@ export class EntryCheck {
     }
     if (type !== "file" && type !== "contiguous-file") {
       const what = type ?? "thing of an unknown type"
-      throw new ArchiveError(`${shown(name)} is a ${what}; only files, folders and links are allowed`)
+      throw new ArchiveError(`${showName(name)} is a ${what}; only files, folders and links are allowed`)
     }
     const permissions = (mode & 0o777) | 0o600
     this.#files.set(path, permissions)
@@ -108,11 +108,11 @@ export class EntryCheck {
   }
 
   #pathOf(name: string): string {
-    if (name.startsWith("/")) throw new ArchiveError(`${shown(name)} is an absolute path`)
-    if (name.includes("\0")) throw new ArchiveError(`${shown(name)} has a NUL character`)
-    if (name.length > LONGEST_PATH) throw new ArchiveError(`${shown(name)} has more than ${LONGEST_PATH} characters`)
+    if (name.startsWith("/")) throw new ArchiveError(`${showName(name)} is an absolute path`)
+    if (name.includes("\0")) throw new ArchiveError(`${showName(name)} has a NUL character`)
+    if (name.length > LONGEST_PATH) throw new ArchiveError(`${showName(name)} has more than ${LONGEST_PATH} characters`)
     const parts = partsOf(name)
-    if (parts.includes("..")) throw new ArchiveError(`${shown(name)} leads out of the working directory`)
+    if (parts.includes("..")) throw new ArchiveError(`${showName(name)} leads out of the working directory`)
     return parts.join("/")
   }
 
@@ -131,7 +131,7 @@ export class EntryCheck {
     const added: ArchiveEntry[] = []
     for (let at = path; !this.#folders.has(at); at = parentOf(at)) {
       if (this.#files.has(at) || this.#links.has(at))
-        throw new ArchiveError(`${shown(at)} is a folder, and a file or link too`)
+        throw new ArchiveError(`${showName(at)} is a folder, and a file or link too`)
       this.#folders.add(at)
       this.#count(at, 0)
       added.unshift({ type: "directory", path: at, mode: 0o755, mtime: undefined, size: 0, target: undefined })
@@ -143,7 +143,7 @@ export class EntryCheck {
     const target = this.#pathOf(linkname)
     if (this.#files.has(target)) return target
     throw new ArchiveError(
-      `${shown(name)} is a hard link to ${shown(linkname)}, which is not a file before it in the archive`,
+      `${showName(name)} is a hard link to ${showName(linkname)}, which is not a file before it in the archive`,
     )
   }
 }
@@ -160,7 +160,7 @@ function safeTarget(path: string, target: string): string {
     up <= depth &&
     parts.slice(0, up).every((part) => part === "..")
   if (isSafe) return target
-  throw new ArchiveError(`${shown(path)} is a link to ${shown(target)}, which leads out of the working directory`)
+  throw new ArchiveError(`${showName(path)} is a link to ${showName(target)}, which leads out of the working directory`)
 }
 
 function partsOf(path: string): string[] {
@@ -173,7 +173,7 @@ function parentOf(path: string): string {
 }
 
 /** Returns a name as a message shows it. */
-function shown(name: string): string {
+function showName(name: string): string {
   return JSON.stringify(name.length > 200 ? `${name.slice(0, 200)}…` : name)
 }
 

@@ -391,17 +391,17 @@ class Session {
   async #deliver(order: Promise<RunOrder> | undefined): Promise<void> {
     const { clock, flushSeconds = FLUSH_SECONDS } = this.#context
     const giveUp = this.#lastReportDeadline()
-    if (!this.#disk.state.registered) await settled(order, giveUp)
+    if (!this.#disk.state.registered) await settle(order, giveUp)
     // Without a registration the gateway does not know our key, and rejects our messages.
     if (!this.#disk.state.registered) return
     this.#startLoops()
     const deadline = clock.monotonic() + flushSeconds
     while (!giveUp.aborted && clock.monotonic() < deadline) {
-      if ((await settled(this.#shipper?.drain(), giveUp)) === true) break
+      if ((await settle(this.#shipper?.drain(), giveUp)) === true) break
       await waitUnlessAborted(clock, 1, giveUp)
     }
     this.#reporter.releaseFinish()
-    await settled(this.#reporter.finishStored, giveUp)
+    await settle(this.#reporter.finishStored, giveUp)
   }
 
   /**
@@ -462,7 +462,7 @@ function whenAborted(signal: AbortSignal, callback: () => void): void {
 }
 
 /** Returns the result of the promise; undefined if it rejects or the signal comes first. */
-async function settled<Result>(promise: Promise<Result> | undefined, signal: AbortSignal): Promise<Result | undefined> {
+async function settle<Result>(promise: Promise<Result> | undefined, signal: AbortSignal): Promise<Result | undefined> {
   const { promise: aborted, resolve } = Promise.withResolvers<undefined>()
   whenAborted(signal, () => resolve(undefined))
   return await Promise.race([Promise.resolve(promise).catch(() => undefined), aborted])

@@ -93,13 +93,13 @@ export class Reporter {
       ...(startTime !== undefined && { startTime }),
       ...(lastExitCode !== undefined && { lastExitCode }),
       ...(preemptionNotice !== undefined && { preemptionNotice }),
-      ...(this.#withFinish && finish !== undefined && { finish: noted(finish, note) }),
+      ...(this.#withFinish && finish !== undefined && { finish: withNote(finish, note) }),
     }
   }
 }
 
 /** Returns the finish with a note in its message. */
-function noted(finish: Finish, note: string | undefined): Finish {
+function withNote(finish: Finish, note: string | undefined): Finish {
   if (note === undefined) return finish
   const said = finish.message ?? (finish.reason === "Succeeded" ? "succeeded" : finish.reason)
   return { ...finish, message: cutMessage(`${said}, but ${note}`) }

@@ -186,8 +186,8 @@ async function presentContainer(options: RunOptions, onStarted: () => void): Pro
   if (stage === "ended") return await startAttempt(options, attempt + 1, onStarted)
   const found = await runtime.find(attempt)
   if (found === undefined && stage === "intended") return await startAttempt(options, attempt, onStarted)
-  const container = found ?? vanished(disk.state.startTime ?? timestamp(options.clock.now()))
-  started(options, container)
+  const container = found ?? vanishedContainer(disk.state.startTime ?? timestamp(options.clock.now()))
+  recordStart(options, container)
   onStarted()
   return container
 }
@@ -199,7 +199,7 @@ async function startAttempt(options: RunOptions, attempt: number, onStarted: () 
   if (attempt > 1 && disk.state.attempt !== attempt) await spool.appendLine(`--- attempt ${attempt} ---`)
   disk.update({ attempt, stage: "intended", outputStart: spool.length })
   const container = await runtime.start(order, attempt)
-  started(options, container)
+  recordStart(options, container)
   onStarted()
   return container
 }
@@ -225,7 +225,7 @@ async function prepareAttempt({ runtime, stop, reorder, fetchWorkdir }: RunOptio
   }
 }
 
-function started({ disk, onChange }: RunOptions, container: Container): void {
+function recordStart({ disk, onChange }: RunOptions, container: Container): void {
   disk.update({ stage: "started", startTime: disk.state.startTime ?? container.startTime })
   onChange()
 }
@@ -345,7 +345,7 @@ async function untilStopped<Result>(promise: Promise<Result>, signal: AbortSigna
 }
 
 /** Returns a stand-in for a container that was started and that the runtime no longer has. */
-function vanished(startTime: string): Container {
+function vanishedContainer(startTime: string): Container {
   return {
     startTime,
     stopSignal: "SIGTERM",

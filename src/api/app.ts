@@ -177,7 +177,7 @@ const DEFAULT_FAILURES_PER_MINUTE = 60
 /** Returns the REST API as an express application. The caller listens and closes. */
 export function createFacade(dependencies: FacadeDependencies): Express {
   const { caches, gateway, health, metrics, settings, logger } = dependencies
-  health.addReadyCheck("caches", () => unsynced(caches))
+  health.addReadyCheck("caches", () => unsyncedReason(caches))
   const app = express()
   app.disable("x-powered-by").disable("etag").enable("case sensitive routing")
   app.set("trust proxy", settings.trustProxy ?? false)
@@ -210,7 +210,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   return app
 }
 
-function unsynced(caches: Caches): string | undefined {
+function unsyncedReason(caches: Caches): string | undefined {
   const missing = Object.entries(caches).filter(([, cache]) => !cache.synced)
   return missing.length === 0 ? undefined : `not read yet: ${missing.map(([name]) => name).join(", ")}`
 }
@@ -474,12 +474,12 @@ function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAdd
     isSuspect: failures.areTooMany,
     processor,
   })
-  const guard = limited(authenticator, "requests", dependencies)
+  const guard = withLimits(authenticator, "requests", dependencies)
   return { ...guard, authenticate: failures.counting(guard.authenticate) }
 }
 
 /** Adds the limits of requests and bodies to a guard. */
-function limited<Caller extends { id: string }>(
+function withLimits<Caller extends { id: string }>(
   { authenticate, principalOf, isStillAuthenticated }: Omit<Guard<Caller>, "limit" | "readBody" | "countMore">,
   name: string,
   { settings }: Pick<FacadeDependencies, "settings">,
@@ -494,7 +494,7 @@ function limited<Caller extends { id: string }>(
 function accountRouter(dependencies: AccountDependencies, { ofHost }: ProjectAddresses): Router {
   const { client, caches, clock, tokens, processor } = dependencies
   const router = Router({ caseSensitive: true })
-  const guard = limited(new AccountAuthenticator({ tokens, labelOf: ofHost, processor }), "accounts", dependencies)
+  const guard = withLimits(new AccountAuthenticator({ tokens, labelOf: ofHost, processor }), "accounts", dependencies)
   const accounts = new Accounts({
     client: impersonatingUser(client, ACCOUNTS_USER),
     reader: client,

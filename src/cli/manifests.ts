@@ -86,7 +86,7 @@ function translationOf({ apiVersion, kind }: Fields, place: string): Translation
 }
 
 function* errorsOfManifest({ kind, names, only }: Translation, object: Fields): Generator<FieldError> {
-  for (const error of errorsOfObject(kind, object)) yield named(error, names)
+  for (const error of errorsOfObject(kind, object)) yield withOwnName(error, names)
   const { metadata, spec, status } = object
   if (status != null) yield* refusal("/status", "delete it: only Berth writes it")
   if (isMap(metadata)) yield* metadataErrors(metadata)
@@ -116,7 +116,7 @@ function* refusal(pointer: string, advice: string): Generator<FieldError> {
 }
 
 /** Adds the kind's own name to the error of a field that has its name of REST. */
-function named(error: FieldError, names: Translation["names"]): FieldError {
+function withOwnName(error: FieldError, names: Translation["names"]): FieldError {
   const rest = error.pointer.split("/")
   const own = Object.entries(names).find(([, name]) => name === rest.at(-1))?.[0]
   if (own === undefined || rest.length !== 3) return error

@@ -41,12 +41,12 @@ export function planText(plan: Plan, job: JobSubmission, terminal: Terminal, isW
   const { placements } = jobPlanOf(plan)
   const all = placements.map((placement, index): [Placement, number] => [placement, index])
   const rows = isWide ? all : all.slice(0, SHOWN_PLACEMENTS)
-  const table = rows.length === 0 ? [] : [indented(tableOf(rows, COLUMNS, isWide))]
+  const table = rows.length === 0 ? [] : [indent(tableOf(rows, COLUMNS, isWide))]
   const notes = [verdictText(plan, terminal), ...costNotes(plan, job)].filter((note) => note !== "")
-  return [...table, ...notes.map((note) => indented(wrapText(note, "")))].join("\n")
+  return [...table, ...notes.map((note) => indent(wrapText(note, "")))].join("\n")
 }
 
-function indented(text: string): string {
+function indent(text: string): string {
   return text.replace(/^/gm, "  ")
 }
 

@@ -66,7 +66,7 @@ export async function signInByBrowser(target: SignInTarget, open: (address: stri
     const checks = { pkceCodeVerifier: verifier, expectedState: state, idTokenExpected: false }
     return signInOf(await library.authorizationCodeGrant(client, await answered, checks), target)
   } catch (error) {
-    throw explained(error)
+    throw explainError(error)
   } finally {
     server.closeAllConnections()
     server.close()
@@ -105,7 +105,7 @@ export async function signInByDevice(
     const { signal } = target
     return signInOf(await library.pollDeviceAuthorizationGrant(client, started, undefined, { signal }), target)
   } catch (error) {
-    throw explained(error)
+    throw explainError(error)
   }
 }
 
@@ -122,7 +122,7 @@ export async function renewSignIn(signIn: SignIn, now: Date, signal: AbortSignal
   } catch (error) {
     throw new Failure(
       EXIT.forbidden,
-      `Your sign-in has ended, and can't be renewed (${explained(error).message}). Run berth login.`,
+      `Your sign-in has ended, and can't be renewed (${explainError(error).message}). Run berth login.`,
     )
   }
 }
@@ -140,7 +140,7 @@ function signInOf(tokens: TokenEndpointResponse & TokenEndpointResponseHelpers, 
 }
 
 /** Returns an error that names the issuer's answer: its code, such as `access_denied`, and its description. */
-function explained(error: unknown): Error {
+function explainError(error: unknown): Error {
   if (!(error instanceof Error) || !("error" in error) || typeof error.error !== "string")
     return error instanceof Error ? error : new Error(String(error))
   const description = "error_description" in error ? `: ${String(error.error_description)}` : ""

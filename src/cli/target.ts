@@ -17,7 +17,7 @@ export const TARGET = "[job-or-array]"
  */
 export async function targetOf(call: Call<unknown>, client: BerthClient): Promise<Target> {
   const [name] = call.args
-  if (name !== undefined) return named(client, name)
+  if (name !== undefined) return findByName(client, name)
   const { kind, name: last } = lastOf(call)
   try {
     if (kind === "array") return { kind, array: await readArray(client, last, call.signal) }
@@ -28,7 +28,7 @@ export async function targetOf(call: Call<unknown>, client: BerthClient): Promis
   }
 }
 
-async function named(client: BerthClient, name: string): Promise<Target> {
+async function findByName(client: BerthClient, name: string): Promise<Target> {
   try {
     return { kind: "job", job: await readJob(client, name) }
   } catch (error) {

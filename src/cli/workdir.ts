@@ -63,7 +63,7 @@ export async function packFolder(folder: string, most: { bytes: number }): Promi
   const root = resolve(folder)
   const found = await entriesIn(root, "", [])
   try {
-    return await packed(root, found, most)
+    return await packEntries(root, found, most)
   } catch (error) {
     if (!(error instanceof TooLarge)) throw error
     throw usageError(
@@ -73,7 +73,7 @@ export async function packFolder(folder: string, most: { bytes: number }): Promi
   }
 }
 
-async function packed(root: string, found: readonly FoundEntry[], most: { bytes: number }): Promise<PackedFolder> {
+async function packEntries(root: string, found: readonly FoundEntry[], most: { bytes: number }): Promise<PackedFolder> {
   if (found.length > LIMITS.workdirEntries)
     throw new TooLarge(`has ${found.length} files`, String(LIMITS.workdirEntries))
   const archive = pack()

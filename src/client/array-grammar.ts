@@ -93,11 +93,11 @@ function valuesOf(item: string): string[] | string {
   if (length > LONGEST_RANGE) return `has the range ${item}, which has more than ${LONGEST_RANGE} values.`
   const isPadded = [first, last].some((end) => /^-?0\d/.test(end))
   const width = isPadded ? Math.max(first.length, last.length) : 0
-  return Array.from({ length }, (_, index) => padded(Number(first) + index, width))
+  return Array.from({ length }, (_, index) => padNumber(Number(first) + index, width))
 }
 
 /** Returns the number with zeros in front, in at least `width` characters. */
-function padded(number: number, width: number): string {
+function padNumber(number: number, width: number): string {
   const sign = number < 0 ? "-" : ""
   return sign + String(Math.abs(number)).padStart(width - sign.length, "0")
 }

@@ -203,7 +203,7 @@ class Style {
     for (let at = 0; at < codes.length; at++) {
       const code = codes[at] ?? 0
       if (code === 38 || code === 48) {
-        const { color, length } = extended(codes.slice(at + 1))
+        const { color, length } = extendedColor(codes.slice(at + 1))
         if (code === 38) this.#fg = color
         else this.#bg = color
         at += length
@@ -235,7 +235,7 @@ class Style {
 }
 
 /** Returns the nearest of the 16 colors, which are readable in both themes, and the number of codes read. */
-function extended([mode, ...rest]: readonly number[]): { color: number | undefined; length: number } {
+function extendedColor([mode, ...rest]: readonly number[]): { color: number | undefined; length: number } {
   if (mode === 5) return { color: paletteColor(rest[0] ?? 0), length: 2 }
   if (mode === 2) return { color: nearest(rest[0] ?? 0, rest[1] ?? 0, rest[2] ?? 0), length: 4 }
   return { color: undefined, length: 0 }

@@ -345,12 +345,12 @@ export function wordsOf(line: string): string[] | undefined {
     if (/^\s/.test(found)) {
       if (word !== undefined) words.push(word)
       word = undefined
-    } else word = (word ?? "") + unquoted(found)
+    } else word = (word ?? "") + unquote(found)
   }
   return word === undefined ? words : [...words, word]
 }
 
-function unquoted(piece: string): string {
+function unquote(piece: string): string {
   if (piece.startsWith("'")) return piece.slice(1, -1)
   if (piece.startsWith('"')) return piece.slice(1, -1).replace(/\\(["\\$`\n])/g, "$1")
   return piece.startsWith("\\") ? piece.slice(1) : piece

@@ -35,13 +35,13 @@ function optionsFor(issuer: URL) {
 
 /** Returns the description of the issuer, from the issuer or by the façade. */
 async function serverOf({ issuer, exchange }: ConsoleClient): Promise<AuthorizationServer> {
-  if (exchange === "facade") return (await asked("issuer")) as AuthorizationServer
+  if (exchange === "facade") return (await askFacade("issuer")) as AuthorizationServer
   const url = new URL(issuer)
   return processDiscoveryResponse(url, await discoveryRequest(url, optionsFor(url)))
 }
 
 /** Asks the façade. @throws Error that has its answer */
-async function asked(path: "issuer" | "token", body?: object): Promise<unknown> {
+async function askFacade(path: "issuer" | "token", body?: object): Promise<unknown> {
   const headers = { "Content-Type": "application/json" }
   const init = body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) }
   const response = await fetch(`${BASE}/sign-in/${path}`, init)
@@ -97,7 +97,7 @@ export async function finish(): Promise<string> {
 
 function exchangedByFacade(answer: URLSearchParams, { verifier }: Begun): Promise<Tokens> {
   const body = { code: answer.get("code"), code_verifier: verifier, redirect_uri: location.origin + RETURN_PATH }
-  return asked("token", body) as Promise<Tokens>
+  return askFacade("token", body) as Promise<Tokens>
 }
 
 async function exchangedAtIssuer(answer: URLSearchParams, begun: Begun, server: AuthorizationServer): Promise<Tokens> {

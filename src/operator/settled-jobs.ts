@@ -278,7 +278,7 @@ export class SettledJobs {
     }
     const ttlSeconds = job.spec.ttlSecondsAfterFinished ?? this.#options.ttlSeconds
     return {
-      metadata: shortened(metadata),
+      metadata: shorten(metadata),
       status: status as NonNullable<StoredJob["status"]>,
       bytes: Buffer.byteLength(JSON.stringify({ ...job, metadata })),
       expiresAt: Date.parse(completionTime ?? metadata.creationTimestamp) + ttlSeconds * 1000,
@@ -289,17 +289,17 @@ export class SettledJobs {
 const KEPT_ANNOTATIONS = [CRON_JOB_ANNOTATIONS.scheduledTime, ANNOTATIONS.submission]
 
 /** Returns the identity of a job, its creator's and that of its submission. */
-function shortened(metadata: StoredJob["metadata"]): StoredJob["metadata"] {
+function shorten(metadata: StoredJob["metadata"]): StoredJob["metadata"] {
   const { namespace, name, uid, resourceVersion, generation, creationTimestamp, deletionTimestamp } = metadata
   return {
     ...{ name, uid, resourceVersion, generation, creationTimestamp },
     ...defined({ namespace, deletionTimestamp }),
-    labels: picked(metadata.labels, [LABELS.cronJobUid, LABELS.arrayUid, LABELS.arrayIndex]),
-    annotations: picked(metadata.annotations, KEPT_ANNOTATIONS),
+    labels: pickNames(metadata.labels, [LABELS.cronJobUid, LABELS.arrayUid, LABELS.arrayIndex]),
+    annotations: pickNames(metadata.annotations, KEPT_ANNOTATIONS),
   }
 }
 
-function picked(values: Record<string, string> = {}, names: readonly string[]): Record<string, string> {
+function pickNames(values: Record<string, string> = {}, names: readonly string[]): Record<string, string> {
   return Object.fromEntries(Object.entries(values).filter(([name]) => names.includes(name)))
 }
 

@@ -135,11 +135,14 @@ export function json<T extends TSchema>(
   faultsOf: (value: Static<T>) => FieldError[] = () => [],
 ): Parser<Static<T>> {
   return (text) => {
-    const value = parsed(text, (error) => `not valid JSON: ${error instanceof Error ? error.message : String(error)}.`)
+    const value = parseJson(
+      text,
+      (error) => `not valid JSON: ${error instanceof Error ? error.message : String(error)}.`,
+    )
     const errors = errorsOf(schema, value)
     if (errors.length === 0) errors.push(...faultsOf(value as Static<T>))
     if (errors.length === 0) return value as Static<T>
-    throw new InvalidArgumentError(listed(errors))
+    throw new InvalidArgumentError(listErrors(errors))
   }
 }
 
@@ -158,13 +161,13 @@ export function networks<T extends TSchema>(
 
 /** Parses the proxy of VMs. No error has a part of the text, which may have a password. */
 export function vmProxy(text: string): VmProxy {
-  const value = parsed(text, () => `give JSON, such as {"url":"http://proxy.example.com:3128"}`)
+  const value = parseJson(text, () => `give JSON, such as {"url":"http://proxy.example.com:3128"}`)
   const errors = errorsOf(VmProxySchema, value)
   if (errors.length === 0) return value as VmProxy
-  throw new InvalidArgumentError(`${listed(errors)}. The user data of VMs has it, so it has no password`)
+  throw new InvalidArgumentError(`${listErrors(errors)}. The user data of VMs has it, so it has no password`)
 }
 
-function parsed(text: string, faultOf: (error: unknown) => string): unknown {
+function parseJson(text: string, faultOf: (error: unknown) => string): unknown {
   try {
     return JSON.parse(text)
   } catch (error) {
@@ -172,7 +175,7 @@ function parsed(text: string, faultOf: (error: unknown) => string): unknown {
   }
 }
 
-function listed(errors: readonly FieldError[]): string {
+function listErrors(errors: readonly FieldError[]): string {
   return errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; ")
 }
 

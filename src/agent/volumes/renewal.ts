@@ -28,7 +28,7 @@ export async function keepAccess(
   signal: AbortSignal,
 ): Promise<void> {
   // Without an order nothing is mounted. The code that needs the order reports the error.
-  let buckets = (await Promise.race([order.catch(() => undefined), aborted(signal)]))?.buckets ?? {}
+  let buckets = (await Promise.race([order.catch(() => undefined), untilAbort(signal)]))?.buckets ?? {}
   for (let tries = 0; !signal.aborted; ) {
     const seconds = tries === 0 ? secondsToRenewal(buckets, clock.now()) : backoffSeconds(tries + 1, RETRY_SECONDS)
     if (seconds === undefined) return
@@ -55,7 +55,7 @@ export function secondsToRenewal(buckets: Buckets, now: Date): number | undefine
   return Math.max(LEAST_SECONDS, left * (1 - LEFT_AT_RENEWAL))
 }
 
-async function aborted(signal: AbortSignal): Promise<undefined> {
+async function untilAbort(signal: AbortSignal): Promise<undefined> {
   const { promise, resolve } = Promise.withResolvers<undefined>()
   signal.addEventListener("abort", () => resolve(undefined), { once: true })
   if (signal.aborted) resolve(undefined)

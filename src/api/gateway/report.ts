@@ -60,14 +60,14 @@ export function takeReport(agent: AgentStatus, report: ReportRequest, now: Date)
   const next: AgentStatus = late ? { ...agent } : { ...agent, ...news(agent, report, now) }
   next.lastHeartbeatTime = timestamp(now)
   if (report.finish !== undefined) {
-    next.finish = { ...finishOf(report.finish), time: believed(report.finish.time, agent, now) }
+    next.finish = { ...finishOf(report.finish), time: boundTime(report.finish.time, agent, now) }
   }
   return late || isNews(agent, next) || isHeartbeatDue(agent, now) ? next : undefined
 }
 
 function news(agent: AgentStatus, report: ReportRequest, now: Date): Partial<AgentStatus> {
   const first = (stored: string | undefined, reported: string | undefined) =>
-    stored ?? (reported === undefined ? undefined : believed(reported, agent, now))
+    stored ?? (reported === undefined ? undefined : boundTime(reported, agent, now))
   const startTime = first(agent.startTime, report.startTime)
   const preemptionNotice = first(agent.preemptionNotice, report.preemptionNotice)
   return {
@@ -90,7 +90,7 @@ function finishOf(finish: NonNullable<ReportRequest["finish"]>): Omit<Finish, "t
  * Returns a time by the VM's clock, moved into the time from the agent's registration until now. A VM's clock may be
  * wrong, and a user with access to the VM may send any time. Jobs of others must not wait for such a time.
  */
-function believed(time: string, { registrationTime }: AgentStatus, now: Date): string {
+function boundTime(time: string, { registrationTime }: AgentStatus, now: Date): string {
   const at = Date.parse(time)
   // `Date.parse` returns NaN for a leap second.
   if (Number.isNaN(at) || at > now.getTime()) return timestamp(now)

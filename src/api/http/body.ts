@@ -46,7 +46,7 @@ export function bodyReader({ principalOf, countBody }: BodyReaderOptions): Reque
     "repeat this one when one of them has ended."
   return async (req, res, next) => {
     const encoding = req.get("Content-Encoding") ?? "identity"
-    if (encoding !== "identity") throw unsupported(`with Content-Encoding ${quote(encoding)}`)
+    if (encoding !== "identity") throw unsupportedBody(`with Content-Encoding ${quote(encoding)}`)
     const announced = Number(req.get("Content-Length") ?? 0)
     if (announced > BODY_LIMIT_BYTES) throw tooLarge()
     const takeTurn = (): void => large.hold(principalOf(req).id, res, { detail, retryAfterSeconds: 1 })
@@ -98,9 +98,9 @@ export function parseBody(req: Request): unknown {
   const [mediaType = "", ...parameters] = (req.get("Content-Type") ?? "").toLowerCase().split(";")
   const parse = PARSERS[mediaType.trim()] ?? (isMergePatch(req, mediaType) ? parseJson : undefined)
   if (parse === undefined)
-    throw unsupported(mediaType === "" ? "without a Content-Type" : `of type ${quote(mediaType.trim())}`)
+    throw unsupportedBody(mediaType === "" ? "without a Content-Type" : `of type ${quote(mediaType.trim())}`)
   const charset = parameters.map((parameter) => parameter.trim()).find((parameter) => parameter.startsWith("charset="))
-  if (charset !== undefined && !/^charset="?utf-?8"?$/.test(charset)) throw unsupported(`in ${shownText(charset)}`)
+  if (charset !== undefined && !/^charset="?utf-?8"?$/.test(charset)) throw unsupportedBody(`in ${shownText(charset)}`)
   const text = decode(req.body as Buffer)
   if (text.trim() === "") throw badRequest("The body is empty: send an object as JSON or YAML.")
   const value = parse(text, MAX_DEPTH)
@@ -113,7 +113,7 @@ function isMergePatch(req: Request, mediaType: string): boolean {
   return req.method === "PATCH" && mediaType.trim() === "application/merge-patch+json"
 }
 
-function unsupported(what: string): Problem {
+function unsupportedBody(what: string): Problem {
   const detail = `A body ${what} is not supported: send application/json or application/yaml, in UTF-8, uncompressed.`
   const headers = { "Accept-Post": "application/json, application/yaml" }
   return new Problem({ type: "unsupported-media-type", status: 415, detail, headers })

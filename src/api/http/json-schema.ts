@@ -118,7 +118,7 @@ export function listOf<const Items extends string, Item, Others extends TObject 
  * @throws Error if the schema has nothing at a pointer of `additions`
  */
 export function bodySchema(schema: TSchema, additions: readonly Additions[] = []): Json {
-  return withNulls(additions.reduce(amended, publicSchema(schema))) as Json
+  return withNulls(additions.reduce(amend, publicSchema(schema))) as Json
 }
 
 function withNulls(value: unknown): unknown {
@@ -142,7 +142,7 @@ function orNull(schema: Json): Json {
 }
 
 /** Returns a copy of the schema with keywords set at the pointers. */
-function amended(schema: Json, additions: Additions): Json {
+function amend(schema: Json, additions: Additions): Json {
   const copy = structuredClone(schema)
   for (const [pointer, keywords] of Object.entries(additions)) {
     const place = pointer

@@ -285,7 +285,7 @@ export class S3LogStore implements LogStore {
   }
 
   #readable(folder: string, { launch, size, pieces }: StoredLog): LaunchLog {
-    const kept = merged(pieces.filter(({ end }) => end <= size))
+    const kept = mergeRanges(pieces.filter(({ end }) => end <= size))
     const log = { folder, launch, pieces }
     const read = (start: number, end: number) => this.#bytes(log, start, end)
     const marks = (start: number, end: number) => this.#marks(log, start, end)
@@ -427,7 +427,7 @@ function isMergeDue(pieces: readonly Piece[]): boolean {
 }
 
 /** Returns the ranges that the pieces cover together, in order. */
-function merged(pieces: readonly Piece[]): Range[] {
+function mergeRanges(pieces: readonly Piece[]): Range[] {
   const ranges: Range[] = []
   for (const { start, end } of pieces.toSorted((a, b) => a.start - b.start)) {
     const last = ranges.at(-1)

@@ -68,7 +68,7 @@ export function addApplyCommand(commands: Commands, program: Command): void {
       if (call.options.dryRun === true) return dryRun(call, client, documents)
       await confirmBilled(call, client, documents)
       let code = 0
-      for (const document of documents) code = (await applied(call, client, document)) || code
+      for (const document of documents) code = (await applyOne(call, client, document)) || code
       return code
     },
   })
@@ -141,7 +141,7 @@ export async function namespaceOf(client: BerthClient): Promise<string> {
   return (await readBody(client.api.GET("/whoami"))).namespace
 }
 
-async function applied(call: Call<unknown>, client: BerthClient, document: Document): Promise<number> {
+async function applyOne(call: Call<unknown>, client: BerthClient, document: Document): Promise<number> {
   try {
     const { name, outcome } = await apply(client, document)
     await call.terminal.line(call.format === "name" ? name : `${document.kind}/${name} ${outcome}`)
@@ -149,12 +149,12 @@ async function applied(call: Call<unknown>, client: BerthClient, document: Docum
       call.terminal.progress(`berth webhook rotate ${name} prints a signing secret for the receiver.`)
     return 0
   } catch (error) {
-    return reported(call, document, error)
+    return reportFailure(call, document, error)
   }
 }
 
 /** Reports the error of one document, and returns its exit code: the others are applied nevertheless. */
-function reported(call: Call<unknown>, document: Document, error: unknown): number {
+function reportFailure(call: Call<unknown>, document: Document, error: unknown): number {
   if (!(error instanceof ApiError || error instanceof Failure)) throw error
   const failure = failureOf(error, document.inFile)
   call.terminal.warn(`${labelOf(document)}: ${failure.message}`)
@@ -316,7 +316,7 @@ async function dryRun(call: Call<unknown>, client: BerthClient, documents: reado
       const plan = await dryRunOf(call, client, document)
       if (plan !== undefined) plans.push(plan)
     } catch (error) {
-      code = reported(call, document, error)
+      code = reportFailure(call, document, error)
     }
   }
   if (call.isForProgram) await call.printValue(plans)

@@ -85,13 +85,13 @@ export async function attach(call: Call<FollowFlags>, client: BerthClient, id: s
     return exitOfJob(ended)
   } catch (error) {
     await progress.catch(() => undefined)
-    if (signal.aborted) await leave(call, followed(job))
+    if (signal.aborted) await leave(call, followedJob(job))
     else if (!isEnded(job)) terminal.warn(`${job.name} was submitted and may still run: berth show ${job.name}`)
     throw error
   }
 }
 
-function followed({ id, name }: JobRecord) {
+function followedJob({ id, name }: JobRecord) {
   const cancel = (client: BerthClient, signal: AbortSignal) =>
     readBody(client.api.POST("/jobs/{id}/cancel", { params: { path: { id } }, signal }))
   return { name, follow: `berth attach ${name}`, end: `berth cancel ${name}`, cancel }

@@ -62,7 +62,7 @@ export function addConnectionCommands(commands: Commands, program: Command): voi
       const secret = call.options.withoutSecret === true ? {} : await secretOf(call, type, fields)
       const body = { type, name, ...fields, ...secret }
       const connection = await readBody(call.client().api.POST("/connections", { body: body as never }))
-      return added(call, connection)
+      return reportAdded(call, connection)
     },
   })
   addRotate(commands, group)
@@ -151,7 +151,10 @@ function addRotate(commands: Commands, group: Command): void {
       const client = call.client()
       const { type } = await readBody(client.api.GET("/connections/{name}", path))
       const body = { ...fieldsOf(call.options), ...(await secretOf(call, type)) }
-      return added(call, await readBody(client.api.PATCH("/connections/{name}", { ...path, body: body as never })))
+      return reportAdded(
+        call,
+        await readBody(client.api.PATCH("/connections/{name}", { ...path, body: body as never })),
+      )
     },
   })
 }
@@ -176,7 +179,7 @@ function addCheck(commands: Commands, group: Command): void {
 }
 
 /** Reports a stored connection without its secret. */
-async function added(call: Call<unknown>, { name, type }: Pick<Connection, "name" | "type">): Promise<number> {
+async function reportAdded(call: Call<unknown>, { name, type }: Pick<Connection, "name" | "type">): Promise<number> {
   await call.terminal.line(name)
   call.terminal.progress(
     `The connection ${name} (${type}) is stored. berth connection check ${name} shows if its account works.`,
@@ -213,12 +216,12 @@ async function secretOf(call: Call<{ fromFile?: string }>, type: string, given?:
 /** Returns a secret of a file, of standard input, or of the answer to a question. */
 export async function secretText(call: Call<{ fromFile?: string }>, name: string): Promise<string> {
   const { fromFile } = call.options
-  const text = fromFile === undefined ? await asked(call, name) : await inFile(call, fromFile)
+  const text = fromFile === undefined ? await askSecret(call, name) : await inFile(call, fromFile)
   if (text.trim() === "") throw usageError(`The ${name.toLowerCase()} is empty.`)
   return text.trim()
 }
 
-function asked({ terminal }: Call<unknown>, name: string): Promise<string> {
+function askSecret({ terminal }: Call<unknown>, name: string): Promise<string> {
   return terminal.secret(name, "give --from-file FILE, or --from-file - for standard input")
 }
 

@@ -101,7 +101,7 @@ function addCancel(commands: Commands, program: Command): void {
       const client = call.client()
       if (!isFiltered) return cancelNamed(call, client)
       const selection = selectionOf(call.options)
-      const { matched } = await cancelled(client, selection, true)
+      const { matched } = await cancelSelected(client, selection, true)
       if (matched === 0) throw new Failure(EXIT.notFound, "No unfinished job matches.")
       const question = `Cancel ${matched} ${matched === 1 ? "job" : "jobs"}?`
       if (yes !== true && !(await call.terminal.confirm(question, "--yes", false)))
@@ -119,7 +119,7 @@ function selectionOf({ status, tag, label }: Filter): Selection {
   }
 }
 
-function cancelled(client: BerthClient, body: Selection, dry_run = false): Promise<Schemas["JobCancellations"]> {
+function cancelSelected(client: BerthClient, body: Selection, dry_run = false): Promise<Schemas["JobCancellations"]> {
   return readBody(client.api.POST("/jobs/cancellations", { params: { query: { dry_run } }, body }))
 }
 
@@ -127,7 +127,7 @@ function cancelled(client: BerthClient, body: Selection, dry_run = false): Promi
 async function cancelMatching(call: Call<unknown>, client: BerthClient, selection: Selection): Promise<number> {
   let sum = 0
   for (;;) {
-    const result = await cancelled(client, selection)
+    const result = await cancelSelected(client, selection)
     sum += result.cancelled
     if (result.remaining > 0) {
       call.terminal.progress(`${sum} cancelled, ${result.remaining} left ...`)
@@ -144,7 +144,7 @@ async function cancelNamed(call: Call<{ yes?: boolean }>, client: BerthClient): 
   const failed: Schemas["JobCancellations"]["failed"] = []
   for (let at = 0; at < call.args.length; at += MOST_NAMES) {
     const names = call.args.slice(at, at + MOST_NAMES)
-    const result = await cancelled(client, { names })
+    const result = await cancelSelected(client, { names })
     const others = new Set(result.failed.map(({ name }) => name))
     const arrays = await arraysAmong(client, result.failed)
     const reported = result.failed.filter(({ name }) => !arrays.has(name))

@@ -89,7 +89,7 @@ function addRun(commands: Commands, program: Command): void {
     ],
     options: [fileOption(), ...jobOptions(), ...submitOptions(), ...arrayOptions()],
     run: (call) =>
-      submitted(call, async () => {
+      submitPrepared(call, async () => {
         const prepared = await jobFrom(call)
         return { ...prepared, array: arrayIn(call.options, prepared.job) }
       }),
@@ -119,7 +119,7 @@ function addRerun(commands: Commands, program: Command): void {
       ...submitOptions(),
     ],
     run: (call) =>
-      submitted(call, async () => {
+      submitPrepared(call, async () => {
         const [name = "", ...args] = call.args
         const { name: _name, ...base } = submissionLike(await readJob(call.client(), name))
         const { job, packed } = await jobFrom(call, { base, args })
@@ -218,7 +218,7 @@ async function showPlan(call: Call<unknown>, prepared: Prepared): Promise<number
 }
 
 /** Submits what was prepared, or shows its plan with --dry-run. The exit code is the container's if it is followed. */
-function submitted(call: Call<SubmitFlags>, prepare: () => Promise<Prepared>): Promise<number> {
+function submitPrepared(call: Call<SubmitFlags>, prepare: () => Promise<Prepared>): Promise<number> {
   const { detach, dryRun } = call.options
   if (dryRun === true) return prepare().then((prepared) => showPlan(call, prepared))
   const submit = async () => submitAndAttach(call, call.client(), await prepare())
@@ -246,7 +246,7 @@ async function submitAndAttach(call: Call<SubmitFlags>, client: BerthClient, pre
   const { job, packed, array } = prepared
   const plan = await planFor(client, prepared)
   await agreedTo(call, plan, job)
-  if (packed !== undefined) terminal.progress(await uploaded(client, packed))
+  if (packed !== undefined) terminal.progress(await uploadFolder(client, packed))
   if (array !== undefined) return submitArray(call, client, arrayBodyOf(job, array))
   const created = await readBody(client.api.POST("/jobs", { body: job }))
   const { name } = created as { name: string }
@@ -278,7 +278,7 @@ async function agreedTo(call: Call<SubmitFlags>, plan: Plan, job: JobSubmission)
 }
 
 /** Uploads the folder if it has changed. Returns the report. */
-async function uploaded(client: BerthClient, packed: PackedFolder): Promise<string> {
+async function uploadFolder(client: BerthClient, packed: PackedFolder): Promise<string> {
   const size = `${packed.entries} files, ${(packed.archive.byteLength / 1024 ** 2).toFixed(1)} MiB`
   const isSent = await upload(client, packed)
   return isSent

@@ -161,7 +161,7 @@ function addCreation(commands: Commands, group: Command): void {
         ...(slack === true && { format: "slack" }),
       }
       const made = await readBody(call.client().api.POST("/webhooks", { body: body as Schemas["WebhookCreation"] }))
-      return shown(call, made, `The webhook ${name} is stored. berth webhook test ${name} sends a test message.`)
+      return printSecret(call, made, `The webhook ${name} is stored. berth webhook test ${name} sends a test message.`)
     },
   })
 }
@@ -185,7 +185,7 @@ function labelsOf(pairs: readonly string[]): Record<string, string> {
 }
 
 /** Prints a new signing secret, alone on standard output. */
-async function shown(call: Call<unknown>, webhook: Schemas["WebhookCreated"], progress: string): Promise<number> {
+async function printSecret(call: Call<unknown>, webhook: Schemas["WebhookCreated"], progress: string): Promise<number> {
   if (call.isForProgram) await call.printValue(webhook)
   else if (webhook.signing_secret !== null) {
     call.terminal.progress("The signing secret is shown once:")
@@ -256,7 +256,7 @@ function addRotate(commands: Commands, group: Command): void {
     run: async (call) => {
       const [name = ""] = call.args
       const rotated = await readBody(call.client().api.POST("/webhooks/{name}/rotate", { params: { path: { name } } }))
-      return shown(call, rotated, "The former secret is used for 24 hours more: give the receiver the new one.")
+      return printSecret(call, rotated, "The former secret is used for 24 hours more: give the receiver the new one.")
     },
   })
 }

@@ -89,10 +89,10 @@ async function vmsOf(
     const others = [...new Set(all)].filter((region) => !first.includes(region))
     results.push(...(await Promise.all(others.map(check))))
   }
-  return verdictOf(merged(results), "VMs can start: EC2 accepted a request that only checks permissions")
+  return verdictOf(mergeRegions(results), "VMs can start: EC2 accepted a request that only checks permissions")
 }
 
-function merged(results: readonly RegionResult[]) {
+function mergeRegions(results: readonly RegionResult[]) {
   const findings = noFindings()
   const able = results.filter(({ obstacles, doubts }) => obstacles.length + doubts.length === 0)
   const unable = results.filter(({ obstacles }) => obstacles.length > 0)

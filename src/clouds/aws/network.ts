@@ -89,7 +89,7 @@ export class Network {
     const key = ids.join()
     let described = this.#named.get(key)
     if (described === undefined) {
-      described = kept(this.#describeSubnets(ids), () => this.#named.delete(key))
+      described = keepUnlessRejected(this.#describeSubnets(ids), () => this.#named.delete(key))
       this.#named.set(key, described)
     }
     const all = await described.catch((error: unknown) => {
@@ -100,7 +100,7 @@ export class Network {
     const stray = strayFault(all, network?.network)
     if (stray !== undefined) throw new RegionError("SubnetInOtherNetwork", stray)
     const usable = all.filter(({ AvailabilityZone: zone }) => offer.zone === undefined || zone === offer.zone)
-    if (usable.length > 0) return rotated(usable, choiceOf(name, usable.length))
+    if (usable.length > 0) return rotate(usable, choiceOf(name, usable.length))
     const message = `none of the connection's \`subnets\` ${ids.join(", ")} is in the zone ${offer.zone}: add one`
     throw new InvalidRequestError("NoSubnet", message)
   }
@@ -109,13 +109,13 @@ export class Network {
   async #configuredSubnets({ name, offer }: LaunchSpec): Promise<readonly Subnet[]> {
     const ids = this.#settings.subnetIds ?? []
     if (ids.length === 0) return []
-    this.#subnets ??= kept(this.#describeSubnets(ids), () => {
+    this.#subnets ??= keepUnlessRejected(this.#describeSubnets(ids), () => {
       this.#subnets = undefined
     })
     const subnets = (await this.#subnets).filter(
       ({ AvailabilityZone: zone }) => offer.zone === undefined || zone === offer.zone,
     )
-    if (subnets.length > 0) return rotated(subnets, choiceOf(name, subnets.length))
+    if (subnets.length > 0) return rotate(subnets, choiceOf(name, subnets.length))
     const message = `none of the subnets ${ids.join(", ")} is in the zone ${offer.zone ?? "of any offer"}`
     throw new InvalidRequestError("NoSubnet", message)
   }
@@ -128,7 +128,7 @@ export class Network {
   }
 
   #inDefaultVpc(): Promise<string> {
-    this.#defaultVpc ??= kept(this.#findDefaultVpc(), () => {
+    this.#defaultVpc ??= keepUnlessRejected(this.#findDefaultVpc(), () => {
       this.#defaultVpc = undefined
     })
     return this.#defaultVpc
@@ -148,7 +148,7 @@ export class Network {
     const key = `${vpc}/${installation}`
     let group = this.#groups.get(key)
     if (group === undefined) {
-      group = kept(this.#findOrMakeGroup(vpc, installation, fence), () => this.#groups.delete(key))
+      group = keepUnlessRejected(this.#findOrMakeGroup(vpc, installation, fence), () => this.#groups.delete(key))
       this.#groups.set(key, group)
     }
     return group
@@ -211,7 +211,7 @@ export function withAddress(fields: NetworkChoice, isPublic: boolean | undefined
   return { ...others, NetworkInterfaces: [{ ...address, ...subnet, ...defined({ Groups }) }] }
 }
 
-function rotated<T>(items: readonly T[], first: number): T[] {
+function rotate<T>(items: readonly T[], first: number): T[] {
   return [...items.slice(first), ...items.slice(0, first)]
 }
 
@@ -225,7 +225,7 @@ function choiceOf(name: string, count: number): number {
 }
 
 /** Calls `forget` if the promise rejects, so that failures are not cached. */
-function kept<T>(promise: Promise<T>, forget: () => void): Promise<T> {
+function keepUnlessRejected<T>(promise: Promise<T>, forget: () => void): Promise<T> {
   promise.catch(forget)
   return promise
 }

@@ -93,12 +93,12 @@ export class AssumedRoles {
     if (credentials["access_key_id"] !== undefined) {
       const known = { ...request, ...defined({ ExternalId }) }
       const call: StsCall["call"] = (sts, options) => sts.assumeRole(known, options)
-      return await sent(credentials, { action: "AssumeRole", region, endpoint, call }, signal)
+      return await sendToSts(credentials, { action: "AssumeRole", region, endpoint, call }, signal)
     }
     const WebIdentityToken = await identityToken(this.#options.tokens, "aws", credentials)
     const call: StsCall["call"] = (sts, options) =>
       sts.assumeRoleWithWebIdentity({ ...request, WebIdentityToken }, options)
-    return await sent(credentials, { action: "AssumeRoleWithWebIdentity", region, endpoint, call }, signal)
+    return await sendToSts(credentials, { action: "AssumeRoleWithWebIdentity", region, endpoint, call }, signal)
   }
 }
 
@@ -122,7 +122,7 @@ export async function scopedKey(
   if (hasRole(credentials)) return roles.assume(credentials, { region, session: launch, policy, endpoint }, signal)
   const request = { Name: sessionName(`berth-${launch}`, 32), DurationSeconds: seconds, Policy: JSON.stringify(policy) }
   const call: StsCall["call"] = (sts, options) => sts.getFederationToken(request, options)
-  return await sent(credentials, { action: "GetFederationToken", region, endpoint, call }, signal)
+  return await sendToSts(credentials, { action: "GetFederationToken", region, endpoint, call }, signal)
 }
 
 interface StsCall {
@@ -132,7 +132,7 @@ interface StsCall {
   call: (sts: STS, options: { abortSignal: AbortSignal }) => Promise<Pick<AssumeRoleCommandOutput, "Credentials">>
 }
 
-async function sent(
+async function sendToSts(
   credentials: CredentialFields,
   { action, region, endpoint, call }: StsCall,
   signal: AbortSignal,
@@ -146,14 +146,14 @@ async function sent(
     return accessKeyOf(key)
   } catch (error) {
     if (error instanceof CredentialsError) throw error
-    throw explained(cloudErrorOf(error, { action, region, changes: false }), credentials)
+    throw explainDenial(cloudErrorOf(error, { action, region, changes: false }), credentials)
   } finally {
     client.destroy()
   }
 }
 
 /** Names what the role's trust policy must allow, because AWS says only that access is denied. */
-function explained(error: Error & { code?: string }, credentials: CredentialFields): Error {
+function explainDenial(error: Error & { code?: string }, credentials: CredentialFields): Error {
   const { role_arn: role, identity_subject: subject, external_id: externalId } = credentials
   if (role === undefined || !DENIALS.includes(error.code ?? "")) return error
   const trusted =

@@ -77,7 +77,7 @@ interface Said {
 /** Classifies a failed call. */
 export function callError(error: unknown, effect: Effect): CloudError {
   for (let inner = error; inner instanceof Error; inner = inner.cause) if (inner instanceof CloudError) return inner
-  const { code, message, status } = said(error)
+  const { code, message, status } = messageIn(error)
   const options = { cause: error }
   const known = status === undefined ? undefined : meaning({ code, message }, options)
   if (known !== undefined) return known
@@ -117,7 +117,7 @@ function meaning({ code, message }: Said, options?: ErrorOptions): CloudError | 
   return undefined
 }
 
-function said(error: unknown): Said {
+function messageIn(error: unknown): Said {
   if (!(error instanceof Error)) return { code: "Unknown", message: String(error) }
   const { message, details, code, statusCode, status: otherStatus } = error as SdkError
   const status = Number(statusCode ?? otherStatus)
@@ -158,5 +158,5 @@ export function tokenError(error: unknown): CloudError {
 
 /** Returns the HTTP status of a failed call; undefined if no answer arrived. */
 export function statusOf(error: unknown): number | undefined {
-  return said(error).status
+  return messageIn(error).status
 }

@@ -33,7 +33,7 @@ async function access(
   { signal, ...options }: GoogleOptions & { signal: AbortSignal },
 ): Promise<ScopedBucket> {
   const google = await googleAs(credentials, { ...options, scopes: SCOPES }, signal)
-  const { token = "", expiry } = await downscoped(google, accessBoundary(scope))
+  const { token = "", expiry } = await downscope(google, accessBoundary(scope))
   const expiration = new Date(expiry).toISOString()
   const { bucket, prefix } = scope
   return { path: prefix === "" ? bucket : `${bucket}/${prefix}`, remote: remoteOf(token, expiration), expiration }
@@ -50,7 +50,7 @@ function remoteOf(access_token: string, expiry: string): Record<string, string> 
 }
 
 /** The library's own client for this would use its own fetch, which checks no hosts. */
-async function downscoped(google: OAuth2Client, boundary: object): Promise<{ token?: string; expiry: number }> {
+async function downscope(google: OAuth2Client, boundary: object): Promise<{ token?: string; expiry: number }> {
   const { token: subject } = await google.getAccessToken()
   const { expiry_date: subjectEnds } = google.credentials
   const form = new URLSearchParams({

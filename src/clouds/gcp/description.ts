@@ -20,7 +20,7 @@ export function descriptionOf(whole: Description, services: readonly string[]): 
   for (const name of used)
     for (const reference of referencesIn(entries[name])) if (reference in entries) used.add(reference)
   const kept = Object.fromEntries(Object.entries(entries).filter(([name]) => used.has(name)))
-  return replaced(whole, PACKAGE, kept)
+  return replaceEntries(whole, PACKAGE, kept)
 }
 
 /** Returns the first names of all messages that a description refers to. */
@@ -34,7 +34,7 @@ function referencesIn(description: unknown): string[] {
 }
 
 /** Replaces the entries at the end of the path. Drops other versions of the API beside it. */
-function replaced(
+function replaceEntries(
   level: Description,
   path: readonly string[],
   entries: Record<string, protobuf.AnyNestedObject>,
@@ -44,6 +44,6 @@ function replaced(
   const others = Object.entries(level.nested ?? {}).filter(([other]) => rest.length > 0 || !/^v\d/.test(other))
   return {
     ...level,
-    nested: { ...Object.fromEntries(others), [name]: replaced(level.nested?.[name] ?? {}, rest, entries) },
+    nested: { ...Object.fromEntries(others), [name]: replaceEntries(level.nested?.[name] ?? {}, rest, entries) },
   }
 }

@@ -63,7 +63,7 @@ const NOT_SOLD =
   /(machine ?type|acceleratorType|accelerator type)s?\b.*(not found|does not exist|is not available|not supported in|cannot be found)/is
 
 /** Returns the code and message of a call's own failure. `error` is the SDK's. */
-function said(error: unknown): Said {
+function messageIn(error: unknown): Said {
   if (!(error instanceof Error)) return { code: "Unknown", message: String(error) }
   const { httpStatusCode: status } = error as { httpStatusCode?: number }
   const reason = reasonIn((error as { [RAW_PAYLOAD]?: unknown })[RAW_PAYLOAD])
@@ -98,7 +98,7 @@ const NOT_CONNECTED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREA
 /** Classifies a failed call. */
 export function callError(error: unknown, effect: Effect): CloudError {
   if (error instanceof CloudError) return error
-  const { code, message, status } = said(error)
+  const { code, message, status } = messageIn(error)
   const options = { cause: error }
   if (status === undefined) {
     const happened = effect === "change" && !NOT_CONNECTED.test(code)
@@ -163,5 +163,5 @@ export function isNotFound(error: unknown): boolean {
 }
 
 export function isAlreadyThere(error: unknown): boolean {
-  return said(error).code === "alreadyExists" || (error as { httpStatusCode?: number }).httpStatusCode === 409
+  return messageIn(error).code === "alreadyExists" || (error as { httpStatusCode?: number }).httpStatusCode === 409
 }

@@ -37,10 +37,10 @@ export function LogLine({ number, segments, rows, find, isCurrent, isLinked, hre
       <span class="log-text">
         {segments.map(({ text: piece, styles }, index) =>
           styles.length === 0 ? (
-            marked(piece, find)
+            markMatches(piece, find)
           ) : (
             <span key={index} class={styles.join(" ")}>
-              {marked(piece, find)}
+              {markMatches(piece, find)}
             </span>
           ),
         )}
@@ -60,7 +60,7 @@ function LineTime({ of }: { of: number }) {
 }
 
 /** Returns a text with the occurrences of another marked. */
-function marked(text: string, find: string): ComponentChildren {
+function markMatches(text: string, find: string): ComponentChildren {
   if (find === "") return text
   const [lower, wanted] = [text.toLowerCase(), find.toLowerCase()]
   const pieces: ComponentChildren[] = []

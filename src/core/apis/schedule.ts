@@ -79,7 +79,7 @@ export function scheduleError(schedule: string): string | undefined {
   )
   if (error !== undefined) return error
   return nextTick(schedule, SOME_TIME) === undefined
-    ? `${shown(text)} names a date that never occurs, such as 31 February`
+    ? `${showText(text)} names a date that never occurs, such as 31 February`
     : undefined
 }
 
@@ -164,7 +164,7 @@ function valuesOf(field: Field, item: string): number[] {
 }
 
 function unknownAlias(text: string): string {
-  return `${shown(text)} is an unknown alias; use ${Object.keys(SCHEDULE_ALIASES).join(", ")}; or write ${SHAPE}`
+  return `${showText(text)} is an unknown alias; use ${Object.keys(SCHEDULE_ALIASES).join(", ")}; or write ${SHAPE}`
 }
 
 function wrongCount(count: number): string {
@@ -175,7 +175,7 @@ function wrongCount(count: number): string {
 function fieldError(field: Field, text: string): string | undefined {
   for (const item of text.split(",")) {
     const error = itemError(field, item)
-    if (error !== undefined) return `has ${shown(item)} as ${field.name}: ${error}`
+    if (error !== undefined) return `has ${showText(item)} as ${field.name}: ${error}`
   }
   return undefined
 }
@@ -184,14 +184,14 @@ function itemError(field: Field, item: string): string | undefined {
   const [base = "", step, ...moreSteps] = item.split("/")
   if (/^H\b/i.test(base)) return "H is Jenkins syntax, write a number"
   if (/^\?$|^L|[LW#]/i.test(base) && !isName(field, base))
-    return `standard cron has no ?, L, W and #; ${allowed(field)}`
+    return `standard cron has no ?, L, W and #; ${allowedText(field)}`
   if (moreSteps.length > 0) return 'it has more than one "/"'
   if (step !== undefined && !/^0*[1-9][0-9]{0,3}$/.test(step)) return `the step after "/" must be a number from 1`
   if (base === "*") return undefined
   const [first = "", last, ...moreEnds] = base.split("-")
   const start = numberOf(field, first)
   const end = last === undefined ? start : numberOf(field, last)
-  if (start === undefined || end === undefined || moreEnds.length > 0) return allowed(field)
+  if (start === undefined || end === undefined || moreEnds.length > 0) return allowedText(field)
   if (start > end)
     return `the range runs backwards; write two ranges, such as ${first}-${field.maximum},${field.minimum}-${last}`
   return undefined
@@ -210,11 +210,11 @@ function numberOf({ minimum, maximum, names = [] }: Field, text: string): number
   return value >= minimum && value <= maximum ? value : undefined
 }
 
-function allowed({ minimum, maximum, names }: Field): string {
+function allowedText({ minimum, maximum, names }: Field): string {
   const named = names === undefined ? "" : ` or ${names[0]} to ${names.at(-1)}`
   return `it takes ${minimum} to ${maximum}${named}, *, ranges (a-b), steps (*/n) and lists (a,b)`
 }
 
-function shown(text: string): string {
+function showText(text: string): string {
   return JSON.stringify(text.length > 40 ? `${text.slice(0, 40)}…` : text)
 }

@@ -21,7 +21,7 @@ export interface CutValue {
  */
 export function cutToSize(schema: object, value: unknown): CutValue {
   const errors: FieldError[] = []
-  return { errors, rest: cut(schema as Json, value, { pointer: "", errors }) }
+  return { errors, rest: cutValue(schema as Json, value, { pointer: "", errors }) }
 }
 
 interface Place {
@@ -29,7 +29,7 @@ interface Place {
   errors: FieldError[]
 }
 
-function cut(schema: Json, value: unknown, place: Place): unknown {
+function cutValue(schema: Json, value: unknown, place: Place): unknown {
   if (Array.isArray(value)) return cutList(schema, value, place)
   if (typeof value !== "object" || value === null) return value
   return cutObject(schema, value as Json, place)
@@ -42,7 +42,7 @@ function cutList(schema: Json, list: unknown[], { pointer, errors }: Place): unk
     return list.slice(0, minItems as number)
   }
   if (!isSchema(items)) return list
-  const kept = list.map((item, index) => cut(items, item, { pointer: `${pointer}/${index}`, errors }))
+  const kept = list.map((item, index) => cutValue(items, item, { pointer: `${pointer}/${index}`, errors }))
   return kept.every((item, index) => item === list[index]) ? list : kept
 }
 
@@ -61,7 +61,7 @@ function cutObject(schema: Json, value: Json, { pointer, errors }: Place): Json 
     if (!isKnown && isClosed && ++unknown > MOST_ERRORS) return []
     const inside = isKnown ? known[name] : additionalProperties
     if (!isSchema(inside)) return [[name, field]]
-    return [[name, cut(inside, field, { pointer: `${pointer}/${escapePointer(name)}`, errors })]]
+    return [[name, cutValue(inside, field, { pointer: `${pointer}/${escapePointer(name)}`, errors })]]
   })
   const isSame = kept.length === entries.length && kept.every(([name, field]) => field === value[name])
   return isSame ? value : Object.fromEntries(kept)

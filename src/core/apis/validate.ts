@@ -99,7 +99,7 @@ export function errorsOfObject(kind: KindDefinition, object: unknown): FieldErro
 }
 
 function compile(schema: TSchema): ValidateFunction {
-  const validate = ajv.compile(closed(JSON.parse(JSON.stringify(schema))) as Json)
+  const validate = ajv.compile(closeObjects(JSON.parse(JSON.stringify(schema))) as Json)
   compiled.set(schema, validate)
   return validate
 }
@@ -125,13 +125,13 @@ const SUBSCHEMA_LISTS = ["anyOf", "oneOf", "allOf", "prefixItems"]
 const SUBSCHEMA_MAPS = ["properties", "patternProperties", "$defs"]
 
 /** Returns the schema with closed objects. Kubernetes' own keywords become JSON Schema. */
-function closed(schema: unknown): unknown {
+function closeObjects(schema: unknown): unknown {
   if (typeof schema !== "object" || schema === null) return schema
   const result: Json = {}
   for (const [keyword, value] of Object.entries(schema)) {
-    if (SUBSCHEMA.includes(keyword)) result[keyword] = closed(value)
-    else if (SUBSCHEMA_LISTS.includes(keyword)) result[keyword] = (value as unknown[]).map(closed)
-    else if (SUBSCHEMA_MAPS.includes(keyword)) result[keyword] = mapValues(value as Json, closed)
+    if (SUBSCHEMA.includes(keyword)) result[keyword] = closeObjects(value)
+    else if (SUBSCHEMA_LISTS.includes(keyword)) result[keyword] = (value as unknown[]).map(closeObjects)
+    else if (SUBSCHEMA_MAPS.includes(keyword)) result[keyword] = mapValues(value as Json, closeObjects)
     else result[keyword] = value
   }
   if ("properties" in result) result["additionalProperties"] ??= false

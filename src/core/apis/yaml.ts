@@ -179,11 +179,12 @@ function kubectlValue(plain: string): Scalar {
   // Go's numbers may have underscores between digits; go-yaml removes them anywhere.
   const number = plain.replaceAll("_", "")
   const [, sign = "", digits = ""] = /^([-+]?)(.*)$/.exec(number) ?? []
-  if (/^0[xX][0-9a-fA-F]+$|^0[bB][01]+$|^0[oO][0-7]+$/.test(digits)) return signed(sign, Number(digits.toLowerCase()))
+  if (/^0[xX][0-9a-fA-F]+$|^0[bB][01]+$|^0[oO][0-7]+$/.test(digits))
+    return applySign(sign, Number(digits.toLowerCase()))
   // After this prefix go-yaml accepts a sign.
   const [, inner = "", binary] = /^0b([-+])([01]+)$/.exec(number) ?? []
-  if (binary !== undefined) return signed(inner, Number.parseInt(binary, 2))
-  if (/^0[0-7]+$/.test(digits)) return signed(sign, Number.parseInt(digits, 8))
+  if (binary !== undefined) return applySign(inner, Number.parseInt(binary, 2))
+  if (/^0[0-7]+$/.test(digits)) return applySign(sign, Number.parseInt(digits, 8))
   if (FLOAT.test(number)) return finite(number) ?? plain
   return coreValue(plain)
 }
@@ -194,6 +195,6 @@ function finite(text: string): number | undefined {
   return Number.isFinite(number) ? number : undefined
 }
 
-function signed(sign: string, number: number): number {
+function applySign(sign: string, number: number): number {
   return sign === "-" ? -number : number
 }

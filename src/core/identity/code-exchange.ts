@@ -105,7 +105,7 @@ export class CodeExchange {
     } catch (error) {
       // Errors of the library have the issuer's whole answer, so they are not causes of these.
       const reason = reasonOf(error)
-      if (reason === undefined) throw new IssuerUnavailable(`${issuer} did not answer: ${said(error)}`)
+      if (reason === undefined) throw new IssuerUnavailable(`${issuer} did not answer: ${messageWithCause(error)}`)
       throw new CodeRejected(issuer, reason)
     }
   }
@@ -117,7 +117,7 @@ export class CodeExchange {
       const options = { execute, timeout: TIMEOUT_SECONDS }
       return (await discovery(new URL(issuer), clientId, undefined, None(), options)).serverMetadata()
     } catch (error) {
-      throw new IssuerUnavailable(`the description of ${issuer} can't be read: ${said(error)}`)
+      throw new IssuerUnavailable(`the description of ${issuer} can't be read: ${messageWithCause(error)}`)
     }
   }
 
@@ -145,14 +145,14 @@ function reasonOf(error: unknown): string | undefined {
 /** @throws IssuerUnavailable if the file can't be read, or is empty */
 async function secretIn(file: string): Promise<string> {
   const secret = await readFile(file, "utf8").catch((error: unknown) => {
-    throw new IssuerUnavailable(`the secret of the console's client can't be read: ${said(error)}`)
+    throw new IssuerUnavailable(`the secret of the console's client can't be read: ${messageWithCause(error)}`)
   })
   if (secret.trim() === "") throw new IssuerUnavailable(`the secret of the console's client is empty: ${file}`)
   return secret.trim()
 }
 
 /** Returns the message of an error and of its cause, such as a refused connection. */
-function said(error: unknown): string {
+function messageWithCause(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message
 }

@@ -38,12 +38,12 @@ export async function login({ issuer, clientId, resource, signal, prompt }: Logi
     const tokens = await pollDeviceAuthorizationGrant(client, started, undefined, { signal })
     return tokens.access_token
   } catch (error) {
-    throw explained(error)
+    throw explainError(error)
   }
 }
 
 /** Returns an error that names the issuer's answer: its code, such as `expired_token` (RFC 8628), and its description. */
-function explained(error: unknown): unknown {
+function explainError(error: unknown): unknown {
   if (!(error instanceof ResponseBodyError)) return error
   const description = error.error_description === undefined ? "" : `: ${error.error_description}`
   return new Error(`the issuer did not accept the sign-in (${error.error}${description}); sign in again`, {

@@ -25,10 +25,10 @@ export async function ensureOwnSecret<C>(client: KubeClient, namespace: string, 
     Object.entries(own.make()).map(([key, value]) => [key, Buffer.from(value).toString("base64")]),
   )
   try {
-    return parsed(await client.create(SECRETS, { metadata: { name, namespace }, type, data }), own)
+    return parseSecret(await client.create(SECRETS, { metadata: { name, namespace }, type, data }), own)
   } catch (error) {
     if (!isAlreadyExists(error)) throw error
-    return parsed(await client.get(SECRETS, { namespace, name }), own)
+    return parseSecret(await client.get(SECRETS, { namespace, name }), own)
   }
 }
 
@@ -51,10 +51,10 @@ export async function readStoredSecret<C>(
   own: OwnSecret<C>,
 ): Promise<{ metadata: ObjectMeta; content: C } | undefined> {
   const secret = await ifFound(client.get(SECRETS, { namespace, name: own.name }))
-  return secret && { metadata: secret.metadata, content: parsed(secret, own) }
+  return secret && { metadata: secret.metadata, content: parseSecret(secret, own) }
 }
 
-function parsed<C>({ metadata, data = {} }: Secret, own: OwnSecret<C>): C {
+function parseSecret<C>({ metadata, data = {} }: Secret, own: OwnSecret<C>): C {
   const decoded = new Map(Object.entries(data).map(([key, value]) => [key, Buffer.from(value, "base64")]))
   return own.parse(decoded, `Secret ${metadata.namespace}/${own.name}`)
 }

@@ -108,7 +108,7 @@ function base64(bytes: Uint8Array): string {
 function parse(sealed: string): Envelope {
   const [version = "", keyId = "", credentialId = "", wrappedKey = "", content = "", ...more] = sealed.split(".")
   if (version !== VERSION) throw versionError(version)
-  if (!KEY_ID_PATTERN.test(keyId) || credentialId === "" || more.length > 0) throw malformed()
+  if (!KEY_ID_PATTERN.test(keyId) || credentialId === "" || more.length > 0) throw malformedError()
   return { credentialId, wrapped: { keyId, bytes: bytesOf(wrappedKey) }, content: bytesOf(content) }
 }
 
@@ -118,11 +118,11 @@ function parse(sealed: string): Envelope {
  */
 function bytesOf(text: string): Uint8Array {
   const bytes = Buffer.from(text, "base64url")
-  if (text === "" || bytes.toString("base64url") !== text) throw malformed()
+  if (text === "" || bytes.toString("base64url") !== text) throw malformedError()
   return bytes
 }
 
-function malformed(): SealingError {
+function malformedError(): SealingError {
   return new SealingError(
     "malformed",
     `it is not a sealed text; expected ${VERSION}.<key id>.<credential id>.<data key>.<content>`,
@@ -130,6 +130,6 @@ function malformed(): SealingError {
 }
 
 function versionError(version: string): SealingError {
-  if (!/^berth[0-9]{1,9}$/.test(version)) return malformed()
+  if (!/^berth[0-9]{1,9}$/.test(version)) return malformedError()
   return new SealingError("unknownVersion", `its version is ${version}; this release supports ${VERSION}`)
 }

@@ -102,7 +102,7 @@ export function encrypt(key: Uint8Array, content: Uint8Array, associatedData: Ui
  * @throws SealingError tampered if the bytes, the key or the associated data differ from those of `encrypt`
  */
 export function decrypt(key: Uint8Array, bytes: Uint8Array, associatedData: Uint8Array): Uint8Array {
-  if (bytes.length < NONCE_BYTES + TAG_BYTES) throw tampered()
+  if (bytes.length < NONCE_BYTES + TAG_BYTES) throw tamperedError()
   const nonce = bytes.subarray(0, NONCE_BYTES)
   const decipher = createDecipheriv("aes-256-gcm", key, nonce, { authTagLength: TAG_BYTES })
     .setAAD(associatedData)
@@ -111,10 +111,10 @@ export function decrypt(key: Uint8Array, bytes: Uint8Array, associatedData: Uint
   try {
     return Buffer.concat([content, decipher.final()])
   } catch {
-    throw tampered()
+    throw tamperedError()
   }
 }
 
-function tampered(): SealingError {
+function tamperedError(): SealingError {
   return new SealingError("tampered", "it was changed, or sealed for another project or name")
 }

@@ -67,20 +67,20 @@ function slackMessage({ type, project, subject, data }: ProjectEvent): Message {
   const cost = data["actual_cost"]
   const facts = [
     ...(typeof cost === "number" ? [`cost $${cost.toFixed(4)}`] : []),
-    ...(typeof data["selected_instance_type"] === "string" ? [`on ${escaped(data["selected_instance_type"])}`] : []),
+    ...(typeof data["selected_instance_type"] === "string" ? [`on ${escapeText(data["selected_instance_type"])}`] : []),
   ]
-  const head = `${ICONS[type]} *${type}* \`${escaped(subject)}\` in project ${escaped(project)}`
+  const head = `${ICONS[type]} *${type}* \`${escapeText(subject)}\` in project ${escapeText(project)}`
   const why = [reason, message].filter((part) => part !== "").join(": ")
   const lines = [head, ...(why === "" ? [] : [why]), ...(facts.length === 0 ? [] : [facts.join(", ")])]
   return { body: JSON.stringify({ text: lines.join("\n") }), contentType: "application/json; charset=utf-8" }
 }
 
 function text(value: unknown): string {
-  return typeof value === "string" ? escaped(value) : ""
+  return typeof value === "string" ? escapeText(value) : ""
 }
 
 /** Escapes the characters with which Slack would read a link or a mention (https://api.slack.com/reference/surfaces/formatting). */
-function escaped(value: string): string {
+function escapeText(value: string): string {
   return value.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;")
 }
 

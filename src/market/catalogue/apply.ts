@@ -37,7 +37,7 @@ export function* applyInSteps(list: OfferTable, overlay: Overlay): Generator<und
     const isExcluded = exclusions.filter((rule) => rule.matches(row)).length > 0
     for (const [index, rule] of discounts.entries()) {
       if (rule.matches(row) && row < firstOwn)
-        prices[row] = discounted(prices[row] as number, overlay.discounts[index]?.rule)
+        prices[row] = applyDiscount(prices[row] as number, overlay.discounts[index]?.rule)
     }
     if (!isExcluded) kept[count++] = row
   }
@@ -45,7 +45,7 @@ export function* applyInSteps(list: OfferTable, overlay: Overlay): Generator<und
   return { table: picked({ ...grown, hourlyPriceUsd: prices }, kept.subarray(0, count)), errors }
 }
 
-function discounted(usd: number, discount: Discount | undefined): number {
+function applyDiscount(usd: number, discount: Discount | undefined): number {
   return roundUsd(usd * (discount?.factor ?? 1))
 }
 

@@ -60,7 +60,7 @@ export function cooldownsOf(
   const counts = launchesByGroup(active)
   return active.map(({ scope, until, last }) => {
     const { group, detail, remedy } = last
-    const cause = { group: counted(group, counts.get(group)?.size ?? 0), ...defined({ detail, remedy }) }
+    const cause = { group: countText(group, counts.get(group)?.size ?? 0), ...defined({ detail, remedy }) }
     return { ...scope, until: new Date(until), cause }
   })
 }
@@ -161,7 +161,7 @@ function launchesByGroup(found: readonly Found[]): Map<string, Set<StoredLaunch>
   return byGroup
 }
 
-function counted(group: string, count: number): string {
+function countText(group: string, count: number): string {
   return group
     .replace("{launch}", count === 1 ? "1 launch" : `${count} launches`)
     .replace("{VM}", count === 1 ? "1 VM" : `${count} VMs`)

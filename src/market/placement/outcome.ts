@@ -45,13 +45,14 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   if (failure !== undefined) return reportedFailure(failure)
   if (status?.loss !== undefined) return lossOf(status.loss)
   if (finish?.reason === "Preempted" && preemptionWitness(launch) !== undefined) {
-    return lost("Preempted", finish.message ?? "the cloud preempted the VM", finish.time)
+    return lostOutcome("Preempted", finish.message ?? "the cloud preempted the VM", finish.time)
   }
   const isEnded = isOver(launch) || spec.ended === true
   if (isEnded && status?.vm === undefined) return { kind: "unused" }
   if (spec.ended === true) return bootFailed(launch)
-  if (finish !== undefined) return lost("VMLost", finish.message ?? `the agent failed: ${finish.reason}`, finish.time)
-  return isOver(launch) ? deleted(launch) : { kind: "live" }
+  if (finish !== undefined)
+    return lostOutcome("VMLost", finish.message ?? `the agent failed: ${finish.reason}`, finish.time)
+  return isOver(launch) ? deletedOutcome(launch) : { kind: "live" }
 }
 
 /**
@@ -87,15 +88,15 @@ interface MachineFailure extends Omit<BootFailure, "reason"> {
 
 function lossOf({ reason, message, time }: NonNullable<LaunchStatus["loss"]>): Outcome {
   if (reason === "PoweredOff") return { kind: "poweredOff" }
-  return lost(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
+  return lostOutcome(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
 }
 
 /** Returns the outcome of a Launch that a user deleted while its job needed it. */
-function deleted({ status, metadata }: StoredLaunch): Outcome {
-  return lost("VMLost", "its Launch was deleted", status?.vm?.terminationTime ?? metadata.creationTimestamp)
+function deletedOutcome({ status, metadata }: StoredLaunch): Outcome {
+  return lostOutcome("VMLost", "its Launch was deleted", status?.vm?.terminationTime ?? metadata.creationTimestamp)
 }
 
-function lost(reason: "VMLost" | "Preempted", message: string, time: string): Outcome {
+function lostOutcome(reason: "VMLost" | "Preempted", message: string, time: string): Outcome {
   return { kind: "lost", reason, message, time }
 }
 

@@ -79,7 +79,7 @@ export class PreemptionHistory {
     )
     const isOwn = (record: PoolRecord) => record.namespace === namespace || accounts.has(record.account ?? "")
     const personIn = (record: PoolRecord) => personOf?.(record.namespace) ?? record.namespace
-    return (offer) => rateOf(counted(pools.get(poolOf(offer)) ?? [], at, { isOwn, personIn }))
+    return (offer) => rateOf(sumExposure(pools.get(poolOf(offer)) ?? [], at, { isOwn, personIn }))
   }
 
   #count(launches: readonly StoredLaunch[], at: Date): { at: Date; pools: ReadonlyMap<string, readonly PoolRecord[]> } {
@@ -134,19 +134,19 @@ interface Relation {
 }
 
 /** Returns what a project counts of a pool. */
-function counted(records: readonly PoolRecord[], at: Date, { isOwn, personIn }: Relation): Exposure {
+function sumExposure(records: readonly PoolRecord[], at: Date, { isOwn, personIn }: Relation): Exposure {
   const [own, others] = [records.filter(isOwn), records.filter((record) => !isOwn(record))]
   const fadedSum = (of: readonly PoolRecord[], part: "sure" | "claimed") =>
     sum(of.map((record) => faded(record[part], record.time, at.getTime())))
   return sum([
     fadedSum(own, "sure"),
     fadedSum(own, "claimed"),
-    ...[...Map.groupBy(others, personIn).values()].map((of) => limited(fadedSum(of, "sure"))),
+    ...[...Map.groupBy(others, personIn).values()].map((of) => limitExposure(fadedSum(of, "sure"))),
   ])
 }
 
 /** Returns an exposure that counts no more than MOST_OF_ANOTHER. Long hours keep their rate, as far as that allows. */
-function limited({ hours, preemptions }: Exposure): Exposure {
+function limitExposure({ hours, preemptions }: Exposure): Exposure {
   const share = Math.min(1, MOST_OF_ANOTHER.hours / Math.max(hours, Number.MIN_VALUE))
   return { hours: hours * share, preemptions: Math.min(MOST_OF_ANOTHER.preemptions, preemptions * share) }
 }

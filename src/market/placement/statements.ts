@@ -152,8 +152,8 @@ export function addedTo(before: Costs, items: readonly Item[]): Costs {
   const sum = (first: number | undefined, usdOf: (item: Item) => number) =>
     items.reduce((total, item) => roundUsd(total + usdOf(item)), first ?? 0)
   const marginUsd = sum(before.marginUsd, (item) => item.marginUsd)
-  const byCloud = summed(before.byCloud, ...items.map(({ cloud, usd }) => [cloud, usd] as const))
-  const byProvisioning = summed(
+  const byCloud = sumByName(before.byCloud, ...items.map(({ cloud, usd }) => [cloud, usd] as const))
+  const byProvisioning = sumByName(
     before.byProvisioning,
     ...items.map(({ provisioning, usd }) => [provisioning, usd] as const),
   )
@@ -168,7 +168,7 @@ export function addedTo(before: Costs, items: readonly Item[]): Costs {
   }
 }
 
-function summed(before: Record<string, number> = {}, ...parts: readonly (readonly [name: string, usd: number])[]) {
+function sumByName(before: Record<string, number> = {}, ...parts: readonly (readonly [name: string, usd: number])[]) {
   const sums = new Map(Object.entries(before))
   for (const [name, usd] of parts) sums.set(name, roundUsd((sums.get(name) ?? 0) + usd))
   return Object.fromEntries(sums)

@@ -62,7 +62,10 @@ function items(field: string, value: string | readonly string[] | undefined) {
 function cloudError(pointer: string, value: string, clouds: readonly string[]): FieldError[] {
   if (clouds.includes(value)) return []
   return [
-    { pointer, detail: `cloud ${quoted(value)} is unknown${meant(value, clouds)}; known clouds: ${clouds.join(", ")}` },
+    {
+      pointer,
+      detail: `cloud ${quoteValue(value)} is unknown${meant(value, clouds)}; known clouds: ${clouds.join(", ")}`,
+    },
   ]
 }
 
@@ -88,8 +91,8 @@ function regionError(
   const allowed = groups.length === 0 ? named : `${groups.join(", ")} and ${named}`
   const what =
     owners.length > 0
-      ? `region ${quoted(value)} is in ${owners.join(" and ")}, which the job's cloud excludes`
-      : `region ${quoted(value)} is unknown${suggests ? meant(value, [...groups, ...regions]) : ""}`
+      ? `region ${quoteValue(value)} is in ${owners.join(" and ")}, which the job's cloud excludes`
+      : `region ${quoteValue(value)} is unknown${suggests ? meant(value, [...groups, ...regions]) : ""}`
   return { pointer, detail: `${what}; allowed: ${allowed}` }
 }
 
@@ -108,8 +111,8 @@ function modelError(model: string, catalogue: Catalogue): FieldError[] {
   const maker = makers.find(([, name]) => name !== undefined && parseModel(name).base === wanted.base)?.[0]
   const what =
     maker === undefined
-      ? `resources.gpu.model ${quoted(model)} is unknown${meant(model, cheapestFirst(names, catalogue))}`
-      : `resources.gpu.model ${quoted(model)} is made by ${maker}, but only NVIDIA GPUs are supported`
+      ? `resources.gpu.model ${quoteValue(model)} is unknown${meant(model, cheapestFirst(names, catalogue))}`
+      : `resources.gpu.model ${quoteValue(model)} is made by ${maker}, but only NVIDIA GPUs are supported`
   return [{ pointer: "/resources/gpu/model", detail: `${what}; ${known}` }]
 }
 
@@ -137,6 +140,6 @@ function meant(value: string, known: readonly string[]): string {
   return near === undefined ? "" : ` (did you mean ${near}?)`
 }
 
-function quoted(value: string): string {
+function quoteValue(value: string): string {
   return JSON.stringify(value)
 }

@@ -17,7 +17,7 @@ export function describeOffer(offer: Offer): string {
   const { gpu } = offer
   const size = [`${offer.cpu} vCPU`, `${round(offer.memoryGib)} GiB`]
   if (gpu !== undefined) size.push(`${gpu.count} × ${gpu.model}`)
-  return `${placeOf(offer)} (${sold(offer.provisioning)}, ${size.join(", ")}, ${usd(offer.hourlyPriceUsd)}/h)`
+  return `${placeOf(offer)} (${provisioningText(offer.provisioning)}, ${size.join(", ")}, ${usd(offer.hourlyPriceUsd)}/h)`
 }
 
 /**
@@ -68,7 +68,7 @@ export function explainCauses({ causes = [] }: CooldownTally, detailed = false):
 
 function explainNext(chosen: RankedPlacement, next: RankedPlacement): string {
   if (next.offer.provisioning !== chosen.offer.provisioning) {
-    return `spot is preferred; ${sold(next.offer.provisioning)}, ${placeOf(next.offer)} costs ${usd(next.totalUsd)} in total`
+    return `spot is preferred; ${provisioningText(next.offer.provisioning)}, ${placeOf(next.offer)} costs ${usd(next.totalUsd)} in total`
   }
   return `the next, ${placeOf(next.offer)}, costs ${inTotal(next)}`
 }
@@ -168,7 +168,7 @@ function describeNeeds({ gpu, cpu, memoryGib, diskGib, ...rest }: Requirements):
   const { clouds, regions, architectures, provisioning, maxHourlyPriceUsd } = rest
   const terms = [`${sizes.join(", ")} and ${last}`]
   if (architectures.length === 1) terms.push(`on ${architectures[0]}`)
-  terms.push(provisioning === "spotFirst" ? "on spot or on demand" : sold(provisioning))
+  terms.push(provisioning === "spotFirst" ? "on spot or on demand" : provisioningText(provisioning))
   if (regions.length > 0) terms.push(`in ${regions.join(" or ")}`)
   if (clouds.length > 0) terms.push(`of ${clouds.join(" or ")}`)
   if (maxHourlyPriceUsd !== undefined) terms.push(`for at most ${usd(maxHourlyPriceUsd)}/h`)
@@ -237,7 +237,7 @@ function placeOf({ cloud, instanceType, region, zone }: Offer): string {
   return `${cloud} ${instanceType} in ${zone ?? region}`
 }
 
-function sold(provisioning: "onDemand" | "spot"): string {
+function provisioningText(provisioning: "onDemand" | "spot"): string {
   return provisioning === "spot" ? "spot" : "on demand"
 }
 

@@ -113,7 +113,7 @@ export function decide(
   const isOver = progress.active.size === 0 && pending.length === 0
   const verdict = isOver ? endVerdict(array, counts) : runningVerdict(array, counts, observed.blocked)
   const status = { ...statusFieldsOf(progress), counts }
-  const decision = written(array, { status, verdict, events }, observed, now)
+  const decision = writeIfDue(array, { status, verdict, events }, observed, now)
   decision.actions.push(...actionsOn(array, observed, { progress, current, pending }))
   return { ...decision, ...requeue(array, decision, { isOver, pending }, { now, settings, observed }) }
 }
@@ -126,7 +126,7 @@ function decideDeletion({ metadata }: StoredJobArray, { jobs }: ArrayObservation
 
 function invalid(array: StoredJobArray, message: string, now: Date, settings: ArraySettings): ArrayDecision {
   const verdict = { phase: "failed", reason: JobArrayReason.InvalidDefinition, message, isOver: true } as const
-  const decision = written(array, { status: {}, verdict, events: [] }, undefined, now)
+  const decision = writeIfDue(array, { status: {}, verdict, events: [] }, undefined, now)
   return { ...decision, ...requeue(array, decision, { isOver: true, pending: [] }, { now, settings }) }
 }
 
@@ -150,7 +150,7 @@ function progressOf(array: StoredJobArray, observed: ArrayObservation): { progre
 }
 
 /** Returns the write of the status if it is due. More progress alone waits, so that a large array writes once a second. */
-function written(
+function writeIfDue(
   array: StoredJobArray,
   { status, verdict, events }: { status: Partial<JobArrayStatus>; verdict: Verdict; events: EventNote[] },
   observed: ArrayObservation | undefined,

@@ -58,7 +58,11 @@ export async function verify(
     const { account: id } = await unlessAborted(account.verify(ended), ended)
     const check = account.capabilities?.({ regions, settings }, ended)
     const found = check && (await unlessAborted(check, ended).catch(unchecked))
-    return { is: "verified", account: id, ...(found !== undefined && { capabilities: redacted(found, fields) }) }
+    return {
+      is: "verified",
+      account: id,
+      ...(found !== undefined && { capabilities: redactCapabilities(found, fields) }),
+    }
   } catch (error) {
     signal.throwIfAborted()
     const err = scrubError(error, fields)
@@ -69,7 +73,7 @@ export async function verify(
   }
 }
 
-function redacted(capabilities: Capabilities, fields: CredentialFields): Capabilities {
+function redactCapabilities(capabilities: Capabilities, fields: CredentialFields): Capabilities {
   const entries = Object.entries(capabilities).map(([name, capability]) => [
     name,
     { ...capability, message: scrub(capability.message, fields) },

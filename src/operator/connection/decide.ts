@@ -42,7 +42,7 @@ export function decide(
 ): Decision<ConnectionStatus, ConnectionAction> {
   if (connection.metadata.deletionTimestamp !== undefined) return { actions: [] }
   const { credentials, isOutdated, refusedTime } = observed
-  const status = changed(connection, situationOf(connection, observed, now, settings), observed, now)
+  const status = changeOf(connection, situationOf(connection, observed, now, settings), observed, now)
   // The change that makes them usable (a Secret, a key, other credentials, a project) requeues the connection.
   if (credentials instanceof CredentialsUnusable) {
     const isOverLimit = credentials.reason === ConnectionReason.ProjectLimit
@@ -80,7 +80,8 @@ function situationOf(
   settings: ConnectionSettings,
 ): Situation {
   if (credentials instanceof CredentialsUnusable) return { is: "unusable", why: credentials }
-  if (attempt === undefined) return wasVerified(connection, credentials) ? { is: "unchanged" } : unasked(connection)
+  if (attempt === undefined)
+    return wasVerified(connection, credentials) ? { is: "unchanged" } : situationAtStart(connection)
   if (attempt.outcome.is !== "unreachable") return situationAfter(attempt)
   const { lastVerifiedTime } = connection.status ?? {}
   const isRecent =
@@ -93,7 +94,7 @@ function situationAfter({ outcome, version, time }: Attempt): Exclude<Situation,
 }
 
 /** Keeps a rejection that a former process wrote until the provider has answered. Anything else starts again. */
-function unasked({ metadata, status }: StoredConnection): Situation {
+function situationAtStart({ metadata, status }: StoredConnection): Situation {
   const ready = findCondition(status?.conditions, ConnectionCondition.Ready)
   const stands = ready?.status === "False" && ready.observedGeneration === metadata.generation
   return stands ? { is: "unchanged" } : { is: "verifying" }
@@ -181,7 +182,7 @@ function lastCheckOf(
   return result(attempt.time, situationAfter(attempt))
 }
 
-function changed(
+function changeOf(
   connection: StoredConnection,
   situation: Situation,
   observed: ConnectionObservation,

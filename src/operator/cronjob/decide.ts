@@ -115,7 +115,7 @@ function withoutRun(
   const { done, next } = state
   const { schedule } = cronJob.spec
   const scheduled = { reason: CronJobReason.Scheduled, message: `fires at ${JSON.stringify(schedule)}, in UTC` }
-  const rejection = unrecorded(cronJob, observed, now) === undefined ? rejectionOf(cronJob) : undefined
+  const rejection = findUnrecorded(cronJob, observed, now) === undefined ? rejectionOf(cronJob) : undefined
   const inputs = { cause: cause ?? rejection ?? scheduled, countsFrom: done, next }
   const decision = withStatus(cronJob, observed, { inputs, now })
   // Emits one event for each tick, not one for each reconcile.
@@ -131,7 +131,7 @@ function withStatus(
   observed: CronJobObservation,
   { inputs, now }: { inputs: StatusInputs; now: Date },
 ): CronJobDecision {
-  const made = unrecorded(cronJob, observed, now)
+  const made = findUnrecorded(cronJob, observed, now)
   const status = statusOf(cronJob, { ...inputs, lastTriggered: made?.tick }, now)
   const actions = surplusJobs(cronJob, allOf(observed)).map((job): CronJobAction => ({ do: "deleteJob", job }))
   if (isDeepStrictEqual(status, cronJob.status)) return { actions, events: [] }
@@ -140,7 +140,7 @@ function withStatus(
 }
 
 /** Returns the latest Job if the status does not have its tick yet. */
-function unrecorded({ status }: StoredCronJob, observed: CronJobObservation, now: Date) {
+function findUnrecorded({ status }: StoredCronJob, observed: CronJobObservation, now: Date) {
   const made = latestMade(allOf(observed), now)
   const recorded = status?.lastTriggeredTime
   return made === undefined || (recorded !== undefined && made.tick <= new Date(recorded)) ? undefined : made

@@ -112,7 +112,7 @@ export function createdEvent({ metadata }: JobSummary): EventNote {
 export function skippedEvents({ spec }: StoredCronJob, done: Date, due: Date): EventNote[] {
   const count = countTicks(spec.schedule, done, due)
   if (count === 0) return []
-  const message = `skipped ${counted(count)} after ${timestamp(done)}: only the latest missed tick gets a Job`
+  const message = `skipped ${countText(count)} after ${timestamp(done)}: only the latest missed tick gets a Job`
   return [warning(CronJobReason.TicksSkipped, message)]
 }
 
@@ -120,7 +120,7 @@ export function skippedEvents({ spec }: StoredCronJob, done: Date, due: Date): E
 export function deadlineEvent({ spec }: StoredCronJob, done: Date, due: Date): EventNote {
   const count = countTicks(spec.schedule, done, due) + 1
   const message =
-    `skipped ${counted(count)} after ${timestamp(done)}: ` +
+    `skipped ${countText(count)} after ${timestamp(done)}: ` +
     `the latest, ${timestamp(due)}, missed its startingDeadlineSeconds of ${spec.startingDeadlineSeconds}`
   return warning(CronJobReason.DeadlineExceeded, message)
 }
@@ -132,7 +132,7 @@ export function blockedEvent(
   { reason, message }: ConditionCause,
 ): EventNote {
   const count = countTicks(spec.schedule, done, due) + 1
-  return warning(reason, `skipped ${counted(count)} after ${timestamp(done)}: ${message}`)
+  return warning(reason, `skipped ${countText(count)} after ${timestamp(done)}: ${message}`)
 }
 
 /** Returns the event of a tick that waits, by concurrencyPolicy Forbid. */
@@ -174,7 +174,7 @@ function warning(reason: string, message: string): EventNote {
   return { type: "Warning", reason, message }
 }
 
-function counted(count: number): string {
+function countText(count: number): string {
   return count === 1 ? "1 tick" : `${count} ticks`
 }
 

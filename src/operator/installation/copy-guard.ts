@@ -102,7 +102,7 @@ export class CopyGuard {
   async #read(): Promise<GatewayRecord> {
     const { client, systemNamespace: namespace, logger } = this.#options
     try {
-      return parsed(await ifFound(client.get(CONFIG_MAPS, { namespace, name: INSTALLATION_CONFIG_MAP })))
+      return parseRecord(await ifFound(client.get(CONFIG_MAPS, { namespace, name: INSTALLATION_CONFIG_MAP })))
     } catch (error) {
       logger.warn({ err: error }, "the installation's ConfigMap could not be read; the last state is kept")
       return this.#record
@@ -134,7 +134,7 @@ export class CopyGuard {
   }
 }
 
-function parsed(configMap: ConfigMap | undefined): GatewayRecord {
+function parseRecord(configMap: ConfigMap | undefined): GatewayRecord {
   const { gateways = "", copyOf } = configMap?.data ?? {}
   return { gateways: gateways.split("\n").filter((url) => url !== ""), ...(copyOf && { copyOf }) }
 }

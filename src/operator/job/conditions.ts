@@ -53,7 +53,7 @@ function progress(
   const reasonAlone = { ...cause, message: "" }
   const placed = placement === undefined ? cause : { reason: JobReason.Placed, message: "" }
   const updates: ConditionUpdate[] = [condition(JobCondition.Placed, placement !== undefined, placed)]
-  if (launch === undefined && isTerminal(status.phase)) return [...updates, ...kept(before)]
+  if (launch === undefined && isTerminal(status.phase)) return [...updates, ...keepProgress(before)]
   const agent = launch?.status?.agent
   const registered = agent !== undefined
   const vm = registered
@@ -71,7 +71,7 @@ function progress(
 }
 
 /** Keeps the conditions of an ended job, also after its Launch is deleted. */
-function kept(before: readonly Condition[] | undefined): ConditionUpdate[] {
+function keepProgress(before: readonly Condition[] | undefined): ConditionUpdate[] {
   const types: string[] = [JobCondition.VMReady, JobCondition.Started, JobCondition.Unisolated]
   return (before ?? []).filter(({ type }) => types.includes(type))
 }
@@ -108,10 +108,10 @@ export function eventsOf(job: StoredJob, next: JobStatus): EventNote[] {
   return [
     ...refusals(before, next),
     ...fellBack(before, next),
-    ...placed(before, next),
+    ...placedEvents(before, next),
     ...waiting(before, next),
     ...restarts(before, next),
-    ...ended(before, next),
+    ...endEvents(before, next),
   ]
 }
 
@@ -158,7 +158,7 @@ function fellBack(before: JobStatus, next: JobStatus): EventNote[] {
   return [warning(type, fallback.message)]
 }
 
-function placed(before: JobStatus, { vm, placement, launches }: JobStatus): EventNote[] {
+function placedEvents(before: JobStatus, { vm, placement, launches }: JobStatus): EventNote[] {
   if (vm?.id === undefined || vm.id === before.vm?.id || isTerminal(before.phase)) return []
   return [normal(JobReason.Placed, `VM ${vm.id}, launch ${launches?.count}: ${placement?.reason ?? ""}`)]
 }
@@ -169,7 +169,7 @@ function restarts(before: JobStatus, { retryCount = 0, exitCode }: JobStatus): E
   return [warning(JobReason.ContainerRestarted, `retry ${retryCount}${code}`)]
 }
 
-function ended(before: JobStatus, { phase, reason = "", message = "" }: JobStatus): EventNote[] {
+function endEvents(before: JobStatus, { phase, reason = "", message = "" }: JobStatus): EventNote[] {
   if (!isTerminal(phase) || isTerminal(before.phase)) return []
   const isGood = phase === "succeeded" || phase === "cancelled"
   return [isGood ? normal(reason, message) : warning(reason, message)]

@@ -58,7 +58,7 @@ export const CHECKS: readonly Check[] = [
   {
     phase: "queued",
     rows: [["the Job is a copy of another one", "queued (Held)"]],
-    check: held,
+    check: checkOrigin,
   },
   {
     phase: "booting, running",
@@ -70,7 +70,7 @@ export const CHECKS: readonly Check[] = [
       ],
     ],
     check: ({ newest, alive }) =>
-      newest?.outcome.kind === "finished" ? concluded(newest.outcome.finish, alive) : undefined,
+      newest?.outcome.kind === "finished" ? conclude(newest.outcome.finish, alive) : undefined,
   },
   {
     phase: "queued, booting",
@@ -200,7 +200,7 @@ export const CHECKS: readonly Check[] = [
       ["the registry says that there is no such image", "failed (ImagePullFailed)"],
       ["too little of `maxCostUsd` is left for a VM", "failed (BudgetExceeded)"],
     ],
-    check: placed,
+    check: findPlace,
   },
 ]
 
@@ -218,7 +218,7 @@ function fails(reason: JobReason, message: string): { verdict: Verdict } {
   return { verdict: { phase: "failed", reason, message } }
 }
 
-function held({ origin }: JobFacts): Step | undefined {
+function checkOrigin({ origin }: JobFacts): Step | undefined {
   if (origin.is !== "copy") return undefined
   const message =
     `this Job is a copy of ${origin.of}, which already ran, so Berth does not run it. ` +
@@ -227,7 +227,7 @@ function held({ origin }: JobFacts): Step | undefined {
 }
 
 /** Returns the step after the agent reported the end of the run. */
-function concluded(finish: Finish, alive: readonly StoredLaunch[]): Step {
+function conclude(finish: Finish, alive: readonly StoredLaunch[]): Step {
   const { reason, exitCode, time } = finish
   const isSuccess = reason === "Succeeded"
   const code = exitCode === undefined ? "" : ` (exit code ${exitCode})`
@@ -258,14 +258,14 @@ function hasStarted({ status }: StoredLaunch): boolean {
   return status?.agent?.startTime !== undefined
 }
 
-function unanswered({ status }: StoredLaunch): { message: string } | undefined {
+function unansweredCall({ status }: StoredLaunch): { message: string } | undefined {
   return status?.vm === undefined ? status?.unanswered : undefined
 }
 
 function bootOverdue({ left, overrun }: JobFacts, launch: StoredLaunch): Step | undefined {
   if (hasStarted(launch) || left.boot === undefined || left.boot > 0) return undefined
   const { number, bootDeadlineSeconds } = launch.spec
-  const silence = unanswered(launch)
+  const silence = unansweredCall(launch)
   const message =
     silence === undefined
       ? `launch ${number}: ${overrun}; Berth terminates its VM`
@@ -275,7 +275,7 @@ function bootOverdue({ left, overrun }: JobFacts, launch: StoredLaunch): Step | 
 
 function booting({ left }: JobFacts, launch: StoredLaunch): Step | undefined {
   if (hasStarted(launch)) return undefined
-  const silence = unanswered(launch)
+  const silence = unansweredCall(launch)
   const placement = launch.metadata.annotations?.[ANNOTATIONS.placementReason] ?? "preparing the VM"
   const why = silence === undefined ? placement : `no VM yet: ${silence.message}`
   const message = `launch ${launch.spec.number}: ${why}`
@@ -331,7 +331,7 @@ function waitMessage(alive: JobFacts["launches"]): string {
   for (const { launch, outcome } of alive)
     if (outcome.kind === "bootFailed" && outcome.reason === JobReason.BootFailed)
       return `launch ${launch.spec.number}: ${outcome.message}; Berth tries the next machine after this VM is deleted`
-  const unsettled = alive.find(({ launch }) => unanswered(launch) !== undefined)?.launch
+  const unsettled = alive.find(({ launch }) => unansweredCall(launch) !== undefined)?.launch
   if (unsettled === undefined)
     return `waiting until the VM of launch ${alive.map(({ launch }) => launch.spec.number).join(", ")} is deleted`
   const { spec, status } = unsettled
@@ -349,7 +349,7 @@ function withoutBuckets({ observed: { volumes }, settings }: JobFacts): Step | u
 }
 
 /** Finds an offer for a job without a VM. */
-function placed(facts: JobFacts): Step {
+function findPlace(facts: JobFacts): Step {
   const { observed, budget, nextNumber: number } = facts
   const volumes = observed.volumes?.kind === "found" ? observed.volumes : undefined
   const image = observed.image

@@ -276,7 +276,7 @@ function decideVm(
     const terminationTime =
       ended.terminationTime ??
       (instance.is === "notFound" ? endOfMissing : latestEnd)(launch, { lastSeen, now }, settings)
-    return closed(launch, { next, ended: { ...ended, terminationTime }, expected: end !== undefined, now })
+    return closeLaunch(launch, { next, ended: { ...ended, terminationTime }, expected: end !== undefined, now })
   }
   next.vm = { ...next.vm, ...observedVm(launch, instance, end !== undefined) }
   return end === undefined
@@ -401,7 +401,7 @@ function heartbeatOutweighsFor({ status }: StoredLaunch, now: Date, settings: La
   return Math.min(most, most - secondsBetween(lastHeartbeatTime, now))
 }
 
-function closed(
+function closeLaunch(
   launch: StoredLaunch,
   { next, ended, expected, now }: { next: OwnStatus; ended: EndedVm; expected: boolean; now: Date },
 ): LaunchDecision {
@@ -448,7 +448,7 @@ function ending(
   const isDue = vmId !== undefined && (requestedAgo === undefined || requestedAgo >= settings.terminateRetrySeconds)
   const status: OwnStatus = { ...next, phase: "terminating", message: cutTo(message, 1024) }
   return {
-    ...((lingers || isNewLoss) && changed(launch, status)),
+    ...((lingers || isNewLoss) && changeOf(launch, status)),
     actions: isDue ? [{ do: "terminate", vmId }] : [],
     events: isNewLoss ? [{ type: "Warning", reason: next.loss?.reason ?? "VMLost", message }] : [],
     requeueAfter: lingers ? settings.terminateRetrySeconds : settings.settleSeconds,
@@ -470,8 +470,8 @@ function following(
   const since = phaseSince(launch, phase)
   const wait = since === undefined ? settings.settleSeconds : settlesIn(since, now, settings)
   const isLazy = LAZY_PHASES.includes(phase) && next.vm?.ipAddress === launch.status?.vm?.ipAddress
-  if (!isLazy || wait <= 0) return { ...unchanged, ...changed(launch, status) }
-  if (changed(launch, status) === undefined) return unchanged
+  if (!isLazy || wait <= 0) return { ...unchanged, ...changeOf(launch, status) }
+  if (changeOf(launch, status) === undefined) return unchanged
   return { ...unchanged, requeueAfter: wait }
 }
 
@@ -511,7 +511,7 @@ export function ownStatus(status: LaunchStatus): OwnStatus {
   return own
 }
 
-function changed(launch: StoredLaunch, status: OwnStatus): { status: OwnStatus } | undefined {
+function changeOf(launch: StoredLaunch, status: OwnStatus): { status: OwnStatus } | undefined {
   const before = launch.status ?? {}
   const same =
     before.phase === status.phase &&

@@ -201,7 +201,7 @@ export class Accounts {
       const { caps: before, ...others } = project.spec
       const caps = changedCaps(before, update.caps)
       if (others.displayName === displayName && isDeepStrictEqual(caps, before)) return project
-      return replaced(client, PROJECTS, { ...project, spec: { ...others, displayName, ...(caps && { caps }) } })
+      return replaceAccount(client, PROJECTS, { ...project, spec: { ...others, displayName, ...(caps && { caps }) } })
     })
     return this.#waitForCache(updated, projects)
   }
@@ -223,7 +223,7 @@ export class Accounts {
       if (organization === undefined || role === undefined) throw noOrganization(id, user)
       requireAdmin({ role })
       const spec = change({ organization, role })
-      const written = await replaced(client, ORGANIZATIONS, { ...organization, spec })
+      const written = await replaceAccount(client, ORGANIZATIONS, { ...organization, spec })
       return written && { organization: written, role }
     })
     await this.#waitForCache(changed.organization, organizations)
@@ -261,7 +261,7 @@ export class Accounts {
       labelSelector: idempotencySelector(idempotency.scope),
     })
     const [earlier] = items.toSorted((a, b) => -newestFirst(a, b))
-    return earlier && accepted(earlier, idempotency)
+    return earlier && acceptEarlier(earlier, idempotency)
   }
 
   async #createNew<T extends Stored<KubeObject>>({ resource, store, request, ...of }: Creation<T>): Promise<T> {
@@ -290,7 +290,7 @@ export class Accounts {
 }
 
 /** @throws Problem 422 if another request created the object, 409 if it is being deleted */
-function accepted<T extends Stored<KubeObject>>(earlier: T, idempotency: AccountIdempotency): T {
+function acceptEarlier<T extends Stored<KubeObject>>(earlier: T, idempotency: AccountIdempotency): T {
   const object = replay(earlier, idempotency)
   if (!isBeingDeleted(object)) return object
   const detail = `The ${object.kind.toLowerCase()} that this Idempotency-Key created is being deleted: choose a new key.`
@@ -365,7 +365,7 @@ function refusalOf(refusal: RoleRefusal): Problem {
 }
 
 /** Replaces an object. Returns undefined if the object was changed or deleted since it was read. */
-async function replaced<T extends Stored<KubeObject>>(
+async function replaceAccount<T extends Stored<KubeObject>>(
   client: CallerClient,
   resource: Resource<T>,
   object: T,

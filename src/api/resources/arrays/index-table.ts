@@ -86,7 +86,7 @@ export function arrayIndexes(
   const sign = sort_order === "asc" ? 1 : -1
   return rows
     .filter((row) => status === undefined || row.status === status)
-    .sort((a, b) => compared(rankOf(a, sort_by), rankOf(b, sort_by), sign) || a.index - b.index)
+    .sort((a, b) => compareNumbers(rankOf(a, sort_by), rankOf(b, sort_by), sign) || a.index - b.index)
 }
 
 function endedIn({ spec, status = {} }: StoredJobArray): Map<number, IndexStatus> {
@@ -133,7 +133,7 @@ function rankOf(row: ArrayIndex, field: IndexQuery["sort_by"]): number | null {
   return field === "cost" ? row.cost_usd : row[field]
 }
 
-function compared(a: number | null, b: number | null, sign: number): number {
+function compareNumbers(a: number | null, b: number | null, sign: number): number {
   if (a === null || b === null) return Number(a === null) - Number(b === null)
   return sign * (a - b)
 }

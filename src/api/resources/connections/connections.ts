@@ -176,7 +176,7 @@ export class Connections {
     try {
       return await openCredentials(this.#options.sealer, { type, sealedCredentials }, this.#contextOf(metadata.name))
     } catch (error) {
-      throw explained(error, metadata.name)
+      throw explainError(error, metadata.name)
     }
   }
 
@@ -184,7 +184,7 @@ export class Connections {
     try {
       return await sealCredentials(this.#options.sealer, credentials, this.#contextOf(metadataName))
     } catch (error) {
-      throw explained(error, metadataName)
+      throw explainError(error, metadataName)
     }
   }
 
@@ -193,7 +193,7 @@ export class Connections {
   }
 }
 
-function explained(error: unknown, metadataName: string): unknown {
+function explainError(error: unknown, metadataName: string): unknown {
   if (error instanceof SealingKeysMissing)
     return unavailable("Credentials cannot be encrypted or decrypted yet: try again.", 5, error)
   if (!(error instanceof SealingError)) return error

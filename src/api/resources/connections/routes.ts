@@ -171,7 +171,7 @@ export const connectionRoutes = [
       const connections = connectionsOf(call.principal)
       const made = await connections.create(call.body, call.idempotencyKey)
       const location = `/connections/${encodeURIComponent(fromMetadataName(made.metadata.name))}`
-      return { of: made, body: await redacted(call, connections, made), location }
+      return { of: made, body: await redactRecord(call, connections, made), location }
     },
   }),
   route("GET /connections", {
@@ -193,7 +193,7 @@ export const connectionRoutes = [
         .filter(({ metadata }) => name === undefined || fromMetadataName(metadata.name) === name)
       const shown = sorted(all, sorting).slice(offset, offset + limit)
       if (view === "summary") return { body: shown.map(connectionSummaryOf) }
-      const records = await Promise.all(shown.map((connection) => redacted(call, connections, connection)))
+      const records = await Promise.all(shown.map((connection) => redactRecord(call, connections, connection)))
       return { body: { connections: records, total: all.length, limit, offset } }
     },
   }),
@@ -227,7 +227,7 @@ export const connectionRoutes = [
     handle: async (call, { connectionsOf }) => {
       const connections = connectionsOf(call.principal)
       const changed = await connections.change(call.path.name, call.body, call.precondition)
-      return { of: changed, body: await redacted(call, connections, changed) }
+      return { of: changed, body: await redactRecord(call, connections, changed) }
     },
   }),
   route("DELETE /connections/{name}", {
@@ -255,7 +255,7 @@ export const connectionCheckRoutes = [
 ]
 
 /** Returns the record without secrets. Only admins see decrypted fields, even those that aren't secrets. */
-async function redacted(
+async function redactRecord(
   call: AuthenticatedRequest<Principal>,
   connections: Connections,
   connection: StoredConnection,

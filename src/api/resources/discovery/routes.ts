@@ -153,18 +153,18 @@ function itemOf({ connection, resource }: Discovered["found"][number]): Discover
  */
 function partialResult(failures: readonly DiscoveryFailure[]): string {
   const whole = failures.map(
-    (failure) => `${withReason(failure)};message=${quoted(failure.message.slice(0, MOST_MESSAGE))}`,
+    (failure) => `${withReason(failure)};message=${quoteString(failure.message.slice(0, MOST_MESSAGE))}`,
   )
   const value = whole.join(", ")
   return value.length <= MOST_CHARACTERS ? value : asManyAs(failures.map(withReason))
 }
 
 function withReason({ connection, reason }: DiscoveryFailure): string {
-  return `${quoted(fromMetadataName(connection.metadata.name))};reason=${quoted(reason.slice(0, MOST_MESSAGE))}`
+  return `${quoteString(fromMetadataName(connection.metadata.name))};reason=${quoteString(reason.slice(0, MOST_MESSAGE))}`
 }
 
 /** Returns a string of RFC 9651: printable ASCII, with two signs escaped. */
-function quoted(text: string): string {
+function quoteString(text: string): string {
   return `"${text.replace(/[^ -~]+/g, "?").replace(/["\\]/g, "\\$&")}"`
 }
 

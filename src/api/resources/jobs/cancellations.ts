@@ -23,7 +23,7 @@ const MAX_NAMES = 1000
 const NAMES_PER_REQUEST = 10
 
 /** Keywords of an object that has these fields, none of them null. */
-function given(...fields: string[]): Json {
+function requireFields(...fields: string[]): Json {
   return { required: fields, properties: Object.fromEntries(fields.map((field) => [field, { not: { type: "null" } }])) }
 }
 
@@ -69,7 +69,7 @@ export const NAMES_OR_FILTER: Rule = {
       not: {
         anyOf: [
           { properties: Object.fromEntries(["names", ...FILTERS].map((field) => [field, { type: "null" }])) },
-          ...FILTERS.map((field) => given("names", field)),
+          ...FILTERS.map((field) => requireFields("names", field)),
         ],
       },
     },

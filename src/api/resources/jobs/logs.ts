@@ -49,14 +49,14 @@ export async function streamLog(
     if (closed.aborted) return
     if (res.write(piece)) continue
     req.setTimeout(idleMs)
-    await drained(res, closed)
+    await untilDrained(res, closed)
     if (follow) req.setTimeout(0)
   }
   res.end()
 }
 
 /** Waits until the client has read the sent data or has disconnected. */
-async function drained(res: Response, closed: AbortSignal): Promise<void> {
+async function untilDrained(res: Response, closed: AbortSignal): Promise<void> {
   await once(res, "drain", { signal: closed }).catch((error: unknown) => {
     if (!closed.aborted) throw error
   })

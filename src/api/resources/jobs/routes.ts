@@ -306,7 +306,7 @@ const OTHERS = [
     responses: { 200: record(JOB, "The job.") },
     handle: async ({ path, principal }, { jobsOf, lastHeartbeatOf }) => {
       const job = await jobsOf(principal).find(path.id)
-      return shown(job, principal, lastHeartbeatOf(job))
+      return jobAnswer(job, principal, lastHeartbeatOf(job))
     },
   }),
   route("POST /jobs/{id}/cancel", {
@@ -318,7 +318,7 @@ const OTHERS = [
     problems: ["already-ended"],
     handle: async ({ path, precondition, principal }, { jobsOf, lastHeartbeatOf }) => {
       const job = await jobsOf(principal).cancel(path.id, precondition)
-      return shown(job, principal, lastHeartbeatOf(job))
+      return jobAnswer(job, principal, lastHeartbeatOf(job))
     },
   }),
   route("GET /jobs/{id}/launches", {
@@ -382,7 +382,7 @@ export function jobCreatedAnswer({ metadata }: StoredJob): Answer<JobCreated> {
 }
 
 /** Returns the answer with a job's record. A heartbeat doesn't change the Job, so it has a part of the entity tag. */
-function shown(job: StoredJob, { project }: Principal, lastHeartbeat: string | undefined) {
+function jobAnswer(job: StoredJob, { project }: Principal, lastHeartbeat: string | undefined) {
   const body = recordOf(job, ownerOf(project), lastHeartbeat)
   return { of: job, body, ...(lastHeartbeat !== undefined && { view: lastHeartbeat }) }
 }

@@ -168,7 +168,7 @@ export class Webhooks {
     try {
       return await openWebhook(this.#options.sealer, spec.sealedSecret, this.#contextOf(metadata.name))
     } catch (error) {
-      throw explained(error, name)
+      throw explainError(error, name)
     }
   }
 
@@ -176,7 +176,7 @@ export class Webhooks {
     try {
       return await sealWebhook(this.#options.sealer, secret, this.#contextOf(metadataName))
     } catch (error) {
-      throw explained(error, fromMetadataName(metadataName))
+      throw explainError(error, fromMetadataName(metadataName))
     }
   }
 
@@ -189,7 +189,7 @@ function unusable(detail: string): Problem {
   return new Problem({ type: "credentials-unreadable", status: 409, detail })
 }
 
-function explained(error: unknown, name: string): unknown {
+function explainError(error: unknown, name: string): unknown {
   if (error instanceof SealingKeysMissing)
     return unavailable("Secrets cannot be encrypted or decrypted yet: try again.", 5, error)
   if (!(error instanceof SealingError)) return error
