@@ -93,7 +93,7 @@ function preemptionReport(launch: StoredLaunch, time: string, viewer: Viewer): R
   return vmReport(launch, time, "{VM} reported a preemption", viewer)
 }
 
-/** A cloud's own word about its capacity: the offer is in cooldown for everybody. */
+/** Returns the report of a cloud about its own capacity. The offer is in cooldown for all projects. */
 function cloudReport(launch: StoredLaunch, time: string, group: string): Report {
   return offerReport(launch, time, { cloud: launch.spec.offer.cloud }, group)
 }

@@ -175,7 +175,7 @@ function endEvents(before: JobStatus, { phase, reason = "", message = "" }: JobS
   return [isGood ? normal(reason, message) : warning(reason, message)]
 }
 
-/** Returns the key that tells rejections apart. */
+/** Returns the key by which rejections are compared: equal for one rejection, different for two. */
 export function refusalKey({ cloud, region, instanceType, provisioning, message, time }: RefusedOffer): string {
   return JSON.stringify([cloud, region, instanceType, provisioning, message, time])
 }

@@ -4,6 +4,7 @@ import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { hasStrictCap } from "../../market/placement/caps.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
 import type { Market } from "../../market/placement/market.ts"
+import { bootOverrun } from "../../market/placement/outcome.ts"
 import { type PlaceVerdict, place } from "../../market/placement/place.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import { factsOf, type JobFacts, type JobObservation } from "./facts.ts"
@@ -262,13 +263,13 @@ function unansweredCall({ status }: StoredLaunch): { message: string } | undefin
   return status?.vm === undefined ? status?.unanswered : undefined
 }
 
-function bootOverdue({ left, overrun }: JobFacts, launch: StoredLaunch): Step | undefined {
+function bootOverdue({ left }: JobFacts, launch: StoredLaunch): Step | undefined {
   if (hasStarted(launch) || left.boot === undefined || left.boot > 0) return undefined
   const { number, bootDeadlineSeconds } = launch.spec
   const silence = unansweredCall(launch)
   const message =
     silence === undefined
-      ? `launch ${number}: ${overrun}; Berth terminates its VM`
+      ? `launch ${number}: ${bootOverrun(launch)}; Berth terminates its VM`
       : `launch ${number} got no VM within ${bootDeadlineSeconds} s: ${silence.message}`
   return { ...waits(JobReason.BootDeadlineExceeded, message), end: [launch] }
 }

@@ -9,7 +9,7 @@ import type { CancelState } from "../../market/placement/caps.ts"
 import type { ImageState, VolumesVerdict } from "../../market/placement/inputs.ts"
 import { type EndedLaunch, fallbackOf, type Losses, lossesOf } from "../../market/placement/losses.ts"
 import { expectedSecondsOf, type Market } from "../../market/placement/market.ts"
-import { bootOverrun, bootStage, outcomeOf } from "../../market/placement/outcome.ts"
+import { bootStage, outcomeOf } from "../../market/placement/outcome.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import type { InstallationFacts } from "./dependencies.ts"
 
@@ -87,8 +87,6 @@ export interface JobFacts {
   /** Amount that the job may still spend. Absent: it has no limit of its own. */
   budget: Budget | undefined
   left: TimeLeft
-  /** Which deadline of its boot the newest Launch missed, or would miss. */
-  overrun: string
   costs: CostFacts
   /** Time that the job is expected to run, seconds. */
   expectedSeconds: number
@@ -107,9 +105,11 @@ interface CostFacts {
 
 /** Derives the facts of a Job. Pure. */
 export function factsOf(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): JobFacts {
-  const launches = observed.launches
-    .toSorted((a, b) => a.spec.number - b.spec.number)
-    .map((launch) => ({ launch, outcome: outcomeOf(launch), isOver: isOver(launch) }))
+  const launches = byNumber(observed.launches).map((launch) => ({
+    launch,
+    outcome: outcomeOf(launch),
+    isOver: isOver(launch),
+  }))
   const newest = launches.at(-1)
   const hasEnded = isTerminal(job.status?.phase)
   return {
@@ -126,10 +126,14 @@ export function factsOf(job: StoredJob, observed: JobObservation, now: Date, set
     fallback: hasEnded ? undefined : fallbackOf(job, launches),
     budget: budgetOf(job, observed.launches),
     left: timeLeft(job, newest?.launch, observed, { now, settings }),
-    overrun: newest === undefined ? "" : bootOverrun(newest.launch),
     costs: costsOf(observed.launches, now),
     expectedSeconds: expectedSecondsOf(job, settings),
   }
+}
+
+/** Returns a job's Launches by their numbers, the newest last. */
+export function byNumber(launches: readonly StoredLaunch[]): StoredLaunch[] {
+  return launches.toSorted((a, b) => a.spec.number - b.spec.number)
 }
 
 /** Returns the origin of a Job. A copy stays one after its original and the records of its VMs are deleted. */

@@ -5,7 +5,7 @@ import { isOver, type StoredLaunch } from "../../core/apis/launch.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import { bootSince } from "../../market/placement/outcome.ts"
 import { ElapsedTimes } from "../elapsed.ts"
-import type { JobObservation } from "./facts.ts"
+import { byNumber, type JobObservation } from "./facts.ts"
 
 /** Measures the times that the deadlines of jobs depend on. */
 export class JobTimes {
@@ -34,7 +34,7 @@ export class JobTimes {
   ): Pick<JobObservation, "runSeconds" | "bootSeconds" | "queueSeconds"> {
     const key = keyOf(job)
     if (isTerminal(job.status?.phase)) return {}
-    const launch = launches.toSorted((a, b) => a.spec.number - b.spec.number).at(-1)
+    const launch = byNumber(launches).at(-1)
     const agent = launch?.status?.agent
     const since = job.status?.startTime ?? agent?.startTime
     const isLive = launch !== undefined && !isOver(launch) && agent?.startTime !== undefined

@@ -48,7 +48,7 @@ describe("a Launch before a VM is known", () => {
     ["deleted", { metadata: { deletionTimestamp: time(1) } }, {}],
     ["without its Job", {}, { job: "deleted" as const }],
     ["created after its Job had ended", {}, { job: "settled" as const }],
-  ])("replays an outstanding call first, and is over without one: %s", (_, changes, observed) => {
+  ])("repeats a call without an answer first, and ends if there is none: %s", (_, changes, observed) => {
     const launch = launchOf(job, 1, changes)
     expect(decideAt(2, launch, { ...observed, inFlight: true })).toEqual({
       actions: [{ do: "createInstance" }],
