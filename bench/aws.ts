@@ -8,7 +8,7 @@ import { findBinaries } from "../dev/controlplane/binaries.ts"
 import { startControlPlane } from "../dev/controlplane/control-plane.ts"
 import { cacheDirectory } from "../dev/controlplane/programs.ts"
 import { openAws } from "../src/clouds/aws/aws.ts"
-import { cloudsOf } from "../src/clouds/provider.ts"
+import { createClouds } from "../src/clouds/provider.ts"
 import { systemClock, timestamp } from "../src/core/apis/clock.ts"
 import { isTerminal, type StoredJob } from "../src/core/apis/job.ts"
 import { isOver, type StoredLaunch } from "../src/core/apis/launch.ts"
@@ -105,7 +105,7 @@ async function measure(kubeConfig: KubeConfig, { proxy, ec2, context }: Parts): 
     },
     {
       client,
-      clouds: cloudsOf({ aws: ({ region }) => Promise.resolve(openRegion(region)) }),
+      clouds: createClouds({ aws: ({ region }) => Promise.resolve(openRegion(region)) }),
       providers: {},
       offers: fixedOffers([OFFER]),
       ownAccounts: [{ cloud: "aws", region: REGION }],

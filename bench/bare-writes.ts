@@ -11,9 +11,9 @@ import {
   type ApiObject,
   apiVersionOf,
   collectionPath,
+  declareResource,
   objectPath,
   type Resource,
-  resourceOf,
 } from "../src/core/kube/resource.ts"
 import type { ApiServer, WriteKind, Writes } from "./api-server.ts"
 
@@ -22,11 +22,11 @@ const GROUP = "bench.berth.dev"
 const NAMESPACE = "default"
 const CONCURRENCY = 32
 
-const COPIED_JOBS = resourceOf({ ...JOB, group: GROUP })
-const COPIED_LAUNCHES = resourceOf({ ...LAUNCH, group: GROUP })
+const COPIED_JOBS = declareResource({ ...JOB, group: GROUP })
+const COPIED_LAUNCHES = declareResource({ ...LAUNCH, group: GROUP })
 const READY_SECONDS = 30
 
-const CRDS = resourceOf<ApiObject & { status?: { conditions?: Condition[] } }>({
+const CRDS = declareResource<ApiObject & { status?: { conditions?: Condition[] } }>({
   group: "apiextensions.k8s.io",
   version: "v1",
   kind: "CustomResourceDefinition",

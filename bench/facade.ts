@@ -1,7 +1,7 @@
 import type { Pool } from "undici"
 import type { JobList } from "../src/api/resources/jobs/groups.ts"
 import type { JobSubmission } from "../src/api/resources/jobs/schema.ts"
-import { jobOf } from "../src/api/resources/jobs/submission.ts"
+import { toJob } from "../src/api/resources/jobs/submission.ts"
 import { systemClock } from "../src/core/apis/clock.ts"
 import { CreationTimes } from "../src/core/apis/creation-times.ts"
 import type { StoredJob } from "../src/core/apis/job.ts"
@@ -102,7 +102,7 @@ function directly(client: KubeClient, project: BenchProject): Create {
 }
 
 function newJob(submission: JobSubmission & { name: string }, { name: namespace }: BenchProject): StoredJob {
-  return jobOf(submission, { namespace, name: submission.name, createdAt: creationTimes.next() }) as StoredJob
+  return toJob(submission, { namespace, name: submission.name, createdAt: creationTimes.next() }) as StoredJob
 }
 
 /** Returns the milliseconds of each call; CONCURRENCY workers make calls for this many seconds. */

@@ -5,7 +5,7 @@ import { GatewayClient } from "../src/agent/gateway-client.ts"
 import { systemClock } from "../src/core/apis/clock.ts"
 import { LAUNCH, launchName, type StoredLaunch } from "../src/core/apis/launch.ts"
 import { API_VERSION } from "../src/core/apis/meta.ts"
-import { resourceOf } from "../src/core/kube/resource.ts"
+import { declareResource } from "../src/core/kube/resource.ts"
 import { bootConfig, generateAgentKeys } from "../src/core/protocol/messages.ts"
 import { type BenchProject, type FacadeStack, startFacadeStack } from "./facade-stack.ts"
 import { SYSTEM_NAMESPACE, usageOf } from "./program.ts"
@@ -184,7 +184,7 @@ class Reporter {
         ...{ bootDeadlineSeconds: 600, startDeadlineSeconds: 600, lifetimeSeconds: 3600 },
       },
     } as unknown as StoredLaunch
-    const made = await client.create(resourceOf<StoredLaunch>(LAUNCH), launch)
+    const made = await client.create(declareResource<StoredLaunch>(LAUNCH), launch)
     const keys = await generateAgentKeys()
     const gateway = new GatewayClient(bootConfig(made, installation.bootstrapKey), keys, systemClock)
     await gateway.register({ version: "bench", runtime: "process" })

@@ -2,7 +2,7 @@
 // process each time, because a second load in one process is faster.
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
-import { offersOf } from "../src/market/catalogue/file.ts"
+import { buildOffers } from "../src/market/catalogue/file.ts"
 import { readPriceList } from "../src/market/catalogue/shipped.ts"
 import { Catalogue } from "../src/market/router/catalogue.ts"
 
@@ -11,7 +11,7 @@ const collect = runInNewContext("gc") as () => void
 collect()
 const before = used()
 const startedAt = performance.now()
-const catalogue = new Catalogue(offersOf(readPriceList()))
+const catalogue = new Catalogue(buildOffers(readPriceList()))
 const milliseconds = performance.now() - startedAt
 collect()
 console.log(JSON.stringify({ milliseconds, mebibytes: used() - before, offers: catalogue.size }))

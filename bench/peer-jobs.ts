@@ -5,7 +5,7 @@ import { timestamp } from "../src/core/apis/clock.ts"
 import type { KubeClient } from "../src/core/kube/client.ts"
 import { isConflict, isNotFound } from "../src/core/kube/errors.ts"
 import { Reflector } from "../src/core/kube/reflector.ts"
-import { type ApiObject, resourceOf } from "../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../src/core/kube/resource.ts"
 import { createLogger } from "../src/core/telemetry/logger.ts"
 import { sumOf, writesBetween } from "./api-server.ts"
 import { BerthStack, cpuOfJob, JobWatch, PROJECT } from "./berth-stack.ts"
@@ -40,14 +40,14 @@ interface Pod extends ApiObject {
   status?: { phase?: string }
 }
 
-const BATCH_JOBS = resourceOf<BatchJob>({
+const BATCH_JOBS = declareResource<BatchJob>({
   group: "batch",
   version: "v1",
   kind: "Job",
   plural: "jobs",
   namespaced: true,
 })
-const PODS = resourceOf<Pod>({ group: "", version: "v1", kind: "Pod", plural: "pods", namespaced: true })
+const PODS = declareResource<Pod>({ group: "", version: "v1", kind: "Pod", plural: "pods", namespaced: true })
 
 /**
  * Compares Berth with the controller of Kubernetes' own batch/v1 Jobs, from the same release as the API server. Both

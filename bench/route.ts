@@ -2,11 +2,11 @@ import { execFile } from "node:child_process"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { cacheDirectory } from "../dev/controlplane/programs.ts"
-import { offersOf } from "../src/market/catalogue/file.ts"
+import { buildOffers } from "../src/market/catalogue/file.ts"
 import { partPrices } from "../src/market/catalogue/parts.ts"
 import { readPriceList } from "../src/market/catalogue/shipped.ts"
 import { Catalogue } from "../src/market/router/catalogue.ts"
-import { type Requirements, requirementsOf } from "../src/market/router/requirements.ts"
+import { type Requirements, toRequirements } from "../src/market/router/requirements.ts"
 import { route } from "../src/market/router/route.ts"
 import { randomFrom } from "../test/random.ts"
 import { GPUHUNT, Peer, type PeerAnswer, SKYPILOT } from "./peer.ts"
@@ -72,7 +72,7 @@ export async function run({ report, cacheHome }: BenchContext): Promise<BenchRes
     if (prices.length > 0) spread["price of SkyPilot's pick, times ours"] = spreadOf(prices.map(timesOurs))
   }
   try {
-    const real = new Catalogue(offersOf(readPriceList()), partPrices())
+    const real = new Catalogue(buildOffers(readPriceList()), partPrices())
     await measureOver("the real catalogue", real, skypilot === undefined ? everywhere : [...everywhere, skypilot])
     for (const size of [100_000, 1_000_000]) {
       await measureOver(`${size.toLocaleString("en")} offers`, new Catalogue(syntheticTable(size)), everywhere)
@@ -211,7 +211,7 @@ function questionsFor(catalogue: Catalogue): Requirements[] {
       { model: pick(["T4", "L4", "A10G", "L40S", "H100", "H200"]), count: pick([1, 1, 2, 4, 8]) },
     ])
     const requirements = {
-      ...requirementsOf(
+      ...toRequirements(
         { image: "x", resources: { cpu, memory, ...(gpu && { gpu }) } },
         pick([[], [], ["amd64"], ["arm64"]]),
       ),

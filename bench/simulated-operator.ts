@@ -3,11 +3,11 @@
 import { parseArgs } from "node:util"
 import { Pool } from "undici"
 import type { Cloud, Vm } from "../src/clouds/cloud.ts"
-import { cloudsOf, type Providers } from "../src/clouds/provider.ts"
+import { createClouds, type Providers } from "../src/clouds/provider.ts"
 import { connect } from "../src/connect.ts"
 import { OutcomeUnknownError, TransientError } from "../src/core/outbound/errors.ts"
 import { createLogger } from "../src/core/telemetry/logger.ts"
-import { offersOf } from "../src/market/catalogue/file.ts"
+import { buildOffers } from "../src/market/catalogue/file.ts"
 import { LiveCatalogue } from "../src/market/catalogue/live.ts"
 import { readPriceList } from "../src/market/catalogue/shipped.ts"
 import { startOperator } from "../src/operator/main.ts"
@@ -35,9 +35,9 @@ const operator = await startOperator(
   },
   {
     client,
-    clouds: cloudsOf({}),
+    clouds: createClouds({}),
     providers: simulated(pool),
-    offers: new LiveCatalogue(offersOf(readPriceList())),
+    offers: new LiveCatalogue(buildOffers(readPriceList())),
     ownAccounts: [],
     architectures: ["amd64"],
     launchesPerMinute: LAUNCHES_PER_MINUTE,

@@ -2,11 +2,11 @@ import { setTimeout as delay } from "node:timers/promises"
 import { type ApiKey, isBound } from "../src/core/apis/apikey.ts"
 import { type CustomResourceDefinition, crdObjects } from "../src/core/apis/crd.ts"
 import { ANNOTATIONS } from "../src/core/apis/meta.ts"
-import { hashOf, keyIdOf, makeApiKey } from "../src/core/identity/apikeys.ts"
+import { hashKey, makeApiKey, parseKeyId } from "../src/core/identity/apikeys.ts"
 import type { KubeClient } from "../src/core/kube/client.ts"
 import { NAMESPACES } from "../src/core/kube/core.ts"
 import { ifFound, isNotFound } from "../src/core/kube/errors.ts"
-import { type ApiObject, resourceOf } from "../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../src/core/kube/resource.ts"
 import { API_KEYS, ORGANIZATIONS, PROJECTS } from "../src/core/resources.ts"
 
 /** The organization, project and namespace that every stack on one machine has. */
@@ -26,7 +26,7 @@ export const CRD_KIND = {
   namespaced: false,
 } as const
 
-const CRDS = resourceOf<Crd>(CRD_KIND)
+const CRDS = declareResource<Crd>(CRD_KIND)
 
 /** Field manager of all installed objects, in server-side apply. */
 export const INSTALLER = { fieldManager: "berth-install", force: true }
@@ -132,7 +132,7 @@ async function untilApiKey(
 
 async function isInstalled(client: KubeClient, value: string): Promise<boolean> {
   const key = await findApiKey(client)
-  return key?.spec.keyId === keyIdOf(value) && key?.spec.tokenHash === hashOf(value)
+  return key?.spec.keyId === parseKeyId(value) && key?.spec.tokenHash === hashKey(value)
 }
 
 async function findApiKey(client: KubeClient): Promise<ApiKey | undefined> {

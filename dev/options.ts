@@ -1,7 +1,7 @@
 import { homedir } from "node:os"
 import { join, resolve } from "node:path"
 import { Command, Option } from "commander"
-import { optionOf } from "../src/options/table.ts"
+import { toOption } from "../src/options/table.ts"
 import { absolute } from "../src/options/values.ts"
 import { type LogLevel, type RuntimeChoice, SHARED_OPTIONS } from "../src/options.ts"
 import { cacheDirectory } from "./controlplane/programs.ts"
@@ -54,7 +54,7 @@ function serveCommand(choose: Choose): Command {
   return withLocalOptions(new Command("serve"), ".berth")
     .description("Run everything on this machine until Ctrl-C: control plane, operator, façade, local cloud.")
     .addOption(
-      optionOf({
+      toOption({
         ...SHARED_OPTIONS.port,
         about: "port of the REST API; the local issuer, for sign-in, takes the port after it",
       }),
@@ -82,8 +82,8 @@ function withLocalOptions(command: Command, dataDir: string): Command {
     .addOption(
       new Option("--data-dir <path>", "folder of all data and logs").default(resolve(dataDir)).argParser(absolute),
     )
-    .addOption(optionOf(SHARED_OPTIONS.runtime))
-    .addOption(optionOf(SHARED_OPTIONS.dockerSocket))
+    .addOption(toOption(SHARED_OPTIONS.runtime))
+    .addOption(toOption(SHARED_OPTIONS.dockerSocket))
     .addOption(
       new Option("--assets-dir <path>", "folder with kube-apiserver, kube-controller-manager and etcd")
         .env("KUBEBUILDER_ASSETS")
@@ -95,5 +95,5 @@ function withLocalOptions(command: Command, dataDir: string): Command {
         .default(cacheDirectory(process.env["XDG_CACHE_HOME"]))
         .argParser(absolute),
     )
-    .addOption(optionOf(SHARED_OPTIONS.logLevel))
+    .addOption(toOption(SHARED_OPTIONS.logLevel))
 }

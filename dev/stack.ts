@@ -3,7 +3,7 @@ import { join } from "node:path"
 import { buildConsole } from "../scripts/console.ts"
 import { startFacade } from "../src/api/main.ts"
 import { VM_CLOUDS } from "../src/clouds/definitions.ts"
-import { providersOf } from "../src/clouds/registry.ts"
+import { loadProviders } from "../src/clouds/registry.ts"
 import { connect } from "../src/connect.ts"
 import { systemClock } from "../src/core/apis/clock.ts"
 import { ensureInstallation, OPERATOR_LEASE } from "../src/core/identity/installation.ts"
@@ -14,10 +14,10 @@ import type { PrivateTargets } from "../src/core/outbound/public-fetch.ts"
 import { packageFile } from "../src/core/package.ts"
 import { createLogger, type Logger, logDestination } from "../src/core/telemetry/logger.ts"
 import type { Running } from "../src/core/telemetry/program.ts"
-import { offersOf } from "../src/market/catalogue/file.ts"
+import { buildOffers } from "../src/market/catalogue/file.ts"
 import { LiveCatalogue } from "../src/market/catalogue/live.ts"
 import { readPriceList } from "../src/market/catalogue/shipped.ts"
-import { joinTables, tableOf } from "../src/market/router/table.ts"
+import { createTable, joinTables } from "../src/market/router/table.ts"
 import { startOperator } from "../src/operator/main.ts"
 import { PRICE_REFRESH_HOURS } from "../src/options.ts"
 import { installBase } from "./base.ts"
@@ -250,8 +250,8 @@ async function startPart<Program extends Pick<Running, "ended">>(
 /** Returns one catalogue and one account for both operator and façade, so that a dry run predicts the operator. */
 async function localMarket() {
   return {
-    offers: new LiveCatalogue(joinTables(offersOf(readPriceList()), tableOf(localOffers()))),
-    providers: await providersOf(),
+    offers: new LiveCatalogue(joinTables(buildOffers(readPriceList()), createTable(localOffers()))),
+    providers: await loadProviders(),
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
     architectures: [hostArchitecture()],
   }

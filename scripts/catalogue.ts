@@ -6,9 +6,9 @@ import { join } from "node:path"
 import { parseArgs } from "node:util"
 import { brotliCompressSync, constants } from "node:zlib"
 import { burstableOf } from "../src/clouds/machines/machines.ts"
-import { type Coverage, encode, offersOf, type PriceList, type PriceSource } from "../src/market/catalogue/file.ts"
+import { buildOffers, type Coverage, encode, type PriceList, type PriceSource } from "../src/market/catalogue/file.ts"
 import { readPriceList, SHIPPED_FILE } from "../src/market/catalogue/shipped.ts"
-import { suspectsOf } from "../src/market/catalogue/suspects.ts"
+import { findSuspects } from "../src/market/catalogue/suspects.ts"
 import { whyUnlaunchable } from "../src/market/catalogue/unlaunchable.ts"
 import type { Machine, Region } from "../src/market/router/table.ts"
 
@@ -104,7 +104,7 @@ export function priceListOf(folder: string): PriceList {
     onDemand: Uint32Array.from(numbered, ({ onDemand }) => onDemand),
     spot: Uint32Array.from(numbered, ({ spot }) => spot),
   }
-  return { ...list, suspects: suspectsOf(list) }
+  return { ...list, suspects: findSuspects(list) }
 }
 
 interface Row {
@@ -215,7 +215,7 @@ function main(): void {
   }
   const compressed = compress(bytes)
   writeFileSync(SHIPPED_FILE, compressed)
-  const offers = offersOf(list).machine.length
+  const offers = buildOffers(list).machine.length
   console.log(
     `${offers} offers of ${list.machines.length} machines in ${list.regions.length} regions, ` +
       `${list.suspects.length} suspects: ${compressed.length} bytes`,

@@ -3,25 +3,25 @@
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { runInstancesInput } from "../src/clouds/aws/request.ts"
-import { machineOf } from "../src/clouds/azure/machine.ts"
+import { buildMachine } from "../src/clouds/azure/machine.ts"
 import type { LaunchSpec } from "../src/clouds/cloud.ts"
-import { instanceOf } from "../src/clouds/gcp/machine.ts"
-import { bootDiskOf } from "../src/clouds/machines/disk.ts"
+import { buildInstance } from "../src/clouds/gcp/machine.ts"
+import { chooseBootDisk } from "../src/clouds/machines/disk.ts"
 import {
   type CloudMachines,
   type Exclusion,
   FAST_DISK_HOURLY_USD,
   type Family,
-  familyOf,
+  findFamily,
 } from "../src/clouds/machines/family.ts"
 import { burstableOf, MACHINES } from "../src/clouds/machines/machines.ts"
 import { orderedDisk } from "../src/core/apis/disk.ts"
 import type { JobSpec } from "../src/core/apis/job.ts"
 import { type Architecture, nvidiaGpusOf, type Offer } from "../src/core/apis/offer.ts"
-import { offersOf } from "../src/market/catalogue/file.ts"
+import { buildOffers } from "../src/market/catalogue/file.ts"
 import { readPriceList } from "../src/market/catalogue/shipped.ts"
 import { Catalogue } from "../src/market/router/catalogue.ts"
-import { requirementsOf } from "../src/market/router/requirements.ts"
+import { toRequirements } from "../src/market/router/requirements.ts"
 import { rankPlacements } from "../src/market/router/route.ts"
 
 export const PAGE = join(import.meta.dirname, "..", "docs", "machines.md")
@@ -34,14 +34,14 @@ type Requests = Record<CloudName, (spec: LaunchSpec) => object>
 
 const REQUESTS: Requests = {
   aws: (spec) => runInstancesInput(spec, { SecurityGroupIds: ["sg-0123456789abcdef0"] }),
-  gcp: (spec) => instanceOf(spec, `${spec.offer.region}-a`, {}),
+  gcp: (spec) => buildInstance(spec, `${spec.offer.region}-a`, {}),
   azure: (spec) => {
     const network = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network"
     const place = {
       subnetId: `${network}/virtualNetworks/berth/subnets/berth`,
       securityGroupId: `${network}/networkSecurityGroups/berth-no-inbound`,
     }
-    return machineOf(spec, place, {})
+    return buildMachine(spec, place, {})
   },
 }
 
@@ -72,7 +72,7 @@ export function requestFor(offer: Offer): object {
 }
 
 const list = readPriceList()
-const catalogue = new Catalogue(offersOf(list))
+const catalogue = new Catalogue(buildOffers(list))
 
 /** Returns the requests of all families that the shipped list has, and of one spot VM for each cloud. */
 export function goldenRequests(): GoldenRequest[] {
@@ -94,13 +94,13 @@ export function goldenRequests(): GoldenRequest[] {
 
 function imageOf(offer: Offer): string {
   const table = MACHINES[offer.cloud] as CloudMachines
-  return table.images[familyOf(table, offer)?.image ?? ""]?.name ?? ""
+  return table.images[findFamily(table, offer)?.image ?? ""]?.name ?? ""
 }
 
 /** Returns the golden file of an offer: by family, for credits, or by cloud for spot VMs. Spot requests of a cloud's families differ in the same fields. */
 function goldenKey(offer: Offer): string | undefined {
   const table = MACHINES[offer.cloud]
-  const family = table && familyOf(table, offer)
+  const family = table && findFamily(table, offer)
   if (family === undefined) return undefined
   const isBurstable = burstableOf(offer.cloud, offer.instanceType) !== undefined
   if (offer.cloud === "aws" && isBurstable) return offer.provisioning === "onDemand" ? "aws/burstable" : undefined
@@ -146,7 +146,7 @@ const COLUMNS: readonly Column[] = [
 
 /** Returns the offer that Berth picks first on one cloud. */
 function firstOffer(cloud: CloudName, { spec, architecture, fraction }: Column): Offer | undefined {
-  const requirements = requirementsOf(
+  const requirements = toRequirements(
     { image: "busybox", ...spec, cloud: [cloud] },
     architecture === undefined ? [] : [architecture],
   )
@@ -164,7 +164,7 @@ function picksTable(): string {
 function pickRow(cloud: CloudName, column: Column): string {
   const offer = firstOffer(cloud, column)
   const table = MACHINES[cloud]
-  const family = offer && table && familyOf(table, offer)
+  const family = offer && table && findFamily(table, offer)
   if (offer === undefined || table === undefined || family === undefined) {
     return `| ${column.name} | ${cloud} | none: ${whyNone(cloud, column)} | | | |`
   }
@@ -190,7 +190,7 @@ function whyNone(cloud: CloudName, { name, fraction }: Column): string {
 
 /** Returns the boot disk in the request. */
 function diskOf(offer: Offer): string {
-  const boot = bootDiskOf(offer)
+  const boot = chooseBootDisk(offer)
   if (boot === undefined) return ""
   const { type, sizeGib, performance } = orderedDisk(boot)
   const speed = performance === undefined ? "" : `, ${performance.mibps} MiB/s`
@@ -209,7 +209,7 @@ function familiesTable(cloud: CloudName, { families, quotaOf }: CloudMachines): 
   const rows = families.map((family) => {
     const { name, types, image, diskType, gpu: cards, source } = family
     const own = list.machines.filter(
-      (machine) => machine.cloud === cloud && familyOf(MACHINES[cloud] as CloudMachines, machine) === family,
+      (machine) => machine.cloud === cloud && findFamily(MACHINES[cloud] as CloudMachines, machine) === family,
     )
     const quotas = [...new Set(own.map(({ instanceType }) => quotaOf(instanceType)))]
     const models = cards === undefined ? "" : `${cards.models.join(", ")}: ${cards.module}`

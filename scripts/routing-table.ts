@@ -5,11 +5,11 @@ import { join } from "node:path"
 import { MACHINES } from "../src/clouds/machines/machines.ts"
 import type { JobSpec } from "../src/core/apis/job.ts"
 import { sumOfParts } from "../src/core/apis/price.ts"
-import { offersOf } from "../src/market/catalogue/file.ts"
+import { buildOffers } from "../src/market/catalogue/file.ts"
 import { partPrices } from "../src/market/catalogue/parts.ts"
 import { readPriceList } from "../src/market/catalogue/shipped.ts"
 import { Catalogue } from "../src/market/router/catalogue.ts"
-import { requirementsOf } from "../src/market/router/requirements.ts"
+import { toRequirements } from "../src/market/router/requirements.ts"
 import { rankPlacements } from "../src/market/router/route.ts"
 
 const PAGE = join(import.meta.dirname, "..", "docs", "routing.md")
@@ -36,7 +36,7 @@ const REGION = "us"
 /** Returns the generated parts of the page, by the name of their marker. */
 export function generatedParts(): Record<string, string> {
   const list = readPriceList()
-  const catalogue = new Catalogue(offersOf(list), partPrices())
+  const catalogue = new Catalogue(buildOffers(list), partPrices())
   const days = list.sources.flatMap(({ date, covers }) => (covers === undefined ? [] : date)).toSorted()
   const [first, last] = [days[0], days.at(-1)]
   return {
@@ -64,7 +64,7 @@ export function generatedParts(): Record<string, string> {
 
 function jobsTable(catalogue: Catalogue): string {
   const rows = JOBS.map(([name, spec]) => {
-    const requirements = requirementsOf({ image: "busybox", ...spec, region: [REGION] })
+    const requirements = toRequirements({ image: "busybox", ...spec, region: [REGION] })
     const [best, next] = rankPlacements(requirements, catalogue, {
       launchAccounts: catalogue.clouds.map((cloud) => ({ cloud })),
       cooldowns: [],

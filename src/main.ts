@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { VM_CLOUDS } from "./clouds/definitions.ts"
-import { cloudsOf } from "./clouds/provider.ts"
+import { createClouds } from "./clouds/provider.ts"
 import { systemClock } from "./core/apis/clock.ts"
 import { defined } from "./core/apis/defined.ts"
 import type { Architecture } from "./core/apis/offer.ts"
@@ -10,7 +10,7 @@ import type { KubeClient } from "./core/kube/client.ts"
 import { publicFetch } from "./core/outbound/public-fetch.ts"
 import { packageVersion } from "./core/package.ts"
 import { createLogger } from "./core/telemetry/logger.ts"
-import { offersOf } from "./market/catalogue/file.ts"
+import { buildOffers } from "./market/catalogue/file.ts"
 import { LiveCatalogue } from "./market/catalogue/live.ts"
 import { readPriceList } from "./market/catalogue/shipped.ts"
 import {
@@ -80,18 +80,25 @@ async function runVm(options: AgentOptions, signal: AbortSignal): Promise<number
 function shippedMarket() {
   const architectures: Architecture[] = ["amd64"]
   const askRegistries = publicFetch()
-  return { offers: new LiveCatalogue(offersOf(readPriceList())), ownAccounts: [], architectures, askRegistries }
+  return { offers: new LiveCatalogue(buildOffers(readPriceList())), ownAccounts: [], architectures, askRegistries }
 }
 
 async function runOperator(options: OperatorOptions, signal: AbortSignal): Promise<number> {
   const { connect } = await import("./connect.ts")
   const { startOperator } = await import("./operator/main.ts")
-  const { providersOf } = await import("./clouds/registry.ts")
+  const { loadProviders } = await import("./clouds/registry.ts")
   const logger = createLogger({ level: options.logLevel, name: "operator" })
   const client = connect(options)
   const identity = await identityIssuer(options, client)
-  const providers = await providersOf({ ...options, ...(identity && { tokens: identity }) })
-  const parts = { client, clouds: cloudsOf({}), providers, ...(identity && { identity }), ...shippedMarket(), logger }
+  const providers = await loadProviders({ ...options, ...(identity && { tokens: identity }) })
+  const parts = {
+    client,
+    clouds: createClouds({}),
+    providers,
+    ...(identity && { identity }),
+    ...shippedMarket(),
+    logger,
+  }
   await (await startOperator(options, parts, signal)).ended
   await client.close()
   return 0
@@ -106,12 +113,12 @@ async function identityIssuer({ identityIssuer: issuer, systemNamespace }: KubeO
 async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<number> {
   const { connect } = await import("./connect.ts")
   const { startFacade } = await import("./api/main.ts")
-  const { providersOf } = await import("./clouds/registry.ts")
+  const { loadProviders } = await import("./clouds/registry.ts")
   const logger = createLogger({ level: options.logLevel, name: "facade" })
   const client = connect(options)
   const identity = await identityIssuer(options, client)
   const signIn = identity && { identity }
-  const providers = await providersOf(identity && { tokens: identity })
+  const providers = await loadProviders(identity && { tokens: identity })
   const parts = { client, clouds: VM_CLOUDS, providers, ...signIn, ...shippedMarket(), logger }
   const { url, ended } = await startFacade(options, parts, signal)
   logger.info({ url }, "listening")

@@ -6,7 +6,7 @@ import { defined } from "./core/apis/defined.ts"
 import { type ProxySettings, proxySettings } from "./core/apis/proxy.ts"
 import type { TrustedIssuer } from "./core/identity/oidc.ts"
 import { ProjectLimitsSchema } from "./core/quota/project-limits.ts"
-import { commandOf, type OptionTable, type Refuse, type ValuesOf } from "./options/table.ts"
+import { buildCommand, type OptionTable, type Refuse, type ValuesOf } from "./options/table.ts"
 import {
   absolute,
   certificates,
@@ -497,35 +497,35 @@ export async function readInvocation(argv: string[], version: string): Promise<I
 }
 
 function commands(choose: (invocation: Invocation) => void): Command[] {
-  const smoke = commandOf("smoke", `${SMOKE_SUMMARY} ${SMOKE_DETAILS}`, SMOKE, (options) =>
+  const smoke = buildCommand("smoke", `${SMOKE_SUMMARY} ${SMOKE_DETAILS}`, SMOKE, (options) =>
     // The flags that are added below.
     choose({ command: "smoke", options: options as SmokeCommandOptions }),
   )
   for (const flag of smokeFlags()) smoke.addOption(flag)
   return [
-    commandOf(
+    buildCommand(
       "operator",
       "Run the controllers that run jobs on VMs. One replica leads at a time.",
       OPERATOR,
       (options) => choose({ command: "operator", options }),
     ),
-    commandOf(
+    buildCommand(
       "facade",
       "Serve the REST API and the agents' gateway, with any number of replicas.",
       FACADE,
       (options, refuse) => choose({ command: "facade", options: facadeOptions(options, refuse) }),
     ),
-    commandOf("agent", "Run one job's container on a VM, and report to the gateway.", AGENT, (options) =>
+    buildCommand("agent", "Run one job's container on a VM, and report to the gateway.", AGENT, (options) =>
       choose({ command: "agent", options }),
     ),
-    commandOf(
+    buildCommand(
       "key",
       "Create an API key for GitOps. The value is printed to standard error, for the key's owner. The manifest, which has only " +
         "the value's hash, is printed to standard output. Nothing is stored.",
       KEY,
       (options) => choose({ command: "key", options }),
     ),
-    commandOf(
+    buildCommand(
       "login",
       "Sign in at an OIDC issuer. The address to open is printed to standard error. The token, for the header " +
         "Authorization: Bearer, is printed to standard output.",
@@ -533,7 +533,7 @@ function commands(choose: (invocation: Invocation) => void): Command[] {
       (options) => choose({ command: "login", options }),
     ),
     smoke,
-    commandOf(
+    buildCommand(
       "rotate-sealing-key",
       "Create a new key that encrypts the credentials of connections. The operator then encrypts all credentials with it " +
         "and deletes the old key when it is no longer in use.",

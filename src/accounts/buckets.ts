@@ -1,5 +1,5 @@
 import type { OpenAccount, ReachedBucket } from "../clouds/account.ts"
-import { definitionOf } from "../clouds/definitions.ts"
+import { findDefinition } from "../clouds/definitions.ts"
 import type { Clock } from "../core/apis/clock.ts"
 import type { StoredConnection } from "../core/apis/connection.ts"
 import { newestFirst } from "../core/apis/creation-times.ts"
@@ -115,7 +115,7 @@ export class BucketFinder {
   #lookUp(namespace: string, bucket: string, named: string | undefined) {
     const candidates = this.#options
       .connections(namespace)
-      .filter(({ spec, metadata }) => definitionOf(spec.type)?.buckets !== undefined && isNamed(metadata.name, named))
+      .filter(({ spec, metadata }) => findDefinition(spec.type)?.buckets !== undefined && isNamed(metadata.name, named))
       .toSorted(newestFirst)
       .reverse()
     return candidates.map((connection) => {

@@ -10,7 +10,7 @@ import { CredentialsError, InvalidRequestError } from "../core/outbound/errors.t
 import { openCredentials } from "../core/sealing/credentials.ts"
 import { SealingError } from "../core/sealing/keys.ts"
 import { scrubError } from "../core/sealing/scrub.ts"
-import { type CredentialSources, CredentialsUnusable, credentialsOf, isVerified } from "./credentials.ts"
+import { type CredentialSources, CredentialsUnusable, isVerified, readCredentials } from "./credentials.ts"
 
 export interface ConnectionCloudsOptions extends CredentialSources {
   providers: Providers
@@ -115,7 +115,7 @@ export class ConnectionClouds implements Clouds {
   async #openConnection(connection: StoredConnection, account: CloudAccount): Promise<CredentialFields | undefined> {
     if (!isVerified(connection, this.#options)) return undefined
     try {
-      const { fields, project } = await credentialsOf(connection, this.#options)
+      const { fields, project } = await readCredentials(connection, this.#options)
       return project === account.project ? fields : undefined
     } catch (error) {
       if (error instanceof CredentialsUnusable) return undefined

@@ -11,7 +11,7 @@ import {
 } from "../core/apis/credentials.ts"
 import { isMetadataName } from "../core/apis/names.ts"
 import type { StoredProject } from "../core/apis/project.ts"
-import { scopeOf } from "../core/identity/projects.ts"
+import { projectScope } from "../core/identity/projects.ts"
 import { SealingKeysMissing } from "../core/identity/sealing-keys.ts"
 import type { KubeClient } from "../core/kube/client.ts"
 import { SECRETS, type Secret } from "../core/kube/core.ts"
@@ -21,7 +21,7 @@ import { IndexedStore } from "../core/kube/store.ts"
 import { CredentialsError, TransientError } from "../core/outbound/errors.ts"
 import { openCredentials } from "../core/sealing/credentials.ts"
 import type { Sealer } from "../core/sealing/envelope.ts"
-import { credentialIdOf } from "../core/sealing/envelope.ts"
+import { parseCredentialId } from "../core/sealing/envelope.ts"
 import { SealingError, type SealingErrorReason } from "../core/sealing/keys.ts"
 import { CREDENTIALS_SECRET_TYPE } from "./caches.ts"
 
@@ -61,7 +61,7 @@ export class CredentialsUnusable extends Error {
  * Returns the credentials of a connection, sealed in it or from the Secret that it names, after validation.
  * @throws CredentialsUnusable; SealingKeysMissing or KubeError if the sealing keys can't be read
  */
-export async function credentialsOf(
+export async function readCredentials(
   connection: StoredConnection,
   sources: CredentialSources,
 ): Promise<FoundCredentials> {
@@ -72,7 +72,7 @@ export async function credentialsOf(
     throw new CredentialsUnusable(ConnectionReason.NoProject, message)
   }
   const project = found.metadata.name
-  const version = versionOf(connection, sources)
+  const version = credentialsVersion(connection, sources)
   if (version === undefined) throw secretMissing(connection)
   const fields = await fieldsOf(connection, project, sources)
   const { type } = connection.spec
@@ -80,7 +80,7 @@ export async function credentialsOf(
   if (errors.length === 0 && sources.identityIssuer === undefined) errors.push(...identityTokenErrors(type, fields))
   if (errors.length === 0) {
     if (!isFederated(type, fields)) return { fields, version, project }
-    const federation = federationOf(found, connection.metadata.name)
+    const federation = createFederation(found, connection.metadata.name)
     const identity = identityOf(federation, audienceOf(type, fields), sources.identityIssuer)
     return { fields: { ...fields, ...federation }, version, project, identity }
   }
@@ -103,7 +103,7 @@ const EXTERNAL_ID_CHARACTERS = 16
  * Returns the identity of a connection for clouds. The external id depends on the project's uid: a later project of the
  * same name can't use what trusted this one. Pure.
  */
-export function federationOf({ metadata }: Pick<StoredProject, "metadata">, connection: string): Federation {
+export function createFederation({ metadata }: Pick<StoredProject, "metadata">, connection: string): Federation {
   const hash = createHash("sha256").update(`${metadata.uid}/${connection}`).digest("hex")
   const external_id = hash.slice(0, EXTERNAL_ID_CHARACTERS)
   const most = Math.floor((MOST_SUBJECT - EXTERNAL_ID_CHARACTERS - 2) / 2)
@@ -141,7 +141,7 @@ function unusable({ reason, message }: SealingError): CredentialsUnusable {
 }
 
 /** Returns the version of a connection's current credentials. Undefined if the Secret that it names is missing. */
-export function versionOf(
+export function credentialsVersion(
   connection: StoredConnection,
   sources: Pick<CredentialSources, "secrets">,
 ): string | undefined {
@@ -154,7 +154,7 @@ export function versionOf(
 /** The version stays the same under another sealing key. A malformed text has a version that is never verified. */
 function sealedVersion(sealedCredentials: string): string {
   try {
-    return `sealed/${credentialIdOf(sealedCredentials)}`
+    return `sealed/${parseCredentialId(sealedCredentials)}`
   } catch {
     return "unreadable"
   }
@@ -174,10 +174,10 @@ function secretMissing({ spec }: StoredConnection): CredentialsUnusable {
 }
 
 function fieldsIn({ data = {} }: Pick<Secret, "data">): CredentialFields {
-  return Object.fromEntries(Object.entries(data).map(([field, value]) => [field, textOf(field, value)]))
+  return Object.fromEntries(Object.entries(data).map(([field, value]) => [field, decodeText(field, value)]))
 }
 
-function textOf(field: string, base64: string): string {
+function decodeText(field: string, base64: string): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.from(base64, "base64"))
   } catch {
@@ -191,7 +191,7 @@ export function projectOf(namespace: string, sources: Pick<CredentialSources, "p
 }
 
 function projectIn(namespace: string, { projects }: Pick<CredentialSources, "projects">): StoredProject | undefined {
-  return projects.store.list().find((project) => scopeOf(project)?.namespace === namespace)
+  return projects.store.list().find((project) => projectScope(project)?.namespace === namespace)
 }
 
 /** Returns true if the current credentials are the verified ones. Without `sources`, a Secret's version isn't compared. */
@@ -201,7 +201,7 @@ export function isVerified(connection: StoredConnection, sources?: Pick<Credenti
   if (ready?.status !== "True" || metadata.deletionTimestamp !== undefined) return false
   if (spec.sealedCredentials !== undefined) return status?.verifiedCredentials === sealedVersion(spec.sealedCredentials)
   if (ready.observedGeneration !== metadata.generation) return false
-  return sources === undefined || status?.verifiedCredentials === versionOf(connection, sources)
+  return sources === undefined || status?.verifiedCredentials === credentialsVersion(connection, sources)
 }
 
 /** Reads a connection's credentials in clear. @throws CloudError with the cause, without a part of the credentials */
@@ -209,7 +209,7 @@ export type ReadCredentials = (connection: StoredConnection) => Promise<Credenti
 
 /** Reads credentials from caches, which have the Secrets of connections. */
 export function cachedCredentials(sources: CredentialSources): ReadCredentials {
-  return (connection) => explainSealing(async () => (await credentialsOf(connection, sources)).fields)
+  return (connection) => explainSealing(async () => (await readCredentials(connection, sources)).fields)
 }
 
 /**
@@ -225,7 +225,7 @@ export function liveCredentials(
       const store = new IndexedStore<Secret>()
       const secret = await liveSecretOf(client, connection)
       if (secret?.type === CREDENTIALS_SECRET_TYPE) store.put(secret)
-      return (await credentialsOf(connection, { ...sources, secrets: { store } })).fields
+      return (await readCredentials(connection, { ...sources, secrets: { store } })).fields
     })
 }
 

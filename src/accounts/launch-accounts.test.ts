@@ -10,7 +10,7 @@ import { KeyringEncryption } from "../core/sealing/keys.ts"
 import type { ImageState } from "../market/placement/inputs.ts"
 import { CONNECTION_CACHE } from "./caches.ts"
 import type { CredentialSources } from "./credentials.ts"
-import { credentialsCopier, launchAccountsOf } from "./launch-accounts.ts"
+import { createLaunchAccounts, credentialsCopier } from "./launch-accounts.ts"
 
 const keyring = { primary: "k1", keys: new Map([["k1", new Uint8Array(32)]]) }
 const sealer = new Sealer(new KeyringEncryption(() => Promise.resolve(keyring)))
@@ -78,7 +78,7 @@ describe("launch accounts", () => {
     "include a connection only while its verified credentials are its present ones: %s",
     async (_, spec, status, expected) => {
       const { connections, sources } = sourcesOf(connectionOf(spec, status))
-      const launchAccounts = launchAccountsOf({ ownAccounts: [], connections, types: ["aws", "gcp"], sources })
+      const launchAccounts = createLaunchAccounts({ ownAccounts: [], connections, types: ["aws", "gcp"], sources })
       const credentials = status.verifiedCredentials
       expect(launchAccounts.of("team")).toEqual(expected.map((each) => ({ ...each, credentials })))
       expect(launchAccounts.of("elsewhere")).toEqual([])
@@ -98,7 +98,7 @@ describe("launch accounts", () => {
       const conditions = [...(status.conditions ?? []), { ...condition, status: isPermitted }]
       const { connections, sources } = sourcesOf(connectionOf(bySeal, { ...status, conditions }))
       return {
-        launchAccounts: launchAccountsOf({ ownAccounts: [], connections, types: ["aws"], sources }),
+        launchAccounts: createLaunchAccounts({ ownAccounts: [], connections, types: ["aws"], sources }),
         connections,
         sources,
       }
@@ -119,7 +119,7 @@ describe("launch accounts", () => {
 
   test("include accounts that need no connection in every namespace", () => {
     const { connections } = sourcesOf(connectionOf(bySeal, {}))
-    const launchAccounts = launchAccountsOf({
+    const launchAccounts = createLaunchAccounts({
       ownAccounts: [{ cloud: "local", region: "here" }],
       connections,
       types: [],

@@ -5,14 +5,14 @@ import { defined } from "../core/apis/defined.ts"
 import type { VmDisk } from "../core/apis/disk.ts"
 import type { Launch } from "../core/apis/launch.ts"
 import type { FrozenSettings } from "../core/apis/vm-settings.ts"
-import { frozenSettings, VM_SETTING_FIELDS, vmSettingsOf } from "../core/apis/vm-settings.ts"
+import { frozenSettings, toVmSettings, VM_SETTING_FIELDS } from "../core/apis/vm-settings.ts"
 import { NAMESPACE_INDEX } from "../core/identity/catch-up.ts"
 import type { Store } from "../core/kube/store.ts"
 import { sealCredentials } from "../core/sealing/credentials.ts"
 import { type Images, imageDiskGib } from "../market/placement/inputs.ts"
 import type { DeniedAccount, LaunchAccounts } from "../market/placement/market.ts"
 import type { LaunchAccount } from "../market/router/cooldown.ts"
-import { type CredentialSources, CredentialsUnusable, credentialsOf, isVerified, projectOf } from "./credentials.ts"
+import { type CredentialSources, CredentialsUnusable, isVerified, projectOf, readCredentials } from "./credentials.ts"
 
 /**
  * Parts of a connection that a Launch keeps: the credentials, which terminate the VM after the connection changes or is
@@ -48,7 +48,12 @@ export interface LaunchAccountsOptions {
  * Returns the accounts that a project can launch VMs with: its verified connections, and the accounts that need no
  * connection.
  */
-export function launchAccountsOf({ ownAccounts, connections, types, sources }: LaunchAccountsOptions): LaunchAccounts {
+export function createLaunchAccounts({
+  ownAccounts,
+  connections,
+  types,
+  sources,
+}: LaunchAccountsOptions): LaunchAccounts {
   const own: LaunchAccount[] = ownAccounts.map(({ cloud }) => ({ cloud }))
   return {
     of: (namespace) => {
@@ -82,7 +87,7 @@ function launchAccountOf(
     connection: metadata.name,
     account,
     ...defined({ credentials }),
-    ...(VM_SETTING_FIELDS.some((field) => spec[field] !== undefined) && { settings: vmSettingsOf(spec) }),
+    ...(VM_SETTING_FIELDS.some((field) => spec[field] !== undefined) && { settings: toVmSettings(spec) }),
     ...defined({ regions }),
   }
 }
@@ -104,7 +109,7 @@ export function credentialsCopier(
     const settings = frozenSettings(connection.spec, spec.offer, requiredDisk(spec, images))
     if (settings === undefined) return undefined
     try {
-      const { fields, project, version } = await credentialsOf(connection, sources)
+      const { fields, project, version } = await readCredentials(connection, sources)
       const { type, sealedCredentials } = connection.spec
       const context = { project, name: connection.metadata.name }
       const sealed = sealedCredentials ?? (await sealCredentials(sources.sealer, { type, fields }, context))

@@ -1,5 +1,5 @@
 import type { CloudAccount } from "../clouds/cloud.ts"
-import { accountOpener, type Providers, registriesOf, typesWithVms } from "../clouds/provider.ts"
+import { accountOpener, createRegistries, type Providers, typesWithVms } from "../clouds/provider.ts"
 import { imageReader } from "../clouds/registries/manifests.ts"
 import type { SpendCaps } from "../core/apis/caps.ts"
 import { systemClock } from "../core/apis/clock.ts"
@@ -17,7 +17,7 @@ import { BucketFinder } from "./buckets.ts"
 import type { CredentialSources } from "./credentials.ts"
 import type { CredentialsOf } from "./discoverer.ts"
 import { agentImagePlatforms, ImageFinder, type ImageSettings } from "./images.ts"
-import { launchAccountsOf } from "./launch-accounts.ts"
+import { createLaunchAccounts } from "./launch-accounts.ts"
 
 /** Sources of the inputs of placement. */
 export interface PlacementSources {
@@ -66,10 +66,10 @@ export function placementInputs(sources: PlacementSources) {
   const settings = sources.images && { settings: sources.images }
   const readImage = send && imageReader({ clock, send })
   const images =
-    readImage && new ImageFinder({ ...finding, registriesOf: registriesOf(providers), readImage, ...settings })
+    readImage && new ImageFinder({ ...finding, registriesOf: createRegistries(providers), readImage, ...settings })
   return {
     offers,
-    launchAccounts: launchAccountsOf({
+    launchAccounts: createLaunchAccounts({
       ...{ ownAccounts, connections, types: typesWithVms(providers) },
       ...(secrets && { sources: { secrets } }),
     }),

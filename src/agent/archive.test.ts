@@ -7,7 +7,7 @@ import { buffer } from "node:stream/consumers"
 import { createGzip, gzipSync } from "node:zlib"
 import { pack } from "tar-stream"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { type ArchiveEntry, EntryCheck, type EntryHeader, entriesOf, WORKDIR_LIMITS } from "./archive.ts"
+import { type ArchiveEntry, EntryCheck, type EntryHeader, readEntries, WORKDIR_LIMITS } from "./archive.ts"
 
 const file = (name: string, more: Partial<EntryHeader> = {}): EntryHeader => ({ name, type: "file", ...more })
 const folder = (name: string): EntryHeader => ({ name, type: "directory" })
@@ -116,7 +116,7 @@ describe("an archive", () => {
     const path = join(disk, "archive")
     await writeFile(path, archive)
     const found: string[] = []
-    for await (const { entry, content } of entriesOf(path)) {
+    for await (const { entry, content } of readEntries(path)) {
       const bytes = entry.type === "file" ? await buffer(content) : Buffer.alloc(0)
       found.push(`${entry.type} ${entry.path} ${bytes.toString()}`)
     }
@@ -151,7 +151,7 @@ describe("an archive", () => {
     archive.entry({ name: "b" }, "x".repeat(300_000))
     archive.finalize()
     await writeFile(join(disk, "archive"), gzipSync(await buffer(archive)))
-    for await (const { entry } of entriesOf(join(disk, "archive"))) {
+    for await (const { entry } of readEntries(join(disk, "archive"))) {
       expect(entry.path).toBe("a")
       break
     }

@@ -187,7 +187,7 @@ export interface OpenEntry {
  * Yields the entries of an archive (tar.gz), each checked before its content is read. Memory and time are bounded,
  * whatever the archive has. @throws ArchiveError
  */
-export async function* entriesOf(path: string, limits = WORKDIR_LIMITS): AsyncGenerator<OpenEntry, void, void> {
+export async function* readEntries(path: string, limits = WORKDIR_LIMITS): AsyncGenerator<OpenEntry, void, void> {
   const check = new EntryCheck(limits)
   const most = limits.bytes + limits.entries * HEADER_BYTES
   let fed = 0
@@ -208,7 +208,7 @@ export async function* entriesOf(path: string, limits = WORKDIR_LIMITS): AsyncGe
   try {
     for await (const stream of parser) {
       allowed = fed + (stream.header.size ?? 0)
-      const content = contentOf(stream as AsyncIterable<Uint8Array>)
+      const content = readContent(stream as AsyncIterable<Uint8Array>)
       for (const entry of check.next(stream.header)) yield { entry, content }
       stream.resume()
     }
@@ -220,7 +220,7 @@ export async function* entriesOf(path: string, limits = WORKDIR_LIMITS): AsyncGe
 }
 
 /** Yields the content of an entry. An archive that ends within it ends both this and the list of entries. */
-async function* contentOf(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+async function* readContent(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
   try {
     yield* stream
   } catch (error) {

@@ -4,7 +4,7 @@ import type { Static, TSchema } from "typebox"
 import { type Dispatcher, request } from "undici"
 import { type BackoffLimits, backoffSeconds } from "../core/apis/backoff.ts"
 import type { Clock } from "../core/apis/clock.ts"
-import { dispatcherOf } from "../core/apis/dispatcher.ts"
+import { createDispatcher } from "../core/apis/dispatcher.ts"
 import { type AgentKeys, check, publicKey, signMessage } from "../core/protocol/messages.ts"
 import {
   ABILITIES,
@@ -95,8 +95,8 @@ export class GatewayClient {
       headersTimeout: ANSWER_TIMEOUT_MS,
       bodyTimeout: ANSWER_TIMEOUT_MS,
     }
-    this.#dispatcher = dispatcherOf({ ...options, maxResponseSize: ANSWER_BYTES })
-    this.#large = dispatcherOf(options)
+    this.#dispatcher = createDispatcher({ ...options, maxResponseSize: ANSWER_BYTES })
+    this.#large = createDispatcher(options)
   }
 
   /** Registers the agent. The order in the answer is still sealed: `openOrder` opens it. */

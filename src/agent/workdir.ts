@@ -8,7 +8,7 @@ import { type Pack, pack } from "tar-stream"
 import type { Clock } from "../core/apis/clock.ts"
 import type { Workdir } from "../core/apis/job.ts"
 import type { Logger } from "../core/apis/logger.ts"
-import { ArchiveError, entriesOf, type OpenEntry } from "./archive.ts"
+import { ArchiveError, type OpenEntry, readEntries } from "./archive.ts"
 import { whyDiskFull } from "./disk-space.ts"
 import { type GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gateway-client.ts"
 import { RunError } from "./runtimes/runtime.ts"
@@ -38,7 +38,7 @@ export interface FetchOptions {
  */
 export async function fetchWorkdir({ sha256 }: Workdir, options: FetchOptions): Promise<void> {
   const { clock, dataDir, logger, signal } = options
-  if ((await hashOf(archivePath(dataDir))) === sha256) return
+  if ((await hashFile(archivePath(dataDir))) === sha256) return
   for (let tries = 0; !signal.aborted; tries++) {
     try {
       return await fetchOnce(sha256, options)
@@ -62,7 +62,7 @@ async function fetchOnce(sha256: string, options: FetchOptions): Promise<void> {
     if (error instanceof GatewayError && error.status === BAD_REQUEST) await rm(part, { force: true })
     throw error
   }
-  const found = await hashOf(part)
+  const found = await hashFile(part)
   if (found === sha256) return await rename(part, path)
   await rm(part, { force: true })
   throw new RunError("WorkdirFailed", `the workdir has the SHA-256 ${found}, not ${sha256}`)
@@ -80,7 +80,7 @@ async function receive(part: string, { client, signal }: FetchOptions): Promise<
 }
 
 /** Returns the SHA-256 of a file; undefined if it does not exist. */
-async function hashOf(path: string): Promise<string | undefined> {
+async function hashFile(path: string): Promise<string | undefined> {
   const hash = createHash("sha256")
   try {
     await pipeline(createReadStream(path), hash)
@@ -122,7 +122,7 @@ export function repack(dataDir: string, folder: string, owner: FileOwner): Repac
   const filled = asRunError(async () => {
     const root = folder.split("/").filter(Boolean).join("/")
     await put(tar, { name: root, type: "directory", mode: 0o755, ...owner })
-    for await (const { entry, content } of entriesOf(archivePath(dataDir))) {
+    for await (const { entry, content } of readEntries(archivePath(dataDir))) {
       const { type, path, mode, mtime, size, target } = entry
       const linkname = type === "link" ? `${root}/${target}` : target
       const header = { name: `${root}/${path}`, type, mode, size, ...owner, ...(mtime && { mtime }) }
@@ -150,7 +150,7 @@ export async function unpack(dataDir: string, folder: string): Promise<void> {
   await rm(folder, { recursive: true, force: true })
   await mkdir(folder, { recursive: true, mode: 0o700 })
   await asRunError(async () => {
-    for await (const opened of entriesOf(archivePath(dataDir))) await create(folder, opened)
+    for await (const opened of readEntries(archivePath(dataDir))) await create(folder, opened)
   })
 }
 

@@ -73,7 +73,7 @@ import { resourceRoutes } from "./resources/discovery/routes.ts"
 import type { Discoverer } from "./resources/discovery/schema.ts"
 import { ChangeFeed } from "./resources/events/feed.ts"
 import { type EventServices, eventRoutes } from "./resources/events/routes.ts"
-import { sourcesOf } from "./resources/events/sources.ts"
+import { createSources } from "./resources/events/sources.ts"
 import type { Origin } from "./resources/jobs/groups.ts"
 import { lastHeartbeatIn } from "./resources/jobs/heartbeat.ts"
 import { Jobs, Submitter } from "./resources/jobs/jobs.ts"
@@ -410,7 +410,7 @@ function eventParts(
   { client, caches, clock, settings, shutdown }: FacadeDependencies,
   { lastHeartbeatOf }: Pick<JobServices, "lastHeartbeatOf">,
 ): EventServices {
-  const feed = new ChangeFeed({ sources: sourcesOf({ client, caches, lastHeartbeatOf }), clock })
+  const feed = new ChangeFeed({ sources: createSources({ client, caches, lastHeartbeatOf }), clock })
   return {
     eventStreams: { feed, clock, shutdown },
     eventClients: new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS),

@@ -5,11 +5,11 @@ import type { GroupsLog } from "../core/identity/groups-log.ts"
 import type { ProjectMembers } from "../core/identity/memberships.ts"
 import type { TokenVerifier, User } from "../core/identity/oidc.ts"
 import type { Principal } from "../core/identity/principal.ts"
-import { type ProjectDirectory, type ProjectLabel, scopeOf } from "../core/identity/projects.ts"
+import { type ProjectDirectory, type ProjectLabel, projectScope } from "../core/identity/projects.ts"
 import { type CountedFlow, runIn } from "../core/kube/flow.ts"
-import { badRequest, forbidden, notFound, problemOf, unauthorized } from "./http/problem.ts"
+import { badRequest, forbidden, notFound, toProblem, unauthorized } from "./http/problem.ts"
 import type { Processor } from "./http/processor.ts"
-import { addressOf } from "./http/rate-limits.ts"
+import { clientAddress } from "./http/rate-limits.ts"
 
 /** Signed-in user, outside of any project. */
 export interface AuthenticatedUser {
@@ -71,12 +71,12 @@ abstract class Authenticator<Caller> {
       await this.#identified(req)
       return true
     } catch (error) {
-      return ![401, 404].includes(problemOf(error).status)
+      return ![401, 404].includes(toProblem(error).status)
     }
   }
 
   #identified(req: Request): Promise<Caller> {
-    return runIn({ kind: "authentication", path: [addressOf(req)], reads: 0 }, () => this.identify(req))
+    return runIn({ kind: "authentication", path: [clientAddress(req)], reads: 0 }, () => this.identify(req))
   }
 
   /** Checks the credentials, before and during the response. */
@@ -122,7 +122,7 @@ export class ProjectAuthenticator extends Authenticator<Principal> {
     if (credentials.kind === "key") {
       const lookup = { onlyCached: await isSuspect(req) }
       const project = await projects.find(labelOf(req), lookup)
-      const scope = project && scopeOf(project)
+      const scope = project && projectScope(project)
       const principal = scope && (await apiKeys.authenticate(credentials.value, scope, lookup))
       if (principal === undefined)
         throw unauthorized("The API key is not valid for this project. Use a key of this project.")

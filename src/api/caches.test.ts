@@ -3,7 +3,7 @@ import type { StoredJob } from "../core/apis/job.ts"
 import { ANNOTATIONS } from "../core/apis/meta.ts"
 import type { ServerMeta } from "../core/kube/resource.ts"
 import { IndexedStore } from "../core/kube/store.ts"
-import { recordOf } from "../core/records/job.ts"
+import { toRecord } from "../core/records/job.ts"
 import { CACHE_OPTIONS, IDEMPOTENCY_KEY_INDEX, inNamespace } from "./caches.ts"
 
 const job = (): StoredJob => {
@@ -32,6 +32,6 @@ it("the cache keeps an ended job packed, with the record, update time and versio
   const [read] = store.byIndex(IDEMPOTENCY_KEY_INDEX, inNamespace("ns", "key"))
   expect(read).toEqual(kept)
   expect(read).not.toBe(kept)
-  expect(read && recordOf(read, owner)).toEqual(recordOf(job(), owner))
-  expect(read && recordOf(read, owner).updated_at).toBe("2026-01-30T03:31:00Z")
+  expect(read && toRecord(read, owner)).toEqual(toRecord(job(), owner))
+  expect(read && toRecord(read, owner).updated_at).toBe("2026-01-30T03:31:00Z")
 })

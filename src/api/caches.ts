@@ -17,7 +17,7 @@ import type { PageIndexDefinition } from "../core/kube/page-index.ts"
 import { Reflector, type ReflectorOptions } from "../core/kube/reflector.ts"
 import type { ApiObject } from "../core/kube/resource.ts"
 import type { IndexFunction, Packing, Store } from "../core/kube/store.ts"
-import { statusOf } from "../core/records/job.ts"
+import { recordStatus } from "../core/records/job.ts"
 import { keepUpdateTime, textWithUpdateTime, withUpdateTime } from "../core/records/update-time.ts"
 import {
   API_KEYS,
@@ -109,7 +109,7 @@ function termsOfJob(job: StoredJob): string[] {
   const ofCronJob = cronJob === undefined ? [] : [JobTerm.cronJob(cronJob)]
   const array = job.metadata.labels?.[LABELS.arrayUid]
   const ofArray = array === undefined ? [] : [JobTerm.array(array)]
-  return [JobTerm.status(statusOf(job)), ...tags.map(JobTerm.tag), ...ofLabels, ...ofCronJob, ...ofArray]
+  return [JobTerm.status(recordStatus(job)), ...tags.map(JobTerm.tag), ...ofLabels, ...ofCronJob, ...ofArray]
 }
 
 /** Defines pages of a project's objects, newest first. */

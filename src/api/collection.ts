@@ -1,5 +1,5 @@
 import { newestFirst } from "../core/apis/creation-times.ts"
-import { escapePointer, fieldOf, quote } from "../core/apis/field-error.ts"
+import { escapePointer, quote, toFieldPath } from "../core/apis/field-error.ts"
 import { ANNOTATIONS, type KubeObject, keyOf, type Stored } from "../core/apis/meta.ts"
 import { isUuid, toMetadataName } from "../core/apis/names.ts"
 import type { FieldError } from "../core/apis/validate.ts"
@@ -13,7 +13,7 @@ import type { Store } from "../core/kube/store.ts"
 import { IDEMPOTENCY_KEY_INDEX, inNamespace, isBeingDeleted, requireSynced, waitWithTimeout } from "./caches.ts"
 import type { Changes } from "./changes.ts"
 import { notAtVersion, type Precondition, requireVersion } from "./http/entity-tags.ts"
-import { beingDeleted, invalidRequest, messageOf, nameConflict, notFound, unavailable } from "./http/problem.ts"
+import { beingDeleted, invalidRequest, kubeErrorMessage, nameConflict, notFound, unavailable } from "./http/problem.ts"
 import type { Page } from "./http/query.ts"
 import { type KeyedMutex, requireHeld, usedKey } from "./idempotency.ts"
 import { idempotencySelector } from "./idempotency-marks.ts"
@@ -351,10 +351,10 @@ function originalOf<T extends Stored<KubeObject>>(objects: readonly T[]): T | un
 export function errorsOfRefusal(error: KubeError, fieldNames: Readonly<Record<string, string>> = {}): FieldError[] {
   // A cause without a field only says that CEL rules were not checked, because of the other causes.
   const causes = (error.details?.causes ?? []).filter(({ field }) => field !== "<nil>")
-  if (causes.length === 0) return [{ pointer: "", detail: messageOf(error) }]
-  return causes.map(({ field, message = messageOf(error) }) => {
+  if (causes.length === 0) return [{ pointer: "", detail: kubeErrorMessage(error) }]
+  return causes.map(({ field, message = kubeErrorMessage(error) }) => {
     const pointer = pointerOf(field, fieldNames)
-    return { pointer, detail: pointer === "" ? message : `${fieldOf(pointer)}: ${message}` }
+    return { pointer, detail: pointer === "" ? message : `${toFieldPath(pointer)}: ${message}` }
   })
 }
 

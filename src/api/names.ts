@@ -11,7 +11,7 @@ export function noUuid(noun: string) {
 }
 
 /** Schema of the name of a key or a connection (contract, "Limits"). @param noun the contract's word for the object */
-export function NameOf(noun: string) {
+export function nameSchema(noun: string) {
   return Type.String({
     minLength: 3,
     maxLength: 50,

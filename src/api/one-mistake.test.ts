@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { escapePointer, fieldOf } from "../core/apis/field-error.ts"
+import { escapePointer, toFieldPath } from "../core/apis/field-error.ts"
 import { ORGANIZATION_ROLES } from "../core/apis/organization.ts"
 import type { FieldError } from "../core/apis/validate.ts"
 import { checked } from "./http/checked.ts"
@@ -101,7 +101,7 @@ function expectOne(errors: FieldError[], place: string, bad: unknown): void {
   if (!errors.every(({ detail }) => detail.endsWith(" is required"))) expect(errors, about).toHaveLength(1)
   for (const { pointer, detail } of errors) {
     expect(`${pointer}/`, about).toContain(place)
-    expect(detail, about).toContain(fieldOf(pointer))
+    expect(detail, about).toContain(toFieldPath(pointer))
     expect(detail, about).not.toMatch(/undefined|Infinity|\^|: :/)
   }
 }

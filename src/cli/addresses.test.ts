@@ -2,7 +2,7 @@ import { createServer, type RequestListener, type Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { afterEach, expect, test } from "vitest"
 import { BerthClient, readBody } from "../client/client.ts"
-import { failureOf } from "./exit.ts"
+import { toFailure } from "./exit.ts"
 
 let server: Server | undefined
 
@@ -22,7 +22,7 @@ async function failureAt(
     credential: async () => undefined,
   })
   const error = await readBody(client.api.GET("/offers", { params: { query: {} } })).catch((thrown: unknown) => thrown)
-  const { code, message } = failureOf(error)
+  const { code, message } = toFailure(error)
   return { code, message: message.replace(String(port), "PORT") }
 }
 

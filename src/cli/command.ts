@@ -5,7 +5,7 @@ import { type ConditionRecord, troublesOf } from "../client/conditions.ts"
 import { accountUrl, type Chosen, type ConfigFile, chooseContext, type Environment, projectUrl } from "./context.ts"
 import { EXIT, Failure } from "./exit.ts"
 import type { LastSubmissions, Submitted } from "./last.ts"
-import { type Column, tableOf } from "./table.ts"
+import { type Column, formatTable } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
 const FORMATS = ["table", "wide", "json", "yaml", "name"] as const
@@ -239,7 +239,7 @@ export class Call<Options> {
     if (this.isForProgram) return this.printValue(rows)
     if (this.format === "name") return this.terminal.write(rows.map((row) => `${nameOf(row)}\n`).join(""))
     if (rows.length === 0) return
-    await this.terminal.line(tableOf(rows, this.styledColumns(columns), this.format === "wide"))
+    await this.terminal.line(formatTable(rows, this.styledColumns(columns), this.format === "wide"))
     for (const row of rows)
       for (const sentence of troublesOf((row as WithConditions).conditions))
         this.terminal.progress(`${shown(nameOf(row))}: ${shown(sentence)}`)

@@ -2,7 +2,7 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterEach, beforeEach, expect, test } from "vitest"
-import { ConfigFile, chooseContext, projectUrl, urlOf } from "./context.ts"
+import { ConfigFile, chooseContext, parseUrl, projectUrl } from "./context.ts"
 
 const config = {
   current: "a",
@@ -34,9 +34,9 @@ test("a missing or contradictory context is an error that names the way out", ()
 })
 
 test("a URL needs no scheme, slash or version", () => {
-  expect(urlOf("berth.test")).toBe("https://berth.test")
-  expect(urlOf("http://berth.test:8080/1/")).toBe("http://berth.test:8080")
-  expect(() => urlOf("http://")).toThrow("is no URL")
+  expect(parseUrl("berth.test")).toBe("https://berth.test")
+  expect(parseUrl("http://berth.test:8080/1/")).toBe("http://berth.test:8080")
+  expect(() => parseUrl("http://")).toThrow("is no URL")
 })
 
 let home: string

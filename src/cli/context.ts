@@ -109,7 +109,7 @@ function fromEnvironment(environment: Environment, { context }: Choice): Chosen 
   if (context !== undefined)
     throw usageError(`BERTH_URL is set, and it comes before --context ${context}. Unset BERTH_URL, or omit --context.`)
   const bearer = token ? { signIn: { accessToken: token, issuer: "", clientId: "" } } : {}
-  return { name: undefined, context: { url: urlOf(url), ...(project && { project }), ...(key ? { key } : bearer) } }
+  return { name: undefined, context: { url: parseUrl(url), ...(project && { project }), ...(key ? { key } : bearer) } }
 }
 
 function fromConfig({ current, contexts }: Config, { context: name = current }: Choice): Chosen {
@@ -122,7 +122,7 @@ function fromConfig({ current, contexts }: Config, { context: name = current }: 
 }
 
 /** Returns a URL without a trailing `/` or `/1`. @throws Failure if it isn't a URL of HTTP */
-export function urlOf(text: string): string {
+export function parseUrl(text: string): string {
   const full = /^https?:\/\//.test(text) ? text : `https://${text}`
   if (!URL.canParse(full)) throw usageError(`${text} is no URL, such as https://berth.example.com`)
   return full.replace(/\/+$/, "").replace(/\/1$/, "")

@@ -3,12 +3,12 @@ import { join } from "node:path"
 import { expect, test } from "vitest"
 import type { JobRecord } from "../client/client.ts"
 import { type JobField, recordField } from "../client/job-fields.ts"
-import { differences, documentsOf, isSame, requireNamespace } from "./documents.ts"
+import { differences, isSame, readDocuments, requireNamespace } from "./documents.ts"
 
 /** Beginning of an object of Kubernetes. */
 const OBJECT = "apiVersion: berth.dev/v1alpha1\nmetadata: {name: a}\nkind: "
 
-const inFile = (text: string) => documentsOf({ name: "job.yaml", text })
+const inFile = (text: string) => readDocuments({ name: "job.yaml", text })
 
 test("bodies of the REST API and objects of Kubernetes become the same body", async () => {
   const body = { name: "train", image: "a", resources: { cpu: 0.5, memory: "1Gi" }, region: ["eu"] }

@@ -57,7 +57,7 @@ export function sourcesAt(path: string): Source[] {
  * Returns the documents of a source: bodies of the REST API, or objects of Kubernetes. The objects of a list count as
  * documents. @throws Failure
  */
-export async function documentsOf({ name, text }: Source): Promise<Document[]> {
+export async function readDocuments({ name, text }: Source): Promise<Document[]> {
   const values = valuesIn(name, text).filter((value) => value !== null && value !== undefined)
   // Most commands read no file: the kinds' schemas are loaded for those that do.
   const manifests = await import("./manifests.ts")

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest"
-import { envFileOf } from "./env-file.ts"
+import { parseEnvFile } from "./env-file.ts"
 
 const environment = { HOME: "/root", EMPTY: "" }
 const read = (text: string | Uint8Array) =>
-  envFileOf("job.env", typeof text === "string" ? new TextEncoder().encode(text) : text, environment)
+  parseEnvFile("job.env", typeof text === "string" ? new TextEncoder().encode(text) : text, environment)
 
 test.each<[string, Record<string, string>]>([
   ["A=1\nB=x=y\n", { A: "1", B: "x=y" }],

@@ -9,7 +9,7 @@ import { usageError } from "./exit.ts"
  * @param path of the file, for messages
  * @throws Failure that names the file and the line
  */
-export function envFileOf(path: string, bytes: Uint8Array, environment: Environment): Record<string, string> {
+export function parseEnvFile(path: string, bytes: Uint8Array, environment: Environment): Record<string, string> {
   const variables = new Map<string, string>()
   for (const [index, text] of linesOf(path, bytes).entries()) {
     const line = text.replace(/^\p{White_Space}+/u, "")

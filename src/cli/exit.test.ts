@@ -3,7 +3,7 @@ import { join } from "node:path"
 import { expect, test } from "vitest"
 import type { JobRecord } from "../client/client.ts"
 import { ApiError, Unreachable } from "../client/errors.ts"
-import { EXIT, exitOfJob, failureOf } from "./exit.ts"
+import { EXIT, exitOfJob, toFailure } from "./exit.ts"
 
 test.each<[JobRecord["status"], string | null, number | null, number]>([
   ["succeeded", "Succeeded", 0, 0],
@@ -34,7 +34,7 @@ test.each([
   [500, 1],
   [503, 75],
 ])("a response %d ends with %d", (status, code) => {
-  expect(failureOf(new ApiError(new Response(null, { status }), {})).code).toBe(code)
+  expect(toFailure(new ApiError(new Response(null, { status }), {})).code).toBe(code)
 })
 
 test("an answer of another form names the versions as the cause", () => {
@@ -43,7 +43,7 @@ test("an answer of another form names the versions as the cause", () => {
     try {
       return jobs({ items: [] })
     } catch (error) {
-      return failureOf(error)
+      return toFailure(error)
     }
   })()
   expect(failed).toMatchObject({
@@ -53,7 +53,7 @@ test("an answer of another form names the versions as the cause", () => {
 })
 
 test("an API that can't be reached ends with 75", () => {
-  expect(failureOf(new Unreachable("no")).code).toBe(75)
+  expect(toFailure(new Unreachable("no")).code).toBe(75)
 })
 
 test("the page about the command has each exit code in a table", () => {
@@ -66,5 +66,5 @@ test("the page about the command has each exit code in a table", () => {
 test("a failure shows each field of the problem, and when to try again", () => {
   const response = new Response(null, { status: 429, headers: { "retry-after": "17" } })
   const problem = { detail: "Too many.", errors: [{ pointer: "/image", detail: "image is required" }] }
-  expect(failureOf(new ApiError(response, problem)).message).toBe("Too many. Try again in 17 s.\n  image is required")
+  expect(toFailure(new ApiError(response, problem)).message).toBe("Too many. Try again in 17 s.\n  image is required")
 })

@@ -43,7 +43,7 @@ export function usageError(message: string): Failure {
  * Returns the failure that the user sees for an error. @param inFile returns an error of a field in the words of the file
  * that the body is from
  */
-export function failureOf(error: unknown, inFile?: (error: FieldError) => FieldError): Failure {
+export function toFailure(error: unknown, inFile?: (error: FieldError) => FieldError): Failure {
   if (error instanceof Failure) return error
   if (error instanceof ApiError) return failureOfApi(error, inFile)
   if (error instanceof Unreachable)

@@ -1,4 +1,4 @@
-import { causeOf, Unreachable } from "../client/errors.ts"
+import { describeCause, Unreachable } from "../client/errors.ts"
 
 /** Document `/.well-known/berth`: how to sign in to an installation. */
 export interface Installation {
@@ -18,11 +18,11 @@ export interface Greeting {
 
 /** Returns the document of an installation; undefined if it has none. @throws Unreachable */
 export async function installationAt(url: string, signal: AbortSignal): Promise<Installation | undefined> {
-  return (await greetingOf(url, signal)).installation
+  return (await readGreeting(url, signal)).installation
 }
 
 /** Asks an installation for its document. @throws Unreachable */
-export async function greetingOf(url: string, signal: AbortSignal): Promise<Greeting> {
+export async function readGreeting(url: string, signal: AbortSignal): Promise<Greeting> {
   try {
     const response = await fetch(`${url}/.well-known/berth`, { signal, redirect: "error" })
     const header = response.headers.get("date")
@@ -32,6 +32,6 @@ export async function greetingOf(url: string, signal: AbortSignal): Promise<Gree
     return { installation, date }
   } catch (error) {
     signal.throwIfAborted()
-    throw new Unreachable(`${url} can't be reached: ${causeOf(error)}`, { cause: error })
+    throw new Unreachable(`${url} can't be reached: ${describeCause(error)}`, { cause: error })
   }
 }

@@ -1,6 +1,6 @@
 import type { BerthClient } from "../client/client.ts"
 import type { Call } from "./command.ts"
-import { failureOf } from "./exit.ts"
+import { toFailure } from "./exit.ts"
 
 /** Longest time in which a command that was ended by a signal still cancels what it follows, seconds. */
 export const CANCEL_SECONDS = 10
@@ -34,6 +34,6 @@ export async function leave(call: Call<LeaveFlags>, { name, follow, end, cancel 
     await cancel(call.client(call.chosen(), { endsAtInterrupt: false }), AbortSignal.timeout(CANCEL_SECONDS * 1000))
     terminal.warn(`\nCancelled ${name}, as --cancel-on-exit says.`)
   } catch (error) {
-    terminal.warn(`\n${name} was not cancelled, and may run on: ${failureOf(error).message} ${end} ends it.`)
+    terminal.warn(`\n${name} was not cancelled, and may run on: ${toFailure(error).message} ${end} ends it.`)
   }
 }

@@ -1,5 +1,5 @@
 import { CRON_JOB } from "../core/apis/cronjob.ts"
-import { escapePointer, type FieldError, fieldOf } from "../core/apis/field-error.ts"
+import { escapePointer, type FieldError, toFieldPath } from "../core/apis/field-error.ts"
 import { JOB } from "../core/apis/job.ts"
 import { JOB_ARRAY } from "../core/apis/jobarray.ts"
 import type { KindDefinition } from "../core/apis/kind.ts"
@@ -107,12 +107,12 @@ function* metadataErrors(metadata: Fields): Generator<FieldError> {
     const pointer = `/metadata/${escapePointer(field)}`
     if (value === null) continue
     if (!METADATA.includes(field)) yield* refusal(pointer, `delete it, or ${KUBECTL}`)
-    else if (typeof value !== "string") yield { pointer, detail: `${fieldOf(pointer)} must be a string` }
+    else if (typeof value !== "string") yield { pointer, detail: `${toFieldPath(pointer)} must be a string` }
   }
 }
 
 function* refusal(pointer: string, advice: string): Generator<FieldError> {
-  yield { pointer, detail: `${fieldOf(pointer)} is set, which berth apply can't keep: ${advice}` }
+  yield { pointer, detail: `${toFieldPath(pointer)} is set, which berth apply can't keep: ${advice}` }
 }
 
 /** Adds the kind's own name to the error of a field that has its name of REST. */
@@ -120,7 +120,7 @@ function withOwnName(error: FieldError, names: Translation["names"]): FieldError
   const rest = error.pointer.split("/")
   const own = Object.entries(names).find(([, name]) => name === rest.at(-1))?.[0]
   if (own === undefined || rest.length !== 3) return error
-  const detail = `${fieldOf(error.pointer)} is the name in REST: write ${own} in a Kubernetes object`
+  const detail = `${toFieldPath(error.pointer)} is the name in REST: write ${own} in a Kubernetes object`
   return { ...error, detail }
 }
 
@@ -154,7 +154,7 @@ function inManifest({ pointer, detail }: FieldError, names: Translation["names"]
   const isNamed = detail.startsWith(first) && !/^\w/.test(detail.slice(first.length))
   return {
     pointer: path,
-    detail: isNamed ? fieldOf(top) + detail.slice(first.length) : `${fieldOf(path)}: ${detail}`,
+    detail: isNamed ? toFieldPath(top) + detail.slice(first.length) : `${toFieldPath(path)}: ${detail}`,
   }
 }
 

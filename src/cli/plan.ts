@@ -1,6 +1,6 @@
 import type { ArrayPlan, JobPlan, JobSubmission } from "../client/client.ts"
 import { EXIT } from "./exit.ts"
-import { type Column, durationText, gibText, tableOf, usdText, wrapText } from "./table.ts"
+import { type Column, durationText, formatTable, gibText, usdText, wrapText } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
 /** Plan of a job, or of an array, whose jobs have one plan. */
@@ -41,7 +41,7 @@ export function planText(plan: Plan, job: JobSubmission, terminal: Terminal, isW
   const { placements } = jobPlanOf(plan)
   const all = placements.map((placement, index): [Placement, number] => [placement, index])
   const rows = isWide ? all : all.slice(0, SHOWN_PLACEMENTS)
-  const table = rows.length === 0 ? [] : [indent(tableOf(rows, COLUMNS, isWide))]
+  const table = rows.length === 0 ? [] : [indent(formatTable(rows, COLUMNS, isWide))]
   const notes = [verdictText(plan, terminal), ...costNotes(plan, job)].filter((note) => note !== "")
   return [...table, ...notes.map((note) => indent(wrapText(note, "")))].join("\n")
 }
@@ -59,7 +59,7 @@ export function verdictText(plan: Plan, terminal: Terminal): string {
 }
 
 /** Returns the question before a plan is submitted. That of an array names the sum of its jobs. */
-export function questionOf(plan: Plan): string {
+export function planQuestion(plan: Plan): string {
   const wait = jobPlanOf(plan).verdict === "waits" ? ", and wait" : ""
   if (!("job" in plan)) return `Submit${wait}?`
   const price = plan.estimated_cost === null ? "" : ` for about ${usdText(plan.estimated_cost)} in total`

@@ -23,7 +23,7 @@ import { addRunCommands } from "./commands/run.ts"
 import { addSmokeCommand } from "./commands/smoke.ts"
 import { addWebhookCommands } from "./commands/webhook.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
-import { EXIT, Failure, failureOf } from "./exit.ts"
+import { EXIT, Failure, toFailure } from "./exit.ts"
 import { LastSubmissions } from "./last.ts"
 import { renewSignIn } from "./sign-in.ts"
 import { type Streams, Terminal } from "./terminal.ts"
@@ -57,7 +57,7 @@ export async function runCommand({ argv, environment, streams, signal, version }
     return commands.exitCode
   } catch (error) {
     if (signal.aborted) return typeof signal.reason === "number" ? signal.reason : EXIT.interrupted
-    const failure = failureOf(error)
+    const failure = toFailure(error)
     if (failure.message !== "") terminal.warn(`${terminal.noted("red", "berth:")} ${failure.message}`)
     return failure.code
   }
@@ -168,7 +168,7 @@ async function apiVersion(call: Call<unknown>): Promise<{ api: string | null; re
     return { api: version }
   } catch (error) {
     call.signal.throwIfAborted()
-    return { api: null, reason: failureOf(error).message }
+    return { api: null, reason: toFailure(error).message }
   }
 }
 

@@ -1,14 +1,14 @@
 import { type BerthClient, type JobRecord, readBody, type Schemas } from "../client/client.ts"
 import { troublesOf } from "../client/conditions.ts"
 import { troubleLines } from "./conditions.ts"
-import { type Column, durationText, tableOf, usdText, wrapText } from "./table.ts"
+import { type Column, durationText, formatTable, usdText, wrapText } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
 type Timeline = Schemas["Timeline"]
 type Launch = Schemas["LaunchList"]["launches"][number]
 
 /** Returns the story of a job as text: what it is, what happened when, on which VMs, and what it cost. */
-export async function storyOf(client: BerthClient, job: JobRecord, terminal: Terminal): Promise<string> {
+export async function tellStory(client: BerthClient, job: JobRecord, terminal: Terminal): Promise<string> {
   const path = { params: { path: { id: job.id } } }
   const [timeline, launches] = await Promise.all([
     readBody(client.api.GET("/jobs/{id}/timeline", path)),
@@ -97,7 +97,7 @@ function vmsOf(launches: readonly Launch[]): string {
   const troubles = launches.flatMap(({ number, conditions }) =>
     troublesOf(conditions).map((sentence) => `! ${number}: ${shown(sentence)}`),
   )
-  return [tableOf(launches, VM_COLUMNS), ...troubles].join("\n")
+  return [formatTable(launches, VM_COLUMNS), ...troubles].join("\n")
 }
 
 const VM_COLUMNS: Column<Launch>[] = [

@@ -1,11 +1,11 @@
 import { expect, test } from "vitest"
 import { LIMITS } from "../core/apis/field-limits.ts"
-import { arrayName, type JobFlags, secondsOf, submissionOf, withSetting } from "./submission.ts"
+import { arrayName, buildSubmission, type JobFlags, parseSeconds, withSetting } from "./submission.ts"
 
 const environment = { TOKEN: "from the shell" }
 
-function jobOf(flags: JobFlags, args: string[] = [], base?: Parameters<typeof submissionOf>[0]["base"]) {
-  return submissionOf({ flags, args, base, environment })
+function jobOf(flags: JobFlags, args: string[] = [], base?: Parameters<typeof buildSubmission>[0]["base"]) {
+  return buildSubmission({ flags, args, base, environment })
 }
 
 test("flags become the fields of the body", () => {
@@ -132,7 +132,7 @@ test("--set changes one field, also inside of another", () => {
 })
 
 test("a duration has units", () => {
-  expect(secondsOf("--timeout", "1d2h3m4s")).toBe(86_400 + 7200 + 180 + 4)
+  expect(parseSeconds("--timeout", "1d2h3m4s")).toBe(86_400 + 7200 + 180 + 4)
 })
 
 test("the name of an array is valid for a prefix of any length", () => {

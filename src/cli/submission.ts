@@ -4,7 +4,7 @@ import { ARRAY_SHAPE, type ArrayShape } from "../client/array-grammar.ts"
 import type { JobRecord, JobSubmission } from "../client/client.ts"
 import { JOB_FLAGS, type JobFlag } from "../client/job-fields.ts"
 import { DURATION, GPU, readText } from "../client/job-grammar.ts"
-import { submissionOf as resubmissionOf } from "../client/resubmission.ts"
+import { toSubmission as resubmissionOf } from "../client/resubmission.ts"
 import { LIMITS } from "../core/apis/field-limits.ts"
 import { collectOption } from "./command.ts"
 import type { Environment } from "./context.ts"
@@ -34,7 +34,7 @@ export interface JobInput {
 }
 
 /** Returns the body of POST /jobs. Each flag replaces the field of the file. @throws Failure that names the flag */
-export function submissionOf({ flags, args, base, fileEnvironment = {}, environment }: JobInput): JobSubmission {
+export function buildSubmission({ flags, args, base, fileEnvironment = {}, environment }: JobInput): JobSubmission {
   if (flags.image === undefined && base?.image === undefined)
     throw usageError(`A job needs an image: give --image ${args[0] ?? "IMAGE"}, or -f FILE.`)
   if (flags.spot === true && flags.spotFirst === true)
@@ -56,7 +56,7 @@ export function submissionOf({ flags, args, base, fileEnvironment = {}, environm
 const READING = { environment: {}, refuse: usageError }
 
 /** Returns the seconds of a duration such as `90s`, `2h` or `1h30m`. @throws Failure that names the flag */
-export function secondsOf(flag: string, text: string): number {
+export function parseSeconds(flag: string, text: string): number {
   return readText(DURATION, [flag, text], READING)
 }
 
@@ -72,7 +72,7 @@ export function arrayName(prefix: string): string {
 }
 
 /** Returns the jobs of an array in the text of `--array`. @throws Failure that says how to write it */
-export function arrayShapeOf(text: string): ArrayShape {
+export function parseArrayShape(text: string): ArrayShape {
   return readText(ARRAY_SHAPE, ["--array", text], READING)
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { cut, durationText, tableOf, usdText, wrapText } from "./table.ts"
+import { cut, durationText, formatTable, usdText, wrapText } from "./table.ts"
 
 test("a table has no lines, and aligns numbers to the right", () => {
   const columns = [
@@ -11,12 +11,12 @@ test("a table has no lines, and aligns numbers to the right", () => {
     ["a", "$1"],
     ["longer", "$10.50"],
   ]
-  expect(tableOf(rows, columns)).toBe("NAME      COST\na           $1\nlonger  $10.50")
-  expect(tableOf(rows.slice(0, 1), columns, true)).toBe("NAME  COST  MORE\na       $1  wide")
+  expect(formatTable(rows, columns)).toBe("NAME      COST\na           $1\nlonger  $10.50")
+  expect(formatTable(rows.slice(0, 1), columns, true)).toBe("NAME  COST  MORE\na       $1  wide")
 })
 
 test("control characters of others are made visible", () => {
-  const table = tableOf(["\u001b[2Jevil\u202e\nname"], [{ title: "NAME", cell: (text: string) => text }])
+  const table = formatTable(["\u001b[2Jevil\u202e\nname"], [{ title: "NAME", cell: (text: string) => text }])
   expect(table).toBe("NAME\n\\u001b[2Jevil\\u202e name")
 })
 

@@ -1,6 +1,6 @@
 import { stripVTControlCharacters } from "node:util"
 import Table from "cli-table3"
-import { gibOf } from "../core/apis/quantity.ts"
+import { parseGib } from "../core/apis/quantity.ts"
 import { shown } from "./terminal.ts"
 
 /** Column of a table of records. */
@@ -24,7 +24,7 @@ const NO_LINES = Object.fromEntries(
 )
 
 /** Returns a table without lines, with a title for each column. Control characters in cells are made visible. */
-export function tableOf<Row>(rows: readonly Row[], columns: readonly Column<Row>[], isWide = false): string {
+export function formatTable<Row>(rows: readonly Row[], columns: readonly Column<Row>[], isWide = false): string {
   const used = columns.filter((column) => isWide || column.isWide !== true)
   const table = new Table({
     chars: NO_LINES,
@@ -60,7 +60,7 @@ export function durationText(seconds: number): string {
 }
 
 /** Returns the time since an ISO time, such as `5m`, as kubectl's ages. */
-export function ageOf(time: string | null | undefined, now: Date): string {
+export function formatAge(time: string | null | undefined, now: Date): string {
   return time == null ? "" : durationText((now.getTime() - Date.parse(time)) / 1000)
 }
 
@@ -103,5 +103,5 @@ export function usdText(usd: number): string {
 
 /** Returns the GiB of a size such as `16Gi`, with at most one digit behind the point. */
 export function gibText(size: string): string {
-  return String(Math.round(gibOf(size) * 10) / 10)
+  return String(Math.round(parseGib(size) * 10) / 10)
 }

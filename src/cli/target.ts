@@ -15,7 +15,7 @@ export const TARGET = "[job-or-array]"
  * Returns the job or array that the first argument names. Without an argument it is the one that was submitted last from
  * here, and a line says which. A job comes before an array of the same name. @throws Failure if there is none
  */
-export async function targetOf(call: Call<unknown>, client: BerthClient): Promise<Target> {
+export async function findTarget(call: Call<unknown>, client: BerthClient): Promise<Target> {
   const [name] = call.args
   if (name !== undefined) return findByName(client, name)
   const { kind, name: last } = lastOf(call)
@@ -61,7 +61,7 @@ export function arrayNameOf(call: Call<unknown>): string {
 }
 
 /** Returns the name of the job that was submitted last from here. @throws Failure */
-export function lastJobOf(call: Call<unknown>): string {
+export function lastJob(call: Call<unknown>): string {
   const last = lastOf(call)
   if (last.kind === "job") return last.name
   throw usageError(`The last submission from here is the array ${last.name}: berth array wait ${last.name}`)

@@ -22,7 +22,7 @@ async function allOf<Item>(read: (page: Page) => Promise<Item[]>): Promise<Item[
 }
 
 /** Returns the organizations of a person. @param client at the host without a project */
-export function organizationsOf(client: BerthClient): Promise<OrganizationRecord[]> {
+export function listOrganizations(client: BerthClient): Promise<OrganizationRecord[]> {
   return allOf(async (query) => (await readBody(client.api.GET("/organizations", { params: { query } }))).organizations)
 }
 
@@ -42,7 +42,7 @@ export function projectsIn(client: BerthClient, organization: string): Promise<P
   })
 }
 
-export function membersOf(client: BerthClient, organization: string): Promise<MemberRecord[]> {
+export function listMembers(client: BerthClient, organization: string): Promise<MemberRecord[]> {
   return allOf(async (query) => {
     const params = { path: { org_id: organization }, query }
     return (await readBody(client.api.GET("/organizations/{org_id}/members", { params }))).members
@@ -50,7 +50,7 @@ export function membersOf(client: BerthClient, organization: string): Promise<Me
 }
 
 /** Returns the projects of all organizations of a person. */
-export async function projectsOf(client: BerthClient): Promise<ProjectRecord[]> {
-  const organizations = await organizationsOf(client)
+export async function listProjects(client: BerthClient): Promise<ProjectRecord[]> {
+  const organizations = await listOrganizations(client)
   return (await Promise.all(organizations.map(({ id }) => projectsIn(client, id)))).flat()
 }

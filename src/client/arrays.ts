@@ -1,6 +1,6 @@
 import { allItems, type BerthClient, type JobSubmission, readBody, type Schemas } from "./client.ts"
 import { csvField } from "./costs.ts"
-import { changesOf } from "./events.ts"
+import { readChanges } from "./events.ts"
 import type { operations } from "./schema.d.ts"
 
 export type ArrayRecord = Schemas["ArrayRecord"]
@@ -58,7 +58,7 @@ export async function* watchArray(
   const first = await readArray(client, id, signal)
   yield first
   if (first.ended_at !== null) return
-  for await (const change of changesOf(client, signal)) {
+  for await (const change of readChanges(client, signal)) {
     const isOurs = change.event === "reset" || (change.event === "array" && change.record.id === first.id)
     if (!isOurs) continue
     const isRecord = change.event === "array" && !("deleted" in change.record)

@@ -1,5 +1,5 @@
 /** Returns the pieces of a stream, one by one. Not all browsers can iterate over a stream itself. */
-export async function* piecesOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+export async function* readPieces(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
   const reader = body.getReader()
   let isWhole = false
   try {

@@ -1,6 +1,6 @@
 import createFetchClient, { type Client } from "openapi-fetch"
 import { delay } from "./delay.ts"
-import { ApiError, causeOf, errorOf, NoApi, Unreachable } from "./errors.ts"
+import { ApiError, describeCause, NoApi, toApiError, Unreachable } from "./errors.ts"
 import { type Attempt, retryDelay } from "./retry.ts"
 import type { components, paths } from "./schema.d.ts"
 
@@ -70,9 +70,9 @@ export class BerthClient {
       const spentSeconds = (performance.now() - begun) / 1000
       const seconds = delayAfter(outcome, request, { count, spentSeconds })
       if (seconds === undefined)
-        throw outcome instanceof Response ? await errorOf(outcome) : unreachable(request, outcome)
+        throw outcome instanceof Response ? await toApiError(outcome) : unreachable(request, outcome)
       if (outcome instanceof Response) await outcome.body?.cancel()
-      const reason = outcome instanceof Response ? `the API answered ${outcome.status}` : causeOf(outcome)
+      const reason = outcome instanceof Response ? `the API answered ${outcome.status}` : describeCause(outcome)
       this.#options.onRetry?.({ reason, seconds })
       await delay(seconds * 1000, this.#signals(request).signal)
     }
@@ -132,7 +132,7 @@ function requireApiAnswer(response: Response, baseUrl: string): Response {
 }
 
 function unreachable(request: Request, error: unknown): Unreachable {
-  return new Unreachable(`${new URL(request.url).origin} can't be reached: ${causeOf(error)}`, { cause: error })
+  return new Unreachable(`${new URL(request.url).origin} can't be reached: ${describeCause(error)}`, { cause: error })
 }
 
 /** Returns the body of a successful call. The client has thrown for any other. */

@@ -32,7 +32,7 @@ export function daysOfMonth(month: string): { from: string; to: string } | undef
 }
 
 /** Returns the rows of a report as CSV. */
-export function csvOf({ by, rows }: CostReport): string {
+export function toCsv({ by, rows }: CostReport): string {
   const lines = rows.map(({ key, cost_usd }) => `${csvField(key ?? "")},${cost_usd}`)
   return [`${csvField(by)},cost_usd`, ...lines].map((line) => `${line}\n`).join("")
 }

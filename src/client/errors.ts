@@ -35,7 +35,7 @@ export class Unreachable extends Error {
 }
 
 /** Returns the error of a response. Reads its body. A body that isn't a problem document counts as empty. */
-export async function errorOf(response: Response): Promise<ApiError> {
+export async function toApiError(response: Response): Promise<ApiError> {
   const isProblem = response.headers.get("content-type")?.startsWith("application/problem+json") ?? false
   const text = await response.text().catch(() => "")
   return new ApiError(response, isProblem ? problemIn(text) : {})
@@ -50,10 +50,10 @@ function problemIn(text: string): Partial<ProblemDocument> {
 }
 
 /** Returns the cause in one line, such as `connect ECONNREFUSED 127.0.0.1:8080`. fetch hides it two levels deep. */
-export function causeOf(error: unknown): string {
+export function describeCause(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
-  if (error instanceof AggregateError && error.errors.length > 0) return causeOf(error.errors[0])
-  if (error.cause !== undefined) return causeOf(error.cause)
+  if (error instanceof AggregateError && error.errors.length > 0) return describeCause(error.errors[0])
+  if (error.cause !== undefined) return describeCause(error.cause)
   const code = "code" in error && typeof error.code === "string" ? error.code : undefined
   if (code !== undefined && NO_TLS.includes(code))
     return "it does not answer by TLS; write http:// in the URL if it has none"

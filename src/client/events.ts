@@ -1,5 +1,5 @@
 import { createParser, type EventSourceMessage } from "eventsource-parser"
-import { piecesOf } from "./bytes.ts"
+import { readPieces } from "./bytes.ts"
 import type { BerthClient, JobRecord, Schemas } from "./client.ts"
 import { delay } from "./delay.ts"
 
@@ -27,7 +27,7 @@ const RECONNECT_SECONDS = 1
  * @param onOpen called each time the stream is open
  * @throws ApiError, such as 404 from an API without this operation
  */
-export async function* changesOf(
+export async function* readChanges(
   client: BerthClient,
   signal?: AbortSignal,
   onOpen?: () => void,
@@ -59,7 +59,7 @@ async function* messagesOf(body: ReadableStream<Uint8Array> | null): AsyncGenera
   const messages: EventSourceMessage[] = []
   const parser = createParser({ onEvent: (message) => void messages.push(message) })
   const decoder = new TextDecoder()
-  for await (const piece of piecesOf(body)) {
+  for await (const piece of readPieces(body)) {
     parser.feed(decoder.decode(piece, { stream: true }))
     yield* messages.splice(0)
   }

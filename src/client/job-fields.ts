@@ -16,7 +16,7 @@ import {
   type Volume,
 } from "./job-grammar.ts"
 import { CLOUDS } from "./providers.ts"
-import { anyOf } from "./words.ts"
+import { joinWithOr } from "./words.ts"
 
 /** The fields of a job, and the flags of `berth run` that set them: read by the command, printed by the console. */
 
@@ -240,7 +240,7 @@ export const JOB_FLAGS = {
   ),
   ...RESOURCE_FLAGS,
   region: list("--region <region>", "region", "region, or us, eu, asia …"),
-  cloud: list("--cloud <cloud>", "cloud", anyOf(CLOUDS)),
+  cloud: list("--cloud <cloud>", "cloud", joinWithOr(CLOUDS)),
   spot: option("--spot", "spot", "only spot machines"),
   spotFirst: option("--spot-first", "spotFirst", "spot machines if there are any, else on demand"),
   fallbackAfter: one(
@@ -335,7 +335,7 @@ export function recordField(field: JobField): keyof JobRecord {
 }
 
 /** Returns the flags of a job, each with its text if it has one; undefined if flags can't say all of the job. */
-export function flagsOf(job: JobSubmission): (readonly [name: string, text: string | undefined])[] | undefined {
+export function toFlags(job: JobSubmission): (readonly [name: string, text: string | undefined])[] | undefined {
   const said = [
     ...ROWS.map(({ field, name, print }) => print(job[field])?.map((text) => [name, text] as const)),
     ...Object.entries(FLAGLESS).map(([field, isSayable]) =>

@@ -1,7 +1,7 @@
 import { type BerthClient, type JobRecord, type JobStatus, readBody } from "./client.ts"
 import { delay } from "./delay.ts"
 import { ApiError } from "./errors.ts"
-import { changesOf, type Deleted } from "./events.ts"
+import { type Deleted, readChanges } from "./events.ts"
 
 const ENDED: readonly JobStatus[] = ["succeeded", "failed", "cancelled"]
 
@@ -47,7 +47,7 @@ async function* recordsOf(
   yield* first
   const ids = new Set(first.map(({ id }) => id))
   try {
-    for await (const change of changesOf(client, signal)) {
+    for await (const change of readChanges(client, signal)) {
       if (change.event === "reset") yield* await read()
       else if (change.event === "job" && ids.has(change.record.id)) yield await present(client, change.record, signal)
     }

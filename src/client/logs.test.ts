@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net"
 import { Agent, fetch as impatientFetch } from "undici"
 import { afterEach, expect, test } from "vitest"
 import { BerthClient } from "./client.ts"
-import { logOf } from "./logs.ts"
+import { readLog } from "./logs.ts"
 
 const ended: (() => void)[] = []
 const send = globalThis.fetch
@@ -38,7 +38,7 @@ async function serveLog(breakOff: (socket: { destroy: () => void }) => void): Pr
 async function read(client: BerthClient): Promise<{ log: string; reconnects: number }> {
   let log = ""
   let reconnects = 0
-  for await (const piece of logOf(client, "j", { follow: true, onReconnect: () => reconnects++ }))
+  for await (const piece of readLog(client, "j", { follow: true, onReconnect: () => reconnects++ }))
     log += new TextDecoder().decode(piece)
   return { log, reconnects }
 }

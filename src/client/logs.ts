@@ -1,4 +1,4 @@
-import { joinBytes, lastIndexOf, piecesOf } from "./bytes.ts"
+import { joinBytes, lastIndexOf, readPieces } from "./bytes.ts"
 import type { BerthClient } from "./client.ts"
 import { delay } from "./delay.ts"
 import { isEnded, readJob } from "./jobs.ts"
@@ -24,7 +24,7 @@ const RECONNECT_SECONDS = 1
  * Returns a job's log in pieces. A follow that was cut, by a proxy or a restart of the API, continues with the next byte.
  * It ends when the job has ended. @throws ApiError, such as 401 after the credential has expired
  */
-export async function* logOf(
+export async function* readLog(
   client: BerthClient,
   id: string,
   { follow, tail, timestamps = false, signal, onReconnect }: LogOptions,
@@ -72,7 +72,7 @@ async function* followed(
   const body = await open(client, id, options)
   let rest = skip
   try {
-    for await (const piece of piecesOf(body)) {
+    for await (const piece of readPieces(body)) {
       const fresh = piece.subarray(Math.min(rest, piece.length))
       rest -= piece.length - fresh.length
       if (fresh.length === 0) continue
@@ -89,7 +89,7 @@ async function* followed(
 }
 
 async function* withoutCut(client: BerthClient, id: string, options: ReadOptions): AsyncGenerator<Uint8Array> {
-  yield* piecesOf(await open(client, id, options))
+  yield* readPieces(await open(client, id, options))
 }
 
 async function open(client: BerthClient, id: string, { follow, tail, timestamps, signal }: ReadOptions) {

@@ -33,7 +33,7 @@ function valueBut(field: JobField, byDefault: unknown): (job: JobRecord) => unkn
 }
 
 /** Returns the submission that makes the same job again. Its name is left out, since it is taken. */
-export function submissionOf(job: JobRecord): JobSubmission {
+export function toSubmission(job: JobRecord): JobSubmission {
   const fields = JOB_FIELDS.filter((field) => field !== "name")
   const formOf = (field: JobField) => FORMS[field] ?? ((record: JobRecord) => record[recordField(field)])
   return withoutEmpty(

@@ -78,7 +78,7 @@ export type AccountOpener = (credentials: CredentialFields) => ExternalAccount
 export type OpenAccount = (type: ConnectionType, credentials: CredentialFields) => ExternalAccount | undefined
 
 /** Removes undefined and empty values: providers omit facts that they don't know. */
-export function metadataOf(known: Record<string, string | number | undefined>): DiscoveredResource["metadata"] {
+export function definedMetadata(known: Record<string, string | number | undefined>): DiscoveredResource["metadata"] {
   const entries = Object.entries(known).filter(
     (entry): entry is [string, string | number] => entry[1] !== undefined && entry[1] !== "",
   )

@@ -23,7 +23,7 @@ export function noFindings(): Findings {
 }
 
 /** Merges findings into one verdict: an obstacle outweighs a doubt. Pure. */
-export function verdictOf({ obstacles, doubts, notes }: Findings, granted: string): Capability {
+export function judgeFindings({ obstacles, doubts, notes }: Findings, granted: string): Capability {
   const [first] = obstacles
   if (first !== undefined) {
     const missing = [...new Set(obstacles.flatMap((obstacle) => obstacle.missing ?? []))]

@@ -131,7 +131,7 @@ const IMAGE = /^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,511}$/
  * Returns the user data of a Launch's VM on its cloud: cloud-init, or on the local cloud only the config. Pure.
  * @throws TypeError if the Launch has no agent image and its cloud needs one; errors of `renderCloudInit`
  */
-export function userDataOf(launch: Pick<Launch, "metadata" | "spec">, bootstrapKey: Uint8Array): string {
+export function buildUserData(launch: Pick<Launch, "metadata" | "spec">, bootstrapKey: Uint8Array): string {
   const { offer, agentImage, bootDeadlineSeconds, proxy, run } = launch.spec
   const config = bootConfig(launch, bootstrapKey)
   const gpus = nvidiaGpusOf(offer)?.count

@@ -24,11 +24,11 @@ export const VM_CLOUDS: readonly VmCloud[] = (Object.keys(DEFINITIONS) as (keyof
 )
 
 /** Returns the facts about a provider; undefined if there is none of this name. */
-export function definitionOf(name: string): ProviderDefinition | undefined {
+export function findDefinition(name: string): ProviderDefinition | undefined {
   return Object.hasOwn(DEFINITIONS, name) ? DEFINITIONS[name as keyof Definitions] : undefined
 }
 
 /** Returns the facts about a cloud's VMs; undefined for a name without any, such as the local cloud. */
 export function vmsOf(name: string): VmsDefinition | undefined {
-  return definitionOf(name)?.vms
+  return findDefinition(name)?.vms
 }

@@ -35,7 +35,7 @@ export function accountOpener(providers: Providers): OpenAccount {
 }
 
 /** Returns a function that finds the registries of a type of connection. It returns undefined if the type has none. */
-export function registriesOf(providers: Providers): (type: ConnectionType) => RegistryOpener | undefined {
+export function createRegistries(providers: Providers): (type: ConnectionType) => RegistryOpener | undefined {
   return (type) => providers[type]?.registries
 }
 
@@ -47,7 +47,7 @@ export function typesWithVms(providers: Providers): string[] {
 export type CloudOpener = (account: CloudAccount) => Promise<Cloud>
 
 /** The clouds of an installation, by name. An account of any other cloud is rejected. */
-export function cloudsOf(openers: Readonly<Record<string, CloudOpener>>): Clouds {
+export function createClouds(openers: Readonly<Record<string, CloudOpener>>): Clouds {
   const names = Object.keys(openers)
   return {
     async open(account) {

@@ -19,7 +19,7 @@ export type OpenProvider = (settings: ProviderSettings) => Provider
  * Returns the features of each type of connection. The operator and the façade get the same. The definitions are the
  * only list. Agents load that list, so it can't import the providers: their SDKs would be in the agent's file.
  */
-export async function providersOf(settings: ProviderSettings = {}): Promise<Providers> {
+export async function loadProviders(settings: ProviderSettings = {}): Promise<Providers> {
   const opened = Object.keys(DEFINITIONS).map(async (name): Promise<[string, Provider]> => {
     // esbuild finds all files of this form, and makes each a part of the bundle.
     const { open } = (await import(`./${name}/provider.ts`)) as { open: OpenProvider }

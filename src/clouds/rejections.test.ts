@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest"
 import type { Common, RefusalClass } from "./rejection.ts"
-import { meaningOf } from "./rejections.ts"
+import { interpretRejection } from "./rejections.ts"
 
 type Case = [cloud: string, kind: RefusalClass, code: string, message: string, scope: readonly Common[], remedy: RegExp]
 
@@ -64,13 +64,13 @@ const CASES: readonly Case[] = [
 
 describe("the meaning of a rejection", () => {
   test.each(CASES)("%s, %s: %s %s", (cloud, kind, code, message, scope, remedy) => {
-    const meaning = meaningOf(cloud, { class: kind, code, message })
+    const meaning = interpretRejection(cloud, { class: kind, code, message })
     expect(meaning.scope).toEqual(scope)
     expect(meaning.remedy ?? "").toMatch(remedy)
   })
 
   test("follows from its class if the cloud gave no code", () => {
-    const { scope } = meaningOf("aws", { class: "Quota", message: "Volume" })
+    const { scope } = interpretRejection("aws", { class: "Quota", message: "Volume" })
     expect(scope).toEqual(["region", "quota", "provisioning", "size"])
   })
 })

@@ -16,7 +16,7 @@ const CLASSES: Readonly<Record<RefusalClass, Meaning>> = {
 }
 
 /** Returns the meaning of a rejection by its class, and by the cloud's code ("": it has none) and message. */
-export function meaningOf(
+export function interpretRejection(
   cloud: string,
   { class: kind, code = "", message }: { class: RefusalClass; code?: string; message: string },
 ): Meaning {

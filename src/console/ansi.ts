@@ -135,7 +135,7 @@ export class TerminalLine {
 }
 
 /** Returns the pieces of a line by their style, as a terminal shows the line in the end. */
-export function segmentsOf(text: string): Segment[] {
+export function parseSegments(text: string): Segment[] {
   if (!CONTROLLED.test(text)) return text === "" ? [] : [{ text, styles: UNSTYLED }]
   const line = new TerminalLine()
   line.write(text)
@@ -146,10 +146,10 @@ export function segmentsOf(text: string): Segment[] {
 export function plain(line: string): string {
   // Most sequences are those of colors.
   const colorless = line.replace(COLORS, "")
-  return CONTROLLED.test(colorless) ? textOf(segmentsOf(line)) : colorless
+  return CONTROLLED.test(colorless) ? plainText(parseSegments(line)) : colorless
 }
 
-export function textOf(segments: readonly Segment[]): string {
+export function plainText(segments: readonly Segment[]): string {
   return segments.map(({ text }) => text).join("")
 }
 

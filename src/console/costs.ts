@@ -26,7 +26,7 @@ const REST = "other"
 const DAY_MS = 86_400_000
 
 /** Returns the days of a report by day. Days without costs are there too. @param part absent: days in one part */
-export function stackOf({ rows, from, to }: CostReport, part?: Part): Stack {
+export function stackCosts({ rows, from, to }: CostReport, part?: Part): Stack {
   const partsOf = (row: CostReport["rows"][number]): Record<string, number> =>
     (part === undefined ? undefined : row[part]) ?? { total: row.cost_usd }
   const sums = new Map<string, number>()

@@ -34,7 +34,7 @@ function line(tidy: (text: string) => string = (text) => text): Layout {
   return { split: (text) => [tidy(text.trim())], join: ([text = ""]) => text }
 }
 
-const WORDS: Layout = { split: listOf, join: (texts) => texts.join(" ") }
+const WORDS: Layout = { split: parseList, join: (texts) => texts.join(" ") }
 
 const LINES: Layout = {
   split: (text) =>
@@ -93,7 +93,7 @@ function choiceControl(field: string, byDefault: string): Control {
 
 /** A command line, in the words of a shell. */
 const COMMAND_LINE: Grammar<string[]> = {
-  parse: wordsOf,
+  parse: parseWords,
   print: (words) => words.map(shellWord).join(" "),
   refusal: () => "A quotation mark is not closed.",
 }
@@ -218,7 +218,7 @@ const EMPTY = Object.fromEntries(Object.keys({ ...JOB, ...ARRAY, ...CRONJOB }).m
 const NO_REST: Rest = { job: {}, array: {}, cronjob: {} }
 
 /** Returns the form that shows a body. The texts and the rest of other shapes stay as they are. */
-export function formOf(shape: Shape, body: Fields, { draft, rest }: Form = { draft: EMPTY, rest: NO_REST }): Form {
+export function fillForm(shape: Shape, body: Fields, { draft, rest }: Form = { draft: EMPTY, rest: NO_REST }): Form {
   const { name, job_definition: definition, ...own } = body
   const isJob = shape === "job"
   const job = isJob ? body : { ...(definition as Fields), name }
@@ -259,7 +259,7 @@ export function keptIn(shape: Shape, { rest }: Form): Name[] {
 export type Errors = Partial<Record<Name, string>>
 
 /** Returns the body that the form means, and the texts that can't be read. @param unnamed name of an object without one */
-export function bodyOf(shape: Shape, { draft, rest }: Form, unnamed: string): { body: Fields; errors: Errors } {
+export function readForm(shape: Shape, { draft, rest }: Form, unnamed: string): { body: Fields; errors: Errors } {
   const errors: Errors = {}
   const read = (controls: Record<string, Control>, kept: Fields): Fields =>
     (Object.entries(controls) as [Name, Control][]).reduce((body, [name, control]) => {
@@ -324,17 +324,17 @@ function isSame(some: readonly unknown[], others: readonly unknown[]): boolean {
 }
 
 /** Returns the texts of a list, separated by spaces or commas. */
-export function listOf(value: string): string[] {
+export function parseList(value: string): string[] {
   return value.split(/[\s,]+/).filter((one) => one !== "")
 }
 
 /** Returns labels such as `team=vision, run=a17`. @throws Error about one without a value */
-export function labelsOf(value: string): Record<string, string> {
-  return Object.fromEntries(listOf(value).map((text) => readText(PAIR, ["Labels:", text], READING)))
+export function parseLabels(value: string): Record<string, string> {
+  return Object.fromEntries(parseList(value).map((text) => readText(PAIR, ["Labels:", text], READING)))
 }
 
 /** Returns the words of a command line, as a POSIX shell reads them; undefined if a quotation mark is not closed. */
-export function wordsOf(line: string): string[] | undefined {
+export function parseWords(line: string): string[] | undefined {
   const words: string[] = []
   let word: string | undefined
   let rest = line

@@ -1,4 +1,4 @@
-import { plain, type Segment, SHOWN_COLUMNS, segmentsOf, TerminalLine, textOf, widthOf } from "./ansi.ts"
+import { parseSegments, plain, plainText, type Segment, SHOWN_COLUMNS, TerminalLine, widthOf } from "./ansi.ts"
 
 const BACKSPACE = 8
 const NEWLINE = 10
@@ -55,7 +55,7 @@ export class LogBuffer {
   /** Returns a line by its styles, as a terminal shows it in the end. A very long line is cut. */
   segments(index: number): Segment[] {
     const { from, to } = this.#range(index)
-    if (to - from <= SHOWN_COLUMNS) return segmentsOf(new TextDecoder().decode(this.#bytes.subarray(from, to)))
+    if (to - from <= SHOWN_COLUMNS) return parseSegments(new TextDecoder().decode(this.#bytes.subarray(from, to)))
     const long = this.#long.get(index) ?? longLine(from)
     this.#long.set(index, long)
     for (; long.end < to; long.end = Math.min(to, long.end + PIECE_BYTES))
@@ -67,7 +67,7 @@ export class LogBuffer {
   line(index: number): string {
     const { from, to } = this.#range(index)
     if (to - from <= SHOWN_COLUMNS) return plain(new TextDecoder().decode(this.#bytes.subarray(from, to)))
-    return textOf(this.segments(index))
+    return plainText(this.segments(index))
   }
 
   /** Returns all bytes. */

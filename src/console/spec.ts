@@ -1,5 +1,5 @@
 import type { JobSubmission } from "../client/client.ts"
-import { flagsOf } from "../client/job-fields.ts"
+import { toFlags } from "../client/job-fields.ts"
 import { withoutEmpty } from "../client/resubmission.ts"
 
 /** The forms in which a job can be taken elsewhere: YAML, kubectl, curl, `berth run`. */
@@ -8,7 +8,7 @@ import { withoutEmpty } from "../client/resubmission.ts"
 type Value = string | number | boolean | null | undefined | readonly Value[] | { readonly [key: string]: Value }
 
 /** Returns a value as YAML. Texts that YAML could read as something else are quoted. */
-export function yamlOf(value: object): string {
+export function toYaml(value: object): string {
   return `${block(value as Value, "").replace(/^\n/, "")}\n`
 }
 
@@ -40,7 +40,7 @@ function scalar(value: Value, flow: string): string {
 }
 
 /** Returns the manifest of a Job for kubectl. */
-export function manifestOf({ name, namePrefix, ...spec }: JobSubmission): string {
+export function toManifest({ name, namePrefix, ...spec }: JobSubmission): string {
   const metadata = name != null ? { name } : { generateName: `${namePrefix ?? "job"}-` }
   const region = typeof spec.region === "string" ? { region: [spec.region] } : {}
   const cpu = spec.resources?.cpu
@@ -51,7 +51,7 @@ export function manifestOf({ name, namePrefix, ...spec }: JobSubmission): string
     ...(typeof gpu === "string" && { gpu: { vram: gpu } }),
   }
   const { project_id: _project, organization_id: _organization, ...fields } = spec
-  return yamlOf({
+  return toYaml({
     apiVersion: "berth.dev/v1alpha1",
     kind: "Job",
     metadata,
@@ -65,18 +65,18 @@ export function shellWord(text: string): string {
 }
 
 /** Returns the command that submits a job over REST. */
-export function curlOf(job: JobSubmission, baseUrl: string): string {
+export function toCurl(job: JobSubmission, baseUrl: string): string {
   return [
     `curl --fail-with-body ${shellWord(`${baseUrl}/jobs`)} \\`,
     '  -H "X-Service-Api-Key: $BERTH_API_KEY" \\',
     '  -H "Content-Type: application/yaml" --data-binary @- <<"EOF"',
-    `${yamlOf(job)}EOF`,
+    `${toYaml(job)}EOF`,
   ].join("\n")
 }
 
 /** Returns the command of the command line; undefined if its flags can't say all of the job. */
-export function berthRunOf(job: JobSubmission): string | undefined {
-  const flags = flagsOf(job)?.map(([name, text]) => (text === undefined ? name : `${name} ${shellWord(text)}`))
+export function toBerthRun(job: JobSubmission): string | undefined {
+  const flags = toFlags(job)?.map(([name, text]) => (text === undefined ? name : `${name} ${shellWord(text)}`))
   if (flags === undefined) return undefined
   const words = [...(job.command ?? []).slice(1), ...(job.args ?? [])].map(shellWord)
   return ["berth run", ...flags, ...(words.length === 0 ? [] : [`-- ${words.join(" ")}`])].join(" \\\n  ")

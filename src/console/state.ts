@@ -2,7 +2,7 @@ import { batch, computed, signal } from "@preact/signals"
 import { BerthClient, type ClientOptions, type Credential, readBody, type Schemas } from "../client/client.ts"
 import { delay } from "../client/delay.ts"
 import { ApiError } from "../client/errors.ts"
-import { type Change, changesOf } from "../client/events.ts"
+import { type Change, readChanges } from "../client/events.ts"
 import type { Zone } from "./format.ts"
 import { beginSession, endSession, forgetPerson, session, shareSession, signOutOtherTabs } from "./session.ts"
 
@@ -193,7 +193,8 @@ export async function followChanges(signal_: AbortSignal): Promise<void> {
   }
   while (!signal_.aborted) {
     try {
-      for await (const change of changesOf(stream, signal_, onOpen)) for (const listener of listeners) listener(change)
+      for await (const change of readChanges(stream, signal_, onOpen))
+        for (const listener of listeners) listener(change)
     } catch (error) {
       if (signal_.aborted) return
       if (isRejected(error)) return signOut(ENDED)

@@ -8,16 +8,16 @@ import { ORGANIZATION, type StoredOrganization } from "./apis/organization.ts"
 import { PROJECT, type StoredProject } from "./apis/project.ts"
 import { STATEMENT, type StoredStatement } from "./apis/statement.ts"
 import { type StoredWebhook, WEBHOOK } from "./apis/webhook.ts"
-import { resourceOf } from "./kube/resource.ts"
+import { declareResource } from "./kube/resource.ts"
 
 /** Resources of Berth's kinds: their addresses at the API server, with the types of stored objects. */
-export const API_KEYS = resourceOf<StoredApiKey>(API_KEY)
-export const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
-export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
-export const JOB_ARRAYS = resourceOf<StoredJobArray>(JOB_ARRAY)
-export const JOBS = resourceOf<StoredJob>(JOB)
-export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
-export const ORGANIZATIONS = resourceOf<StoredOrganization>(ORGANIZATION)
-export const PROJECTS = resourceOf<StoredProject>(PROJECT)
-export const STATEMENTS = resourceOf<StoredStatement>(STATEMENT)
-export const WEBHOOKS = resourceOf<StoredWebhook>(WEBHOOK)
+export const API_KEYS = declareResource<StoredApiKey>(API_KEY)
+export const CONNECTIONS = declareResource<StoredConnection>(CONNECTION)
+export const CRON_JOBS = declareResource<StoredCronJob>(CRON_JOB)
+export const JOB_ARRAYS = declareResource<StoredJobArray>(JOB_ARRAY)
+export const JOBS = declareResource<StoredJob>(JOB)
+export const LAUNCHES = declareResource<StoredLaunch>(LAUNCH)
+export const ORGANIZATIONS = declareResource<StoredOrganization>(ORGANIZATION)
+export const PROJECTS = declareResource<StoredProject>(PROJECT)
+export const STATEMENTS = declareResource<StoredStatement>(STATEMENT)
+export const WEBHOOKS = declareResource<StoredWebhook>(WEBHOOK)

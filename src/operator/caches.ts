@@ -13,7 +13,7 @@ import { SEALING_KEYS_CACHE } from "../core/identity/sealing-keys.ts"
 import { NAMESPACES, type Namespace, SECRETS, type Secret } from "../core/kube/core.ts"
 import { keptFact } from "../core/kube/kept-fact.ts"
 import { Reflector, type ReflectorOptions } from "../core/kube/reflector.ts"
-import { type ApiObject, type ManagedFields, resourceOf, type ServerMeta } from "../core/kube/resource.ts"
+import { type ApiObject, declareResource, type ManagedFields, type ServerMeta } from "../core/kube/resource.ts"
 import type { IndexFunction } from "../core/kube/store.ts"
 import { API_KEYS, CRON_JOBS, JOB_ARRAYS, JOBS, ORGANIZATIONS, PROJECTS, WEBHOOKS } from "../core/resources.ts"
 import { systemCaches } from "../market/caches.ts"
@@ -71,7 +71,7 @@ export interface EnvSecret extends ApiObject {
 /** Options that the reflector of these Secrets must have. No value of a Secret stays in this process's memory. */
 export const ENV_SECRET_CACHE: Required<Pick<ReflectorOptions<EnvSecret>, "resource" | "fieldSelector" | "transform">> =
   {
-    resource: resourceOf<EnvSecret>(SECRETS),
+    resource: declareResource<EnvSecret>(SECRETS),
     fieldSelector: `type=${ENV_SECRET_TYPE}`,
     transform: withoutValues,
   }

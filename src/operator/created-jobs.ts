@@ -41,7 +41,7 @@ export const creatorIndexes: Record<string, IndexFunction<StoredJob>> = {
 }
 
 /** Dependencies that the controllers of CronJobs and of arrays share. */
-export interface CreatorControllerOptions {
+export interface CreatorControllerDependencies {
   client: Pick<KubeClient, "get" | "list" | "create" | "replace" | "replaceStatus" | "patch" | "patchStatus" | "delete">
   /** Has the indexes `creatorIndexes` and the selection `UNSETTLED`. */
   jobs: Reflector<StoredJob>
@@ -58,7 +58,7 @@ export interface CreatorControllerOptions {
 }
 
 /** Dependencies of the actions on Jobs. */
-export interface CreatorOptions extends Pick<CreatorControllerOptions, "jobs" | "fence"> {
+export interface CreatorOptions extends Pick<CreatorControllerDependencies, "jobs" | "fence"> {
   client: Pick<KubeClient, "get" | "create" | "patch">
   settled: Pick<SettledJobs, "add">
   /** Owner of the fields that the controller writes. */
@@ -68,7 +68,7 @@ export interface CreatorOptions extends Pick<CreatorControllerOptions, "jobs" | 
 type Creator = StoredCronJob | StoredJobArray
 
 /** Returns the Jobs in the cache that a CronJob or an array has created. */
-export function jobsOf(
+export function cachedJobs(
   { metadata }: Creator,
   { jobs }: { jobs: { store: Pick<Store<StoredJob>, "byIndex"> } },
 ): StoredJob[] {
@@ -76,11 +76,11 @@ export function jobsOf(
 }
 
 /** Returns the Jobs of a CronJob or an array: those in the cache, and the settled ones that are known. */
-export function knownJobsOf(
+export function knownJobs(
   creator: Creator,
-  { jobs, settled }: Pick<CreatorControllerOptions, "jobs" | "settled">,
+  { jobs, settled }: Pick<CreatorControllerDependencies, "jobs" | "settled">,
 ): { jobs: StoredJob[]; settled: JobSummary[] } {
-  const cached = jobsOf(creator, { jobs })
+  const cached = cachedJobs(creator, { jobs })
   // For a moment, a job may be both in the cache and settled.
   const uids = new Set(cached.map(({ metadata }) => metadata.uid))
   return {
@@ -93,7 +93,7 @@ export function knownJobsOf(
  * Lists the Jobs of a CronJob or an array that are not settled, by a live read.
  * @param label with the creator's uid
  */
-export async function listJobsOf(
+export async function listJobs(
   { metadata: { namespace, uid } }: Creator,
   label: typeof LABELS.cronJobUid | typeof LABELS.arrayUid,
   { client }: { client: Pick<KubeClient, "list"> },
@@ -102,9 +102,9 @@ export async function listJobsOf(
 }
 
 /** Returns the source of those CronJobs or arrays whose settled Jobs change. */
-export function settledJobsOf(
+export function settledJobsSource(
   creators: Pick<Store<ApiObject>, "getByUid">,
-  { settled }: Pick<CreatorControllerOptions, "settled">,
+  { settled }: Pick<CreatorControllerDependencies, "settled">,
 ): Source {
   return {
     subscribe: (add) =>

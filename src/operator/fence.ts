@@ -12,7 +12,7 @@ export class NotLeaderError extends LeadershipLostError {
 export type Fence = () => void
 
 /** Returns the fence of a lease (`LeaderElector.isHeld`). */
-export function fenceOf(lease: { isHeld(): boolean }): Fence {
+export function createFence(lease: { isHeld(): boolean }): Fence {
   return () => {
     if (!lease.isHeld()) throw new NotLeaderError("this replica no longer holds the lease; the next leader continues")
   }

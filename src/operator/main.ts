@@ -6,7 +6,7 @@ import type { ImageSettings } from "../accounts/images.ts"
 import { accountsInUse, credentialsCopier } from "../accounts/launch-accounts.ts"
 import { placementInputs } from "../accounts/placement.ts"
 import type { CloudAccount, Clouds } from "../clouds/cloud.ts"
-import { userDataOf } from "../clouds/cloud-init.ts"
+import { buildUserData } from "../clouds/cloud-init.ts"
 import { accountOpener, type Providers } from "../clouds/provider.ts"
 import { type Clock, systemClock } from "../core/apis/clock.ts"
 import { defined } from "../core/apis/defined.ts"
@@ -30,8 +30,8 @@ import { NO_TARGETS, publicFetch } from "../core/outbound/public-fetch.ts"
 import { packageVersion } from "../core/package.ts"
 import { PROJECT_LIMITS } from "../core/quota/project-limits.ts"
 import { Usage } from "../core/quota/usage.ts"
-import { recordOf } from "../core/records/job.ts"
-import { ownerOf } from "../core/records/owner.ts"
+import { toRecord } from "../core/records/job.ts"
+import { toOwner } from "../core/records/owner.ts"
 import { Manager } from "../core/runtime/manager.ts"
 import { measureCaps } from "../core/telemetry/caps.ts"
 import { measureControllers, measureCopy, measureLeadership } from "../core/telemetry/controllers.ts"
@@ -58,7 +58,7 @@ import { createRetirementController, type RetirementOptions } from "./connection
 import type { ConnectionSettings } from "./connection/settings.ts"
 import { createCronJobController } from "./cronjob/controller.ts"
 import { limitsHistory } from "./cronjob/jobs.ts"
-import { fenceOf } from "./fence.ts"
+import { createFence } from "./fence.ts"
 import { CopyGuard } from "./installation/copy-guard.ts"
 import { createJobController } from "./job/controller.ts"
 import { HistoryPruner } from "./job/history.ts"
@@ -198,7 +198,7 @@ function sharedParts(
   { caches, elector, recorder }: { caches: Caches; elector: LeaderElector; recorder: Pick<EventRecorder, "record"> },
 ) {
   const { heartbeats, ...objects } = caches
-  const fence = fenceOf(elector)
+  const fence = createFence(elector)
   const quota = { limits: { ...PROJECT_LIMITS, ...projectLimits }, usage: new Usage(caches, clock) }
   const settled = new SettledJobs({
     ...{ client, namespace: watchNamespace, fence, clock, logger },
@@ -229,7 +229,7 @@ function webhookControl(
   return createWebhookController({
     ...shared,
     secrets: shared.webhookSecrets,
-    recordOf: (job, project) => recordOf(job, ownerOf(project)),
+    recordOf: (job, project) => toRecord(job, toOwner(project)),
     sending: { ...sending, clock: shared.clock, timeoutSeconds },
     settings,
   })
@@ -272,7 +272,7 @@ function vmControllers(
     installation: installation.id,
     clouds: new ConnectionClouds({ ...shared, providers, connections, launches, own: parts.clouds }),
     vmImages,
-    userData: (launch) => userDataOf(launch, installation.bootstrapKey),
+    userData: (launch) => buildUserData(launch, installation.bootstrapKey),
     garbageCollection: { accounts: () => [...ownAccounts, ...accountsInUse(connections, shared)] },
     ...(observeSeconds && { observeSeconds }),
     ...(retentionSeconds && { settings: { retentionSeconds } }),

@@ -43,14 +43,14 @@ export type ValuesOf<Table> = {
 export type Refuse = (message: string) => never
 
 /** Returns a command with the options of a table. It calls `act` with their values. */
-export function commandOf<Table extends OptionTable>(
+export function buildCommand<Table extends OptionTable>(
   name: string,
   about: string,
   table: Table,
   act: (values: ValuesOf<Table>, refuse: Refuse) => void,
 ): Command {
   const command = new Command(name).description(about)
-  for (const row of Object.values(table)) command.addOption(optionOf(row))
+  for (const row of Object.values(table)) command.addOption(toOption(row))
   return command.action(() => {
     const refuse: Refuse = (message) => command.error(message)
     act(valuesIn(command, table, refuse), refuse)
@@ -58,7 +58,7 @@ export function commandOf<Table extends OptionTable>(
 }
 
 /** Returns commander's option of a row. */
-export function optionOf(row: OptionRow): Option {
+export function toOption(row: OptionRow): Option {
   const option = new Option(row.flag, row.about).makeOptionMandatory(row.isRequired ?? false)
   if (row.env !== undefined) option.env(row.env)
   if (row.default !== undefined) option.default(row.default)

@@ -6,7 +6,7 @@ import type { Static, TSchema } from "typebox"
 import type { FieldError } from "../core/apis/field-error.ts"
 import { LIMITS } from "../core/apis/field-limits.ts"
 import { toMetadataName } from "../core/apis/names.ts"
-import { errorsOf } from "../core/apis/validate.ts"
+import { findErrors } from "../core/apis/validate.ts"
 import { type VmProxy, VmProxySchema } from "../core/apis/vm-proxy.ts"
 import type { PrivateTargets } from "../core/outbound/public-fetch.ts"
 
@@ -139,7 +139,7 @@ export function json<T extends TSchema>(
       text,
       (error) => `not valid JSON: ${error instanceof Error ? error.message : String(error)}.`,
     )
-    const errors = errorsOf(schema, value)
+    const errors = findErrors(schema, value)
     if (errors.length === 0) errors.push(...faultsOf(value as Static<T>))
     if (errors.length === 0) return value as Static<T>
     throw new InvalidArgumentError(listErrors(errors))
@@ -162,7 +162,7 @@ export function networks<T extends TSchema>(
 /** Parses the proxy of VMs. No error has a part of the text, which may have a password. */
 export function vmProxy(text: string): VmProxy {
   const value = parseJson(text, () => `give JSON, such as {"url":"http://proxy.example.com:3128"}`)
-  const errors = errorsOf(VmProxySchema, value)
+  const errors = findErrors(VmProxySchema, value)
   if (errors.length === 0) return value as VmProxy
   throw new InvalidArgumentError(`${listErrors(errors)}. The user data of VMs has it, so it has no password`)
 }

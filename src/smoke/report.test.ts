@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest"
 import { smokeJobs } from "./jobs.ts"
 import {
   highestCostUsd,
-  reportOf,
+  renderReport,
   type SmokeLaunch,
   type SmokePlan,
   type SmokeRecord,
@@ -44,7 +44,7 @@ const LAUNCH: SmokeLaunch = {
   boot_failure: null,
   loss: null,
 }
-const report = (...results: SmokeResult[]) => reportOf({ berth: "0.1.0", cloud: "aws", connections: [], results })
+const report = (...results: SmokeResult[]) => renderReport({ berth: "0.1.0", cloud: "aws", connections: [], results })
 
 describe("the jobs of a smoke test", () => {
   const choice = { cloud: "aws", image: "ubuntu:24.04", minutes: 10 }

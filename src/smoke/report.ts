@@ -92,7 +92,7 @@ export function isVmGone({ vm_status }: Pick<SmokeRecord, "vm_status">): boolean
 }
 
 /** Returns the report in Markdown, for people and for bug reports. Pure. */
-export function reportOf({ berth, cloud, connections, results }: SmokeFacts): string {
+export function renderReport({ berth, cloud, connections, results }: SmokeFacts): string {
   const rows = results.map((result) => {
     const { kind, plan, record } = result
     const [first] = plan.placements

@@ -4,7 +4,7 @@ import {
   highestCostUsd,
   isPassed,
   isVmGone,
-  reportOf,
+  renderReport,
   type SmokeLaunch,
   type SmokePlan,
   type SmokeRecord,
@@ -69,7 +69,7 @@ export async function runSmoke(options: SmokeOptions, console: SmokeConsole, sig
   const results = await Promise.all(
     planned.map((job) => (runnable.includes(job) ? run(api, job, { options, console, signal }) : { ...job })),
   )
-  await console.report(reportOf({ berth: version, cloud, connections, results }))
+  await console.report(renderReport({ berth: version, cloud, connections, results }))
   return results.every(isPassed)
 }
 

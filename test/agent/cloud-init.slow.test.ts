@@ -8,10 +8,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { withDeletion } from "../../src/clouds/azure/user-data.ts"
 import {
   AGENT_DATA_DIR,
+  buildUserData,
   type CloudInitOptions,
   renderCloudInit,
   USER_DATA_LIMIT_BYTES,
-  userDataOf,
 } from "../../src/clouds/cloud-init.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
@@ -330,7 +330,10 @@ engines.describe("a VM that boots with cloud-init", () => {
   async function bootOn(launch: StoredLaunch, options: BootOptions): Promise<Vm> {
     const { metadata, spec } = launch
     const { url: gatewayUrl } = gateway
-    const userData = userDataOf({ metadata, spec: { ...spec, gatewayUrl, agentImage: host.agentImage } }, BOOTSTRAP_KEY)
+    const userData = buildUserData(
+      { metadata, spec: { ...spec, gatewayUrl, agentImage: host.agentImage } },
+      BOOTSTRAP_KEY,
+    )
     const isAzure = spec.offer.cloud === "azure"
     const curl = { "usr/local/bin/curl": azureCurl(isNightly ? 2 : 0) }
     const programs = { ...(isAzure && curl), ...options.programs }

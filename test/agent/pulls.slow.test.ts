@@ -5,7 +5,7 @@ import { buffer } from "node:stream/consumers"
 import { setTimeout as sleep } from "node:timers/promises"
 import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
 import { DEFAULT_DOCKER_SOCKET, DockerRuntime } from "../../src/agent/runtimes/docker.ts"
-import { messageOf } from "../../src/agent/runtimes/engine.ts"
+import { errorMessage } from "../../src/agent/runtimes/engine.ts"
 import { pullImage } from "../../src/agent/runtimes/pull.ts"
 import type { RunError } from "../../src/agent/runtimes/runtime.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
@@ -117,7 +117,7 @@ containers.describe("a pull", () => {
         { registry: registry.host, why },
         {
           ...{ docker, clock: systemClock, logger: testLogger(), patienceSeconds: 3 },
-          explain: (error) => Promise.resolve(messageOf(error)),
+          explain: (error) => Promise.resolve(errorMessage(error)),
           signal: new AbortController().signal,
           reorder: () => Promise.reject(new Error("unexpected")),
         },

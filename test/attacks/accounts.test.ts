@@ -20,7 +20,7 @@ import { ensureSealingKeys } from "../../src/core/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { NAMESPACES, SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { type Lease, leases } from "../../src/core/kube/lease.ts"
-import { type ApiObject, type Resource, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource, type Resource } from "../../src/core/kube/resource.ts"
 import { API_KEYS, CONNECTIONS, CRON_JOBS, JOBS, LAUNCHES, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { NETWORK_POLICIES, RESOURCE_QUOTAS } from "../../src/operator/project/objects.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -522,7 +522,7 @@ interface RulesReview extends ApiObject {
   }
 }
 
-const RULES = resourceOf<ApiObject>({
+const RULES = declareResource<ApiObject>({
   ...{ group: "authorization.k8s.io", version: "v1" },
   ...{ kind: "SelfSubjectRulesReview", plural: "selfsubjectrulesreviews", namespaced: false },
 })
@@ -538,7 +538,7 @@ interface Policy extends ApiObject {
 
 describe("the admission policies of manifests/base", () => {
   it("have no expression that Kubernetes warns of", async () => {
-    const policies = resourceOf<Policy>({
+    const policies = declareResource<Policy>({
       ...{ group: "admissionregistration.k8s.io", version: "v1" },
       ...{ kind: "ValidatingAdmissionPolicy", plural: "validatingadmissionpolicies", namespaced: false },
     })

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { JOB } from "../../src/core/apis/job.ts"
-import { resourceOf } from "../../src/core/kube/resource.ts"
+import { declareResource } from "../../src/core/kube/resource.ts"
 import { items } from "../corpus/corpus.ts"
 import { type AnyObject, refusalOf } from "../corpus/server.ts"
 import { caller, jobsOf, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
@@ -59,7 +59,7 @@ describe("a job that would fail on every VM", () => {
       metadata: { namespace: fixture.namespace, name: "probe" },
       spec: { image: "alpine", ...fields },
     }
-    expect(await refusalOf(fixture.client.create(resourceOf<AnyObject>(JOB), object))).toMatch(/is invalid/)
+    expect(await refusalOf(fixture.client.create(declareResource<AnyObject>(JOB), object))).toMatch(/is invalid/)
   })
 
   it("is rejected by the REST API with half of a surrogate pair anywhere in a body, which Kubernetes would replace", async () => {

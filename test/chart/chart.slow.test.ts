@@ -15,7 +15,7 @@ import { connect } from "../../src/connect.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { KINDS } from "../../src/core/apis/kinds.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { missingTool, needing } from "../needing.ts"
@@ -47,7 +47,7 @@ interface PodSpec {
 interface Deployment extends ApiObject {
   spec: { template: { spec: PodSpec } }
 }
-const DEPLOYMENTS = resourceOf<Deployment>({
+const DEPLOYMENTS = declareResource<Deployment>({
   group: "apps",
   version: "v1",
   kind: "Deployment",

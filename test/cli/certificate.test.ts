@@ -5,8 +5,8 @@ import { getCACertificates, setDefaultCACertificates } from "node:tls"
 import { expect, it, onTestFinished } from "vitest"
 import { newCertificateAuthority } from "../../dev/controlplane/certificates.ts"
 import { unreachableText } from "../../src/cli/commands/check.ts"
-import { failureOf } from "../../src/cli/exit.ts"
-import { greetingOf } from "../../src/cli/installation.ts"
+import { toFailure } from "../../src/cli/exit.ts"
+import { readGreeting } from "../../src/cli/installation.ts"
 
 it.each([
   ["an expired certificate", -1, "certificate has expired. The operator of this Berth must renew it."],
@@ -22,6 +22,6 @@ it.each([
   onTestFinished(() => setDefaultCACertificates(before))
   if (seconds < 0) setDefaultCACertificates([...before, authority.certificate])
   const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}`
-  const error: unknown = await greetingOf(url, AbortSignal.timeout(30_000)).catch((reason: unknown) => reason)
-  expect(unreachableText(failureOf(error).message)).toContain(text)
+  const error: unknown = await readGreeting(url, AbortSignal.timeout(30_000)).catch((reason: unknown) => reason)
+  expect(unreachableText(toFailure(error).message)).toContain(text)
 })

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import fc from "fast-check"
 import { afterAll, beforeAll, expect } from "vitest"
-import { envFileOf } from "../../src/cli/env-file.ts"
+import { parseEnvFile } from "../../src/cli/env-file.ts"
 import { missingForContainers } from "../agent/images.ts"
 import { needing } from "../needing.ts"
 
@@ -65,7 +65,7 @@ containers.describe("an env file", () => {
 
   function byBerth(path: string, content: Uint8Array): Record<string, string> | undefined {
     try {
-      return envFileOf(path, content, ENVIRONMENT)
+      return parseEnvFile(path, content, ENVIRONMENT)
     } catch {
       return undefined
     }

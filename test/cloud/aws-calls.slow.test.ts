@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, vi } from "vitest"
 import { openAws } from "../../src/clouds/aws/aws.ts"
-import { cloudsOf } from "../../src/clouds/provider.ts"
+import { createClouds } from "../../src/clouds/provider.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
@@ -55,7 +55,7 @@ async function berthOnAws(): Promise<ControllerHarness> {
   const harness = await newHarness()
   const open = openAws({ clock: systemClock, allowances: { RunInstances: AT_ONCE }, consistencySeconds: 1 })
   const key = { access_key_id: "AKIATEST", secret_access_key: "secret" }
-  const clouds = cloudsOf({ aws: ({ region }) => Promise.resolve(open(key, region)) })
+  const clouds = createClouds({ aws: ({ region }) => Promise.resolve(open(key, region)) })
   harness.operator({
     clients: { client: harness.client, clouds, fence: () => undefined },
     market: { offers: [OFFER], account: ACCOUNT },

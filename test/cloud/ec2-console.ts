@@ -11,7 +11,7 @@ import {
   type Instance,
   TerminateInstancesCommand,
 } from "@aws-sdk/client-ec2"
-import { TAGS, tagOf } from "../../src/clouds/aws/tags.ts"
+import { findTag, TAGS } from "../../src/clouds/aws/tags.ts"
 import { MOTO_ACCOUNT, type Moto } from "../moto.ts"
 
 /** View of a moto server that is independent of Berth and of any proxy, like AWS' console. */
@@ -86,7 +86,7 @@ export async function makeSubnet(moto: Pick<Moto, "url">, region: string): Promi
 
 /** Returns the name of an instance's Launch. */
 export function launchOf(instance: Instance): string {
-  return tagOf(instance.Tags, TAGS.launch) ?? ""
+  return findTag(instance.Tags, TAGS.launch) ?? ""
 }
 
 /** Returns true if the instance is terminated. */

@@ -59,7 +59,7 @@ describe("a cloud that is one folder and one line", () => {
       await from<typeof import("../../dev/install.ts")>("dev/install.ts")
     const { whenReady } = await from<typeof import("../../dev/rest.ts")>("dev/rest.ts")
     const { VM_CLOUDS } = await from<typeof import("../../src/clouds/definitions.ts")>("src/clouds/definitions.ts")
-    const { providersOf } = await from<typeof import("../../src/clouds/registry.ts")>("src/clouds/registry.ts")
+    const { loadProviders } = await from<typeof import("../../src/clouds/registry.ts")>("src/clouds/registry.ts")
     const { fixedOffers } = await from<typeof import("../../src/market/catalogue/offers.ts")>(
       "src/market/catalogue/offers.ts",
     )
@@ -80,7 +80,7 @@ describe("a cloud that is one folder and one line", () => {
           { ...offer, provisioning: "onDemand", hourlyPriceUsd: 0.02 },
           { ...offer, provisioning: "spot", hourlyPriceUsd: 0.01 },
         ]),
-        providers: await providersOf(),
+        providers: await loadProviders(),
       },
     })
     closing.push(() => programs.stop())

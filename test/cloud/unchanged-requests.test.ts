@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto"
 import { describe, expect, it } from "vitest"
 import { runInstancesInput } from "../../src/clouds/aws/request.ts"
-import { machineOf } from "../../src/clouds/azure/machine.ts"
+import { buildMachine } from "../../src/clouds/azure/machine.ts"
 import type { LaunchSpec } from "../../src/clouds/cloud.ts"
-import { instanceOf } from "../../src/clouds/gcp/machine.ts"
+import { buildInstance } from "../../src/clouds/gcp/machine.ts"
 import { specDigest } from "../../src/clouds/spec-digest.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 
@@ -43,9 +43,9 @@ describe("the request of a launch without settings of its connection", () => {
     const fields = { SubnetId: "subnet-1", SecurityGroupIds: ["sg-1"] }
     expect({
       aws: hash(runInstancesInput(AWS, fields)),
-      gcp: hash(instanceOf(GCP, "us-central1-a", { network: "jobs", subnetwork: "jobs-us" })),
-      gcpByDefault: hash(instanceOf(GCP, "us-central1-a", {})),
-      azure: hash(machineOf(AZURE, PLACE, {})),
+      gcp: hash(buildInstance(GCP, "us-central1-a", { network: "jobs", subnetwork: "jobs-us" })),
+      gcpByDefault: hash(buildInstance(GCP, "us-central1-a", {})),
+      azure: hash(buildMachine(AZURE, PLACE, {})),
       digest: specDigest(AWS).slice(0, 16),
     }).toEqual({
       aws: "df3c100b30dbbe84",
@@ -80,14 +80,14 @@ describe("the request of a spot VM", () => {
     ...(ceilingUsd !== undefined && { ceilingUsd }),
   })
   const aws = (spec: LaunchSpec) => runInstancesInput(spec, { SubnetId: "subnet-1", SecurityGroupIds: ["sg-1"] })
-  const azure = (spec: LaunchSpec) => machineOf(spec, PLACE, {})
+  const azure = (spec: LaunchSpec) => buildMachine(spec, PLACE, {})
 
   it("has a price ceiling only under a limit", () => {
     const limits = (spec: LaunchSpec) => aws(spec).InstanceMarketOptions?.SpotOptions?.MaxPrice
     expect([limits(spot(AWS)), limits(spot(AWS, 0.00551))]).toEqual([undefined, "0.00551"])
     expect(azure(spot(AZURE)).billingProfile).toEqual({ maxPrice: -1 })
     expect(azure(spot(AZURE, 0.0123)).billingProfile).toEqual({ maxPrice: 0.0123 })
-    expect(instanceOf(spot(GCP, 0.3), "us-central1-a", {})).toEqual(instanceOf(spot(GCP), "us-central1-a", {}))
+    expect(buildInstance(spot(GCP, 0.3), "us-central1-a", {})).toEqual(buildInstance(spot(GCP), "us-central1-a", {}))
   })
 
   it("is the same otherwise, also for the VM's identity", () => {

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises"
 import { expect } from "vitest"
 import type { JobStatus } from "../../src/core/apis/job.ts"
-import { combinationOf, type JobArrayStatus, type StoredJobArray } from "../../src/core/apis/jobarray.ts"
+import { combinationAt, type JobArrayStatus, type StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
 import { JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
@@ -62,7 +62,7 @@ browserNeeded.describe("the arrays in the console", () => {
     const words: Record<string, string> = { s: "succeeded", f: "failed", r: "running", p: "pending" }
     expect(await cells.allTextContents()).toEqual(
       states.map((state, index) => {
-        const { LEARNING_RATE: rate, SEED: seed } = combinationOf(MATRIX, index)
+        const { LEARNING_RATE: rate, SEED: seed } = combinationAt(MATRIX, index)
         const values = state === "p" ? "" : `, LEARNING_RATE=${rate}, SEED=${seed}`
         return `${index}: ${words[state]}${values}`
       }),

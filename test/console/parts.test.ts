@@ -6,22 +6,31 @@ import { load } from "js-yaml"
 import { describe, expect, it } from "vitest"
 import { checkCreation as checkArray } from "../../src/api/resources/arrays/translate.ts"
 import { checkCreation as checkCronJob } from "../../src/api/resources/cronjobs/translate.ts"
-import { checkSubmission, jobSpecOf } from "../../src/api/resources/jobs/submission.ts"
-import { jobOptions, submissionOf as submissionByFlags } from "../../src/cli/submission.ts"
+import { checkSubmission, toJobSpec } from "../../src/api/resources/jobs/submission.ts"
+import { jobOptions, buildSubmission as submissionByFlags } from "../../src/cli/submission.ts"
 import type { JobPlan, JobRecord, JobSubmission } from "../../src/client/client.ts"
-import { submissionOf, withoutEmpty } from "../../src/client/resubmission.ts"
-import { plain, segmentsOf } from "../../src/console/ansi.ts"
-import { keptMonths, roundedUp, stackOf } from "../../src/console/costs.ts"
+import { toSubmission, withoutEmpty } from "../../src/client/resubmission.ts"
+import { parseSegments, plain } from "../../src/console/ansi.ts"
+import { keptMonths, roundedUp, stackCosts } from "../../src/console/costs.ts"
 import { nextTicks } from "../../src/console/cron.ts"
-import { bodyOf, formOf, keptIn, nameFor, neededIn, placed, type Shape, wordsOf } from "../../src/console/draft.ts"
+import {
+  fillForm,
+  keptIn,
+  nameFor,
+  neededIn,
+  parseWords,
+  placed,
+  readForm,
+  type Shape,
+} from "../../src/console/draft.ts"
 import { ago, bytes, duration, usd } from "../../src/console/format.ts"
 import { LogBuffer } from "../../src/console/log-buffer.ts"
 import { LogRows, ROW_HEIGHT, RowWindow } from "../../src/console/log-rows.ts"
 import { capNotes, sumOf } from "../../src/console/plan.ts"
-import { berthRunOf, curlOf, manifestOf, shellWord, yamlOf } from "../../src/console/spec.ts"
+import { shellWord, toBerthRun, toCurl, toManifest, toYaml } from "../../src/console/spec.ts"
 import { type JobSpec, JobSpecSchema, type StoredJob } from "../../src/core/apis/job.ts"
 import { nextTick, scheduleError } from "../../src/core/apis/schedule.ts"
-import { recordOf } from "../../src/core/records/job.ts"
+import { toRecord } from "../../src/core/records/job.ts"
 import { tqdmBar } from "./tqdm.ts"
 
 /** The pure parts of the console. */
@@ -217,12 +226,12 @@ describe("lines with control characters", () => {
 
 describe("ANSI sequences", () => {
   it("become styles, and are left out of the text", () => {
-    expect(segmentsOf("a \x1b[1;31mred\x1b[0m b")).toEqual([
+    expect(parseSegments("a \x1b[1;31mred\x1b[0m b")).toEqual([
       { text: "a ", styles: [] },
       { text: "red", styles: ["bold", "fg-1"] },
       { text: " b", styles: [] },
     ])
-    expect(segmentsOf("\x1b[38;5;196mx\x1b[48;2;0;0;255my\x1b[39;49mz").map(({ styles }) => styles)).toEqual([
+    expect(parseSegments("\x1b[38;5;196mx\x1b[48;2;0;0;255my\x1b[39;49mz").map(({ styles }) => styles)).toEqual([
       ["fg-9"],
       ["fg-9", "bg-12"],
       [],
@@ -275,12 +284,12 @@ describe("the submission of a job's record", () => {
     const spec = { ...same, ...fields, region, resources: { ...resources, cpu: "4" } } as unknown as JobSpec
     expect(Object.keys(JobSpecSchema.properties).filter((field) => !(field in spec))).toEqual(["cancelled"])
     const metadata = { uid: "u", name: "train-1", creationTimestamp: "2026-11-24T10:00:00Z" }
-    const record = recordOf({ metadata, spec } as StoredJob, { projectId: "p", organizationId: "o" })
-    const again = checkSubmission(submissionOf(record as JobRecord), {
+    const record = toRecord({ metadata, spec } as StoredJob, { projectId: "p", organizationId: "o" })
+    const again = checkSubmission(toSubmission(record as JobRecord), {
       ...{ projectId: "p", organizationId: "o" },
       catalogueErrors: () => [],
     })
-    expect("submission" in again ? jobSpecOf(again.submission) : again).toEqual(spec)
+    expect("submission" in again ? toJobSpec(again.submission) : again).toEqual(spec)
   })
 })
 
@@ -349,9 +358,9 @@ function comparable({ command, args, volumes, ...job }: JobSubmission): object {
 
 describe("the forms of a specification", () => {
   it("are YAML that a parser reads as the same", () => {
-    expect(load(yamlOf(JOB))).toEqual(JOB)
+    expect(load(toYaml(JOB))).toEqual(JOB)
     const numbers = { args: [".0", ".5e3", ".inf", "1_0", "0x1f", "./run", "..", ".", "=", "<<", "1:30", "_1"] }
-    expect(load(yamlOf(numbers))).toEqual(numbers)
+    expect(load(toYaml(numbers))).toEqual(numbers)
     fc.assert(
       fc.property(
         fc.dictionary(
@@ -365,27 +374,27 @@ describe("the forms of a specification", () => {
         ),
         (value) => {
           const { __proto__: _, ...own } = value as Record<string, unknown>
-          expect(load(yamlOf(own)) ?? {}).toEqual(own)
+          expect(load(toYaml(own)) ?? {}).toEqual(own)
         },
       ),
     )
   })
 
   it("are a manifest, a curl command and a command line", () => {
-    expect(load(manifestOf(JOB))).toMatchObject({
+    expect(load(toManifest(JOB))).toMatchObject({
       kind: "Job",
       metadata: { generateName: "train-" },
       spec: { image: "ghcr.io/acme/train:3", resources: { cpu: "4", gpu: { model: "L4", count: 2 } } },
     })
-    expect(curlOf(JOB, "https://berth.example.com/projects/acme/1")).toContain(
+    expect(toCurl(JOB, "https://berth.example.com/projects/acme/1")).toContain(
       "https://berth.example.com/projects/acme/1/jobs",
     )
     const more = { maxCostUsd: 20, terminationGraceSeconds: 60, volumes: { state: CHECKPOINTS.state } }
     const flags = ["--max-cost 20", "--grace 1m", "--checkpoint acme/state:/state@aws"]
-    for (const flag of flags) expect(berthRunOf({ ...JOB, ...more })).toContain(flag)
+    for (const flag of flags) expect(toBerthRun({ ...JOB, ...more })).toContain(flag)
     // A command line uploads a folder. It can't name an upload.
-    expect(berthRunOf({ ...JOB, workdir: UNSHOWN.workdir })).toBeUndefined()
-    const command = berthRunOf(JOB) ?? ""
+    expect(toBerthRun({ ...JOB, workdir: UNSHOWN.workdir })).toBeUndefined()
+    const command = toBerthRun(JOB) ?? ""
     expect(command).toContain("--gpu L4:2")
     expect(command).toContain("--volume acme/corpus/x:/data@aws")
     expect(command).toContain(`-- -c 'print('\\''a b'\\'')' --note 'two words' 'it'\\''s' '' yes 12`)
@@ -395,7 +404,7 @@ describe("the forms of a specification", () => {
     const printed = new Set<string>()
     fc.assert(
       fc.property(SUBMISSIONS, (job) => {
-        const command = berthRunOf(job)
+        const command = toBerthRun(job)
         if (command === undefined) return
         for (const [, flag = ""] of command.matchAll(/^ {2}(--[a-z-]+)/gm)) printed.add(flag)
         expect(comparable(submissionByShell(command))).toEqual(comparable(job))
@@ -419,23 +428,23 @@ describe("the forms of a specification", () => {
       { labels: { "a=b": "c" } },
       { timeoutSeconds: 1.5 },
     ]
-    expect(unsayable.filter((fields) => berthRunOf({ image: "a", ...fields }) !== undefined)).toEqual([])
+    expect(unsayable.filter((fields) => toBerthRun({ image: "a", ...fields }) !== undefined)).toEqual([])
   })
 
   it("quote words as a shell reads them", () => {
     fc.assert(
       fc.property(fc.array(fc.string()), (words) => {
-        expect(wordsOf(words.map(shellWord).join(" "))).toEqual(words)
+        expect(parseWords(words.map(shellWord).join(" "))).toEqual(words)
       }),
     )
-    expect(wordsOf("a 'b")).toBeUndefined()
+    expect(parseWords("a 'b")).toBeUndefined()
   })
 })
 
 const OWNER = { projectId: "p", organizationId: "o", catalogueErrors: () => [] }
 
 describe("the form of a job", () => {
-  const again = (body: object, shape: Shape = "job") => bodyOf(shape, formOf(shape, { ...body }), "unnamed")
+  const again = (body: object, shape: Shape = "job") => readForm(shape, fillForm(shape, { ...body }), "unnamed")
 
   it("gives back any job that it was filled from, also what it can't show", () => {
     const job = { ...JOB, ...UNSHOWN, volumes: { ...JOB.volumes, ...CHECKPOINTS } }
@@ -452,7 +461,7 @@ describe("the form of a job", () => {
 
   it("names the controls whose value only the YAML shows", () => {
     const resources = { cpu: 2, gpu: { count: 2 } }
-    const form = formOf("job", {
+    const form = fillForm("job", {
       image: "a",
       env: { A: "b\nc" },
       resources,
@@ -461,12 +470,12 @@ describe("the form of a job", () => {
     })
     expect(keptIn("job", form).sort()).toEqual(["command", "env", "gpu", "tags"])
     expect(form.draft).toMatchObject({ env: "", gpu: "", command: "", cpu: "2" })
-    const { body } = bodyOf("job", { ...form, draft: { ...form.draft, env: "B=1", gpu: "L4" } }, "")
+    const { body } = readForm("job", { ...form, draft: { ...form.draft, env: "B=1", gpu: "L4" } }, "")
     expect(body).toMatchObject({ env: { A: "b\nc", B: "1" }, resources: { cpu: 2, gpu: { model: "L4" } } })
   })
 
   it("names each text that it can't read at once, and reads the others", () => {
-    const { draft, rest } = formOf("array", { name: "n", size: 3, job_definition: { image: "a" } })
+    const { draft, rest } = fillForm("array", { name: "n", size: 3, job_definition: { image: "a" } })
     const wrong = {
       cpu: "many",
       timeout: "soon",
@@ -476,7 +485,7 @@ describe("the form of a job", () => {
       values: "0",
       memory: "lots",
     }
-    const { body, errors } = bodyOf("array", { draft: { ...draft, ...wrong, parallelism: "Infinity" }, rest }, "")
+    const { body, errors } = readForm("array", { draft: { ...draft, ...wrong, parallelism: "Infinity" }, rest }, "")
     expect(errors).toEqual({
       cpu: "many is not a number.",
       timeout: "soon is not a duration: write 90s, 30m, 2h, 1d or 1h30m.",
@@ -490,8 +499,8 @@ describe("the form of a job", () => {
   })
 
   it("reads durations and numbers as people write them", () => {
-    const form = formOf("job", { image: "a" })
-    const read = (texts: object) => bodyOf("job", { ...form, draft: { ...form.draft, ...texts } }, "").body
+    const form = fillForm("job", { image: "a" })
+    const read = (texts: object) => readForm("job", { ...form, draft: { ...form.draft, ...texts } }, "").body
     const times = ["90s", "1h 30m", "2d", "60"].map((timeout) => read({ timeout })["timeoutSeconds"])
     expect(times).toEqual([90, 5400, 172_800, 60])
     expect(read({ cpu: " 1,5 ", env: " A = x \n\nB=y" })).toMatchObject({
@@ -529,10 +538,10 @@ describe("the form of a job", () => {
     fc.assert(
       fc.property(arrays, cronJobs, ([shape, more], cronJob) => {
         const array = { name: "sweep", ...shape, ...more, job_definition: definition }
-        const first = formOf("array", array)
-        const both = formOf("cronjob", { name: "nightly", ...cronJob, job_definition: definition }, first)
+        const first = fillForm("array", array)
+        const both = fillForm("cronjob", { name: "nightly", ...cronJob, job_definition: definition }, first)
         const read = (kind: Shape) => {
-          const { body, errors } = bodyOf(kind, both, "unnamed")
+          const { body, errors } = readForm(kind, both, "unnamed")
           expect(errors).toEqual({})
           return body
         }
@@ -550,7 +559,7 @@ describe("the form of a job", () => {
   })
 
   it("names what is missing, gives a name, and places the API's errors", () => {
-    const { draft } = formOf("job", {})
+    const { draft } = fillForm("job", {})
     expect([neededIn("job", draft), neededIn("array", draft), neededIn("cronjob", draft)]).toEqual([
       ["image"],
       ["values", "image"],
@@ -681,7 +690,7 @@ describe("costs", () => {
   }
 
   it("are stacked by day, the largest part first, with the days that cost nothing", () => {
-    const stack = stackOf(report([row("2026-02-27", { aws: 1 }), row("2026-03-01", { aws: 1, gcp: 5 })]), "by_cloud")
+    const stack = stackCosts(report([row("2026-02-27", { aws: 1 }), row("2026-03-01", { aws: 1, gcp: 5 })]), "by_cloud")
     expect(stack).toEqual({
       keys: ["gcp", "aws"],
       days: [
@@ -691,7 +700,7 @@ describe("costs", () => {
       ],
       undatedUsd: 0,
     })
-    expect(stackOf(report([row("2026-02-28", { aws: 1, gcp: 2 })]))).toMatchObject({ keys: ["total"] })
+    expect(stackCosts(report([row("2026-02-28", { aws: 1, gcp: 2 })]))).toMatchObject({ keys: ["total"] })
   })
 
   it("add up to the total, whatever the number of parts, with what has no day", () => {
@@ -703,7 +712,7 @@ describe("costs", () => {
     fc.assert(
       fc.property(rows, (given) => {
         const whole = report(given.map(([day, by]) => row(day, by)))
-        const { keys, days, undatedUsd } = stackOf(whole, "by_cloud")
+        const { keys, days, undatedUsd } = stackCosts(whole, "by_cloud")
         expect(keys.length).toBeLessThanOrEqual(5)
         expect(new Set(keys).size).toBe(keys.length)
         const stacked = days.flatMap((day) => day.parts).reduce((sum, part) => sum + part, 0)

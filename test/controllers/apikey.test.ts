@@ -10,7 +10,7 @@ import { ROLE_BINDINGS, type RoleBinding } from "../../src/core/identity/role-bi
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
 import { API_KEYS } from "../../src/core/resources.ts"
-import { bindingOf, machineUserOf } from "../../src/operator/apikey/decide.ts"
+import { buildBinding, buildMachineUser } from "../../src/operator/apikey/decide.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
 import { type KeyController, startKeyController } from "../harness/machine-users.ts"
@@ -50,7 +50,7 @@ const get = (name: string): Promise<StoredApiKey> => client.get(API_KEYS, { name
 
 async function userOf(key: StoredApiKey): Promise<ServiceAccount | undefined> {
   try {
-    return await client.get(SERVICE_ACCOUNTS, machineUserOf(key).metadata)
+    return await client.get(SERVICE_ACCOUNTS, buildMachineUser(key).metadata)
   } catch (error) {
     if (isNotFound(error)) return undefined
     throw error
@@ -59,7 +59,7 @@ async function userOf(key: StoredApiKey): Promise<ServiceAccount | undefined> {
 
 /** Returns the roles of the key's machine user in the namespace, from the API server. */
 async function rolesOf(key: StoredApiKey): Promise<string[]> {
-  const user = machineUserOf(key).metadata.name
+  const user = buildMachineUser(key).metadata.name
   const { items } = await client.list(ROLE_BINDINGS, { namespace })
   return items
     .filter(({ subjects = [] }) => subjects.some(({ name }) => name === user))
@@ -161,18 +161,18 @@ describe("the controller of ApiKeys after drift", () => {
     await start()
     await make("drifting")
     const key = await becomesBound("drifting")
-    const binding = bindingOf(key).metadata
-    await client.delete(SERVICE_ACCOUNTS, machineUserOf(key).metadata)
+    const binding = buildBinding(key).metadata
+    await client.delete(SERVICE_ACCOUNTS, buildMachineUser(key).metadata)
     await eventually(async () => expect(await userOf(key)).toBeDefined())
     await client.delete(ROLE_BINDINGS, binding)
     await eventually(async () => expect(await rolesOf(key)).toEqual(["ClusterRole/berth-developer"]))
     const subjects = [
-      ...(bindingOf(key).subjects ?? []),
+      ...(buildBinding(key).subjects ?? []),
       { kind: "User", apiGroup: "rbac.authorization.k8s.io", name: "eve" },
     ]
     await client.patch(ROLE_BINDINGS, binding, { merge: { subjects } })
     await eventually(async () => {
-      expect((await client.get(ROLE_BINDINGS, binding)).subjects).toEqual(bindingOf(key).subjects)
+      expect((await client.get(ROLE_BINDINGS, binding)).subjects).toEqual(buildBinding(key).subjects)
     })
     await becomesBound("drifting")
   })
@@ -183,8 +183,8 @@ describe("the controller of ApiKeys after drift", () => {
     const key = await becomesBound("unattended")
     await stop()
     running = []
-    await client.delete(SERVICE_ACCOUNTS, machineUserOf(key).metadata)
-    await client.delete(ROLE_BINDINGS, bindingOf(key).metadata)
+    await client.delete(SERVICE_ACCOUNTS, buildMachineUser(key).metadata)
+    await client.delete(ROLE_BINDINGS, buildBinding(key).metadata)
     await start()
     await eventually(async () => {
       expect(await userOf(key)).toBeDefined()
@@ -212,8 +212,8 @@ describe("the controller of ApiKeys beside objects of others", () => {
   it("never adopts another author's ServiceAccount with the machine user's name", async () => {
     const key = await make("squatted")
     const user = {
-      ...machineUserOf(key),
-      metadata: { name: machineUserOf(key).metadata.name, namespace: IDENTITIES_NAMESPACE },
+      ...buildMachineUser(key),
+      metadata: { name: buildMachineUser(key).metadata.name, namespace: IDENTITIES_NAMESPACE },
     }
     const foreign = await client.create(SERVICE_ACCOUNTS, user)
     await start()
@@ -231,8 +231,8 @@ describe("the controller of ApiKeys beside objects of others", () => {
 
   it("never adopts another author's RoleBinding with the machine user's name", async () => {
     const key = await make("planted")
-    const { name } = bindingOf(key).metadata
-    const planted = await client.create(ROLE_BINDINGS, { ...bindingOf(key), metadata: { name, namespace } })
+    const { name } = buildBinding(key).metadata
+    const planted = await client.create(ROLE_BINDINGS, { ...buildBinding(key), metadata: { name, namespace } })
     await start()
     const taken = await becomesReady("planted", "NameTaken")
     expect(findCondition(taken.status?.conditions, "Ready")?.message).toContain(
@@ -249,7 +249,7 @@ describe("the controller of ApiKeys beside objects of others", () => {
     await start()
     await make("quiet")
     const key = await becomesBound("quiet")
-    const { metadata: _, ...binding } = bindingOf(key)
+    const { metadata: _, ...binding } = buildBinding(key)
     const planted = await client.create(ROLE_BINDINGS, {
       ...binding,
       metadata: {

@@ -5,7 +5,7 @@ import { EventRecorder } from "../../src/core/kube/events.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import { watchCatalogue } from "../../src/market/catalogue/watch.ts"
-import { tableOf } from "../../src/market/router/table.ts"
+import { createTable } from "../../src/market/router/table.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
 import { offerOf } from "../harness/builders.ts"
@@ -17,7 +17,7 @@ test("the catalogue applies the ConfigMap's rules while it exists, and reports i
   const client = new KubeClient(kubeConfig())
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
   const offers: Offer[] = [offerOf(), offerOf({ instanceType: "medium", hourlyPriceUsd: 1.2 })]
-  const catalogue = new LiveCatalogue(tableOf(offers))
+  const catalogue = new LiveCatalogue(createTable(offers))
   const stop = new AbortController()
   const reflector = watchCatalogue({ client, systemNamespace: namespace, catalogue, recorder, logger })
   const running = reflector.run(stop.signal)

@@ -5,7 +5,7 @@ import { ConnectionClouds } from "../../src/accounts/connection-clouds.ts"
 import { accountsInUse } from "../../src/accounts/launch-accounts.ts"
 import type { LaunchSpec } from "../../src/clouds/cloud.ts"
 import { accountOf } from "../../src/clouds/cloud.ts"
-import { cloudsOf } from "../../src/clouds/provider.ts"
+import { createClouds } from "../../src/clouds/provider.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { findCondition } from "../../src/core/apis/conditions.ts"
 import type { JobStatus } from "../../src/core/apis/job.ts"
@@ -251,7 +251,7 @@ describe("the operator with access to an account", () => {
   const cached = new Reflector<StoredLaunch>({ ...base, ...launchCache })
   const reflectors = [connections, secrets, projects, cached]
   const clouds = new ConnectionClouds({
-    ...{ secrets, projects, sealer, own: cloudsOf({}), providers: { aws: accounts.provider } },
+    ...{ secrets, projects, sealer, own: createClouds({}), providers: { aws: accounts.provider } },
     connections: connections.store,
     launches: cached.store,
   })

@@ -2,7 +2,7 @@ import { randomBytes, randomUUID } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "../../src/accounts/caches.ts"
-import { launchAccountsOf } from "../../src/accounts/launch-accounts.ts"
+import { createLaunchAccounts } from "../../src/accounts/launch-accounts.ts"
 import { timestamp } from "../../src/core/apis/clock.ts"
 import { findCondition } from "../../src/core/apis/conditions.ts"
 import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/core/apis/connection.ts"
@@ -321,7 +321,7 @@ describe("the controller of connections", () => {
   })
 
   it("uses a connection only while its present credentials are the verified ones", async () => {
-    const launchAccounts = launchAccountsOf({
+    const launchAccounts = createLaunchAccounts({
       ...{ ownAccounts: [], types: ["aws"] },
       connections: caches.connections.store,
       sources: caches,

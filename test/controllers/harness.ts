@@ -27,7 +27,7 @@ import { JOB_CACHE, jobIndexes } from "../../src/operator/caches.ts"
 import { creatorIndexes, type Tenancy } from "../../src/operator/created-jobs.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
 import { createJobController } from "../../src/operator/job/controller.ts"
-import type { JobControllerOptions } from "../../src/operator/job/dependencies.ts"
+import type { JobControllerDependencies } from "../../src/operator/job/dependencies.ts"
 import { HistoryPruner } from "../../src/operator/job/history.ts"
 import { createLaunchController, type LaunchControl } from "../../src/operator/launch/controller.ts"
 import { SettledJobs } from "../../src/operator/settled-jobs.ts"
@@ -153,7 +153,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     })
     const pruner = quota && new HistoryPruner({ ...shared, jobs: jobs.store, quota, intervalSeconds: 0.1 })
     const webhooks = options.webhooks && webhookParts({ ...shared, namespace }, options.webhooks)
-    const jobOptions: JobControllerOptions = {
+    const jobOptions: JobControllerDependencies = {
       ...shared,
       ...(caps && { caps: () => [{ level: "project", name: "team", caps, owns: (of) => of === namespace }] }),
       ...(quota && { quota }),

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest"
 import type { Vm } from "../../src/clouds/cloud.ts"
 import { isTerminal, type JobPhase, type JobStatus, type StoredJob } from "../../src/core/apis/job.ts"
 import { type FinishReason, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
-import { historyOf } from "../../src/market/placement/ledger.ts"
+import { launchHistory } from "../../src/market/placement/ledger.ts"
 import { appraise } from "../../src/market/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide as decideJob } from "../../src/operator/job/decide.ts"
@@ -80,7 +80,7 @@ class Fixture {
     const now = at(this.seconds)
     const market = () => {
       const own = [...known.values()]
-      const facts = { offers: CATALOGUE, launchAccounts: [{ cloud: "sim" }], launches: historyOf(own) }
+      const facts = { offers: CATALOGUE, launchAccounts: [{ cloud: "sim" }], launches: launchHistory(own) }
       return appraise({ ...facts, namespace: "team" }, now, JOB_DEFAULTS)
     }
     const decision = decideJob(

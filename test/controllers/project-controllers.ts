@@ -6,7 +6,7 @@ import { IDENTITIES_NAMESPACE } from "../../src/core/identity/machine-users.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { EventRecorder } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
-import { resourceOf } from "../../src/core/kube/resource.ts"
+import { declareResource } from "../../src/core/kube/resource.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { MACHINE_USER_CACHE, MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "../../src/operator/caches.ts"
@@ -60,6 +60,6 @@ export function projectOptions(client: KubeClient, labelSelector?: string) {
     namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),
     memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
     users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
-    jobs: new Reflector<StoredJob>({ ...base, resource: resourceOf<StoredJob>(JOB) }),
+    jobs: new Reflector<StoredJob>({ ...base, resource: declareResource<StoredJob>(JOB) }),
   }
 }

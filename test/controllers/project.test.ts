@@ -12,7 +12,7 @@ import { ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { NAMESPACES } from "../../src/core/kube/core.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
-import { type ApiObject, type ObjectRef, type Resource, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource, type ObjectRef, type Resource } from "../../src/core/kube/resource.ts"
 import { JOBS, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { gather } from "../../src/operator/project/gather.ts"
 import { RESOURCE_QUOTAS } from "../../src/operator/project/objects.ts"
@@ -213,7 +213,7 @@ interface Review extends ApiObject {
   status?: { allowed: boolean }
 }
 
-const REVIEWS = resourceOf<Review>({
+const REVIEWS = declareResource<Review>({
   group: "authorization.k8s.io",
   version: "v1",
   kind: "SubjectAccessReview",

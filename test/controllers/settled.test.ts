@@ -9,7 +9,7 @@ import type { ServerMeta } from "../../src/core/kube/resource.ts"
 import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import type { ReconcileContext } from "../../src/core/runtime/controller.ts"
 import { release } from "../../src/operator/job/actions.ts"
-import type { JobControllerOptions } from "../../src/operator/job/dependencies.ts"
+import type { JobControllerDependencies } from "../../src/operator/job/dependencies.ts"
 import { checkSelection } from "../../src/operator/settled-jobs.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { launchOf } from "../harness/builders.ts"
@@ -62,7 +62,7 @@ test("a job keeps its finalizer if it has a Launch that the cache does not show"
     release(
       job,
       { do: "release", next },
-      options as unknown as JobControllerOptions,
+      options as unknown as JobControllerDependencies,
       context as unknown as ReconcileContext,
     )
   expect(await releaseAt(1)).toBeUndefined()

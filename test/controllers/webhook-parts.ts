@@ -8,8 +8,8 @@ import { Reflector } from "../../src/core/kube/reflector.ts"
 import { type PrivateTargets, publicFetch } from "../../src/core/outbound/public-fetch.ts"
 import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/quota/project-limits.ts"
 import { Usage } from "../../src/core/quota/usage.ts"
-import { recordOf } from "../../src/core/records/job.ts"
-import { ownerOf } from "../../src/core/records/owner.ts"
+import { toRecord } from "../../src/core/records/job.ts"
+import { toOwner } from "../../src/core/records/owner.ts"
 import { PROJECTS } from "../../src/core/resources.ts"
 import type { RunnableReflector } from "../../src/core/runtime/manager.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
@@ -65,7 +65,7 @@ export function webhookParts(
     ...{ ...shared, webhooks, secrets, sealingKeys, projects, logger: quiet, settings },
     ...(quota && { quota }),
     sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, namespace))),
-    recordOf: (job, project) => recordOf(job, ownerOf(project)),
+    recordOf: (job, project) => toRecord(job, toOwner(project)),
     sending: { send: publicFetch(privateTargets), privateTargets, clock, timeoutSeconds, version: "test" },
   })
   return { control, reflectors: [webhooks, secrets, sealingKeys, projects] }

@@ -3,7 +3,7 @@ import { installKinds } from "../../dev/install.ts"
 import { KINDS } from "../../src/core/apis/kinds.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
 
@@ -100,7 +100,7 @@ const left: ApiObject[] = []
 
 beforeAll(() => installKinds(client, AbortSignal.timeout(60_000)))
 afterAll(async () => {
-  for (const object of left) await client.delete(resourceOf(kindOf(object.kind ?? "")), object.metadata)
+  for (const object of left) await client.delete(declareResource(kindOf(object.kind ?? "")), object.metadata)
   await client.close()
 })
 
@@ -117,8 +117,8 @@ it.each(KINDS.map(({ kind }) => kind))("the tables of kubectl for the kind %s fi
   const metadata = { name: objectName, ...place }
   const object = { apiVersion: API_VERSION, kind: name, metadata, spec } as ApiObject
   if (!kind.namespaced) left.push(object)
-  await client.create(resourceOf(kind), object)
-  await client.patchStatus(resourceOf(kind), metadata, { merge: { status } as never })
+  await client.create(declareResource(kind), object)
+  await client.patchStatus(declareResource(kind), metadata, { merge: { status } as never })
   const get = ["get", `${kind.plural}.berth.dev`, objectName, ...(kind.namespaced ? ["-n", namespace] : [])]
   const widthOf = (table: string) => Math.max(...table.split("\n").map((line) => line.trimEnd().length))
   // kubectl discovers new kinds a moment after they are served.

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { resourceOf } from "../../src/core/kube/resource.ts"
+import { declareResource } from "../../src/core/kube/resource.ts"
 import type { Cases, Corpus } from "./corpus.ts"
 import { JOBS } from "./job.ts"
 import { LAUNCHES } from "./launch.ts"
@@ -76,7 +76,7 @@ describe.each(CORPORA.map((corpus) => [corpus.kind.kind, corpus] as const))("%s"
     const name = "corpus-status"
     const judgeStatus = async (fields: Readonly<Record<string, unknown>>) => {
       const written = judge.object(kind, { metadata: { name }, spec: base })
-      const stored = await judge.client.apply(resourceOf<AnyObject>(kind), written)
+      const stored = await judge.client.apply(declareResource<AnyObject>(kind), written)
       const object = { metadata: stored.metadata, spec: base, status: { ...status?.base, ...fields } }
       return { server: await judge.serverStatus(kind, object), validator: judge.validator(kind, object) }
     }

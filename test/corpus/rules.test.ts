@@ -10,7 +10,7 @@ import type { KindDefinition } from "../../src/core/apis/kind.ts"
 import { KINDS } from "../../src/core/apis/kinds.ts"
 import { LAUNCH } from "../../src/core/apis/launch.ts"
 import { type StructuralSchema, structuralSchema } from "../../src/core/apis/structural.ts"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { kubectl } from "../control-plane.ts"
 import { type Corpus, entries, items } from "./corpus.ts"
 import { JOBS } from "./job.ts"
@@ -25,7 +25,7 @@ interface Crd extends ApiObject {
   spec: { versions: { schema: { openAPIV3Schema: StructuralSchema } }[] }
 }
 
-const CRDS = resourceOf<Crd>(CRD_KIND)
+const CRDS = declareResource<Crd>(CRD_KIND)
 
 /** A new value for each frozen field. The value differs from the corpus' case "everything" (or its base). */
 const FROZEN: [Corpus, Record<string, unknown>][] = [
@@ -102,7 +102,7 @@ describe.each(FROZEN.map(([corpus, others]) => [corpus.kind.kind, corpus, others
   "the frozen fields of a %s",
   (_, { kind, base, good }, others) => {
     const { client, namespace, object } = validators("frozen")
-    const resource = resourceOf<AnyObject>(kind)
+    const resource = declareResource<AnyObject>(kind)
     const schema = structuralSchema(kind.spec)
     const full = { ...base, ...good["everything"], ended: undefined }
     const patch = (name: string, spec: Record<string, unknown>) =>
@@ -150,7 +150,7 @@ describe("a field that may change only in one direction, or never", () => {
     [JOB, JOBS, "cancelled"],
     [LAUNCH, LAUNCHES, "ended"],
   ] as const)("allows or rejects the change %o", async (kind, corpus, field) => {
-    const resource = resourceOf<AnyObject>(kind as KindDefinition)
+    const resource = declareResource<AnyObject>(kind as KindDefinition)
     const ref = { namespace, name: `oneway-${field}` }
     await client.create(resource, object(kind as KindDefinition, { metadata: ref, spec: corpus.base }))
     const set = (value: unknown) => refusalOf(client.patch(resource, ref, { merge: { spec: { [field]: value } } }))
@@ -162,7 +162,7 @@ describe("a field that may change only in one direction, or never", () => {
   })
 
   test("keeps a Connection's type, and allows new credentials", async () => {
-    const resource = resourceOf<AnyObject>(CONNECTIONS.kind)
+    const resource = declareResource<AnyObject>(CONNECTIONS.kind)
     const ref = { namespace, name: "typed" }
     await client.create(resource, object(CONNECTIONS.kind, { metadata: ref, spec: CONNECTIONS.base }))
     const patch = (spec: object) => refusalOf(client.patch(resource, ref, { merge: { spec } }))
@@ -172,7 +172,7 @@ describe("a field that may change only in one direction, or never", () => {
   })
 
   test("names all changed fields that are immutable, and no value", async () => {
-    const resource = resourceOf<AnyObject>(JOB)
+    const resource = declareResource<AnyObject>(JOB)
     const ref = { namespace, name: "named" }
     await client.create(resource, object(JOBS.kind, { metadata: ref, spec: { ...JOBS.base, env: { A: "secret-1" } } }))
     const refusal = await refusalOf(
@@ -186,7 +186,7 @@ describe("a field that may change only in one direction, or never", () => {
   })
 
   test("allows to cancel a Job of the largest size, which has about 64 KiB: the rules are cheap enough", async () => {
-    const jobs = resourceOf<AnyObject>(JOB)
+    const jobs = declareResource<AnyObject>(JOB)
     const ref = { namespace, name: "large" }
     const full = (bytes: number, count: number) => items(count, "x".repeat(bytes / count))
     const spec = {
@@ -216,7 +216,7 @@ describe("a field that may change only in one direction, or never", () => {
 
   test("stores a Job with its defaults", async () => {
     const stored = await client.create(
-      resourceOf<AnyObject>(JOB),
+      declareResource<AnyObject>(JOB),
       object(JOB, { metadata: { name: "least" }, spec: JOBS.base }),
     )
     expect(stored.spec).toEqual({ ...JOBS.base, maxRetries: 0, provisioning: "onDemand", cancelled: false })
@@ -225,7 +225,7 @@ describe("a field that may change only in one direction, or never", () => {
 
 describe("a Job's status", () => {
   const { client, namespace, object } = validators("status")
-  const jobs = resourceOf<AnyObject>(JOB)
+  const jobs = declareResource<AnyObject>(JOB)
 
   test("changes only through its subresource, which changes nothing else", async () => {
     const ref = { namespace, name: "a" }
@@ -278,7 +278,10 @@ describe("an ApiKey", () => {
     const times = { past: "2020-01-01T00:00:00Z", future: "2099-01-01T00:00:00Z" }
     for (const [name, expiresAt] of Object.entries(times)) {
       const spec = { ...API_KEYS.base, expiresAt }
-      await client.create(resourceOf<AnyObject>(API_KEYS.kind), object(API_KEYS.kind, { metadata: { name }, spec }))
+      await client.create(
+        declareResource<AnyObject>(API_KEYS.kind),
+        object(API_KEYS.kind, { metadata: { name }, spec }),
+      )
     }
     const [head = "", ...rows] = (await kubectl(["get", "bkey", "-n", namespace])).trim().split("\n")
     const column = head.indexOf("EXPIRES")

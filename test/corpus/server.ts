@@ -7,7 +7,7 @@ import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { errorsOfObject } from "../../src/core/apis/validate.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { KubeError } from "../../src/core/kube/errors.ts"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 
@@ -54,11 +54,14 @@ export function validators(prefix: string): Validators {
     object,
     server: (kind, parts) =>
       refusalOf(
-        client.create(resourceOf<AnyObject>(kind), object(kind, parts), { dryRun: true, fieldValidation: "Strict" }),
+        client.create(declareResource<AnyObject>(kind), object(kind, parts), {
+          dryRun: true,
+          fieldValidation: "Strict",
+        }),
       ),
     serverStatus: (kind, parts) =>
       refusalOf(
-        client.replaceStatus(resourceOf<AnyObject>(kind), object(kind, parts), {
+        client.replaceStatus(declareResource<AnyObject>(kind), object(kind, parts), {
           dryRun: true,
           fieldValidation: "Strict",
         }),
@@ -73,7 +76,7 @@ export function validators(prefix: string): Validators {
 /** Installs the policy that makes specs immutable, and waits until the API server uses it. */
 export async function installSpecLimits(client: KubeClient, namespace: string): Promise<void> {
   await applySpecLimits(client)
-  const jobs = resourceOf<AnyObject>(JOB)
+  const jobs = declareResource<AnyObject>(JOB)
   const ref = { namespace, name: "spec-limits" }
   await client.create(jobs, { apiVersion: API_VERSION, kind: JOB.kind, metadata: ref, spec: { image: "a" } })
   const change = () => client.patch(jobs, ref, { merge: { spec: { image: "b" } } }, { dryRun: true })

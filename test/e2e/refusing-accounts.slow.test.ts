@@ -21,7 +21,7 @@ import { CONNECTIONS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.
 import { sealCredentials } from "../../src/core/sealing/credentials.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
-import { offersOf } from "../../src/market/catalogue/file.ts"
+import { buildOffers } from "../../src/market/catalogue/file.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
@@ -42,7 +42,7 @@ const { describe, it } = needing(missingTool("moto"))
 
 const GCP_PROJECT = "berth-test"
 
-const catalogue = offersOf(readPriceList())
+const catalogue = buildOffers(readPriceList())
 const regionsOf = (cloud: string) => catalogue.regions.filter((each) => each.cloud === cloud).map(({ name }) => name)
 const gce = new GceServer({
   project: GCP_PROJECT,

@@ -3,7 +3,7 @@ import { type ArrayList, type ArrayRecord, ArrayRecordSchema } from "../../src/a
 import type { JobCancellations } from "../../src/api/resources/jobs/cancellations.ts"
 import { JOB_ARRAY_FINALIZER, type JobArrayStatus, type StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
-import { errorsOf } from "../../src/core/apis/validate.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
 import { JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type Call, caller, problemIn, type Replica, recordIn, startReplica, testFixture } from "./harness.ts"
@@ -30,7 +30,7 @@ async function record(path: string, options: Call = {}, status = 200): Promise<A
   const response = await call(path, options)
   if (response.status !== status) throw new Error(`${response.status}: ${await response.text()}`)
   const found = (await response.json()) as ArrayRecord
-  expect(errorsOf(ArrayRecordSchema, found)).toEqual([])
+  expect(findErrors(ArrayRecordSchema, found)).toEqual([])
   return found
 }
 

@@ -8,7 +8,7 @@ import {
   type ConnectionRecord,
 } from "../../src/api/resources/connections/schema.ts"
 import { awsAccounts } from "../../src/clouds/aws/account.ts"
-import { errorsOf } from "../../src/core/apis/validate.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { allow, deleteKey, makeUser, type UserKey, VM_ACTIONS, withoutAuthentication } from "../cloud/moto-users.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
@@ -72,7 +72,7 @@ describe("a check of a connection", () => {
   async function check(more: Call = {}): Promise<ConnectionCheck> {
     const response = await call("/1/connections/main/check", { method: "POST", ...more })
     const result = (await response.json()) as ConnectionCheck
-    expect([response.status, errorsOf(ConnectionCheckSchema, result)]).toEqual([200, []])
+    expect([response.status, findErrors(ConnectionCheckSchema, result)]).toEqual([200, []])
     return result
   }
   const record = async () => (await (await call("/1/connections/main")).json()) as ConnectionRecord

@@ -8,10 +8,10 @@ import { systemClock } from "../../src/core/apis/clock.ts"
 import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/core/apis/connection.ts"
 import { LIMITS } from "../../src/core/apis/field-limits.ts"
 import { fromMetadataName, toMetadataName } from "../../src/core/apis/names.ts"
-import { errorsOf } from "../../src/core/apis/validate.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
 import { ensureIdentityKeys, IdentityIssuer } from "../../src/core/identity/identity-tokens.ts"
 import { ensureSealingKeys } from "../../src/core/identity/sealing-keys.ts"
-import { resourceOf } from "../../src/core/kube/resource.ts"
+import { declareResource } from "../../src/core/kube/resource.ts"
 import { CONNECTIONS } from "../../src/core/resources.ts"
 import { openCredentials, sealCredentials } from "../../src/core/sealing/credentials.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
@@ -90,7 +90,7 @@ async function record(path: string, options: Call = {}, status = 200): Promise<C
   const response = await call(path, options)
   if (response.status !== status) throw new Error(`${response.status}: ${await response.text()}`)
   const found = (await response.json()) as ConnectionRecord
-  expect(errorsOf(ConnectionRecordSchema, found)).toEqual([])
+  expect(findErrors(ConnectionRecordSchema, found)).toEqual([])
   return found
 }
 
@@ -580,7 +580,7 @@ describe("a secret that every request above has used", () => {
     await get("my-aws")
     expect(replica.logged()).toContain("/1/connections")
     expect(replica.logged()).not.toContain(CANARY)
-    const events = resourceOf({ group: "", version: "v1", kind: "Event", plural: "events", namespaced: true })
+    const events = declareResource({ group: "", version: "v1", kind: "Event", plural: "events", namespaced: true })
     const { items } = await fixture.client.list(events, { namespace: fixture.namespace })
     expect(JSON.stringify(items)).not.toContain(CANARY)
     expect(await replica.measured()).not.toContain(CANARY)

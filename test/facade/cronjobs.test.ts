@@ -10,7 +10,7 @@ import {
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../src/core/apis/meta.ts"
 import { SCHEDULE_ALIASES } from "../../src/core/apis/schedule.ts"
-import { errorsOf } from "../../src/core/apis/validate.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
 import { CRON_JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
@@ -379,7 +379,7 @@ describe("GET /1/cronjobs/{name}", () => {
       jobDefinition: { image: "a", cloud: ["aws", "gcp"], region: [], resources: { cpu: 2, gpu: { vram: "24Gi" } } },
     })
     const shown = await record("/1/cronjobs/wild")
-    expect(errorsOf(CronJobRecordSchema, shown)).toEqual([])
+    expect(findErrors(CronJobRecordSchema, shown)).toEqual([])
     expect(shown).toMatchObject({
       cron_spec: "0 0 30 2 *",
       is_active: false,

@@ -11,7 +11,7 @@ import type { SpendCaps } from "../../src/core/apis/caps.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { findCondition } from "../../src/core/apis/conditions.ts"
 import { JobReason, type StoredJob } from "../../src/core/apis/job.ts"
-import { errorsOf } from "../../src/core/apis/validate.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
@@ -88,7 +88,7 @@ async function planned(body: object | string, more: Call = {}): Promise<JobPlanR
   const response = await call("/1/jobs?dry_run=true", { body, ...more })
   const plan = (await response.json()) as JobPlanRecord
   expect([response.status, plan]).toEqual([200, expect.objectContaining({ dry_run: true })])
-  expect(errorsOf(JobPlanSchema, plan)).toEqual([])
+  expect(findErrors(JobPlanSchema, plan)).toEqual([])
   return plan
 }
 
@@ -343,7 +343,7 @@ describe("the plan of an array", () => {
       body: { name: "sweep", job_definition: definition, ...shape },
     })
     const plan = (await response.json()) as ArrayPlanRecord
-    expect([response.status, errorsOf(ArrayPlanSchema, plan)]).toEqual([200, []])
+    expect([response.status, findErrors(ArrayPlanSchema, plan)]).toEqual([200, []])
     const array = { matrix: (shape as Partial<ArrayRecord>).matrix ?? null }
     const indexes = Array.from({ length: plan.size }, (_none, index) => index)
     const own = await Promise.all(
@@ -394,7 +394,7 @@ describe("the plan of a cronjob", () => {
       const body = { name: "nightly", cron_spec: cron, job_definition: definition }
       const response = await call("/1/cronjobs?dry_run=true", { body })
       const plan = (await response.json()) as CronJobPlanRecord
-      expect([response.status, errorsOf(CronJobPlanSchema, plan)]).toEqual([200, []])
+      expect([response.status, findErrors(CronJobPlanSchema, plan)]).toEqual([200, []])
       const { name: _name, ...own } = await planned(definition)
       expect(plan).toMatchObject({
         name: "nightly",

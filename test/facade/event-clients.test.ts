@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, it } from "vitest"
 import { CACHE_OPTIONS, type Caches } from "../../src/api/caches.ts"
 import { createHttpServer } from "../../src/api/http/server.ts"
 import { ChangeFeed } from "../../src/api/resources/events/feed.ts"
-import { sourcesOf } from "../../src/api/resources/events/sources.ts"
+import { createSources } from "../../src/api/resources/events/sources.ts"
 import { streamEvents } from "../../src/api/resources/events/stream.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
@@ -35,7 +35,7 @@ const caches = {
   connections: empty(),
 } as unknown as Caches
 const feed = new ChangeFeed({
-  sources: sourcesOf({
+  sources: createSources({
     client: { list: () => Promise.reject(new Error("not needed")) },
     caches,
     lastHeartbeatOf: () => undefined,

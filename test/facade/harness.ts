@@ -57,7 +57,7 @@ import { measureClient } from "../../src/core/telemetry/kube.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { createMetrics } from "../../src/core/telemetry/metrics.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
-import { offersOf } from "../../src/market/catalogue/file.ts"
+import { buildOffers } from "../../src/market/catalogue/file.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import type { Offers } from "../../src/market/catalogue/offers.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
@@ -267,7 +267,7 @@ let shipped: Offers | undefined
 
 /** Returns the shipped price list. Reads the file once, when a test first needs it. */
 export function shippedOffers(): Offers {
-  shipped ??= new LiveCatalogue(offersOf(readPriceList()))
+  shipped ??= new LiveCatalogue(buildOffers(readPriceList()))
   return shipped
 }
 

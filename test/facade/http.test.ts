@@ -1,7 +1,7 @@
 import { connect } from "node:net"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { KeyCreated } from "../../src/api/resources/keys/schema.ts"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { API_KEYS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig } from "../control-plane.ts"
@@ -533,12 +533,12 @@ describe("a rule that only the API server checks", () => {
     spec: object
   }
   const admission = { group: "admissionregistration.k8s.io", version: "v1", namespaced: false }
-  const policies = resourceOf<Policy>({
+  const policies = declareResource<Policy>({
     ...admission,
     kind: "ValidatingAdmissionPolicy",
     plural: "validatingadmissionpolicies",
   })
-  const bindings = resourceOf<Policy>({
+  const bindings = declareResource<Policy>({
     ...admission,
     kind: "ValidatingAdmissionPolicyBinding",
     plural: "validatingadmissionpolicybindings",

@@ -12,7 +12,7 @@ import {
 import { impersonating, type Principal } from "../../src/core/identity/principal.ts"
 import type { Impersonation, KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { API_KEYS, CONNECTIONS, JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
@@ -32,15 +32,21 @@ afterAll(async () => {
   await operator.close()
 })
 
-const NAMESPACES = resourceOf({ group: "", version: "v1", kind: "Namespace", plural: "namespaces", namespaced: false })
+const NAMESPACES = declareResource({
+  group: "",
+  version: "v1",
+  kind: "Namespace",
+  plural: "namespaces",
+  namespaced: false,
+})
 const rbac = { group: "rbac.authorization.k8s.io", version: "v1" }
-const CLUSTER_ROLE_BINDINGS = resourceOf<ApiObject & { roleRef: object; subjects: object[] }>({
+const CLUSTER_ROLE_BINDINGS = declareResource<ApiObject & { roleRef: object; subjects: object[] }>({
   ...rbac,
   kind: "ClusterRoleBinding",
   plural: "clusterrolebindings",
   namespaced: false,
 })
-const ROLE_BINDINGS = resourceOf<ApiObject & { roleRef: object; subjects: object[] }>({
+const ROLE_BINDINGS = declareResource<ApiObject & { roleRef: object; subjects: object[] }>({
   ...rbac,
   kind: "RoleBinding",
   plural: "rolebindings",
@@ -149,7 +155,7 @@ describe("RBAC for the caller", () => {
     await expect(viewer.create(JOBS, jobNamed("by-viewer"))).rejects.toMatchObject(forbidden)
     for (const resource of [API_KEYS, CONNECTIONS]) {
       const { group, version, kind, plural, namespaced } = resource
-      const any = resourceOf({ group, version, kind, plural, namespaced })
+      const any = declareResource({ group, version, kind, plural, namespaced })
       await expect(viewer.list(any, { namespace: fixture.namespace })).rejects.toMatchObject(forbidden)
     }
   })
@@ -213,7 +219,7 @@ describe("a tenant with Kubernetes' role edit in its namespace", () => {
 
 describe("the admission policy on ApiKeys (design, section 9: no escalation through custom resources)", () => {
   const author: Impersonation = { user: "key-author" }
-  const ROLES_KIND = resourceOf<ApiObject & { rules: object[] }>({
+  const ROLES_KIND = declareResource<ApiObject & { rules: object[] }>({
     ...rbac,
     kind: "Role",
     plural: "roles",

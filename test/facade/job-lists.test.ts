@@ -10,7 +10,7 @@ import { CRON_JOB_ANNOTATIONS } from "../../src/core/apis/cronjob.ts"
 import type { JobStatus, StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
-import { errorsOf } from "../../src/core/apis/validate.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
 import type { JobRecord } from "../../src/core/records/job.ts"
 import { JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -86,7 +86,7 @@ async function groups(query = ""): Promise<JobGroupList> {
   const response = await call(`/1/job-groups?${query}`)
   expect(response.status, query).toBe(200)
   const found = (await response.json()) as JobGroupList
-  for (const group of found.groups) expect(errorsOf(JobGroupSchema, group)).toEqual([])
+  for (const group of found.groups) expect(findErrors(JobGroupSchema, group)).toEqual([])
   return found
 }
 

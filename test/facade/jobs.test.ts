@@ -5,7 +5,7 @@ import { requestHash } from "../../src/api/idempotency.ts"
 import type { JobList } from "../../src/api/resources/jobs/groups.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { ANNOTATIONS, LABELS } from "../../src/core/apis/meta.ts"
-import { errorsOf } from "../../src/core/apis/validate.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
 import { JobRecordSchema } from "../../src/core/records/job.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -173,7 +173,7 @@ organization_id: ${fixture.organization}
       array_id: null,
       array_index: null,
     })
-    expect(errorsOf(JobRecordSchema, record)).toEqual([])
+    expect(findErrors(JobRecordSchema, record)).toEqual([])
     const [job] = await jobsOf(fixture)
     expect(job?.metadata.labels).toEqual({ team: "a" })
   })

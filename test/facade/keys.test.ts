@@ -8,10 +8,10 @@ import type { KeyCreated, KeyItem, KeyList, KeyRecord } from "../../src/api/reso
 import { ROLES, roleAllows } from "../../src/core/apis/apikey.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { CreationTimes } from "../../src/core/apis/creation-times.ts"
-import { hashOf } from "../../src/core/identity/apikeys.ts"
+import { hashKey } from "../../src/core/identity/apikeys.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/core/identity/machine-users.ts"
 import { type CallerClient, impersonatingUser } from "../../src/core/identity/principal.ts"
-import { hasRightsOf } from "../../src/core/identity/rights.ts"
+import { hasRights } from "../../src/core/identity/rights.ts"
 import { ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
 import { CLIENT_REASONS, KubeError } from "../../src/core/kube/errors.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
@@ -93,7 +93,7 @@ describe("POST /1/keys", () => {
     expect((await stored(key.id))?.spec).toEqual({
       role: "developer",
       keyId: key.value.split("_")[1],
-      tokenHash: hashOf(key.value),
+      tokenHash: hashKey(key.value),
     })
     const { value: _, ...record } = key
     expect(await (await call(`/1/keys/${key.id}`)).json()).toEqual(record)
@@ -250,7 +250,7 @@ describe("the rights of a new key", () => {
   it.each(ROLES)("are asked for by a right that the role %s has and no lower role", async (role) => {
     const { id } = await made({ name: `as-${role}`, role })
     const user = impersonatingUser(client, `apikey-${id}`)
-    const has = await Promise.all(ROLES.map(async (one) => hasRightsOf(one, fixture.namespace, user)))
+    const has = await Promise.all(ROLES.map(async (one) => hasRights(one, fixture.namespace, user)))
     expect(has).toEqual(ROLES.map((one) => roleAllows(role, one)))
   })
 })

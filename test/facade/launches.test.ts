@@ -6,7 +6,7 @@ import {
   TimelineSchema,
 } from "../../src/api/resources/jobs/launches.ts"
 import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
-import { errorsOf } from "../../src/core/apis/validate.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
 import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
@@ -40,13 +40,13 @@ async function submit(name: string): Promise<string> {
 
 async function launchesOf(id: string): Promise<LaunchList> {
   const list = (await (await call(`/1/jobs/${id}/launches`)).json()) as LaunchList
-  expect(errorsOf(LaunchListSchema, list)).toEqual([])
+  expect(findErrors(LaunchListSchema, list)).toEqual([])
   return list
 }
 
 async function timelineOf(id: string): Promise<Timeline> {
   const timeline = (await (await call(`/1/jobs/${id}/timeline`)).json()) as Timeline
-  expect(errorsOf(TimelineSchema, timeline)).toEqual([])
+  expect(findErrors(TimelineSchema, timeline)).toEqual([])
   return timeline
 }
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { type OfferList, OfferListSchema } from "../../src/api/resources/offers/schema.ts"
-import { gibOf } from "../../src/core/apis/quantity.ts"
-import { errorsOf } from "../../src/core/apis/validate.ts"
+import { parseGib } from "../../src/core/apis/quantity.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
 import { caller, problemIn, type Replica, shippedOffers, startReplica, testFixture } from "./harness.ts"
 
 const fixture = testFixture("facade-offers")
@@ -17,7 +17,7 @@ async function offers(query: string): Promise<OfferList> {
   const response = await call(`/1/offers?${query}`, { key: fixture.keys.viewer })
   const list = (await response.json()) as OfferList
   expect([response.status, list]).toEqual([200, expect.anything()])
-  expect(errorsOf(OfferListSchema, list)).toEqual([])
+  expect(findErrors(OfferListSchema, list)).toEqual([])
   return list
 }
 
@@ -34,7 +34,7 @@ describe("GET /1/offers", () => {
     for (const { gpu, cpu, memory, provider, region, provisioning } of list.offers) {
       expect(gpu).toMatchObject({ model: "L4" })
       expect(cpu).toBeGreaterThanOrEqual(8)
-      expect(gibOf(memory)).toBeGreaterThan(24)
+      expect(parseGib(memory)).toBeGreaterThan(24)
       expect(["aws", "gcp"]).toContain(provider)
       expect(region).toMatch(IN_EU)
       expect(provisioning).toBe("onDemand")
@@ -94,8 +94,11 @@ describe("GET /1/offers", () => {
 
   it.each<[string, (list: OfferList) => void]>([
     ["gpu=L4:4", ({ offers: [first] }) => expect(first?.gpu).toMatchObject({ model: "L4", count: 4 })],
-    ["gpu=A100:160Gi", ({ offers: [first] }) => expect(gibOf(first?.gpu?.vram ?? "0Gi")).toBeGreaterThanOrEqual(160)],
-    ["gpu=24Gi", ({ offers: [first] }) => expect(gibOf(first?.gpu?.vram ?? "0Gi")).toBeGreaterThanOrEqual(24)],
+    [
+      "gpu=A100:160Gi",
+      ({ offers: [first] }) => expect(parseGib(first?.gpu?.vram ?? "0Gi")).toBeGreaterThanOrEqual(160),
+    ],
+    ["gpu=24Gi", ({ offers: [first] }) => expect(parseGib(first?.gpu?.vram ?? "0Gi")).toBeGreaterThanOrEqual(24)],
     // Some machines have a part of a card.
     [
       "gpu=3Gi&limit=200",

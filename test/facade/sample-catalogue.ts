@@ -1,5 +1,5 @@
 import type { Offer } from "../../src/core/apis/offer.ts"
-import { catalogueOf } from "../../src/market/router/catalogue.ts"
+import { createCatalogue } from "../../src/market/router/catalogue.ts"
 
 /** Two regions of each cloud, with the same offers. */
 const offers = ["aws", "azure", "gcp"].flatMap((cloud) =>
@@ -22,4 +22,4 @@ const offers = ["aws", "azure", "gcp"].flatMap((cloud) =>
 )
 
 /** A small catalogue for tests that need no real prices. */
-export const SAMPLE_CATALOGUE = catalogueOf(offers, (_, region) => [region.slice(0, 2)])
+export const SAMPLE_CATALOGUE = createCatalogue(offers, (_, region) => [region.slice(0, 2)])

@@ -12,12 +12,12 @@ import { monthOf } from "../../src/core/apis/statement.ts"
 import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
 import { SharedHeartbeats } from "../../src/core/kube/heartbeats.ts"
 import { limitForCronJobRun } from "../../src/core/quota/project-limits.ts"
-import { retryAfter, waitOf } from "../../src/core/webhooks/retry.ts"
-import { receiverOf } from "../../src/core/webhooks/secret.ts"
+import { retryAfter, retryDelay } from "../../src/core/webhooks/retry.ts"
+import { webhookReceiver } from "../../src/core/webhooks/secret.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { pausedAccounts } from "../../src/market/placement/breaker.ts"
-import { cooldownsOf } from "../../src/market/placement/cooldowns.ts"
-import { historyOf } from "../../src/market/placement/ledger.ts"
+import { findCooldowns } from "../../src/market/placement/cooldowns.ts"
+import { launchHistory } from "../../src/market/placement/ledger.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide as decideArray } from "../../src/operator/array/decide.ts"
 import { decide as decideConnection } from "../../src/operator/connection/decide.ts"
@@ -25,9 +25,9 @@ import { CONNECTION_DEFAULTS } from "../../src/operator/connection/settings.ts"
 import { scheduleState } from "../../src/operator/cronjob/schedule.ts"
 import { ElapsedTimes, settlesIn } from "../../src/operator/elapsed.ts"
 import { abandonedStatus } from "../../src/operator/launch/decide.ts"
-import { type Heard, heardOf, timedOutLaunches } from "../../src/operator/launch/observe.ts"
+import { type Heard, nextHeard, timedOutLaunches } from "../../src/operator/launch/observe.ts"
 import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
-import { Backlog, startOf } from "../../src/operator/webhook/backlog.ts"
+import { Backlog, backlogStart } from "../../src/operator/webhook/backlog.ts"
 import { WEBHOOK_DEFAULTS } from "../../src/operator/webhook/settings.ts"
 import { agentOf, at, jobOf, launchOf, T0, time, vmStatus } from "../harness/builders.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
@@ -56,7 +56,7 @@ interface Row {
 
 const hook = (status?: object) =>
   ({ metadata: { name: "h", uid: "h", creationTimestamp: time(-10 * HOUR) }, status }) as unknown as StoredWebhook
-const launches = (all: readonly StoredLaunch[]) => historyOf(all)
+const launches = (all: readonly StoredLaunch[]) => launchHistory(all)
 const LAUNCH_TERMS = { now: NOW, settings: JOB_DEFAULTS }
 
 /** A VM of an hour ago that never registered, and ended lately. */
@@ -75,7 +75,7 @@ function refused(refusalTime: string): StoredLaunch {
 const isPaused = (all: readonly StoredLaunch[]): boolean =>
   pausedAccounts([{ cloud: "sim" }], "team", launches(all), LAUNCH_TERMS).length > 0
 const rests = (all: readonly StoredLaunch[]): boolean =>
-  cooldownsOf(launches(all), { namespace: "team", launchAccounts: [{ cloud: "sim" }] }, NOW, JOB_DEFAULTS).length > 0
+  findCooldowns(launches(all), { namespace: "team", launchAccounts: [{ cloud: "sim" }] }, NOW, JOB_DEFAULTS).length > 0
 
 function cronJob(status: object): StoredCronJob {
   const spec = { schedule: "0 * * * *", jobTemplate: { spec: { image: "a" } } }
@@ -94,7 +94,7 @@ function dueTick(status: object): number | undefined {
 /** Returns if an agent counts as silent after looks once a minute for an hour. */
 function isSilent(beats: (now: number) => string): boolean {
   let heard: Heard | undefined
-  for (let now = 0; now <= HOUR; now += 60) heard = heardOf(heard, new Date(beats(now)), at(now), HEARTBEAT_DEFAULTS)
+  for (let now = 0; now <= HOUR; now += 60) heard = nextHeard(heard, new Date(beats(now)), at(now), HEARTBEAT_DEFAULTS)
   const lastHeartbeatTime = (heard as Heard).at.toISOString()
   const launch = launchOf(jobOf(), 1, { status: vmStatus({ agent: agentOf({ lastHeartbeatTime }) }) })
   return timedOutLaunches([launch], at(0), at(HOUR), HEARTBEAT_DEFAULTS).length === 1
@@ -108,14 +108,14 @@ const ROWS: readonly Row[] = [
   {
     // A cursor in the future says nothing: all ends since the webhook's creation may be sent again, and none is lost.
     times: ["Webhook.status.cursor"],
-    decide: (written) => startOf(hook({ cursor: written(600) }), NOW, WEBHOOK_DEFAULTS),
+    decide: (written) => backlogStart(hook({ cursor: written(600) }), NOW, WEBHOOK_DEFAULTS),
     right: time(-600),
     fast: time(-10 * HOUR),
     slow: time(-600 - SKEW),
   },
   {
     times: ["Webhook.status.pending[].nextAttemptTime"],
-    decide: (written) => waitOf({ attempts: 1, nextAttemptTime: written(-5) }, NOW),
+    decide: (written) => retryDelay({ attempts: 1, nextAttemptTime: written(-5) }, NOW),
     right: 5,
     fast: 6,
     slow: 0,
@@ -152,7 +152,7 @@ const ROWS: readonly Row[] = [
     times: ["the end of a former signing secret"],
     decide: (written) => {
       const secrets = { secret: newSigningSecret(), previousSecret: newSigningSecret(), previousUntil: written(-HOUR) }
-      const receiver = receiverOf({ url: "https://a.example.com" }, secrets, NOW)
+      const receiver = webhookReceiver({ url: "https://a.example.com" }, secrets, NOW)
       return "secrets" in receiver ? receiver.secrets.length : receiver.errors
     },
     right: 2,

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto"
-import { jobOf } from "../../src/api/resources/jobs/submission.ts"
+import { toJob } from "../../src/api/resources/jobs/submission.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { roundUsd } from "../../src/core/apis/money.ts"
@@ -146,7 +146,7 @@ export class Fixture implements Observer {
     const installation = (await readInstallation(this.client, this.systemNamespace))?.id ?? ""
     const createdAt = this.clock.now().toISOString()
     const identity = { name, namespace: this.namespace, createdAt, submission: `${installation}/${SUBMISSION}` }
-    await this.client.create(JOBS, jobOf({ image: "busybox" }, identity) as StoredJob)
+    await this.client.create(JOBS, toJob({ image: "busybox" }, identity) as StoredJob)
   }
 
   job(name = "job"): Promise<StoredJob | undefined> {

@@ -13,7 +13,7 @@ import { SECRETS } from "../../src/core/kube/core.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
-import { factsOf } from "../../src/operator/job/facts.ts"
+import { deriveFacts } from "../../src/operator/job/facts.ts"
 import { render } from "../../src/operator/job/render.ts"
 import { INSTALLATION, marketOf } from "../harness/builders.ts"
 import type { Fixture, Work } from "./crash-fixture.ts"
@@ -155,7 +155,7 @@ const unsettled: Scenario = {
     const job = await fixture.client.patch(JOBS, ref(fixture), { merge })
     const verdict = { phase: "succeeded", reason: JobReason.Succeeded, message: "the container succeeded" } as const
     const observed = { launches: [], market: () => marketOf({}), installation: INSTALLATION }
-    const facts = factsOf(job, observed, fixture.clock.now(), JOB_DEFAULTS)
+    const facts = deriveFacts(job, observed, fixture.clock.now(), JOB_DEFAULTS)
     const { settled: _, ...status } = render(facts, { verdict }).status
     await fixture.client.replaceStatus(JOBS, { ...job, status })
   },

@@ -13,7 +13,7 @@ import { makeApiKey } from "../../src/core/identity/apikeys.ts"
 import { ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { ifFound, KubeError } from "../../src/core/kube/errors.ts"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { sharedClient } from "../harness/namespace.ts"
 import { openSim } from "./crash-clouds.ts"
@@ -122,7 +122,7 @@ describe("random changes of specs at random times", () => {
 })
 
 async function runChanges(fixture: Fixture, subject: Subject, name: string): Promise<Violation[]> {
-  const resource = resourceOf<Tended>(subject.kind)
+  const resource = declareResource<Tended>(subject.kind)
   const ref = resource.namespaced ? { namespace: fixture.namespace, name: "subject" } : { name: fixture.namespace }
   if (subject.kind !== PROJECT) {
     const metadata = { ...ref, labels: { "test.berth.dev/fixture": fixture.id } }
@@ -159,7 +159,7 @@ async function runChanges(fixture: Fixture, subject: Subject, name: string): Pro
 /** Returns true if the API server accepted the change. It rejects changes that violate a rule. */
 async function change(
   ref: { name: string; namespace?: string },
-  resource: ReturnType<typeof resourceOf<Tended>>,
+  resource: ReturnType<typeof declareResource<Tended>>,
   spec: Record<string, unknown>,
 ): Promise<boolean> {
   try {
@@ -174,7 +174,7 @@ async function change(
 interface Original {
   first: Tended
   before: unknown
-  resource: ReturnType<typeof resourceOf<Tended>>
+  resource: ReturnType<typeof declareResource<Tended>>
   ref: { name: string; namespace?: string }
 }
 

@@ -6,12 +6,12 @@ import { ifFound } from "../../src/core/kube/errors.ts"
 import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import type { ReconcileContext } from "../../src/core/runtime/controller.ts"
 import { adopt, createLaunch, endLaunch, jobWriter, release } from "../../src/operator/job/actions.ts"
-import type { JobControllerOptions } from "../../src/operator/job/dependencies.ts"
+import type { JobControllerDependencies } from "../../src/operator/job/dependencies.ts"
 import type { JobAction } from "../../src/operator/job/render.ts"
 import { launchWriter, release as releaseLaunch, writeOwnStatus } from "../../src/operator/launch/actions.ts"
 import { createdStatus } from "../../src/operator/launch/create.ts"
 import type { OwnStatus } from "../../src/operator/launch/decide.ts"
-import type { LaunchControllerOptions } from "../../src/operator/launch/dependencies.ts"
+import type { LaunchControllerDependencies } from "../../src/operator/launch/dependencies.ts"
 import { dropFinalizer, remove, replaceStatus } from "../../src/operator/writes.ts"
 import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
 import { agentOf, jobOf, launchOf, time } from "../harness/builders.ts"
@@ -56,7 +56,7 @@ function options() {
     installation: { systemNamespace },
     fence: () => undefined,
   }
-  return shared as unknown as JobControllerOptions & LaunchControllerOptions
+  return shared as unknown as JobControllerDependencies & LaunchControllerDependencies
 }
 
 /** Returns the parts of an object that the model has. The model leaves out a Launch's conditions, for people. */

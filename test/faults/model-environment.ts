@@ -1,4 +1,4 @@
-import { desiredOf, isCurrent, registered, takeReport } from "../../src/api/gateway/report.ts"
+import { desiredState, isCurrent, registered, takeReport } from "../../src/api/gateway/report.ts"
 import { timestamp } from "../../src/core/apis/clock.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { type AgentStatus, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
@@ -87,7 +87,7 @@ function reportSteps(world: World, number: number): Step<World>[] {
   if (vm.container === "ended" && agent.finish !== undefined)
     return [poweredOff(world, number, "has done, and powers off")]
   const isStarted = vm.container === "running" || (vm.container === "ended" && vm.finish !== "Stopped")
-  const isStopped = vm.container !== "ended" && desiredOf(launch) === "stop"
+  const isStopped = vm.container !== "ended" && desiredState(launch) === "stop"
   if (!isStopped && vm.container !== "ended" && (!isStarted || agent.startTime !== undefined)) return []
   const report = reportOf(launch, agent, { isStarted, finish: vm.finish, tick: world.tick })
   const taken = takeReport(agent, report, clockAt(world.tick)) ?? agent

@@ -1,10 +1,10 @@
 import { JOB_FINALIZER, type StoredJob } from "../../src/core/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
-import { historyOf } from "../../src/market/placement/ledger.ts"
+import { launchHistory } from "../../src/market/placement/ledger.ts"
 import { appraise } from "../../src/market/placement/market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../src/market/placement/settings.ts"
-import { costsOf } from "../../src/market/placement/statements.ts"
+import { monthlyCosts } from "../../src/market/placement/statements.ts"
 import { decide as decideJob } from "../../src/operator/job/decide.ts"
 import type { JobAction, JobDecision } from "../../src/operator/job/render.ts"
 import { createdStatus } from "../../src/operator/launch/create.ts"
@@ -16,7 +16,7 @@ import {
   type LaunchObservation,
   type OwnStatus,
 } from "../../src/operator/launch/decide.ts"
-import { isWokenBy, jobStateOf } from "../../src/operator/launch/gather.ts"
+import { isWokenBy, readJobState } from "../../src/operator/launch/gather.ts"
 import { isFollowed } from "../../src/operator/launch/observe.ts"
 import { LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
 import { CATALOGUE, INSTALLATION } from "../harness/builders.ts"
@@ -162,7 +162,7 @@ function decisionOnJob(version: number, job: StoredJob, world: World): number {
     offers: CATALOGUE,
     launchAccounts: [{ cloud: "sim" }],
   }
-  const market = () => appraise({ ...facts, launches: historyOf(launches) }, now, SETTINGS)
+  const market = () => appraise({ ...facts, launches: launchHistory(launches) }, now, SETTINGS)
   const decision = JOB_DECISIONS.of(decideJob(job, { launches, market, installation: INSTALLATION }, now, SETTINGS))
   JOB_MEMO.set(key, decision)
   return decision
@@ -378,7 +378,7 @@ const LAUNCH_MEMO = new Map<string, number>()
 
 function decisionOnLaunch(launch: LaunchState, object: StoredLaunch, { tick, job }: World): number {
   const { cached, sight, silent, inherited, unanswered, failingSince, askedAt } = launch
-  const seen = jobStateOf(JOB_VERSIONS.get(job.cached === 0 ? job.object : job.cached), object)
+  const seen = readJobState(JOB_VERSIONS.get(job.cached === 0 ? job.object : job.cached), object)
   const key = [cached, tick, sight, silent, inherited || unanswered, failingSince, askedAt, seen].join(",")
   const known = LAUNCH_MEMO.get(key)
   if (known !== undefined) return known
@@ -500,7 +500,7 @@ export function writeForLaunch(
  * is deleted by itself, which has the same effect.
  */
 function released(launch: StoredLaunch): StoredLaunch {
-  const months = costsOf(launch).map(({ month }) => month)
+  const months = monthlyCosts(launch).map(({ month }) => month)
   const annotations = { ...launch.metadata.annotations, [ANNOTATIONS.counted]: months.join(",") }
   const { finalizers: _, ...metadata } = launch.metadata
   return { ...launch, metadata: { ...metadata, ...(months.length > 0 && { annotations }) } }

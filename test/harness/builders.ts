@@ -14,7 +14,7 @@ import { ANNOTATIONS, API_VERSION } from "../../src/core/apis/meta.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import type { CappedLevel, Spending } from "../../src/market/placement/caps.ts"
 import type { Market } from "../../src/market/placement/market.ts"
-import { catalogueOf } from "../../src/market/router/catalogue.ts"
+import { createCatalogue } from "../../src/market/router/catalogue.ts"
 import type { InstallationFacts } from "../../src/operator/job/dependencies.ts"
 
 /** Start time of the tests. */
@@ -58,7 +58,7 @@ export const OFFERS: readonly Offer[] = [
   offerOf({ instanceType: "large", cpu: 8, memoryGib: 32, hourlyPriceUsd: 2.4 }),
 ]
 
-export const CATALOGUE = catalogueOf(OFFERS)
+export const CATALOGUE = createCatalogue(OFFERS)
 
 export function jobOf(
   changes: { spec?: Partial<JobSpec>; status?: JobStatus; metadata?: Partial<StoredJob["metadata"]> } = {},

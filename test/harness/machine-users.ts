@@ -4,11 +4,11 @@ import { RBAC_GROUP, ROLE_BINDINGS } from "../../src/core/identity/role-bindings
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { EventRecorder } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { API_KEYS, LAUNCHES } from "../../src/core/resources.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { createApiKeyController } from "../../src/operator/apikey/controller.ts"
-import type { ApiKeyControllerOptions } from "../../src/operator/apikey/dependencies.ts"
+import type { ApiKeyControllerDependencies } from "../../src/operator/apikey/dependencies.ts"
 import { BINDING_CACHE, MACHINE_USER_CACHE } from "../../src/operator/caches.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubeconfigPath } from "../control-plane.ts"
@@ -19,7 +19,7 @@ const SYSTEM_NAMESPACE = "berth-system"
 const PROGRAMS = ["berth-operator", "berth-facade"] as const
 type Program = (typeof PROGRAMS)[number]
 
-const ROLES = resourceOf<ApiObject & { rules: object[] }>({
+const ROLES = declareResource<ApiObject & { rules: object[] }>({
   ...{ group: RBAC_GROUP, version: "v1" },
   ...{ kind: "Role", plural: "roles", namespaced: true },
 })
@@ -63,7 +63,7 @@ export interface KeyController {
 
 export async function startKeyController(
   namespace: string,
-  overrides: Partial<Pick<ApiKeyControllerOptions, "clock">> = {},
+  overrides: Partial<Pick<ApiKeyControllerDependencies, "clock">> = {},
 ): Promise<KeyController> {
   const client = await clientOf("berth-operator")
   const logger = createLogger({ level: "silent", name: "apikeys" })

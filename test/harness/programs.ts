@@ -1,5 +1,5 @@
 import { type FacadeParts, startFacade } from "../../src/api/main.ts"
-import { cloudsOf } from "../../src/clouds/provider.ts"
+import { createClouds } from "../../src/clouds/provider.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { createLogger, type Logger } from "../../src/core/telemetry/logger.ts"
 import type { Running } from "../../src/core/telemetry/program.ts"
@@ -49,7 +49,7 @@ export class Programs {
     return this.#start("berth-operator", (shared, end) =>
       startOperator(
         { ...defaults, ...options },
-        { ...shared, clouds: cloudsOf({}), observeSeconds: 0.1, ...parts },
+        { ...shared, clouds: createClouds({}), observeSeconds: 0.1, ...parts },
         end,
       ),
     )

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises"
 import type { KubeClient } from "../../src/core/kube/client.ts"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 
 /** Part of the API server's audit event of a request (audit.k8s.io/v1 Event) that this module reads. */
 interface AuditEvent {
@@ -45,10 +45,15 @@ interface Binding extends ApiObject {
 }
 
 const rbac = { group: "rbac.authorization.k8s.io", version: "v1" } as const
-const ROLES = resourceOf<Role>({ ...rbac, kind: "Role", plural: "roles", namespaced: true })
-const CLUSTER_ROLES = resourceOf<Role>({ ...rbac, kind: "ClusterRole", plural: "clusterroles", namespaced: false })
-const ROLE_BINDINGS = resourceOf<Binding>({ ...rbac, kind: "RoleBinding", plural: "rolebindings", namespaced: true })
-const CLUSTER_ROLE_BINDINGS = resourceOf<Binding>({
+const ROLES = declareResource<Role>({ ...rbac, kind: "Role", plural: "roles", namespaced: true })
+const CLUSTER_ROLES = declareResource<Role>({ ...rbac, kind: "ClusterRole", plural: "clusterroles", namespaced: false })
+const ROLE_BINDINGS = declareResource<Binding>({
+  ...rbac,
+  kind: "RoleBinding",
+  plural: "rolebindings",
+  namespaced: true,
+})
+const CLUSTER_ROLE_BINDINGS = declareResource<Binding>({
   ...rbac,
   kind: "ClusterRoleBinding",
   plural: "clusterrolebindings",

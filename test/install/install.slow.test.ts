@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, it } from "vitest"
 import { packChart } from "../../scripts/release.ts"
 import { JOB } from "../../src/core/apis/job.ts"
 import { API_VERSION, LABELS } from "../../src/core/apis/meta.ts"
-import { resourceOf } from "../../src/core/kube/resource.ts"
+import { declareResource } from "../../src/core/kube/resource.ts"
 import { missingForContainers } from "../agent/images.ts"
 import { helmProgram } from "../chart/helm.ts"
 import { isGone, launchOf } from "../cloud/ec2-console.ts"
@@ -203,7 +203,7 @@ async function removeMany(): Promise<void> {
   const { client } = release.cluster
   await kubectl("delete", "--raw", `/apis/${API_VERSION}/namespaces/${PROJECT}/jobs`)
   await eventually(async () => {
-    expect((await client.list(resourceOf(JOB), { namespace: PROJECT })).items).toEqual([])
+    expect((await client.list(declareResource(JOB), { namespace: PROJECT })).items).toEqual([])
   }, PATIENCE)
   const launches = `labelSelector=${LABELS.jobNamespace}%3D${PROJECT}`
   await kubectl("delete", "--raw", `/apis/${API_VERSION}/namespaces/${NAMESPACE}/launches?${launches}`)

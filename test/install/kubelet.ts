@@ -7,7 +7,7 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { CONFIG_MAPS, SECRETS } from "../../src/core/kube/core.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { docker } from "../agent/images.ts"
 import {
   type Container,
@@ -30,8 +30,8 @@ const PROBE_TIMEOUT_MS = 5000
 const OUTPUT_LINES = 60
 
 const core = { group: "", version: "v1", namespaced: true } as const
-const SERVICE_ACCOUNTS = resourceOf({ ...core, kind: "ServiceAccount", plural: "serviceaccounts" })
-const CLAIMS = resourceOf<ApiObject & { status?: object }>({
+const SERVICE_ACCOUNTS = declareResource({ ...core, kind: "ServiceAccount", plural: "serviceaccounts" })
+const CLAIMS = declareResource<ApiObject & { status?: object }>({
   ...core,
   kind: "PersistentVolumeClaim",
   plural: "persistentvolumeclaims",

@@ -1,5 +1,5 @@
 import type { ContainerCreateOptions } from "dockerode"
-import { type ApiObject, resourceOf } from "../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 
 /** Fields of a Pod that the chart's pods have. The API server has filled in the defaults. */
 export interface Pod extends ApiObject {
@@ -68,7 +68,7 @@ interface ProjectedSource {
   downwardAPI?: { items: { path: string; fieldRef: { fieldPath: string } }[] }
 }
 
-export const PODS = resourceOf<Pod>({ group: "", version: "v1", kind: "Pod", plural: "pods", namespaced: true })
+export const PODS = declareResource<Pod>({ group: "", version: "v1", kind: "Pod", plural: "pods", namespaced: true })
 
 /** Parts of a container that the node adds. */
 export interface Surroundings {

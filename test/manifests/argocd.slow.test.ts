@@ -12,12 +12,12 @@ import type { JobStatus, StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { KINDS } from "../../src/core/apis/kinds.ts"
 import type { StoredProject } from "../../src/core/apis/project.ts"
-import { statusOf as keyStatus } from "../../src/operator/apikey/decide.ts"
-import { conditionsOf as arrayConditions, type Verdict } from "../../src/operator/array/status.ts"
-import { statusOf as connectionStatus } from "../../src/operator/connection/status.ts"
-import { statusOf as cronJobStatus } from "../../src/operator/cronjob/status.ts"
-import { conditionsOf } from "../../src/operator/job/conditions.ts"
-import { statusOf as projectStatus } from "../../src/operator/project/decide.ts"
+import { nextStatus as keyStatus } from "../../src/operator/apikey/decide.ts"
+import { buildConditions as arrayConditions, type Verdict } from "../../src/operator/array/status.ts"
+import { nextStatus as connectionStatus } from "../../src/operator/connection/status.ts"
+import { nextStatus as cronJobStatus } from "../../src/operator/cronjob/status.ts"
+import { buildConditions } from "../../src/operator/job/conditions.ts"
+import { nextStatus as projectStatus } from "../../src/operator/project/decide.ts"
 import { goProgram } from "../go-program.ts"
 import { missingTool, needing } from "../needing.ts"
 import { LUA } from "../tools.ts"
@@ -31,7 +31,7 @@ const metadata = { name: "x", namespace: "n", uid: "u", generation: 1, resourceV
 
 function job(status: JobStatus, more: object = {}): object {
   const object = { kind: "Job", metadata, spec: { image: "a" } } as StoredJob
-  const conditions = conditionsOf(object, { message: "why", ...status }, {}, NOW)
+  const conditions = buildConditions(object, { message: "why", ...status }, {}, NOW)
   return { ...object, status: { ...status, conditions, observedGeneration: 1 }, ...more }
 }
 

@@ -1,17 +1,17 @@
 import { beforeAll, describe, expect, test } from "vitest"
 import { runInstancesInput } from "../../src/clouds/aws/request.ts"
-import { machineOf } from "../../src/clouds/azure/machine.ts"
+import { buildMachine } from "../../src/clouds/azure/machine.ts"
 import type { LaunchSpec } from "../../src/clouds/cloud.ts"
-import { instanceOf } from "../../src/clouds/gcp/machine.ts"
+import { buildInstance } from "../../src/clouds/gcp/machine.ts"
 import type { JobSpec } from "../../src/core/apis/job.ts"
 import type { Launch } from "../../src/core/apis/launch.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { sumOfParts } from "../../src/core/apis/price.ts"
 import { frozenSettings, type VmSettings } from "../../src/core/apis/vm-settings.ts"
-import { offersOf } from "../../src/market/catalogue/file.ts"
+import { buildOffers } from "../../src/market/catalogue/file.ts"
 import { partPrices } from "../../src/market/catalogue/parts.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
-import { historyOf } from "../../src/market/placement/ledger.ts"
+import { launchHistory } from "../../src/market/placement/ledger.ts"
 import { appraise } from "../../src/market/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { Catalogue } from "../../src/market/router/catalogue.ts"
@@ -58,8 +58,8 @@ function publicPrices(spec: LaunchSpec, sold: SoldAs): PublicPrices {
     const request = runInstancesInput({ ...spec, imageId: "ami-1" }, { NetworkInterfaces: [nic] })
     return priceOfEc2(request as Ec2Request, sold)
   }
-  if (offer.cloud === "gcp") return priceOfGce(instanceOf(spec, `${offer.region}-a`, {}) as GceRequest, sold)
-  return priceOfArm(machineOf(spec, { subnetId: "s", securityGroupId: "g" }, {}) as ArmRequest, sold)
+  if (offer.cloud === "gcp") return priceOfGce(buildInstance(spec, `${offer.region}-a`, {}) as GceRequest, sold)
+  return priceOfArm(buildMachine(spec, { subnetId: "s", securityGroupId: "g" }, {}) as ArmRequest, sold)
 }
 
 function specOf(offer: Offer, changes: Partial<LaunchSpec> = {}): LaunchSpec {
@@ -87,7 +87,7 @@ describe("bills by the clouds' public rules, with all vCPUs busy", () => {
   })
 
   beforeAll(() => {
-    catalogue = new Catalogue(offersOf(readPriceList()), partPrices())
+    catalogue = new Catalogue(buildOffers(readPriceList()), partPrices())
     const bought = [...catalogue.offers()].filter(({ provisioning }) => provisioning === "onDemand")
     onDemandUsd = new Map(bought.map((offer) => [keyOf(offer), offer.hourlyPriceUsd]))
   })
@@ -185,7 +185,7 @@ function launchFor(catalogue: Catalogue, { spec, capUsd, settings, settingsOf }:
   const spending = { vms: 0, hourlyUsd: 0, endedUsd: 0, liveUsd: 0, expectedUsd: 0, mostUsd: 0 }
   const caps = { maxMonthlyUsd: capUsd ?? 0, reserve: "strict" as const }
   const levels = capUsd === undefined ? [] : [{ level: "project" as const, caps, owns: () => true, spending }]
-  const facts = { namespace: "team", offers: catalogue, launchAccounts, launches: historyOf([]), levels }
+  const facts = { namespace: "team", offers: catalogue, launchAccounts, launches: launchHistory([]), levels }
   const market = appraise(facts, at(0), JOB_DEFAULTS)
   const observed = { launches: [], market: () => market, installation: INSTALLATION }
   const { actions } = decide(jobOf({ spec }), observed, at(0), JOB_DEFAULTS)

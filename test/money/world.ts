@@ -5,12 +5,12 @@ import { isOver, type LaunchStatus, type StoredLaunch } from "../../src/core/api
 import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
 import type { StoredStatement } from "../../src/core/apis/statement.ts"
 import { partPrices } from "../../src/market/catalogue/parts.ts"
-import { cancelState, type LevelCaps, spendingOf, sumRecorded } from "../../src/market/placement/caps.ts"
-import { historyOf } from "../../src/market/placement/ledger.ts"
+import { cancelState, type LevelCaps, sumRecorded, sumSpending } from "../../src/market/placement/caps.ts"
+import { launchHistory } from "../../src/market/placement/ledger.ts"
 import { appraise, type Market } from "../../src/market/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { isCounted } from "../../src/market/placement/statements.ts"
-import { catalogueOf } from "../../src/market/router/catalogue.ts"
+import { createCatalogue } from "../../src/market/router/catalogue.ts"
 import { decide as decideJob } from "../../src/operator/job/decide.ts"
 import { decide as decideLaunch } from "../../src/operator/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
@@ -35,7 +35,7 @@ const OFFERS = (
     offerOf({ ...offer, provisioning: "spot", hourlyPriceUsd: Math.round(onDemandUsd * 3.1e5) / 1e6 }),
   ]
 })
-const CATALOGUE = catalogueOf(OFFERS, undefined, partPrices())
+const CATALOGUE = createCatalogue(OFFERS, undefined, partPrices())
 const CLOUDS = ["aws", "gcp", "azure"] as const
 
 /** A VM, and what decides when it ends. */
@@ -325,7 +325,7 @@ export class World {
       const month = this.#date().toISOString().slice(0, 7)
       const own = this.statements.filter(({ spec }) => spec.month === month && owns(spec.namespace))
       const capped: LevelCaps = { level, caps, owns }
-      const spending = spendingOf(launches, this.#date(), JOB_DEFAULTS.expectedSeconds, sumRecorded(own))
+      const spending = sumSpending(launches, this.#date(), JOB_DEFAULTS.expectedSeconds, sumRecorded(own))
       return [{ ...capped, spending }]
     })
   }
@@ -335,7 +335,7 @@ export class World {
       namespace,
       offers: CATALOGUE,
       launchAccounts: CLOUDS.map((cloud) => ({ cloud, connection: cloud })),
-      launches: historyOf([]),
+      launches: launchHistory([]),
       levels: this.#levelsOf(namespace),
     }
     return appraise(facts, this.#date(), JOB_DEFAULTS)

@@ -7,7 +7,7 @@ import { promisify } from "node:util"
 import { exportJWK, generateKeyPair, SignJWT } from "jose"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, expect, inject } from "vitest"
-import { environmentOf } from "../../src/agent/volumes/driver.ts"
+import { proxyEnvironment } from "../../src/agent/volumes/driver.ts"
 import { isBound } from "../../src/core/apis/apikey.ts"
 import { proxySettings } from "../../src/core/apis/proxy.ts"
 import { declareKey } from "../../src/core/identity/key-manifest.ts"
@@ -221,7 +221,7 @@ it("each program reaches everything through the proxy, and the API server withou
   expect((await proxy.requestsOf("facade")).some((target) => target.startsWith(`${endpoint}/logs`))).toBe(true)
 
   const settings = proxySettings({ HTTPS_PROXY: proxy.urlFor("rclone") })
-  const variables = environmentOf(settings, folder).map((line) => line.split("=", 2))
+  const variables = proxyEnvironment(settings, folder).map((line) => line.split("=", 2))
   const flags = ["--s3-provider", "Other", "--s3-endpoint", "https://bucket.example.com", "--config", "/dev/null"]
   const keys = ["--s3-access-key-id", "AKIAIOSFODNN7EXAMPLE", "--s3-secret-access-key", "s"]
   const buckets = await run("rclone", ["lsd", ":s3:", ...flags, ...keys], {

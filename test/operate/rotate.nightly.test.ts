@@ -10,7 +10,7 @@ import { declareKey } from "../../src/core/identity/key-manifest.ts"
 import { readSealingKeys } from "../../src/core/identity/sealing-keys.ts"
 import { CONFIG_MAPS, SECRETS } from "../../src/core/kube/core.ts"
 import { CONNECTIONS } from "../../src/core/resources.ts"
-import { keyIdOf } from "../../src/core/sealing/envelope.ts"
+import { parseSealingKeyId } from "../../src/core/sealing/envelope.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { SYSTEM } from "../harness/cluster.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
@@ -134,7 +134,7 @@ describe("a rotation by docs/operate.md", () => {
     await eventually(async () => {
       const { primary, keys } = await readSealingKeys(berth.client, SYSTEM)
       const { spec } = await berth.client.get(CONNECTIONS, { namespace: "team", name: "main" })
-      expect(keyIdOf(spec.sealedCredentials ?? "")).toBe(primary)
+      expect(parseSealingKeyId(spec.sealedCredentials ?? "")).toBe(primary)
       expect([...keys.keys()]).toEqual([primary])
     })
     await expectReady()

@@ -11,7 +11,7 @@ import type { Running } from "../../src/core/telemetry/program.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import { PRICES_CONFIG_MAP } from "../../src/market/catalogue/stored-prices.ts"
 import { watchPrices } from "../../src/market/catalogue/watch.ts"
-import { tableOf } from "../../src/market/router/table.ts"
+import { createTable } from "../../src/market/router/table.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { offerOf } from "../harness/builders.ts"
 import { clientOf } from "../harness/machine-users.ts"
@@ -24,7 +24,7 @@ const { it } = needing(missingTool("moto"))
 /** An operator with simulated clouds, whose prices come from AWS' APIs, as far as tests have them. */
 
 const aws = { cloud: "aws", region: REGION, priceDate: "2026-01-01" }
-const table = tableOf([
+const table = createTable([
   offerOf({ ...aws, instanceType: "m7i.large", hourlyPriceUsd: 0.107 }),
   offerOf({ ...aws, instanceType: "m7i.large", provisioning: "spot", hourlyPriceUsd: 0.04 }),
   offerOf({ ...aws, instanceType: "m7a.large", hourlyPriceUsd: 0.123 }),

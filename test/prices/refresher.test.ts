@@ -14,7 +14,7 @@ import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import { decodePrices, PRICES_CONFIG_MAP } from "../../src/market/catalogue/stored-prices.ts"
 import { watchPrices } from "../../src/market/catalogue/watch.ts"
-import { joinTables, tableOf } from "../../src/market/router/table.ts"
+import { createTable, joinTables } from "../../src/market/router/table.ts"
 import { type Fence, NotLeaderError } from "../../src/operator/fence.ts"
 import { PriceRefresher } from "../../src/operator/prices/refresher.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -33,7 +33,7 @@ const offers = ["us-east-1", "eu-west-1"].map((region) =>
   offerOf({ cloud: "aws", region, instanceType: "m7i.large", hourlyPriceUsd: 0.1, priceDate: "2026-01-01" }),
 )
 const restricted = { cloud: "aws", name: "us-gov-west-1", groups: ["us"], restricted: true }
-const list = joinTables(tableOf(offers), { ...tableOf([]), regions: [restricted] })
+const list = joinTables(createTable(offers), { ...createTable([]), regions: [restricted] })
 
 const quoted = (region: string, usd: number): QuotedPrices => {
   return { region, provisioning: "onDemand", prices: new Map([["m7i.large", usd]]) }

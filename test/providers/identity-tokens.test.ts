@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net"
 import express from "express"
 import { decodeJwt } from "jose"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { federationOf } from "../../src/accounts/credentials.ts"
+import { createFederation } from "../../src/accounts/credentials.ts"
 import { problemHandler } from "../../src/api/http/problem.ts"
 import { requestLog } from "../../src/api/http/request-log.ts"
 import { identityRouter } from "../../src/api/identity-documents.ts"
@@ -56,22 +56,22 @@ afterAll(async () => {
   await client.close()
 })
 
-const project = (name: string, uid: string) => ({ metadata: { name, uid } }) as Parameters<typeof federationOf>[0]
-const ACME = federationOf(project("acme", "6a1f111d-0000-4000-8000-000000000001"), "main")
-const EVIL = federationOf(project("evil", "6a1f111d-0000-4000-8000-000000000002"), "main")
+const project = (name: string, uid: string) => ({ metadata: { name, uid } }) as Parameters<typeof createFederation>[0]
+const ACME = createFederation(project("acme", "6a1f111d-0000-4000-8000-000000000001"), "main")
+const EVIL = createFederation(project("evil", "6a1f111d-0000-4000-8000-000000000002"), "main")
 
 describe("the subject of a connection", () => {
   it("names project and connection, and ends with an id that a later project of that name does not have", () => {
     expect(ACME.identity_subject).toBe(`acme:main:${ACME.external_id}`)
-    const later = federationOf(project("acme", "6a1f111d-0000-4000-8000-000000000003"), "main")
+    const later = createFederation(project("acme", "6a1f111d-0000-4000-8000-000000000003"), "main")
     expect(later.identity_subject).not.toBe(ACME.identity_subject)
-    expect(federationOf(project("acme", "6a1f111d-0000-4000-8000-000000000001"), "other").external_id).not.toBe(
+    expect(createFederation(project("acme", "6a1f111d-0000-4000-8000-000000000001"), "other").external_id).not.toBe(
       ACME.external_id,
     )
   })
 
   it("has at most the 127 bytes that Google accepts", () => {
-    const long = federationOf(project("p".repeat(63), "u"), "c".repeat(63))
+    const long = createFederation(project("p".repeat(63), "u"), "c".repeat(63))
     expect(Buffer.byteLength(long.identity_subject)).toBeLessThanOrEqual(127)
     expect(long.identity_subject).toContain(long.external_id)
   })

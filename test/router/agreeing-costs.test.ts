@@ -4,11 +4,11 @@ import { isOver, type LaunchStatus, type StoredLaunch } from "../../src/core/api
 import { frozenSettings } from "../../src/core/apis/vm-settings.ts"
 import { costFields } from "../../src/core/records/cost.ts"
 import { partPrices } from "../../src/market/catalogue/parts.ts"
-import { historyOf } from "../../src/market/placement/ledger.ts"
+import { launchHistory } from "../../src/market/placement/ledger.ts"
 import { appraise } from "../../src/market/placement/market.ts"
 import { place, planJob } from "../../src/market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
-import { catalogueOf } from "../../src/market/router/catalogue.ts"
+import { createCatalogue } from "../../src/market/router/catalogue.ts"
 import { decide } from "../../src/operator/job/decide.ts"
 import { decide as decideLaunch } from "../../src/operator/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
@@ -16,12 +16,12 @@ import { at, INSTALLATION, jobOf, launchOf, offerOf, time, vmStatus } from "../h
 
 const settings = { disk: { size: "100Gi", type: "gp2" }, publicAddress: true }
 const offer = offerOf({ cloud: "aws", region: "us-east-1", instanceType: "m7i.large", hourlyPriceUsd: 0.1 })
-const offers = catalogueOf([offer], undefined, partPrices())
+const offers = createCatalogue([offer], undefined, partPrices())
 const facts = {
   namespace: "team",
   offers,
   launchAccounts: [{ cloud: "aws", connection: "main", settings }],
-  launches: historyOf([]),
+  launches: launchHistory([]),
 }
 const market = appraise(facts, at(0), JOB_DEFAULTS)
 
@@ -77,7 +77,7 @@ test.each([
   ["where none is published", "eu-central-2", " (the disk's price in eu-central-2 is not published: estimated)"],
   ["where one is published", "eu-west-3", ""],
 ])("the reason of a placement marks a disk's price %s", (_, region, mark) => {
-  const list = catalogueOf([{ ...offer, region }], () => ["eu"], partPrices())
+  const list = createCatalogue([{ ...offer, region }], () => ["eu"], partPrices())
   const verdict = place(jobOf(), appraise({ ...facts, offers: list }, at(0), JOB_DEFAULTS), at(0), JOB_DEFAULTS)
   expect(verdict).toMatchObject({ why: expect.stringContaining(`/h${mark}; expected to cost`) })
 })

@@ -2,10 +2,10 @@ import { describe, expect, test } from "vitest"
 import type { JobSpec } from "../../src/core/apis/job.ts"
 import { toMetadataName } from "../../src/core/apis/names.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
-import { catalogueOf } from "../../src/market/router/catalogue.ts"
+import { createCatalogue } from "../../src/market/router/catalogue.ts"
 import type { Cooldown } from "../../src/market/router/cooldown.ts"
 import { explainChoice, explainRanking, explainShortfall } from "../../src/market/router/explain.ts"
-import { requirementsOf } from "../../src/market/router/requirements.ts"
+import { toRequirements } from "../../src/market/router/requirements.ts"
 import { type RouteContext, route } from "../../src/market/router/route.ts"
 
 const GROUPS: Record<string, string[]> = {
@@ -61,7 +61,7 @@ const OFFERS = [
     hourlyPriceUsd: 4.6,
   }),
 ]
-const catalogue = catalogueOf(OFFERS, (_, region) => GROUPS[region] ?? [])
+const catalogue = createCatalogue(OFFERS, (_, region) => GROUPS[region] ?? [])
 
 const CONTEXT: RouteContext = {
   launchAccounts: [{ cloud: "aws", connection: toMetadataName("Main_") ?? "" }, { cloud: "gcp" }],
@@ -73,7 +73,7 @@ const CONTEXT: RouteContext = {
 
 /** Returns the explanation of a job's placement, or of the lack of one. */
 function explain(spec: Omit<JobSpec, "image">, among = catalogue): string {
-  const requirements = requirementsOf({ image: "busybox", ...spec })
+  const requirements = toRequirements({ image: "busybox", ...spec })
   const routing = route(requirements, among, CONTEXT)
   if (routing.shortfall !== undefined) return explainShortfall(routing.shortfall, requirements)
   return explainChoice(routing, ["aws", "gcp"])
@@ -84,7 +84,7 @@ describe("the explanation of a placement", () => {
     expect(explain({ region: ["eu"] })).toBe(
       "cheapest of 3 matching offers on aws or gcp, out of 7 in the catalogue; the next, aws c7g.4xlarge in eu-west-1, costs $1.24 in total",
     )
-    const routing = route(requirementsOf({ image: "busybox", region: ["eu"] }), catalogue, CONTEXT)
+    const routing = route(toRequirements({ image: "busybox", region: ["eu"] }), catalogue, CONTEXT)
     expect(explainRanking(routing)).toEqual([
       "aws m7i.large in eu-west-1 (on demand, 2 vCPU, 8 GiB, $0.1/h) by connection Main_: $0.2 in total",
       "aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h) by connection Main_: $1.24 in total, 520 % more",
@@ -101,7 +101,7 @@ describe("the explanation of a placement", () => {
 
   test("counts the offers before it that are in cooldown, with the causes and the first end", () => {
     const at = (minutes: number) => new Date(CONTEXT.now.getTime() + minutes * 60_000)
-    const requirements = requirementsOf({ image: "busybox", provisioning: "spotFirst", region: ["eu"] })
+    const requirements = toRequirements({ image: "busybox", provisioning: "spotFirst", region: ["eu"] })
     const capacity = { group: "aws rejected 1 launch for lack of capacity" }
     const refused = { group: "aws rejected 3 launches of connection main", detail: "Bad: no", remedy: "do it" }
     const rest = (changes: Partial<Cooldown>): Cooldown => ({ cloud: "aws", until: at(9), ...changes })
@@ -119,13 +119,13 @@ describe("the explanation of a placement", () => {
         "cooldown, the first until 2026-05-01T12:09:00Z: aws rejected 3 launches of connection main; no other is available now",
     )
     const one = { ...CONTEXT, cooldowns: [cooldowns[1] as Cooldown] }
-    expect(explainChoice(route(requirementsOf({ image: "busybox", region: ["eu"] }), catalogue, one), ["aws"])).toMatch(
+    expect(explainChoice(route(toRequirements({ image: "busybox", region: ["eu"] }), catalogue, one), ["aws"])).toMatch(
       /^cheapest available of 3 .*; 1 that ranks before it is in cooldown until 2026-05-01T12:09:00Z: aws rejected 3/,
     )
   })
 
   test("states that no other offer is available now", () => {
-    const requirements = requirementsOf({ image: "busybox", region: ["eu"] })
+    const requirements = toRequirements({ image: "busybox", region: ["eu"] })
     const routing = route(requirements, catalogue, { ...CONTEXT, count: 1 })
     expect(explainChoice(routing, ["aws", "gcp"])).toBe(
       "cheapest of 3 matching offers on aws or gcp, out of 7 in the catalogue; no other is available now",
@@ -172,13 +172,13 @@ describe("the explanation of a missing placement", () => {
   })
 
   test("counts the memory that a container gets", () => {
-    expect(explain({ resources: { memory: "8Gi" } }, catalogueOf([offer({})]))).toContain(
+    expect(explain({ resources: { memory: "8Gi" } }, createCatalogue([offer({})]))).toContain(
       "no offer has ≥ 1 vCPU and ≥ 8 GiB on demand; there are at most 7.5 GiB of memory for a container, in 1 offer from",
     )
   })
 
   test("counts every offer of the largest size, at any price", () => {
-    const same = catalogueOf([
+    const same = createCatalogue([
       offer({}),
       offer({ region: "us-east-1", hourlyPriceUsd: 0.2 }),
       offer({ instanceType: "tiny", cpu: 1 }),
@@ -189,8 +189,8 @@ describe("the explanation of a missing placement", () => {
   })
 
   test("shows differences from a price of 0 in dollars", () => {
-    const free = catalogueOf([offer({ hourlyPriceUsd: 0 }), offer({ instanceType: "m8i.large" })])
-    const { placements } = route(requirementsOf({ image: "x" }), free, CONTEXT)
+    const free = createCatalogue([offer({ hourlyPriceUsd: 0 }), offer({ instanceType: "m8i.large" })])
+    const { placements } = route(toRequirements({ image: "x" }), free, CONTEXT)
     expect(explainRanking({ placements }).map((line) => line.split(": ")[1])).toEqual([
       "$0 in total",
       "$0.2 in total, $0.2 more",

@@ -1,17 +1,17 @@
 import { describe, expect, test } from "vitest"
 import { JOB } from "../../src/core/apis/job.ts"
-import { errorsOf } from "../../src/core/apis/validate.ts"
-import { offersOf } from "../../src/market/catalogue/file.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
+import { buildOffers } from "../../src/market/catalogue/file.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
-import { Catalogue, catalogueOf } from "../../src/market/router/catalogue.ts"
+import { Catalogue, createCatalogue } from "../../src/market/router/catalogue.ts"
 import { catalogueErrors, modelNames, regionNames } from "../../src/market/router/catalogue-errors.ts"
 import { offerOf } from "../harness/builders.ts"
 
-const catalogue = new Catalogue(offersOf(readPriceList()))
+const catalogue = new Catalogue(buildOffers(readPriceList()))
 
 /** Returns the faults that the schema and the catalogue find, asked like the REST API and the router ask. */
 function faults(spec: object): string[] {
-  const ofSchema = errorsOf(JOB.spec, { image: "busybox", ...spec })
+  const ofSchema = findErrors(JOB.spec, { image: "busybox", ...spec })
   return [...ofSchema, ...(ofSchema.length > 0 ? [] : catalogueErrors(spec, catalogue))].map(
     ({ pointer, detail }) => `${pointer}: ${detail}`,
   )
@@ -80,7 +80,7 @@ describe("the faults of a request", () => {
   })
 
   test("list the regions only for a region where no group is allowed", () => {
-    const local = catalogueOf([offerOf({ cloud: "local", region: "local" })])
+    const local = createCatalogue([offerOf({ cloud: "local", region: "local" })])
     const [error] = catalogueErrors({ cloud: ["local"], region: ["eu"] }, local, ["local"])
     expect(error?.detail).toBe('region "eu" is unknown; allowed: the regions local')
   })

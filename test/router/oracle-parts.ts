@@ -1,8 +1,8 @@
 import { runInstancesInput } from "../../src/clouds/aws/request.ts"
-import { machineOf } from "../../src/clouds/azure/machine.ts"
+import { buildMachine } from "../../src/clouds/azure/machine.ts"
 import type { LaunchSpec } from "../../src/clouds/cloud.ts"
 import { vmsOf } from "../../src/clouds/definitions.ts"
-import { instanceOf } from "../../src/clouds/gcp/machine.ts"
+import { buildInstance } from "../../src/clouds/gcp/machine.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import type { VmSettings } from "../../src/core/apis/vm-settings.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
@@ -55,12 +55,12 @@ function orderedFor(offer: Offer, { disk }: VmSettings, requiredGib: number): Or
     return { type, gib, mibps }
   }
   if (offer.cloud === "gcp") {
-    const [disk] = instanceOf(spec, `${offer.region}-a`, {}).disks ?? []
+    const [disk] = buildInstance(spec, `${offer.region}-a`, {}).disks ?? []
     const { diskType, diskSizeGb, provisionedThroughput } = disk?.initializeParams ?? {}
     const type = diskType?.split("/").at(-1) ?? ""
     return { type, gib: Number(diskSizeGb), mibps: Number(provisionedThroughput ?? 0) }
   }
-  const { osDisk } = machineOf(spec, { subnetId: "s", securityGroupId: "g" }, {}).storageProfile ?? {}
+  const { osDisk } = buildMachine(spec, { subnetId: "s", securityGroupId: "g" }, {}).storageProfile ?? {}
   return { type: osDisk?.managedDisk?.storageAccountType ?? "", gib: osDisk?.diskSizeGB ?? 0, mibps: 0 }
 }
 

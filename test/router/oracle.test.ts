@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import type { VmSettings } from "../../src/core/apis/vm-settings.ts"
-import { offersOf } from "../../src/market/catalogue/file.ts"
+import { buildOffers } from "../../src/market/catalogue/file.ts"
 import { partPrices } from "../../src/market/catalogue/parts.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
 import { Catalogue } from "../../src/market/router/catalogue.ts"
@@ -59,7 +59,7 @@ describe("a brute force over the whole catalogue", () => {
   let groups: Map<string, Set<string>>
   beforeAll(() => {
     const list = readPriceList()
-    catalogue = new Catalogue(offersOf(list), partPrices())
+    catalogue = new Catalogue(buildOffers(list), partPrices())
     offers = [...catalogue.offers()]
     groups = new Map()
     for (const { cloud, name, groups: its, restricted } of list.regions) {

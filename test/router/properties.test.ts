@@ -2,7 +2,7 @@ import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { billedUsd, roundUsd } from "../../src/core/apis/money.ts"
 import { type Offer, offerKey } from "../../src/core/apis/offer.ts"
-import { catalogueOf } from "../../src/market/router/catalogue.ts"
+import { createCatalogue } from "../../src/market/router/catalogue.ts"
 import type { Cooldown, LaunchAccount } from "../../src/market/router/cooldown.ts"
 import { rankedUsd } from "../../src/market/router/cost.ts"
 import { egressUsd } from "../../src/market/router/egress.ts"
@@ -21,7 +21,7 @@ const REGIONS: Record<string, string[]> = {
   lonely: [],
 }
 const groupsOf = (_: string, region: string) => REGIONS[region] ?? []
-const catalogue = (offers: readonly Offer[]) => catalogueOf(offers, groupsOf)
+const catalogue = (offers: readonly Offer[]) => createCatalogue(offers, groupsOf)
 const NOW = new Date("2026-05-01T12:00:00Z")
 
 const cloud = fc.constantFrom("aws", "gcp")

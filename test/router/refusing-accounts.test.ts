@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { cloudErrorOf } from "../../src/clouds/aws/errors.ts"
+import { toCloudError } from "../../src/clouds/aws/errors.ts"
 import { callError as azureError } from "../../src/clouds/azure/errors.ts"
 import { callError as gcpError, operationError } from "../../src/clouds/gcp/errors.ts"
 import type { JobSpec } from "../../src/core/apis/job.ts"
@@ -7,9 +7,9 @@ import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { REFUSALS } from "../../src/core/apis/refusals.ts"
 import { AccountError, type CloudError } from "../../src/core/outbound/errors.ts"
-import { offersOf } from "../../src/market/catalogue/file.ts"
+import { buildOffers } from "../../src/market/catalogue/file.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
-import { historyOf } from "../../src/market/placement/ledger.ts"
+import { launchHistory } from "../../src/market/placement/ledger.ts"
 import { appraise } from "../../src/market/placement/market.ts"
 import { place } from "../../src/market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
@@ -19,7 +19,7 @@ import { at, jobOf, launchOf, time } from "../harness/builders.ts"
 /** Most launches that a Job may need in an account that rejects all of them. */
 const MOST = 40
 
-const offers = new Catalogue(offersOf(readPriceList()))
+const offers = new Catalogue(buildOffers(readPriceList()))
 
 /** Answer of an account to a launch: an error, or a VM. */
 type Account = (offer: Offer) => CloudError | undefined
@@ -29,7 +29,7 @@ const RAW = Symbol.for("google-gax.rawHttpResponsePayload")
 function aws(code: string, message: (offer: Offer) => string): Account {
   return (offer) => {
     const said = { name: code, message: message(offer), $fault: "client", $metadata: { httpStatusCode: 400 } }
-    return cloudErrorOf(said, { action: "RunInstances", region: offer.region, changes: true })
+    return toCloudError(said, { action: "RunInstances", region: offer.region, changes: true })
   }
 }
 
@@ -345,7 +345,12 @@ function outcome(cloud: string, spec: Partial<JobSpec>, account: Account) {
   const job = jobOf({ spec: { cloud: [cloud as "aws"], ...spec } })
   const launches: StoredLaunch[] = []
   for (let seconds = 0; launches.length <= 2 * MOST; seconds += 2) {
-    const facts = { namespace: "team", offers, launchAccounts: launchAccounts(cloud), launches: historyOf(launches) }
+    const facts = {
+      namespace: "team",
+      offers,
+      launchAccounts: launchAccounts(cloud),
+      launches: launchHistory(launches),
+    }
     const market = appraise(facts, at(seconds), JOB_DEFAULTS)
     const verdict = place(job, market, at(seconds), JOB_DEFAULTS)
     if (verdict.kind !== "placed") return { launches, message: verdict.message, offer: undefined }

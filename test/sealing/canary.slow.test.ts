@@ -13,7 +13,7 @@ import { CONFIG_MAPS, SECRETS } from "../../src/core/kube/core.ts"
 import { events } from "../../src/core/kube/events.ts"
 import { CredentialsError, TransientError } from "../../src/core/outbound/errors.ts"
 import { CONNECTIONS, JOBS, LAUNCHES, WEBHOOKS } from "../../src/core/resources.ts"
-import { keyIdOf } from "../../src/core/sealing/envelope.ts"
+import { parseSealingKeyId } from "../../src/core/sealing/envelope.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { etcdContent, type Installation, SYSTEM_NAMESPACE, startInstallation } from "./installation.ts"
 
@@ -222,7 +222,7 @@ describe("a tenant whose credentials have a marker", () => {
       const { items } = await berth.client.list(CONNECTIONS, { namespace: berth.namespace })
       const sealed = items.flatMap(({ spec }) => spec.sealedCredentials ?? [])
       expect(sealed.length).toBeGreaterThan(4)
-      expect(sealed.filter((text) => keyIdOf(text) !== now)).toEqual([])
+      expect(sealed.filter((text) => parseSealingKeyId(text) !== now)).toEqual([])
     })
     const { spec } = await berth.client.get(CONNECTIONS, { namespace: berth.namespace, name: "away" })
     const copy = { metadata: { name: "copied", namespace: berth.namespace }, spec }

@@ -7,7 +7,7 @@ import { findCondition } from "../../src/core/apis/conditions.ts"
 import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import { deleteSealingKeys, readSealingKeys, rotateSealingKey } from "../../src/core/identity/sealing-keys.ts"
 import { CONNECTIONS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
-import { keyIdOf } from "../../src/core/sealing/envelope.ts"
+import { parseSealingKeyId } from "../../src/core/sealing/envelope.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type Installation, SYSTEM_NAMESPACE, startInstallation } from "./installation.ts"
 
@@ -47,7 +47,7 @@ async function connections(): Promise<StoredConnection[]> {
 }
 
 async function keysInUse(): Promise<string[]> {
-  return [...new Set((await connections()).map(({ spec }) => keyIdOf(spec.sealedCredentials ?? "")))]
+  return [...new Set((await connections()).map(({ spec }) => parseSealingKeyId(spec.sealedCredentials ?? "")))]
 }
 
 async function keysThere(): Promise<string[]> {
@@ -151,7 +151,7 @@ describe("a rotation of the sealing key", () => {
       return found
     })
     const { before, now } = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
-    expect(keyIdOf(launch?.spec.sealedCredentials ?? "")).toBe(before)
+    expect(parseSealingKeyId(launch?.spec.sealedCredentials ?? "")).toBe(before)
     await eventually(async () => expect(await keysInUse()).toEqual([now]))
     // The check of the other keys proves that the unneeded key was checked too.
     const unneeded = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)

@@ -6,7 +6,7 @@ import { whyDiskFull } from "../disk-space.ts"
 import { KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
 import { memoryKills } from "../memory-kills.ts"
 import { waitUnlessAborted } from "../timers.ts"
-import { CALL_SECONDS, ifFound, MIB, statusOf, withTimeout } from "./engine.ts"
+import { CALL_SECONDS, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
 import type { Container, Ended } from "./runtime.ts"
 
 const NEWLINE = 0x0a
@@ -110,7 +110,7 @@ export class DockerContainer implements Container {
         if (!found.State.Running) return await this.#result(found)
         failures = 0
       } catch (error) {
-        if (statusOf(error) === 404) return REMOVED
+        if (errorStatus(error) === 404) return REMOVED
         this.#logger.warn({ err: error }, "the engine does not answer; retrying")
         failures++
       }
@@ -124,7 +124,7 @@ export class DockerContainer implements Container {
   async #result(found: Docker.ContainerInspectInfo): Promise<Ended> {
     const settled = await this.#settled(found)
     if (settled === undefined) return REMOVED
-    const ended = endedOf(settled)
+    const ended = toEnded(settled)
     const why = ended.exitCode === 0 ? undefined : await whyDiskFull(this.#dataDir)
     return why === undefined ? ended : { ...ended, message: [ended.message, why].filter(Boolean).join("; ") }
   }
@@ -151,7 +151,7 @@ export class DockerContainer implements Container {
       return true
     } catch (error) {
       // 404: removed, 409: not running.
-      if (statusOf(error) !== 404 && statusOf(error) !== 409) throw error
+      if (errorStatus(error) !== 404 && errorStatus(error) !== 409) throw error
       return false
     }
   }
@@ -212,7 +212,7 @@ async function* resume(pieces: AsyncIterable<Buffer>, position: number, last: nu
 const REMOVED: Ended = { exitCode: KILLED_EXIT_CODE, message: "the container was removed, but not by Berth" }
 
 /** Docker says OOMKilled also if only another process than the first one was killed. */
-function endedOf({ State, HostConfig }: Docker.ContainerInspectInfo): Ended {
+function toEnded({ State, HostConfig }: Docker.ContainerInspectInfo): Ended {
   const { ExitCode: exitCode, OOMKilled, Error: message } = State
   if (!OOMKilled) return { exitCode, ...(message !== "" && { message }) }
   const mebibytes = Math.floor((HostConfig.Memory ?? 0) / MIB)

@@ -14,8 +14,8 @@ import { memoryKills } from "../memory-kills.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
 import { type FileOwner, repack } from "../workdir.ts"
 import { DockerContainer } from "./docker-container.ts"
-import { CALL_SECONDS, ifFound, MIB, messageOf, statusOf, withTimeout } from "./engine.ts"
-import { gpuRequest, limitsOf, rightsOf, ulimits } from "./host-config.ts"
+import { CALL_SECONDS, errorMessage, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
+import { containerLimits, containerRights, gpuRequest, ulimits } from "./host-config.ts"
 import { takesInit } from "./init.ts"
 import { PULL_PATIENCE_SECONDS, pullImage } from "./pull.ts"
 import { type Container, type PrepareOptions, RunError, type Runtime } from "./runtime.ts"
@@ -250,9 +250,9 @@ export class DockerRuntime implements Runtime {
           Env: env,
           Labels: { [LAUNCH_LABEL]: this.#launch, [ATTEMPT_LABEL]: String(attempt), [AGENT_LABEL]: this.#agent },
           HostConfig: {
-            ...limitsOf(await this.#memoryOf(sharedHost), isShared),
+            ...containerLimits(await this.#memoryOf(sharedHost), isShared),
             ...(!this.#lacking.has("ulimits") && ulimits()),
-            ...rightsOf(isShared),
+            ...containerRights(isShared),
             ...gpuRequest(gpus, [...(image?.Env ?? []), ...env]),
             Init: !this.#lacking.has("init") && takesInit(wordsOf(run, image)),
             NetworkMode: isShared ? await this.#sharedHostNetwork() : "bridge",
@@ -263,7 +263,7 @@ export class DockerRuntime implements Runtime {
       )
     } catch (error) {
       // 400: the Job's fields make no valid container, for example with an image without any command.
-      const reason = statusOf(error) === 400 ? "ContainerFailed" : "AgentFailed"
+      const reason = errorStatus(error) === 400 ? "ContainerFailed" : "AgentFailed"
       throw new RunError(reason, `the container can't be created: ${await this.#explained(error)}`, error)
     }
   }
@@ -307,14 +307,14 @@ export class DockerRuntime implements Runtime {
       await withTimeout(CALL_SECONDS, this.#docker.createNetwork(options))
     } catch (error) {
       // 409: another agent was faster.
-      if (statusOf(error) !== 409) throw error
+      if (errorStatus(error) !== 409) throw error
     }
     return SHARED_HOST_NETWORK
   }
 
   /** Returns the engine's message, and that the disk is full if it is. */
   async #explained(error: unknown): Promise<string> {
-    const message = messageOf(error)
+    const message = errorMessage(error)
     const why = await whyDiskFull(this.#dataDir, message)
     return why === undefined ? message : `${why}: ${message}`
   }

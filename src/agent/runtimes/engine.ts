@@ -19,18 +19,18 @@ export async function ifFound<Result>(result: Promise<Result>): Promise<Result |
   try {
     return await withTimeout(CALL_SECONDS, result)
   } catch (error) {
-    if (statusOf(error) === 404) return undefined
+    if (errorStatus(error) === 404) return undefined
     throw error
   }
 }
 
 /** Returns the HTTP status of an error of the Engine API, which dockerode stores in the error. */
-export function statusOf(error: unknown): number | undefined {
+export function errorStatus(error: unknown): number | undefined {
   return (error as { statusCode?: number }).statusCode
 }
 
 /** Returns the engine's own message, without dockerode's prefix. */
-export function messageOf(error: unknown): string {
+export function errorMessage(error: unknown): string {
   const { json, message } = error as { json?: { message?: string }; message?: string }
   return (json?.message ?? message ?? String(error)).replace(/^\(HTTP code \d+\) [^-]* - /, "").trim()
 }

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest"
-import { gpuRequest, limitsOf, rightsOf, ulimits } from "./host-config.ts"
+import { containerLimits, containerRights, gpuRequest, ulimits } from "./host-config.ts"
 
 const GIB = 1024 ** 3
 
@@ -10,10 +10,10 @@ it("the settings of a container set each limit of a process that Docker can set"
 })
 
 it("a container on a shared host gets half its memory as /dev/shm, and no new rights", () => {
-  expect(limitsOf(6 * GIB, false)).toMatchObject({ Memory: 6 * GIB, MemorySwap: 6 * GIB, ShmSize: 6 * GIB })
-  expect(limitsOf(6 * GIB, true)).toMatchObject({ Memory: 6 * GIB, MemorySwap: 6 * GIB, ShmSize: 3 * GIB })
-  expect(rightsOf(false)).toEqual({ CapDrop: ["NET_RAW"] })
-  expect(rightsOf(true)).toEqual({ CapDrop: ["NET_RAW"], SecurityOpt: ["no-new-privileges"] })
+  expect(containerLimits(6 * GIB, false)).toMatchObject({ Memory: 6 * GIB, MemorySwap: 6 * GIB, ShmSize: 6 * GIB })
+  expect(containerLimits(6 * GIB, true)).toMatchObject({ Memory: 6 * GIB, MemorySwap: 6 * GIB, ShmSize: 3 * GIB })
+  expect(containerRights(false)).toEqual({ CapDrop: ["NET_RAW"] })
+  expect(containerRights(true)).toEqual({ CapDrop: ["NET_RAW"], SecurityOpt: ["no-new-privileges"] })
 })
 
 it.each([

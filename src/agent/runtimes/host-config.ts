@@ -35,7 +35,7 @@ const ULIMITS: Record<string, readonly [soft: number, hard: number]> = {
 }
 
 /** Returns the limits of a container that may use this memory, bytes. A shared host also runs other jobs. */
-export function limitsOf(memory: number, isShared: boolean): Docker.HostConfig {
+export function containerLimits(memory: number, isShared: boolean): Docker.HostConfig {
   return {
     Memory: memory,
     // The same as the memory: no swap.
@@ -55,7 +55,7 @@ export function ulimits(): Docker.HostConfig {
  * Returns a container's rights. On a VM of its own, programs like sudo work. On a shared host no process gets more
  * rights than the first one has.
  */
-export function rightsOf(isShared: boolean): Docker.HostConfig {
+export function containerRights(isShared: boolean): Docker.HostConfig {
   // NET_RAW lets a container send forged router advertisements to its host (CVE-2020-13401).
   return { CapDrop: ["NET_RAW"], ...(isShared && { SecurityOpt: ["no-new-privileges"] }) }
 }

@@ -162,7 +162,7 @@ class GroupContainer implements Container {
     child.once("exit", (code, signal) => {
       // As with a container: when its first process ends, all others end.
       if (child.pid !== undefined) signalGroup(child.pid, "SIGKILL")
-      this.#ended.resolve(endedOf(code, signal))
+      this.#ended.resolve(toEnded(code, signal))
     })
     child.once("close", () => this.#output.end())
   }
@@ -204,7 +204,7 @@ function lostContainer(startTime: string): Container {
   }
 }
 
-function endedOf(code: number | null, signal: NodeJS.Signals | null): Ended {
+function toEnded(code: number | null, signal: NodeJS.Signals | null): Ended {
   if (code !== null) return { exitCode: code }
   return { exitCode: 128 + (signal === null ? 0 : constants.signals[signal]) }
 }

@@ -5,7 +5,7 @@ import type { FinishReason } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import type { RegistryAccess } from "../../core/protocol/protocol.ts"
 import { timer, waitUnlessAborted } from "../timers.ts"
-import { ifFound, messageOf } from "./engine.ts"
+import { errorMessage, ifFound } from "./engine.ts"
 import { type PullLine, PullProgress } from "./pull-progress.ts"
 import { isBusy, requestedDelay } from "./registry-delay.ts"
 import { type PrepareOptions, RunError } from "./runtime.ts"
@@ -79,7 +79,7 @@ class Pull {
       if (error === undefined || signal.aborted) return
       this.#failures = this.#progress.time > before ? 1 : this.#failures + 1
       const isRenewable = hasEnded(this.#registry) && this.#renewals < MAX_RENEWALS
-      if (FINAL_ERROR.test(messageOf(error)) && !isRenewable) throw await this.#failed("ImagePullFailed", error)
+      if (FINAL_ERROR.test(errorMessage(error)) && !isRenewable) throw await this.#failed("ImagePullFailed", error)
       const seconds = await this.#delayAfter(error)
       logger.warn({ err: error, image: this.#image, seconds }, "failed to pull the image; retrying")
       await waitUnlessAborted(clock, seconds, signal)
@@ -94,7 +94,7 @@ class Pull {
     const { clock, patienceSeconds, signal } = this.#options
     const quiet = clock.monotonic() - this.#progress.time
     const left = patienceSeconds - quiet
-    const requested = isBusy(messageOf(error)) ? await requestedDelay(this.#image, clock, signal) : undefined
+    const requested = isBusy(errorMessage(error)) ? await requestedDelay(this.#image, clock, signal) : undefined
     if (left > 0 && (requested ?? 0) <= left) {
       return requested ?? Math.min(left, backoffSeconds(this.#failures, RETRY_SECONDS))
     }
@@ -120,7 +120,7 @@ class Pull {
     watch()
     try {
       const abortSignal = AbortSignal.any([signal, stalled.signal])
-      const authconfig = this.#registry === undefined ? {} : { authconfig: authConfigOf(this.#registry) }
+      const authconfig = this.#registry === undefined ? {} : { authconfig: toAuthConfig(this.#registry) }
       const stream = (await docker.pull(this.#image, { ...authconfig, abortSignal })) as NodeJS.ReadableStream
       await follow(docker, stream, (line) => {
         if (progress.advance(line)) watch()
@@ -167,7 +167,7 @@ function failureIn(output: readonly PullLine[] = []): Error | undefined {
 /**
  * Returns the credentials in the engine's form (https://docs.docker.com/reference/api/engine/#section/Authentication).
  */
-function authConfigOf({ registry, username, password, token }: RegistryAccess): object {
+function toAuthConfig({ registry, username, password, token }: RegistryAccess): object {
   if (token !== undefined) return { serveraddress: registry, registrytoken: token }
   return { serveraddress: registry, ...(username !== undefined && { username, password }) }
 }

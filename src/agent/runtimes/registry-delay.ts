@@ -1,6 +1,6 @@
 import { request } from "undici"
 import type { Clock } from "../../core/apis/clock.ts"
-import { dispatcherOf } from "../../core/apis/dispatcher.ts"
+import { createDispatcher } from "../../core/apis/dispatcher.ts"
 
 /** Host of the images whose name has none. */
 const DOCKER_HUB = "registry-1.docker.io"
@@ -29,7 +29,7 @@ export function isBusy(message: string): boolean {
  * Returns undefined if the registry doesn't say it, or does not answer.
  */
 export async function requestedDelay(image: string, clock: Clock, signal: AbortSignal): Promise<number | undefined> {
-  const dispatcher = dispatcherOf({})
+  const dispatcher = createDispatcher({})
   try {
     const answer = await request(manifestUrl(image), {
       dispatcher,
@@ -41,7 +41,7 @@ export async function requestedDelay(image: string, clock: Clock, signal: AbortS
     await answer.body.dump()
     const said = answer.headers["retry-after"]
     if (!BUSY_STATUSES.includes(answer.statusCode) || typeof said !== "string") return undefined
-    return secondsOf(said, clock)
+    return parseRetryAfter(said, clock)
   } catch {
     // The pull's own error says what is wrong. Without an answer the usual delay holds.
     return undefined
@@ -51,7 +51,7 @@ export async function requestedDelay(image: string, clock: Clock, signal: AbortS
 }
 
 /** Returns the seconds of a `Retry-After` header, which is a number or a date (RFC 9110, 10.2.3). */
-function secondsOf(header: string, clock: Clock): number | undefined {
+function parseRetryAfter(header: string, clock: Clock): number | undefined {
   if (/^\d+$/.test(header)) return Number(header)
   const time = Date.parse(header)
   return Number.isNaN(time) ? undefined : Math.max(0, Math.ceil((time - clock.now().getTime()) / 1000))

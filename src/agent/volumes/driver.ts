@@ -232,7 +232,7 @@ export class VolumeDriver {
       Env: [
         `${RC_ADDRESS}=127.0.0.1:${await freePort()}`,
         `${RC_PASSWORD}=${randomBytes(24).toString("base64url")}`,
-        ...environmentOf(proxyOfProcess(), this.#options.ca === undefined ? undefined : CONFIG_DIR),
+        ...proxyEnvironment(proxyOfProcess(), this.#options.ca === undefined ? undefined : CONFIG_DIR),
       ],
       HostConfig: {
         // The remote control is for the agent only. Its address can't be reached from containers of other networks.
@@ -330,7 +330,7 @@ export class VolumeDriver {
 }
 
 /** Returns the variables with which rclone uses a proxy and trusts more authorities, whose PEM is in the folder. */
-export function environmentOf(proxy: ProxySettings | undefined, trusted: string | undefined): string[] {
+export function proxyEnvironment(proxy: ProxySettings | undefined, trusted: string | undefined): string[] {
   const { httpProxy, httpsProxy, noProxy } = proxy ?? {}
   const trust = trusted === undefined ? undefined : `/etc/ssl/certs:${trusted}`
   const all = { HTTP_PROXY: httpProxy, HTTPS_PROXY: httpsProxy, NO_PROXY: noProxy, SSL_CERT_DIR: trust }
@@ -348,7 +348,7 @@ const FLAGS = [
 
 /** Returns the files whose last content is on this disk only, from rclone's own metadata of each file. */
 function dirtyFiles(folder: string): string[] {
-  return entriesOf(folder).filter((path) => {
+  return listEntries(folder).filter((path) => {
     const text = readIfThere(path)
     // rclone rewrites the metadata in place. An incomplete text means that the file has changed.
     if (text === undefined) return false
@@ -360,7 +360,7 @@ function dirtyFiles(folder: string): string[] {
   })
 }
 
-function entriesOf(folder: string): string[] {
+function listEntries(folder: string): string[] {
   try {
     const entries = readdirSync(folder, { recursive: true, withFileTypes: true })
     return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name))

@@ -48,7 +48,7 @@ import type { Launches } from "./launches.ts"
 import { MessageLimits } from "./message-limits.ts"
 import type { PullCredentials } from "./registries.ts"
 import {
-  desiredOf,
+  desiredState,
   heartbeatSecondsFor,
   isAhead,
   isCurrent,
@@ -176,7 +176,7 @@ export class Gateway {
     const { content: report, ...found } = await this.#open("report", message, ReportRequestSchema)
     const launch = await this.#take(found, report)
     if (report.finish !== undefined && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
-    return { desired: desiredOf(launch), heartbeatSeconds: this.#heartbeatSeconds }
+    return { desired: desiredState(launch), heartbeatSeconds: this.#heartbeatSeconds }
   }
 
   get #heartbeatSeconds(): number {

@@ -23,11 +23,11 @@ export function heartbeatSecondsFor(vms: number): number {
 /** Returns true if this Launch may begin or continue its run. Then it is not ended, finished, failed or deleted. */
 export function isCurrent(launch: StoredLaunch): boolean {
   const hasFailed = launch.status?.agent?.finish !== undefined || bootFailureOf(launch.status) !== undefined
-  return !isOver(launch) && desiredOf(launch) === "run" && !hasFailed
+  return !isOver(launch) && desiredState(launch) === "run" && !hasFailed
 }
 
 /** Returns the desired state of the agent of this Launch. */
-export function desiredOf(launch: StoredLaunch): "run" | "stop" {
+export function desiredState(launch: StoredLaunch): "run" | "stop" {
   const { spec, metadata, status } = launch
   if (spec.ended === true || metadata.deletionTimestamp !== undefined) return "stop"
   return status?.phase === "terminating" || status?.loss !== undefined ? "stop" : "run"

@@ -1,7 +1,7 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http"
 import { runIn } from "../../core/kube/flow.ts"
 import { GATEWAY_PATH, JWS_CONTENT_TYPE } from "../../core/protocol/protocol.ts"
-import { requestIdOf } from "../http/request-log.ts"
+import { readRequestId } from "../http/request-log.ts"
 import type { Gateway } from "./gateway.ts"
 import { bearerTokenIn, LAUNCH_NAME, MESSAGE_BYTES } from "./messages.ts"
 
@@ -59,7 +59,7 @@ async function answer(gateway: Gateway, launch: string, { req, res }: Exchange):
   await gateway.charge(launch, "report")
   const jws = await bodyOf(req)
   const body = JSON.stringify(await gateway.report({ launch, jws }))
-  res.setHeader("X-Request-Id", requestIdOf(req))
+  res.setHeader("X-Request-Id", readRequestId(req))
   res.writeHead(200, {
     "Content-Type": "application/json; charset=utf-8",
     "Content-Length": Buffer.byteLength(body),

@@ -2,7 +2,7 @@ import fc from "fast-check"
 import { dump } from "js-yaml"
 import { describe, expect, it } from "vitest"
 import { parseJson } from "./json.ts"
-import { problemOf } from "./problem.ts"
+import { toProblem } from "./problem.ts"
 import { parseYaml } from "./yaml.ts"
 
 const DEPTH = 32
@@ -12,7 +12,7 @@ function errorsIn(parse: () => unknown): string[] {
   try {
     parse()
   } catch (error) {
-    const problem = problemOf(error)
+    const problem = toProblem(error)
     expect(problem.status).toBe(400)
     return [problem.message, ...problem.errors.map(({ detail }) => detail)]
   }

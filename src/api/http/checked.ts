@@ -1,6 +1,6 @@
 import type { TSchema } from "typebox"
 import { withoutNulls } from "../../core/apis/nulls.ts"
-import { errorsOf, type FieldError } from "../../core/apis/validate.ts"
+import { type FieldError, findErrors } from "../../core/apis/validate.ts"
 import type { Additions } from "./json-schema.ts"
 
 /** Body that is valid, or its errors. */
@@ -38,7 +38,7 @@ export function checked<Body, Context = unknown>(
   { schema, rules, context, explain }: Checks<Context>,
 ): Checked<Body> {
   const body = withoutNulls(schema, value, "fields")
-  const found = errorsOf(schema, body)
+  const found = findErrors(schema, body)
   const errors = explain === undefined ? found : found.map((error) => explain(error, body))
   if (typeof body !== "object" || body === null) return { errors }
   const fields = body as Unchecked

@@ -25,7 +25,7 @@ const IF_MATCH = /^(\*|(W\/)?"[!#-~]*"([ \t]*,[ \t]*(W\/)?"[!#-~]*")*)$/
  * and every change of an object changes the version.
  * @throws Problem 400
  */
-export function preconditionOf(req: Request): Precondition {
+export function readPrecondition(req: Request): Precondition {
   const header = req.get("If-Match")?.trim()
   if (header === undefined || header === "*") return undefined
   if (!IF_MATCH.test(header)) {

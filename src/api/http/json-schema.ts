@@ -82,7 +82,7 @@ export type PageOf<Items extends string, Item> = { [Property in Items]: Item[] }
 }
 
 /** Returns the schema of a page. */
-export function pageOf<const Items extends string, Item>(
+export function pageSchema<const Items extends string, Item>(
   name: string,
   items: Items,
   item: DocumentSchema<Item>,
@@ -101,7 +101,7 @@ export function pageOf<const Items extends string, Item>(
 }
 
 /** Returns the schema of a list without a total: one property with the items, and the other ones that are given. */
-export function listOf<const Items extends string, Item, Others extends TObject = TObject<Record<never, TSchema>>>(
+export function listSchema<const Items extends string, Item, Others extends TObject = TObject<Record<never, TSchema>>>(
   name: string,
   items: Items,
   item: DocumentSchema<Item>,

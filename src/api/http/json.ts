@@ -98,7 +98,7 @@ class Scanner {
   }
 
   #tooMany(most: string): Error {
-    return badRequest(`The body has more than ${most} (${positionOf(this.#text, this.#offset)}): send fewer.`)
+    return badRequest(`The body has more than ${most} (${describePosition(this.#text, this.#offset)}): send fewer.`)
   }
 
   #takeKey(): void {
@@ -125,7 +125,7 @@ class Scanner {
   #enter(sign: "{" | "["): void {
     if (!this.#expected.startsWith("value")) throw this.#broken()
     this.#countValue()
-    if (this.#open.length === this.#maxDepth) throw tooDeep(positionOf(this.#text, this.#offset), this.#maxDepth)
+    if (this.#open.length === this.#maxDepth) throw tooDeep(describePosition(this.#text, this.#offset), this.#maxDepth)
     this.#open.push({ closer: sign === "{" ? "}" : "]", keys: new Set() })
     this.#expected = sign === "{" ? "key or }" : "value or ]"
   }
@@ -150,7 +150,7 @@ class Scanner {
     }[this.#expected]
     const found = offset >= this.#text.length ? "the text ends" : JSON.stringify(this.#text.at(offset))
     return badRequest(
-      `The body is not valid JSON: ${positionOf(this.#text, offset)}: expected ${wanted}, but found ${found}.`,
+      `The body is not valid JSON: ${describePosition(this.#text, offset)}: expected ${wanted}, but found ${found}.`,
     )
   }
 }
@@ -161,6 +161,6 @@ export function tooDeep(position: string, maxDepth: number): Error {
 }
 
 /** Returns the position of a character as editors count: `line 3, column 8`, both from 1. */
-export function positionOf(text: string, offset: number): string {
+export function describePosition(text: string, offset: number): string {
   return new Positions(text).at(offset)
 }

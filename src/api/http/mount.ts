@@ -3,7 +3,7 @@ import { type Role, roleAllows } from "../../core/apis/apikey.ts"
 import { nextTurn } from "../../core/kube/flow.ts"
 import { noteRoute } from "../../core/telemetry/http.ts"
 import { forbidden, methodNotAllowed, problemTypeIn } from "./problem.ts"
-import { problemTypesOf } from "./problem-types.ts"
+import { collectProblemTypes } from "./problem-types.ts"
 import { METHODS, type Method, type Operation, type Route } from "./route.ts"
 
 /** Checks before every handler: authentication, and a limit of requests. */
@@ -136,7 +136,7 @@ function requireDeclared(route: Pick<Route<never, never>, "method" | "operation"
 
 /** Returns the types of the problems of an operation. */
 export function problemTypes({ method, operation }: Pick<Route<never, never>, "method" | "operation">): Set<string> {
-  return problemTypesOf({ ...operation, readsBody: readsBody(method) })
+  return collectProblemTypes({ ...operation, readsBody: readsBody(method) })
 }
 
 /** Returns true for an operation whose response may be a 304, because the record has not changed. */

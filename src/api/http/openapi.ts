@@ -15,7 +15,7 @@ export function described(routes: readonly Described[]): { paths: Json; schemas:
   const paths: Record<string, Json> = {}
   for (const route of routes) {
     const methods = paths[route.path] ?? {}
-    methods[route.method.toLowerCase()] = operationOf(route)
+    methods[route.method.toLowerCase()] = describeOperation(route)
     paths[route.path] = methods
   }
   const schemas: Json = {}
@@ -40,9 +40,9 @@ function collect({ name, json: whole, parts = [] }: DocumentSchema, schemas: Jso
   schemas[name] = json
 }
 
-function operationOf({ method, path, operation }: Described): Json {
+function describeOperation({ method, path, operation }: Described): Json {
   const { id, summary, tag, servers, security, role, body, stream, responses } = operation
-  const parameters = parametersOf(method, path, operation)
+  const parameters = describeParameters(method, path, operation)
   // There is no default response, which would hide a forgotten status.
   const refusals = statusesOf(problemTypes({ method, operation })).map((status): [string, Json] => [
     String(status),
@@ -55,13 +55,13 @@ function operationOf({ method, path, operation }: Described): Json {
     tags: [tag],
     ...defined({ servers, security, "x-required-role": role }),
     ...(parameters.length > 0 && { parameters }),
-    ...(body !== undefined && { requestBody: requestBodyOf(body) }),
-    ...(stream !== undefined && { requestBody: streamBodyOf(stream) }),
-    responses: { ...successesOf(method, responses), ...Object.fromEntries(refusals) },
+    ...(body !== undefined && { requestBody: describeRequestBody(body) }),
+    ...(stream !== undefined && { requestBody: describeStreamBody(stream) }),
+    responses: { ...describeSuccesses(method, responses), ...Object.fromEntries(refusals) },
   }
 }
 
-function requestBodyOf({ content, description, isOptional = false }: NonNullable<Operation["body"]>): Json {
+function describeRequestBody({ content, description, isOptional = false }: NonNullable<Operation["body"]>): Json {
   const schema = referenceTo(content)
   return {
     required: !isOptional,
@@ -70,12 +70,12 @@ function requestBodyOf({ content, description, isOptional = false }: NonNullable
   }
 }
 
-function streamBodyOf({ mediaType, description }: NonNullable<Operation["stream"]>): Json {
+function describeStreamBody({ mediaType, description }: NonNullable<Operation["stream"]>): Json {
   const schema = { type: "string", format: "binary" }
   return { required: true, description, content: { [mediaType]: { schema } } }
 }
 
-function parametersOf(method: Described["method"], path: string, operation: Operation): Json[] {
+function describeParameters(method: Described["method"], path: string, operation: Operation): Json[] {
   const query = Object.entries(operation.query ?? {}).map(([name, { schema, description }]) => ({
     name,
     in: "query",
@@ -140,13 +140,13 @@ const LOCATION: Json = { Location: { required: true, schema: { type: "string", f
 /** Header of every response. */
 const REQUEST_ID: Json = { "X-Request-Id": { $ref: "#/components/headers/RequestId" } }
 
-function successesOf(method: Described["method"], responses: Operation["responses"]): Json {
-  const entries = Object.entries(responses).map(([status, response]) => [status, responseOf(response)])
+function describeSuccesses(method: Described["method"], responses: Operation["responses"]): Json {
+  const entries = Object.entries(responses).map(([status, response]) => [status, describeResponse(response)])
   const unchanged = { description: "Nothing has changed.", headers: REQUEST_ID }
   return { ...Object.fromEntries(entries), ...(isTagged({ method, operation: { responses } }) && { 304: unchanged }) }
 }
 
-function responseOf(response: ResponseDeclaration): Json {
+function describeResponse(response: ResponseDeclaration): Json {
   const {
     description,
     content,
@@ -167,11 +167,11 @@ function responseOf(response: ResponseDeclaration): Json {
         ...(otherMediaType !== undefined && { [otherMediaType]: { schema: { type: "string" } } }),
       },
     }),
-    ...(links !== undefined && { links: linksOf(links) }),
+    ...(links !== undefined && { links: describeLinks(links) }),
   }
 }
 
-function linksOf(links: NonNullable<ResponseDeclaration["links"]>): Json {
+function describeLinks(links: NonNullable<ResponseDeclaration["links"]>): Json {
   const entries = Object.entries(links).map(([operationId, parameters]) => [operationId, { operationId, parameters }])
   return Object.fromEntries(entries)
 }

@@ -1,6 +1,6 @@
 /**
  * Types of the problems that an operation can answer with, each with its statuses. An operation's own types follow from
- * its declaration (`problemTypesOf`); the document's statuses follow from the types.
+ * its declaration (`collectProblemTypes`); the document's statuses follow from the types.
  */
 export const PROBLEM_STATUSES = {
   "already-ended": [409],
@@ -55,7 +55,7 @@ export interface Capabilities {
 }
 
 /** Returns the types of the problems that an operation can answer with. */
-export function problemTypesOf({ readsBody, creates, idempotent, ifMatch, problems = [] }: Capabilities) {
+export function collectProblemTypes({ readsBody, creates, idempotent, ifMatch, problems = [] }: Capabilities) {
   const types: ProblemType[] = [...ALWAYS, ...problems]
   if (readsBody) types.push("too-large", "unsupported-media-type")
   if (creates) types.push("being-deleted", "name-taken", "project-limit")

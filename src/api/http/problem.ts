@@ -128,7 +128,7 @@ export function unavailable(detail: string, retryAfterSeconds = 1, cause?: unkno
 }
 
 /** Converts any thrown value to the problem that the caller gets. An unexpected error becomes a 500 without details. */
-export function problemOf(error: unknown): Problem {
+export function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error
   if (error instanceof IssuerUnavailable)
     return unavailable("The issuer of your token is unreachable: try again.", 5, error)
@@ -166,13 +166,13 @@ function problemOfKube(error: unknown): Problem | undefined {
     const detail = "The Kubernetes API failed. A change may or may not have happened: check before you repeat it."
     return unavailable(detail, error.retryAfterSeconds, error)
   }
-  if (isForbidden(error)) return forbidden(`The Kubernetes API rejected this request: ${messageOf(error)}`)
+  if (isForbidden(error)) return forbidden(`The Kubernetes API rejected this request: ${kubeErrorMessage(error)}`)
   if (isConflict(error)) return unavailable("The object is changed by many requests at once: try again.", 1, error)
   return undefined
 }
 
 /** Returns the API server's message, without the method and path that KubeError prepends. */
-export function messageOf(error: KubeError): string {
+export function kubeErrorMessage(error: KubeError): string {
   return error.message.replace(/^[A-Z]+ \S+: /, "")
 }
 
@@ -195,7 +195,7 @@ const LINGER_MS = 1000
 
 /** Sends the problem document, and logs errors of the server. */
 export const problemHandler: ErrorRequestHandler = (error: unknown, req, res, _next) => {
-  const problem = problemOf(error)
+  const problem = toProblem(error)
   if (problem.status >= 500) {
     const level = problem.status === 503 ? "warn" : "error"
     req.log[level]({ err: problem.cause ?? error }, problem.message)

@@ -2,7 +2,7 @@ import type { Request } from "express"
 import { defined } from "../../core/apis/defined.ts"
 import { type FieldError, quote, shownText } from "../../core/apis/field-error.ts"
 import { Time } from "../../core/apis/schema.ts"
-import { errorsOf } from "../../core/apis/validate.ts"
+import { findErrors } from "../../core/apis/validate.ts"
 import type { Json } from "./json-schema.ts"
 import { invalidRequest } from "./problem.ts"
 
@@ -67,7 +67,7 @@ export function time(description: string): QueryParameter<string | undefined> {
     if (text === undefined || text === "") return undefined
     // RFC 3339 allows t and z too.
     const upper = text.toUpperCase()
-    if (errorsOf(TIME, upper).length === 0) return upper
+    if (findErrors(TIME, upper).length === 0) return upper
     const hint = text.includes(" ") ? "; write the + of a zone as %2B" : ""
     query.error(name, `must be a time with a zone, such as 2026-01-31T12:00:00Z, not ${quote(text)}${hint}`)
     return undefined

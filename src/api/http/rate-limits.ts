@@ -1,7 +1,7 @@
 import type { Request, RequestHandler, Response } from "express"
 import { ipKeyGenerator, MemoryStore, type Options, rateLimit } from "express-rate-limit"
 import type { Principal } from "../../core/identity/principal.ts"
-import { Problem, problemOf } from "./problem.ts"
+import { Problem, toProblem } from "./problem.ts"
 
 const MINUTE_MS = 60_000
 
@@ -190,7 +190,7 @@ export class FailureLimit {
   }
 
   /** Returns true if the request's address has too many failures. */
-  readonly areTooMany = (req: Request): Promise<boolean> => this.#limit.isReached(addressOf(req))
+  readonly areTooMany = (req: Request): Promise<boolean> => this.#limit.isReached(clientAddress(req))
 
   /** Wraps a handler to count its failures. */
   counting(handler: RequestHandler): RequestHandler {
@@ -205,12 +205,12 @@ export class FailureLimit {
 
   /** Counts a failure. Returns the error to send: the failure's own, or the limit's 429. */
   async answerTo(error: unknown, req: Request): Promise<unknown> {
-    if (!this.#statuses.includes(problemOf(error).status)) return error
-    return (await this.#limit.count(addressOf(req))) ?? error
+    if (!this.#statuses.includes(toProblem(error).status)) return error
+    return (await this.#limit.count(clientAddress(req))) ?? error
   }
 }
 
 /** Returns the client's address, or the network of an IPv6 address, because one client has all of its addresses. */
-export function addressOf(req: Request): string {
+export function clientAddress(req: Request): string {
   return ipKeyGenerator(req.ip ?? "")
 }

@@ -8,7 +8,7 @@ import type { Logger } from "../../core/telemetry/logger.ts"
 const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/
 
 /** Returns the id of a request: the caller's X-Request-Id if it is valid, or a new one. */
-export function requestIdOf({ headers }: Pick<IncomingMessage, "headers">): string {
+export function readRequestId({ headers }: Pick<IncomingMessage, "headers">): string {
   const given = headers["x-request-id"]
   return typeof given === "string" && REQUEST_ID.test(given) ? given : randomUUID()
 }
@@ -29,7 +29,7 @@ export function requestLog(logger: Logger): RequestHandler {
   return pinoHttp({
     logger,
     genReqId: (req, res) => {
-      const id = requestIdOf(req)
+      const id = readRequestId(req)
       res.setHeader("X-Request-Id", id)
       return id
     },

@@ -2,10 +2,10 @@ import type { Request, Response } from "express"
 import Type, { type Static, type TSchema } from "typebox"
 import type { Role } from "../../core/apis/apikey.ts"
 import type { KubeObject, Stored } from "../../core/apis/meta.ts"
-import { errorsOf } from "../../core/apis/validate.ts"
+import { findErrors } from "../../core/apis/validate.ts"
 import { hasContent, parseBody } from "./body.ts"
 import { type Checked, checked, type Rule } from "./checked.ts"
-import { namesTag, type Precondition, preconditionOf } from "./entity-tags.ts"
+import { namesTag, type Precondition, readPrecondition } from "./entity-tags.ts"
 import { bodySchema, type DocumentSchema, type Json } from "./json-schema.ts"
 import { jsonText } from "./json-text.ts"
 import { badRequest, invalidRequest } from "./problem.ts"
@@ -157,7 +157,7 @@ interface BodyOptions {
 }
 
 /** Declares a body that only its schema checks. */
-export function bodyOf<Schema extends TSchema>(
+export function declareBody<Schema extends TSchema>(
   name: string,
   schema: Schema,
   options: Omit<BodyOptions, "rules">,
@@ -219,7 +219,7 @@ export interface Operation {
   resumable?: boolean | undefined
   /** Successful responses by status. */
   responses: Responses
-  /** True if the operation creates an object of the project. Its problems follow (`problemTypesOf`). */
+  /** True if the operation creates an object of the project. Its problems follow (`collectProblemTypes`). */
   creates?: boolean | undefined
   /** Types of its problems, in addition to those that follow from the rest of the declaration. */
   problems?: readonly ProblemType[] | undefined
@@ -260,7 +260,7 @@ export interface Route<Caller, Services> {
 }
 
 /** Returns the function `route`, which declares the operations of one group. */
-export function routesOf<Caller, Services>(group: Pick<Operation, "tag" | "servers" | "security">) {
+export function routeDeclarer<Caller, Services>(group: Pick<Operation, "tag" | "servers" | "security">) {
   return <
     const Endpoint extends `${Method} /${string}`,
     Body = undefined,
@@ -290,7 +290,7 @@ async function run<Caller, Services, Path extends string, Q extends QueryParamet
     query: new Query(req).values(declaration.query ?? ({} as Q)),
     path: pathOf(req, path, declaration.path) as Call<Caller, Path, unknown, Body>["path"],
     idempotencyKey: idempotent ? idempotencyKeyOf(req) : undefined,
-    precondition: ifMatch ? preconditionOf(req) : undefined,
+    precondition: ifMatch ? readPrecondition(req) : undefined,
   }
   const body = taken?.check(contentOf(req, taken.isOptional), { principal, services }) ?? { body: undefined as Body }
   if (!("errors" in body)) {
@@ -324,7 +324,7 @@ function pathOf(req: Request, path: string, declared: Readonly<Record<string, Pa
   const errors = values.flatMap(([name, value]) => {
     const schema = declared[name]?.schema
     if (schema === undefined) return []
-    return errorsOf(schema, value).map(({ detail }) => ({ pointer: "", detail: `${name}: ${detail}` }))
+    return findErrors(schema, value).map(({ detail }) => ({ pointer: "", detail: `${name}: ${detail}` }))
   })
   if (errors.length > 0) throw invalidRequest(errors, "The path")
   return Object.fromEntries(values)

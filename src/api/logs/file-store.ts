@@ -1,7 +1,7 @@
 import type { Dirent } from "node:fs"
 import { mkdir, open, readdir, rm, stat, truncate, writeFile } from "node:fs/promises"
 import { join } from "node:path"
-import { assertIndex, Followers, type LaunchLog, pathOf, type Range, readLogs, Serial } from "./sections.ts"
+import { assertIndex, Followers, type LaunchLog, logPath, type Range, readLogs, Serial } from "./sections.ts"
 import {
   type Appended,
   BLOCK_BYTES,
@@ -137,7 +137,7 @@ export class FileLogStore implements LogStore {
   }
 
   #folderOf(job: JobRef): string {
-    const { namespace, uid } = pathOf(job)
+    const { namespace, uid } = logPath(job)
     return join(this.#folder, namespace, uid)
   }
 }

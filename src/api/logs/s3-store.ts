@@ -9,7 +9,7 @@ import {
 import { defined } from "../../core/apis/defined.ts"
 import { inParallel } from "../../core/apis/in-parallel.ts"
 import { proxiedAgents } from "../../core/apis/proxy.ts"
-import { assertIndex, Followers, type LaunchLog, pathOf, type Range, readLogs, Serial } from "./sections.ts"
+import { assertIndex, Followers, type LaunchLog, logPath, type Range, readLogs, Serial } from "./sections.ts"
 import {
   type Appended,
   BLOCK_BYTES,
@@ -356,7 +356,7 @@ export class S3LogStore implements LogStore {
   }
 
   #folderOf(job: JobRef): string {
-    const { namespace, uid } = pathOf(job)
+    const { namespace, uid } = logPath(job)
     return `${this.#prefix}${namespace}/${uid}/`
   }
 }

@@ -171,7 +171,7 @@ function keyOf({ namespace, uid }: JobRef): string {
 }
 
 /** Returns the names, which are safe in paths and keys if they are valid in Kubernetes. Throws TypeError for others. */
-export function pathOf(job: JobRef): { namespace: string; uid: string } {
+export function logPath(job: JobRef): { namespace: string; uid: string } {
   return { namespace: safeName("namespace", job.namespace), uid: safeName("uid", job.uid) }
 }
 

@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander"
-import { groupsWarningFor, membersOf, organizationsOf, projectsOf } from "../../client/accounts.ts"
+import { groupsWarningFor, listMembers, listOrganizations, listProjects } from "../../client/accounts.ts"
 import { readBody, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure } from "../exit.ts"
@@ -19,7 +19,7 @@ function addOrganizations(commands: Commands, group: Command): void {
     summary: "List your organizations.",
     examples: [["berth org ls", "with your role in each"]],
     run: async (call) => {
-      const organizations = await organizationsOf(call.accounts())
+      const organizations = await listOrganizations(call.accounts())
       await call.print(
         organizations,
         [
@@ -55,7 +55,7 @@ function addMembers(commands: Commands, group: Command): void {
     summary: "List the members of an organization.",
     examples: [["berth org members acme-9f3c01ab7e", "with their user ids"]],
     run: async (call) => {
-      const members = await membersOf(call.accounts(), call.args[0] ?? "")
+      const members = await listMembers(call.accounts(), call.args[0] ?? "")
       await call.print(
         members,
         [
@@ -90,7 +90,7 @@ function addProjects(commands: Commands, group: Command): void {
     summary: "List your projects.",
     examples: [["berth project ls", "of all your organizations"]],
     run: async (call) => {
-      const rows = await projectsOf(call.accounts())
+      const rows = await listProjects(call.accounts())
       await call.print(
         rows,
         [
@@ -144,7 +144,7 @@ async function warnOfGroups(call: Call<unknown>): Promise<void> {
 }
 
 async function onlyOrganization(call: Call<unknown>): Promise<string> {
-  const organizations = await organizationsOf(call.accounts())
+  const organizations = await listOrganizations(call.accounts())
   const [only] = organizations
   if (only === undefined) throw new Failure(EXIT.notFound, "You have no organization: berth org create NAME")
   if (organizations.length > 1)

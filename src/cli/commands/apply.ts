@@ -15,13 +15,13 @@ import {
   type ConnectionCreation,
   type Document,
   differences,
-  documentsOf,
   isCovered,
   isSame,
+  readDocuments,
   requireNamespace,
   sourcesAt,
 } from "../documents.ts"
-import { EXIT, Failure, failureOf } from "../exit.ts"
+import { EXIT, Failure, toFailure } from "../exit.ts"
 import { exitOfPlan, type Plan, planText } from "../plan.ts"
 
 /** Effect on the object of a document. */
@@ -62,9 +62,9 @@ export function addApplyCommand(commands: Commands, program: Command): void {
             : sourcesAt(file)),
         )
       // All are read before the first is applied: an error in the last file changes nothing.
-      const documents = (await Promise.all(sources.map(documentsOf))).flat()
+      const documents = (await Promise.all(sources.map(readDocuments))).flat()
       const client = call.client()
-      await requireNamespace(documents, () => namespaceOf(client))
+      await requireNamespace(documents, () => findNamespace(client))
       if (call.options.dryRun === true) return dryRun(call, client, documents)
       await confirmBilled(call, client, documents)
       let code = 0
@@ -137,7 +137,7 @@ function labelOf({ kind, body }: Document): string {
 }
 
 /** Returns the namespace of the project of a client. */
-export async function namespaceOf(client: BerthClient): Promise<string> {
+export async function findNamespace(client: BerthClient): Promise<string> {
   return (await readBody(client.api.GET("/whoami"))).namespace
 }
 
@@ -156,7 +156,7 @@ async function applyOne(call: Call<unknown>, client: BerthClient, document: Docu
 /** Reports the error of one document, and returns its exit code: the others are applied nevertheless. */
 function reportFailure(call: Call<unknown>, document: Document, error: unknown): number {
   if (!(error instanceof ApiError || error instanceof Failure)) throw error
-  const failure = failureOf(error, document.inFile)
+  const failure = toFailure(error, document.inFile)
   call.terminal.warn(`${labelOf(document)}: ${failure.message}`)
   return failure.code
 }

@@ -23,7 +23,7 @@ import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
-import { ageOf, type Column, cut, tableOf, usdText, wrapText } from "../table.ts"
+import { type Column, cut, formatAge, formatTable, usdText, wrapText } from "../table.ts"
 import { arrayNameOf } from "../target.ts"
 import { shown } from "../terminal.ts"
 import { confirmDeletion } from "./cron.ts"
@@ -107,7 +107,7 @@ function addReading(commands: Commands, group: Command): void {
           count("SUCCEEDED", ({ succeeded }) => succeeded),
           count("FAILED", ({ failed }) => failed),
           { title: "COST", cell: ({ actual_cost }) => usdText(actual_cost), alignsRight: true },
-          { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
+          { title: "AGE", cell: ({ created_at }) => formatAge(created_at, now), alignsRight: true },
           { title: "IMAGE", cell: ({ job_definition }) => job_definition.image, isWide: true },
         ],
         ({ name }) => name,
@@ -219,7 +219,7 @@ export async function showArray(call: Call<unknown>, client: BerthClient, array:
   const isWide = call.format === "wide"
   const shownRows = isWide ? failed : failed.slice(0, SHOWN_FAILED)
   const rest = failed.length - shownRows.length
-  const table = tableOf(shownRows, call.styledColumns(FAILED_COLUMNS), isWide).replace(/^/gm, "  ")
+  const table = formatTable(shownRows, call.styledColumns(FAILED_COLUMNS), isWide).replace(/^/gm, "  ")
   const parts = [
     textOf(array),
     ...(failed.length === 0 ? [] : [`\n${call.terminal.styled("bold", "Failed")}\n${table}`]),
@@ -276,7 +276,7 @@ function countsText(counts: ArrayRecord["counts"]): string {
 export type ArraySettings = ArrayShape & { name: string; parallelism?: number; max_failed?: number }
 
 /** Returns the body of an array of a job. */
-export function arrayBodyOf(job: JobSubmission, settings: ArraySettings): Schemas["ArrayCreation"] {
+export function toArrayBody(job: JobSubmission, settings: ArraySettings): Schemas["ArrayCreation"] {
   return { ...settings, job_definition: definitionOf(job) }
 }
 

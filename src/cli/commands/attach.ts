@@ -1,13 +1,13 @@
 import { type Command, Option } from "commander"
 import { type BerthClient, type JobRecord, readBody } from "../../client/client.ts"
 import { isEnded, readJob, watchJobs } from "../../client/jobs.ts"
-import { logOf } from "../../client/logs.ts"
+import { readLog } from "../../client/logs.ts"
 import type { Call, Commands } from "../command.ts"
-import { EXIT, exitOfJob, Failure, failureOf } from "../exit.ts"
+import { EXIT, exitOfJob, Failure, toFailure } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
 import { LinePrefix } from "../log-lines.ts"
 import { durationText, usdText } from "../table.ts"
-import { TARGET, targetOf } from "../target.ts"
+import { findTarget, TARGET } from "../target.ts"
 import { shown } from "../terminal.ts"
 import { followArray } from "./array.ts"
 
@@ -33,7 +33,7 @@ export function addAttachCommand(commands: Commands, program: Command): void {
     run: (call) =>
       runAttached(call, async () => {
         const client = call.client()
-        const target = await targetOf(call, client)
+        const target = await findTarget(call, client)
         if (target.kind === "array") return followArray(call, client, target.array.name)
         return attach(call, client, target.job.name)
       }),
@@ -60,7 +60,7 @@ export async function runAttached(call: Call<unknown>, attached: () => Promise<n
     return await attached()
   } catch (error) {
     if (call.signal.aborted) throw error
-    const failure = failureOf(error)
+    const failure = toFailure(error)
     throw new Failure(failure.code === EXIT.interrupted ? EXIT.interrupted : EXIT.berth, failure.message)
   }
 }
@@ -75,7 +75,7 @@ export async function attach(call: Call<FollowFlags>, client: BerthClient, id: s
   const progress = reportProgress(call, client, job)
   try {
     const onReconnect = () => terminal.progress("The log's connection was cut: reconnecting.")
-    for await (const piece of logOf(client, job.id, { follow: true, timestamps, signal, onReconnect })) {
+    for await (const piece of readLog(client, job.id, { follow: true, timestamps, signal, onReconnect })) {
       await write(lines?.of(piece) ?? piece)
     }
     if (lines !== undefined) await write(lines.end())

@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander"
-import { projectsOf } from "../../client/accounts.ts"
+import { listProjects } from "../../client/accounts.ts"
 import { readBody, type Schemas } from "../../client/client.ts"
 import { costReport } from "../../client/costs.ts"
 import { defined } from "../../core/apis/defined.ts"
@@ -61,7 +61,7 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
       const changes = changesOf(call)
       const { context } = call.chosen()
       if (context.project === undefined) throw usageError("Give --project: the context has none.")
-      const found = (await projectsOf(accounts)).find(({ id }) => id === context.project)
+      const found = (await listProjects(accounts)).find(({ id }) => id === context.project)
       if (found === undefined) throw new Failure(EXIT.notFound, `You have no project ${context.project}.`)
       const caps: Caps = defined({ ...found.caps, ...changes })
       const path = { params: { path: { project_id: found.id } } }

@@ -3,11 +3,11 @@ import { readBody, type Schemas } from "../../client/client.ts"
 import { troublesOf } from "../../client/conditions.ts"
 import { CLOUDS } from "../../client/providers.ts"
 import type { Call, Commands } from "../command.ts"
-import { EXIT, failureOf } from "../exit.ts"
-import { greetingOf } from "../installation.ts"
+import { EXIT, toFailure } from "../exit.ts"
+import { readGreeting } from "../installation.ts"
 import { durationText } from "../table.ts"
 import { shown } from "../terminal.ts"
-import { connectionsOf, pricesOf } from "./connection.ts"
+import { listConnections, pricesOf } from "./connection.ts"
 
 /** Result of one check. `bad` makes the command fail. */
 interface Finding {
@@ -63,7 +63,7 @@ async function* findingsOf(call: Call<unknown>): AsyncGenerator<Finding> {
   const { url } = chosen.context
   yield { check: "context", state: "good", text: `${chosen.name ?? "BERTH_URL"}: ${url}` }
   try {
-    const { installation, date } = await greetingOf(url, call.signal)
+    const { installation, date } = await readGreeting(url, call.signal)
     const version = installation === undefined ? "an older Berth" : `Berth ${installation.version}`
     yield {
       check: "address",
@@ -75,7 +75,7 @@ async function* findingsOf(call: Call<unknown>): AsyncGenerator<Finding> {
     yield {
       check: "address",
       state: "bad",
-      text: unreachableText(failureOf(error).message),
+      text: unreachableText(toFailure(error).message),
     }
     return
   }
@@ -83,10 +83,10 @@ async function* findingsOf(call: Call<unknown>): AsyncGenerator<Finding> {
     const caller = await readBody(call.client(chosen).api.GET("/whoami"))
     yield* callerFindings(caller)
   } catch (error) {
-    yield { check: "credential", state: "bad", text: failureOf(error).message }
+    yield { check: "credential", state: "bad", text: toFailure(error).message }
     return
   }
-  const connections = await connectionsOf(call)
+  const connections = await listConnections(call)
   yield* connectionFindings(connections)
   yield* priceFindings(
     call,
@@ -133,7 +133,7 @@ function* callerFindings({
   }
 }
 
-type Connection = Awaited<ReturnType<typeof connectionsOf>>[number]
+type Connection = Awaited<ReturnType<typeof listConnections>>[number]
 
 function* connectionFindings(connections: readonly Connection[]): Generator<Finding> {
   if (connections.length === 0)

@@ -1,5 +1,5 @@
 import type { Command, Option } from "commander"
-import { projectsOf } from "../../client/accounts.ts"
+import { listProjects } from "../../client/accounts.ts"
 import { readBody } from "../../client/client.ts"
 import { CLOUDS } from "../../client/providers.ts"
 import type { Call, Commands } from "../command.ts"
@@ -140,7 +140,7 @@ const READERS: Record<string, (call: Call<unknown>, signal: AbortSignal) => Prom
   context: async ({ config }) => Object.keys(config.read().contexts),
   type: async () => CONNECTION_TYPES,
   shell: async () => Object.keys(SCRIPTS),
-  project: async (call) => (await projectsOf(call.accounts())).map(({ id }) => id),
+  project: async (call) => (await listProjects(call.accounts())).map(({ id }) => id),
   org: async (call, signal) =>
     (await readBody(call.accounts().api.GET("/organizations", { signal }))).organizations.map(({ id }) => id),
 }

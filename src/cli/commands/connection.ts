@@ -3,10 +3,10 @@ import { type Command, Option } from "commander"
 import { allItems, readBody, type Schemas } from "../../client/client.ts"
 import { checkTexts, formFor, type Provider } from "../../client/connections.ts"
 import { PROVIDERS } from "../../client/providers.ts"
-import { anyOf } from "../../client/words.ts"
+import { joinWithOr } from "../../client/words.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, usageError } from "../exit.ts"
-import { ageOf, wrapText } from "../table.ts"
+import { formatAge, wrapText } from "../table.ts"
 import { shown } from "../terminal.ts"
 import { confirmDeletion } from "./cron.ts"
 
@@ -48,7 +48,7 @@ export function addConnectionCommands(commands: Commands, program: Command): voi
   addList(commands, group)
   commands.add<Flags & { fromFile?: string; withoutSecret?: boolean }>(group, {
     usage: "add <type> <name>",
-    summary: `Add a connection of type ${anyOf(CONNECTION_TYPES)}.`,
+    summary: `Add a connection of type ${joinWithOr(CONNECTION_TYPES)}.`,
     more: "The command asks for the secret, or reads it from standard input or --from-file. It is never a flag.",
     examples: [
       ["berth connection add aws main --access-key-id AKIA…", "asks for the secret access key"],
@@ -97,7 +97,7 @@ function addList(commands: Commands, group: Command): void {
     summary: "List the connections, and the uses that their accounts allow.",
     examples: [["berth connection ls", "never shows secrets"]],
     run: async (call) => {
-      const rows = await connectionsOf(call)
+      const rows = await listConnections(call)
       const now = new Date()
       await call.print(
         rows,
@@ -108,7 +108,7 @@ function addList(commands: Commands, group: Command): void {
           { title: "BUCKETS", cell: ({ capabilities }) => stateOf(capabilities?.buckets) },
           { title: "IMAGES", cell: ({ capabilities }) => stateOf(capabilities?.repositories) },
           { title: "PRICES", cell: (connection) => stateOf(pricesOf(connection)) },
-          { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
+          { title: "AGE", cell: ({ created_at }) => formatAge(created_at, now), alignsRight: true },
         ],
         ({ name }) => name,
       )
@@ -119,7 +119,7 @@ function addList(commands: Commands, group: Command): void {
 }
 
 /** Returns the connections of the project, without secrets. */
-export async function connectionsOf(call: Call<unknown>): Promise<Connection[]> {
+export async function listConnections(call: Call<unknown>): Promise<Connection[]> {
   const client = call.client()
   type Page = Extract<Schemas["ConnectionList"], { total: number }>
   const read = async (query: { offset: number; limit: number }) =>

@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander"
-import { type CostReport, costReport, csvOf, daysOfMonth, focusReport } from "../../client/costs.ts"
+import { type CostReport, costReport, daysOfMonth, focusReport, toCsv } from "../../client/costs.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
@@ -45,7 +45,7 @@ export function addCostCommand(commands: Commands, program: Command): void {
       const report = focus === true ? undefined : await costReport(call.client(), query)
       if (report === undefined) await call.terminal.write(await focusReport(call.client(), query))
       else if (call.isForProgram) await call.printValue(report)
-      else if (csv === true) await call.terminal.write(csvOf(report))
+      else if (csv === true) await call.terminal.write(toCsv(report))
       else await printReport(call, report)
       return 0
     },

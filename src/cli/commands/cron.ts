@@ -4,7 +4,7 @@ import { nextTick } from "../../core/apis/schedule.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
-import { ageOf, durationText } from "../table.ts"
+import { durationText, formatAge } from "../table.ts"
 import { shown } from "../terminal.ts"
 
 type CronJob = Schemas["CronJobRecord"]
@@ -66,7 +66,7 @@ function addReading(commands: Commands, group: Command): void {
           { title: "SCHEDULE (UTC)", cell: ({ cron_spec }) => cron_spec },
           { title: "ACTIVE", cell: ({ is_active }) => (is_active ? "yes" : "paused") },
           { title: "NEXT", cell: (cronjob) => timesOf(cronjob, 1)[0] ?? "" },
-          { title: "LAST", cell: ({ last_triggered_at }) => ageOf(last_triggered_at, now), alignsRight: true },
+          { title: "LAST", cell: ({ last_triggered_at }) => formatAge(last_triggered_at, now), alignsRight: true },
           { title: "IMAGE", cell: ({ job_definition }) => job_definition.image, isWide: true },
         ],
         ({ name }) => name,

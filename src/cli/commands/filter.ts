@@ -21,7 +21,7 @@ export function filterOptions(): Option[] {
 }
 
 /** Returns name and value of a label. @throws Failure that names the flag */
-export function labelOf(text: string): [string, string] {
+export function parseLabel(text: string): [string, string] {
   const at = text.search(/[:=]/)
   if (at < 1) throw usageError(`--label ${text} has no value: write NAME=VALUE.`)
   return [text.slice(0, at), text.slice(at + 1)]

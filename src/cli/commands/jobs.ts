@@ -5,12 +5,12 @@ import { isEnded, waitFor } from "../../client/jobs.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, exitOfStatus, Failure, usageError } from "../exit.ts"
-import { storyOf } from "../story.ts"
-import { secondsOf } from "../submission.ts"
-import { arrayNamed, lastJobOf, TARGET, targetOf } from "../target.ts"
+import { tellStory } from "../story.ts"
+import { parseSeconds } from "../submission.ts"
+import { arrayNamed, findTarget, lastJob, TARGET } from "../target.ts"
 import { shown } from "../terminal.ts"
 import { cancelArray, showArray } from "./array.ts"
-import { type Filter, filterOptions, labelOf } from "./filter.ts"
+import { type Filter, filterOptions, parseLabel } from "./filter.ts"
 
 /** `show`, `wait` and `cancel`: commands about jobs that exist. */
 export function addJobCommands(commands: Commands, program: Command): void {
@@ -25,10 +25,10 @@ export function addJobCommands(commands: Commands, program: Command): void {
     ],
     run: async (call) => {
       const client = call.client()
-      const target = await targetOf(call, client)
+      const target = await findTarget(call, client)
       if (target.kind === "array") await showArray(call, client, target.array)
       else if (call.isForProgram) await call.printValue(target.job)
-      else await call.terminal.line(await storyOf(client, target.job, call.terminal))
+      else await call.terminal.line(await tellStory(client, target.job, call.terminal))
       return 0
     },
   })
@@ -55,7 +55,7 @@ function addWait(commands: Commands, program: Command): void {
       const { for: goal, timeout } = call.options
       const client = call.client()
       const names = namesIn(call)
-      const limit = timeout === undefined ? undefined : AbortSignal.timeout(secondsOf("--timeout", timeout) * 1000)
+      const limit = timeout === undefined ? undefined : AbortSignal.timeout(parseSeconds("--timeout", timeout) * 1000)
       const signal = limit === undefined ? call.signal : AbortSignal.any([call.signal, limit])
       const isMet = (job: JobRecord) => (goal === "running" ? job.status === "running" : isEnded(job))
       try {
@@ -74,7 +74,7 @@ function addWait(commands: Commands, program: Command): void {
 
 /** Returns the names of the jobs, by default of the last one from here. */
 function namesIn(call: Call<unknown>): string[] {
-  return call.args.length === 0 ? [lastJobOf(call)] : [...new Set(call.args)]
+  return call.args.length === 0 ? [lastJob(call)] : [...new Set(call.args)]
 }
 
 /** Largest number of names in one request. */
@@ -115,7 +115,7 @@ function selectionOf({ status, tag, label }: Filter): Selection {
   return {
     ...(status !== undefined && { status: status as NonNullable<Selection["status"]> }),
     ...defined({ tags: tag }),
-    ...(label !== undefined && { labels: Object.fromEntries(label.map(labelOf)) }),
+    ...(label !== undefined && { labels: Object.fromEntries(label.map(parseLabel)) }),
   }
 }
 

@@ -2,8 +2,8 @@ import { type Command, Option } from "commander"
 import { allItems, readBody, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure } from "../exit.ts"
-import { secondsOf } from "../submission.ts"
-import { ageOf } from "../table.ts"
+import { parseSeconds } from "../submission.ts"
+import { formatAge } from "../table.ts"
 import { confirmDeletion } from "./cron.ts"
 
 const ROLES = ["viewer", "developer", "admin"] as const
@@ -25,7 +25,7 @@ export function addKeyCommands(commands: Commands, program: Command): void {
     ],
     run: async (call) => {
       const { role, expires } = call.options
-      const until = expires === undefined ? undefined : new Date(Date.now() + secondsOf("--expires", expires) * 1000)
+      const until = expires === undefined ? undefined : new Date(Date.now() + parseSeconds("--expires", expires) * 1000)
       const body = { name: call.args[0] ?? "", role, ...(until !== undefined && { expires_at: until.toISOString() }) }
       const key = (await readBody(call.client().api.POST("/keys", { body }))) as Schemas["KeyCreated"]
       if (call.isForProgram) await call.printValue(key)
@@ -78,7 +78,7 @@ function addList(commands: Commands, group: Command): void {
         rows,
         [
           { title: "NAME", cell: ({ name }) => name },
-          { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
+          { title: "AGE", cell: ({ created_at }) => formatAge(created_at, now), alignsRight: true },
           { title: "ID", cell: ({ id }) => id, isWide: true },
         ],
         ({ name }) => name,

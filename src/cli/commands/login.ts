@@ -1,11 +1,11 @@
 import { spawn } from "node:child_process"
 import { type Command, Option } from "commander"
-import { groupsWarningFor, projectsOf } from "../../client/accounts.ts"
+import { groupsWarningFor, listProjects } from "../../client/accounts.ts"
 import { BerthClient, readBody, type Schemas } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { Call, Commands } from "../command.ts"
-import { accountUrl, type Context, projectUrl, urlOf } from "../context.ts"
+import { accountUrl, type Context, parseUrl, projectUrl } from "../context.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { installationAt } from "../installation.ts"
 import { hasBrowserFlow, signInByBrowser, signInByDevice } from "../sign-in.ts"
@@ -94,7 +94,7 @@ function targetOf({ args: [given], options: { context: named }, config }: Call<L
       throw usageError("Give the URL: berth login https://berth.example.com")
     return { url: context.url, name: known }
   }
-  const url = urlOf(given)
+  const url = parseUrl(given)
   return { url, name: named ?? new URL(url).hostname }
 }
 
@@ -161,7 +161,7 @@ async function withProject(
     if (!(error instanceof ApiError) || context.signIn === undefined || ![400, 403, 404].includes(error.status))
       throw error
   }
-  const projects = await projectsOf(clientFor(call, accountUrl(context), context))
+  const projects = await listProjects(clientFor(call, accountUrl(context), context))
   const [only] = projects
   if (only === undefined) return { context, caller: undefined }
   if (projects.length > 1) {

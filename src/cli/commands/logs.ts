@@ -1,11 +1,11 @@
 import { type Command, Option } from "commander"
 import { type ArrayRecord, indexStates, jobNameOf, watchArray } from "../../client/arrays.ts"
 import type { BerthClient, JobRecord } from "../../client/client.ts"
-import { logOf } from "../../client/logs.ts"
+import { readLog } from "../../client/logs.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
 import { LinePrefix } from "../log-lines.ts"
-import { TARGET, targetOf } from "../target.ts"
+import { findTarget, TARGET } from "../target.ts"
 import { jobsOfArray } from "./array.ts"
 import { timedLines, timestampsOption } from "./attach.ts"
 
@@ -39,7 +39,7 @@ export function addLogsCommand(commands: Commands, program: Command): void {
       const { tail } = call.options
       if (tail !== undefined && !/^\d+$/.test(tail)) throw usageError(`--tail ${tail} is not a whole number.`)
       const client = call.client()
-      const target = await targetOf(call, client)
+      const target = await findTarget(call, client)
       if (target.kind === "job") await printLog(call, client, target.job)
       else await printLogs(call, client, target.array)
       return 0
@@ -53,7 +53,7 @@ async function printLog(call: Call<LogFlags>, client: BerthClient, { id }: JobRe
   const tail = tailOf(call)
   const lines = timedLines(call)
   const onReconnect = () => terminal.progress("The log's connection was cut: reconnecting.")
-  for await (const piece of logOf(client, id, { follow, tail, timestamps, signal, onReconnect }))
+  for await (const piece of readLog(client, id, { follow, tail, timestamps, signal, onReconnect }))
     await terminal.write(lines?.of(piece) ?? piece)
   if (lines !== undefined) await terminal.write(lines.end())
 }
@@ -85,7 +85,7 @@ async function printIndexes(
     const lines = new LinePrefix(`[${job.array_index}] `, { isTimed: timestamps, isScreen })
     // A follow of a job that has ended waits until its log is complete.
     const options = { follow, tail: tailOf(call), timestamps, signal: call.signal }
-    for await (const piece of logOf(client, job.id, options)) await call.terminal.write(lines.of(piece))
+    for await (const piece of readLog(client, job.id, options)) await call.terminal.write(lines.of(piece))
     await call.terminal.write(lines.end())
     printed.add(job.name)
   }

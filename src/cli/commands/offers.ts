@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander"
 import { readBody, type Schemas } from "../../client/client.ts"
 import { CLOUDS } from "../../client/providers.ts"
-import { anyOf } from "../../client/words.ts"
+import { joinWithOr } from "../../client/words.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { type Commands, collectOption } from "../command.ts"
 import { EXIT, usageError } from "../exit.ts"
@@ -36,7 +36,7 @@ export function addOffersCommand(commands: Commands, program: Command): void {
       new Option("--memory <size>", "minimum memory, such as 16Gi"),
       new Option("--disk <size>", "minimum disk, such as 100Gi"),
       new Option("--region <region>", "region, or us, eu, asia …; may be repeated").argParser(collectOption),
-      new Option("--cloud <cloud>", `${anyOf(CLOUDS)}; may be repeated`).argParser(collectOption),
+      new Option("--cloud <cloud>", `${joinWithOr(CLOUDS)}; may be repeated`).argParser(collectOption),
       new Option("--spot", "spot machines"),
       new Option("--limit <number>", "largest number of offers, up to 200").default("20"),
     ],

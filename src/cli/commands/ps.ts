@@ -3,15 +3,15 @@ import { type Command, Option } from "commander"
 import { readArray } from "../../client/arrays.ts"
 import { type BerthClient, everyItem, type JobRecord, type JobStatus, readBody } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
-import { changesOf } from "../../client/events.ts"
+import { readChanges } from "../../client/events.ts"
 import { isMissing } from "../../client/jobs.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
 import { type JobSelection, LiveJobs, newestFirst } from "../live-jobs.ts"
-import { ageOf, type Column, tableOf, usdText } from "../table.ts"
+import { type Column, formatAge, formatTable, usdText } from "../table.ts"
 import type { Style } from "../terminal.ts"
-import { type Filter, filterOptions, labelOf } from "./filter.ts"
+import { type Filter, filterOptions, parseLabel } from "./filter.ts"
 
 const UNFINISHED = ["queued", "booting", "running"] as const
 const STYLES: Partial<Record<JobStatus, Style>> = {
@@ -83,7 +83,7 @@ function limitOf({ options, terminal, isForProgram }: Call<ListFlags>): number {
 
 function selectionOf({ all, status, tag = [], label = [], array, name }: ListFlags): JobSelection {
   const statuses = status !== undefined ? [status] : all === true ? [] : UNFINISHED
-  return { statuses, tags: tag, labels: label.map(labelOf), array, namePart: name }
+  return { statuses, tags: tag, labels: label.map(parseLabel), array, namePart: name }
 }
 
 /** Fields of `--sort`, as GET /jobs has them. */
@@ -167,7 +167,7 @@ function columnsOf({ terminal }: Call<unknown>, now: Date): Column<JobRecord>[] 
     { title: "MACHINE", cell: machineOf },
     { title: "$/H", cell: priceOf, alignsRight: true },
     { title: "COST", cell: costOf, alignsRight: true },
-    { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
+    { title: "AGE", cell: ({ created_at }) => formatAge(created_at, now), alignsRight: true },
     { title: "REGION", cell: ({ selected_region }) => selected_region ?? "", isWide: true },
     { title: "IMAGE", cell: ({ image }) => image, isWide: true },
     { title: "MESSAGE", cell: ({ message }) => message ?? "", isWide: true },
@@ -216,7 +216,7 @@ async function watch(
   let [listedAt, isStale, hasStream] = [Number.NEGATIVE_INFINITY, true, true]
   const changed: JobRecord[] = []
   const follow = async (): Promise<void> => {
-    for await (const change of changesOf(client, signal)) {
+    for await (const change of readChanges(client, signal)) {
       if (change.event === "reset") isStale = true
       else if (change.event === "job" && live.apply(change.record) && !("deleted" in change.record))
         changed.push(change.record)
@@ -250,7 +250,11 @@ function screenOf(call: Call<unknown>): Show {
   let drawn = ""
   return async (jobs) => {
     const most = Math.max(1, terminal.rows - 3)
-    const table = tableOf(jobs.slice(0, most), call.styledColumns(columnsOf(call, new Date())), call.format === "wide")
+    const table = formatTable(
+      jobs.slice(0, most),
+      call.styledColumns(columnsOf(call, new Date())),
+      call.format === "wide",
+    )
     const rest = jobs.length > most ? `\n… and ${jobs.length - most} more` : ""
     const text = jobs.length === 0 ? "No jobs." : `${table}${rest}`
     if (text !== drawn) await terminal.redraw(text)

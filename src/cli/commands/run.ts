@@ -4,23 +4,23 @@ import { type ArrayPlan, type BerthClient, type JobPlan, type JobSubmission, rea
 import { readJob } from "../../client/jobs.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { type Call, type Commands, collectOption } from "../command.ts"
-import { documentsOf, requireNamespace, sourcesAt } from "../documents.ts"
-import { envFileOf } from "../env-file.ts"
+import { readDocuments, requireNamespace, sourcesAt } from "../documents.ts"
+import { parseEnvFile } from "../env-file.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
-import { exitOfPlan, jobPlanOf, type Plan, planText, questionOf, verdictText } from "../plan.ts"
+import { exitOfPlan, jobPlanOf, type Plan, planQuestion, planText, verdictText } from "../plan.ts"
 import {
   arrayName,
-  arrayShapeOf,
+  buildSubmission,
   type JobFlags,
   jobOptions,
+  parseArrayShape,
   submissionLike,
-  submissionOf,
   withSetting,
 } from "../submission.ts"
 import { usdText } from "../table.ts"
 import { type PackedFolder, packFolder, upload, uploadLimit, workdirFlag } from "../workdir.ts"
-import { namespaceOf } from "./apply.ts"
-import { type ArraySettings, arrayBodyOf, submitArray, wholeNumber } from "./array.ts"
+import { findNamespace } from "./apply.ts"
+import { type ArraySettings, submitArray, toArrayBody, wholeNumber } from "./array.ts"
 import { attach, cancelOption, type FollowFlags, runAttached, timestampsOption } from "./attach.ts"
 
 interface FileFlags extends JobFlags {
@@ -172,11 +172,11 @@ async function jobFrom(
   { base: earlier, args = call.args }: { base?: JobSubmission; args?: readonly string[] } = {},
 ): Promise<PreparedJob> {
   const { file, envFile = [], ...flags } = call.options
-  const read = envFile.map((path) => envFileOf(path, bytesOf(path), call.environment))
+  const read = envFile.map((path) => parseEnvFile(path, bytesOf(path), call.environment))
   const fileEnvironment = Object.fromEntries(read.flatMap(Object.entries<string>))
   const base = file === undefined ? earlier : await jobInFile(call, file)
   // Wrong flags are found before a folder is packed.
-  const job = submissionOf({ flags, args, base, fileEnvironment, environment: call.environment })
+  const job = buildSubmission({ flags, args, base, fileEnvironment, environment: call.environment })
   if (flags.workdir === undefined) return { job }
   const { folder, path } = workdirFlag(flags.workdir)
   const packed = await packFolder(folder, { bytes: await uploadLimit(call.client()) })
@@ -195,18 +195,18 @@ function bytesOf(path: string): Uint8Array {
 async function jobInFile(call: Call<unknown>, file: string): Promise<JobSubmission> {
   const sources =
     file === "-" ? [{ name: "standard input", text: await call.terminal.input("a job") }] : sourcesAt(file)
-  const documents = (await Promise.all(sources.map(documentsOf))).flat()
+  const documents = (await Promise.all(sources.map(readDocuments))).flat()
   const [first] = documents
   if (documents.length !== 1 || first?.kind !== "job")
     throw usageError(`${file} must have exactly one job. berth apply takes several documents.`)
-  await requireNamespace(documents, () => namespaceOf(call.client()))
+  await requireNamespace(documents, () => findNamespace(call.client()))
   return first.body
 }
 
 function planFor(client: BerthClient, { job, array }: Prepared): Promise<Plan> {
   const params = { query: { dry_run: true } }
   if (array === undefined) return readBody(client.api.POST("/jobs", { params, body: job })) as Promise<JobPlan>
-  return readBody(client.api.POST("/arrays", { params, body: arrayBodyOf(job, array) as never })) as Promise<ArrayPlan>
+  return readBody(client.api.POST("/arrays", { params, body: toArrayBody(job, array) as never })) as Promise<ArrayPlan>
 }
 
 /** Prints a plan, and returns its exit code. */
@@ -233,7 +233,7 @@ function arrayIn({ array, parallelism, maxFailed }: ArrayFlags, job: JobSubmissi
   }
   const name = job.name ?? arrayName(job.namePrefix ?? "array")
   return {
-    ...{ name, ...arrayShapeOf(array) },
+    ...{ name, ...parseArrayShape(array) },
     ...(parallelism !== undefined && { parallelism: wholeNumber("--parallelism", parallelism) }),
     ...(maxFailed !== undefined && { max_failed: wholeNumber("--max-failed", maxFailed) }),
   }
@@ -247,7 +247,7 @@ async function submitAndAttach(call: Call<SubmitFlags>, client: BerthClient, pre
   const plan = await planFor(client, prepared)
   await agreedTo(call, plan, job)
   if (packed !== undefined) terminal.progress(await uploadFolder(client, packed))
-  if (array !== undefined) return submitArray(call, client, arrayBodyOf(job, array))
+  if (array !== undefined) return submitArray(call, client, toArrayBody(job, array))
   const created = await readBody(client.api.POST("/jobs", { body: job }))
   const { name } = created as { name: string }
   call.remember({ kind: "job", name })
@@ -273,7 +273,7 @@ async function agreedTo(call: Call<SubmitFlags>, plan: Plan, job: JobSubmission)
   }
   const text = yes === true && detach === true ? verdictText(plan, terminal) : planText(plan, job, terminal)
   if (text !== "") terminal.progress(text)
-  if (yes !== true && !(await terminal.confirm(`  ${questionOf(plan)}`, "--yes")))
+  if (yes !== true && !(await terminal.confirm(`  ${planQuestion(plan)}`, "--yes")))
     throw new Failure(EXIT.failed, "Nothing was submitted.")
 }
 

@@ -3,7 +3,7 @@ import { allItems, readBody, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, usageError } from "../exit.ts"
-import { ageOf } from "../table.ts"
+import { formatAge } from "../table.ts"
 import { shown as printable } from "../terminal.ts"
 import { secretOption, secretText } from "./connection.ts"
 import { confirmDeletion } from "./cron.ts"
@@ -75,7 +75,7 @@ function addList(commands: Commands, group: Command): void {
           { title: "RECEIVER", cell: ({ receiver, format }) => receiver ?? format },
           { title: "PENDING", cell: ({ pending_count }) => String(pending_count), alignsRight: true },
           { title: "MISSED", cell: ({ missed_count }) => String(missed_count), alignsRight: true },
-          { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
+          { title: "AGE", cell: ({ created_at }) => formatAge(created_at, now), alignsRight: true },
         ],
         ({ name }) => name,
       )
@@ -219,7 +219,7 @@ function printDeliveries(call: Call<unknown>, deliveries: Schemas["WebhookDelive
     [
       { title: "EVENT", cell: ({ type }) => type },
       { title: "SUBJECT", cell: ({ subject }) => subject },
-      { title: "AGE", cell: ({ time }) => ageOf(time, now), alignsRight: true },
+      { title: "AGE", cell: ({ time }) => formatAge(time, now), alignsRight: true },
       { title: "STATUS", cell: ({ status }) => status },
       { title: "TRIES", cell: ({ attempts }) => String(attempts), alignsRight: true },
       {

@@ -8,19 +8,19 @@ import {
   type Capabilities,
   type CapabilityQuestion,
   type DiscoveredResource,
+  definedMetadata,
   type ExternalAccount,
-  metadataOf,
   type ReachedBucket,
 } from "../account.ts"
 import type { Identity } from "../cloud.ts"
 import { merged } from "../pages.ts"
 import { awsCapabilities } from "./capabilities.ts"
 import { aws } from "./definition.ts"
-import { cloudErrorOf } from "./errors.ts"
+import { toCloudError } from "./errors.ts"
 import type { NetworkSettings } from "./network.ts"
 import { bucketPages, reachedBucket } from "./s3.ts"
 import { ec2Client, type SdkConfig, sdkConfig } from "./sdk.ts"
-import { AssumedRoles, hasRole, keyOf } from "./temporary-keys.ts"
+import { AssumedRoles, hasRole, toAccessKey } from "./temporary-keys.ts"
 
 /** Region for calls about the account. STS, S3 and EC2 answer there for all regions of the partition. */
 const HOME_REGION = "us-east-1"
@@ -105,7 +105,7 @@ class AwsAccount implements ExternalAccount {
           name,
           platform: aws.buckets.platform,
           type: "bucket",
-          metadata: metadataOf({ region, created }),
+          metadata: definedMetadata({ region, created }),
         }))
       }
     } catch (error) {
@@ -187,7 +187,7 @@ class AwsAccount implements ExternalAccount {
 
   #config(region: string): SdkConfig {
     const config = sdkConfig(this.#credentials, { region, roles: this.#roles })
-    const { accessKeyId, secretAccessKey } = keyOf(this.#credentials)
+    const { accessKeyId, secretAccessKey } = toAccessKey(this.#credentials)
     if (hasRole(this.#credentials) || (accessKeyId !== "" && secretAccessKey !== ""))
       return { ...config, ...this.#endpoint }
     throw new CredentialsError("NoCredentials", "access_key_id and secret_access_key are required")
@@ -205,7 +205,7 @@ function resourceOf({ repositoryArn, repositoryUri, createdAt }: Repository, reg
     name: repositoryUri ?? "",
     platform: aws.images.platform,
     type: "repository",
-    metadata: metadataOf({ region, created: createdAt?.toISOString() }),
+    metadata: definedMetadata({ region, created: createdAt?.toISOString() }),
   }
 }
 
@@ -214,5 +214,5 @@ function readError(
   error: unknown,
   { signal, ...call }: { action: string; region: string; signal: AbortSignal },
 ): CloudError {
-  return signal.aborted ? abortedRead(error) : cloudErrorOf(error, { ...call, changes: false })
+  return signal.aborted ? abortedRead(error) : toCloudError(error, { ...call, changes: false })
 }

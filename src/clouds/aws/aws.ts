@@ -18,15 +18,15 @@ import { specDigest } from "../spec-digest.ts"
 import { awsAccounts } from "./account.ts"
 import { Batch } from "./batch.ts"
 import { Ec2Calls } from "./calls.ts"
-import { cloudErrorOf, isKeyRefused } from "./errors.ts"
-import { imageOf, imageParameter } from "./images.ts"
+import { isKeyRefused, toCloudError } from "./errors.ts"
+import { imageParameter, readImage } from "./images.ts"
 import { Network, type NetworkSettings } from "./network.ts"
 import { type Allowance, Pacer } from "./pacing.ts"
 import { runInstancesInput } from "./request.ts"
 import { type SdkConfig, sdkConfig, ssmClient } from "./sdk.ts"
-import { TAGS, tagOf } from "./tags.ts"
+import { findTag, TAGS } from "./tags.ts"
 import { AssumedRoles } from "./temporary-keys.ts"
-import { vmOf } from "./vm.ts"
+import { toVm } from "./vm.ts"
 
 export interface AwsOptions {
   clock: Clock
@@ -138,9 +138,9 @@ class AwsRegion implements Cloud {
   async #recommended(parameter: string): Promise<string> {
     const ssm = await ssmClient(this.#sdkConfig)
     try {
-      return await imageOf(ssm, parameter, AbortSignal.timeout(this.#answerMs))
+      return await readImage(ssm, parameter, AbortSignal.timeout(this.#answerMs))
     } catch (error) {
-      throw cloudErrorOf(error, { action: "GetParameter", region: this.#region, changes: false })
+      throw toCloudError(error, { action: "GetParameter", region: this.#region, changes: false })
     } finally {
       ssm.destroy()
     }
@@ -167,7 +167,7 @@ class AwsRegion implements Cloud {
   }
 
   #made(spec: LaunchSpec, instances: readonly Instance[]): Vm {
-    const vm = instances[0] && vmOf(instances[0], this.#region)
+    const vm = instances[0] && toVm(instances[0], this.#region)
     if (vm === undefined) throw new OutcomeUnknownError("NoInstance", "RunInstances returned no instance")
     if (vm.launch !== spec.name)
       throw new OutcomeUnknownError("NoInstance", "RunInstances returned the instance of another launch")
@@ -200,11 +200,11 @@ class AwsRegion implements Cloud {
   /** Returns the VM of this spec if EC2 lists it. @throws InvalidRequestError if it was created for another spec */
   async #find(spec: LaunchSpec): Promise<Vm | undefined> {
     const instances = (await this.#looks.ask(spec.name)).filter(
-      ({ Tags }) => tagOf(Tags, TAGS.installation) === spec.installation,
+      ({ Tags }) => findTag(Tags, TAGS.installation) === spec.installation,
     )
     const [first] = instances.sort(byLife)
     if (first === undefined) return undefined
-    if (tagOf(first.Tags, TAGS.spec) === specDigest(spec)) return vmOf(first, this.#region)
+    if (findTag(first.Tags, TAGS.spec) === specDigest(spec)) return toVm(first, this.#region)
     const message = `the VM ${first.InstanceId} was created for ${spec.name} by another request`
     throw new InvalidRequestError("IdempotentParameterMismatch", message)
   }
@@ -213,7 +213,7 @@ class AwsRegion implements Cloud {
     const filter = { Name: `tag:${TAGS.launch}`, Values: [...new Set(names)] }
     const instances: Instance[] = []
     for await (const page of this.#pages({ Filters: [filter] })) instances.push(...page)
-    return names.map((name) => instances.filter(({ Tags }) => tagOf(Tags, TAGS.launch) === name))
+    return names.map((name) => instances.filter(({ Tags }) => findTag(Tags, TAGS.launch) === name))
   }
 
   async list({ installation, region }: Scope): Promise<Vm[]> {
@@ -222,7 +222,7 @@ class AwsRegion implements Cloud {
       const filter = { Name: `tag:${TAGS.installation}`, Values: [installation] }
       const vms: Vm[] = []
       for await (const page of this.#pages({ Filters: [filter] })) {
-        vms.push(...page.flatMap((instance) => vmOf(instance, this.#region) ?? []))
+        vms.push(...page.flatMap((instance) => toVm(instance, this.#region) ?? []))
       }
       return vms
     })

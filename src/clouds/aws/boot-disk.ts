@@ -1,11 +1,11 @@
 import type { BootDisk } from "../../core/apis/disk.ts"
 import { nvidiaGpusOf } from "../../core/apis/offer.ts"
-import { familyOf, orderedPerformance, type SoldMachine } from "../machines/family.ts"
+import { findFamily, orderedPerformance, type SoldMachine } from "../machines/family.ts"
 import { AWS } from "./machines.ts"
 
 export function bootDisk(machine: SoldMachine): BootDisk {
   const hasGpus = nvidiaGpusOf(machine) !== undefined
-  const image = familyOf(AWS, machine)?.image ?? (hasGpus ? "gpu" : machine.architecture)
+  const image = findFamily(AWS, machine)?.image ?? (hasGpus ? "gpu" : machine.architecture)
   return {
     leastGib: hasGpus ? AWS.diskGib.gpu : AWS.diskGib.cpu,
     imageGib: AWS.images[image].leastDiskGib,

@@ -1,6 +1,6 @@
 import type { EC2 } from "@aws-sdk/client-ec2"
 import type { CredentialFields } from "../../core/apis/credentials.ts"
-import { cloudErrorOf, isThrottled } from "./errors.ts"
+import { isThrottled, toCloudError } from "./errors.ts"
 import type { Pacer } from "./pacing.ts"
 import { ec2Client, type SdkConfig, sdkConfig } from "./sdk.ts"
 import type { AssumedRoles } from "./temporary-keys.ts"
@@ -59,13 +59,13 @@ export class Ec2Calls {
       // A role's key may need a call of its own, which must not come between the fence and the request.
       await ec2.config.credentials()
     } catch (cause) {
-      throw cloudErrorOf(cause, { action, region: this.region, changes: false })
+      throw toCloudError(cause, { action, region: this.region, changes: false })
     }
     fence()
     try {
       return await call(ec2, { abortSignal: AbortSignal.timeout(this.#answerMs) })
     } catch (cause) {
-      const error = cloudErrorOf(cause, { action, region: this.region, changes })
+      const error = toCloudError(cause, { action, region: this.region, changes })
       if (isThrottled(error)) bucket.empty()
       throw error
     }

@@ -6,16 +6,16 @@ import { type CloudError, CredentialsError, RegionError } from "../../core/outbo
 import type { Capabilities, Capability, CapabilityQuestion, DenialReason, DiscoveredResource } from "../account.ts"
 import {
   describe,
+  judgeFindings,
   listable,
   noFindings,
   notListable,
   type Obstacle,
   settleCheck,
   unreadConsole,
-  verdictOf,
 } from "../capabilities.ts"
-import { cloudErrorOf } from "./errors.ts"
-import { imageOf, imageParameter } from "./images.ts"
+import { toCloudError } from "./errors.ts"
+import { imageParameter, readImage } from "./images.ts"
 import { DEFAULT_VPC, type NetworkChoice, type NetworkSettings, strayFault, withAddress } from "./network.ts"
 import { zeroQuotas } from "./quotas.ts"
 import { runInstancesInput } from "./request.ts"
@@ -89,7 +89,7 @@ async function vmsOf(
     const others = [...new Set(all)].filter((region) => !first.includes(region))
     results.push(...(await Promise.all(others.map(check))))
   }
-  return verdictOf(mergeRegions(results), "VMs can start: EC2 accepted a request that only checks permissions")
+  return judgeFindings(mergeRegions(results), "VMs can start: EC2 accepted a request that only checks permissions")
 }
 
 function mergeRegions(results: readonly RegionResult[]) {
@@ -137,7 +137,7 @@ async function checkRegion(
     const vms = await probe.reads("DescribeInstances", () => ec2.describeInstances(ownVms, probe.abort))
     const network = await networkOf(probe, checks.networks[region] ?? {}, own)
     const image = await probe.reads("GetParameter", () =>
-      imageOf(ssm, imageParameter(sampleOffer(region, "t3.micro", "onDemand")), signal),
+      readImage(ssm, imageParameter(sampleOffer(region, "t3.micro", "onDemand")), signal),
     )
     if (network !== undefined && image !== undefined) await probe.launches(region, { network, image })
     await probe.readsConsole(vms?.Reservations?.[0]?.Instances?.[0]?.InstanceId)
@@ -241,7 +241,7 @@ class Probe {
     try {
       return await call()
     } catch (error) {
-      this.#record(action, cloudErrorOf(error, { action, region: this.region, changes: false }))
+      this.#record(action, toCloudError(error, { action, region: this.region, changes: false }))
       return undefined
     }
   }
@@ -286,7 +286,7 @@ class Probe {
       await call()
       return undefined
     } catch (error) {
-      const explained = cloudErrorOf(error, { action, region: this.region, changes: false })
+      const explained = toCloudError(error, { action, region: this.region, changes: false })
       return explained.code === WOULD_SUCCEED ? undefined : explained
     }
   }
@@ -328,7 +328,7 @@ async function repositoriesOf(checks: AwsChecks, signal: AbortSignal): Promise<C
     await client.describeRepositories({ maxResults: 1 }, { abortSignal: signal })
     return { is: "granted", message: "the credentials can list image repositories" }
   } catch (error) {
-    const explained = cloudErrorOf(error, call)
+    const explained = toCloudError(error, call)
     if (explained instanceof CredentialsError) return notListable("image repositories", explained.code)
     throw explained
   } finally {
@@ -353,14 +353,14 @@ async function pricesOf(checks: AwsChecks, signal: AbortSignal): Promise<Capabil
   try {
     const spot = { DryRun: true, MaxResults: 1 }
     await ec2.describeSpotPriceHistory(spot, { abortSignal: signal }).catch((error: unknown) => {
-      const explained = cloudErrorOf(error, call("DescribeSpotPriceHistory"))
+      const explained = toCloudError(error, call("DescribeSpotPriceHistory"))
       if (explained.code !== WOULD_SUCCEED) missing("ec2:DescribeSpotPriceHistory", explained)
     })
     const products = { ServiceCode: "AmazonEC2", FormatVersion: "aws_v1", MaxResults: 1 }
     await pricing.getProducts(products, { abortSignal: signal }).catch((error: unknown) => {
-      missing("pricing:GetProducts", cloudErrorOf(error, call("GetProducts")))
+      missing("pricing:GetProducts", toCloudError(error, call("GetProducts")))
     })
-    return verdictOf(findings, "the credentials can read current prices")
+    return judgeFindings(findings, "the credentials can read current prices")
   } finally {
     ec2.destroy()
     pricing.destroy()

@@ -3,7 +3,7 @@ import type { CredentialFields } from "../../core/apis/credentials.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { CredentialsError } from "../../core/outbound/errors.ts"
 import type { PullScope, RegistryLogin, RegistryOpener } from "../registry-access.ts"
-import { cloudErrorOf } from "./errors.ts"
+import { toCloudError } from "./errors.ts"
 import { sdkConfig } from "./sdk.ts"
 import { AssumedRoles, partitionOf, scopedKey } from "./temporary-keys.ts"
 
@@ -50,7 +50,7 @@ async function login(
     return loginIn(answer.authorizationData?.[0])
   } catch (error) {
     if (error instanceof CredentialsError) throw error
-    throw cloudErrorOf(error, { action: "GetAuthorizationToken", region, changes: false })
+    throw toCloudError(error, { action: "GetAuthorizationToken", region, changes: false })
   } finally {
     client.destroy()
   }

@@ -128,7 +128,7 @@ export function isThrottled(error: CloudError): boolean {
 }
 
 /** Classifies an error of AWS' SDK, or of the network under it, for the caller. */
-export function cloudErrorOf(error: unknown, call: AwsCall): CloudError {
+export function toCloudError(error: unknown, call: AwsCall): CloudError {
   if (error instanceof CloudError) return error
   const { code, status, text } = factsOf(error)
   const message = `${call.action} in ${call.region}: ${code}${text === "" ? "" : `: ${text}`}`

@@ -1,7 +1,7 @@
 import type { SSM } from "@aws-sdk/client-ssm"
 import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
 import { InvalidRequestError } from "../../core/outbound/errors.ts"
-import { familyOf } from "../machines/family.ts"
+import { findFamily } from "../machines/family.ts"
 import { AWS, type AwsImage } from "./machines.ts"
 
 /**
@@ -15,7 +15,7 @@ export function imageParameter(offer: Offer): string {
 /** Returns the kind of the offer's image. @throws InvalidRequestError if there is none */
 export function imageKindOf(offer: Offer): AwsImage {
   const { architecture, instanceType } = offer
-  const family = familyOf<AwsImage>(AWS, offer)
+  const family = findFamily<AwsImage>(AWS, offer)
   if (family !== undefined) return family.image
   // The table lacks the type, such as one of an installation's own offers.
   if (nvidiaGpusOf(offer) === undefined) return architecture
@@ -27,7 +27,7 @@ export function imageKindOf(offer: Offer): AwsImage {
 /**
  * Returns the image that the parameter currently names. @throws InvalidRequestError if it names none; the SDK's errors
  */
-export async function imageOf(client: SSM, parameter: string, signal: AbortSignal): Promise<string> {
+export async function readImage(client: SSM, parameter: string, signal: AbortSignal): Promise<string> {
   const { Parameter } = await client.getParameter({ Name: parameter }, { abortSignal: signal })
   const [image] = /ami-[0-9a-f]+/.exec(imageField(Parameter?.Value ?? "")) ?? []
   if (image !== undefined) return image

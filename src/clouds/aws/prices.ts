@@ -6,7 +6,7 @@ import { abortedRead } from "../../core/outbound/read-errors.ts"
 import { merged } from "../pages.ts"
 import type { PriceQuestion, PriceReaders, QuotedPrices } from "../prices.ts"
 import { Ec2Calls } from "./calls.ts"
-import { cloudErrorOf } from "./errors.ts"
+import { toCloudError } from "./errors.ts"
 import { type Allowance, Pacer, TokenBucket } from "./pacing.ts"
 import { sdkConfig } from "./sdk.ts"
 import { AssumedRoles } from "./temporary-keys.ts"
@@ -91,7 +91,7 @@ async function* onDemandIn(
       for (const product of page.PriceList ?? []) addOnDemand(prices, String(product))
       NextToken = page.NextToken
     } catch (error) {
-      throw cloudErrorOf(error, { action: "GetProducts", region: PRICE_LIST_REGION, changes: false })
+      throw toCloudError(error, { action: "GetProducts", region: PRICE_LIST_REGION, changes: false })
     }
   } while (NextToken)
   if (prices.size > 0) yield { region, provisioning: "onDemand", prices }

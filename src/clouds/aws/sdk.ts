@@ -2,7 +2,7 @@ import type { EC2 } from "@aws-sdk/client-ec2"
 import type { SSM } from "@aws-sdk/client-ssm"
 import type { CredentialFields } from "../../core/apis/credentials.ts"
 import { proxiedAgents } from "../../core/apis/proxy.ts"
-import { type AccessKey, type AssumedRoles, hasRole, keyOf } from "./temporary-keys.ts"
+import { type AccessKey, type AssumedRoles, hasRole, toAccessKey } from "./temporary-keys.ts"
 
 /** Configuration of every client of AWS' SDK. */
 export interface SdkConfig {
@@ -34,7 +34,7 @@ export function sdkConfig(
 ): SdkConfig {
   const common = { region, maxAttempts, ...proxyConfig() }
   if (hasRole(credentials)) return { ...common, credentials: () => roles.keyOf(credentials, region) }
-  return { ...common, credentials: keyOf(credentials) }
+  return { ...common, credentials: toAccessKey(credentials) }
 }
 
 /**

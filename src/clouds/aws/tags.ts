@@ -18,6 +18,6 @@ export function tagList(tags: Readonly<Record<string, string>>): Tag[] {
 }
 
 /** Returns the value of a resource's tag. */
-export function tagOf(tags: readonly Tag[] | undefined, key: string): string | undefined {
+export function findTag(tags: readonly Tag[] | undefined, key: string): string | undefined {
   return tags?.find((tag) => tag.Key === key)?.Value
 }

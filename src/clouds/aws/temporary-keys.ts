@@ -5,7 +5,7 @@ import { proxiedAgents } from "../../core/apis/proxy.ts"
 import { CredentialsError } from "../../core/outbound/errors.ts"
 import { ByCredentials } from "../by-credentials.ts"
 import { type IdentityTokens, identityToken } from "../identity-tokens.ts"
-import { cloudErrorOf } from "./errors.ts"
+import { toCloudError } from "./errors.ts"
 
 /** Lifetime of an assumed role. Every role allows an hour (https://docs.aws.amazon.com/STS/latest/APIReference). */
 const ROLE_SECONDS = 3600
@@ -31,7 +31,7 @@ export function hasRole(credentials: CredentialFields): boolean {
 }
 
 /** Returns the connection's own access key. */
-export function keyOf(credentials: CredentialFields): AccessKey {
+export function toAccessKey(credentials: CredentialFields): AccessKey {
   const { access_key_id: accessKeyId = "", secret_access_key: secretAccessKey = "" } = credentials
   return { accessKeyId, secretAccessKey }
 }
@@ -138,7 +138,7 @@ async function sendToSts(
   signal: AbortSignal,
 ): Promise<AccessKey> {
   const { default: sdk } = await import("@aws-sdk/client-sts")
-  const config = { region, credentials: keyOf(credentials), ...defined({ endpoint }) }
+  const config = { region, credentials: toAccessKey(credentials), ...defined({ endpoint }) }
   const requestHandler = proxiedAgents()
   const client = new sdk.STS({ ...config, ...(requestHandler && { requestHandler }), maxAttempts: 3 })
   try {
@@ -146,7 +146,7 @@ async function sendToSts(
     return accessKeyOf(key)
   } catch (error) {
     if (error instanceof CredentialsError) throw error
-    throw explainDenial(cloudErrorOf(error, { action, region, changes: false }), credentials)
+    throw explainDenial(toCloudError(error, { action, region, changes: false }), credentials)
   } finally {
     client.destroy()
   }

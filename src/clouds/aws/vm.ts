@@ -1,7 +1,7 @@
 import type { Instance } from "@aws-sdk/client-ec2"
 import { defined } from "../../core/apis/defined.ts"
 import type { CloudVmState, Vm } from "../cloud.ts"
-import { TAGS, tagOf } from "./tags.ts"
+import { findTag, TAGS } from "./tags.ts"
 
 /**
  * States of an instance as states of a VM. A stopped instance still exists and its disk is billed. Berth never stops
@@ -27,9 +27,9 @@ const TAKEN_BACK = [
 ]
 
 /** Converts an instance to a VM; undefined if it isn't one of Berth's. */
-export function vmOf(instance: Instance, region: string): Vm | undefined {
-  const launch = tagOf(instance.Tags, TAGS.launch)
-  const installation = tagOf(instance.Tags, TAGS.installation)
+export function toVm(instance: Instance, region: string): Vm | undefined {
+  const launch = findTag(instance.Tags, TAGS.launch)
+  const installation = findTag(instance.Tags, TAGS.installation)
   const { InstanceId: id, LaunchTime: launched } = instance
   if (launch === undefined || installation === undefined || id === undefined || launched === undefined) return undefined
   const state = STATES[instance.State?.Name ?? ""] ?? "running"

@@ -8,8 +8,8 @@ import {
   type Capabilities,
   type CapabilityQuestion,
   type DiscoveredResource,
+  definedMetadata,
   type ExternalAccount,
-  metadataOf,
 } from "../account.ts"
 import type { Identity } from "../cloud.ts"
 import { merged } from "../pages.ts"
@@ -125,7 +125,7 @@ class AzureAccount implements ExternalAccount {
         name: subscriptionId,
         platform: "azure",
         type: "subscription",
-        metadata: metadataOf({ display_name: displayName, state }),
+        metadata: definedMetadata({ display_name: displayName, state }),
       }))
     }
   }
@@ -155,7 +155,7 @@ async function* containersOf(
       name: `${name}/${container.name}`,
       platform: azure.buckets.platform,
       type: "container",
-      metadata: metadataOf({ region: location, modified: container.properties.lastModified?.toISOString() }),
+      metadata: definedMetadata({ region: location, modified: container.properties.lastModified?.toISOString() }),
     }))
   }
 }
@@ -182,7 +182,7 @@ async function* repositoriesOf(
       name: `${host}/${name}`,
       platform: azure.images.platform,
       type: "repository",
-      metadata: metadataOf({ region: location }),
+      metadata: definedMetadata({ region: location }),
     }))
   }
 }

@@ -16,13 +16,13 @@ import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from
 import type { RegionOpener } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 import { Arm, type ArmOptions } from "./arm.ts"
-import { GROUP_GONE, NETWORK_GONE, provisioningError, statusOf } from "./errors.ts"
+import { errorStatus, GROUP_GONE, NETWORK_GONE, provisioningError } from "./errors.ts"
 import {
   type AzureSettings,
+  buildMachine,
   groupName,
   INSTALLATION_TAG,
   LAUNCH_TAG,
-  machineOf,
   type Place,
   SPEC_TAG,
   vmName,
@@ -31,7 +31,7 @@ import { idOfSubnet, namedSubnet } from "./named-subnet.ts"
 import { placeFor } from "./place.ts"
 import { RestrictionLists } from "./restrictions.ts"
 import { letDeleteItself, vmRoleId } from "./self-delete.ts"
-import { type RunStatus, runStatusOf } from "./status.ts"
+import { type RunStatus, readRunStatus } from "./status.ts"
 
 export interface AzureOptions extends ArmOptions {
   settings?: AzureSettings
@@ -137,7 +137,7 @@ class AzureCloud implements Cloud {
     const restrictions = await this.#account.restrictions.of(this.#region)
     restrictions?.check(spec.offer)
     const place = await this.#place(spec, fence)
-    await this.#make(machineOf(spec, place, this.#options.settings ?? {}), at, fence)
+    await this.#make(buildMachine(spec, place, this.#options.settings ?? {}), at, fence)
     const made = await afterAcceptance(this.#get(at))
     if (made !== undefined) return made
     throw new OutcomeUnknownError("Vanished", `${at.name} was accepted, but does not exist`)
@@ -155,7 +155,7 @@ class AzureCloud implements Cloud {
             .createOrUpdate(group, name, wanted, creation)
             .submitted()
             .catch((error: unknown) => {
-              if (statusOf(error) !== 412) throw error
+              if (errorStatus(error) !== 412) throw error
             })
         },
         fence,
@@ -173,7 +173,7 @@ class AzureCloud implements Cloud {
       try {
         return await compute.virtualMachines.get(group, name, options)
       } catch (error) {
-        if (statusOf(error) === 404) return undefined
+        if (errorStatus(error) === 404) return undefined
         throw error
       }
     })
@@ -221,7 +221,7 @@ class AzureCloud implements Cloud {
     return await this.#account.arm.call("read", async ({ compute }, options) => {
       const statuses = new Map<string, RunStatus>()
       for await (const machine of compute.virtualMachines.listAll({ ...options, statusOnly: "true" })) {
-        statuses.set(idOf(machine), runStatusOf(machine.instanceView?.statuses ?? []))
+        statuses.set(idOf(machine), readRunStatus(machine.instanceView?.statuses ?? []))
       }
       return statuses
     })
@@ -311,7 +311,7 @@ class AzureCloud implements Cloud {
         for await (const machine of compute.virtualMachines.list(group, options)) machines.push(machine)
         return machines
       } catch (error) {
-        if (statusOf(error) === 404) return []
+        if (errorStatus(error) === 404) return []
         throw error
       }
     })
@@ -354,7 +354,7 @@ class AzureCloud implements Cloud {
           // Does not wait for the operating system to shut down: the agent has already sent its last report.
           await compute.virtualMachines.delete(group, name, { ...options, forceDeletion: true }).submitted()
         } catch (error) {
-          if (statusOf(error) !== 404) throw error
+          if (errorStatus(error) !== 404) throw error
         }
       },
       fence,

@@ -1,6 +1,6 @@
 import type { BootDisk } from "../../core/apis/disk.ts"
 import { nvidiaGpusOf } from "../../core/apis/offer.ts"
-import { familyOf, type SoldMachine } from "../machines/family.ts"
+import { findFamily, type SoldMachine } from "../machines/family.ts"
 import { AZURE } from "./machines.ts"
 
 /**
@@ -10,7 +10,7 @@ import { AZURE } from "./machines.ts"
 const PREMIUM = /^Standard_([A-Z]+S\d|[A-Z]+\d+(-\d+)?[a-z]*s[a-z]*(_|$))/
 
 export function bootDisk(machine: SoldMachine): BootDisk {
-  const family = familyOf(AZURE, machine)
+  const family = findFamily(AZURE, machine)
   const hasGpus = nvidiaGpusOf(machine) !== undefined
   const image = family?.image ?? (hasGpus ? "gpu" : machine.architecture)
   // Only the images with NVIDIA's driver need a disk of this size.

@@ -1,6 +1,6 @@
 import type { VmSettings } from "../../core/apis/vm-settings.ts"
 import type { Capabilities, Capability, CapabilityQuestion } from "../account.ts"
-import { type Findings, noFindings, notListable, settleCheck, verdictOf } from "../capabilities.ts"
+import { type Findings, judgeFindings, noFindings, notListable, settleCheck } from "../capabilities.ts"
 import { type FoundNetwork, parseSubnet, subnetFault } from "./named-subnet.ts"
 import { allows, missingActions, type Permission } from "./permissions.ts"
 import type { SignedIn } from "./signed-in.ts"
@@ -108,7 +108,7 @@ async function vmsOf(get: Get, question: VmQuestion): Promise<Capability> {
     ...regions.slice(-MOST_REGIONS).map((region) => addQuotas(findings, get, { scope, region })),
     addSubnets(findings, get, question),
   ])
-  return verdictOf(findings, "the service principal has all actions that VMs need")
+  return judgeFindings(findings, "the service principal has all actions that VMs need")
 }
 
 /** Action that reads which sizes the subscription may not use. VMs start without it. */

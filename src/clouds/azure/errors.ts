@@ -157,6 +157,6 @@ export function tokenError(error: unknown): CloudError {
 }
 
 /** Returns the HTTP status of a failed call; undefined if no answer arrived. */
-export function statusOf(error: unknown): number | undefined {
+export function errorStatus(error: unknown): number | undefined {
   return messageIn(error).status
 }

@@ -6,7 +6,7 @@ import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
 import { InvalidRequestError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
 import type { Family } from "../machines/family.ts"
-import { familyOf } from "../machines/family.ts"
+import { findFamily } from "../machines/family.ts"
 import { specDigest } from "../spec-digest.ts"
 import { bootDisk } from "./boot-disk.ts"
 import { AZURE, type AzureImage } from "./machines.ts"
@@ -62,12 +62,12 @@ const NETWORK_API = "2022-11-01"
  * Returns the request that creates a Launch's VM. Its interface, address and disk are deleted with it. Pure.
  * @throws InvalidRequestError if the spec allows no request
  */
-export function machineOf(spec: LaunchSpec, place: Place, settings: AzureSettings): VirtualMachine {
+export function buildMachine(spec: LaunchSpec, place: Place, settings: AzureSettings): VirtualMachine {
   const { offer } = spec
   const name = vmName(spec.name)
   const tags = tagsOf(spec)
   const spot = offer.provisioning === "spot"
-  const family: MachineFamily = familyOf(AZURE, offer) ?? unknownFamily(offer)
+  const family: MachineFamily = findFamily(AZURE, offer) ?? unknownFamily(offer)
   const disk = orderedDisk(bootDisk(offer), spec.disk)
   return {
     location: offer.region,

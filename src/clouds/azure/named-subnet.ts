@@ -2,7 +2,7 @@ import { createHash } from "node:crypto"
 import { RegionError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
 import type { Arm } from "./arm.ts"
-import { statusOf } from "./errors.ts"
+import { errorStatus } from "./errors.ts"
 
 /** Existing subnet that a connection names. */
 export interface NamedSubnet {
@@ -115,7 +115,7 @@ async function findNetwork(arm: Arm, path: string, apiVersion: string): Promise<
 
 /** The error of `Arm` has Azure's answer as its cause. */
 function isMissing(error: unknown): boolean {
-  return error instanceof Error && error.cause !== undefined && statusOf(error.cause) === 404
+  return error instanceof Error && error.cause !== undefined && errorStatus(error.cause) === 404
 }
 
 /** Azure writes a region as `westeurope` or as `West Europe`. */

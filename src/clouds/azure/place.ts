@@ -1,5 +1,5 @@
 import type { Arm } from "./arm.ts"
-import { statusOf } from "./errors.ts"
+import { errorStatus } from "./errors.ts"
 import { groupName, INSTALLATION_TAG, type Place } from "./machine.ts"
 import { idOfSubnet, type NamedSubnet, requireSubnet } from "./named-subnet.ts"
 
@@ -101,7 +101,7 @@ async function findSecurityGroup(arm: Arm, group: string): Promise<string | unde
       const { id, provisioningState } = await network.networkSecurityGroups.get(group, SECURITY_GROUP, options)
       return provisioningState === "Succeeded" ? id : undefined
     } catch (error) {
-      if (statusOf(error) === 404) return undefined
+      if (errorStatus(error) === 404) return undefined
       throw error
     }
   })
@@ -117,7 +117,7 @@ async function findPlace(arm: Arm, group: string): Promise<Place | undefined> {
       if (provisioningState !== "Succeeded" || subnetId === undefined || securityGroupId === undefined) return undefined
       return { subnetId, securityGroupId }
     } catch (error) {
-      if (statusOf(error) === 404) return undefined
+      if (errorStatus(error) === 404) return undefined
       throw error
     }
   })

@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/apis/clock.ts"
 import { type Fetch, guardedFetch } from "../../core/outbound/guarded-fetch.ts"
-import { readError, readErrorOf } from "../../core/outbound/read-errors.ts"
+import { readError, toReadError } from "../../core/outbound/read-errors.ts"
 import { merged } from "../pages.ts"
 import type { PriceQuestion, PriceReaders, QuotedPrices } from "../prices.ts"
 
@@ -84,7 +84,7 @@ async function pageAt(url: string, { signal, onCall }: PriceQuestion, send: Fetc
     }
     return (await response.json()) as Page
   } catch (error) {
-    throw readErrorOf(error, signal, () => ({ message: `${HOST} returned no readable answer` }))
+    throw toReadError(error, signal, () => ({ message: `${HOST} returned no readable answer` }))
   }
 }
 

@@ -2,7 +2,7 @@ import type { TokenCredential } from "@azure/identity"
 import type { CredentialFields } from "../../core/apis/credentials.ts"
 import { CloudError } from "../../core/outbound/errors.ts"
 import { type Fetch, guardedFetch } from "../../core/outbound/guarded-fetch.ts"
-import { type ReadFailure, readErrorOf } from "../../core/outbound/read-errors.ts"
+import { type ReadFailure, toReadError } from "../../core/outbound/read-errors.ts"
 import { type IdentityTokens, identityToken } from "../identity-tokens.ts"
 import { fetchClient } from "./http-client.ts"
 
@@ -59,7 +59,7 @@ export async function signedIn(
 /** Classifies a failed call that only reads. */
 export function azureError(error: unknown, signal: AbortSignal): CloudError {
   for (let inner = error; inner instanceof Error; inner = inner.cause) if (inner instanceof CloudError) return inner
-  return readErrorOf(error, signal, failureOf)
+  return toReadError(error, signal, failureOf)
 }
 
 interface SdkError extends Error {

@@ -12,7 +12,7 @@ export interface RunStatus {
 }
 
 /** Reads codes such as `PowerState/running` and `ProvisioningState/failed/AllocationFailed`. Pure. */
-export function runStatusOf(statuses: readonly InstanceViewStatus[]): RunStatus {
+export function readRunStatus(statuses: readonly InstanceViewStatus[]): RunStatus {
   const codes = statuses.map(({ code = "" }) => code)
   const power = codes.find((code) => code.startsWith("PowerState/"))?.split("/")[1]
   const failed = statuses.find(({ code = "" }) => code.startsWith("ProvisioningState/failed"))

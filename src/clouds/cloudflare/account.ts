@@ -2,14 +2,14 @@ import type { S3 } from "@aws-sdk/client-s3"
 import type { CredentialFields } from "../../core/apis/credentials.ts"
 import { proxiedAgents } from "../../core/apis/proxy.ts"
 import { type CloudError, CredentialsError } from "../../core/outbound/errors.ts"
-import { readErrorOf } from "../../core/outbound/read-errors.ts"
+import { toReadError } from "../../core/outbound/read-errors.ts"
 import {
   type AccountOpener,
   type Capabilities,
   type CapabilityQuestion,
   type DiscoveredResource,
+  definedMetadata,
   type ExternalAccount,
-  metadataOf,
 } from "../account.ts"
 import { listable } from "../capabilities.ts"
 import type { Identity } from "../cloud.ts"
@@ -75,7 +75,7 @@ class CloudflareAccount implements ExternalAccount {
           name,
           platform: cloudflare.buckets.platform,
           type: "bucket",
-          metadata: metadataOf({ region: REGION, created: CreationDate?.toISOString() }),
+          metadata: definedMetadata({ region: REGION, created: CreationDate?.toISOString() }),
         }))
       }
     } catch (error) {
@@ -131,7 +131,7 @@ function statusOf(error: unknown): number | undefined {
 }
 
 function r2Error(error: unknown, signal: AbortSignal): CloudError {
-  return readErrorOf(error, signal, (thrown) => {
+  return toReadError(error, signal, (thrown) => {
     const { name, message } = thrown as Error
     return { status: statusOf(thrown), code: name, message: message || name }
   })

@@ -7,8 +7,8 @@ import {
   type Capabilities,
   type CapabilityQuestion,
   type DiscoveredResource,
+  definedMetadata,
   type ExternalAccount,
-  metadataOf,
 } from "../account.ts"
 import { listable } from "../capabilities.ts"
 import type { Identity } from "../cloud.ts"
@@ -96,7 +96,7 @@ function resourceOf(repository: unknown, namespace: string): DiscoveredResource 
     name: `docker.io/${namespace}/${name}`,
     platform: dockerhub.images.platform,
     type: "repository",
-    metadata: metadataOf({
+    metadata: definedMetadata({
       created: textIn(repository, "date_registered"),
       size: numberIn(repository, "storage_size"),
       visibility: isPrivate ? "private" : "public",

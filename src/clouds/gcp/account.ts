@@ -6,14 +6,14 @@ import {
   type Capabilities,
   type CapabilityQuestion,
   type DiscoveredResource,
+  definedMetadata,
   type ExternalAccount,
-  metadataOf,
 } from "../account.ts"
 import type { Identity } from "../cloud.ts"
 import { merged } from "../pages.ts"
 import { COMPUTE_SCOPES, gcpCapabilities, PRICE_SCOPES } from "./capabilities.ts"
 import { gcp } from "./definition.ts"
-import { bucketPages, reachedBucket, regionOf } from "./gcs.ts"
+import { bucketPages, parseRegion, reachedBucket } from "./gcs.ts"
 import { type GoogleOptions, googleAs, googleError, proveKey } from "./google.ts"
 
 /** Maximum page sizes of the two APIs. */
@@ -99,7 +99,7 @@ class GcpAccount implements ExternalAccount {
         name,
         platform: gcp.buckets.platform,
         type: "bucket",
-        metadata: metadataOf({ region: regionOf(location), created: timeCreated }),
+        metadata: definedMetadata({ region: parseRegion(location), created: timeCreated }),
       }))
     }
   }
@@ -138,7 +138,7 @@ class GcpAccount implements ExternalAccount {
         name: projectId ?? "",
         platform: "gcp",
         type: "project",
-        metadata: metadataOf({ display_name: displayName ?? undefined, created: timeOf(createTime) }),
+        metadata: definedMetadata({ display_name: displayName ?? undefined, created: timeOf(createTime) }),
       }))
     }
   }
@@ -192,7 +192,7 @@ function resourceOf(repository: Repository): DiscoveredResource {
     name: image,
     platform: gcp.images.platform,
     type: "repository",
-    metadata: metadataOf({ region, created: timeOf(repository.createTime), size: sizeOf(repository.sizeBytes) }),
+    metadata: definedMetadata({ region, created: timeOf(repository.createTime), size: sizeOf(repository.sizeBytes) }),
   }
 }
 

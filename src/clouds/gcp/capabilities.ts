@@ -5,11 +5,11 @@ import type { Capabilities, Capability } from "../account.ts"
 import {
   describe,
   type Findings,
+  judgeFindings,
   noFindings,
   notListable,
   settleCheck,
   unreadConsole,
-  verdictOf,
 } from "../capabilities.ts"
 import { firewallName } from "./firewall.ts"
 import { googleError } from "./google.ts"
@@ -124,10 +124,10 @@ async function vmsOf(checks: GcpChecks, permissions: Promise<Granted>): Promise<
   const findings = noFindings()
   const granted = await permissions
   addPermissions(findings, granted, checks.settings)
-  if (!(await addProject(findings, checks))) return verdictOf(findings, "")
+  if (!(await addProject(findings, checks))) return judgeFindings(findings, "")
   await addNetworks(findings, checks)
   await addFirewalls(findings, checks, granted)
-  return verdictOf(findings, "the service account has all permissions that VMs need")
+  return judgeFindings(findings, "the service account has all permissions that VMs need")
 }
 
 function addPermissions(

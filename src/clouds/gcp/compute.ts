@@ -11,9 +11,9 @@ import type { protobuf } from "google-gax"
 import type { CredentialFields } from "../../core/apis/credentials.ts"
 import { type Fetch, guardedFetch } from "../../core/outbound/guarded-fetch.ts"
 import type { IdentityTokens } from "../identity-tokens.ts"
-import { descriptionOf } from "./description.ts"
+import { selectServices } from "./description.ts"
 import { callError, type Effect, tokenError } from "./errors.ts"
-import { authClient, keyOf } from "./google.ts"
+import { authClient, parseKey } from "./google.ts"
 
 export interface Clients {
   instances: InstancesClient
@@ -54,7 +54,7 @@ export class Compute {
   /** Makes no calls. @throws CredentialsError if the key file is malformed */
   constructor(credentials: CredentialFields, options: ComputeOptions) {
     this.project = credentials["gcp_project_id"] ?? ""
-    if (credentials["workload_identity_provider"] === undefined) keyOf(credentials)
+    if (credentials["workload_identity_provider"] === undefined) parseKey(credentials)
     this.#credentials = credentials
     this.#options = options
   }
@@ -146,7 +146,7 @@ async function restTransport() {
   const { default: gax } = await import("google-gax/fallback")
   class GrpcClient extends gax.GrpcClient {
     override loadProtoJSON(json: object) {
-      const root = parsed.get(json) ?? gax.protobuf.Root.fromJSON(descriptionOf(json, SERVICES))
+      const root = parsed.get(json) ?? gax.protobuf.Root.fromJSON(selectServices(json, SERVICES))
       parsed.set(json, root)
       return root
     }

@@ -2,12 +2,12 @@ import { createRequire } from "node:module"
 import { protobuf } from "google-gax"
 import { describe, expect, it } from "vitest"
 import { SERVICES } from "./compute.ts"
-import { descriptionOf } from "./description.ts"
+import { selectServices } from "./description.ts"
 
 const WHOLE: protobuf.INamespace = createRequire(import.meta.url)("@google-cloud/compute/build/protos/protos.json")
 
 describe("the part of an API description", () => {
-  const part = descriptionOf(WHOLE, SERVICES)
+  const part = selectServices(WHOLE, SERVICES)
 
   it("has every message that the services use, and is a tenth of the whole", () => {
     const root = protobuf.Root.fromJSON(part)
@@ -21,7 +21,7 @@ describe("the part of an API description", () => {
   })
 
   it("is the whole description if that lacks a service", () => {
-    expect(descriptionOf(WHOLE, ["Instances", "Renamed"])).toBe(WHOLE)
-    expect(descriptionOf({ nested: {} }, SERVICES)).toEqual({ nested: {} })
+    expect(selectServices(WHOLE, ["Instances", "Renamed"])).toBe(WHOLE)
+    expect(selectServices({ nested: {} }, SERVICES)).toEqual({ nested: {} })
   })
 })

@@ -12,7 +12,7 @@ const REFERENCES: readonly string[] = ["type", "requestType", "responseType"]
  * Returns the API description with these services and the messages that they use. Parsing the whole, with its other
  * versions of the API, would block the event loop for a second or more.
  */
-export function descriptionOf(whole: Description, services: readonly string[]): Description {
+export function selectServices(whole: Description, services: readonly string[]): Description {
   const entries = PACKAGE.reduce<Description | undefined>((level, name) => level?.nested?.[name], whole)?.nested
   // Another layout than expected: the whole description works too.
   if (entries === undefined || services.some((service) => !(service in entries))) return whole

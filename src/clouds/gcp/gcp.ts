@@ -19,13 +19,13 @@ import { type CallOptions, type Clients, Compute, type ComputeOptions } from "./
 import { isAlreadyThere, isNotFound, operationError } from "./errors.ts"
 import { closeInbound } from "./firewall.ts"
 import {
+  buildInstance,
+  buildNetwork,
   type GcpSettings,
   INSTALLATION_LABEL,
   type Instance,
-  instanceOf,
   LAUNCH_LABEL,
   namePrefix,
-  networkOf,
   requestId,
   SPEC_LABEL,
   vmName,
@@ -154,7 +154,7 @@ class GcpCloud implements Cloud {
       project: compute.project,
       zone,
       requestId: requestId(spec, zone),
-      instanceResource: instanceOf(spec, zone, this.#options.settings ?? {}),
+      instanceResource: buildInstance(spec, zone, this.#options.settings ?? {}),
     }
     const insert = async ({ instances }: Clients, options: CallOptions) => {
       try {
@@ -252,7 +252,7 @@ class GcpCloud implements Cloud {
 
   async #closeInbound(spec: LaunchSpec, fence?: () => void): Promise<void> {
     const { compute, closed } = this.#account
-    const { network } = networkOf(spec, this.#options.settings ?? {})
+    const { network } = buildNetwork(spec, this.#options.settings ?? {})
     const closing =
       closed.get(network) ??
       closeInbound(compute, network, fence).catch((error: unknown) => {

@@ -33,12 +33,12 @@ export async function reachedBucket(google: OAuth2Client, name: string): Promise
   const objects = await unlessRefused(google.request({ url: `${bucket}/o?maxResults=1&fields=kind` }))
   if (objects === undefined) return undefined
   const about = await unlessRefused(google.request<GcsBucket>({ url: `${bucket}?fields=location` }))
-  const region = regionOf(about?.data.location)
+  const region = parseRegion(about?.data.location)
   return region === undefined ? {} : { region }
 }
 
 /** Lowers the case: locations are in capitals, all other regions are not. */
-export function regionOf(location: string | undefined): string | undefined {
+export function parseRegion(location: string | undefined): string | undefined {
   return location?.toLowerCase()
 }
 

@@ -2,7 +2,7 @@ import type { OAuth2Client } from "google-auth-library"
 import type { CredentialFields } from "../../core/apis/credentials.ts"
 import { CloudError, CredentialsError, TransientError } from "../../core/outbound/errors.ts"
 import { type Fetch, guardedFetch } from "../../core/outbound/guarded-fetch.ts"
-import { type ReadFailure, readErrorOf } from "../../core/outbound/read-errors.ts"
+import { type ReadFailure, toReadError } from "../../core/outbound/read-errors.ts"
 import { type IdentityTokens, identityToken } from "../identity-tokens.ts"
 
 /** Google's hosts that are only read from, or that issue tokens. Addresses in a key file are ignored. */
@@ -52,7 +52,7 @@ export async function authClient(credentials: CredentialFields, options: AuthOpt
   const transporterOptions = { fetchImplementation }
   if (credentials["workload_identity_provider"] === undefined) {
     // Built from the key alone: a client built from the whole file would use the addresses in it.
-    return new JWT({ ...keyOf(credentials), scopes: [...scopes], transporterOptions })
+    return new JWT({ ...parseKey(credentials), scopes: [...scopes], transporterOptions })
   }
   const client = new OAuth2Client({ transporterOptions })
   client.refreshHandler = () => federatedToken(credentials, options)
@@ -126,7 +126,7 @@ export interface Key {
 }
 
 /** Returns the key in a connection's key file. @throws CredentialsError, without any content of the file */
-export function keyOf(credentials: CredentialFields): Key {
+export function parseKey(credentials: CredentialFields): Key {
   try {
     const file = JSON.parse(credentials["keyfile_json"] ?? "") as Record<string, unknown>
     const { client_email: email, private_key: key, private_key_id: keyId } = file
@@ -142,7 +142,7 @@ export function keyOf(credentials: CredentialFields): Key {
 export function googleError(error: unknown, signal: AbortSignal): CloudError {
   const refused = innerCloudError(error)
   if (refused !== undefined) return refused
-  return readErrorOf(error, signal, failureOf)
+  return toReadError(error, signal, failureOf)
 }
 
 /** The libraries wrap the errors of Berth's fetch. */

@@ -6,7 +6,7 @@ import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
 import { InvalidRequestError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
 import type { Family } from "../machines/family.ts"
-import { familyOf } from "../machines/family.ts"
+import { findFamily } from "../machines/family.ts"
 import { specDigest } from "../spec-digest.ts"
 import { bootDisk } from "./boot-disk.ts"
 import { GCP, type GcpImage } from "./machines.ts"
@@ -77,7 +77,7 @@ interface MachineType {
 /**
  * Parses an instance type. The catalogue appends attached GPUs to the machine type: `n1-standard-4_1xnvidia-tesla-t4`.
  */
-export function machineTypeOf(instanceType: string): MachineType {
+export function parseMachineType(instanceType: string): MachineType {
   const attached = /^(?<machineType>[a-z0-9-]+)_(?<count>\d+)x(?<type>[a-z0-9-]+)$/.exec(instanceType)?.groups
   if (attached !== undefined) {
     const { machineType = "", count, type = "" } = attached
@@ -111,11 +111,11 @@ type MachineFamily = Omit<Family, "image"> & { image: GcpImage }
  * Returns the request that creates a Launch's VM in a zone. Pure. @throws InvalidRequestError if the spec allows no
  * request
  */
-export function instanceOf(spec: LaunchSpec, zone: string, settings: GcpSettings): Instance {
+export function buildInstance(spec: LaunchSpec, zone: string, settings: GcpSettings): Instance {
   const { offer } = spec
-  const { machineType, accelerator } = machineTypeOf(offer.instanceType)
-  const { network, subnetwork } = networkOf(spec, settings)
-  const family: MachineFamily = familyOf(GCP, offer) ?? unknownFamily(offer)
+  const { machineType, accelerator } = parseMachineType(offer.instanceType)
+  const { network, subnetwork } = buildNetwork(spec, settings)
+  const family: MachineFamily = findFamily(GCP, offer) ?? unknownFamily(offer)
   const disk = orderedDisk(bootDisk(offer), spec.disk)
   return {
     name: vmName(spec),
@@ -166,7 +166,7 @@ export function instanceOf(spec: LaunchSpec, zone: string, settings: GcpSettings
 }
 
 /** Returns the network of a spec's VM. A connection with several subnets in a region spreads its VMs over them. */
-export function networkOf(
+export function buildNetwork(
   { name, network: { network, subnets = [] } = { publicAddress: true } }: LaunchSpec,
   settings: GcpSettings,
 ): { network: string; subnetwork?: string } {

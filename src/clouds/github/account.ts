@@ -6,8 +6,8 @@ import {
   type Capabilities,
   type CapabilityQuestion,
   type DiscoveredResource,
+  definedMetadata,
   type ExternalAccount,
-  metadataOf,
 } from "../account.ts"
 import { listable } from "../capabilities.ts"
 import type { Identity } from "../cloud.ts"
@@ -138,6 +138,6 @@ function resourceOf(item: unknown): DiscoveredResource {
     name: image,
     platform: github.images.platform,
     type: "repository",
-    metadata: metadataOf({ created: textIn(item, "created_at"), visibility: textIn(item, "visibility") }),
+    metadata: definedMetadata({ created: textIn(item, "created_at"), visibility: textIn(item, "visibility") }),
   }
 }

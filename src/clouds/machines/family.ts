@@ -134,7 +134,7 @@ export interface CloudMachines<ImageKey extends string = string> {
 }
 
 /** Returns the family of a machine type; undefined if the tables have none. */
-export function familyOf<Images extends string>(
+export function findFamily<Images extends string>(
   { families }: CloudMachines<Images>,
   offer: SoldMachine,
 ): (Family & { image: Images }) | undefined {

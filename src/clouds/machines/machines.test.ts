@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest"
 import { orderedDisk } from "../../core/apis/disk.ts"
-import { bootDiskOf } from "./disk.ts"
-import { type CloudMachines, familyOf } from "./family.ts"
-import { bootDeadlineOf, exclusionOf, LONGEST_BOOT_SECONDS, MACHINES, quotaOf } from "./machines.ts"
+import { chooseBootDisk } from "./disk.ts"
+import { type CloudMachines, findFamily } from "./family.ts"
+import { bootDeadlineOf, findExclusion, LONGEST_BOOT_SECONDS, MACHINES, quotaOf } from "./machines.ts"
 
 const clouds: [string, CloudMachines][] = Object.entries(MACHINES)
 
@@ -29,7 +29,7 @@ describe("the tables of machines", () => {
 
   test("yield to an installation's own description of a machine", () => {
     const own = { instanceType: "g2-standard-4", architecture: "amd64" as const }
-    expect(familyOf(MACHINES["gcp"] as CloudMachines, own)).toBeUndefined()
+    expect(findFamily(MACHINES["gcp"] as CloudMachines, own)).toBeUndefined()
   })
 })
 
@@ -63,7 +63,7 @@ describe("exclusions", () => {
     ["aws", "t2.nano", undefined],
     ["aws", "p3dn.24xlarge", undefined],
   ])("decide on %s %s", (cloud, instanceType, reason) => {
-    const why = exclusionOf(cloud, instanceType, here)?.reason
+    const why = findExclusion(cloud, instanceType, here)?.reason
     if (reason === undefined) expect(why).toBeUndefined()
     else expect(why).toMatch(reason)
   })
@@ -93,12 +93,12 @@ describe("the boot disk", () => {
     ["azure", "Standard_D4_v3", "Standard_LRS", "Standard_LRS"],
   ])("has for %s %s with the type %s the type %s", (cloud, instanceType, type, expected) => {
     const architecture = instanceType === "m7g.large" ? "arm64" : "amd64"
-    const boot = bootDiskOf({ cloud, instanceType, architecture })
+    const boot = chooseBootDisk({ cloud, instanceType, architecture })
     expect(boot && orderedDisk(boot, { type }).type).toBe(expected)
   })
 
   test("is the host's for a local VM", () => {
-    expect(bootDiskOf({ cloud: "local", instanceType: "local-2", architecture: "amd64" })).toBeUndefined()
+    expect(chooseBootDisk({ cloud: "local", instanceType: "local-2", architecture: "amd64" })).toBeUndefined()
   })
 })
 

@@ -13,7 +13,7 @@ export function burstableOf(cloud: string, instanceType: string): Burstable | un
 }
 
 /** Returns the rule by which a machine type can't be launched in a region with this provisioning. */
-export function exclusionOf(
+export function findExclusion(
   cloud: string,
   instanceType: string,
   { region, provisioning }: Pick<Offer, "region" | "provisioning">,

@@ -1,6 +1,6 @@
 import { CloudError } from "../../core/outbound/errors.ts"
 import type { Fetch } from "../../core/outbound/guarded-fetch.ts"
-import { readError, readErrorOf } from "../../core/outbound/read-errors.ts"
+import { readError, toReadError } from "../../core/outbound/read-errors.ts"
 
 /** Answer in JSON, with the headers of pages and scopes. */
 export interface Answer {
@@ -25,7 +25,7 @@ export async function callHttp<T>(signal: AbortSignal, call: () => Promise<T>): 
   } catch (error) {
     // Errors of a rejected address are wrapped by the HTTP library.
     for (let inner = error; inner instanceof Error; inner = inner.cause) if (inner instanceof CloudError) throw inner
-    throw readErrorOf(error, signal, (thrown) => ({
+    throw toReadError(error, signal, (thrown) => ({
       code: systemCode(thrown),
       message: "the host could not be reached",
     }))

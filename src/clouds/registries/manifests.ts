@@ -9,10 +9,10 @@ import { callHttp, refusal } from "./http.ts"
 import {
   apiHost,
   type CallOptions,
-  digestOf,
   MANIFEST_TYPES,
   type PullProof,
   proofHeaders,
+  readDigest,
   signIn,
 } from "./registry.ts"
 
@@ -42,7 +42,7 @@ export function imageReader(options: Omit<CallOptions, "signal">) {
   return async (image: ImageName, login: RegistryLogin | undefined, signal: AbortSignal) => {
     const call = { ...options, signal }
     const proof = await signIn(image, login, call)
-    const found = await digestOf(image, proof, call)
+    const found = await readDigest(image, proof, call)
     if (found === undefined || "missing" in found) return found
     const { digest } = found
     const facts = known.get(digest) ?? (await factsOf(image, digest, { ...call, proof }))

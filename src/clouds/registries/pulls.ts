@@ -1,6 +1,6 @@
 import type { CredentialFields } from "../../core/apis/credentials.ts"
 import type { PullScope, RegistryOpener } from "../registry-access.ts"
-import { type CallOptions, digestOf, signIn } from "./registry.ts"
+import { type CallOptions, readDigest, signIn } from "./registry.ts"
 
 /** Credentials for an engine's login to a registry. Empty if the registry requires none. */
 export interface PullAccess {
@@ -24,7 +24,7 @@ export async function pullAccess(
 ): Promise<PullAccess | undefined> {
   const login = await opener.login(credentials, scope, options.signal)
   const proof = await signIn(scope, login, options)
-  const found = await digestOf(scope, proof, options)
+  const found = await readDigest(scope, proof, options)
   if (found === undefined || "missing" in found) return undefined
   const { by, ...access } = proof
   return access

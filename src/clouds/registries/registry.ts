@@ -71,7 +71,7 @@ export async function signIn(
  * Returns the current digest of an image's name, or the registry's words if it says that there is no such image.
  * Undefined if the login has no access to it. @throws CloudError
  */
-export async function digestOf(
+export async function readDigest(
   image: ImageName,
   proof: PullProof,
   { signal, send }: Omit<CallOptions, "clock">,

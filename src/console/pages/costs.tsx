@@ -1,7 +1,7 @@
 import { useLocation } from "preact-iso/router"
 import { readBody } from "../../client/client.ts"
-import { type CostReport, costReport, csvOf, daysOfMonth, focusReport } from "../../client/costs.ts"
-import { keptMonths, type Part, type Stack, stackOf } from "../costs.ts"
+import { type CostReport, costReport, daysOfMonth, focusReport, toCsv } from "../../client/costs.ts"
+import { keptMonths, type Part, type Stack, stackCosts } from "../costs.ts"
 import { dateText, percent, usd } from "../format.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
 import { Field, onText, PageTitle, TableFrame } from "../parts/basics.tsx"
@@ -151,7 +151,7 @@ function Downloads({ choice, groups }: { choice: Choice; groups: CostReport | un
       <button
         type="button"
         disabled={groups === undefined}
-        onClick={() => groups && saveFile(`${name}.csv`, [csvOf(groups)], "text/csv")}
+        onClick={() => groups && saveFile(`${name}.csv`, [toCsv(groups)], "text/csv")}
       >
         CSV
       </button>
@@ -175,7 +175,7 @@ function Month({ choice, days, groups }: Costs & { choice: Choice }) {
       </Empty>
     )
   const { part } = GROUPS[choice.group] ?? {}
-  const found = stackOf(days, part)
+  const found = stackCosts(days, part)
   const stack = { ...found, keys: found.keys.map(wordOf) }
   const isNow = choice.month === keptMonths(now.peek())[0]
   return (

@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals"
-import { type MemberRecord, membersOf, organizationsOf } from "../../client/accounts.ts"
+import { listMembers, listOrganizations, type MemberRecord } from "../../client/accounts.ts"
 import type { Schemas } from "../../client/client.ts"
 import { PanelForm } from "../parts/action.tsx"
 import { Dialog, Field, onText, PageTitle, TableFrame } from "../parts/basics.tsx"
@@ -20,8 +20,8 @@ interface Membership {
 
 /** Returns the organization of the project with its members; undefined if the reader is not one of them. */
 async function readMembership(): Promise<Membership | undefined> {
-  const organization = (await organizationsOf(accounts)).find(({ id }) => id === me.peek()?.organization_id)
-  return organization && { organization, members: await membersOf(accounts, organization.id) }
+  const organization = (await listOrganizations(accounts)).find(({ id }) => id === me.peek()?.organization_id)
+  return organization && { organization, members: await listMembers(accounts, organization.id) }
 }
 
 /** Members of the project's organization, and their roles. */

@@ -6,18 +6,18 @@ import { randomKey } from "../../client/client.ts"
 import { costReport } from "../../client/costs.ts"
 import { readJob } from "../../client/jobs.ts"
 import { CLOUDS } from "../../client/providers.ts"
-import { submissionOf } from "../../client/resubmission.ts"
+import { toSubmission } from "../../client/resubmission.ts"
 import { nextTicks } from "../cron.ts"
 import {
-  bodyOf,
   type Errors,
   type Form,
-  formOf,
+  fillForm,
   keptIn,
   type Name,
   nameFor,
   neededIn,
   placed,
+  readForm,
   type Shape,
 } from "../draft.ts"
 import { zonedText } from "../format.ts"
@@ -25,7 +25,7 @@ import { Field, onText, PageTitle } from "../parts/basics.tsx"
 import { Empty, errorText, Fault, fieldErrors, Skeleton, useLoad } from "../parts/load.tsx"
 import { PlanTable } from "../parts/plan-table.tsx"
 import { type AnyPlan, capNotes, jobPlanOf, sumOf } from "../plan.ts"
-import { yamlOf } from "../spec.ts"
+import { toYaml } from "../spec.ts"
 import { at, client } from "../state.ts"
 
 /** Shapes of the form: their words, the path of their operation, and the part of an address of the console. */
@@ -62,7 +62,7 @@ export function NewJobPage() {
     if (from === null) return
     readJob(client.value, from).then(
       (job) => {
-        start.value = submissionOf(job)
+        start.value = toSubmission(job)
       },
       (error: unknown) => {
         fault.value = error
@@ -86,13 +86,13 @@ export function NewJobPage() {
 function meaningOf({ shape, form, end }: Editor) {
   const { draft } = form.value
   const name = nameFor(draft.image, end)
-  return { name, needed: neededIn(shape.value, draft), ...bodyOf(shape.value, form.value, name) }
+  return { name, needed: neededIn(shape.value, draft), ...readForm(shape.value, form.value, name) }
 }
 
 function Editing({ start, shape: first, isTouched }: { start: object; shape: Shape; isTouched: boolean }) {
   const editor: Editor = {
     shape: useSignal(first),
-    form: useSignal(formOf("job", { ...start })),
+    form: useSignal(fillForm("job", { ...start })),
     yaml: useSignal<string | undefined>(undefined),
     printed: useRef(""),
     end: useRef(randomKey().slice(0, 4)).current,
@@ -307,12 +307,12 @@ function Choices({ editor, isAccepted }: { editor: Editor; isAccepted: boolean }
     const { CORE_SCHEMA, load } = await import("../yaml.ts")
     // A later text has been typed meanwhile.
     if (yaml.value !== text) return false
-    form.value = formOf(shape.value, load(text, { schema: CORE_SCHEMA }) as Record<string, unknown>, form.value)
+    form.value = fillForm(shape.value, load(text, { schema: CORE_SCHEMA }) as Record<string, unknown>, form.value)
     yaml.value = undefined
     return true
   }
   const showYaml = (): void => {
-    printed.current = yamlOf(meaningOf(editor).body)
+    printed.current = toYaml(meaningOf(editor).body)
     yaml.value = printed.current
   }
   const choose = async (next: Shape): Promise<void> => {

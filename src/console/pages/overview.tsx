@@ -1,6 +1,6 @@
 import { type JobRecord, readBody } from "../../client/client.ts"
 import { type CostReport, costReport } from "../../client/costs.ts"
-import { logOf } from "../../client/logs.ts"
+import { readLog } from "../../client/logs.ts"
 import { count, usd } from "../format.ts"
 import { hourlyUsd } from "../history.ts"
 import { type Filters, NO_FILTERS, queryOf } from "../job-filters.ts"
@@ -234,7 +234,7 @@ async function readLastLine(id: string, signal: AbortSignal): Promise<string | u
   const decoder = new TextDecoder()
   let text = ""
   // The end of a long line is enough.
-  for await (const piece of logOf(client.value, id, { follow: false, tail: TAIL, signal }))
+  for await (const piece of readLog(client.value, id, { follow: false, tail: TAIL, signal }))
     text = (text + decoder.decode(piece, { stream: true })).slice(-LONGEST_TAIL)
   return lastLineOf(text)
 }

@@ -1,7 +1,7 @@
 import {
   groupsWarningFor,
+  listOrganizations,
   type OrganizationRecord,
-  organizationsOf,
   type ProjectRecord,
   projectsIn,
 } from "../../client/accounts.ts"
@@ -51,7 +51,7 @@ interface Found {
 }
 
 async function readGroups(): Promise<Found> {
-  const [organizations, warning] = await Promise.all([organizationsOf(accounts), groupsWarningFor(accounts)])
+  const [organizations, warning] = await Promise.all([listOrganizations(accounts), groupsWarningFor(accounts)])
   const groupOf = async (organization: OrganizationRecord): Promise<Group> => ({
     organization,
     projects: await projectsIn(accounts, organization.id),

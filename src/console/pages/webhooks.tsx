@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals"
 import { readBody, type Schemas } from "../../client/client.ts"
-import { labelsOf, listOf } from "../draft.ts"
+import { parseLabels, parseList } from "../draft.ts"
 import { ActionFault, GroupError, PanelForm, useAction } from "../parts/action.tsx"
 import { Dialog, Facts, Field, labelsText, onText, TableFrame, Time } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
@@ -278,8 +278,8 @@ function NewWebhook({ done }: { done: () => void }) {
       url: url.value.trim(),
       format: format.value,
       events: [...events.value],
-      labels: labelsOf(labels.value),
-      tags: listOf(tags.value),
+      labels: parseLabels(labels.value),
+      tags: parseList(tags.value),
     }
     const { signing_secret } = await readBody(client.value.api.POST("/webhooks", { body }))
     if (signing_secret === null) done()

@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals"
-import { organizationsOf, type ProjectRecord, projectsIn } from "../../client/accounts.ts"
+import { listOrganizations, type ProjectRecord, projectsIn } from "../../client/accounts.ts"
 import { readBody, type Schemas } from "../../client/client.ts"
 import type { CostReport } from "../../client/costs.ts"
 import { count, usd } from "../format.ts"
@@ -85,7 +85,7 @@ async function readAccess(): Promise<Access> {
   const organization = me.peek()?.organization_id ?? ""
   if (proof === undefined || "key" in proof)
     return { reason: "An API key can't change caps. Admins of the organization can, when they sign in as a person." }
-  const membership = (await organizationsOf(accounts)).find(({ id }) => id === organization)
+  const membership = (await listOrganizations(accounts)).find(({ id }) => id === organization)
   if (membership === undefined)
     return { reason: `Only admins of the organization ${organization} can change caps. You are not a member of it.` }
   if (membership.role === "member")

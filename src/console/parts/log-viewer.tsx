@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks"
 import { useLocation } from "preact-iso/router"
 import type { JobRecord } from "../../client/client.ts"
 import { isEnded } from "../../client/jobs.ts"
-import { logOf } from "../../client/logs.ts"
+import { readLog } from "../../client/logs.ts"
 import { bytes, count } from "../format.ts"
 import { LogBuffer } from "../log-buffer.ts"
 import { type LineRange, rangeOf, rangeText } from "../log-links.ts"
@@ -64,7 +64,7 @@ function useLog({ id, ended_at }: JobRecord) {
         state.value = "cut"
       }
       const options = { follow: ended_at === null, timestamps, signal, onReconnect }
-      for await (const piece of logOf(client.value, id, options)) {
+      for await (const piece of readLog(client.value, id, options)) {
         const fresh = piece.subarray(Math.min(known, piece.length))
         known -= piece.length - fresh.length
         next.received += fresh.length
@@ -223,7 +223,7 @@ function NoOutput({ job, state }: { job: JobRecord; state: ReadState }) {
 async function download(job: JobRecord, { buffer, state }: ReturnType<typeof useLog>): Promise<void> {
   const pieces: Uint8Array<ArrayBuffer>[] = []
   if (state.value === "complete") pieces.push(buffer.content())
-  else for await (const piece of logOf(client.value, job.id, { follow: false })) pieces.push(new Uint8Array(piece))
+  else for await (const piece of readLog(client.value, job.id, { follow: false })) pieces.push(new Uint8Array(piece))
   saveFile(`${job.name}.log`, pieces, "text/plain")
 }
 

@@ -1,18 +1,18 @@
 import { useSignal } from "@preact/signals"
 import type { JobRecord, Schemas } from "../../client/client.ts"
-import { submissionOf } from "../../client/resubmission.ts"
-import { berthRunOf, curlOf, manifestOf, yamlOf } from "../spec.ts"
+import { toSubmission } from "../../client/resubmission.ts"
+import { toBerthRun, toCurl, toManifest, toYaml } from "../spec.ts"
 import { client } from "../state.ts"
 import { Copy } from "./basics.tsx"
 
 /** Forms of the specification, and the text of each. */
 const FORMS = {
-  YAML: (job: JobRecord) => yamlOf(submissionOf(job)),
-  kubectl: (job: JobRecord) => `kubectl create -f - <<"EOF"\n${manifestOf(submissionOf(job))}EOF\n`,
-  curl: (job: JobRecord) => curlOf(submissionOf(job), client.value.baseUrl),
+  YAML: (job: JobRecord) => toYaml(toSubmission(job)),
+  kubectl: (job: JobRecord) => `kubectl create -f - <<"EOF"\n${toManifest(toSubmission(job))}EOF\n`,
+  curl: (job: JobRecord) => toCurl(toSubmission(job), client.value.baseUrl),
   "berth run": (job: JobRecord) =>
-    berthRunOf(submissionOf(job)) ??
-    `berth run -f - <<"EOF"\n${yamlOf(submissionOf(job))}EOF\n# berth run has no flags for some of these fields.`,
+    toBerthRun(toSubmission(job)) ??
+    `berth run -f - <<"EOF"\n${toYaml(toSubmission(job))}EOF\n# berth run has no flags for some of these fields.`,
 }
 
 type Form = keyof typeof FORMS
@@ -56,7 +56,7 @@ export function JobDefinition({ of }: { of: Schemas["JobDefinitionOutput"] }) {
     <section class="panel">
       <h2>Definition of its jobs</h2>
       <pre class="code" tabIndex={0} aria-label="Definition of its jobs">
-        {yamlOf(of)}
+        {toYaml(of)}
       </pre>
     </section>
   )

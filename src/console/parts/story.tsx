@@ -1,5 +1,5 @@
 import { type JobRecord, readBody, type Schemas } from "../../client/client.ts"
-import { submissionOf } from "../../client/resubmission.ts"
+import { toSubmission } from "../../client/resubmission.ts"
 import { duration, secondsBetween, usd } from "../format.ts"
 import { client, may, now } from "../state.ts"
 import { Facts, Time } from "./basics.tsx"
@@ -104,7 +104,7 @@ function Choice({ job, launches }: { job: JobRecord; launches: readonly Launch[]
 /** Ranking of the offers for the job's needs, as a new job would get it. */
 function Ranking({ job }: { job: JobRecord }) {
   const plan = useLoad(`ranking ${job.id}`, (signal) =>
-    readBody(client.value.api.POST("/jobs", { body: submissionOf(job), params: { query: { dry_run: true } }, signal })),
+    readBody(client.value.api.POST("/jobs", { body: toSubmission(job), params: { query: { dry_run: true } }, signal })),
   )
   return (
     <>

@@ -45,7 +45,7 @@ interface CustomResourceVersion {
  * Returns the CustomResourceDefinition of a kind.
  * @throws Error if its schemas cannot be written as a structural schema
  */
-export function crdOf(kind: KindDefinition): CustomResourceDefinition {
+export function toCrd(kind: KindDefinition): CustomResourceDefinition {
   return {
     apiVersion: "apiextensions.k8s.io/v1",
     kind: "CustomResourceDefinition",
@@ -73,7 +73,7 @@ export function crdName(kind: KindDefinition): string {
 
 /** Returns the CustomResourceDefinitions of all kinds. */
 export function crdObjects(): CustomResourceDefinition[] {
-  return KINDS.map(crdOf)
+  return KINDS.map(toCrd)
 }
 
 function versionOf(kind: KindDefinition): CustomResourceVersion {

@@ -61,11 +61,11 @@ export function creationKey(object: StoredObject): string {
  */
 export function creationBound(time: string): string {
   // Creation times have microseconds, so a bound between two of them means the later one.
-  return timeOf(microsecondsOf(time))
+  return timeOf(parseMicroseconds(time))
 }
 
 /** Returns the microseconds from 1970 to a time, rounded up. @param time RFC 3339 with up to nine decimals */
-export function microsecondsOf(time: string): number {
+export function parseMicroseconds(time: string): number {
   const [, fraction = ""] = /\.(\d+)/.exec(time) ?? []
   const seconds = Date.parse(time.replace(/\.\d+/, "")) / 1000
   return seconds * 1_000_000 + Math.ceil(Number(fraction.padEnd(9, "0")) / 1000)

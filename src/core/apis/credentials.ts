@@ -3,7 +3,7 @@ import type { CredentialsDefinition } from "../../clouds/definition.ts"
 import { DEFINITIONS } from "../../clouds/definitions.ts"
 import type { ConnectionType } from "./connection.ts"
 import type { FieldError } from "./field-error.ts"
-import { errorsOf } from "./validate.ts"
+import { findErrors } from "./validate.ts"
 
 /**
  * Credentials of a connection, by its type. They are the fields of the REST API, of the encrypted form, and of a Secret in
@@ -48,7 +48,7 @@ export function isWholeForm(type: ConnectionType, fields: CredentialFields): boo
 export function credentialErrors(type: ConnectionType, fields: Readonly<Record<string, unknown>>): FieldError[] {
   const { forms, formFor, errorsIn } = credentialsOf(type)
   const form = formFor?.((field) => Object.hasOwn(fields, field)) ?? forms[0]
-  return [...errorsOf(form, fields), ...(errorsIn?.(fields) ?? [])]
+  return [...findErrors(form, fields), ...(errorsIn?.(fields) ?? [])]
 }
 
 /** Fields that Berth adds to credentials of the other forms. No user can set them. */

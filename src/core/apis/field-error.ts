@@ -37,14 +37,14 @@ const MOST_FIELDS_SHOWN = 24
 const SHORTEST_PART = 4
 
 /** Returns the sentence for one error of ajv. Ajv must run with `verbose`. */
-export function errorOf(error: ErrorObject): FieldError {
+export function toFieldError(error: ErrorObject): FieldError {
   const { instancePath: place, keyword } = error
   const params = error.params as Json
   const child = params["missingProperty"] ?? params["additionalProperty"] ?? params["propertyName"]
   const inside = typeof child === "string" ? `/${escapePointer(child)}` : insideOf(error)
   const pointer = shortPointer(`${place}${inside}`)
   const sentence = SENTENCES[keyword]
-  const detail = sentence?.(error, fieldOf(place)) ?? `${fieldOf(place)} ${error.message ?? "is not valid"}`
+  const detail = sentence?.(error, toFieldPath(place)) ?? `${toFieldPath(place)} ${error.message ?? "is not valid"}`
   return { pointer, detail }
 }
 
@@ -65,7 +65,7 @@ export function escapePointer(name: string): string {
 
 /** Returns the error of a list or map that has too many items. @param allowed such as `at most 8 items, not 9` */
 export function tooManyError(place: string, allowed: string): FieldError {
-  return { pointer: shortPointer(place), detail: `${fieldOf(place)} must have ${allowed}` }
+  return { pointer: shortPointer(place), detail: `${toFieldPath(place)} must have ${allowed}` }
 }
 
 /** Returns the pointer, or the pointer to the parent of the first name that is too long to repeat. */
@@ -76,7 +76,7 @@ function shortPointer(pointer: string): string {
 }
 
 /** Returns a pointer as a path: `/volumes/data/mountPath` → `volumes.data.mountPath`; `/args/0` → `args[0]`; "" → `the value`. */
-export function fieldOf(pointer: string, parent = ""): string {
+export function toFieldPath(pointer: string, parent = ""): string {
   const parts = pointer.split("/").slice(1)
   const names = parts.map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~"))
   return names.reduce(joinField, parent) || "the value"
@@ -89,7 +89,7 @@ function joinField(parent: string, name: string): string {
 }
 
 function childOf(error: ErrorObject, name: string): string {
-  return fieldOf(`${error.instancePath}/${escapePointer(name)}`)
+  return toFieldPath(`${error.instancePath}/${escapePointer(name)}`)
 }
 
 type Sentence = (error: ErrorObject, field: string) => string

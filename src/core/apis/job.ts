@@ -14,7 +14,7 @@ import {
   DISJOINT_KEYS,
   DISTINCT_PATHS,
   Int,
-  MapOf,
+  MapSchema,
   ObservedGeneration,
   PATTERN_AS_RULE,
   SENSITIVE,
@@ -354,21 +354,21 @@ function containerFieldsOf({ image, text, envItems, volume, distinctPaths, withi
     command: words("Command. Overrides the image's entrypoint."),
     args: words("Arguments. Override the image's command."),
     env: Type.Optional(
-      MapOf(Type.String({ maxLength: LIMITS.envBytes, ...text, [SENSITIVE]: true }), {
+      MapSchema(Type.String({ maxLength: LIMITS.envBytes, ...text, [SENSITIVE]: true }), {
         keys: ENV_NAMES,
         maxProperties: envItems,
         ...within(LIMITS.envBytes, "Environment variables in plain text. Use secretEnv for secrets."),
       }),
     ),
     secretEnv: Type.Optional(
-      MapOf(SecretKeySchema, {
+      MapSchema(SecretKeySchema, {
         keys: ENV_NAMES,
         maxProperties: LIMITS.secretEnvItems,
         ...within(LIMITS.secretEnvBytes, "Environment variables from Secrets (type berth.dev/env) of this namespace."),
       }),
     ),
     volumes: Type.Optional(
-      MapOf(volume, {
+      MapSchema(volume, {
         keys: VOLUME_NAMES,
         maxProperties: LIMITS.volumes,
         ...within(
@@ -471,7 +471,7 @@ const placementFields = {
 
 /** Labels of a job in its Launch. */
 export const LaunchLabelsSchema = Type.Optional(
-  MapOf(Type.String({ maxLength: LIMITS.labelValue }), {
+  MapSchema(Type.String({ maxLength: LIMITS.labelValue }), {
     keys: { minLength: 1, maxLength: LIMITS.labelKey, allowed: `1 to ${LIMITS.labelKey} characters` },
     maxProperties: LIMITS.labels,
     description: "Labels of the job, by which its cost is shown.",
@@ -479,10 +479,10 @@ export const LaunchLabelsSchema = Type.Optional(
 )
 
 /** Declares the labels and tags of a job, or those by which jobs are selected. */
-export function describingFieldsOf({ labels, tags }: { labels: string; tags: string }) {
+export function describeFields({ labels, tags }: { labels: string; tags: string }) {
   return {
     labels: Type.Optional(
-      MapOf(Type.String({ maxLength: LIMITS.labelValue, ...IN_ONE_LINE }), {
+      MapSchema(Type.String({ maxLength: LIMITS.labelValue, ...IN_ONE_LINE }), {
         keys: LABEL_KEYS,
         maxProperties: LIMITS.labels,
         ...atMost(LIMITS.labelBytes, labels),
@@ -497,7 +497,7 @@ export function describingFieldsOf({ labels, tags }: { labels: string; tags: str
   }
 }
 
-const describingFields = describingFieldsOf({
+const describingFields = describeFields({
   labels: "User-defined labels. Those with Kubernetes' label syntax are copied to metadata.labels.",
   tags: "User-defined tags.",
 })
@@ -585,7 +585,7 @@ export const JobStatusSchema = Type.Object(
       StringEnum(CREDENTIALS_STATES, { description: "State of the job's secrets on its VM." }),
     ),
     volumes: Type.Optional(
-      MapOf(
+      MapSchema(
         Type.Object({
           connection: Text(LIMITS.connectionName, "Connection that gives access to the bucket."),
           region: Type.Optional(Text(LIMITS.region, "Region of the bucket.")),

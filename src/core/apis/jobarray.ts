@@ -9,13 +9,13 @@ import {
   ConditionList,
   Int,
   immutable,
-  MapOf,
+  MapSchema,
   ObservedGeneration,
   StringEnum,
   Time,
   TOTAL_BYTES,
 } from "./schema.ts"
-import { errorsOf } from "./validate.ts"
+import { findErrors } from "./validate.ts"
 
 /** Phases of an array. The last three are its ends, which only `retry` leaves. */
 export const ARRAY_PHASES = ["queued", "running", "succeeded", "failed", "cancelled"] as const
@@ -90,7 +90,7 @@ const MATRIX_VALUE = {
 }
 
 /** Values of an array's variables. A job gets one combination of them. */
-export const MatrixSchema = MapOf(
+export const MatrixSchema = MapSchema(
   Type.Array(Type.String(MATRIX_VALUE), {
     minItems: 1,
     maxItems: LIMITS.arraySize,
@@ -254,7 +254,7 @@ export function sizeOf({ size, matrix = {} }: Pick<JobArraySpec, "size" | "matri
 }
 
 /** Returns the value of each variable of the matrix for an index. */
-export function combinationOf(matrix: Matrix, index: number): Record<string, string> {
+export function combinationAt(matrix: Matrix, index: number): Record<string, string> {
   let rest = index
   const chosen: [string, string][] = []
   for (const [name, values] of variablesOf(matrix).reverse()) {
@@ -267,8 +267,8 @@ export function combinationOf(matrix: Matrix, index: number): Record<string, str
 type ArrayJobs = Pick<JobArraySpec, "jobDefinition" | "size" | "matrix">
 
 /** Returns the spec of an index's job. */
-export function jobSpecOf(spec: ArrayJobs, index: number): JobSpec {
-  return withVariables(spec, combinationOf(spec.matrix ?? {}, index), index)
+export function jobSpecAt(spec: ArrayJobs, index: number): JobSpec {
+  return withVariables(spec, combinationAt(spec.matrix ?? {}, index), index)
 }
 
 function withVariables(spec: ArrayJobs, values: Record<string, string>, index: number): JobSpec {
@@ -289,7 +289,7 @@ export function arrayError(spec: ArrayJobs): string | undefined {
     if (!Object.hasOwn(env, name) && !Object.hasOwn(secretEnv, name)) continue
     return `matrix.${name} is a variable of jobDefinition too: choose another name`
   }
-  const errors = errorsOf(JobSpecSchema, withVariables(spec, longestOf(matrix), size - 1))
+  const errors = findErrors(JobSpecSchema, withVariables(spec, longestOf(matrix), size - 1))
   return errors.length === 0 ? undefined : errors.map(({ detail }) => `jobDefinition.${detail}`).join("; ")
 }
 

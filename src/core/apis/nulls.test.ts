@@ -1,7 +1,7 @@
 import Type from "typebox"
 import { describe, expect, test } from "vitest"
 import { withoutNulls } from "./nulls.ts"
-import { CpuQuantity, MapOf } from "./schema.ts"
+import { CpuQuantity, MapSchema } from "./schema.ts"
 
 const keys = { maxLength: 9, allowed: "short" }
 const Body = Type.Object({
@@ -11,7 +11,7 @@ const Body = Type.Object({
   anything: Type.Unknown(),
   inner: Type.Object({ text: Type.String() }),
   list: Type.Array(Type.Object({ text: Type.String() })),
-  map: MapOf(Type.String(), { keys, maxProperties: 9, description: "" }),
+  map: MapSchema(Type.String(), { keys, maxProperties: 9, description: "" }),
 })
 
 describe("withoutNulls", () => {

@@ -41,18 +41,18 @@ export type Origin =
  * Returns the origin of a Job. A Job of the REST API is recorded from its creation on, by its submission. Any other is
  * recorded when it is adopted, by its uid. An export and a backup have these annotations too.
  */
-export function originOf({ metadata }: Pick<StoredJob, "metadata">, installation: string): Origin {
+export function readOrigin({ metadata }: Pick<StoredJob, "metadata">, installation: string): Origin {
   const { uid, annotations, creationTimestamp } = metadata
   const recorded = annotations?.[ANNOTATIONS.recordedUid]
   if (recorded === uid) return { is: "recorded" }
-  if (recorded !== undefined) return copyOf(`the Job with the uid ${recorded}`, ANNOTATIONS.recordedUid)
+  if (recorded !== undefined) return markCopy(`the Job with the uid ${recorded}`, ANNOTATIONS.recordedUid)
   const submission = annotations?.[ANNOTATIONS.submission] ?? ""
   const [, of] = SUBMISSION_ID.exec(submission) ?? []
   const createdAt = annotations?.[ANNOTATIONS.createdAt] ?? ""
   if (of === undefined || Number.isNaN(Date.parse(createdAt))) return { is: "unrecorded" }
-  if (of !== installation) return copyOf("a Job of another installation of Berth", ANNOTATIONS.submission)
+  if (of !== installation) return markCopy("a Job of another installation of Berth", ANNOTATIONS.submission)
   if (secondsBetween(createdAt, creationTimestamp) > GREATEST_AGE_SECONDS) {
-    return copyOf(`the Job that the REST API created at ${createdAt}`, ANNOTATIONS.submission)
+    return markCopy(`the Job that the REST API created at ${createdAt}`, ANNOTATIONS.submission)
   }
   return { is: "recorded", submission }
 }
@@ -66,7 +66,7 @@ export function originalUidOf({ metadata }: Pick<StoredJob, "metadata">): string
 }
 
 /** Returns the origin of a copy. @param annotation the one without which the copy is a new Job */
-export function copyOf(original: string, annotation: string): Origin & { is: "copy" } {
+export function markCopy(original: string, annotation: string): Origin & { is: "copy" } {
   return { is: "copy", of: original, annotation }
 }
 

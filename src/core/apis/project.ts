@@ -76,7 +76,7 @@ export const ProjectCondition = {
 } as const
 
 /** Returns the namespace that a Project requests. `status.namespace` says if the Project has it. */
-export function namespaceOf({ metadata, spec }: Pick<Project, "metadata" | "spec">): string {
+export function projectNamespace({ metadata, spec }: Pick<Project, "metadata" | "spec">): string {
   return spec.namespace ?? metadata.name
 }
 

@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
-import { formatCpu, gibOf, MOST_CORES, parseCpu, parseSize } from "./quantity.ts"
+import { formatCpu, MOST_CORES, parseCpu, parseGib, parseSize } from "./quantity.ts"
 
 describe("cpu quantities", () => {
   test.each([
@@ -71,11 +71,11 @@ describe("sizes", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 999_999 }), (thousandths) => {
         const gib = thousandths / 1000
-        expect(gibOf(`${gib}Gi`)).toBeCloseTo(gib, 8)
-        expect(gibOf(`${gib}Ti`)).toBeCloseTo(gib * 1024, 8)
+        expect(parseGib(`${gib}Gi`)).toBeCloseTo(gib, 8)
+        expect(parseGib(`${gib}Ti`)).toBeCloseTo(gib * 1024, 8)
       }),
     )
-    expect(gibOf("4Gi")).toBe(4)
-    expect(gibOf("80G")).toBeCloseTo(74.506, 3)
+    expect(parseGib("4Gi")).toBe(4)
+    expect(parseGib("80G")).toBeCloseTo(74.506, 3)
   })
 })

@@ -75,6 +75,6 @@ export function parseSize(quantity: string): number {
 }
 
 /** Returns the GiB of a size such as `4Gi` or `80G`, the unit of memory in offers. @throws RangeError like parseSize */
-export function gibOf(quantity: string): number {
+export function parseGib(quantity: string): number {
   return parseSize(quantity) / GIB
 }

@@ -66,7 +66,7 @@ export interface MapOptions {
 }
 
 /** Declares a map with free keys that match a rule, at most `maxProperties` of them. */
-export function MapOf<T extends TSchema>(value: T, options: MapOptions) {
+export function MapSchema<T extends TSchema>(value: T, options: MapOptions) {
   const { keys, ...others } = options
   const { allowed, ...bounds } = keys
   return Type.Unsafe<Record<string, Static<T>>>({

@@ -3,7 +3,7 @@ import { LIMITS } from "./field-limits.ts"
 import { PROVISIONINGS } from "./job.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import type { KubeObject, Stored } from "./meta.ts"
-import { ALLOWED, Int, immutable, MapOf, ObservedGeneration, Text } from "./schema.ts"
+import { ALLOWED, Int, immutable, MapSchema, ObservedGeneration, Text } from "./schema.ts"
 
 export const StatementSpecSchema = Type.Object(
   {
@@ -55,14 +55,14 @@ export const StatementStatusSchema = Type.Object(
     observedGeneration: ObservedGeneration,
     spentUsd: Type.Optional(Usd("Cost of the project's ended VMs in this month, USD.")),
     byCloud: Type.Optional(
-      MapOf(Usd("USD."), {
+      MapSchema(Usd("USD."), {
         keys: { maxLength: 32, allowed: "at most 32 characters" },
         maxProperties: 32,
         description: "Cost by cloud, USD.",
       }),
     ),
     byProvisioning: Type.Optional(
-      MapOf(Usd("USD."), {
+      MapSchema(Usd("USD."), {
         keys: { maxLength: 16, allowed: "at most 16 characters" },
         maxProperties: PROVISIONINGS.length,
         description: "Cost by purchase option, USD.",

@@ -1,6 +1,6 @@
 import Type, { type TSchema } from "typebox"
 import { describe, expect, test } from "vitest"
-import { CpuQuantity, Int, MapOf, StringEnum, Time } from "./schema.ts"
+import { CpuQuantity, Int, MapSchema, StringEnum, Time } from "./schema.ts"
 import { structuralSchema } from "./structural.ts"
 
 const keys = { minLength: 1, maxLength: 9, pattern: "^[^'\"\\\\]$", allowed: "short" }
@@ -61,7 +61,7 @@ describe("structuralSchema", () => {
       "x-kubernetes-validations": [{ rule: 'self.matches("^a")', message: "must be an a" }],
     })
     const inside = Type.Object({ a: text, b: Type.Optional(text) })
-    const map = MapOf(inside, { keys, maxProperties: 2, description: "map", "x-berth-total-bytes": 5 })
+    const map = MapSchema(inside, { keys, maxProperties: 2, description: "map", "x-berth-total-bytes": 5 })
     expect(rules(map)).toContainEqual({
       rule: "self.map(key, bytes(key).size() + bytes(self[key].a).size() + (has(self[key].b) ? bytes(self[key].b).size() : 0)).sum() <= 5",
       message: "must have at most 5 bytes in total",
@@ -73,7 +73,7 @@ describe("structuralSchema", () => {
   })
 
   test("writes rules on keys and dependent fields in CEL, beside the schema's own", () => {
-    const map = MapOf(StringEnum(["a"]), { keys, maxProperties: 2, description: "map" })
+    const map = MapSchema(StringEnum(["a"]), { keys, maxProperties: 2, description: "map" })
     expect(structuralSchema(map)["x-kubernetes-validations"]).toEqual([
       {
         rule: `self.all(key, key.size() >= 1 && key.size() <= 9 && key.matches("^[^'\\"\\\\\\\\]$"))`,

@@ -4,12 +4,12 @@ import { CRON_JOB } from "./cronjob.ts"
 import { LIMITS } from "./field-limits.ts"
 import { JOB, JobSpecSchema } from "./job.ts"
 import { API_VERSION } from "./meta.ts"
-import { errorsOf, errorsOfObject } from "./validate.ts"
+import { errorsOfObject, findErrors } from "./validate.ts"
 
 const SECRET = "hunter2"
 
 function errorsOfSpec(spec: Record<string, unknown>) {
-  return errorsOf(JobSpecSchema, { image: "alpine", ...spec })
+  return findErrors(JobSpecSchema, { image: "alpine", ...spec })
 }
 
 describe("errorsOf", () => {
@@ -18,7 +18,7 @@ describe("errorsOf", () => {
   })
 
   test("reports all errors, each with its pointer", () => {
-    expect(errorsOf(JobSpecSchema, { maxRetries: -1, tags: [""], volumes: { "a/b~": { bucket: "b" } } })).toEqual(
+    expect(findErrors(JobSpecSchema, { maxRetries: -1, tags: [""], volumes: { "a/b~": { bucket: "b" } } })).toEqual(
       expect.arrayContaining([
         { pointer: "/image", detail: "image is required" },
         { pointer: "/maxRetries", detail: "maxRetries must be at least 0, not -1" },
@@ -108,29 +108,29 @@ describe("errorsOf", () => {
       expect(JSON.stringify(errors)).not.toContain(SECRET)
     }
     const key = Type.Object({ key: Type.String({ pattern: "^a", "x-berth-sensitive": true }) })
-    expect(errorsOf(key, { key: SECRET })).toEqual([{ pointer: "/key", detail: "key must be what ^a matches" }])
+    expect(findErrors(key, { key: SECRET })).toEqual([{ pointer: "/key", detail: "key must be what ^a matches" }])
   })
 
   test("speaks of the value where the whole is wrong", () => {
-    expect(errorsOf(JobSpecSchema, [])).toEqual([{ pointer: "", detail: "the value must be an object, not a list" }])
-    expect(errorsOf(JobSpecSchema, null)).toEqual([{ pointer: "", detail: "the value must be an object, not null" }])
+    expect(findErrors(JobSpecSchema, [])).toEqual([{ pointer: "", detail: "the value must be an object, not a list" }])
+    expect(findErrors(JobSpecSchema, null)).toEqual([{ pointer: "", detail: "the value must be an object, not null" }])
   })
 
   test("takes unions of types, of which each has its own keywords", () => {
     const Body = Type.Object({
       gpu: Type.Unsafe({ type: ["string", "object"], pattern: "Gi$", properties: { vram: { type: "string" } } }),
     })
-    expect(errorsOf(Body, { gpu: "24Gi" })).toEqual([])
-    expect(errorsOf(Body, { gpu: { vram: "24Gi" } })).toEqual([])
-    expect(errorsOf(Body, { gpu: { vran: "24Gi" } })).toHaveLength(1)
-    expect(errorsOf(Body, { gpu: 24 })).toEqual([
+    expect(findErrors(Body, { gpu: "24Gi" })).toEqual([])
+    expect(findErrors(Body, { gpu: { vram: "24Gi" } })).toEqual([])
+    expect(findErrors(Body, { gpu: { vran: "24Gi" } })).toHaveLength(1)
+    expect(findErrors(Body, { gpu: 24 })).toEqual([
       { pointer: "/gpu", detail: "gpu must be a string or an object, not a number" },
     ])
   })
 
   test("leaves open what the schema leaves open", () => {
     const Open = Type.Object({ a: Type.String() }, { additionalProperties: true })
-    expect(errorsOf(Open, { a: "a", b: "b" })).toEqual([])
+    expect(findErrors(Open, { a: "a", b: "b" })).toEqual([])
   })
 
   test("stops at twenty", () => {

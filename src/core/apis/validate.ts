@@ -1,6 +1,6 @@
 import { Ajv2020, type ErrorObject, type ValidateFunction } from "ajv/dist/2020.js"
 import type { TSchema } from "typebox"
-import { errorOf, type FieldError, MOST_ERRORS } from "./field-error.ts"
+import { type FieldError, MOST_ERRORS, toFieldError } from "./field-error.ts"
 import type { KindDefinition } from "./kind.ts"
 import { API_VERSION } from "./meta.ts"
 import { withoutNulls } from "./nulls.ts"
@@ -80,12 +80,12 @@ const objectSchemas = new WeakMap<KindDefinition, TSchema>()
  * are closed at every level: an unknown field is an error.
  * Write unions as `type: ["string", "object"]`, not as anyOf, whose errors are hard to understand.
  */
-export function errorsOf(schema: TSchema, value: unknown): FieldError[] {
+export function findErrors(schema: TSchema, value: unknown): FieldError[] {
   const validate = compiled.get(schema) ?? compile(schema)
   const { errors, rest } = cutToSize(schema, value)
   if (validate(rest)) return errors
   const others = reportable(validate.errors ?? []).slice(0, MOST_ERRORS - errors.length)
-  return [...errors, ...others.map(errorOf)]
+  return [...errors, ...others.map(toFieldError)]
 }
 
 /**
@@ -95,7 +95,7 @@ export function errorsOf(schema: TSchema, value: unknown): FieldError[] {
 export function errorsOfObject(kind: KindDefinition, object: unknown): FieldError[] {
   const schema = objectSchemas.get(kind) ?? objectSchemaOf(kind)
   objectSchemas.set(kind, schema)
-  return errorsOf(schema, withoutNulls(schema, object, "fieldsAndMaps"))
+  return findErrors(schema, withoutNulls(schema, object, "fieldsAndMaps"))
 }
 
 function compile(schema: TSchema): ValidateFunction {

@@ -6,9 +6,9 @@ import { DiskSize, diskSizes, type VmDisk } from "./disk.ts"
 import type { FieldError } from "./field-error.ts"
 import { LIMITS } from "./field-limits.ts"
 import type { Offer } from "./offer.ts"
-import { gibOf } from "./quantity.ts"
-import { ALLOWED, type CelRule, MapOf, Text } from "./schema.ts"
-import { errorsOf } from "./validate.ts"
+import { parseGib } from "./quantity.ts"
+import { ALLOWED, type CelRule, MapSchema, Text } from "./schema.ts"
+import { findErrors } from "./validate.ts"
 
 /** Settings of a connection for its VMs: network, address and disk. The definitions of clouds have their forms. */
 
@@ -39,7 +39,7 @@ function settingsOf(forms?: SettingsDefinition) {
       Type.String({ minLength: 1, maxLength: 300, description: WORDS.network, ...form(forms?.network) }),
     ),
     subnets: Type.Optional(
-      MapOf(
+      MapSchema(
         Type.Array(Type.String({ minLength: 1, maxLength: 400, ...form(forms?.subnet) }), {
           minItems: 1,
           maxItems: LIMITS.subnets,
@@ -73,7 +73,7 @@ const AnySettings = Type.Object(vmSettingFields)
 export type VmSettings = Static<typeof AnySettings>
 
 /** Returns the settings among the fields of a connection. */
-export function vmSettingsOf({ network, subnets, publicAddress, disk }: VmSettings): VmSettings {
+export function toVmSettings({ network, subnets, publicAddress, disk }: VmSettings): VmSettings {
   return {
     ...defined({ network, subnets, publicAddress, disk }),
   }
@@ -85,7 +85,7 @@ const SETTINGS: ReadonlyMap<string, TObject> = new Map(
 )
 
 /** Returns the schemas of the settings that a type of connection has; none if it runs no VMs. */
-export function vmSettingFieldsOf(type: string): Record<string, TSchema> {
+export function settingFieldsFor(type: string): Record<string, TSchema> {
   return SETTINGS.get(type)?.properties ?? {}
 }
 
@@ -165,7 +165,7 @@ export function vmSettingErrors(type: string, settings: Readonly<Record<string, 
       detail: `${field} is a setting of VMs: only connections of type ${VM_CLOUDS.join(", ")} have it`,
     }))
   }
-  const errors = errorsOf(schema, settings)
+  const errors = findErrors(schema, settings)
   if (errors.length > 0) return errors
   const broken = rulesOf(type).filter(({ isMet }) => !isMet(settings))
   return broken.map(({ field, message }) => ({ pointer: `/${field}`, detail: message }))
@@ -208,7 +208,7 @@ export function frozenSettings(
   const isNetworkSet = network !== undefined || own !== undefined || publicAddress !== undefined
   const vmDisk: VmDisk = {
     ...required,
-    ...(disk.size !== undefined && { sizeGib: gibOf(disk.size) }),
+    ...(disk.size !== undefined && { sizeGib: parseGib(disk.size) }),
     ...defined({ type: disk.type }),
   }
   return {

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
 import { LIMITS } from "./field-limits.ts"
-import { describingFieldsOf } from "./job.ts"
+import { describeFields } from "./job.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import {
@@ -96,7 +96,7 @@ export const WebhookSpecSchema = Type.Object(
       description: "Events to send. `job.*` stands for all ends of jobs.",
       "x-kubernetes-list-type": "set",
     }),
-    ...describingFieldsOf({
+    ...describeFields({
       labels: "Labels that a job must have, with these values. Default: none.",
       tags: "Tags that a job must have. Default: none.",
     }),

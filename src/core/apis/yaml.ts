@@ -8,7 +8,7 @@ import {
   SCALAR_STYLE,
   YAMLException,
 } from "js-yaml"
-import { escapePointer, type FieldError, fieldOf, MOST_ERRORS, quote, shownText } from "./field-error.ts"
+import { escapePointer, type FieldError, MOST_ERRORS, quote, shownText, toFieldPath } from "./field-error.ts"
 import { Positions } from "./positions.ts"
 
 /** Deepest nesting of a document. The API's schemas need 5 levels; the limit bounds every later recursion. */
@@ -121,7 +121,7 @@ function eventErrors(event: Event, text: string, isKey: boolean): Found[] {
   if (event.type === EVENT_ID.SCALAR && event.style === SCALAR_STYLE.PLAIN) {
     const plain = getScalarValue(text, event)
     const detail = isKey ? keyError(plain) : valueError(plain)
-    const field = (pointer: string) => (isKey || pointer === "" ? "" : `${fieldOf(pointer)}: `)
+    const field = (pointer: string) => (isKey || pointer === "" ? "" : `${toFieldPath(pointer)}: `)
     if (detail !== undefined)
       errors.push({ offset: event.valueStart, detailAt: (pointer) => `${field(pointer)}${detail}` })
   }

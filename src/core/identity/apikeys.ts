@@ -19,22 +19,22 @@ export function makeApiKey(): NewApiKey {
     "",
   )
   const value = `berth_${keyId}_${randomBytes(32).toString("base64url")}`
-  return { value, keyId, tokenHash: hashOf(value) }
+  return { value, keyId, tokenHash: hashKey(value) }
 }
 
 /** Returns the key id in a key's value, or undefined if the value is not an API key. */
-export function keyIdOf(value: string): string | undefined {
+export function parseKeyId(value: string): string | undefined {
   return VALUE.exec(value)?.[1]
 }
 
 /** Returns the SHA-256 of the whole value, in hex. 256 random bits need no slow hash. */
-export function hashOf(value: string): string {
+export function hashKey(value: string): string {
   return createHash("sha256").update(value).digest("hex")
 }
 
 /** Returns true if the value has this hash. The duration does not depend on where the two differ. */
 export function matchesHash(value: string, tokenHash: string): boolean {
   const expected = Buffer.from(tokenHash, "hex")
-  const actual = Buffer.from(hashOf(value), "hex")
+  const actual = Buffer.from(hashKey(value), "hex")
   return expected.length === actual.length && timingSafeEqual(expected, actual)
 }

@@ -4,7 +4,7 @@ import { fromMetadataName } from "../apis/names.ts"
 import type { KubeClient } from "../kube/client.ts"
 import type { IndexFunction, Store } from "../kube/store.ts"
 import { API_KEYS } from "../resources.ts"
-import { keyIdOf, matchesHash } from "./apikeys.ts"
+import { matchesHash, parseKeyId } from "./apikeys.ts"
 import { byNamespace, findOrCatchUp, NAMESPACE_INDEX } from "./catch-up.ts"
 import { LiveReads } from "./live-reads.ts"
 import { machineUserName } from "./machine-users.ts"
@@ -45,7 +45,7 @@ export class ApiKeyAuthenticator {
     project: ProjectScope,
     { onlyCached = false } = {},
   ): Promise<Principal | undefined> {
-    const keyId = keyIdOf(value)
+    const keyId = parseKeyId(value)
     if (keyId === undefined) return undefined
     const { client, store } = this.#options
     const entry = `${project.namespace}/${keyId}`

@@ -3,18 +3,18 @@ import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { ApiKeySpecSchema, type Role } from "../apis/apikey.ts"
 import type { StoredProject } from "../apis/project.ts"
-import { errorsOf } from "../apis/validate.ts"
-import { hashOf, keyIdOf, makeApiKey, matchesHash } from "./apikeys.ts"
+import { findErrors } from "../apis/validate.ts"
+import { hashKey, makeApiKey, matchesHash, parseKeyId } from "./apikeys.ts"
 import { projectRoles, roleInOrganization, roleInProject } from "./members.ts"
-import { hostLabel, scopeOf } from "./projects.ts"
+import { hostLabel, projectScope } from "./projects.ts"
 
 describe("API keys", () => {
   it("have the form berth_<keyId>_<256 random bits>, and only the SHA-256 is stored", () => {
     const { value, keyId, tokenHash } = makeApiKey()
     expect(value).toMatch(/^berth_[a-z0-9]{12}_[A-Za-z0-9_-]{43}$/)
-    expect(keyIdOf(value)).toBe(keyId)
+    expect(parseKeyId(value)).toBe(keyId)
     expect(tokenHash).toBe(createHash("sha256").update(value).digest("hex"))
-    expect(errorsOf(ApiKeySpecSchema, { role: "admin", keyId, tokenHash })).toEqual([])
+    expect(findErrors(ApiKeySpecSchema, { role: "admin", keyId, tokenHash })).toEqual([])
     expect(makeApiKey().value).not.toBe(value)
   })
 
@@ -22,14 +22,14 @@ describe("API keys", () => {
     const { value, tokenHash } = makeApiKey()
     expect(matchesHash(value, tokenHash)).toBe(true)
     expect(matchesHash(`${value.slice(0, -1)}${value.endsWith("A") ? "B" : "A"}`, tokenHash)).toBe(false)
-    expect(matchesHash(value, hashOf("another"))).toBe(false)
+    expect(matchesHash(value, hashKey("another"))).toBe(false)
     expect(matchesHash(value, "")).toBe(false)
   })
 
   it("are read from no other text", () => {
     fc.assert(
       fc.property(fc.string(), (text) => {
-        expect(keyIdOf(text)).toBeUndefined()
+        expect(parseKeyId(text)).toBeUndefined()
       }),
     )
     const { value } = makeApiKey()
@@ -41,7 +41,7 @@ describe("API keys", () => {
       value.toUpperCase(),
       value.slice(1),
     ]) {
-      expect(keyIdOf(text)).toBeUndefined()
+      expect(parseKeyId(text)).toBeUndefined()
     }
   })
 })
@@ -125,11 +125,11 @@ describe("roles", () => {
 it("a project uses the namespace in its status, never the one in its spec", () => {
   const project = (spec: object, status?: object) =>
     ({ metadata: { name: "p" }, spec: { organization: "o", ...spec }, status }) as unknown as StoredProject
-  expect(scopeOf(project({ namespace: "wanted" }, { namespace: "recorded" }))).toEqual({
+  expect(projectScope(project({ namespace: "wanted" }, { namespace: "recorded" }))).toEqual({
     id: "p",
     organizationId: "o",
     namespace: "recorded",
   })
-  expect(scopeOf(project({ namespace: "wanted" }))).toBeUndefined()
-  expect(scopeOf(project({}, {}))).toBeUndefined()
+  expect(projectScope(project({ namespace: "wanted" }))).toBeUndefined()
+  expect(projectScope(project({}, {}))).toBeUndefined()
 })

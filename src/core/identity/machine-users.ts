@@ -1,7 +1,7 @@
 import type { Role } from "../apis/apikey.ts"
 import type { ObjectMeta } from "../apis/meta.ts"
 import type { Impersonation } from "../kube/client.ts"
-import { resourceOf } from "../kube/resource.ts"
+import { declareResource } from "../kube/resource.ts"
 
 /**
  * Namespace of the machine users, which no project uses. A caller with the right to impersonate ServiceAccounts in a
@@ -14,7 +14,7 @@ export interface ServiceAccount {
   automountServiceAccountToken?: boolean
 }
 
-export const SERVICE_ACCOUNTS = resourceOf<ServiceAccount>({
+export const SERVICE_ACCOUNTS = declareResource<ServiceAccount>({
   group: "",
   version: "v1",
   kind: "ServiceAccount",
@@ -44,6 +44,6 @@ export function asMachineUser(name: string): Impersonation {
 }
 
 /** Returns the ClusterRole of a role (manifests/base/user-roles.yaml). */
-export function clusterRoleOf(role: Role): string {
+export function clusterRoleName(role: Role): string {
   return `berth-${role}`
 }

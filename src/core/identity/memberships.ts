@@ -13,7 +13,7 @@ import { roleUserName } from "./machine-users.ts"
 import { creatorOf, projectRoles, roleInOrganization, roleInProject } from "./members.ts"
 import type { User } from "./oidc.ts"
 import { NotBoundYet, type Principal } from "./principal.ts"
-import { scopeOf } from "./projects.ts"
+import { projectScope } from "./projects.ts"
 
 const MEMBER_INDEX = "member"
 const CREATOR_INDEX = "creator"
@@ -111,7 +111,7 @@ export class ProjectMembers {
     const organization = await this.#memberships.organization(project.spec.organization)
     const role = roleInProject(user, projectRoles(project, organization))
     if (role === undefined) return undefined
-    const scope = scopeOf(project)
+    const scope = projectScope(project)
     if (scope === undefined) {
       const { status, message } = findCondition(project.status?.conditions, ProjectCondition.Stalled) ?? {}
       const stalled = status === "True" ? message : undefined

@@ -184,7 +184,7 @@ export class ProjectDirectory {
  * Returns where a project's objects live; undefined until its controller has confirmed the namespace. The namespace in
  * the spec is ignored, because it may belong to others.
  */
-export function scopeOf({ metadata, spec, status }: StoredProject): ProjectScope | undefined {
+export function projectScope({ metadata, spec, status }: StoredProject): ProjectScope | undefined {
   if (status?.namespace === undefined) return undefined
   return { id: metadata.name, organizationId: spec.organization, namespace: status.namespace }
 }

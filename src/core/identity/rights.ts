@@ -1,6 +1,6 @@
 import type { Role } from "../apis/apikey.ts"
 import { GROUP } from "../apis/meta.ts"
-import { type ApiObject, resourceOf } from "../kube/resource.ts"
+import { type ApiObject, declareResource } from "../kube/resource.ts"
 import type { CallerClient } from "./principal.ts"
 
 export interface SelfSubjectAccessReview extends ApiObject {
@@ -8,7 +8,7 @@ export interface SelfSubjectAccessReview extends ApiObject {
   status?: { allowed: boolean }
 }
 
-const SELF_SUBJECT_ACCESS_REVIEWS = resourceOf<SelfSubjectAccessReview>({
+const SELF_SUBJECT_ACCESS_REVIEWS = declareResource<SelfSubjectAccessReview>({
   group: "authorization.k8s.io",
   version: "v1",
   kind: "SelfSubjectAccessReview",
@@ -26,11 +26,7 @@ const RIGHT_OF: Readonly<Record<Role, { resource: string; verb: string }>> = {
 }
 
 /** Returns true if the API server gives a user the rights of a role in a namespace. @param client calls as that user */
-export async function hasRightsOf(
-  role: Role,
-  namespace: string,
-  client: Pick<CallerClient, "create">,
-): Promise<boolean> {
+export async function hasRights(role: Role, namespace: string, client: Pick<CallerClient, "create">): Promise<boolean> {
   const review = {
     metadata: { name: "" },
     spec: { resourceAttributes: { namespace, group: GROUP, ...RIGHT_OF[role] } },

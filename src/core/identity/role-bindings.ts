@@ -1,5 +1,5 @@
 import type { ObjectMeta } from "../apis/meta.ts"
-import { resourceOf } from "../kube/resource.ts"
+import { declareResource } from "../kube/resource.ts"
 
 export const RBAC_GROUP = "rbac.authorization.k8s.io"
 
@@ -17,7 +17,7 @@ export interface RoleBinding {
   subjects?: Subject[]
 }
 
-export const ROLE_BINDINGS = resourceOf<RoleBinding>({
+export const ROLE_BINDINGS = declareResource<RoleBinding>({
   group: RBAC_GROUP,
   version: "v1",
   kind: "RoleBinding",

@@ -1,4 +1,4 @@
-import { type ApiObject, resourceOf } from "./resource.ts"
+import { type ApiObject, declareResource } from "./resource.ts"
 
 /** Kubernetes' own kinds that several parts of Berth read or write, with the fields that Berth reads. */
 export interface Namespace extends ApiObject {
@@ -19,11 +19,21 @@ export interface Secret extends ApiObject {
 
 const core = { group: "", version: "v1" } as const
 
-export const NAMESPACES = resourceOf<Namespace>({ ...core, kind: "Namespace", plural: "namespaces", namespaced: false })
+export const NAMESPACES = declareResource<Namespace>({
+  ...core,
+  kind: "Namespace",
+  plural: "namespaces",
+  namespaced: false,
+})
 
-export const CONFIG_MAPS = resourceOf<ConfigMap>({ ...core, kind: "ConfigMap", plural: "configmaps", namespaced: true })
+export const CONFIG_MAPS = declareResource<ConfigMap>({
+  ...core,
+  kind: "ConfigMap",
+  plural: "configmaps",
+  namespaced: true,
+})
 
-export const SECRETS = resourceOf<Secret>({ ...core, kind: "Secret", plural: "secrets", namespaced: true })
+export const SECRETS = declareResource<Secret>({ ...core, kind: "Secret", plural: "secrets", namespaced: true })
 
 /** core/v1 Event, which `kubectl describe` and `kubectl get events` show. */
 export interface KubeEvent extends ApiObject {

@@ -6,7 +6,7 @@ import type { KubeClient } from "./client.ts"
 import type { EventType, KubeEvent } from "./core.ts"
 import { isAlreadyExists, isNotFound, isServerError, isUnavailable } from "./errors.ts"
 import { type Correlated, EventCorrelator } from "./event-correlator.ts"
-import { type ApiObject, resourceOf } from "./resource.ts"
+import { type ApiObject, declareResource } from "./resource.ts"
 
 /** Content of an event. `reason` is CamelCase and stable. `message` is for users and has no secret. */
 export interface EventNote {
@@ -15,7 +15,7 @@ export interface EventNote {
   message: string
 }
 
-export const events = resourceOf<KubeEvent>({
+export const events = declareResource<KubeEvent>({
   group: "",
   version: "v1",
   kind: "Event",

@@ -4,7 +4,7 @@ import type { Logger } from "../apis/logger.ts"
 import { ANNOTATIONS } from "../apis/meta.ts"
 import type { KubeClient } from "./client.ts"
 import { isAlreadyExists, isConflict, isNotFound } from "./errors.ts"
-import { type ApiObject, resourceOf } from "./resource.ts"
+import { type ApiObject, declareResource } from "./resource.ts"
 
 /** coordination.k8s.io/v1 Lease. */
 export interface Lease extends ApiObject {
@@ -20,7 +20,7 @@ export interface LeaseSpec {
   leaseTransitions?: number
 }
 
-export const leases = resourceOf<Lease>({
+export const leases = declareResource<Lease>({
   group: "coordination.k8s.io",
   version: "v1",
   kind: "Lease",

@@ -54,7 +54,7 @@ export interface ObjectRef {
 }
 
 /** Adds the TypeScript type of its objects to a resource description, e.g. `resourceOf<Job>(jobKind)`. */
-export function resourceOf<T extends ApiObject>(type: ResourceType): Resource<T> {
+export function declareResource<T extends ApiObject>(type: ResourceType): Resource<T> {
   const { group, version, kind, plural, namespaced } = type
   return { group, version, kind, plural, namespaced }
 }

@@ -2,7 +2,7 @@ import { type LookupAddress, type LookupOptions, lookup } from "node:dns"
 import { BlockList, isIP } from "node:net"
 import { fetch } from "undici"
 import { DEFINITIONS, VM_CLOUDS } from "../../clouds/definitions.ts"
-import { dispatcherOf } from "../apis/dispatcher.ts"
+import { createDispatcher } from "../apis/dispatcher.ts"
 import { proxyOfProcess } from "../apis/proxy.ts"
 import { InvalidRequestError } from "./errors.ts"
 import type { Fetch } from "./guarded-fetch.ts"
@@ -81,7 +81,7 @@ export function publicFetch(targets: PrivateTargets = NO_TARGETS): Fetch {
   const isTarget = targetCheck(targets)
   const isAllowed: TargetCheck = (host, address) => isPublicAddress(address) || isTarget(host, address)
   const look = lookupOf(isAllowed)
-  const dispatcher = dispatcherOf({ connect: { lookup: look } })
+  const dispatcher = createDispatcher({ connect: { lookup: look } })
   return async (input, init) => {
     const url = new URL(input instanceof Request ? input.url : input)
     // No lookup runs for an address.

@@ -31,7 +31,7 @@ export function abortedRead(cause?: unknown): CloudError {
 /**
  * Returns a thrown value as a CloudError: itself, `abortedRead` if the signal is aborted, else the result of `explain`.
  */
-export function readErrorOf(error: unknown, signal: AbortSignal, explain: (error: unknown) => ReadFailure): CloudError {
+export function toReadError(error: unknown, signal: AbortSignal, explain: (error: unknown) => ReadFailure): CloudError {
   if (error instanceof CloudError) return error
   return signal.aborted ? abortedRead(error) : readError({ cause: error, ...explain(error) })
 }

@@ -3,7 +3,7 @@ import { findCondition } from "../apis/conditions.ts"
 import type { StoredJob } from "../apis/job.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
 import type { Condition } from "../apis/schema.ts"
-import { type CountedKind, orderOf, type Usage } from "./usage.ts"
+import { type CountedKind, creationOrder, type Usage } from "./usage.ts"
 
 /** Limits of what a project, and the whole installation, may store. */
 export const ProjectLimitsSchema = Type.Object(
@@ -118,9 +118,9 @@ export function limitForExisting(
   const { namespace = "" } = metadata
   const count = usage.of(namespace)[kind]
   if (count <= limits[kind]) return undefined
-  const order = orderOf(metadata)
+  const order = creationOrder(metadata)
   const others = all.list().filter((one) => one.metadata.namespace === namespace)
-  const older = others.filter((one) => orderOf(one.metadata) < order).length
+  const older = others.filter((one) => creationOrder(one.metadata) < order).length
   return older < limits[kind] ? undefined : { limit: kind, message: tooMany(kind, count, limits) }
 }
 

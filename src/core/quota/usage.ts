@@ -186,7 +186,7 @@ export class Usage {
     if (current === undefined || metadata === undefined || isTerminal(status?.phase)) unfinished.delete(key)
     else {
       const bytes = this.#objects.get(`jobs/${key}`)?.bytes ?? 0
-      unfinished.set(key, { order: orderOf(metadata), bytes })
+      unfinished.set(key, { order: creationOrder(metadata), bytes })
     }
   }
 
@@ -200,7 +200,7 @@ export class Usage {
 }
 
 /** Returns a key that sorts objects by their creation. Users cannot choose it. */
-export function orderOf({ creationTimestamp, uid }: Stored<KubeObject>["metadata"]): string {
+export function creationOrder({ creationTimestamp, uid }: Stored<KubeObject>["metadata"]): string {
   return `${creationTimestamp} ${uid}`
 }
 

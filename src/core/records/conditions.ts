@@ -27,7 +27,7 @@ const AccountConditionSchema = Type.Object(
 )
 export type AccountConditionRecord = Static<typeof AccountConditionSchema>
 
-/** Description of `ownTroublesOf`. */
+/** Description of `ownTroubles`. */
 export const OWN_TROUBLES = "Conditions that are not as they should be. Absent: there are none."
 
 /** Declares the conditions of a record. */
@@ -53,7 +53,7 @@ interface WithConditions {
 }
 
 /** Returns the field `conditions` of a record, with the object's own words. */
-export function conditionsOf({ status }: WithConditions): { conditions?: ConditionRecord[] } {
+export function toConditionRecords({ status }: WithConditions): { conditions?: ConditionRecord[] } {
   return status?.conditions === undefined ? {} : { conditions: status.conditions.map(recordOf) }
 }
 
@@ -61,13 +61,13 @@ export function conditionsOf({ status }: WithConditions): { conditions?: Conditi
  * Returns the field `conditions` with those that have a sentence of their own about a trouble. Lists of jobs are long, and
  * the contract lists the fields of keys, organizations and projects: without a trouble a record has no others.
  */
-export function ownTroublesOf(object: WithConditions, said: string | null = null): { conditions?: ConditionRecord[] } {
+export function ownTroubles(object: WithConditions, said: string | null = null): { conditions?: ConditionRecord[] } {
   const own = troublesIn(object, said)
   return own.length === 0 ? {} : { conditions: own.map(recordOf) }
 }
 
-/** Returns the field `conditions` of an account's record, as `ownTroublesOf`. */
-export function accountTroublesOf(account: WithConditions): { conditions?: AccountConditionRecord[] } {
+/** Returns the field `conditions` of an account's record, as `ownTroubles`. */
+export function accountTroubles(account: WithConditions): { conditions?: AccountConditionRecord[] } {
   const own = troublesIn(account)
   if (own.length === 0) return {}
   return { conditions: own.map(({ observedGeneration: _, ...condition }) => condition) }

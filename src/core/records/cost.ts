@@ -42,7 +42,7 @@ export const PlannedCostSchema = Type.Object(
 )
 
 /** Returns the prices and costs of a VM's parts as a record has them. */
-export function breakdownOf(hourly: HourlyPrices, cost: CostParts): Breakdown {
+export function toBreakdown(hourly: HourlyPrices, cost: CostParts): Breakdown {
   return {
     machine_usd_per_hour: hourly.machineUsd,
     disk_usd_per_hour: hourly.diskUsd,
@@ -67,7 +67,7 @@ export function costFields(status: JobStatus | undefined, lastHeartbeatTime: str
     actual_cost: actualUsd ?? null,
     accrued_cost: actualUsd ?? (hourly === undefined ? null : sumOfParts(accrued)),
     cost_breakdown:
-      hourly === undefined ? null : { ...breakdownOf(hourly, accrued), ...byProvisioning(status, accrued) },
+      hourly === undefined ? null : { ...toBreakdown(hourly, accrued), ...byProvisioning(status, accrued) },
   }
 }
 

@@ -21,10 +21,10 @@ import { ANNOTATIONS, LABELS } from "../apis/meta.ts"
 import { parseCpu } from "../apis/quantity.ts"
 import { JOB_RECORD_FIELDS as NAMES } from "../apis/rest-names.ts"
 import { COMPONENT, StringEnum } from "../apis/schema.ts"
-import { conditionsField, ownTroublesOf } from "./conditions.ts"
+import { conditionsField, ownTroubles } from "./conditions.ts"
 import { CostBreakdownSchema, costFields } from "./cost.ts"
 import type { Owner } from "./owner.ts"
-import { lastUpdateOf } from "./update-time.ts"
+import { lastUpdateTime } from "./update-time.ts"
 
 /** Schema of a value that is null until it is known. */
 export function nullable<T extends string | number>(type: "string" | "number" | "integer", description: string) {
@@ -158,7 +158,7 @@ export type JobRecord = Static<typeof JobRecordSchema>
 export const UNFINISHED = ["queued", "booting", "running"] as const
 
 /** Returns the status of the contract. */
-export function statusOf(job: StoredJob): JobPhase {
+export function recordStatus(job: StoredJob): JobPhase {
   return standingOf(job).phase ?? "queued"
 }
 
@@ -171,7 +171,7 @@ function standingOf({ spec, status = {} }: StoredJob): Pick<JobStatus, "phase" |
  * Returns the record of a Job, with every field of the contract.
  * @param lastHeartbeatTime of its VMs, which the Job does not have while it runs
  */
-export function recordOf(job: StoredJob, owner: Owner, lastHeartbeatTime?: string): JobRecord {
+export function toRecord(job: StoredJob, owner: Owner, lastHeartbeatTime?: string): JobRecord {
   const { metadata, spec } = job
   return {
     id: metadata.uid,
@@ -185,7 +185,7 @@ export function recordOf(job: StoredJob, owner: Owner, lastHeartbeatTime?: strin
     ...placementFields(job.status),
     ...costFields(job.status, lastHeartbeatTime ?? job.status?.lastHeartbeatTime),
     created_at: creationTimeOf(job),
-    updated_at: lastUpdateOf(job),
+    updated_at: lastUpdateTime(job),
   }
 }
 
@@ -261,7 +261,7 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
   const { status } = job
   const { reason, message } = standingOf(job)
   return {
-    status: statusOf(job),
+    status: recordStatus(job),
     credentials_status: status?.credentials ?? "empty",
     vm_status: status?.vm?.state ?? "nonassigned",
     retry_count: status?.retryCount ?? 0,
@@ -272,7 +272,7 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     error_message: status?.phase === "failed" ? (status.message ?? null) : null,
     reason: reason ?? null,
     message: message ?? null,
-    ...ownTroublesOf(job, message ?? null),
+    ...ownTroubles(job, message ?? null),
     exit_code: status?.exitCode ?? null,
   } satisfies Partial<JobRecord>
 }

@@ -7,6 +7,6 @@ export interface Owner {
 }
 
 /** Returns the owner of everything in a project. */
-export function ownerOf({ id, organizationId }: ProjectScope): Owner {
+export function toOwner({ id, organizationId }: ProjectScope): Owner {
   return { projectId: id, organizationId }
 }

@@ -18,7 +18,7 @@ export function withUpdateTime<T extends { metadata: ObjectMeta }>(text: string)
 }
 
 /** Returns the time of the last change for a record. managedFields has whole seconds, so creation may look later. */
-export function lastUpdateOf(object: Pick<Stored<KubeObject>, "metadata">): string {
+export function lastUpdateTime(object: Pick<Stored<KubeObject>, "metadata">): string {
   const created = creationTimeOf(object)
   const updated = updateTimeOf(object)
   return updated === undefined || Date.parse(updated) < Date.parse(created) ? created : updated

@@ -36,7 +36,7 @@ export interface KeyQueueOptions {
 const URGENT_TURNS = 3
 
 /** Returns the namespace of `namespace/name`. Cluster-scoped keys form one group. */
-export function namespaceOf(key: string): string {
+export function keyNamespace(key: string): string {
   const slash = key.indexOf("/")
   return slash === -1 ? "" : key.slice(0, slash)
 }
@@ -101,7 +101,7 @@ export class KeyQueue {
 
   constructor(options: KeyQueueOptions = {}) {
     this.#clock = options.clock ?? systemClock
-    this.#groupOf = options.groupOf ?? namespaceOf
+    this.#groupOf = options.groupOf ?? keyNamespace
     this.#isUrgent = options.isUrgent ?? (() => false)
     this.#backoff = options.backoff ?? { baseSeconds: 0.1, capSeconds: 60 }
     this.#metrics = options.metrics

@@ -64,7 +64,7 @@ export class Sealer {
    * a sealed text
    */
   async isOutdated(sealed: string): Promise<boolean> {
-    return keyIdOf(sealed) !== (await this.#keys.primary())
+    return parseSealingKeyId(sealed) !== (await this.#keys.primary())
   }
 
   /**
@@ -83,12 +83,12 @@ export class Sealer {
  * Returns the id of the sealed content. It stays the same when the content is sealed again under another key.
  * @throws SealingError if it is not a sealed text
  */
-export function credentialIdOf(sealed: string): string {
+export function parseCredentialId(sealed: string): string {
   return parse(sealed).credentialId
 }
 
 /** Returns the id of the key-encryption key of a sealed text. @throws SealingError if it is not a sealed text */
-export function keyIdOf(sealed: string): string {
+export function parseSealingKeyId(sealed: string): string {
   return parse(sealed).wrapped.keyId
 }
 

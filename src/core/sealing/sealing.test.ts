@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import { keyIdOf, Sealer, type SealingContext } from "./envelope.ts"
+import { parseSealingKeyId, Sealer, type SealingContext } from "./envelope.ts"
 import { type Keyring, KeyringEncryption } from "./keys.ts"
 
 const HERE: SealingContext = { project: "acme", name: "my-aws.ud" }
@@ -130,9 +130,9 @@ describe("rotation", () => {
     const sealed = await sealer.seal("secret", HERE)
     keyring = { primary: "new", keys: new Map([...keyring.keys, ["new", randomBytes(32)]]) }
     expect(await sealer.open(sealed, HERE)).toBe("secret")
-    expect(keyIdOf(await sealer.seal("secret", HERE))).toBe("new")
+    expect(parseSealingKeyId(await sealer.seal("secret", HERE))).toBe("new")
     const resealed = await sealer.reseal(sealed, HERE)
-    expect(keyIdOf(resealed)).toBe("new")
+    expect(parseSealingKeyId(resealed)).toBe("new")
     keyring = { primary: "new", keys: new Map([...keyring.keys].filter(([id]) => id === "new")) }
     const restarted = new Sealer(new KeyringEncryption(() => Promise.resolve(keyring)))
     expect(await restarted.open(resealed, HERE)).toBe("secret")

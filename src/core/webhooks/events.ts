@@ -16,7 +16,7 @@ const TYPES: Partial<Record<JobPhase, JobEndEvent>> = {
 }
 
 /** Returns the end of a job; undefined before it. */
-export function endOf({ status }: Pick<StoredJob, "status">): JobEnd | undefined {
+export function jobEnd({ status }: Pick<StoredJob, "status">): JobEnd | undefined {
   const type = status?.phase && TYPES[status.phase]
   if (type === undefined) return undefined
   const condition = findCondition(status?.conditions, JobCondition.Complete)

@@ -22,7 +22,7 @@ export interface Message {
 }
 
 /** Returns an event in the form that the webhook wants. */
-export function messageOf(event: ProjectEvent, { format }: Pick<WebhookSpec, "format">): Message {
+export function buildMessage(event: ProjectEvent, { format }: Pick<WebhookSpec, "format">): Message {
   return format === "slack" ? slackMessage(event) : cloudEvent(event)
 }
 
@@ -47,7 +47,7 @@ export function testMessage(
   spec: Pick<WebhookSpec, "format">,
 ): Message {
   const data = { name, reason: "Test", message: "this message tests the webhook; no event has happened" }
-  return messageOf({ ...event, type: "webhook.test", subject: `webhooks/${name}`, data }, spec)
+  return buildMessage({ ...event, type: "webhook.test", subject: `webhooks/${name}`, data }, spec)
 }
 
 const ICONS: Record<ProjectEvent["type"], string> = {

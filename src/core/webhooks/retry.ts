@@ -25,7 +25,7 @@ export const RETRY_DEFAULTS: RetrySettings = {
  * Returns the time until a stored next attempt, seconds. A wrong clock may have written its time, so it is never longer
  * than the longest delay after this number of attempts.
  */
-export function waitOf(
+export function retryDelay(
   { attempts, nextAttemptTime }: { attempts: number; nextAttemptTime?: string },
   now: Date,
   settings: RetrySettings = RETRY_DEFAULTS,

@@ -62,7 +62,7 @@ export interface Receiver {
 }
 
 /** Returns the receiver, or the errors of the secrets, without a part of them. */
-export function receiverOf(
+export function webhookReceiver(
   spec: Pick<WebhookSpec, "url" | "format">,
   { secret, previousSecret, previousUntil, url: secretUrl }: WebhookSecret,
   now: Date,

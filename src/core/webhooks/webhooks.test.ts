@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest"
 import { jobOf } from "../../../test/harness/builders.ts"
 import type { StoredJob } from "../apis/job.ts"
-import { endOf, wantsJob, wantsType } from "./events.ts"
-import { messageOf, publicRecord } from "./message.ts"
+import { jobEnd, wantsJob, wantsType } from "./events.ts"
+import { buildMessage, publicRecord } from "./message.ts"
 import { messageId } from "./message-id.ts"
 import { RETRY_DEFAULTS, retryAfter } from "./retry.ts"
-import { receiverOf, secretIn } from "./secret.ts"
+import { secretIn, webhookReceiver } from "./secret.ts"
 import { newSigningSecret, signedHeaders, signingSecretError } from "./signature.ts"
 
 const NOW = new Date("2026-01-31T12:00:00Z")
@@ -20,15 +20,15 @@ describe("the end of a job", () => {
     ["cancelled", "Failed", "job.cancelled"],
   ])("has the time at which the operator wrote it: %s", (phase, type, event) => {
     const condition = { type, status: "True", lastTransitionTime: "2026-01-31T11:00:00Z", reason: "A", message: "" }
-    expect(endOf(ended(phase, [condition]))).toEqual({ type: event, time: "2026-01-31T11:00:00Z" })
+    expect(jobEnd(ended(phase, [condition]))).toEqual({ type: event, time: "2026-01-31T11:00:00Z" })
   })
 
   it("has the time of the container's end without a condition", () => {
-    expect(endOf(ended("failed", []))?.time).toBe("2026-01-31T10:00:00Z")
+    expect(jobEnd(ended("failed", []))?.time).toBe("2026-01-31T10:00:00Z")
   })
 
   it("is absent while the job runs", () => {
-    expect(endOf(ended("running", []))).toBeUndefined()
+    expect(jobEnd(ended("running", []))).toBeUndefined()
   })
 })
 
@@ -128,8 +128,8 @@ describe("the secrets of a webhook", () => {
 
   it("gives the receiver two secrets while one is rotated", () => {
     const rotating = { secret, previousSecret, previousUntil: "2026-01-31T12:00:01Z" }
-    expect(receiverOf({ url }, rotating, NOW)).toEqual({ url, secrets: [secret, previousSecret] })
-    expect(receiverOf({ url }, rotating, new Date("2026-01-31T12:00:01Z"))).toEqual({ url, secrets: [secret] })
+    expect(webhookReceiver({ url }, rotating, NOW)).toEqual({ url, secrets: [secret, previousSecret] })
+    expect(webhookReceiver({ url }, rotating, new Date("2026-01-31T12:00:01Z"))).toEqual({ url, secrets: [secret] })
   })
 
   it("reads the keys of a Secret, without spaces around them", () => {
@@ -138,19 +138,19 @@ describe("the secrets of a webhook", () => {
   })
 
   it("requires an address and, except for Slack, a signing secret", () => {
-    expect(receiverOf({}, {}, NOW)).toEqual({
+    expect(webhookReceiver({}, {}, NOW)).toEqual({
       errors: [
         "url is missing: set spec.url, or the key url of the secret",
         "the key secret is missing: it signs the messages",
       ],
     })
-    expect(receiverOf({ format: "slack" }, { url }, NOW)).toEqual({ url, secrets: [] })
+    expect(webhookReceiver({ format: "slack" }, { url }, NOW)).toEqual({ url, secrets: [] })
   })
 
   it.each(["ftp://a", "https://me:password@a", "https://?"])(
     "rejects the secret address %s without showing it",
     (bad) => {
-      const result = receiverOf({ format: "slack" }, { url: bad }, NOW)
+      const result = webhookReceiver({ format: "slack" }, { url: bad }, NOW)
       expect(result).toHaveProperty("errors")
       expect(JSON.stringify(result)).not.toContain(bad)
     },
@@ -164,7 +164,7 @@ describe("messages", () => {
   }
 
   it("are CloudEvents by default", () => {
-    const { body, contentType } = messageOf(event, {})
+    const { body, contentType } = buildMessage(event, {})
     expect(contentType).toBe("application/cloudevents+json; charset=utf-8")
     expect(JSON.parse(body)).toEqual({
       ...{ specversion: "1.0", id: "1", source: "/projects/train-x1", type: "dev.berth.job.failed.v1" },
@@ -173,7 +173,7 @@ describe("messages", () => {
   })
 
   it("mention no user of Slack, whatever a job prints", () => {
-    const { text } = JSON.parse(messageOf(event, { format: "slack" }).body) as { text: string }
+    const { text } = JSON.parse(buildMessage(event, { format: "slack" }).body) as { text: string }
     expect(text).toBe(
       ":x: *job.failed* `jobs/a` in project train-x1\nContainerFailed: exit code 1 &lt;!channel&gt; &amp; more\ncost $0.5000",
     )

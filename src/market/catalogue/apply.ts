@@ -3,7 +3,7 @@ import { defined } from "../../core/apis/defined.ts"
 import { roundUsd } from "../../core/apis/money.ts"
 import type { FieldError } from "../../core/apis/validate.ts"
 import { emptyTable, type Machine, OFFER_COLUMNS, type OfferTable, type Place, type Region } from "../router/table.ts"
-import { type Glob, globOf } from "./glob.ts"
+import { compileGlob, type Glob } from "./glob.ts"
 import type { Discount, Exclusion, Numbered, Overlay, OwnOffer } from "./overlay.ts"
 
 /** A table with an overlay applied, and the rules that have no effect or are invalid. */
@@ -82,7 +82,7 @@ class Matcher {
   constructor({ index, rule }: Numbered<Exclusion>, table: OfferTable) {
     const { cloud, region, family, instanceType, provisioning } = rule
     this.index = index
-    const [isCloud, isRegion, isFamily, isType] = [cloud, region, family, instanceType].map(globOf) as [
+    const [isCloud, isRegion, isFamily, isType] = [cloud, region, family, instanceType].map(compileGlob) as [
       Glob,
       Glob,
       Glob,

@@ -2,14 +2,14 @@ import { describe, expect, test } from "vitest"
 import type { Offer } from "../../core/apis/offer.ts"
 import { Catalogue } from "../router/catalogue.ts"
 import { priceDatesOf } from "../router/price-dates.ts"
-import { requirementsOf } from "../router/requirements.ts"
+import { toRequirements } from "../router/requirements.ts"
 import { route } from "../router/route.ts"
-import { tableOf } from "../router/table.ts"
-import { decode, encode, offersOf, type PriceList } from "./file.ts"
+import { createTable } from "../router/table.ts"
+import { buildOffers, decode, encode, type PriceList } from "./file.ts"
 import { LiveCatalogue } from "./live.ts"
 import { readPriceList } from "./shipped.ts"
 import { decodePrices, encodePrices, type RegionPrices } from "./stored-prices.ts"
-import { suspectsOf } from "./suspects.ts"
+import { findSuspects } from "./suspects.ts"
 import { whyUnlaunchable } from "./unlaunchable.ts"
 
 const REGIONS = [
@@ -90,7 +90,7 @@ describe("the file of a price list", () => {
   })
 
   test("offers each machine on demand and as spot where it has that price", () => {
-    const offers = [...new Catalogue(offersOf({ ...LIST, suspects: [] })).offers()]
+    const offers = [...new Catalogue(buildOffers({ ...LIST, suspects: [] })).offers()]
     expect(offers).toHaveLength(10)
     const spot = { region: "us-east-1", provisioning: "spot", hourlyPriceUsd: 0.04, priceDate: "2026-01-01" } as const
     expect(offers).toContainEqual(offer(spot))
@@ -100,7 +100,7 @@ describe("the file of a price list", () => {
 
 describe("the date of a price", () => {
   test("is that of the last source that covers it", () => {
-    const offers = [...new Catalogue(offersOf({ ...LIST, suspects: [] })).offers()]
+    const offers = [...new Catalogue(buildOffers({ ...LIST, suspects: [] })).offers()]
     const later = offers.filter(({ priceDate }) => priceDate === "2026-01-15")
     expect(later.map(({ region, instanceType, provisioning }) => [region, instanceType, provisioning])).toEqual([
       ["us-east-1", "c7g.xlarge", "onDemand"],
@@ -110,14 +110,14 @@ describe("the date of a price", () => {
 
   test("must have a source", () => {
     const sources = [{ ...SOURCES[0], covers: [{ provisioning: "spot" as const }] }] as PriceList["sources"]
-    expect(() => offersOf({ ...LIST, sources, suspects: [] })).toThrow(
+    expect(() => buildOffers({ ...LIST, sources, suspects: [] })).toThrow(
       "no source of the price list covers the onDemand price of aws m7i.large in eu-west-1",
     )
   })
 
   test("comes in the shipped list from one of its cloud's sources, and each source of prices has some", () => {
     const list = readPriceList()
-    const offers = [...new Catalogue(offersOf(list)).offers()]
+    const offers = [...new Catalogue(buildOffers(list)).offers()]
     const dates = (cloud: string, has: (offer: Offer) => boolean = () => true) =>
       [
         ...new Set(offers.filter((one) => one.cloud === cloud && has(one)).map(({ priceDate = "" }) => priceDate)),
@@ -135,7 +135,7 @@ describe("the date of a price", () => {
   })
 
   test("is in the shipped list as old as most of its prices, by cloud and provisioning", () => {
-    expect(priceDatesOf(offersOf(readPriceList()))).toEqual([
+    expect(priceDatesOf(buildOffers(readPriceList()))).toEqual([
       { cloud: "aws", provisioning: "onDemand", date: "2025-04-24", oldest: "2025-04-24" },
       { cloud: "aws", provisioning: "spot", date: "2025-04-24", oldest: "2025-04-24" },
       { cloud: "azure", provisioning: "onDemand", date: "2026-05-20", oldest: "2026-05-20" },
@@ -152,16 +152,16 @@ describe("implausible prices", () => {
       [110_000, 9_000, 100_000, 150_000, 140_000, 160_000],
       [50_000, 8_000, 100_001, 0, 6_999, 71_000],
     )
-    const suspects = suspectsOf({ ...list, spot: list.spot.with(3, 70_000) })
+    const suspects = findSuspects({ ...list, spot: list.spot.with(3, 70_000) })
     expect(
       suspects.map(({ instanceType, region, provisioning }) => `${instanceType} ${region} ${provisioning}`),
     ).toEqual(["m7i.large us-east-1 onDemand", "m7i.large us-west-2 spot", "c7g.xlarge us-east-1 spot"])
-    const sold = [...new Catalogue(offersOf({ ...list, suspects: suspectsOf(list) })).offers()]
+    const sold = [...new Catalogue(buildOffers({ ...list, suspects: findSuspects(list) })).offers()]
     expect(sold.some((o) => o.hourlyPriceUsd === 0.009 || o.hourlyPriceUsd === 0.100001)).toBe(false)
   })
 
   test("do not include a spot price equal to the on-demand price", () => {
-    expect(suspectsOf(priceList([100_000], [100_000]))).toEqual([])
+    expect(findSuspects(priceList([100_000], [100_000]))).toEqual([])
   })
 })
 
@@ -199,10 +199,10 @@ describe("machines that can't be launched", () => {
   })
 })
 
-const job = requirementsOf({ image: "busybox" })
+const job = toRequirements({ image: "busybox" })
 const CONTEXT = { launchAccounts: [{ cloud: "aws" }], cooldowns: [], room: {}, expectedSeconds: 3600, now: new Date(0) }
 
-const table = offersOf({ ...LIST, suspects: [] })
+const table = buildOffers({ ...LIST, suspects: [] })
 
 describe("an overlay", () => {
   async function changed(data: Record<string, string>) {
@@ -301,7 +301,7 @@ describe("an overlay", () => {
 
   test("has the offers of a table of single offers", () => {
     const offers = [...new Catalogue(table).offers()]
-    expect([...new Catalogue(tableOf(offers)).offers()]).toEqual(offers)
+    expect([...new Catalogue(createTable(offers)).offers()]).toEqual(offers)
   })
 })
 
@@ -313,7 +313,7 @@ describe("refreshed prices", () => {
       .map((o) => `${o.region} ${o.provisioning}: ${o.hourlyPriceUsd} of ${o.priceDate}`)
       .sort()
   async function refreshed(...prices: RegionPrices[]) {
-    const live = new LiveCatalogue(offersOf({ ...LIST, suspects: suspectsOf(LIST) }))
+    const live = new LiveCatalogue(buildOffers({ ...LIST, suspects: findSuspects(LIST) }))
     return { live, errors: (await live.refresh(prices)).map(({ detail }) => detail) }
   }
 
@@ -378,7 +378,7 @@ describe("refreshed prices", () => {
   test("do not add offers that can't be launched", async () => {
     const machines = [{ ...MACHINES[0], instanceType: "p3.2xlarge" }, MACHINES[1]] as typeof MACHINES
     const list = { ...LIST, machines, onDemand: LIST.onDemand.with(1, 0), spot: LIST.spot.with(2, 0), suspects: [] }
-    const live = new LiveCatalogue(offersOf(list))
+    const live = new LiveCatalogue(buildOffers(list))
     const withoutIt = offersFor(live, "p3.2xlarge")
     await live.refresh([quoted("us-east-1", "onDemand", { "p3.2xlarge": 0.09 })])
     expect(withoutIt).toHaveLength(4)

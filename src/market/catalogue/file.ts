@@ -161,7 +161,7 @@ function datesOf({ sources, machines, regions, machine, region, onDemand, spot }
  * order of the list. Routing requires that offers of one machine with the same provisioning are adjacent.
  * @throws RangeError if a price has no source
  */
-export function offersOf(list: PriceList): OfferTable {
+export function buildOffers(list: PriceList): OfferTable {
   const { machines, regions, machine, region, minimumBilledSeconds } = list
   const suspects = suspectRows(list)
   const { dates, indexes } = datesOf(list)

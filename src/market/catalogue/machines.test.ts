@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest"
-import { bootDiskOf } from "../../clouds/machines/disk.ts"
-import { type CloudMachines, FAST_DISK_HOURLY_USD, familyOf } from "../../clouds/machines/family.ts"
+import { chooseBootDisk } from "../../clouds/machines/disk.ts"
+import { type CloudMachines, FAST_DISK_HOURLY_USD, findFamily } from "../../clouds/machines/family.ts"
 import { bootDeadlineOf, burstableOf, MACHINES } from "../../clouds/machines/machines.ts"
 import { nvidiaGpusOf } from "../../core/apis/offer.ts"
 import type { Machine } from "../router/table.ts"
@@ -11,7 +11,7 @@ const list = readPriceList()
 
 function knownFamily(machine: Machine) {
   const table = MACHINES[machine.cloud]
-  return table && familyOf(table, machine)
+  return table && findFamily(table, machine)
 }
 
 describe("each offer of the shipped list", () => {
@@ -68,7 +68,7 @@ describe("each offer of the shipped list", () => {
     }
     for (const [machine, usd] of least) {
       const { instanceType } = machine
-      const [table, boot] = [MACHINES[machine.cloud] as CloudMachines, bootDiskOf(machine)]
+      const [table, boot] = [MACHINES[machine.cloud] as CloudMachines, chooseBootDisk(machine)]
       // Persistent disks have the throughput of their size.
       const isSized = boot?.types[0].startsWith("pd-") === true
       const isExpensive = nvidiaGpusOf(machine) !== undefined && usd >= FAST_DISK_HOURLY_USD

@@ -3,7 +3,7 @@ import type { FieldError } from "../../core/apis/validate.ts"
 import { emptyTable, OFFER_COLUMNS, type OfferTable } from "../router/table.ts"
 import { type Applied, picked } from "./apply.ts"
 import { PRICES_CONFIG_MAP, type RegionPrices } from "./stored-prices.ts"
-import { LEAST_PART_OF_MEDIAN, medianOf } from "./suspects.ts"
+import { LEAST_PART_OF_MEDIAN, median } from "./suspects.ts"
 import { whyUnlaunchable } from "./unlaunchable.ts"
 
 /** Multiple of the machine's median price above which a price is implausible. */
@@ -91,9 +91,9 @@ class Refresh {
       if (zone === undefined) this.#rows[this.#slot(number, region, way)] = row + 1
     }
     yield
-    this.#medians.onDemand = all.onDemand.map(medianOf)
+    this.#medians.onDemand = all.onDemand.map(median)
     yield
-    this.#medians.spot = all.spot.map(medianOf)
+    this.#medians.spot = all.spot.map(median)
     yield
   }
 

@@ -1,5 +1,5 @@
 import type { Offer } from "../../core/apis/offer.ts"
-import { type Catalogue, catalogueOf } from "../router/catalogue.ts"
+import { type Catalogue, createCatalogue } from "../router/catalogue.ts"
 
 /**
  * Source of the present catalogue: every machine that any cloud sells. Each call may return another one, because prices
@@ -11,6 +11,6 @@ export interface Offers {
 
 /** Returns a catalogue that never changes, such as the local cloud's. */
 export function fixedOffers(offers: readonly Offer[]): Offers {
-  const catalogue = catalogueOf(offers)
+  const catalogue = createCatalogue(offers)
   return { current: () => catalogue }
 }

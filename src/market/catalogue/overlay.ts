@@ -3,7 +3,7 @@ import Type, { type Static, type TSchema } from "typebox"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, OfferSchema } from "../../core/apis/offer.ts"
 import { ALLOWED, Int, StringEnum, Text } from "../../core/apis/schema.ts"
-import { errorsOf, type FieldError } from "../../core/apis/validate.ts"
+import { type FieldError, findErrors } from "../../core/apis/validate.ts"
 
 const PATTERN = { minLength: 1, [ALLOWED]: "a name, or a pattern with * for any letters" }
 
@@ -107,7 +107,7 @@ export function parseOverlay(data: Readonly<Record<string, string>> = {}): { ove
 
 function rulesOf<T>(key: string, text: string | undefined, schema: TSchema, errors: FieldError[]): Numbered<T>[] {
   return listOf(key, text, errors).flatMap((item, index) => {
-    const found = errorsOf(schema, item)
+    const found = findErrors(schema, item)
     for (const { pointer, detail } of found) {
       errors.push({ pointer: `/${key}/${index}${pointer}`, detail: `${key}[${index}]: ${detail}` })
     }

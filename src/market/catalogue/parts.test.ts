@@ -3,7 +3,7 @@ import type { DiskPrice } from "../../clouds/definition.ts"
 import { DEFINITIONS, VM_CLOUDS } from "../../clouds/definitions.ts"
 import type { Offer } from "../../core/apis/offer.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
-import { catalogueOf } from "../router/catalogue.ts"
+import { createCatalogue } from "../router/catalogue.ts"
 import { LiveCatalogue } from "./live.ts"
 import { parseOverlay } from "./overlay.ts"
 import { partPrices } from "./parts.ts"
@@ -20,7 +20,7 @@ const H100 = { gpu: { model: "H100", count: 8, vramGib: 80 } }
 const RTX = { gpu: { model: "RTX-PRO-6000", count: 8, vramGib: 96 } }
 
 const pricesOf = (of: Offer, vm = {}, overlay = {}) =>
-  catalogueOf([of], undefined, partPrices(overlay)).pricesOf(of, { ...PUBLIC, ...vm })
+  createCatalogue([of], undefined, partPrices(overlay)).pricesOf(of, { ...PUBLIC, ...vm })
 
 describe("the cost of one VM", () => {
   // The price lists of EC2, EBS and VPC: an m5.large in us-east-1, 50 GB of gp3 at $0.08 a month, $0.005 an hour.
@@ -113,7 +113,7 @@ describe("the price of a disk", () => {
 describe("a disk without a published price", () => {
   const groupsOf = () => ["eu"]
   const priceOf = (of: Offer, isStrict: boolean) =>
-    catalogueOf([of], groupsOf, partPrices()).pricesOf(of, { ...PUBLIC, isStrict }).diskUsd * 730
+    createCatalogue([of], groupsOf, partPrices()).pricesOf(of, { ...PUBLIC, isStrict }).diskUsd * 730
 
   test.each<[string, Offer, number, number]>([
     ["AWS", offer("aws", "eu-central-2", "m5.large"), 50 * 0.0952, 50 * 0.152],
@@ -191,7 +191,7 @@ describe("an installation's own prices", () => {
   })
 
   test("take effect with a change of the ConfigMap, which reports a rule without effect", async () => {
-    const live = new LiveCatalogue(catalogueOf([aws]).table)
+    const live = new LiveCatalogue(createCatalogue([aws]).table)
     const errors = await live.change({ disks: "- {gibMonthUsd: 0.73}\n- {cloud: aws, region: mars, gibMonthUsd: 1}\n" })
     expect(live.current().pricesOf(aws, PUBLIC).diskUsd).toBe(0.05)
     expect(errors).toEqual([{ pointer: "/disks/1", detail: "disks[1] matches no region: check its names" }])

@@ -1,10 +1,10 @@
 import type { DiskPrice } from "../../clouds/definition.ts"
 import { vmsOf } from "../../clouds/definitions.ts"
-import { bootDiskOf } from "../../clouds/machines/disk.ts"
+import { chooseBootDisk } from "../../clouds/machines/disk.ts"
 import type { BootDisk, OrderedDisk } from "../../core/apis/disk.ts"
 import type { PartPrices } from "../router/parts.ts"
 import type { Machine, Region } from "../router/table.ts"
-import { globOf } from "./glob.ts"
+import { compileGlob } from "./glob.ts"
 import type { AddressRule, DiskRule, Overlay } from "./overlay.ts"
 
 /** Mean hours of a month. Prices a month are divided by them. */
@@ -28,14 +28,14 @@ export function partPrices({
   addresses = [],
 }: Partial<Pick<Overlay, "disks" | "addresses">> = {}): PartPrices {
   const diskRules = disks
-    .map(({ rule }) => ({ rule, matches: regionMatcher(rule), isType: globOf(rule.type) }))
+    .map(({ rule }) => ({ rule, matches: regionMatcher(rule), isType: compileGlob(rule.type) }))
     .reverse()
   const addressRules = addresses.map(({ rule }) => ({ rule, matches: regionMatcher(rule) })).reverse()
   return {
     bootDiskOf: (machine) => {
       const known = BOOT_DISKS.get(machine)
       if (known !== undefined) return known
-      const found = bootDiskOf(machine)
+      const found = chooseBootDisk(machine)
       if (found !== undefined) BOOT_DISKS.set(machine, found)
       return found
     },
@@ -102,6 +102,6 @@ function billedGib(price: DiskPrice | undefined, { sizeGib, performance }: Order
 }
 
 function regionMatcher({ cloud, region }: DiskRule | AddressRule): (region: Region) => boolean {
-  const [isCloud, isRegion] = [globOf(cloud), globOf(region)]
+  const [isCloud, isRegion] = [compileGlob(cloud), compileGlob(region)]
   return ({ cloud: of, name, groups }) => isCloud(of) && (isRegion(name) || groups.some(isRegion))
 }

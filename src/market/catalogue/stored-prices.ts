@@ -4,7 +4,7 @@ import Type, { type Static } from "typebox"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { OFFER_PROVISIONINGS } from "../../core/apis/offer.ts"
 import { Int, StringEnum, Text } from "../../core/apis/schema.ts"
-import { errorsOf } from "../../core/apis/validate.ts"
+import { findErrors } from "../../core/apis/validate.ts"
 
 /** ConfigMap in the system namespace with refreshed prices. */
 export const PRICES_CONFIG_MAP = "berth-prices"
@@ -67,7 +67,7 @@ async function fileIn(bytes: Uint8Array): Promise<Static<typeof FileSchema>> {
     .catch((cause: unknown) => {
       throw new RangeError("not a price list that Berth wrote", { cause })
     })
-  const [error] = errorsOf(FileSchema, file)
+  const [error] = findErrors(FileSchema, file)
   if (error !== undefined) throw new RangeError(`not a price list: ${error.pointer}: ${error.detail}`)
   return file
 }

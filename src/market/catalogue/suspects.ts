@@ -8,7 +8,7 @@ export const LEAST_PART_OF_MEDIAN = 0.1
  * tenth of the machine's median over all regions. Routing would place jobs by them, but the cloud would bill another
  * price.
  */
-export function suspectsOf(list: Omit<PriceList, "suspects">): Suspect[] {
+export function findSuspects(list: Omit<PriceList, "suspects">): Suspect[] {
   const medians = { onDemand: mediansOf(list, list.onDemand), spot: mediansOf(list, list.spot) }
   const suspects: Suspect[] = []
   for (let row = 0; row < list.machine.length; row++) {
@@ -40,11 +40,11 @@ function mediansOf({ machines, machine }: Omit<PriceList, "suspects">, prices: U
   for (let row = 0; row < prices.length; row++) {
     if (prices[row] !== 0) byMachine[machine[row] as number]?.push(prices[row] as number)
   }
-  return byMachine.map(medianOf)
+  return byMachine.map(median)
 }
 
 /** Returns the median of prices; 0 without any. Sorts the array in place. */
-export function medianOf(prices: number[]): number {
+export function median(prices: number[]): number {
   prices.sort((a, b) => a - b)
   const middle = prices.length / 2
   return ((prices[Math.ceil(middle) - 1] ?? 0) + (prices[Math.floor(middle)] ?? 0)) / 2

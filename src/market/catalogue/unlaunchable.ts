@@ -1,4 +1,4 @@
-import { exclusionOf } from "../../clouds/machines/machines.ts"
+import { findExclusion } from "../../clouds/machines/machines.ts"
 import type { Machine } from "../router/table.ts"
 
 /** Returns why a machine can't be launched in a region with this provisioning; undefined if it can. */
@@ -7,5 +7,5 @@ export function whyUnlaunchable(
   region: string,
   provisioning: "onDemand" | "spot",
 ): string | undefined {
-  return exclusionOf(cloud, instanceType, { region, provisioning })?.reason
+  return findExclusion(cloud, instanceType, { region, provisioning })?.reason
 }

@@ -3,7 +3,7 @@ import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/harn
 import type { LaunchSpec, LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import type { LaunchAccount } from "../router/cooldown.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"
-import { historyOf } from "./ledger.ts"
+import { launchHistory } from "./ledger.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
 /** A boot that had its 900 s, never registered, and was ended. */
@@ -18,7 +18,7 @@ function deadBoot(from: number, spec: Partial<LaunchSpec> = {}): StoredLaunch {
 
 describe("the breaker", () => {
   const pauses = (launches: StoredLaunch[], seconds: number, launchAccounts: LaunchAccount[] = [{ cloud: "sim" }]) =>
-    pausedAccounts(launchAccounts, "team", historyOf(launches), { now: at(seconds), settings: JOB_DEFAULTS }).map(
+    pausedAccounts(launchAccounts, "team", launchHistory(launches), { now: at(seconds), settings: JOB_DEFAULTS }).map(
       ({ cause: _, ...scope }) => scope,
     )
   const paused = (launches: StoredLaunch[], seconds: number) => pauses(launches, seconds)[0]?.until
@@ -83,7 +83,9 @@ describe("the breaker", () => {
   })
   const all = (launches: StoredLaunch[], seconds: number, count: number) => {
     const terms = { now: at(seconds), settings: JOB_DEFAULTS, tenants: tenantsOf(count) }
-    return pausedAccounts([{ cloud: "sim" }], "team", historyOf(launches), terms).map(({ cause: _, ...scope }) => scope)
+    return pausedAccounts([{ cloud: "sim" }], "team", launchHistory(launches), terms).map(
+      ({ cause: _, ...scope }) => scope,
+    )
   }
   const four = own.slice(0, 4)
   const rivals = deadBoot(40, { account: "43", ...of("other") })

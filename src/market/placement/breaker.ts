@@ -2,7 +2,7 @@ import { bootFailureOf, isOver, type StoredLaunch } from "../../core/apis/launch
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
 import { accountKey, accountKeyOf } from "./account-key.ts"
 import type { LaunchHistory } from "./ledger.ts"
-import { bootDeadline, outcomeOf } from "./outcome.ts"
+import { bootDeadline, launchOutcome } from "./outcome.ts"
 
 /** Conditions under which launching pauses. */
 export interface BreakerSettings {
@@ -35,7 +35,7 @@ export interface BreakerTerms {
  */
 export function neverRegistered(launch: StoredLaunch): boolean {
   if (!isOver(launch) || launch.status?.agent !== undefined || launch.status?.vm === undefined) return false
-  const { kind } = outcomeOf(launch)
+  const { kind } = launchOutcome(launch)
   if (kind === "lost") return true
   if (kind !== "bootFailed") return false
   if (bootFailureOf(launch.status) !== undefined) return true
@@ -128,7 +128,7 @@ function pausedUntil(
     (launch) =>
       !isOver(launch) &&
       launch.status?.agent === undefined &&
-      outcomeOf(launch).kind === "live" &&
+      launchOutcome(launch).kind === "live" &&
       Date.parse(launch.metadata.creationTimestamp) >= lastFailure,
   )
   return probing ? new Date(now.getTime() + PROBE_CHECK_MS) : undefined
@@ -138,7 +138,7 @@ function pausedUntil(
 const PROBE_CHECK_MS = 15_000
 
 function failedAt(launch: StoredLaunch): number {
-  const outcome = outcomeOf(launch)
+  const outcome = launchOutcome(launch)
   const told = outcome.kind === "lost" || outcome.kind === "bootFailed" ? outcome.time : undefined
   return Date.parse(launch.status?.vm?.terminationTime ?? told ?? launch.metadata.creationTimestamp)
 }

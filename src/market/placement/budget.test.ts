@@ -2,7 +2,7 @@ import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { jobOf, launchOf } from "../../../test/harness/builders.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
-import { BOOT_RESERVE_SECONDS, budgetOf, END_RESERVE_SECONDS, withinBudget } from "./budget.ts"
+import { BOOT_RESERVE_SECONDS, END_RESERVE_SECONDS, jobBudget, withinBudget } from "./budget.ts"
 
 const DEADLINES = { bootDeadlineSeconds: 900, startDeadlineSeconds: 1800, lifetimeSeconds: 30 * 24 * 3600 }
 const prices = { machineUsd: 0.36, diskUsd: 0.036, addressUsd: 0.004 }
@@ -40,7 +40,7 @@ test("VMs that live as long as they may cost no more than the job's limit in tot
       const costs: number[] = []
       for (const { hourly, minimum: minimumBilledSeconds, part } of all) {
         const ended = costs.map((costUsd, index) => launchOf(job, index + 1, { status: { costUsd } }))
-        const budget = budgetOf(job, ended)
+        const budget = jobBudget(job, ended)
         if (budget === undefined) throw new Error("a job with maxCostUsd has a budget")
         const least = costOf(hourly, { seconds: budget.leastSeconds, minimumBilledSeconds })
         if (sumOfParts(least) > budget.leftUsd) continue
@@ -61,7 +61,7 @@ test("VMs that live as long as they may cost no more than the job's limit in tot
 test("the budget counts VMs whose records are deleted", () => {
   const spent = { machineUsd: 1, diskUsd: 0.2, addressUsd: 0.1 }
   const job = jobOf({ spec: { maxCostUsd: 2 }, status: { cost: { spent } } })
-  expect(budgetOf(job, [])?.leftUsd).toBeCloseTo(0.7, 9)
-  expect(budgetOf(job, [launchOf(job, 1, { status: { costUsd: 5 } })])?.leftUsd).toBe(0)
-  expect(budgetOf(jobOf(), [])).toBeUndefined()
+  expect(jobBudget(job, [])?.leftUsd).toBeCloseTo(0.7, 9)
+  expect(jobBudget(job, [launchOf(job, 1, { status: { costUsd: 5 } })])?.leftUsd).toBe(0)
+  expect(jobBudget(jobOf(), [])).toBeUndefined()
 })

@@ -4,7 +4,7 @@ import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { roundUsd } from "../../core/apis/money.ts"
 import { type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
 import type { JobSettings } from "./settings.ts"
-import { costsOf } from "./statements.ts"
+import { monthlyCosts } from "./statements.ts"
 
 /**
  * Time that a VM is billed before its own timers start, and for which `budgetSeconds` of its Launch leaves room,
@@ -26,7 +26,7 @@ const END_SLACK_SECONDS = 600
 const RETRY_SLACK_SECONDS = 30
 
 /** Returns the seconds after boot at which a job's VM terminates itself, if no budget ends it earlier. */
-export function lifetimeOf(
+export function vmLifetime(
   { spec }: Pick<StoredJob, "spec">,
   timeoutSeconds: number,
   { bootDeadlineSeconds, startDeadlineSeconds }: Pick<JobSettings, "bootDeadlineSeconds" | "startDeadlineSeconds">,
@@ -50,7 +50,7 @@ export interface Budget {
 }
 
 /** Returns what a job may still spend after its ended VMs; undefined if it has no limit. Pure. */
-export function budgetOf(
+export function jobBudget(
   { spec, status }: Pick<StoredJob, "spec" | "status">,
   launches: readonly StoredLaunch[],
 ): Budget | undefined {
@@ -68,7 +68,7 @@ export function budgetOf(
 
 /** Returns the most that an ended VM may have cost, USD: the price of a spot machine may have risen to its ceiling. */
 function highestCostOf(launch: StoredLaunch): number {
-  const margins = costsOf(launch).map(({ marginUsd }) => marginUsd)
+  const margins = monthlyCosts(launch).map(({ marginUsd }) => marginUsd)
   return roundUsd(margins.reduce((total, usd) => total + usd, launch.status?.costUsd ?? 0))
 }
 

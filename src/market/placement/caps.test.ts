@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest"
 import { at, jobOf, launchOf, levelOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import type { LaunchSpec } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
-import { cancelState, overCapsText, reservedUsd, roomUnder, spendingOf, spentUsd, vmCapReached } from "./caps.ts"
+import { cancelState, overCapsText, reservedUsd, roomUnder, spentUsd, sumSpending, vmCapReached } from "./caps.ts"
 
 const liveOf = (spec: Partial<LaunchSpec> = {}) => launchOf(jobOf(), 1, { spec, status: vmStatus() })
 const ended = (seconds: number) =>
@@ -14,7 +14,7 @@ const RUN = { image: "a", timeoutSeconds: 30 * 24 * HOUR }
 
 describe("spending", () => {
   test("counts what lives, and what ended this month", () => {
-    const spending = spendingOf([liveOf(), ended(0), ended(-31 * 24 * HOUR)], at(5 + HOUR), HOUR)
+    const spending = sumSpending([liveOf(), ended(0), ended(-31 * 24 * HOUR)], at(5 + HOUR), HOUR)
     expect(spending).toMatchObject({ vms: 1, hourlyUsd: 0.6, endedUsd: 2, liveUsd: 0.6 })
     expect(spentUsd(spending)).toBe(2.6)
   })
@@ -22,7 +22,7 @@ describe("spending", () => {
   test("counts an ended VM once: in its Statement, or from its Launch", () => {
     const launch = ended(0)
     const month = (counted: readonly string[], of = launch) =>
-      spendingOf([of], at(10), HOUR, { usd: 0, marginUsd: 0, counted: new Set(counted) }).endedUsd
+      sumSpending([of], at(10), HOUR, { usd: 0, marginUsd: 0, counted: new Set(counted) }).endedUsd
     expect([month([]), month([launch.metadata.name])]).toEqual([2, 0])
     const marked = { ...launch, metadata: { ...launch.metadata, annotations: { [ANNOTATIONS.counted]: "2026-05" } } }
     expect(month([], marked)).toBe(0)
@@ -34,13 +34,13 @@ describe("spending", () => {
     ["as long again, once it runs longer than expected", { reservedUsd: 0.6, run: RUN }, 10 * HOUR, 12],
     ["at most the timeout", { reservedUsd: 0.6, run: { image: "a", timeoutSeconds: 12 * HOUR } }, 10 * HOUR, 7.2],
   ])("expects of a live VM %s", (_, spec, lived, usd) => {
-    expect(spendingOf([liveOf(spec)], at(5 + lived), HOUR).expectedUsd).toBeCloseTo(usd, 2)
+    expect(sumSpending([liveOf(spec)], at(5 + lived), HOUR).expectedUsd).toBeCloseTo(usd, 2)
   })
 
   test("counts under a strict cap what a VM can cost until its deadline, at its ceiling", () => {
     const spec = { lifetimeSeconds: 10 * HOUR - 270 }
-    expect(spendingOf([liveOf(spec)], at(10), HOUR).mostUsd).toBe(6)
-    expect(spendingOf([liveOf({ ...spec, ceilingUsd: 1.2 })], at(10), HOUR).mostUsd).toBe(12)
+    expect(sumSpending([liveOf(spec)], at(10), HOUR).mostUsd).toBe(6)
+    expect(sumSpending([liveOf({ ...spec, ceilingUsd: 1.2 })], at(10), HOUR).mostUsd).toBe(12)
   })
 
   test("leaves out what a VM cost before the month", () => {
@@ -49,7 +49,7 @@ describe("spending", () => {
       spec: { lifetimeSeconds: 40 * HOUR - 270, reservedUsd: 15.6, run: RUN },
       status: lastDay,
     })
-    const spending = spendingOf([launch], new Date("2026-05-01T02:00:00Z"), HOUR)
+    const spending = sumSpending([launch], new Date("2026-05-01T02:00:00Z"), HOUR)
     expect([spending.liveUsd, spending.expectedUsd, spending.mostUsd]).toEqual([1.2, 9.6, 18])
   })
 })

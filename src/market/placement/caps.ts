@@ -9,7 +9,7 @@ import { usd } from "../router/explain.ts"
 import type { Room } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
 import { END_RESERVE_SECONDS, longestBilledSeconds } from "./budget.ts"
-import { costsOf, isMarked } from "./statements.ts"
+import { isMarked, monthlyCosts } from "./statements.ts"
 
 /** Caps of one level, and the VMs and Statements that count under them. */
 export interface LevelCaps {
@@ -63,7 +63,7 @@ export function sumRecorded(statements: readonly StoredStatement[]): Recorded {
  * Sums the Launches of one level, and what Statements have of it.
  * @param expectedSeconds expected lifetime of a VM whose Launch says no expected cost
  */
-export function spendingOf(
+export function sumSpending(
   launches: readonly StoredLaunch[],
   now: Date,
   expectedSeconds: number,
@@ -74,7 +74,7 @@ export function spendingOf(
     (launch) => isOver(launch) && !isMarked(launch) && !recorded.counted.has(launch.metadata.name),
   )
   const month = monthOf(now)
-  const costs = ended.flatMap(costsOf).filter((cost) => cost.month === month)
+  const costs = ended.flatMap(monthlyCosts).filter((cost) => cost.month === month)
   const amounts = live.map((launch) => liveAmounts(launch, now, expectedSeconds))
   return {
     vms: live.length,

@@ -7,8 +7,8 @@ import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { type Offer, offerKey } from "../../core/apis/offer.ts"
 import type { VmSettings } from "../../core/apis/vm-settings.ts"
 import { blocks, type Cooldown } from "../router/cooldown.ts"
-import { cooldownsOf } from "./cooldowns.ts"
-import { historyOf } from "./ledger.ts"
+import { findCooldowns } from "./cooldowns.ts"
+import { launchHistory } from "./ledger.ts"
 import { CONNECTION_OFFERS, FAMILY_OFFERS, QUOTA_REGIONS, REGION_FAMILIES } from "./reports.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
@@ -40,7 +40,7 @@ const OTHER_PROJECT = { job: { namespace: "elsewhere", name: "train", uid: "u" }
 const team = { namespace: "team", launchAccounts: [{ cloud: "sim", ...OWN, credentials: "v2" }] }
 
 function cooldownsAt(launches: readonly StoredLaunch[], seconds: number, viewer = team): Cooldown[] {
-  return cooldownsOf(historyOf(launches), viewer, at(seconds), JOB_DEFAULTS)
+  return findCooldowns(launchHistory(launches), viewer, at(seconds), JOB_DEFAULTS)
 }
 
 /** Returns the cooldowns without their causes. */

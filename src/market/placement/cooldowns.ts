@@ -5,7 +5,7 @@ import { offerKey } from "../../core/apis/offer.ts"
 import { type Cooldown, isWhole, type Scope } from "../router/cooldown.ts"
 import type { Viewer } from "./holders.ts"
 import type { LaunchHistory } from "./ledger.ts"
-import { type Counts, type Part, type Report, reportOf } from "./reports.ts"
+import { type Counts, type Part, type Report, toReport } from "./reports.ts"
 import { VmsByScope } from "./vms-by-scope.ts"
 
 /**
@@ -41,7 +41,7 @@ interface Found {
 }
 
 /** Returns the current cooldowns of a project. Pure. */
-export function cooldownsOf(
+export function findCooldowns(
   launches: LaunchHistory,
   viewer: Viewer,
   now: Date,
@@ -49,7 +49,7 @@ export function cooldownsOf(
 ): Cooldown[] {
   const reports = launches
     .failed()
-    .flatMap((launch) => reportOf(launch, viewer) ?? [])
+    .flatMap((launch) => toReport(launch, viewer) ?? [])
     // A wrong clock wrote a time in the future. Ignoring it bounds each cooldown by now and its maximum.
     .filter(({ time }) => time <= now.getTime() && time > now.getTime() - HORIZON_MS)
     .sort((a, b) => a.time - b.time)

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest"
 import type { Architecture } from "../../core/apis/offer.ts"
-import { type ImageState, platformOf } from "./inputs.ts"
+import { choosePlatform, type ImageState } from "./inputs.ts"
 
 const known = (...architectures: Architecture[]): ImageState => ({ state: "known", architectures })
 const unknown: ImageState = { state: "unknown", why: "no answer" }
@@ -20,18 +20,18 @@ describe("the machines of a job", () => {
     ],
     ["agent unknown, the job for the other", known("arm64"), unknown, ["arm64"], "the image is for arm64 only"],
   ])("are those that run its image and the agent's: %s", (_, image, agent, architectures, note) => {
-    expect(platformOf(image, agent, ["amd64"])).toEqual({ architectures, ...(note !== undefined && { note }) })
+    expect(choosePlatform(image, agent, ["amd64"])).toEqual({ architectures, ...(note !== undefined && { note }) })
   })
 
   test("are none where no machine runs both", () => {
-    const { conflict } = platformOf(known("arm64"), known("amd64"), ["amd64"])
+    const { conflict } = choosePlatform(known("arm64"), known("amd64"), ["amd64"])
     expect(conflict).toMatch(
       /image is for arm64, but Berth's agent image is for amd64 only: push the agent image for both/,
     )
   })
 
   test("are the agent's if an image is assumed to run on anything", () => {
-    expect(platformOf(unknown, known("arm64"), [])).toMatchObject({ architectures: ["arm64"] })
-    expect(platformOf(known("arm64"), unknown, []).architectures).toEqual(["arm64"])
+    expect(choosePlatform(unknown, known("arm64"), [])).toMatchObject({ architectures: ["arm64"] })
+    expect(choosePlatform(known("arm64"), unknown, []).architectures).toEqual(["arm64"])
   })
 })

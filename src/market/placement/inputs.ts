@@ -4,7 +4,7 @@ import type { ImageFacts } from "../../core/apis/image.ts"
 import { JobReason, type JobSpec, type StoredJob, type Volume } from "../../core/apis/job.ts"
 import type { Launch } from "../../core/apis/launch.ts"
 import type { Architecture } from "../../core/apis/offer.ts"
-import { gibOf } from "../../core/apis/quantity.ts"
+import { parseGib } from "../../core/apis/quantity.ts"
 import type { BucketPlace } from "../router/egress.ts"
 
 /** State of the search for a connection that gives access to a bucket. */
@@ -101,7 +101,7 @@ export function judgeVolumes(all: readonly Looked[]): VolumesVerdict {
 }
 
 /** Returns the access that a Launch records. */
-export function volumesOf(launch: Pick<Launch, "spec"> | undefined): RecordedVolumes | undefined {
+export function recordedVolumes(launch: Pick<Launch, "spec"> | undefined): RecordedVolumes | undefined {
   const entries = Object.entries(launch?.spec.run.volumes ?? {}).flatMap(([name, { connection }]) =>
     connection === undefined ? [] : [[name, { connection }] as const],
   )
@@ -161,7 +161,7 @@ export function requiredDiskGib(
   image: ImageState | undefined,
   cloud: string,
 ): number | undefined {
-  const ofJob = resources?.disk === undefined ? undefined : gibOf(resources.disk)
+  const ofJob = resources?.disk === undefined ? undefined : parseGib(resources.disk)
   const ofImage = image && imageDiskGib(image, cloud)
   return ofJob === undefined && ofImage === undefined ? undefined : Math.max(ofJob ?? 0, ofImage ?? 0)
 }
@@ -182,7 +182,7 @@ export interface Platform {
  * architecture is placed there anyway. Pure.
  * @param agent absent: VMs run the agent without an image, as on the local cloud, or no registry is asked
  */
-export function platformOf(
+export function choosePlatform(
   image: ImageState | undefined,
   agent: ImageState | undefined,
   assumed: readonly Architecture[],

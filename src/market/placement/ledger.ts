@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/apis/clock.ts"
 import type { Launch, StoredLaunch } from "../../core/apis/launch.ts"
 import { keyOf } from "../../core/apis/meta.ts"
-import { type Outcome, outcomeOf } from "./outcome.ts"
+import { launchOutcome, type Outcome } from "./outcome.ts"
 import { PreemptionHistory } from "./preemptions.ts"
 import { isMarked } from "./statements.ts"
 
@@ -19,7 +19,7 @@ export interface LaunchHistory {
 }
 
 /** Returns a list of Launches as a history. */
-export function historyOf(launches: readonly StoredLaunch[]): LaunchHistory {
+export function launchHistory(launches: readonly StoredLaunch[]): LaunchHistory {
   return {
     all: () => launches,
     failed: () => launches.filter(hasFailed),
@@ -41,7 +41,7 @@ export const ledgerIndexes: Record<"unmarked" | "failed" | "createdIn", (launch:
 const FAILURES: readonly Outcome["kind"][] = ["refused", "bootFailed", "lost"]
 
 function hasFailed(launch: StoredLaunch): boolean {
-  return FAILURES.includes(outcomeOf(launch).kind)
+  return FAILURES.includes(launchOutcome(launch).kind)
 }
 
 const MINUTE_MS = 60_000

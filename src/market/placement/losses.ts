@@ -1,6 +1,6 @@
 import { JobCondition, type StoredJob } from "../../core/apis/job.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
-import { type Outcome, outcomeOf, preemptionWitness } from "./outcome.ts"
+import { launchOutcome, type Outcome, preemptionWitness } from "./outcome.ts"
 
 /** Default of `fallbackAfter`. */
 const FALLBACK_AFTER = 3
@@ -23,7 +23,7 @@ export interface Losses {
  * Counts the VMs that a job lost. A deleted Launch that the status names counts as a lost VM. Pure.
  * @param launches all of its Launches, unless someone deleted some
  */
-export function lossesOf({ status }: Pick<StoredJob, "status">, launches: readonly EndedLaunch[]): Losses {
+export function countLosses({ status }: Pick<StoredJob, "status">, launches: readonly EndedLaunch[]): Losses {
   const { lost = 0, preempted = 0, current } = status?.launches ?? {}
   const count = (reason: "VMLost" | "Preempted") =>
     launches.filter(({ outcome }) => outcome.kind === "lost" && outcome.reason === reason).length
@@ -36,7 +36,7 @@ export function lossesOf({ status }: Pick<StoredJob, "status">, launches: readon
 
 /** Returns who says that a Launch's VM was preempted before the end of its job. Undefined: it was not. */
 export function preemptedBy(launch: StoredLaunch): "cloud" | "agent" | undefined {
-  return isPreempted(outcomeOf(launch)) ? (preemptionWitness(launch) ?? "agent") : undefined
+  return isPreempted(launchOutcome(launch)) ? (preemptionWitness(launch) ?? "agent") : undefined
 }
 
 function isPreempted(outcome: Outcome): boolean {
@@ -47,7 +47,7 @@ function isPreempted(outcome: Outcome): boolean {
  * Returns why a `spotFirst` job gets on-demand VMs, once as many spot VMs in a row were preempted as `fallbackAfter`
  * says. A job that has fallen back stays so. Undefined: it may get spot VMs. Pure.
  */
-export function fallbackOf(
+export function fallbackReason(
   { spec, status }: Pick<StoredJob, "spec" | "status">,
   launches: readonly EndedLaunch[],
 ): string | undefined {

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest"
 import { at, jobOf, launchOf, time } from "../../../test/harness/builders.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
-import { catalogueOf } from "../router/catalogue.ts"
-import { historyOf } from "./ledger.ts"
-import { appraise, expectedSecondsOf } from "./market.ts"
+import { createCatalogue } from "../router/catalogue.ts"
+import { launchHistory } from "./ledger.ts"
+import { appraise, expectedRunSeconds } from "./market.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
 describe("a market", () => {
@@ -11,9 +11,9 @@ describe("a market", () => {
     const launches = [0, 20, 40].map((s) => launchOf(jobOf(), 1, { metadata: { creationTimestamp: time(s) } }))
     const facts = {
       namespace: "team",
-      offers: catalogueOf([]),
+      offers: createCatalogue([]),
       launchAccounts: [],
-      launches: historyOf(launches),
+      launches: launchHistory(launches),
     }
     const wait = (perMinute: number) =>
       appraise(facts, at(50), { ...JOB_DEFAULTS, launchesPerMinute: perMinute }).rateWaitSeconds
@@ -30,11 +30,11 @@ describe("a market", () => {
       })
     const launches = [...made("greedy", [10, 20, 30, 40]), ...made("team", [15])]
     const base = {
-      offers: catalogueOf([]),
+      offers: createCatalogue([]),
       launchAccounts: [],
     }
     const wait = (namespace: string, seen = launches) =>
-      appraise({ ...base, launches: historyOf(seen), namespace }, at(50), { ...JOB_DEFAULTS, launchesPerMinute: 5 })
+      appraise({ ...base, launches: launchHistory(seen), namespace }, at(50), { ...JOB_DEFAULTS, launchesPerMinute: 5 })
         .rateWaitSeconds
     expect(wait("team")).toBe(0)
     expect(wait("newcomer")).toBe(0)
@@ -50,16 +50,16 @@ describe("the expected time of a job", () => {
   })
 
   test("is the timeout, else what earlier runs took, else the setting", () => {
-    expect(expectedSecondsOf(jobOf({ spec: { timeoutSeconds: 60 }, ...annotated("90") }), settings)).toBe(60)
-    expect(expectedSecondsOf(jobOf(annotated("90")), settings)).toBe(90)
-    expect(expectedSecondsOf(jobOf(), settings)).toBe(3600)
+    expect(expectedRunSeconds(jobOf({ spec: { timeoutSeconds: 60 }, ...annotated("90") }), settings)).toBe(60)
+    expect(expectedRunSeconds(jobOf(annotated("90")), settings)).toBe(90)
+    expect(expectedRunSeconds(jobOf(), settings)).toBe(3600)
   })
 
   test.each(["", "0", "-1", "1e9", "12 h", "NaN"])("ignores a malformed annotation: %j", (value) => {
-    expect(expectedSecondsOf(jobOf(annotated(value)), settings)).toBe(3600)
+    expect(expectedRunSeconds(jobOf(annotated(value)), settings)).toBe(3600)
   })
 
   test("is never longer than a job may run", () => {
-    expect(expectedSecondsOf(jobOf(annotated("9999999999")), settings)).toBe(30 * 24 * 3600)
+    expect(expectedRunSeconds(jobOf(annotated("9999999999")), settings)).toBe(30 * 24 * 3600)
   })
 })

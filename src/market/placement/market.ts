@@ -11,8 +11,8 @@ import type { BucketPlace } from "../router/egress.ts"
 import type { LostWork } from "../router/lost-work.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"
 import type { Budget } from "./budget.ts"
-import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, type Recorded, spendingOf, sumRecorded } from "./caps.ts"
-import { cooldownsOf } from "./cooldowns.ts"
+import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, type Recorded, sumRecorded, sumSpending } from "./caps.ts"
+import { findCooldowns } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
 import type { PreemptionHistory } from "./preemptions.ts"
@@ -85,7 +85,7 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
     ...(facts.deniedAccounts && { deniedAccounts: facts.deniedAccounts }),
     ...(facts.agentImage && { agentImage: facts.agentImage }),
     ...(preemptions && { preemptionRates: () => preemptions.rates(() => launches.all(), viewer, now) }),
-    cooldowns: cooldownsOf(launches, { namespace, launchAccounts }, now, settings),
+    cooldowns: findCooldowns(launches, { namespace, launchAccounts }, now, settings),
     paused: pausedAccounts(launchAccounts, namespace, launches, { now, settings, tenants: facts.tenants }),
     levels: facts.levels ?? [],
     rateWaitSeconds: rateWait(launches, namespace, now, settings.launchesPerMinute),
@@ -130,7 +130,7 @@ export interface MarketSources {
 }
 
 /** Returns the current market of a namespace's project. */
-export function marketOf(
+export function buildMarket(
   namespace: string,
   sources: MarketSources,
   ledger: LaunchLedger,
@@ -164,9 +164,9 @@ export function cappedLevels(
   { expectedSeconds }: Pick<JobSettings, "expectedSeconds">,
 ): CappedLevel[] {
   return (sources.caps?.(namespace) ?? []).map((level) => {
-    const recorded = recordedOf(level, sources)
+    const recorded = recordedSpending(level, sources)
     const launches = launchesOf(level, namespace, ledger)
-    return { ...level, spending: spendingOf(launches, sources.clock.now(), expectedSeconds, recorded) }
+    return { ...level, spending: sumSpending(launches, sources.clock.now(), expectedSeconds, recorded) }
   })
 }
 
@@ -174,7 +174,7 @@ export function cappedLevels(
 export type SpendingSources = Pick<MarketSources, "caps" | "statements" | "clock">
 
 /** Returns this month's cost (UTC) that is in a level's Statements. */
-export function recordedOf(
+export function recordedSpending(
   level: LevelCaps,
   { statements, clock }: Pick<SpendingSources, "statements" | "clock">,
 ): Recorded {
@@ -193,7 +193,7 @@ type AskedFor = Pick<StoredJob, "spec"> & { metadata?: Pick<StoredJob["metadata"
  * Returns the expected run time of a job for its cost, seconds: its timeout, or the mean of earlier runs of its
  * CronJob, or the setting. Pure.
  */
-export function expectedSecondsOf(
+export function expectedRunSeconds(
   { spec, metadata }: AskedFor,
   settings: Pick<JobSettings, "expectedSeconds">,
 ): number {

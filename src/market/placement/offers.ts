@@ -3,7 +3,7 @@ import type { Architecture, Offer } from "../../core/apis/offer.ts"
 import type { HourlyPrices } from "../../core/apis/price.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import { explainShortfall } from "../router/explain.ts"
-import { requirementsOf } from "../router/requirements.ts"
+import { toRequirements } from "../router/requirements.ts"
 import { scan } from "../router/scan.ts"
 import { surveyShortfall } from "../router/shortfall.ts"
 import { anyAccountOf } from "./place.ts"
@@ -38,7 +38,7 @@ export function matchingOffers(
   { spec, architecture, offset, limit, now }: OfferSearch,
   catalogue: ReturnType<Offers["current"]>,
 ): MatchingOffers {
-  const requirements = requirementsOf(spec, architecture === undefined ? [] : [architecture])
+  const requirements = toRequirements(spec, architecture === undefined ? [] : [architecture])
   const { expectedSeconds } = JOB_DEFAULTS
   const launchAccounts = anyAccountOf(catalogue)
   const context = { launchAccounts, cooldowns: [], room: {}, expectedSeconds, now }

@@ -36,7 +36,7 @@ const VM_FINISHES: readonly FinishReason[] = [
  * the VM's end.
  * The Launch of such a job ends for only two reasons: its boot deadline, or a VM that cannot run containers.
  */
-export function outcomeOf(launch: StoredLaunch): Outcome {
+export function launchOutcome(launch: StoredLaunch): Outcome {
   const { status, spec } = launch
   const finish = status?.agent?.finish
   if (finish !== undefined && !VM_FINISHES.includes(finish.reason)) return { kind: "finished", finish }

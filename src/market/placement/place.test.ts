@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest"
 import { at, levelOf, OFFERS, offerOf } from "../../../test/harness/builders.ts"
 import type { JobSpec } from "../../core/apis/job.ts"
-import { catalogueOf } from "../router/catalogue.ts"
-import { historyOf } from "./ledger.ts"
+import { createCatalogue } from "../router/catalogue.ts"
+import { launchHistory } from "./ledger.ts"
 import { appraise, type Market } from "./market.ts"
 import { place, placeAmong, planJob } from "./place.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
-const offers = catalogueOf([...OFFERS, offerOf({ cloud: "other", instanceType: "odd", hourlyPriceUsd: 0.9 })])
-const facts = { namespace: "team", launches: historyOf([]) }
+const offers = createCatalogue([...OFFERS, offerOf({ cloud: "other", instanceType: "odd", hourlyPriceUsd: 0.9 })])
+const facts = { namespace: "team", launches: launchHistory([]) }
 const launchAccounts = [{ cloud: "sim", connection: "main" }]
 
 function marketOf(changes: Partial<Market> = {}): Market {
@@ -43,7 +43,7 @@ describe("place", () => {
     const local = appraise(
       {
         ...facts,
-        offers: catalogueOf([...OFFERS, offerOf({ cloud: "local" })]),
+        offers: createCatalogue([...OFFERS, offerOf({ cloud: "local" })]),
         launchAccounts: [{ cloud: "local", connection: "main" }],
       },
       at(0),
@@ -148,7 +148,7 @@ describe("place", () => {
           "next attempt at 2026-05-01T12:05:00Z; create one",
       },
     ],
-    ["an offer", { offers: catalogueOf([]) }, { reason: "NoCapacity", message: "the catalogue has no offers yet" }],
+    ["an offer", { offers: createCatalogue([]) }, { reason: "NoCapacity", message: "the catalogue has no offers yet" }],
   ])("waits for %s", (_, market, expected) => {
     expect(verdict(market)).toMatchObject({ kind: "wait", ...expected })
   })

@@ -16,14 +16,14 @@ import {
   usd,
 } from "../router/explain.ts"
 import { lostHours } from "../router/lost-work.ts"
-import { type Requirements, requirementsOf } from "../router/requirements.ts"
+import { type Requirements, toRequirements } from "../router/requirements.ts"
 import { type RankedPlacement, type RouteContext, type Routing, rank, route } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
-import { budgetOf, lifetimeOf, longestBilledSeconds } from "./budget.ts"
+import { jobBudget, longestBilledSeconds, vmLifetime } from "./budget.ts"
 import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
-import { type Buckets, type Images, platformOf, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
+import { type Buckets, choosePlatform, type Images, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { LaunchLedger } from "./ledger.ts"
-import { expectedSecondsOf, type Market, type MarketSources, marketOf } from "./market.ts"
+import { buildMarket, expectedRunSeconds, type Market, type MarketSources } from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** Result of the search for a place. */
@@ -55,12 +55,12 @@ export function placeAmong(
   now: Date,
   settings: JobSettings,
 ): { verdict: PlaceVerdict; placements: RankedPlacement<LaunchAccount>[] } {
-  const { architectures, note, conflict } = platformOf(market.image, market.agentImage, settings.architectures)
-  const requirements = requirementsOf(job.spec, architectures)
-  const clouds = cloudsOf(requirements, market)
+  const { architectures, note, conflict } = choosePlatform(market.image, market.agentImage, settings.architectures)
+  const requirements = toRequirements(job.spec, architectures)
+  const clouds = allowedClouds(requirements, market)
   const notes = [note, explainMemory({ ...requirements, clouds }, market.offers)].filter((each) => each !== undefined)
   const noted = (text: string) => [text, ...notes].join("; ")
-  const context = contextOf(job, market, now, settings)
+  const context = createContext(job, market, now, settings)
   const routing = route(requirements, market.offers, context)
   const { shortfall } = routing
   const unpaused = withoutPaused(routing, requirements, market, context)
@@ -109,7 +109,7 @@ function withParts({ offer, prices, launchAccount }: RankedPlacement<LaunchAccou
 }
 
 /** Returns the clouds that the project can use and the job allows, sorted. */
-function cloudsOf({ clouds }: Requirements, { launchAccounts }: Market): string[] {
+function allowedClouds({ clouds }: Requirements, { launchAccounts }: Market): string[] {
   const usable = launchAccounts
     .map(({ cloud }) => cloud)
     .filter((cloud) => clouds.length === 0 || clouds.includes(cloud))
@@ -117,17 +117,17 @@ function cloudsOf({ clouds }: Requirements, { launchAccounts }: Market): string[
 }
 
 /** Returns the inputs of routing besides the job's requirements and the offers. */
-function contextOf(
+function createContext(
   job: Pick<StoredJob, "spec">,
   { launchAccounts, cooldowns, levels, image, budget, preemptionRates, buckets = [] }: Market,
   now: Date,
   settings: JobSettings,
 ): RouteContext<LaunchAccount> {
-  const expectedSeconds = expectedSecondsOf(job, settings)
+  const expectedSeconds = expectedRunSeconds(job, settings)
   const requiredGib = (cloud: string) => requiredDiskGib(job.spec, image, cloud)
   const room = roomUnder(levels)
   const isStrict = budget !== undefined || hasStrictCap(levels)
-  const lifetime = lifetimeOf(job, job.spec.timeoutSeconds ?? settings.timeoutSeconds, settings)
+  const lifetime = vmLifetime(job, job.spec.timeoutSeconds ?? settings.timeoutSeconds, settings)
   const strict = isStrict ? { longestSeconds: longestBilledSeconds(lifetime) } : undefined
   const context = { launchAccounts, cooldowns, buckets, requiredGib, room, budget, strict, expectedSeconds, now }
   const { provisioning = "onDemand", volumes = {} } = job.spec
@@ -247,7 +247,7 @@ export type Planner = (namespace: string, spec: JobSpec) => Promise<JobPlan>
 export function planJob(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): JobPlan {
   const { verdict: found, placements } = placeAmong(job, market, now, settings)
   const waitsForAll = found.kind === "wait" && placements.length === 0
-  return planOf(outlineOf(found), waitsForAll ? laterPlacements(job, market, now, settings) : placements)
+  return buildPlan(outlineOf(found), waitsForAll ? laterPlacements(job, market, now, settings) : placements)
 }
 
 /**
@@ -260,9 +260,9 @@ function laterPlacements(
   now: Date,
   settings: JobSettings,
 ): RankedPlacement<LaunchAccount>[] {
-  const { architectures } = platformOf(market.image, market.agentImage, settings.architectures)
-  const requirements = requirementsOf(job.spec, architectures)
-  const context = { ...contextOf(job, market, now, settings), cooldowns: [], room: {} }
+  const { architectures } = choosePlatform(market.image, market.agentImage, settings.architectures)
+  const requirements = toRequirements(job.spec, architectures)
+  const context = { ...createContext(job, market, now, settings), cooldowns: [], room: {} }
   const { placements } = rank(requirements, market.offers, context)
   if (placements.length > 0) return placements
   return rank(requirements, market.offers, { ...context, launchAccounts: anyAccountOf(market.offers) }).placements
@@ -290,7 +290,7 @@ function outlineOf(found: PlaceVerdict): Outline {
   }
 }
 
-function planOf({ message, ...outline }: Outline, placements: RankedPlacement<LaunchAccount>[]): JobPlan {
+function buildPlan({ message, ...outline }: Outline, placements: RankedPlacement<LaunchAccount>[]): JobPlan {
   return { ...outline, message: cutTo(message, LIMITS.message), placements, ranking: explainRanking({ placements }) }
 }
 
@@ -322,15 +322,15 @@ export function jobPlanner(
     ])
     await sources.nextTurn()
     const now = sources.clock.now()
-    const known = { ...(image && { image }), budget: budgetOf({ spec }, []) }
-    const market = { ...marketOf(namespace, sources, ledger, effective), ...known }
+    const known = { ...(image && { image }), budget: jobBudget({ spec }, []) }
+    const market = { ...buildMarket(namespace, sources, ledger, effective), ...known }
     if (secretMissing !== undefined) {
       const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
-      return planOf(outline, laterPlacements({ spec }, market, now, effective))
+      return buildPlan(outline, laterPlacements({ spec }, market, now, effective))
     }
     if (volumes !== undefined && volumes.kind !== "found") {
       const outline = { verdict: "waits", reason: reasonToWait(volumes), message: volumes.message } as const
-      return planOf(outline, laterPlacements({ spec }, market, now, effective))
+      return buildPlan(outline, laterPlacements({ spec }, market, now, effective))
     }
     return planJob({ spec }, { ...market, ...(volumes && { buckets: volumes.places }) }, now, effective)
   }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest"
 import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
-import { MOST_RECORDS, PreemptionHistory, rateOf, type Viewer } from "./preemptions.ts"
+import { MOST_RECORDS, PreemptionHistory, preemptionRate, type Viewer } from "./preemptions.ts"
 
 const HOUR = 3600
 const spot = offerOf({ provisioning: "spot" })
@@ -72,10 +72,10 @@ describe("the rate of preemptions, between tenants", () => {
 
 describe("the rate of preemptions", () => {
   test("is the assumed one before anything was seen, and changes with what was seen", () => {
-    expect(rateOf({ hours: 0, preemptions: 0 }).perHour).toBe(0.005)
-    expect(rateOf({ hours: 1, preemptions: 1 }).perHour).toBeCloseTo(0.00995, 5)
-    expect(rateOf({ hours: 1000, preemptions: 0 }).perHour).toBeCloseTo(0.00083, 5)
-    expect(rateOf({ hours: 10_000, preemptions: 1000 }).perHour).toBeCloseTo(0.098, 3)
+    expect(preemptionRate({ hours: 0, preemptions: 0 }).perHour).toBe(0.005)
+    expect(preemptionRate({ hours: 1, preemptions: 1 }).perHour).toBeCloseTo(0.00995, 5)
+    expect(preemptionRate({ hours: 1000, preemptions: 0 }).perHour).toBeCloseTo(0.00083, 5)
+    expect(preemptionRate({ hours: 10_000, preemptions: 1000 }).perHour).toBeCloseTo(0.098, 3)
   })
 
   test("counts the hours and preemptions of the machine type in its region, also of running VMs", () => {

@@ -79,7 +79,7 @@ export class PreemptionHistory {
     )
     const isOwn = (record: PoolRecord) => record.namespace === namespace || accounts.has(record.account ?? "")
     const personIn = (record: PoolRecord) => personOf?.(record.namespace) ?? record.namespace
-    return (offer) => rateOf(sumExposure(pools.get(poolOf(offer)) ?? [], at, { isOwn, personIn }))
+    return (offer) => preemptionRate(sumExposure(pools.get(poolOf(offer)) ?? [], at, { isOwn, personIn }))
   }
 
   #count(launches: readonly StoredLaunch[], at: Date): { at: Date; pools: ReadonlyMap<string, readonly PoolRecord[]> } {
@@ -185,7 +185,7 @@ const ASSUMED_RATE = 1 / 200
 const ASSUMED_HOURS = 200
 
 /** Returns the estimate of a pool's rate: the mean of a gamma distribution, with what was seen added to the assumption. Pure. */
-export function rateOf({ hours, preemptions }: Exposure): PreemptionRate {
+export function preemptionRate({ hours, preemptions }: Exposure): PreemptionRate {
   const perHour = (preemptions + ASSUMED_RATE * ASSUMED_HOURS) / (hours + ASSUMED_HOURS)
   return { perHour, hours, preemptions }
 }

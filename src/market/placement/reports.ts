@@ -1,6 +1,6 @@
 import { quotaOf, seriesOf } from "../../clouds/machines/machines.ts"
 import type { Common, Meaning, RefusalClass } from "../../clouds/rejection.ts"
-import { meaningOf } from "../../clouds/rejections.ts"
+import { interpretRejection } from "../../clouds/rejections.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
@@ -9,7 +9,7 @@ import type { Scope } from "../router/cooldown.ts"
 import { neverRegistered } from "./breaker.ts"
 import { accountHolder, connectionHolder, type Viewer } from "./holders.ts"
 import { preemptedBy } from "./losses.ts"
-import { outcomeOf } from "./outcome.ts"
+import { launchOutcome } from "./outcome.ts"
 
 type Refusal = NonNullable<LaunchStatus["refusal"]>
 
@@ -69,8 +69,8 @@ export const CONNECTION_OFFERS = 20
 const CONNECTION_REGIONS = 3
 
 /** Returns the report of a launch. Undefined: it was no failure, or is not about the viewer's accounts. Pure. */
-export function reportOf(launch: StoredLaunch, viewer: Viewer): Report | undefined {
-  const outcome = outcomeOf(launch)
+export function toReport(launch: StoredLaunch, viewer: Viewer): Report | undefined {
+  const outcome = launchOutcome(launch)
   switch (outcome.kind) {
     case "refused":
       return refusalReport(launch, outcome.refusal, viewer)
@@ -117,7 +117,7 @@ function refusalReport(launch: StoredLaunch, refusal: Refusal, viewer: Viewer): 
   const isQuota = kind === "Quota"
   const holder = isQuota ? accountHolder(launch, viewer) : connectionHolder(launch, kind, viewer)
   if (holder === undefined) return undefined
-  const meaning = meaningOf(offer.cloud, refusal)
+  const meaning = interpretRejection(offer.cloud, refusal)
   const own =
     machines === undefined ? ownParts(holder, offer, meaning) : [ownPart({ ...holder, region: offer.region, machines })]
   const steps = isQuota ? quotaSteps(meaning) : connectionSteps(kind, meaning)

@@ -38,7 +38,7 @@ export interface MonthlyCost {
  * Returns the cost of an ended VM by month (UTC), oldest first. A VM that runs at midnight is split by time. The parts add
  * up to its cost. Empty: the Launch is not over, or cost nothing.
  */
-export function costsOf(launch: StoredLaunch): readonly MonthlyCost[] {
+export function monthlyCosts(launch: StoredLaunch): readonly MonthlyCost[] {
   const known = KNOWN_COSTS.get(launch)
   if (known !== undefined) return known
   const costs = splitCosts(launch)
@@ -58,7 +58,7 @@ function splitCosts(launch: StoredLaunch): MonthlyCost[] {
   return byMonth(launch, daysOf(begin, end, cost))
 }
 
-/** Returns the cost so far of a VM that is not known to have ended, by month (UTC), as `costsOf` of an ended one. */
+/** Returns the cost so far of a VM that is not known to have ended, by month (UTC), as `monthlyCosts` of an ended one. */
 export function costsSoFar(launch: StoredLaunch, now: Date): MonthlyCost[] {
   const createTime = launch.status?.vm?.createTime
   if (createTime === undefined || isOver(launch)) return []
@@ -118,7 +118,9 @@ export function isCounted(
   if (isMarked(launch)) return true
   const { namespace } = launch.spec.job
   const { name } = launch.metadata
-  return costsOf(launch).every(({ month }) => statementOf(namespace, month)?.status?.counted?.includes(name) ?? false)
+  return monthlyCosts(launch).every(
+    ({ month }) => statementOf(namespace, month)?.status?.counted?.includes(name) ?? false,
+  )
 }
 
 /** Cost that a Statement gets, and what it is shown by. */
@@ -134,7 +136,7 @@ export interface Item {
 }
 
 /** Returns the part of a Launch's cost as an item. */
-export function itemOf({ spec }: StoredLaunch, { usd, days, marginUsd }: MonthlyCost): Item {
+export function toItem({ spec }: StoredLaunch, { usd, days, marginUsd }: MonthlyCost): Item {
   const { cloud, provisioning } = spec.offer
   const cronJob = cronJobOf(spec.cronJob, spec.cronJobName)
   return { usd, cloud, provisioning, labels: spec.labels ?? {}, cronJob, days, marginUsd }

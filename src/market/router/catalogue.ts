@@ -6,14 +6,14 @@ import type { HourlyPrices } from "../../core/apis/price.ts"
 import { isNvidia, parseModel } from "./gpu-models.ts"
 import type { PartPrices } from "./parts.ts"
 import {
+  createTable,
   type GroupsOf,
   type Machine,
-  machineOf,
   Numbering,
   type OfferTable,
   type Place,
   type Region,
-  tableOf,
+  toMachine,
 } from "./table.ts"
 
 /**
@@ -123,7 +123,7 @@ export class Catalogue {
     const parts = this.#parts
     const { provisioning, hourlyPriceUsd: machineUsd } = offer
     const region = this.#regionOf(offer)
-    const boot = parts?.bootDiskOf(machineOf(offer))
+    const boot = parts?.bootDiskOf(toMachine(offer))
     return {
       machineUsd,
       diskUsd:
@@ -136,7 +136,7 @@ export class Catalogue {
 
   /** Returns true if the price of a VM's disk is that of near regions, because none is known in its own. */
   isDiskPriceEstimated(offer: Offer, disk?: VmDisk): boolean {
-    const boot = this.#parts?.bootDiskOf(machineOf(offer))
+    const boot = this.#parts?.bootDiskOf(toMachine(offer))
     if (this.#parts === undefined || boot === undefined) return false
     return !this.#parts.isDiskPriceKnown(this.#regionOf(offer), orderedDisk(boot, disk).type)
   }
@@ -215,8 +215,8 @@ function diskClassesOf(machines: readonly Machine[], parts: PartPrices | undefin
 }
 
 /** The catalogue of offers that are given one by one. */
-export function catalogueOf(offers: readonly Offer[], groupsOf?: GroupsOf, parts?: PartPrices): Catalogue {
-  return new Catalogue(tableOf(offers, groupsOf), parts)
+export function createCatalogue(offers: readonly Offer[], groupsOf?: GroupsOf, parts?: PartPrices): Catalogue {
+  return new Catalogue(createTable(offers, groupsOf), parts)
 }
 
 /** A price list has such offers together; later offers, at the end of the table, may be runs of a single row. */

@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest"
 import { offerOf } from "../../../test/harness/builders.ts"
 import type { Offer } from "../../core/apis/offer.ts"
-import { catalogueOf } from "./catalogue.ts"
+import { createCatalogue } from "./catalogue.ts"
 import { type CeilingTerms, ceilingUsd } from "./ceiling.ts"
 import { rankPlacements } from "./route.ts"
 
 const spot = (cloud: string, hourlyPriceUsd: number): Offer => offerOf({ cloud, provisioning: "spot", hourlyPriceUsd })
 
 /** Returns the ceiling of the first offer among these. */
-const ceilingOf = (offers: Offer[], terms: CeilingTerms) => ceilingUsd(catalogueOf(offers), 0, terms)
+const ceilingOf = (offers: Offer[], terms: CeilingTerms) => ceilingUsd(createCatalogue(offers), 0, terms)
 
 test.each([
   ["AWS", [spot("aws", 0.1), offerOf({ cloud: "aws" })], 0.125],
@@ -52,7 +52,7 @@ describe("the job's maxHourlyPriceUsd", () => {
     }
     const wanted = { cpu: 0, memoryGib: 0, clouds: [], regions: [], architectures: [], provisioning: "spot" as const }
     const ceilings = [{}, { maxHourlyPriceUsd: 0.2 }].map(
-      (limit) => rankPlacements({ ...wanted, ...limit }, catalogueOf(aws), context)[0]?.ceilingUsd,
+      (limit) => rankPlacements({ ...wanted, ...limit }, createCatalogue(aws), context)[0]?.ceilingUsd,
     )
     expect(ceilings).toEqual([undefined, 0.2])
   })

@@ -7,7 +7,7 @@ import type { Catalogue, DiskClass } from "./catalogue.ts"
 import type { LaunchAccount } from "./cooldown.ts"
 import { type BucketPlace, egressUsd } from "./egress.ts"
 import { type LostWork, lostShare } from "./lost-work.ts"
-import { shapeKey, shapeOf, type VmShape } from "./parts.ts"
+import { shapeKey, type VmShape, vmShape } from "./parts.ts"
 
 /** Inputs of a job's cost besides the offer. */
 export interface CostTerms {
@@ -47,7 +47,7 @@ export function rankedUsd({ totalUsd, lostWorkUsd = 0 }: Pick<OfferCost, "totalU
   return totalUsd + lostWorkUsd
 }
 
-const NO_ACCOUNT: readonly VmShape[] = [shapeOf()]
+const NO_ACCOUNT: readonly VmShape[] = [vmShape()]
 
 /** A VM that accounts of a cloud start on the machines of one disk class, with the price of its disk by place. */
 export interface PricedShape {
@@ -163,7 +163,7 @@ export class Costs {
 function shapesOf(launchAccounts: readonly LaunchAccount[]): Map<string, VmShape[]> {
   const byCloud = new Map<string, Map<string, VmShape>>()
   for (const { cloud, settings } of launchAccounts) {
-    const shape = shapeOf(settings)
+    const shape = vmShape(settings)
     const shapes = byCloud.get(cloud) ?? new Map<string, VmShape>()
     byCloud.set(cloud, shapes.set(shapeKey(shape), shape))
   }

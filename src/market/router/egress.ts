@@ -1,4 +1,4 @@
-import { definitionOf } from "../../clouds/definitions.ts"
+import { findDefinition } from "../../clouds/definitions.ts"
 import { roundUsd } from "../../core/apis/money.ts"
 
 /** Place of a bucket that a job reads. */
@@ -28,7 +28,7 @@ export interface TrafficPlace {
  */
 export function egressUsd(bucket: TrafficPlace & { gib?: number }, vm: TrafficPlace): number {
   if (bucket.cloud === vm.cloud && bucket.region === vm.region) return 0
-  const prices = definitionOf(bucket.cloud)?.buckets?.egress
+  const prices = findDefinition(bucket.cloud)?.buckets?.egress
   if (prices === undefined) return 0
   const { sameMacroRegion, otherMacroRegion, internet } = prices[bucket.macroRegion ?? ""] ?? prices.default
   const near = bucket.macroRegion !== undefined && bucket.macroRegion === vm.macroRegion

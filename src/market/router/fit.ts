@@ -36,7 +36,7 @@ export interface Unmet {
   maxHourlyPriceUsd: number
 }
 
-export function unmetOf(requirements: Requirements, catalogue: Catalogue): Unmet {
+export function findUnmet(requirements: Requirements, catalogue: Catalogue): Unmet {
   const { table } = catalogue
   const { regions, provisioning, maxHourlyPriceUsd = Number.POSITIVE_INFINITY } = requirements
   const isAllowed = table.regions.map((region) => isRegionAllowed(region, regions))
@@ -69,7 +69,7 @@ function unmetByMachine(requirements: Requirements, catalogue: Catalogue): Uint1
 const cloudMemo = memo<Uint8Array>()
 
 /** Returns 1 for each machine of one of these clouds, else 0. */
-export function machinesOf(clouds: ReadonlySet<string>, catalogue: Catalogue): Uint8Array {
+export function selectMachines(clouds: ReadonlySet<string>, catalogue: Catalogue): Uint8Array {
   return cloudMemo(catalogue, [...clouds], () =>
     Uint8Array.from(catalogue.table.machines, ({ cloud }) => (clouds.has(cloud) ? 1 : 0)),
   )
@@ -78,7 +78,7 @@ export function machinesOf(clouds: ReadonlySet<string>, catalogue: Catalogue): U
 /** Returns the unmet criteria of each row. */
 export function unmetByRow(requirements: Requirements, catalogue: Catalogue): Uint16Array {
   const { machine, place, spot, hourlyPriceUsd } = catalogue.table
-  const { byMachine, byPlace, bySpot, maxHourlyPriceUsd } = unmetOf(requirements, catalogue)
+  const { byMachine, byPlace, bySpot, maxHourlyPriceUsd } = findUnmet(requirements, catalogue)
   const unmet = new Uint16Array(catalogue.size)
   for (let row = 0; row < unmet.length; row++) {
     unmet[row] =

@@ -1,7 +1,7 @@
 import { defined } from "../../core/apis/defined.ts"
 import type { BootDisk, OrderedDisk } from "../../core/apis/disk.ts"
 import type { Offer } from "../../core/apis/offer.ts"
-import { gibOf } from "../../core/apis/quantity.ts"
+import { parseGib } from "../../core/apis/quantity.ts"
 import type { VmSettings } from "../../core/apis/vm-settings.ts"
 import type { Machine, Region } from "./table.ts"
 
@@ -28,9 +28,9 @@ export interface VmShape {
 }
 
 /** Returns the shape of the VMs that a connection with these settings starts. */
-export function shapeOf({ disk, publicAddress = true }: VmSettings = {}): VmShape {
+export function vmShape({ disk, publicAddress = true }: VmSettings = {}): VmShape {
   return {
-    ...(disk?.size !== undefined && { diskGib: gibOf(disk.size) }),
+    ...(disk?.size !== undefined && { diskGib: parseGib(disk.size) }),
     ...defined({ diskType: disk?.type }),
     publicAddress,
   }

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest"
 import { offerOf } from "../../../test/harness/builders.ts"
 import { priceDatesOf } from "./price-dates.ts"
-import { joinTables, tableOf } from "./table.ts"
+import { createTable, joinTables } from "./table.ts"
 
 const offers = (count: number, priceDate: string | undefined, cloud = "aws") =>
   Array.from({ length: count }, (_, index) =>
@@ -9,7 +9,7 @@ const offers = (count: number, priceDate: string | undefined, cloud = "aws") =>
   )
 
 it("the date of a list's prices is the day from which nine tenths are, and the oldest, by cloud and provisioning", () => {
-  const table = tableOf([
+  const table = createTable([
     ...[...offers(1, "2025-04-24"), ...offers(9, "2026-11-27"), ...offers(5, undefined)],
     ...[...offers(2, "2025-04-24", "gcp"), ...offers(8, "2026-11-27", "gcp")],
     offerOf({ cloud: "aws", provisioning: "spot", priceDate: "2026-01-01" }),
@@ -22,9 +22,9 @@ it("the date of a list's prices is the day from which nine tenths are, and the o
 })
 
 it("the date of a list's prices leaves out restricted regions, whose prices nothing refreshes", () => {
-  const table = tableOf(offers(3, "2025-04-24"))
+  const table = createTable(offers(3, "2025-04-24"))
   const restricted = table.regions.map((region) => ({ ...region, restricted: true }))
-  expect(priceDatesOf(joinTables({ ...table, regions: restricted }, tableOf(offers(1, "2026-11-27"))))).toEqual([
+  expect(priceDatesOf(joinTables({ ...table, regions: restricted }, createTable(offers(1, "2026-11-27"))))).toEqual([
     { cloud: "aws", provisioning: "onDemand", date: "2026-11-27", oldest: "2026-11-27" },
   ])
 })

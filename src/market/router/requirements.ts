@@ -2,7 +2,7 @@ import { defined } from "../../core/apis/defined.ts"
 import { DEFAULT_RESOURCES } from "../../core/apis/field-limits.ts"
 import type { JobSpec, Provisioning } from "../../core/apis/job.ts"
 import type { Architecture } from "../../core/apis/offer.ts"
-import { gibOf, parseCpu } from "../../core/apis/quantity.ts"
+import { parseCpu, parseGib } from "../../core/apis/quantity.ts"
 
 /** GPUs that a machine must have: NVIDIA cards, `vramGib` over all of them. */
 export interface GpuRequirement {
@@ -35,13 +35,13 @@ export interface Requirements {
  * @param architectures those that the job's image offers; none: any
  * @throws RangeError for a quantity that no validated object has
  */
-export function requirementsOf(spec: JobSpec, architectures: readonly Architecture[] = []): Requirements {
+export function toRequirements(spec: JobSpec, architectures: readonly Architecture[] = []): Requirements {
   const { cpu, memory, gpu, disk } = spec.resources ?? {}
   return {
     cpu: parseCpu(cpu ?? DEFAULT_RESOURCES.cpu),
-    memoryGib: gibOf(memory ?? DEFAULT_RESOURCES.memory),
+    memoryGib: parseGib(memory ?? DEFAULT_RESOURCES.memory),
     ...(memory === undefined && { memoryOf: "machine" as const }),
-    ...(disk !== undefined && { diskGib: gibOf(disk) }),
+    ...(disk !== undefined && { diskGib: parseGib(disk) }),
     ...(gpu !== undefined && { gpu: gpuRequirement(gpu) }),
     clouds: spec.cloud ?? [],
     regions: spec.region ?? [],
@@ -57,6 +57,6 @@ function gpuRequirement(gpu: NonNullable<NonNullable<JobSpec["resources"]>["gpu"
   const least = count ?? (model !== undefined && vram === undefined ? 1 : undefined)
   return {
     ...defined({ model, count: least }),
-    ...(vram !== undefined && { vramGib: gibOf(vram) }),
+    ...(vram !== undefined && { vramGib: parseGib(vram) }),
   }
 }

@@ -1,10 +1,10 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { type Offer, offerKey } from "../../core/apis/offer.ts"
-import { Catalogue, catalogueOf } from "./catalogue.ts"
+import { Catalogue, createCatalogue } from "./catalogue.ts"
 import { explainLostWork, explainRanking, explainShortfall } from "./explain.ts"
 import { lostHours } from "./lost-work.ts"
-import { type Requirements, requirementsOf } from "./requirements.ts"
+import { type Requirements, toRequirements } from "./requirements.ts"
 import { type RouteContext, route } from "./route.ts"
 
 const NOW = new Date("2026-05-01T12:00:00Z")
@@ -15,7 +15,7 @@ const GROUPS: Record<string, string[]> = {
   "europe-west4": ["eu", "eea"],
   "us-east-1": ["us"],
 }
-const catalogue = (offers: readonly Offer[]) => catalogueOf(offers, (_, region) => GROUPS[region] ?? [])
+const catalogue = (offers: readonly Offer[]) => createCatalogue(offers, (_, region) => GROUPS[region] ?? [])
 
 function offer(changes: Partial<Offer> = {}): Offer {
   return {
@@ -43,7 +43,7 @@ function context(changes: Partial<RouteContext> = {}): RouteContext {
   }
 }
 
-const anyJob = requirementsOf({ image: "busybox" })
+const anyJob = toRequirements({ image: "busybox" })
 
 describe("requirements of a job", () => {
   test("have the contract's defaults", () => {
@@ -74,7 +74,7 @@ describe("requirements of a job", () => {
       { model: "A100", count: 2, vramGib: 80 },
     ],
   ])("gpu %o means %o", (gpu, expected) => {
-    expect(requirementsOf({ image: "x", resources: { gpu } }).gpu).toEqual(expected)
+    expect(toRequirements({ image: "x", resources: { gpu } }).gpu).toEqual(expected)
   })
 })
 
@@ -306,7 +306,7 @@ describe("accounts with regions of their own", () => {
   })
 
   test("count as no account for the offers of other regions", () => {
-    const inEurope = requirementsOf({ image: "busybox", region: ["eu"] })
+    const inEurope = toRequirements({ image: "busybox", region: ["eu"] })
     const { shortfall } = route(inEurope, offers, context({ launchAccounts: [main] }))
     expect(shortfall).toMatchObject({ fitting: 1, unconnected: ["aws"], cooldowns: { offers: 0 } })
   })
@@ -321,7 +321,7 @@ describe("a disk that a job requires", () => {
   ])
   const accounts = ["aws", "azure", "gcp", "local"].map((cloud) => ({ cloud }))
   const cloudsFor = (disk: string) => {
-    const requirements = requirementsOf({ image: "busybox", resources: { disk } })
+    const requirements = toRequirements({ image: "busybox", resources: { disk } })
     return route(requirements, offers, context({ launchAccounts: accounts })).placements.map(
       (found) => found.offer.cloud,
     )
@@ -334,7 +334,7 @@ describe("a disk that a job requires", () => {
   })
 
   test("is explained when no offer has it", () => {
-    const requirements = requirementsOf({ image: "busybox", cloud: ["azure"], resources: { disk: "5Ti" } })
+    const requirements = toRequirements({ image: "busybox", cloud: ["azure"], resources: { disk: "5Ti" } })
     const { shortfall } = route(requirements, offers, context({ launchAccounts: accounts }))
     if (shortfall === undefined) throw new Error("placed")
     expect(explainShortfall(shortfall, requirements)).toMatch(

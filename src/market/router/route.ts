@@ -11,7 +11,7 @@ import {
   serves,
 } from "./cooldown.ts"
 import type { OfferCost } from "./cost.ts"
-import { shapeKey, shapeOf, type VmShape } from "./parts.ts"
+import { shapeKey, type VmShape, vmShape } from "./parts.ts"
 import type { Requirements } from "./requirements.ts"
 import { scan } from "./scan.ts"
 import { type Shortfall, surveyShortfall } from "./shortfall.ts"
@@ -112,7 +112,7 @@ class LaunchAccounts<P extends LaunchAccount> {
     this.#catalogue = catalogue
     this.#cooldowns = active
     this.#all = Map.groupBy(launchAccounts, ({ cloud }) => cloud)
-    this.#usable = Map.groupBy(usable, ({ cloud, settings }) => `${cloud} ${shapeKey(shapeOf(settings))}`)
+    this.#usable = Map.groupBy(usable, ({ cloud, settings }) => `${cloud} ${shapeKey(vmShape(settings))}`)
   }
 
   /** Returns the accounts that can take a row's offer now and start VMs of this shape, by the names of their connections. */

@@ -3,7 +3,7 @@ import type { Catalogue } from "./catalogue.ts"
 import { ceilingUsd, highestPrices } from "./ceiling.ts"
 import type { RouteContext } from "./context.ts"
 import { Costs, type CostTerms, type OfferCost, type PricedShape, rankedUsd } from "./cost.ts"
-import { machinesOf, unmetOf } from "./fit.ts"
+import { findUnmet, selectMachines } from "./fit.ts"
 import type { VmShape } from "./parts.ts"
 import type { Requirements } from "./requirements.ts"
 
@@ -78,8 +78,8 @@ export function scan(requirements: Requirements, catalogue: Catalogue, terms: Sc
   const { machine, place, spot, hourlyPriceUsd } = table
   const costs = new Costs(catalogue, terms)
   const { hours } = costs
-  const { byMachine, byPlace, bySpot, maxHourlyPriceUsd } = unmetOf(requirements, catalogue)
-  const isPaidFor = machinesOf(terms.clouds, catalogue)
+  const { byMachine, byPlace, bySpot, maxHourlyPriceUsd } = findUnmet(requirements, catalogue)
+  const isPaidFor = selectMachines(terms.clouds, catalogue)
   const limits = { ...terms, maxHourlyPriceUsd: requirements.maxHourlyPriceUsd }
   const onDemandOffers = new Cheapest(catalogue, costs, limits)
   const spotOffers = new Cheapest(catalogue, costs, limits)

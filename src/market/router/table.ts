@@ -105,7 +105,7 @@ export function joinTables(first: OfferTable, second: OfferTable): OfferTable {
 export type GroupsOf = (cloud: string, region: string) => readonly string[]
 
 /** Returns the table of single offers. `groupsOf` has the groups of the regions, by default none. */
-export function tableOf(offers: readonly Offer[], groupsOf: GroupsOf = () => []): OfferTable {
+export function createTable(offers: readonly Offer[], groupsOf: GroupsOf = () => []): OfferTable {
   const machines = new Numbering<Machine>()
   const regions = new Numbering<Region>()
   const places = new Numbering<Place>()
@@ -124,7 +124,7 @@ export function tableOf(offers: readonly Offer[], groupsOf: GroupsOf = () => [])
       name: offer.region,
       groups: groupsOf(cloud, offer.region),
     }))
-    const machine = machineOf(offer)
+    const machine = toMachine(offer)
     table.machine[row] = machines.of(JSON.stringify(machine), () => machine)
     table.place[row] = places.of(JSON.stringify([region, zone]), () => ({
       region,
@@ -140,7 +140,7 @@ export function tableOf(offers: readonly Offer[], groupsOf: GroupsOf = () => [])
 }
 
 /** Returns the machine type of an offer. */
-export function machineOf({ cloud, instanceType, architecture, cpu, memoryGib, gpu }: Offer): Machine {
+export function toMachine({ cloud, instanceType, architecture, cpu, memoryGib, gpu }: Offer): Machine {
   return { cloud, instanceType, architecture, cpu, memoryGib, ...defined({ gpu }) }
 }
 

@@ -9,14 +9,14 @@ import { type ObjectReconciler, reconcileObject } from "../../core/runtime/recon
 import { keysNamedBy } from "../caches.ts"
 import { addFinalizer, create, dropFinalizer, remove, type Writer, writeStatus } from "../writes.ts"
 import { type ApiKeyAction, type ApiKeyObservation, decide } from "./decide.ts"
-import type { ApiKeyControllerOptions } from "./dependencies.ts"
-import { gather, leftoversOf } from "./gather.ts"
+import type { ApiKeyControllerDependencies } from "./dependencies.ts"
+import { findLeftovers, gather } from "./gather.ts"
 
 /** Owner of the fields that the ApiKey controller writes. */
 const FIELD_MANAGER = "berth-apikey-controller"
 
 /** Creates the controller that creates each ApiKey's machine user, binds it to its role, and deletes both again. */
-export function createApiKeyController(options: ApiKeyControllerOptions): Controller {
+export function createApiKeyController(options: ApiKeyControllerDependencies): Controller {
   const { apiKeys, users, bindings, clock, recorder, logger } = options
   const reconciler: ObjectReconciler<StoredApiKey, ApiKeyObservation, ApiKeyStatus, ApiKeyAction> = {
     store: apiKeys.store,
@@ -24,7 +24,7 @@ export function createApiKeyController(options: ApiKeyControllerOptions): Contro
     recorder,
     gather: (key) => gather(key, options),
     decide,
-    writeStatus: (key, status, context) => writeStatus(key, status, writersOf(options).keys, context),
+    writeStatus: (key, status, context) => writeStatus(key, status, createWriters(options).keys, context),
     act: (key, action, context) => act(key, action, options, context),
   }
   return new Controller({
@@ -46,10 +46,10 @@ function keysOf({ old, current }: Change<ApiObject>): string[] {
 async function act(
   key: StoredApiKey,
   action: ApiKeyAction,
-  options: ApiKeyControllerOptions,
+  options: ApiKeyControllerDependencies,
   context: ReconcileContext,
 ): Promise<void> {
-  const { keys, users, bindings } = writersOf(options)
+  const { keys, users, bindings } = createWriters(options)
   switch (action.do) {
     case "addFinalizer":
       return addFinalizer(key, API_KEY_FINALIZER, keys, context)
@@ -69,16 +69,16 @@ async function act(
 /** Deletes the machine user of an ApiKey whose finalizer a user removed before the deletion. */
 async function deleteLeftovers(
   name: string,
-  options: ApiKeyControllerOptions,
+  options: ApiKeyControllerDependencies,
   context: ReconcileContext,
 ): Promise<void> {
-  const leftovers = await leftoversOf(name, options)
-  const { users, bindings } = writersOf(options)
+  const leftovers = await findLeftovers(name, options)
+  const { users, bindings } = createWriters(options)
   for (const binding of leftovers.bindings) await remove(binding, bindings, context)
   for (const user of leftovers.users) await remove(user, users, context)
 }
 
-function writersOf({ client, apiKeys, users, bindings }: ApiKeyControllerOptions): {
+function createWriters({ client, apiKeys, users, bindings }: ApiKeyControllerDependencies): {
   keys: Writer<StoredApiKey>
   users: Writer<ServiceAccount>
   bindings: Writer<RoleBinding>

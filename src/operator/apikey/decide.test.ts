@@ -6,7 +6,7 @@ import { ANNOTATIONS, LABELS } from "../../core/apis/meta.ts"
 import type { ServiceAccount } from "../../core/identity/machine-users.ts"
 import type { RoleBinding } from "../../core/identity/role-bindings.ts"
 import { keysNamedBy } from "../caches.ts"
-import { type ApiKeyObservation, bindingOf, decide, machineUserOf } from "./decide.ts"
+import { type ApiKeyObservation, buildBinding, buildMachineUser, decide } from "./decide.ts"
 
 const NOW = new Date("2026-01-01T00:00:00Z")
 
@@ -35,8 +35,8 @@ function stored<T extends { metadata: object }>(object: T): T {
 }
 
 const whole = (key: StoredApiKey): ApiKeyObservation => ({
-  user: stored(machineUserOf(key)),
-  bindings: [stored(bindingOf(key))],
+  user: stored(buildMachineUser(key)),
+  bindings: [stored(buildBinding(key))],
 })
 
 /** Returns the status and reason of the Ready condition. */
@@ -72,7 +72,7 @@ describe("a key", () => {
 
   it("is bound in its own namespace to the ClusterRole of its role, as the only subject", () => {
     for (const role of ROLES) {
-      const binding = bindingOf(keyOf({ spec: { role } }))
+      const binding = buildBinding(keyOf({ spec: { role } }))
       expect(binding.metadata.namespace).toBe("shop")
       expect(binding.roleRef).toEqual({
         apiGroup: "rbac.authorization.k8s.io",
@@ -101,10 +101,10 @@ describe("a key", () => {
     ["another subject", { subjects: [{ kind: "ServiceAccount", name: "apikey-uid-1", namespace: "shop" }] }],
     ["a User", { subjects: [{ kind: "User", name: "apikey-uid-1", namespace: "berth-identities" }] }],
     ["no subject", { subjects: [] }],
-    ["a second subject", { subjects: [...(bindingOf(keyOf()).subjects ?? []), { kind: "User", name: "eve" }] }],
+    ["a second subject", { subjects: [...(buildBinding(keyOf()).subjects ?? []), { kind: "User", name: "eve" }] }],
   ])("gets a new binding if the old one has %s", (_what, drift) => {
     const key = keyOf()
-    const bindings = [{ ...stored(bindingOf(key)), ...drift }]
+    const bindings = [{ ...stored(buildBinding(key)), ...drift }]
     expect(acts(key, { ...whole(key), bindings })).toEqual(["deleteBinding", "createBinding"])
   })
 
@@ -133,8 +133,8 @@ describe("a key", () => {
   it("never uses a ServiceAccount or RoleBinding that was not made for it", () => {
     const key = keyOf()
     const foreign = { labels: { [LABELS.apiKeyUid]: "uid-2" } }
-    const user: ServiceAccount = { metadata: { ...machineUserOf(key).metadata, ...foreign } }
-    const binding = { ...bindingOf(key), metadata: { ...bindingOf(key).metadata, labels: {} } }
+    const user: ServiceAccount = { metadata: { ...buildMachineUser(key).metadata, ...foreign } }
+    const binding = { ...buildBinding(key), metadata: { ...buildBinding(key).metadata, labels: {} } }
     for (const observed of [
       { user, bindings: [] },
       { ...whole(key), bindings: [binding] },
@@ -158,8 +158,8 @@ describe("a deleted key", () => {
 
   it("does not delete objects of others", () => {
     const key = keyOf(going)
-    const user: ServiceAccount = { metadata: { ...machineUserOf(key).metadata, labels: {} } }
-    const binding = { ...bindingOf(key), metadata: { ...bindingOf(key).metadata, labels: {} } }
+    const user: ServiceAccount = { metadata: { ...buildMachineUser(key).metadata, labels: {} } }
+    const binding = { ...buildBinding(key), metadata: { ...buildBinding(key).metadata, labels: {} } }
     expect(acts(key, { user, bindings: [binding] })).toEqual(["dropFinalizer"])
   })
 })
@@ -167,7 +167,7 @@ describe("a deleted key", () => {
 it("the actions lead from any set of objects to the wanted objects, and delete no others", () => {
   const key = keyOf({ metadata: { finalizers: [] } })
   const drifted = (role: (typeof ROLES)[number], subjects: number): RoleBinding => {
-    const binding = bindingOf(keyOf({ spec: { role } }))
+    const binding = buildBinding(keyOf({ spec: { role } }))
     return stored({
       ...binding,
       subjects: Array.from({ length: subjects }, () => binding.subjects?.[0] ?? { kind: "", name: "" }),
@@ -187,7 +187,7 @@ it("the actions lead from any set of objects to the wanted objects, and delete n
         left.set(action.binding.metadata.name, action.binding)
       }
       expect([...left.values()].map(({ roleRef, subjects }) => ({ roleRef, subjects }))).toEqual([
-        { roleRef: bindingOf(key).roleRef, subjects: bindingOf(key).subjects },
+        { roleRef: buildBinding(key).roleRef, subjects: buildBinding(key).subjects },
       ])
       expect(actions.some((action) => action.do === "createUser")).toBe(!hasUser)
     }),

@@ -16,7 +16,7 @@ import {
 } from "../../core/apis/conditions.ts"
 import { ANNOTATIONS, keyOf, LABELS, type ObjectMeta } from "../../core/apis/meta.ts"
 import {
-  clusterRoleOf,
+  clusterRoleName,
   IDENTITIES_NAMESPACE,
   machineUserName,
   type ServiceAccount,
@@ -98,7 +98,7 @@ function finalizer({ metadata }: StoredApiKey): ApiKeyAction[] {
 }
 
 function machineUser(key: StoredApiKey, { user }: ApiKeyObservation): ApiKeyAction[] {
-  return user === undefined ? [{ do: "createUser", user: machineUserOf(key) }] : []
+  return user === undefined ? [{ do: "createUser", user: buildMachineUser(key) }] : []
 }
 
 /**
@@ -106,7 +106,7 @@ function machineUser(key: StoredApiKey, { user }: ApiKeyObservation): ApiKeyActi
  * one exists.
  */
 function binding(key: StoredApiKey, { bindings }: ApiKeyObservation, hasExpired: boolean): ApiKeyAction[] {
-  const wanted = bindingOf(key)
+  const wanted = buildBinding(key)
   const toDelete = (found: RoleBinding): ApiKeyAction => ({ do: "deleteBinding", binding: found })
   if (hasExpired) return bindings.map(toDelete)
   const same = bindings.find(({ metadata }) => metadata.name === wanted.metadata.name)
@@ -117,7 +117,7 @@ function binding(key: StoredApiKey, { bindings }: ApiKeyObservation, hasExpired:
 }
 
 /** Returns the machine user of a key. It gets no token: no program logs in as it, the façade impersonates it. */
-export function machineUserOf(key: StoredApiKey): ServiceAccount {
+export function buildMachineUser(key: StoredApiKey): ServiceAccount {
   const name = machineUserName(key.metadata.uid)
   return { metadata: { name, namespace: IDENTITIES_NAMESPACE, ...mark(key) }, automountServiceAccountToken: false }
 }
@@ -126,12 +126,12 @@ export function machineUserOf(key: StoredApiKey): ServiceAccount {
  * Returns the binding of a key's machine user to its role in the key's namespace. Its name contains the role, because
  * the role of a binding can't be changed. The new binding must exist before the old one is deleted.
  */
-export function bindingOf(key: StoredApiKey): RoleBinding {
+export function buildBinding(key: StoredApiKey): RoleBinding {
   const { metadata, spec } = key
   const user = machineUserName(metadata.uid)
   return {
     metadata: { name: `berth-${user}-${spec.role}`, namespace: metadata.namespace ?? "", ...mark(key) },
-    roleRef: { apiGroup: RBAC_GROUP, kind: "ClusterRole", name: clusterRoleOf(spec.role) },
+    roleRef: { apiGroup: RBAC_GROUP, kind: "ClusterRole", name: clusterRoleName(spec.role) },
     subjects: [{ kind: "ServiceAccount", name: user, namespace: IDENTITIES_NAMESPACE }],
   }
 }
@@ -159,7 +159,7 @@ function changedStatus(
   situation: Situation,
   now: Date,
 ): { status?: ApiKeyStatus; events?: EventNote[] } {
-  const status = statusOf(key, situation, now)
+  const status = nextStatus(key, situation, now)
   if (isDeepStrictEqual(status, key.status)) return {}
   const ready = changedCondition(key.status?.conditions, status.conditions, ApiKeyCondition.Ready)
   if (ready === undefined) return { status }
@@ -171,7 +171,7 @@ function changedStatus(
  * Returns the status of a key. For kstatus (Helm, Flux, Argo CD) it is Reconciling until its machine user has its rights, then
  * Ready. It is Stalled when a user must change something.
  */
-export function statusOf(key: StoredApiKey, situation: Situation, now: Date): ApiKeyStatus {
+export function nextStatus(key: StoredApiKey, situation: Situation, now: Date): ApiKeyStatus {
   const before = key.status?.conditions
   const { generation, uid } = key.metadata
   const cause = causeOf(key, situation)

@@ -9,7 +9,7 @@ import type { Reflector } from "../../core/kube/reflector.ts"
 import type { Quota } from "../../core/quota/project-limits.ts"
 
 /** Dependencies of the ApiKey controller. */
-export interface ApiKeyControllerOptions {
+export interface ApiKeyControllerDependencies {
   /** Limits of what projects may store, and their use. Absent: no limits. */
   quota?: Quota
   client: Pick<KubeClient, "get" | "create" | "replace" | "patch" | "patchStatus" | "delete">

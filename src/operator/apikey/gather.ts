@@ -7,10 +7,10 @@ import type { ApiObject, ObjectRef, Resource } from "../../core/kube/resource.ts
 import { limitForExisting } from "../../core/quota/project-limits.ts"
 import { API_KEYS } from "../../core/resources.ts"
 import { API_KEY_INDEX } from "../caches.ts"
-import { type ApiKeyObservation, bindingOf, isMadeFor, machineUserOf } from "./decide.ts"
-import type { ApiKeyControllerOptions } from "./dependencies.ts"
+import { type ApiKeyObservation, buildBinding, buildMachineUser, isMadeFor } from "./decide.ts"
+import type { ApiKeyControllerDependencies } from "./dependencies.ts"
 
-type Reads = Pick<ApiKeyControllerOptions, "client" | "apiKeys" | "users" | "bindings" | "quota">
+type Reads = Pick<ApiKeyControllerDependencies, "client" | "apiKeys" | "users" | "bindings" | "quota">
 
 /** Reads the facts about a key's machine user from the caches. Objects that the caches lack are read live. */
 export async function gather(key: StoredApiKey, reads: Reads): Promise<ApiKeyObservation> {
@@ -20,9 +20,9 @@ export async function gather(key: StoredApiKey, reads: Reads): Promise<ApiKeyObs
 }
 
 async function findMachineUser(key: StoredApiKey, reads: Reads): Promise<ApiKeyObservation> {
-  const user = await find(SERVICE_ACCOUNTS, machineUserOf(key).metadata, reads.users.store, reads.client)
+  const user = await find(SERVICE_ACCOUNTS, buildMachineUser(key).metadata, reads.users.store, reads.client)
   const made = reads.bindings.store.byIndex(API_KEY_INDEX, keyOf(key)).filter((binding) => isMadeFor(binding, key))
-  const { metadata } = bindingOf(key)
+  const { metadata } = buildBinding(key)
   if (made.some(({ metadata: { name } }) => name === metadata.name)) return { user, bindings: made }
   // The cache has only bindings with our label. Another one of that name means that the name is taken.
   const named = await read(ROLE_BINDINGS, metadata, reads.client)
@@ -39,7 +39,7 @@ export interface Leftovers {
  * Returns objects of earlier ApiKeys with this name, which were deleted without their finalizer. They are decided on by
  * a live read, as the cache may be stale.
  */
-export async function leftoversOf(key: string, { client, apiKeys, users, bindings }: Reads): Promise<Leftovers> {
+export async function findLeftovers(key: string, { client, apiKeys, users, bindings }: Reads): Promise<Leftovers> {
   const madeForOthers = (of: StoredApiKey | undefined): Leftovers => {
     const isLeft = (object: { metadata: ObjectMeta }): boolean => of === undefined || !isMadeFor(object, of)
     return {

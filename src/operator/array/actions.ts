@@ -7,8 +7,8 @@ import type { ReconcileContext } from "../../core/runtime/controller.ts"
 import { type CreatorOptions, cancelJob, createJob, findJob, isCurrent, note } from "../created-jobs.ts"
 import { isSettledJob, type JobSummary } from "../settled-jobs.ts"
 import type { NewJob } from "./decide.ts"
-import type { ArrayControllerOptions } from "./dependencies.ts"
-import { isMadeFor, jobOf } from "./jobs.ts"
+import type { ArrayControllerDependencies } from "./dependencies.ts"
+import { buildJob, isMadeFor } from "./jobs.ts"
 import type { Memory } from "./memory.ts"
 
 /** Owner of the fields that the array controller writes. */
@@ -18,7 +18,7 @@ export const FIELD_MANAGER = "berth-array-controller"
 const REQUESTS = 16
 
 export interface Parts {
-  options: ArrayControllerOptions
+  options: ArrayControllerDependencies
   creationTimes: CreationTimes
   memory: Memory
 }
@@ -39,7 +39,7 @@ export async function createJobs(
   let isRejected = false
   const create = async ({ index, attempt }: NewJob): Promise<void> => {
     if (isRejected || context.signal.aborted) return
-    const job = jobOf(array, { index, attempt, createdAt: creationTimes.next() }) as StoredJob
+    const job = buildJob(array, { index, attempt, createdAt: creationTimes.next() }) as StoredJob
     const creation = await createJob(job, creatorOf(options), context)
     if (creation.is === "created") return
     if (creation.is === "rejected") {
@@ -59,7 +59,7 @@ export async function createJobs(
 /** Cancels Jobs, as a user would. */
 export async function cancelJobs(
   jobs: readonly StoredJob[],
-  options: ArrayControllerOptions,
+  options: ArrayControllerDependencies,
   context: ReconcileContext,
 ): Promise<void> {
   await inParallel(jobs, REQUESTS, async (job) => {
@@ -68,11 +68,11 @@ export async function cancelJobs(
 }
 
 /** Deletes settled Jobs. */
-export async function deleteJobs(jobs: readonly JobSummary[], { settled }: ArrayControllerOptions): Promise<void> {
+export async function deleteJobs(jobs: readonly JobSummary[], { settled }: ArrayControllerDependencies): Promise<void> {
   await inParallel(jobs.filter(isSettledJob), REQUESTS, (job) => settled.delete(job))
 }
 
 /** Returns the options of the actions on Jobs. */
-function creatorOf(options: ArrayControllerOptions): CreatorOptions {
+function creatorOf(options: ArrayControllerDependencies): CreatorOptions {
   return { ...options, fieldManager: FIELD_MANAGER }
 }

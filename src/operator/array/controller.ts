@@ -14,12 +14,12 @@ import {
   watchSource,
 } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
-import { jobsOf, settledJobsOf } from "../created-jobs.ts"
+import { cachedJobs, settledJobsSource } from "../created-jobs.ts"
 import type { EndReader } from "../job/dependencies.ts"
 import { addFinalizer, dropFinalizer, remove, replaceStatus, type StatusReplacer, type Writer } from "../writes.ts"
 import { cancelJobs, createJobs, deleteJobs, FIELD_MANAGER, type Parts } from "./actions.ts"
 import { type ArrayAction, type ArrayObservation, decide } from "./decide.ts"
-import type { ArrayControllerOptions } from "./dependencies.ts"
+import type { ArrayControllerDependencies } from "./dependencies.ts"
 import { gather } from "./gather.ts"
 import { Memory } from "./memory.ts"
 import { awaitsEnd, type Progress, recordedProgress } from "./progress.ts"
@@ -28,7 +28,7 @@ import { awaitsEnd, type Progress, recordedProgress } from "./progress.ts"
 const STALE_SECONDS = 1
 
 /** Creates the controller that creates the jobs of arrays, and counts how they end. */
-export function createArrayController(options: ArrayControllerOptions): Controller {
+export function createArrayController(options: ArrayControllerDependencies): Controller {
   const { jobArrays, clock, recorder, logger, workers = 4, ttlSeconds } = options
   const memory = new Memory(clock)
   const parts = { options, memory, creationTimes: new CreationTimes(clock) }
@@ -48,19 +48,19 @@ export function createArrayController(options: ArrayControllerOptions): Controll
   return new Controller({
     name: "array",
     reconcile: (key, context) => reconcileObject(key, reconciler, context),
-    sources: sourcesOf(options),
+    sources: createSources(options),
     clock,
     logger,
     workers,
   })
 }
 
-function sourcesOf(options: ArrayControllerOptions): Source[] {
+function createSources(options: ArrayControllerDependencies): Source[] {
   const { jobArrays, jobs, tenancy } = options
   const sources = [
     watchSource(jobArrays),
     watchSource(jobs, (change) => keysOf(change, options)),
-    settledJobsOf(jobArrays.store, options),
+    settledJobsSource(jobArrays.store, options),
   ]
   if (tenancy === undefined) return sources
   const { projects, organizations } = tenancy
@@ -77,7 +77,7 @@ function sourcesOf(options: ArrayControllerOptions): Source[] {
 }
 
 /** Returns the array of a Job whose progress has changed. Other changes of a Job don't requeue it. */
-function keysOf({ old, current }: Change<StoredJob>, { jobArrays }: ArrayControllerOptions): string[] {
+function keysOf({ old, current }: Change<StoredJob>, { jobArrays }: ArrayControllerDependencies): string[] {
   const uid = (current ?? old)?.metadata.labels?.[LABELS.arrayUid]
   if (uid === undefined || (old !== undefined && current !== undefined && standing(old) === standing(current)))
     return []
@@ -140,7 +140,7 @@ export function arrayEndReader({ jobArrays, jobs }: EndReaderCaches): EndReader 
   const seen = ({ old, current }: Change<StoredJobArray>): string[] => {
     const array = current ?? old
     if (array === undefined) return []
-    const ended = jobsOf(array, { jobs }).filter(
+    const ended = cachedJobs(array, { jobs }).filter(
       ({ status }) => isTerminal(status?.phase) && status?.cost !== undefined,
     )
     return ended.filter((job) => !awaits(job)).map(keyOf)
@@ -151,6 +151,6 @@ export function arrayEndReader({ jobArrays, jobs }: EndReaderCaches): EndReader 
 function arrayWriter({
   client,
   jobArrays,
-}: ArrayControllerOptions): Writer<StoredJobArray> & StatusReplacer<StoredJobArray> {
+}: ArrayControllerDependencies): Writer<StoredJobArray> & StatusReplacer<StoredJobArray> {
   return { client, fieldManager: FIELD_MANAGER, resource: JOB_ARRAYS, store: jobArrays.store }
 }

@@ -10,7 +10,7 @@ import {
 } from "../../core/apis/jobarray.ts"
 import { API_VERSION } from "../../core/apis/meta.ts"
 import { type ArrayAction, type ArrayDecision, type ArrayObservation, decide } from "./decide.ts"
-import { jobName, jobOf } from "./jobs.ts"
+import { buildJob, jobName } from "./jobs.ts"
 import { awaitsEnd } from "./progress.ts"
 
 const UID = "5ea07726-efd2-42ec-a095-6d7674666e31"
@@ -47,7 +47,7 @@ interface JobChanges {
 }
 
 function job(index: number, { phase = "running", usd, attempt = 1, metadata }: JobChanges = {}): StoredJob {
-  const made = jobOf(array(), { index, attempt, createdAt: "" })
+  const made = buildJob(array(), { index, attempt, createdAt: "" })
   const stored = { uid: `job-${index}-${attempt}`, resourceVersion: "1", generation: 1, creationTimestamp: START }
   const status = { phase, ...(usd !== undefined && { cost: { actualUsd: usd } }) }
   return { ...made, metadata: { ...made.metadata, ...stored, ...metadata }, status } as StoredJob
@@ -346,7 +346,7 @@ describe("the history", () => {
 describe("a definition", () => {
   it("gives each job its index and its combination, in the order of the variables", () => {
     const of = array({ spec: { size: undefined as never, matrix: { b: ["x", "y"], A: ["1", "2", "3"] } } })
-    const envs = [0, 1, 2, 5].map((index) => jobOf(of, { index, attempt: 1, createdAt: "" }).spec.env)
+    const envs = [0, 1, 2, 5].map((index) => buildJob(of, { index, attempt: 1, createdAt: "" }).spec.env)
     expect(envs).toEqual([
       { A: "1", b: "x", BERTH_ARRAY_INDEX: "0", BERTH_ARRAY_SIZE: "6" },
       { A: "1", b: "y", BERTH_ARRAY_INDEX: "1", BERTH_ARRAY_SIZE: "6" },

@@ -14,27 +14,27 @@ import type { Decision } from "../../core/runtime/reconcile-object.ts"
 import type { JobSummary } from "../settled-jobs.ts"
 import {
   attemptOf,
-  countsOf,
+  countIndexes,
   currentJobs,
   nextAttempt,
   observe,
   type Progress,
   pendingIn,
+  progressFields,
   recordedProgress,
   retry,
-  statusFieldsOf,
   surplusJobs,
   unfinishedAmong,
 } from "./progress.ts"
 import {
+  arrayTimes,
+  buildConditions,
   type Cause,
-  conditionsOf,
   endVerdict,
   nameTakenEvent,
   reasonEvents,
   retriedEvent,
   runningVerdict,
-  timesOf,
   type Verdict,
 } from "./status.ts"
 
@@ -107,12 +107,12 @@ export function decide(
   if (error !== undefined) return invalid(array, error, now, settings)
   const { progress, events } = progressOf(array, observed)
   const current = currentJobs(array, observed.jobs, progress)
-  const counts = countsOf(progress, current)
+  const counts = countIndexes(progress, current)
   const { maxFailed = Number.POSITIVE_INFINITY } = array.spec
   const pending = progress.failed.size > maxFailed ? [] : pendingIn(progress)
   const isOver = progress.active.size === 0 && pending.length === 0
   const verdict = isOver ? endVerdict(array, counts) : runningVerdict(array, counts, observed.blocked)
-  const status = { ...statusFieldsOf(progress), counts }
+  const status = { ...progressFields(progress), counts }
   const decision = writeIfDue(array, { status, verdict, events }, observed, now)
   decision.actions.push(...actionsOn(array, observed, { progress, current, pending }))
   return { ...decision, ...requeue(array, decision, { isOver, pending }, { now, settings, observed }) }
@@ -159,9 +159,9 @@ function writeIfDue(
   const next: JobArrayStatus = {
     observedGeneration: array.metadata.generation,
     phase: verdict.phase,
-    conditions: conditionsOf(array, verdict, now),
+    conditions: buildConditions(array, verdict, now),
     ...status,
-    ...timesOf(array, verdict.isOver, now),
+    ...arrayTimes(array, verdict.isOver, now),
   }
   if (isDeepStrictEqual(next, array.status)) return { actions: [], events: [] }
   const isMinor = isDeepStrictEqual(significant(next), significant(array.status ?? {}))

@@ -1,9 +1,9 @@
 import type { StoredJobArray } from "../../core/apis/jobarray.ts"
 import type { Reflector } from "../../core/kube/reflector.ts"
-import type { CreatorControllerOptions } from "../created-jobs.ts"
+import type { CreatorControllerDependencies } from "../created-jobs.ts"
 
 /** Dependencies of the array controller. */
-export interface ArrayControllerOptions extends CreatorControllerOptions {
+export interface ArrayControllerDependencies extends CreatorControllerDependencies {
   jobArrays: Reflector<StoredJobArray>
   /** Time for which an ended array is kept, unless it says otherwise. */
   ttlSeconds: number

@@ -3,9 +3,9 @@ import { inParallel } from "../../core/apis/in-parallel.ts"
 import { hasArrayEnded, type StoredJobArray } from "../../core/apis/jobarray.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { limitForExisting, limitForJob, roomForJobs } from "../../core/quota/project-limits.ts"
-import { findJob, knownJobsOf, listJobsOf, projectEnding } from "../created-jobs.ts"
+import { findJob, knownJobs, listJobs, projectEnding } from "../created-jobs.ts"
 import type { ArrayObservation } from "./decide.ts"
-import type { ArrayControllerOptions } from "./dependencies.ts"
+import type { ArrayControllerDependencies } from "./dependencies.ts"
 import { isMadeFor, jobName } from "./jobs.ts"
 import type { Memory } from "./memory.ts"
 import { attemptOf, currentJobs, recordedProgress } from "./progress.ts"
@@ -17,25 +17,25 @@ const READS = 8
 /** Reads the facts about an array from the caches, and live where a stale cache could do harm. */
 export async function gather(
   array: StoredJobArray,
-  options: ArrayControllerOptions,
+  options: ArrayControllerDependencies,
   memory: Memory,
 ): Promise<ArrayObservation> {
   const { namespace = "", uid } = array.metadata
   const { taken, rejection, writtenSeconds } = memory.of(uid)
   const base = { taken, room: roomOf(namespace, options), ...defined({ writtenSeconds }) }
   if (array.metadata.deletionTimestamp !== undefined) {
-    return { ...base, jobs: await listJobsOf(array, LABELS.arrayUid, options), settled: [], missing: new Set() }
+    return { ...base, jobs: await listJobs(array, LABELS.arrayUid, options), settled: [], missing: new Set() }
   }
   const blocked = blockedBy(array, options) ?? rejection
   return { ...base, ...(await findJobs(array, options)), ...defined({ blocked }) }
 }
 
-function roomOf(namespace: string, { quota }: ArrayControllerOptions): number {
+function roomOf(namespace: string, { quota }: ArrayControllerDependencies): number {
   return quota === undefined ? Number.POSITIVE_INFINITY : roomForJobs(quota, namespace)
 }
 
 /** Returns why no Job may be created now; undefined if one may. */
-function blockedBy(array: StoredJobArray, options: ArrayControllerOptions): Cause | undefined {
+function blockedBy(array: StoredJobArray, options: ArrayControllerDependencies): Cause | undefined {
   const namespace = array.metadata.namespace ?? ""
   const ending = projectEnding(namespace, options.tenancy)
   if (ending !== undefined) return ending
@@ -47,8 +47,8 @@ function blockedBy(array: StoredJobArray, options: ArrayControllerOptions): Caus
 
 type Found = Pick<ArrayObservation, "jobs" | "settled" | "missing">
 
-async function findJobs(array: StoredJobArray, options: ArrayControllerOptions): Promise<Found> {
-  const { jobs: cached, settled } = knownJobsOf(array, options)
+async function findJobs(array: StoredJobArray, options: ArrayControllerDependencies): Promise<Found> {
+  const { jobs: cached, settled } = knownJobs(array, options)
   const progress = recordedProgress(array)
   const known = currentJobs(array, [...settled, ...cached], progress)
   const unseen = [...progress.active].filter((index) => !known.has(index))

@@ -1,5 +1,5 @@
 import { JOB, type Job } from "../../core/apis/job.ts"
-import { arrayIndexOf, type JobArray, jobSpecOf, type StoredJobArray } from "../../core/apis/jobarray.ts"
+import { arrayIndexOf, type JobArray, jobSpecAt, type StoredJobArray } from "../../core/apis/jobarray.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../core/apis/meta.ts"
 import type { JobSummary } from "../settled-jobs.ts"
 
@@ -26,7 +26,7 @@ export interface JobFacts {
  * Returns the Job of an index. It has no owner reference: the garbage collector must not delete running Jobs, and those
  * that have ended stay after the array is deleted.
  */
-export function jobOf({ metadata, spec }: StoredJobArray, { index, attempt, createdAt }: JobFacts): Job {
+export function buildJob({ metadata, spec }: StoredJobArray, { index, attempt, createdAt }: JobFacts): Job {
   const { name, namespace = "", uid } = metadata
   return {
     apiVersion: API_VERSION,
@@ -37,6 +37,6 @@ export function jobOf({ metadata, spec }: StoredJobArray, { index, attempt, crea
       labels: { [LABELS.array]: name, [LABELS.arrayUid]: uid, [LABELS.arrayIndex]: String(index) },
       annotations: { [ANNOTATIONS.createdAt]: createdAt },
     },
-    spec: jobSpecOf(spec, index),
+    spec: jobSpecAt(spec, index),
   }
 }

@@ -164,7 +164,7 @@ export function retry({ spec }: StoredJobArray, progress: Progress): number[] | 
 }
 
 /** Returns the number of indexes in each phase. */
-export function countsOf(progress: Progress, current: ReadonlyMap<number, JobSummary>): ArrayCounts {
+export function countIndexes(progress: Progress, current: ReadonlyMap<number, JobSummary>): ArrayCounts {
   const { size, succeeded, failed, cancelled } = progress
   const live: Record<Exclude<JobPhase, EndPhase>, number> = { queued: 0, booting: 0, running: 0 }
   let unfinished = 0
@@ -179,7 +179,7 @@ export function countsOf(progress: Progress, current: ReadonlyMap<number, JobSum
 }
 
 /** Returns the fields of a status that have the progress. */
-export function statusFieldsOf(progress: Progress): Partial<JobArrayStatus> {
+export function progressFields(progress: Progress): Partial<JobArrayStatus> {
   const byAttempt = Map.groupBy(progress.attempts, ([, attempt]) => attempt)
   const attempts = [...byAttempt]
     .sort(([a], [b]) => a - b)

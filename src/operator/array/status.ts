@@ -73,7 +73,7 @@ export function endVerdict({ spec }: StoredJobArray, counts: ArrayCounts): Verdi
  * Returns the conditions of an array. For kstatus (Helm, Flux, Argo CD) an array is Reconciling until it has begun, and while
  * something keeps it from creating jobs. Then it is Ready, like batch Jobs. A failed or cancelled one is Stalled.
  */
-export function conditionsOf({ metadata, status }: StoredJobArray, verdict: Verdict, now: Date) {
+export function buildConditions({ metadata, status }: StoredJobArray, verdict: Verdict, now: Date) {
   const before = status?.conditions
   const { phase, reason, message } = verdict
   const cause = { reason, message }
@@ -91,7 +91,7 @@ export function conditionsOf({ metadata, status }: StoredJobArray, verdict: Verd
 }
 
 /** Returns the times of a status. An array that runs again has no end. */
-export function timesOf({ status }: StoredJobArray, isOver: boolean, now: Date): Partial<JobArrayStatus> {
+export function arrayTimes({ status }: StoredJobArray, isOver: boolean, now: Date): Partial<JobArrayStatus> {
   const startTime = status?.startTime ?? timestamp(now)
   return { startTime, ...(isOver && { completionTime: status?.completionTime ?? timestamp(now) }) }
 }

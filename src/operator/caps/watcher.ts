@@ -16,8 +16,8 @@ import type { ApiObject, Resource } from "../../core/kube/resource.ts"
 import type { Store } from "../../core/kube/store.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../core/resources.ts"
 import type { MonthAmounts } from "../../core/telemetry/caps.ts"
-import { type LevelCaps, reservedUsd, type Spending, spendingOf, spentUsd } from "../../market/placement/caps.ts"
-import { recordedOf } from "../../market/placement/market.ts"
+import { type LevelCaps, reservedUsd, type Spending, spentUsd, sumSpending } from "../../market/placement/caps.ts"
+import { recordedSpending } from "../../market/placement/market.ts"
 import { JOB_DEFAULTS } from "../../market/placement/settings.ts"
 import type { Fence } from "../fence.ts"
 import { handlesOrganization, handlesProject } from "../project/handled.ts"
@@ -191,7 +191,7 @@ export class CapWatcher {
   #spendingOf(level: LevelCaps): Spending {
     const { launches, clock } = this.#options
     const own = launches.store.list().filter(({ spec }) => level.owns(spec.job.namespace, spec.organization))
-    return spendingOf(own, clock.now(), JOB_DEFAULTS.expectedSeconds, recordedOf(level, this.#options))
+    return sumSpending(own, clock.now(), JOB_DEFAULTS.expectedSeconds, recordedSpending(level, this.#options))
   }
 }
 

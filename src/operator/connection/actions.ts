@@ -14,7 +14,7 @@ import { CONNECTIONS } from "../../core/resources.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
 import { scrub, scrubError } from "../../core/sealing/scrub.ts"
 import { type Writer, writeStatus } from "../writes.ts"
-import type { ConnectionControllerOptions } from "./dependencies.ts"
+import type { ConnectionControllerDependencies } from "./dependencies.ts"
 import type { Outcome } from "./gather.ts"
 
 /** Owner of the fields that the connection controller writes. */
@@ -43,7 +43,7 @@ export interface Verification {
  */
 export async function verify(
   { type, fields, regions, settings, seconds, signal }: Verification,
-  { openAccount, clock, logger }: Pick<ConnectionControllerOptions, "openAccount" | "clock" | "logger">,
+  { openAccount, clock, logger }: Pick<ConnectionControllerDependencies, "openAccount" | "clock" | "logger">,
 ): Promise<Outcome> {
   const timeout = new AbortController()
   const unchecked = (error: unknown): undefined => {
@@ -97,7 +97,7 @@ function failureOf(error: unknown): Outcome {
 export async function reseal(
   connection: StoredConnection,
   project: string,
-  options: ConnectionControllerOptions,
+  options: ConnectionControllerDependencies,
   context: ReconcileContext,
 ): Promise<void> {
   const { client, resource, store, fieldManager } = connectionWriter(options)
@@ -118,7 +118,7 @@ const UNCHECKED = Object.fromEntries(CAPABILITIES.map((name) => [name, null]))
 export function writeOwnStatus(
   connection: StoredConnection,
   status: ConnectionStatus,
-  options: ConnectionControllerOptions,
+  options: ConnectionControllerDependencies,
   context: ReconcileContext,
 ): Promise<StoredConnection> {
   const found = Object.entries(status.capabilities ?? {}).map(([name, use]) => [name, { missing: null, ...use }])
@@ -127,6 +127,6 @@ export function writeOwnStatus(
   return writeStatus(connection, whole, connectionWriter(options), context)
 }
 
-function connectionWriter({ client, connections }: ConnectionControllerOptions): Writer<StoredConnection> {
+function connectionWriter({ client, connections }: ConnectionControllerDependencies): Writer<StoredConnection> {
   return { client, resource: CONNECTIONS, store: connections.store, fieldManager: FIELD_MANAGER }
 }

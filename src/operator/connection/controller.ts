@@ -4,9 +4,9 @@ import { defined } from "../../core/apis/defined.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import type { StoredProject } from "../../core/apis/project.ts"
-import { vmSettingsOf } from "../../core/apis/vm-settings.ts"
+import { toVmSettings } from "../../core/apis/vm-settings.ts"
 import { NAMESPACE_INDEX } from "../../core/identity/catch-up.ts"
-import { scopeOf } from "../../core/identity/projects.ts"
+import { projectScope } from "../../core/identity/projects.ts"
 import type { Change, Store } from "../../core/kube/store.ts"
 import {
   Controller,
@@ -19,7 +19,7 @@ import { type ObjectReconciler, reconcileObject } from "../../core/runtime/recon
 import { reseal, verify, writeOwnStatus } from "./actions.ts"
 import { changesCooldown } from "./cooldown.ts"
 import { type ConnectionAction, decide } from "./decide.ts"
-import type { ConnectionControllerOptions } from "./dependencies.ts"
+import type { ConnectionControllerDependencies } from "./dependencies.ts"
 import { type Attempt, type ConnectionObservation, gather } from "./gather.ts"
 import type { PriceStates } from "./prices.ts"
 import { CONNECTION_DEFAULTS } from "./settings.ts"
@@ -28,7 +28,7 @@ import { CONNECTION_DEFAULTS } from "./settings.ts"
  * Creates the controller that verifies the credentials of each Connection with its provider periodically. It also keeps
  * them sealed under the primary key.
  */
-export function createConnectionController(options: ConnectionControllerOptions): Controller {
+export function createConnectionController(options: ConnectionControllerDependencies): Controller {
   const { connections, clock, recorder, logger, workers = 8 } = options
   const settings = { ...CONNECTION_DEFAULTS, ...options.settings }
   /** By key. */
@@ -49,14 +49,14 @@ export function createConnectionController(options: ConnectionControllerOptions)
       if (connections.store.getByKey(key) === undefined) attempts.delete(key)
       return reconcileObject(key, reconciler, context)
     },
-    sources: sourcesOf(options),
+    sources: createSources(options),
     logger,
     clock,
     workers,
   })
 }
 
-function sourcesOf(options: ConnectionControllerOptions): Source[] {
+function createSources(options: ConnectionControllerDependencies): Source[] {
   const { connections, secrets, sealingKeys, projects, launches, prices } = options
   const { store } = connections
   const keysIn = (namespace: string): string[] => store.byIndex(NAMESPACE_INDEX, namespace).map(keyOf)
@@ -83,7 +83,9 @@ function changesOfPrices(prices: PriceStates, store: Store<StoredConnection>): S
 }
 
 function changedNamespaces({ old, current }: Change<StoredProject>): string[] {
-  const namespaces = [old, current].map((project) => (project === undefined ? undefined : scopeOf(project)?.namespace))
+  const namespaces = [old, current].map((project) =>
+    project === undefined ? undefined : projectScope(project)?.namespace,
+  )
   return namespaces[0] === namespaces[1] ? [] : namespaces.filter((namespace) => namespace !== undefined)
 }
 
@@ -97,7 +99,7 @@ function keysOfLaunch({ old, current }: Change<StoredLaunch>, connections: Store
 }
 
 interface Parts {
-  options: ConnectionControllerOptions
+  options: ConnectionControllerDependencies
   attempts: Map<string, Attempt>
   /** Timeout of a verification, seconds. */
   seconds: number
@@ -117,7 +119,7 @@ async function act(
       const { fields, version } = action.credentials
       const { type } = connection.spec
       const { regions } = action
-      const settings = vmSettingsOf(connection.spec)
+      const settings = toVmSettings(connection.spec)
       const outcome = await verify({ type, fields, regions, settings, seconds, signal: context.signal }, options)
       const key = keyOf(connection)
       const before = attempts.get(key)

@@ -3,9 +3,9 @@ import { type ConditionUpdate, conditionOnceTrue, findCondition } from "../../co
 import { ConnectionCondition, ConnectionReason, type StoredConnection } from "../../core/apis/connection.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
-import { vmSettingsOf } from "../../core/apis/vm-settings.ts"
-import { cooldownsOf, widestCooldown } from "../../market/placement/cooldowns.ts"
-import { historyOf } from "../../market/placement/ledger.ts"
+import { toVmSettings } from "../../core/apis/vm-settings.ts"
+import { findCooldowns, widestCooldown } from "../../market/placement/cooldowns.ts"
+import { launchHistory } from "../../market/placement/ledger.ts"
 import { JOB_DEFAULTS } from "../../market/placement/settings.ts"
 import type { Cooldown } from "../../market/router/cooldown.ts"
 
@@ -14,7 +14,7 @@ import type { Cooldown } from "../../market/router/cooldown.ts"
  * @param launches the connection's own
  * @param credentials version of the current credentials
  */
-export function cooldownOf(
+export function connectionCooldown(
   { metadata, spec, status }: StoredConnection,
   launches: readonly StoredLaunch[],
   credentials: string | undefined,
@@ -26,9 +26,9 @@ export function cooldownOf(
     cloud: spec.type,
     connection: name,
     ...defined({ account, credentials }),
-    settings: vmSettingsOf(spec),
+    settings: toVmSettings(spec),
   }
-  return widestCooldown(cooldownsOf(historyOf(launches), { namespace, launchAccounts: [own] }, now, JOB_DEFAULTS))
+  return widestCooldown(findCooldowns(launchHistory(launches), { namespace, launchAccounts: [own] }, now, JOB_DEFAULTS))
 }
 
 /** Returns the condition of a cooldown, once there was one. */

@@ -11,11 +11,11 @@ import {
 } from "../../core/apis/connection.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
-import { vmSettingsOf } from "../../core/apis/vm-settings.ts"
+import { toVmSettings } from "../../core/apis/vm-settings.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
 import type { Attempt, ConnectionObservation } from "./gather.ts"
 import type { ConnectionSettings } from "./settings.ts"
-import { eventsOf, type Situation, statusOf, usedRegions, whyOf } from "./status.ts"
+import { buildEvents, explainSituation, nextStatus, type Situation, usedRegions } from "./status.ts"
 
 export type ConnectionAction =
   /** Seals the same credentials under the primary key. */
@@ -126,7 +126,7 @@ function dueByItself(
     attempt?.time ?? (wasVerified(connection, credentials) ? connection.status?.lastVerifiedTime : undefined)
   if (lastTime === undefined) return 0
   // The check was about another network. This process has no attempt after its start: the status is checked again soon.
-  if (attempt !== undefined && !isDeepStrictEqual(attempt.settings, vmSettingsOf(connection.spec))) return 0
+  if (attempt !== undefined && !isDeepStrictEqual(attempt.settings, toVmSettings(connection.spec))) return 0
   // Times of refusals have whole seconds: one of the same second may be later.
   const isNews = refusedTime !== undefined && refusedTime !== attempt?.refusedTime
   if (isNews && secondsBetween(timestamp(new Date(lastTime)), refusedTime) >= 0) return 0
@@ -173,8 +173,8 @@ function lastCheckOf(
 ): ConnectionStatus["lastCheck"] {
   const request = openCheck(connection)
   if (request === undefined) return connection.status?.lastCheck
-  const result = (time: Date, situation: Parameters<typeof whyOf>[1]) => {
-    const { reason, message } = whyOf(connection, situation)
+  const result = (time: Date, situation: Parameters<typeof explainSituation>[1]) => {
+    const { reason, message } = explainSituation(connection, situation)
     return { request, time: timestamp(time), reason, message: cutTo(message, LIMITS.message) }
   }
   if (credentials instanceof CredentialsUnusable) return result(now, { is: "unusable", why: credentials })
@@ -191,6 +191,6 @@ function changeOf(
   const { regions, cooldown, credentials, prices } = observed
   const identity = credentials instanceof CredentialsUnusable ? undefined : credentials.identity
   const lastCheck = lastCheckOf(connection, observed, now)
-  const status = statusOf(connection, situation, { regions, cooldown, prices, identity, lastCheck, now })
-  return isDeepStrictEqual(status, connection.status) ? {} : { status, events: eventsOf(connection.status, status) }
+  const status = nextStatus(connection, situation, { regions, cooldown, prices, identity, lastCheck, now })
+  return isDeepStrictEqual(status, connection.status) ? {} : { status, events: buildEvents(connection.status, status) }
 }

@@ -15,7 +15,7 @@ import type { PriceStates } from "./prices.ts"
 import type { ConnectionSettings } from "./settings.ts"
 
 /** Dependencies and settings of the connection controller. `operator/main.ts` provides them. */
-export interface ConnectionControllerOptions extends CredentialSources {
+export interface ConnectionControllerDependencies extends CredentialSources {
   /** Limits of what projects may store, and their use. Absent: no limits. */
   quota?: Quota
   client: Pick<KubeClient, "request"> & Writer<StoredConnection>["client"]

@@ -1,5 +1,5 @@
 import { CREDENTIALS_SECRET_TYPE } from "../../accounts/caches.ts"
-import { CredentialsUnusable, credentialsOf, type FoundCredentials } from "../../accounts/credentials.ts"
+import { CredentialsUnusable, type FoundCredentials, readCredentials } from "../../accounts/credentials.ts"
 import type { Capabilities } from "../../clouds/account.ts"
 import { ConnectionReason, type StoredConnection } from "../../core/apis/connection.ts"
 import { defined } from "../../core/apis/defined.ts"
@@ -10,8 +10,8 @@ import { SECRETS } from "../../core/kube/core.ts"
 import { collectionPath } from "../../core/kube/resource.ts"
 import { limitForExisting } from "../../core/quota/project-limits.ts"
 import type { Cooldown } from "../../market/router/cooldown.ts"
-import { cooldownOf } from "./cooldown.ts"
-import type { ConnectionControllerOptions } from "./dependencies.ts"
+import { connectionCooldown } from "./cooldown.ts"
+import type { ConnectionControllerDependencies } from "./dependencies.ts"
 import type { PriceState } from "./prices.ts"
 
 /** Outcome of a verification. No message contains a part of the credentials. */
@@ -58,7 +58,7 @@ export interface ConnectionObservation {
 /** Reads all facts that a decision on this Connection needs. @throws KubeError; SealingKeysMissing */
 export async function gather(
   connection: StoredConnection,
-  options: ConnectionControllerOptions,
+  options: ConnectionControllerDependencies,
   lastAttempt: Attempt | undefined,
 ): Promise<ConnectionObservation> {
   const credentials = await findCredentials(connection, options)
@@ -69,7 +69,7 @@ export async function gather(
   const launches = launchesOf(connection, options)
   const refusedTime = lastRefusal(launches)
   const version = credentials instanceof CredentialsUnusable ? undefined : credentials.version
-  const cooldown = cooldownOf(connection, launches, version, options.clock.now())
+  const cooldown = connectionCooldown(connection, launches, version, options.clock.now())
   return {
     credentials,
     isOutdated,
@@ -82,12 +82,12 @@ export async function gather(
 
 async function findCredentials(
   connection: StoredConnection,
-  options: ConnectionControllerOptions,
+  options: ConnectionControllerDependencies,
 ): Promise<FoundCredentials | CredentialsUnusable> {
   const limit = limitForExisting(options.quota, "connections", connection, options.connections.store)
   if (limit !== undefined) return new CredentialsUnusable(ConnectionReason.ProjectLimit, limit.message)
   try {
-    return await credentialsOf(connection, options)
+    return await readCredentials(connection, options)
   } catch (error) {
     if (!(error instanceof CredentialsUnusable)) throw error
     return error.reason === ConnectionReason.SecretNotFound ? await wrongTypeOr(error, connection, options) : error
@@ -98,7 +98,7 @@ async function findCredentials(
 async function wrongTypeOr(
   missing: CredentialsUnusable,
   { metadata, spec }: StoredConnection,
-  { client }: ConnectionControllerOptions,
+  { client }: ConnectionControllerDependencies,
 ): Promise<CredentialsUnusable> {
   const name = spec.credentialsSecretRef?.name ?? ""
   if (!isMetadataName(name)) return missing
@@ -115,7 +115,10 @@ async function wrongTypeOr(
   return new CredentialsUnusable(ConnectionReason.WrongSecretType, message)
 }
 
-function launchesOf({ metadata, spec }: StoredConnection, { launches }: ConnectionControllerOptions): StoredLaunch[] {
+function launchesOf(
+  { metadata, spec }: StoredConnection,
+  { launches }: ConnectionControllerDependencies,
+): StoredLaunch[] {
   const isOwn = ({ connection, job, offer }: StoredLaunch["spec"]) =>
     connection === metadata.name && job.namespace === metadata.namespace && offer.cloud === spec.type
   return launches.store.list().filter((launch) => isOwn(launch.spec))

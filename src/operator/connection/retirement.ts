@@ -1,4 +1,4 @@
-import { type CredentialSources, CredentialsUnusable, credentialsOf, projectOf } from "../../accounts/credentials.ts"
+import { type CredentialSources, CredentialsUnusable, projectOf, readCredentials } from "../../accounts/credentials.ts"
 import type { Clock } from "../../core/apis/clock.ts"
 import type { StoredConnection } from "../../core/apis/connection.ts"
 import { isOver } from "../../core/apis/launch.ts"
@@ -11,7 +11,7 @@ import type { EventRecorder } from "../../core/kube/events.ts"
 import type { Reflector } from "../../core/kube/reflector.ts"
 import { CONNECTIONS, LAUNCHES, WEBHOOKS } from "../../core/resources.ts"
 import { Controller, type ReconcileResult, watchSource } from "../../core/runtime/controller.ts"
-import { keyIdOf } from "../../core/sealing/envelope.ts"
+import { parseSealingKeyId } from "../../core/sealing/envelope.ts"
 import { SealingError } from "../../core/sealing/keys.ts"
 import { openWebhook } from "../../core/webhooks/secret.ts"
 
@@ -111,7 +111,7 @@ class Retirement {
     const { sealedCredentials } = connection.spec
     if (sealedCredentials === undefined || !former.includes(namedKey(sealedCredentials) ?? "")) return false
     try {
-      await credentialsOf(connection, this.#options)
+      await readCredentials(connection, this.#options)
       return true
     } catch (error) {
       if (error instanceof CredentialsUnusable) return error.reason !== "Tampered"
@@ -146,7 +146,7 @@ class Retirement {
 /** Returns the id of the key that a text claims to be sealed under. */
 function namedKey(sealed: string): string | undefined {
   try {
-    return keyIdOf(sealed)
+    return parseSealingKeyId(sealed)
   } catch (error) {
     if (error instanceof SealingError) return undefined
     throw error

@@ -51,7 +51,7 @@ export interface StatusFacts {
  * Returns the status of a connection. For kstatus (Helm, Flux, Argo CD) it is Reconciling until its credentials are
  * there and the provider has answered, then Ready. It is Stalled when only a user can resolve it. Pure.
  */
-export function statusOf(
+export function nextStatus(
   connection: StoredConnection,
   situation: Situation,
   { regions, cooldown, prices, identity, lastCheck, now }: StatusFacts,
@@ -112,7 +112,7 @@ function updatesOf(
 ): ConditionUpdate[] {
   const before = connection.status?.conditions
   if (situation.is === "unchanged") return [...(before ?? [])]
-  const why = whyOf(connection, situation)
+  const why = explainSituation(connection, situation)
   const isStalled = isStalledBy(situation)
   const isReady = situation.is === "verified"
   const stalled = condition(ConnectionCondition.Stalled, isStalled, why)
@@ -132,7 +132,7 @@ interface Why {
 }
 
 /** Returns the reason of a situation, and its words. Pure. */
-export function whyOf(
+export function explainSituation(
   { spec }: Pick<StoredConnection, "spec">,
   situation: Exclude<Situation, { is: "unchanged" }>,
 ): Why {
@@ -172,7 +172,7 @@ function condition(type: string, isTrue: boolean, why: Why): ConditionUpdate {
 const QUIET: readonly string[] = [ConnectionReason.Verifying, ConnectionReason.NotRead]
 
 /** Returns an event for each condition whose reason has changed. Pure. */
-export function eventsOf(before: ConnectionStatus | undefined, after: ConnectionStatus): EventNote[] {
+export function buildEvents(before: ConnectionStatus | undefined, after: ConnectionStatus): EventNote[] {
   const { Ready, LaunchPermitted, CoolingDown, Prices } = ConnectionCondition
   return [Ready, LaunchPermitted, CoolingDown, Prices].flatMap((type) => {
     const old = findCondition(before?.conditions, type)

@@ -11,8 +11,8 @@ import {
   type RejectedJob,
 } from "../created-jobs.ts"
 import type { StatusReplacer, Writer } from "../writes.ts"
-import type { CronJobControllerOptions } from "./dependencies.ts"
-import { isMadeFor, type JobFacts, jobName, jobOf } from "./jobs.ts"
+import type { CronJobControllerDependencies } from "./dependencies.ts"
+import { buildJob, isMadeFor, type JobFacts, jobName } from "./jobs.ts"
 import { nameTakenEvent } from "./status.ts"
 
 /** Owner of the fields that the cronjob controller writes. */
@@ -38,13 +38,13 @@ export type Creation =
 export async function createJob(
   cronJob: StoredCronJob,
   facts: Omit<JobFacts, "number">,
-  options: CronJobControllerOptions,
+  options: CronJobControllerDependencies,
   context: ReconcileContext,
 ): Promise<Creation> {
   if (!(await isCurrent(cronJob, CRON_JOBS, options))) return { is: "outdated" }
   for (let number = 1; number <= MOST_NAMES; number++) {
-    const job = jobOf(cronJob, { ...facts, number }) as StoredJob
-    const creation = await create(job, creatorOf(options), context)
+    const job = buildJob(cronJob, { ...facts, number }) as StoredJob
+    const creation = await create(job, toCreator(options), context)
     if (creation.is !== "exists") return creation
     const name = jobName(cronJob, facts.tick, number)
     const found = await findJob(name, cronJob.metadata.namespace, options)
@@ -62,11 +62,11 @@ export async function createJob(
 }
 
 /** Returns the options of the actions on Jobs. */
-export function creatorOf(options: CronJobControllerOptions): CreatorOptions {
+export function toCreator(options: CronJobControllerDependencies): CreatorOptions {
   return { ...options, fieldManager: FIELD_MANAGER }
 }
 
-export function writersOf({ client, cronJobs, jobs }: CronJobControllerOptions): {
+export function createWriters({ client, cronJobs, jobs }: CronJobControllerDependencies): {
   cronJobs: Writer<StoredCronJob> & StatusReplacer<StoredCronJob>
   jobs: Writer<StoredJob>
 } {

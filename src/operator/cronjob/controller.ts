@@ -5,12 +5,12 @@ import { keyOf, LABELS } from "../../core/apis/meta.ts"
 import type { Change } from "../../core/kube/store.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watchSource } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
-import { cancelJob, knownJobsOf, settledJobsOf } from "../created-jobs.ts"
+import { cancelJob, knownJobs, settledJobsSource } from "../created-jobs.ts"
 import { isSettledJob } from "../settled-jobs.ts"
 import { dropFinalizer, remove, replaceStatus } from "../writes.ts"
-import { createJob, creatorOf, writersOf } from "./actions.ts"
+import { createJob, createWriters, toCreator } from "./actions.ts"
 import { type CronJobAction, decide } from "./decide.ts"
-import type { CronJobControllerOptions } from "./dependencies.ts"
+import type { CronJobControllerDependencies } from "./dependencies.ts"
 import { gather } from "./gather.ts"
 import { meanSeconds } from "./jobs.ts"
 import type { CronJobObservation } from "./schedule.ts"
@@ -23,7 +23,7 @@ const STALE_SECONDS = 1
 const REJECTED_SECONDS = 60
 
 /** Creates the controller that creates one Job for each tick of a CronJob. */
-export function createCronJobController(options: CronJobControllerOptions): Controller {
+export function createCronJobController(options: CronJobControllerDependencies): Controller {
   const { cronJobs, jobs, clock, recorder, logger, workers = 16 } = options
   const creationTimes = new CreationTimes(clock)
   const reconciler: ObjectReconciler<StoredCronJob, CronJobObservation, CronJobStatus, CronJobAction> = {
@@ -32,7 +32,7 @@ export function createCronJobController(options: CronJobControllerOptions): Cont
     recorder,
     gather: (cronJob) => gather(cronJob, options),
     decide,
-    writeStatus: (cronJob, status, context) => replaceStatus(cronJob, status, writersOf(options).cronJobs, context),
+    writeStatus: (cronJob, status, context) => replaceStatus(cronJob, status, createWriters(options).cronJobs, context),
     act: (cronJob, action, context) => act(cronJob, action, { options, creationTimes }, context),
   }
   return new Controller({
@@ -41,7 +41,7 @@ export function createCronJobController(options: CronJobControllerOptions): Cont
     sources: [
       watchSource(cronJobs),
       watchSource(jobs, (change) => keysOf(change, options)),
-      settledJobsOf(cronJobs.store, options),
+      settledJobsSource(cronJobs.store, options),
     ],
     clock,
     logger,
@@ -50,7 +50,7 @@ export function createCronJobController(options: CronJobControllerOptions): Cont
 }
 
 /** Returns the CronJob of a Job that was created, ended or was deleted. Other changes of a Job don't requeue it. */
-function keysOf({ old, current }: Change<StoredJob>, { cronJobs }: CronJobControllerOptions): string[] {
+function keysOf({ old, current }: Change<StoredJob>, { cronJobs }: CronJobControllerDependencies): string[] {
   const uid = (current ?? old)?.metadata.labels?.[LABELS.cronJobUid]
   const isNews = old === undefined || current === undefined || hasEnded(old) !== hasEnded(current)
   const cronJob = uid === undefined || !isNews ? undefined : cronJobs.store.getByUid(uid)
@@ -62,7 +62,7 @@ function hasEnded({ status }: StoredJob): boolean {
 }
 
 interface Parts {
-  options: CronJobControllerOptions
+  options: CronJobControllerDependencies
   creationTimes: CreationTimes
 }
 
@@ -72,10 +72,10 @@ async function act(
   { options, creationTimes }: Parts,
   context: ReconcileContext,
 ): Promise<ReconcileResult | undefined> {
-  const { cronJobs, jobs } = writersOf(options)
+  const { cronJobs, jobs } = createWriters(options)
   switch (action.do) {
     case "createJob": {
-      const made = knownJobsOf(cronJob, options)
+      const made = knownJobs(cronJob, options)
       const expectedSeconds = meanSeconds([...made.jobs, ...made.settled])
       const facts = { tick: action.run.tick, createdAt: creationTimes.next(), expectedSeconds }
       const creation = await createJob(cronJob, facts, options, context)
@@ -85,7 +85,7 @@ async function act(
       return reject(cronJob, { run: action.run, ...creation }, options, context)
     }
     case "cancelJob":
-      await cancelJob(action.job, creatorOf(options), context)
+      await cancelJob(action.job, toCreator(options), context)
       return
     case "deleteJob":
       if (isSettledJob(action.job)) await options.settled.delete(action.job)
@@ -101,12 +101,12 @@ async function act(
 async function reject(
   cronJob: StoredCronJob,
   rejection: Rejection,
-  options: CronJobControllerOptions,
+  options: CronJobControllerDependencies,
   context: ReconcileContext,
 ): Promise<ReconcileResult | undefined> {
   const status = rejectedStatus(cronJob, rejection, options.clock.now())
   if (status !== undefined) {
-    const written = await replaceStatus(cronJob, status, writersOf(options).cronJobs, context)
+    const written = await replaceStatus(cronJob, status, createWriters(options).cronJobs, context)
     options.recorder.record(written, rejectedEvent(rejection.message))
   }
   return rejection.isFinal ? undefined : { requeueAfter: REJECTED_SECONDS }

@@ -9,7 +9,7 @@ import {
 import type { JobPhase, StoredJob } from "../../core/apis/job.ts"
 import { API_VERSION, LABELS } from "../../core/apis/meta.ts"
 import { type CronJobAction, type CronJobDecision, decide } from "./decide.ts"
-import { jobName, jobOf } from "./jobs.ts"
+import { buildJob, jobName } from "./jobs.ts"
 import { LONGEST_DELAY_SECONDS } from "./schedule.ts"
 
 const UID = "5ea07726-efd2-42ec-a095-6d7674666e31"
@@ -50,7 +50,7 @@ function scheduled(countsFrom: string, changes: Changes = {}): StoredCronJob {
 }
 
 function job(tick: string, phase: JobPhase = "succeeded", changes: Partial<StoredJob["spec"]> = {}): StoredJob {
-  const made = jobOf(cronJob(), { tick: at(tick), createdAt: "" })
+  const made = buildJob(cronJob(), { tick: at(tick), createdAt: "" })
   const stored = { uid: tick, resourceVersion: "1", generation: 1, creationTimestamp: written(tick) }
   return { ...made, metadata: { ...made.metadata, ...stored }, spec: { ...made.spec, ...changes }, status: { phase } }
 }
@@ -408,7 +408,7 @@ describe("the Job of a tick", () => {
   })
 
   it("names its CronJob and its tick", () => {
-    const { metadata } = jobOf(cronJob(), { tick: at("10:00:00"), createdAt: "now", expectedSeconds: 90 })
+    const { metadata } = buildJob(cronJob(), { tick: at("10:00:00"), createdAt: "now", expectedSeconds: 90 })
     expect(metadata.labels).toEqual({ [LABELS.cronJobUid]: UID })
     expect(metadata.annotations).toMatchObject({
       [CRON_JOB_ANNOTATIONS.name]: "hourly",

@@ -12,20 +12,20 @@ import { errorsOfObject } from "../../core/apis/validate.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
 import type { JobSummary } from "../settled-jobs.ts"
-import { jobOf, latestMade, surplusJobs } from "./jobs.ts"
+import { buildJob, latestMade, surplusJobs } from "./jobs.ts"
 import { type CronJobObservation, delaySeconds, type ScheduleState, scheduleState } from "./schedule.ts"
 import {
   blockedEvent,
   type Cause,
   createdEvent,
   deadlineEvent,
+  findRejection,
+  nextStatus,
   notInForceEvents,
   type Run,
-  rejectionOf,
   replacedEvent,
   type StatusInputs,
   skippedEvents,
-  statusOf,
   waitingEvent,
 } from "./status.ts"
 
@@ -67,7 +67,7 @@ function notInForce(cronJob: StoredCronJob): Cause | undefined {
   const { spec } = cronJob
   const error = scheduleError(spec.schedule)
   if (error !== undefined) return { reason: CronJobReason.InvalidSchedule, message: `schedule ${error}` }
-  const errors = errorsOfObject(JOB, jobOf(cronJob, PROBE))
+  const errors = errorsOfObject(JOB, buildJob(cronJob, PROBE))
   if (errors.length > 0) {
     const message = errors.map(({ detail }) => detail.replaceAll(/\bspec\./g, "jobDefinition.")).join("; ")
     return { reason: CronJobReason.InvalidDefinition, message }
@@ -115,7 +115,7 @@ function withoutRun(
   const { done, next } = state
   const { schedule } = cronJob.spec
   const scheduled = { reason: CronJobReason.Scheduled, message: `fires at ${JSON.stringify(schedule)}, in UTC` }
-  const rejection = findUnrecorded(cronJob, observed, now) === undefined ? rejectionOf(cronJob) : undefined
+  const rejection = findUnrecorded(cronJob, observed, now) === undefined ? findRejection(cronJob) : undefined
   const inputs = { cause: cause ?? rejection ?? scheduled, countsFrom: done, next }
   const decision = withStatus(cronJob, observed, { inputs, now })
   // Emits one event for each tick, not one for each reconcile.
@@ -132,7 +132,7 @@ function withStatus(
   { inputs, now }: { inputs: StatusInputs; now: Date },
 ): CronJobDecision {
   const made = findUnrecorded(cronJob, observed, now)
-  const status = statusOf(cronJob, { ...inputs, lastTriggered: made?.tick }, now)
+  const status = nextStatus(cronJob, { ...inputs, lastTriggered: made?.tick }, now)
   const actions = surplusJobs(cronJob, allOf(observed)).map((job): CronJobAction => ({ do: "deleteJob", job }))
   if (isDeepStrictEqual(status, cronJob.status)) return { actions, events: [] }
   const created = made === undefined ? [] : [createdEvent(made.job)]

@@ -13,7 +13,7 @@ export function jobName(cronJob: StoredCronJob, tick: Date, number = 1): string 
 }
 
 /** Returns the tick that a Job was created for; undefined if its annotation is missing or invalid. */
-export function tickOf({ metadata }: Pick<JobSummary, "metadata">): Date | undefined {
+export function readTick({ metadata }: Pick<JobSummary, "metadata">): Date | undefined {
   const tick = new Date(metadata.annotations?.[CRON_JOB_ANNOTATIONS.scheduledTime] ?? "")
   return Number.isNaN(tick.getTime()) ? undefined : tick
 }
@@ -21,7 +21,7 @@ export function tickOf({ metadata }: Pick<JobSummary, "metadata">): Date | undef
 /** True if this very CronJob created the Job for this tick. The name alone proves nothing. */
 export function isMadeFor(job: JobSummary, cronJob: StoredCronJob, tick: Date): boolean {
   const isOurs = job.metadata.labels?.[LABELS.cronJobUid] === cronJob.metadata.uid
-  return isOurs && tickOf(job)?.getTime() === tick.getTime()
+  return isOurs && readTick(job)?.getTime() === tick.getTime()
 }
 
 /** Inputs of a tick's Job besides the CronJob. */
@@ -39,7 +39,7 @@ export interface JobFacts {
  * Returns the Job of a tick. It has no owner reference: a deleted CronJob leaves its Jobs, and the garbage collector
  * must not delete running Jobs.
  */
-export function jobOf(cronJob: StoredCronJob, { tick, createdAt, number, expectedSeconds }: JobFacts): Job {
+export function buildJob(cronJob: StoredCronJob, { tick, createdAt, number, expectedSeconds }: JobFacts): Job {
   const { namespace = "", uid } = cronJob.metadata
   return {
     apiVersion: API_VERSION,
@@ -65,7 +65,7 @@ export function jobOf(cronJob: StoredCronJob, { tick, createdAt, number, expecte
 export function latestMade(jobs: readonly JobSummary[], now: Date): { job: JobSummary; tick: Date } | undefined {
   let latest: { job: JobSummary; tick: Date } | undefined
   for (const job of jobs) {
-    const tick = tickOf(job)
+    const tick = readTick(job)
     if (tick === undefined || tick > now || (latest !== undefined && tick <= latest.tick)) continue
     latest = { job, tick }
   }
@@ -94,7 +94,7 @@ export function surplusJobs({ spec, status }: StoredCronJob, jobs: readonly JobS
     ...succeeded.slice(successfulJobsHistoryLimit ?? succeeded.length),
     ...failed.slice(failedJobsHistoryLimit ?? failed.length),
   ].filter((job) => {
-    const tick = tickOf(job)
+    const tick = readTick(job)
     return tick === undefined || (recorded !== undefined && tick <= recorded)
   })
 }
@@ -111,5 +111,5 @@ export function meanSeconds(jobs: readonly JobSummary[]): number | undefined {
 }
 
 function timeOf(job: JobSummary): number {
-  return (tickOf(job) ?? new Date(job.metadata.creationTimestamp)).getTime()
+  return (readTick(job) ?? new Date(job.metadata.creationTimestamp)).getTime()
 }

@@ -49,7 +49,7 @@ const STALLED: readonly CronJobReason[] = [
  * Returns the status of a CronJob. For kstatus (Helm, Flux, Argo CD) it is Ready while its schedule is in force or paused,
  * and Stalled while it can't create Jobs.
  */
-export function statusOf(
+export function nextStatus(
   cronJob: StoredCronJob,
   { cause, countsFrom, lastTriggered, next }: StatusInputs,
   now: Date,
@@ -75,7 +75,7 @@ export function statusOf(
 const REJECTIONS = [CronJobReason.JobRefused, CronJobReason.ProjectLimit, CronJobReason.ProjectDeleting]
 
 /** Returns the cause for which the last tick of this definition got no Job; undefined if it got one. */
-export function rejectionOf({ metadata, status }: StoredCronJob): Cause | undefined {
+export function findRejection({ metadata, status }: StoredCronJob): Cause | undefined {
   const ready = findCondition(status?.conditions, CronJobCondition.Ready)
   const isCurrent = status?.observedGeneration === metadata.generation
   const reason = REJECTIONS.find((one) => one === ready?.reason)
@@ -97,10 +97,10 @@ export function rejectedStatus(
   now: Date,
 ): CronJobStatus | undefined {
   const cause = { reason: CronJobReason.JobRefused, message }
-  const status = statusOf(cronJob, { cause, countsFrom: isFinal ? tick : done, next }, now)
+  const status = nextStatus(cronJob, { cause, countsFrom: isFinal ? tick : done, next }, now)
   const { countsFrom, nextTriggerTime } = cronJob.status ?? {}
   const isSame = countsFrom === status.countsFrom && nextTriggerTime === status.nextTriggerTime
-  return isSame && rejectionOf(cronJob) !== undefined ? undefined : status
+  return isSame && findRejection(cronJob) !== undefined ? undefined : status
 }
 
 /** Returns the event of a new Job. */

@@ -1,5 +1,5 @@
 import { request } from "undici"
-import { dispatcherOf } from "../../core/apis/dispatcher.ts"
+import { createDispatcher } from "../../core/apis/dispatcher.ts"
 import { answeredOperator, newNonce, OWNER_PATH, questionToken } from "../../core/identity/gateway-owner.ts"
 import { GATEWAY_PATH } from "../../core/protocol/protocol.ts"
 
@@ -16,7 +16,7 @@ const ANSWER_BYTES = 16 * 1024
 export async function askGateway(url: string, key: Uint8Array, signal: AbortSignal): Promise<string | undefined> {
   const nonce = newNonce()
   // A connection of its own: the name may lead to another cluster since the last question.
-  const dispatcher = dispatcherOf({ connect: { timeout: ANSWER_SECONDS * 1000 }, maxResponseSize: ANSWER_BYTES })
+  const dispatcher = createDispatcher({ connect: { timeout: ANSWER_SECONDS * 1000 }, maxResponseSize: ANSWER_BYTES })
   try {
     const { statusCode, body } = await request(
       `${url.replace(/\/+$/, "")}${GATEWAY_PATH}${OWNER_PATH}?nonce=${nonce}`,

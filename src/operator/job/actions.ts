@@ -11,7 +11,7 @@ import type { ReconcileContext } from "../../core/runtime/controller.ts"
 import type { LaunchLedger } from "../../market/placement/ledger.ts"
 import { isWrittenByBerth } from "../caches.ts"
 import type { Patcher, StatusReplacer } from "../writes.ts"
-import type { JobControllerOptions } from "./dependencies.ts"
+import type { JobControllerDependencies } from "./dependencies.ts"
 import type { JobAction } from "./render.ts"
 
 /** Field manager of the job controller. */
@@ -21,7 +21,7 @@ const FIELD_MANAGER = "berth-job-controller"
 export async function adopt(
   job: StoredJob,
   labels: Record<string, string>,
-  { client, jobs }: JobControllerOptions,
+  { client, jobs }: JobControllerDependencies,
   context: ReconcileContext,
 ): Promise<StoredJob> {
   const { namespace, name, resourceVersion } = job.metadata
@@ -50,7 +50,7 @@ function otherFinalizers({ metadata }: StoredJob): string[] {
 export async function release(
   job: StoredJob,
   { next, labels }: JobAction & { do: "release" },
-  { client, jobs, launches, installation, clock, fence }: JobControllerOptions,
+  { client, jobs, launches, installation, clock, fence }: JobControllerDependencies,
   context: ReconcileContext,
 ): Promise<StoredJob | undefined> {
   const { namespace, name, uid, resourceVersion } = job.metadata
@@ -89,7 +89,7 @@ function marksOf(job: StoredJob, labels: Record<string, string> | undefined, now
 export async function createLaunch(
   job: StoredJob,
   { launch, isStrict }: JobAction & { do: "createLaunch" },
-  { options, ledger, context }: { options: JobControllerOptions; ledger: LaunchLedger; context: ReconcileContext },
+  { options, ledger, context }: { options: JobControllerDependencies; ledger: LaunchLedger; context: ReconcileContext },
 ): Promise<boolean> {
   try {
     const complete = (await isCurrent(job, options)) ? await withConnection(launch, isStrict, options) : undefined
@@ -121,7 +121,7 @@ export async function createLaunch(
 async function withConnection(
   launch: Launch,
   isStrict: boolean,
-  options: JobControllerOptions,
+  options: JobControllerDependencies,
 ): Promise<Launch | undefined> {
   const complete = launch.spec.connection === undefined ? launch : await withCredentials(launch, isStrict, options)
   if (complete === undefined) return undefined
@@ -132,7 +132,7 @@ async function withConnection(
 async function withCredentials(
   launch: Launch,
   isStrict: boolean,
-  { copyCredentials, offers }: JobControllerOptions,
+  { copyCredentials, offers }: JobControllerDependencies,
 ): Promise<Launch | undefined> {
   const copy = await copyCredentials?.(launch)
   if (copy === undefined) return undefined
@@ -151,7 +151,7 @@ async function withCredentials(
 }
 
 /** Returns true if the Job is still the version that the decision used. */
-async function isCurrent({ metadata }: StoredJob, { client }: JobControllerOptions): Promise<boolean> {
+async function isCurrent({ metadata }: StoredJob, { client }: JobControllerDependencies): Promise<boolean> {
   const { namespace, name, uid, resourceVersion } = metadata
   try {
     const live = await client.get(JOBS, { namespace, name })
@@ -169,7 +169,7 @@ async function isCurrent({ metadata }: StoredJob, { client }: JobControllerOptio
  */
 export async function endLaunch(
   launch: StoredLaunch,
-  { client, launches, fence }: JobControllerOptions,
+  { client, launches, fence }: JobControllerDependencies,
   context: ReconcileContext,
 ): Promise<void> {
   const { namespace, name, uid, resourceVersion } = launch.metadata
@@ -184,6 +184,6 @@ export async function endLaunch(
 }
 
 /** Returns the writer of Jobs. */
-export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<StoredJob> & StatusReplacer<StoredJob> {
+export function jobWriter({ client, jobs }: JobControllerDependencies): Patcher<StoredJob> & StatusReplacer<StoredJob> {
   return { client, resource: JOBS, store: jobs.store, fieldManager: FIELD_MANAGER }
 }

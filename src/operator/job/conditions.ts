@@ -19,7 +19,7 @@ import type { EventNote } from "../../core/kube/events.ts"
  * `Complete` exists only for success, so that `kubectl wait --for=condition=Complete` waits for success. A cancelled
  * job is `Failed` with the reason Cancelled. Pure.
  */
-export function conditionsOf(
+export function buildConditions(
   job: StoredJob,
   status: JobStatus,
   { launch, fallback }: { launch?: StoredLaunch | undefined; fallback?: string | undefined },
@@ -103,7 +103,7 @@ function kstatus(status: JobStatus): ConditionUpdate[] {
  * is written once. A VM and the end of the job have an event each, and every failure has one. The conditions
  * and the cost say the rest. Pure.
  */
-export function eventsOf(job: StoredJob, next: JobStatus): EventNote[] {
+export function buildEvents(job: StoredJob, next: JobStatus): EventNote[] {
   const before = job.status ?? {}
   return [
     ...refusals(before, next),

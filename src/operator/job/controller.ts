@@ -17,7 +17,7 @@ import { JOB_DEFAULTS, type JobSettings } from "../../market/placement/settings.
 import { dropFinalizer, replaceStatus } from "../writes.ts"
 import { adopt, createLaunch, endLaunch, jobWriter, release } from "./actions.ts"
 import { decide } from "./decide.ts"
-import type { JobControllerOptions } from "./dependencies.ts"
+import type { JobControllerDependencies } from "./dependencies.ts"
 import { CancelStates, gather } from "./gather.ts"
 import type { JobAction, JobDecision } from "./render.ts"
 import { JobTimes } from "./times.ts"
@@ -26,12 +26,12 @@ import { JobTimes } from "./times.ts"
 const AGAIN_SECONDS = 0.2
 
 /** Returns the controller of a Job's whole life until it is settled. */
-export function createJobController(options: JobControllerOptions): Controller {
+export function createJobController(options: JobControllerDependencies): Controller {
   const reconciler = new JobReconciler(options)
   return new Controller({
     name: "job",
     reconcile: (key, context) => reconciler.reconcile(key, context),
-    sources: sourcesOf(options),
+    sources: createSources(options),
     logger: options.logger,
     clock: options.clock,
     workers: options.workers ?? 8,
@@ -43,14 +43,14 @@ export function createJobController(options: JobControllerOptions): Controller {
  * Returns true for jobs with a Launch, and for jobs that are cancelled or deleted. They overtake new jobs, so a burst
  * delays no completion.
  */
-function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControllerOptions): boolean {
+function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControllerDependencies): boolean {
   if (job === undefined) return false
   const { metadata, spec } = job
   if (spec.cancelled === true || metadata.deletionTimestamp !== undefined) return true
   return launches.store.countByIndex("jobUid", metadata.uid) > 0
 }
 
-function sourcesOf(options: JobControllerOptions): Source[] {
+function createSources(options: JobControllerDependencies): Source[] {
   const { jobs, launches, endReaders = [], connections, envSecrets, tenancy } = options
   const sources = [watchSource(jobs), watchSource(launches, jobOf), ...endReaders.map(({ source }) => source)]
   const waiting = (namespace: string | undefined) =>
@@ -87,13 +87,13 @@ function jobOf({ old, current }: Change<StoredLaunch>): string[] {
 }
 
 class JobReconciler {
-  readonly #options: JobControllerOptions
+  readonly #options: JobControllerDependencies
   readonly #settings: JobSettings
   readonly #ledger: LaunchLedger
   readonly #times: JobTimes
   readonly #cancels = new CancelStates()
 
-  constructor(options: JobControllerOptions) {
+  constructor(options: JobControllerDependencies) {
     this.#options = options
     this.#settings = { ...JOB_DEFAULTS, ...options.settings }
     this.#ledger = new LaunchLedger(options.launches.store, options.clock)

@@ -27,7 +27,7 @@ import { type BucketState, type Buckets, findVolumes } from "../../market/placem
 import type { Market } from "../../market/placement/market.ts"
 import { jobPlanner } from "../../market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../market/placement/settings.ts"
-import { catalogueOf } from "../../market/router/catalogue.ts"
+import { createCatalogue } from "../../market/router/catalogue.ts"
 import { CHECKS, decide } from "./decide.ts"
 import type { JobObservation } from "./facts.ts"
 import type { JobDecision } from "./render.ts"
@@ -208,7 +208,7 @@ describe("a new job", () => {
     ],
     ["the breaker", { paused: [{ cloud: "sim", until: at(60) }] }, "LaunchesPaused", "never registered"],
     ["the launch rate", { rateWaitSeconds: 7 }, "CapReached", "launch rate"],
-    ["an empty catalogue", { offers: catalogueOf([]) }, "NoCapacity", "no offers yet"],
+    ["an empty catalogue", { offers: createCatalogue([]) }, "NoCapacity", "no offers yet"],
   ])("waits for %s", (_, market, reason, message) => {
     const decision = decideAt(0, jobOf(), [], market)
     expect(acts(decision)).toEqual(["writeStatus"])
@@ -666,7 +666,7 @@ describe("a running job", () => {
 
 describe("a job whose spot VMs are preempted", () => {
   const spot = offerOf({ provisioning: "spot", hourlyPriceUsd: 0.2 })
-  const market = { offers: catalogueOf([offerOf(), spot]) }
+  const market = { offers: createCatalogue([offerOf(), spot]) }
   const spotFirst = jobOf({ spec: { provisioning: "spotFirst" } })
 
   /** A spot VM that ran and was lost for this reason. */
@@ -1124,7 +1124,7 @@ describe("a job with volumes", () => {
   test("is placed near its bucket if transfer costs more than the cheaper offer saves", () => {
     const near = offerOf({ cloud: "aws", region: "eu-west-1", hourlyPriceUsd: 1 })
     const far = offerOf({ cloud: "aws", region: "us-east-1", hourlyPriceUsd: 0.95 })
-    const offers = catalogueOf([near, far])
+    const offers = createCatalogue([near, far])
     const market = { offers, launchAccounts: [{ cloud: "aws" }] }
     const one = jobOf({ spec: { volumes: { data: { bucket: "cargo", mountPath: "/data" } } } })
     expect(decideWith(one, { cargo: CARGO }, market).status.placement?.offer.region).toBe("eu-west-1")
@@ -1134,7 +1134,7 @@ describe("a job with volumes", () => {
   test("has a plan that shows the result", async () => {
     const near = offerOf({ cloud: "aws", region: "eu-west-1", hourlyPriceUsd: 1 })
     const far = offerOf({ cloud: "aws", region: "us-east-1", hourlyPriceUsd: 0.95 })
-    const market = { offers: catalogueOf([near, far]), launchAccounts: [{ cloud: "aws" }] }
+    const market = { offers: createCatalogue([near, far]), launchAccounts: [{ cloud: "aws" }] }
     const caches = {
       jobs: { store: new IndexedStore<StoredJob>() },
       launches: { store: new IndexedStore(launchIndexes) },

@@ -7,7 +7,7 @@ import type { Market } from "../../market/placement/market.ts"
 import { bootOverrun } from "../../market/placement/outcome.ts"
 import { type PlaceVerdict, place } from "../../market/placement/place.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
-import { factsOf, type JobFacts, type JobObservation } from "./facts.ts"
+import { deriveFacts, type JobFacts, type JobObservation } from "./facts.ts"
 import { launchObject } from "./launch-spec.ts"
 import { type JobDecision, render } from "./render.ts"
 import type { Step, Verdict } from "./step.ts"
@@ -17,11 +17,11 @@ import type { Step, Verdict } from "./step.ts"
  * depends only on the present state, never on what has changed.
  */
 export function decide(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): JobDecision {
-  const facts = factsOf(job, observed, now, settings)
-  return render(facts, stepOf(facts))
+  const facts = deriveFacts(job, observed, now, settings)
+  return render(facts, nextStep(facts))
 }
 
-function stepOf(facts: JobFacts): Step {
+function nextStep(facts: JobFacts): Step {
   for (const { check } of CHECKS) {
     const step = check(facts)
     if (step !== undefined) return step

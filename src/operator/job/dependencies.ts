@@ -47,7 +47,7 @@ export interface EndReader {
 }
 
 /** Dependencies of the job controller. `operator/main.ts` constructs them. */
-export interface JobControllerOptions {
+export interface JobControllerDependencies {
   client: Pick<KubeClient, "get" | "list" | "create" | "patch" | "replaceStatus" | "delete">
   /**
    * Caches with the indexes `jobIndexes`, and `launchIndexes` of the launch controller. That of Jobs has the options

@@ -2,14 +2,14 @@ import { secondsBetween } from "../../core/apis/clock.ts"
 import { isTerminal, JobReason, type StoredJob } from "../../core/apis/job.ts"
 import { isOver, pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
-import { copyOf, type Origin, originOf } from "../../core/apis/origin.ts"
+import { markCopy, type Origin, readOrigin } from "../../core/apis/origin.ts"
 import { addParts, type CostParts, costOf, NO_COST, sumOfParts } from "../../core/apis/price.ts"
-import { BOOT_RESERVE_SECONDS, type Budget, budgetOf } from "../../market/placement/budget.ts"
+import { BOOT_RESERVE_SECONDS, type Budget, jobBudget } from "../../market/placement/budget.ts"
 import type { CancelState } from "../../market/placement/caps.ts"
 import type { ImageState, VolumesVerdict } from "../../market/placement/inputs.ts"
-import { type EndedLaunch, fallbackOf, type Losses, lossesOf } from "../../market/placement/losses.ts"
-import { expectedSecondsOf, type Market } from "../../market/placement/market.ts"
-import { bootStage, outcomeOf } from "../../market/placement/outcome.ts"
+import { countLosses, type EndedLaunch, fallbackReason, type Losses } from "../../market/placement/losses.ts"
+import { expectedRunSeconds, type Market } from "../../market/placement/market.ts"
+import { bootStage, launchOutcome } from "../../market/placement/outcome.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import type { InstallationFacts } from "./dependencies.ts"
 
@@ -67,7 +67,7 @@ export interface TimeLeft {
   timeout: number
 }
 
-/** Facts on which a decision on a Job depends. `factsOf` derives each of them once. */
+/** Facts on which a decision on a Job depends. `deriveFacts` derives each of them once. */
 export interface JobFacts {
   job: StoredJob
   now: Date
@@ -104,10 +104,10 @@ interface CostFacts {
 }
 
 /** Derives the facts of a Job. Pure. */
-export function factsOf(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): JobFacts {
+export function deriveFacts(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): JobFacts {
   const launches = byNumber(observed.launches).map((launch) => ({
     launch,
-    outcome: outcomeOf(launch),
+    outcome: launchOutcome(launch),
     isOver: isOver(launch),
   }))
   const newest = launches.at(-1)
@@ -122,12 +122,12 @@ export function factsOf(job: StoredJob, observed: JobObservation, now: Date, set
     alive: launches.flatMap(({ launch, isOver: hasNoVm }) => (hasNoVm ? [] : [launch])),
     nextNumber: Math.max(job.status?.launches?.count ?? 0, newest?.launch.spec.number ?? 0) + 1,
     origin: originIn(job, observed),
-    losses: lossesOf(job, launches),
-    fallback: hasEnded ? undefined : fallbackOf(job, launches),
-    budget: budgetOf(job, observed.launches),
+    losses: countLosses(job, launches),
+    fallback: hasEnded ? undefined : fallbackReason(job, launches),
+    budget: jobBudget(job, observed.launches),
     left: timeLeft(job, newest?.launch, observed, { now, settings }),
-    costs: costsOf(observed.launches, now),
-    expectedSeconds: expectedSecondsOf(job, settings),
+    costs: sumCosts(observed.launches, now),
+    expectedSeconds: expectedRunSeconds(job, settings),
   }
 }
 
@@ -138,9 +138,9 @@ export function byNumber(launches: readonly StoredLaunch[]): StoredLaunch[] {
 
 /** Returns the origin of a Job. A copy stays one after its original and the records of its VMs are deleted. */
 function originIn(job: StoredJob, observed: JobObservation): Origin {
-  const origin = observed.origin ?? originOf(job, observed.installation.id)
+  const origin = observed.origin ?? readOrigin(job, observed.installation.id)
   const wasHeld = job.status?.reason === JobReason.Held && origin.is === "recorded" && origin.submission !== undefined
-  return wasHeld ? copyOf("a Job that is deleted", ANNOTATIONS.submission) : origin
+  return wasHeld ? markCopy("a Job that is deleted", ANNOTATIONS.submission) : origin
 }
 
 function timeLeft(
@@ -172,7 +172,7 @@ function budgetSecondsLeft({ spec, status }: StoredLaunch, now: Date): number {
   return BOOT_RESERVE_SECONDS + spec.budgetSeconds - secondsBetween(since, now)
 }
 
-function costsOf(launches: readonly StoredLaunch[], now: Date): CostFacts {
+function sumCosts(launches: readonly StoredLaunch[], now: Date): CostFacts {
   const endedCost = ({ status }: StoredLaunch) => status?.cost ?? NO_COST
   const ended = addParts(launches.map(endedCost))
   const live = launches.flatMap((launch) => (isOver(launch) ? [] : [costSince(launch, now)]))

@@ -2,7 +2,7 @@ import { secondsBetween } from "../../core/apis/clock.ts"
 import { isTerminal, type StoredJob } from "../../core/apis/job.ts"
 import { type StoredLaunch, withHeartbeat } from "../../core/apis/launch.ts"
 import { ANNOTATIONS, LABELS } from "../../core/apis/meta.ts"
-import { copyOf, type Origin, originOf } from "../../core/apis/origin.ts"
+import { markCopy, type Origin, readOrigin } from "../../core/apis/origin.ts"
 import { whySecretMissing } from "../../core/apis/secret-env.ts"
 import { endingIn } from "../../core/identity/projects.ts"
 import { isNotFound } from "../../core/kube/errors.ts"
@@ -11,9 +11,9 @@ import { LAUNCHES } from "../../core/resources.ts"
 import { type CancelState, cancelState } from "../../market/placement/caps.ts"
 import { findImage, findVolumes } from "../../market/placement/inputs.ts"
 import type { LaunchLedger } from "../../market/placement/ledger.ts"
-import { cappedLevels, marketOf } from "../../market/placement/market.ts"
+import { buildMarket, cappedLevels } from "../../market/placement/market.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
-import type { JobControllerOptions } from "./dependencies.ts"
+import type { JobControllerDependencies } from "./dependencies.ts"
 import type { JobObservation } from "./facts.ts"
 import type { JobTimes } from "./times.ts"
 
@@ -35,7 +35,7 @@ export class CancelStates {
   /** Returns the state for a namespace; undefined if no cap there cancels jobs. */
   of(
     namespace: string,
-    options: JobControllerOptions,
+    options: JobControllerDependencies,
     ledger: LaunchLedger,
     settings: JobSettings,
   ): CancelState | undefined {
@@ -53,7 +53,7 @@ export class CancelStates {
 /** Reads the inputs of a decision on a Job. The market is calculated later from the caches. */
 export async function gather(
   job: StoredJob,
-  options: JobControllerOptions,
+  options: JobControllerDependencies,
   ledger: LaunchLedger,
   { settings, cancels, times }: GatherParts,
 ): Promise<JobObservation> {
@@ -61,8 +61,8 @@ export async function gather(
   const overLimit = options.quota && limitForPlacement(options.quota, job)
   const { tenancy } = options
   const ending = tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace)
-  const launches = (await launchesOf(job, options)).map((launch) => withHeartbeat(launch, options.heartbeatTimes))
-  const origin = launches.length === 0 ? originAmong(job, options) : originOf(job, options.installation.id)
+  const launches = (await readLaunches(job, options)).map((launch) => withHeartbeat(launch, options.heartbeatTimes))
+  const origin = launches.length === 0 ? originAmong(job, options) : readOrigin(job, options.installation.id)
   const cancel = cancels.of(namespace, options, ledger, settings)
   const organization = options.tenants?.organizationOf(namespace)
   const base = {
@@ -74,7 +74,7 @@ export async function gather(
     ...times.of(job, launches),
     launches,
     installation: options.installation,
-    market: () => marketOf(namespace, options, ledger, settings),
+    market: () => buildMarket(namespace, options, ledger, settings),
   }
   if (ending !== undefined) return base
   if (overLimit !== undefined) return { ...base, overLimit: overLimit.message }
@@ -92,7 +92,7 @@ export async function gather(
 /** Returns why a job that waits for a place has not all values of its secretEnv. A job with a VM has asked for them. */
 function whyWithoutSecrets(
   { metadata, spec, status }: StoredJob,
-  { envSecrets }: Pick<JobControllerOptions, "envSecrets">,
+  { envSecrets }: Pick<JobControllerDependencies, "envSecrets">,
 ): string | undefined {
   const isWaiting = status?.phase === undefined || status.phase === "queued"
   if (!isWaiting || envSecrets === undefined || spec.secretEnv === undefined) return undefined
@@ -102,7 +102,7 @@ function whyWithoutSecrets(
   )
 }
 
-function isEndAwaited(job: StoredJob, { endReaders = [] }: Pick<JobControllerOptions, "endReaders">): boolean {
+function isEndAwaited(job: StoredJob, { endReaders = [] }: Pick<JobControllerDependencies, "endReaders">): boolean {
   return endReaders.some((reader) => reader.awaits(job))
 }
 
@@ -110,8 +110,8 @@ function isEndAwaited(job: StoredJob, { endReaders = [] }: Pick<JobControllerOpt
  * Returns the origin of a Job that has no Launch. A young copy has the submission of another Job, which is older or
  * already has a Launch.
  */
-function originAmong(job: StoredJob, { jobs, settled, launches, installation }: JobControllerOptions): Origin {
-  const origin = originOf(job, installation.id)
+function originAmong(job: StoredJob, { jobs, settled, launches, installation }: JobControllerDependencies): Origin {
+  const origin = readOrigin(job, installation.id)
   if (origin.is !== "recorded" || origin.submission === undefined) return origin
   const { uid, creationTimestamp } = job.metadata
   const launch = launches.store.byIndex("submission", origin.submission).find(({ spec }) => spec.job.uid !== uid)
@@ -125,7 +125,7 @@ function originAmong(job: StoredJob, { jobs, settled, launches, installation }: 
     .find(({ metadata }) => metadata.uid !== uid && metadata.creationTimestamp <= creationTimestamp)
   const other = ended ?? jobs.store.byIndex("submission", origin.submission).find(earlier)
   const original = launch?.spec.job.uid ?? other?.metadata.uid
-  return original === undefined ? origin : copyOf(`the Job with the uid ${original}`, ANNOTATIONS.submission)
+  return original === undefined ? origin : markCopy(`the Job with the uid ${original}`, ANNOTATIONS.submission)
 }
 
 /** Returns true if the calendar says that the job's `maxQueueSeconds` are over before a start of its container is known. */
@@ -138,7 +138,7 @@ function hasWaitedTooLong({ metadata, spec, status }: StoredJob, now: Date): boo
  * Returns the job's Launches from the cache. Live reads replace it where a stale cache could do harm. They read all
  * Launches before the finalizer is dropped or the job fails for its wait, and otherwise the one of the status.
  */
-async function launchesOf(job: StoredJob, options: JobControllerOptions): Promise<StoredLaunch[]> {
+async function readLaunches(job: StoredJob, options: JobControllerDependencies): Promise<StoredLaunch[]> {
   const { uid, deletionTimestamp } = job.metadata
   const cached = options.launches.store.byIndex("jobUid", uid)
   const { systemNamespace } = options.installation

@@ -6,8 +6,8 @@ import { type JobSpec, RunSchema, type StoredJob, type Volume } from "../../core
 import { LAUNCH_FINALIZER, type Launch, launchName } from "../../core/apis/launch.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../core/apis/meta.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
-import { gibOf } from "../../core/apis/quantity.ts"
-import { lifetimeOf, longestBilledSeconds, withinBudget } from "../../market/placement/budget.ts"
+import { parseGib } from "../../core/apis/quantity.ts"
+import { longestBilledSeconds, vmLifetime, withinBudget } from "../../market/placement/budget.ts"
 import type { LaunchAccount } from "../../market/router/cooldown.ts"
 import type { RankedPlacement } from "../../market/router/route.ts"
 import type { JobFacts } from "./facts.ts"
@@ -36,7 +36,7 @@ export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
   const longest = {
     bootDeadlineSeconds,
     startDeadlineSeconds,
-    lifetimeSeconds: lifetimeOf(job, left.timeout, settings),
+    lifetimeSeconds: vmLifetime(job, left.timeout, settings),
   }
   const deadlines = budget === undefined ? longest : withinBudget(longest, budget, highestPricesIn(placement))
   const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
@@ -69,7 +69,7 @@ export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
       ...(job.spec.labels !== undefined && { labels: job.spec.labels }),
       ...(cronJob !== undefined && { cronJob }),
       ...(cronJobName !== undefined && { cronJobName: cronJobName.slice(0, LIMITS.cronJobName) }),
-      ...diskOf(job),
+      ...chooseDisk(job),
       run: runFor(facts, choice),
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
@@ -106,14 +106,14 @@ function reservationOf(
 }
 
 /** Returns the container's part of a job's spec. */
-function runOf({ spec }: StoredJob): Launch["spec"]["run"] {
+function buildRun({ spec }: StoredJob): Launch["spec"]["run"] {
   const given = Object.keys(RunSchema.properties).filter((field) => field in spec)
   return Object.fromEntries(given.map((field) => [field, spec[field as keyof typeof spec]])) as Launch["spec"]["run"]
 }
 
 /** Returns the container of one VM: that of the job, with its volumes and Berth's own variables. */
 function runFor({ job, losses, left, nextNumber }: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
-  const run = runOf(job)
+  const run = buildRun(job)
   const volumes = choice.volumes ?? run.volumes
   const [checkpoints] = Object.entries(volumes ?? {})
     .filter(([, { checkpoint }]) => checkpoint === true)
@@ -145,7 +145,7 @@ function inOwnFolder(name: string, volume: Volume, uid: string): Volume {
 }
 
 /** Returns the disk that a job requires. */
-function diskOf({ spec }: StoredJob): Pick<Launch["spec"], "disk"> {
+function chooseDisk({ spec }: StoredJob): Pick<Launch["spec"], "disk"> {
   const size = spec.resources?.disk
-  return size === undefined ? {} : { disk: { requiredGib: gibOf(size) } }
+  return size === undefined ? {} : { disk: { requiredGib: parseGib(size) } }
 }

@@ -19,10 +19,10 @@ import { bootFailureOf, type Launch, launchName, pricesOf, type StoredLaunch } f
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { type CostParts, costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import { volumesOf } from "../../market/placement/inputs.ts"
+import { recordedVolumes } from "../../market/placement/inputs.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import { settlesIn } from "../elapsed.ts"
-import { conditionsOf, eventsOf, refusalKey } from "./conditions.ts"
+import { buildConditions, buildEvents, refusalKey } from "./conditions.ts"
 import type { JobFacts, LaunchFacts } from "./facts.ts"
 import type { Step, Verdict } from "./step.ts"
 
@@ -60,8 +60,8 @@ export function render(facts: JobFacts, step: Step): JobDecision {
   const after = writeAfter(facts, status)
   return {
     status,
-    actions: actionsOf(facts, step, status, after),
-    events: after === 0 ? eventsOf(facts.job, status) : [],
+    actions: buildActions(facts, step, status, after),
+    events: after === 0 ? buildEvents(facts.job, status) : [],
     ...defined({ requeueAfter: requeueAfter(facts, step, status, after) }),
   }
 }
@@ -80,12 +80,12 @@ function endAll(launches: readonly StoredLaunch[]): JobAction[] {
     .map((launch) => ({ do: "endLaunch", launch }))
 }
 
-function actionsOf(facts: JobFacts, step: Step, status: JobStatus, after: number | undefined): JobAction[] {
+function buildActions(facts: JobFacts, step: Step, status: JobStatus, after: number | undefined): JobAction[] {
   const actions: JobAction[] = []
   const labels = mirroredLabels(facts.job.spec.labels)
   const isNew = step.verdict !== undefined && needsAdoption(facts)
   // The finalizer of a settled job is removed before the status is written: no operator looks at a settled job again.
-  if (status.settled === true && after === 0) actions.push(...releaseOf(facts, isNew ? labels : undefined))
+  if (status.settled === true && after === 0) actions.push(...buildRelease(facts, isNew ? labels : undefined))
   else if (isNew) actions.push({ do: "adopt", labels })
   if (step.create !== undefined)
     actions.push({ do: "createLaunch", launch: step.create, isStrict: step.isStrict === true })
@@ -102,7 +102,7 @@ function needsAdoption({ job, origin }: JobFacts): boolean {
   return origin.is === "unrecorded" || !job.metadata.finalizers?.includes(JOB_FINALIZER)
 }
 
-function releaseOf({ job, nextNumber }: JobFacts, labels: Record<string, string> | undefined): JobAction[] {
+function buildRelease({ job, nextNumber }: JobFacts, labels: Record<string, string> | undefined): JobAction[] {
   const isHeld = job.metadata.finalizers?.includes(JOB_FINALIZER) ?? false
   if (!isHeld && labels === undefined) return []
   return [{ do: "release", next: nextNumber, ...(labels && { labels }) }]
@@ -137,11 +137,11 @@ function nextStatus(facts: JobFacts, verdict: Verdict | undefined): JobStatus {
     ...before,
     observedGeneration: job.metadata.generation,
     phase,
-    placement: placementOf(before, current),
-    vm: vmOf(before, current),
-    credentials: credentialsOf(before, current),
-    volumes: verdict?.placement?.volumes ?? before.volumes ?? volumesOf(launch?.launch),
-    launches: countsOf(facts, current),
+    placement: nextPlacement(before, current),
+    vm: nextVm(before, current),
+    credentials: nextCredentials(before, current),
+    volumes: verdict?.placement?.volumes ?? before.volumes ?? recordedVolumes(launch?.launch),
+    launches: countLaunches(facts, current),
     cost: jobCost(facts, current, phase, isCostFinal),
     // All readers have seen the end.
     settled: before.settled ?? (isCostFinal && observed.isEndAwaited !== true ? true : undefined),
@@ -149,7 +149,7 @@ function nextStatus(facts: JobFacts, verdict: Verdict | undefined): JobStatus {
   })
   return {
     ...status,
-    conditions: conditionsOf(job, status, { launch: launch?.launch, fallback: facts.fallback }, facts.now),
+    conditions: buildConditions(job, status, { launch: launch?.launch, fallback: facts.fallback }, facts.now),
   }
 }
 
@@ -193,7 +193,7 @@ function currentName({ job, newest }: JobFacts, phase: JobPhase, verdict: Verdic
   return newest?.outcome.kind === "finished" ? last : (alive ?? job.status?.launches?.current)
 }
 
-function placementOf(before: JobStatus, { name, launch, verdict }: Current): Placement | undefined {
+function nextPlacement(before: JobStatus, { name, launch, verdict }: Current): Placement | undefined {
   if (verdict?.placement !== undefined) {
     const { offer, connection, why } = verdict.placement
     return { offer, ...(connection !== undefined && { connection }), reason: cutTo(why, LIMITS.message) }
@@ -208,7 +208,7 @@ function placementOf(before: JobStatus, { name, launch, verdict }: Current): Pla
   return { offer, ...(connection !== undefined && { connection }), reason }
 }
 
-function vmOf(before: JobStatus, { name, launch }: Current): JobStatus["vm"] {
+function nextVm(before: JobStatus, { name, launch }: Current): JobStatus["vm"] {
   if (name === undefined) return { state: "nonassigned" }
   if (launch === undefined) return before.launches?.current === name ? before.vm : { state: "provisioning" }
   const vm = launch.launch.status?.vm
@@ -236,7 +236,7 @@ function isEnding({ spec, status, metadata }: StoredLaunch): boolean {
   )
 }
 
-function credentialsOf(before: JobStatus, { name, launch }: Current): CredentialsState {
+function nextCredentials(before: JobStatus, { name, launch }: Current): CredentialsState {
   if (name === undefined) return "empty"
   if (launch === undefined) return before.launches?.current === name ? (before.credentials ?? "issued") : "issued"
   if (launch.isOver || isEnding(launch.launch)) return "revoked"
@@ -244,7 +244,10 @@ function credentialsOf(before: JobStatus, { name, launch }: Current): Credential
 }
 
 /** Returns the numbers of VMs. After the job's end its VM is terminated on purpose, which isn't a loss. */
-function countsOf({ job, launches, losses, nextNumber }: JobFacts, { name, verdict }: Current): JobStatus["launches"] {
+function countLaunches(
+  { job, launches, losses, nextNumber }: JobFacts,
+  { name, verdict }: Current,
+): JobStatus["launches"] {
   const known = job.status?.launches
   const count = verdict?.placement?.number ?? nextNumber - 1
   if (count === 0) return undefined

@@ -9,13 +9,13 @@ import { CloudError, CredentialsError } from "../../core/outbound/errors.ts"
 import { failureOnConsole } from "../../core/protocol/messages.ts"
 import { LAUNCHES } from "../../core/resources.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
-import { costsOf } from "../../market/placement/statements.ts"
+import { monthlyCosts } from "../../market/placement/statements.ts"
 import { type Writer, writeStatus } from "../writes.ts"
-import { conditionsOf } from "./conditions.ts"
+import { buildConditions } from "./conditions.ts"
 import type { CloudContext } from "./create.ts"
 import { abandonedStatus, type LaunchAction, type OwnStatus, ownStatus } from "./decide.ts"
-import type { LaunchControllerOptions } from "./dependencies.ts"
-import { minuteOf } from "./records.ts"
+import type { LaunchControllerDependencies } from "./dependencies.ts"
+import { toMinute } from "./records.ts"
 
 /** Owner of the fields that the launch controller writes. */
 export const FIELD_MANAGER = "berth-launch-controller"
@@ -82,10 +82,10 @@ export async function readConsole(
 export function writeOwnStatus(
   launch: StoredLaunch,
   status: OwnStatus,
-  options: LaunchControllerOptions,
+  options: LaunchControllerDependencies,
   context: ReconcileContext,
 ): Promise<StoredLaunch> {
-  const conditions = conditionsOf(launch, status, options.clock.now())
+  const conditions = buildConditions(launch, status, options.clock.now())
   // A merge patch removes a field by null. Any status without a launch error means that the cloud answered.
   const own = { unanswered: null, ...status, conditions, observedGeneration: launch.metadata.generation }
   return writeStatus(launch, own as StoredLaunch["status"], launchWriter(options), context)
@@ -95,14 +95,14 @@ export function writeOwnStatus(
 export async function release(
   launch: StoredLaunch,
   { needed }: { needed: boolean },
-  { client, launches, clock, fence }: LaunchControllerOptions,
+  { client, launches, clock, fence }: LaunchControllerDependencies,
   context: ReconcileContext,
 ): Promise<void> {
   const { namespace, name, resourceVersion, deletionTimestamp } = launch.metadata
   const finalizers = launch.metadata.finalizers?.filter((present) => present !== LAUNCH_FINALIZER) ?? []
-  const months = costsOf(launch).map(({ month }) => month)
+  const months = monthlyCosts(launch).map(({ month }) => month)
   const annotations = { [ANNOTATIONS.counted]: months.join(",") }
-  const labels = { [LABELS.released]: minuteOf(clock.now()) }
+  const labels = { [LABELS.released]: toMinute(clock.now()) }
   const marks = { ...(months.length > 0 && { annotations }), ...(!needed && { labels }) }
   // Only Berth writes Launches, so no one needs the record of their owners any more. The write itself gets cheaper too.
   const merge = { metadata: { resourceVersion, finalizers, ...marks, managedFields: CLEARED_MANAGED_FIELDS } }
@@ -116,6 +116,6 @@ export async function release(
   }
 }
 
-export function launchWriter({ client, launches }: LaunchControllerOptions): Writer<StoredLaunch> {
+export function launchWriter({ client, launches }: LaunchControllerDependencies): Writer<StoredLaunch> {
   return { client, resource: LAUNCHES, store: launches.store, fieldManager: FIELD_MANAGER }
 }

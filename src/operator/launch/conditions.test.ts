@@ -2,7 +2,7 @@ import { expect, test } from "vitest"
 import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import { findCondition } from "../../core/apis/conditions.ts"
 import type { LaunchStatus } from "../../core/apis/launch.ts"
-import { conditionsOf } from "./conditions.ts"
+import { buildConditions } from "./conditions.ts"
 
 const refusal = { class: "Capacity", message: "none left", time: time(1) } as const
 const loss = { reason: "Preempted", message: "the cloud preempted the VM", time: time(9) } as const
@@ -11,7 +11,7 @@ const bootFailure = { reason: "EngineUnavailable", message: "no engine", time: t
 /** `+` is True, `-` is False; a condition that is missing is not listed. */
 function short(before: LaunchStatus | undefined, next: LaunchStatus): string {
   const launch = launchOf(jobOf(), 1, before && { status: before })
-  return conditionsOf(launch, next, at(10))
+  return buildConditions(launch, next, at(10))
     .map(({ type, status, reason }) => `${status === "True" ? "+" : "-"}${type} ${reason}`)
     .join(", ")
 }
@@ -56,8 +56,8 @@ test.each<[string, LaunchStatus | undefined, LaunchStatus, string]>([
 })
 
 test("a condition keeps the time of its last change, and its message is that of the status", () => {
-  const first = conditionsOf(launchOf(jobOf()), { phase: "requested", message: "requesting" }, at(1))
+  const first = buildConditions(launchOf(jobOf()), { phase: "requested", message: "requesting" }, at(1))
   const launch = launchOf(jobOf(), 1, { status: { phase: "requested", conditions: first } })
-  const ready = findCondition(conditionsOf(launch, { phase: "created", message: "booting" }, at(2)), "Ready")
+  const ready = findCondition(buildConditions(launch, { phase: "created", message: "booting" }, at(2)), "Ready")
   expect(ready).toMatchObject({ lastTransitionTime: time(1), message: "booting", observedGeneration: 1 })
 })

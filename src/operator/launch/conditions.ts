@@ -13,7 +13,7 @@ import type { Condition } from "../../core/apis/schema.ts"
  * Reconciling until its agent has registered, then Ready. While its VM is terminated it is Reconciling again. Afterwards
  * it is Ready, or Stalled if the cloud refused the VM, or the VM was lost or could not run containers. Pure.
  */
-export function conditionsOf(launch: StoredLaunch, status: LaunchStatus, now: Date): Condition[] {
+export function buildConditions(launch: StoredLaunch, status: LaunchStatus, now: Date): Condition[] {
   const before = launch.status?.conditions
   return setConditions(before, updatesOf({ ...launch.status, ...status }), launch.metadata.generation, now)
 }

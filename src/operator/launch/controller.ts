@@ -9,7 +9,7 @@ import { addFinalizer, remove } from "../writes.ts"
 import { launchWriter, readConsole, release, terminate, writeOwnStatus } from "./actions.ts"
 import { CloudCalls, createInstance, findInstance, recordInstance } from "./create.ts"
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
-import type { LaunchControllerOptions } from "./dependencies.ts"
+import type { LaunchControllerDependencies } from "./dependencies.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
 import { type GatherParts, gather, isWokenBy } from "./gather.ts"
 import { VmObserver } from "./observe.ts"
@@ -25,7 +25,7 @@ export interface LaunchControl {
 }
 
 /** Creates the controller that creates, observes and terminates the VMs of Launches. */
-export function createLaunchController(options: LaunchControllerOptions): LaunchControl {
+export function createLaunchController(options: LaunchControllerDependencies): LaunchControl {
   const { client, clouds, launches, installation, clock, logger, systemNamespace, fence } = options
   const observer = new VmObserver({
     clouds,
@@ -92,7 +92,7 @@ function newlyCounted({ old, current }: Change<StoredStatement>): string[] {
 }
 
 /** Returns the keys of the Launches that a change of their Job affects. */
-function launchesOf({ old, current }: Change<StoredJob>, options: LaunchControllerOptions): string[] {
+function launchesOf({ old, current }: Change<StoredJob>, options: LaunchControllerDependencies): string[] {
   const uid = (current ?? old)?.metadata.uid
   const launches = uid === undefined ? [] : options.launches.store.byIndex("jobUid", uid)
   return launches.filter((launch) => isWokenBy(launch, old, current)).map(keyOf)
@@ -103,10 +103,10 @@ interface Parts extends GatherParts {
 }
 
 class LaunchReconciler {
-  readonly #options: LaunchControllerOptions
+  readonly #options: LaunchControllerDependencies
   readonly #parts: Parts
 
-  constructor(options: LaunchControllerOptions, parts: Parts) {
+  constructor(options: LaunchControllerDependencies, parts: Parts) {
     this.#options = options
     this.#parts = parts
   }

@@ -5,9 +5,9 @@ import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { KubeError } from "../../core/kube/errors.ts"
 import { OutcomeUnknownError, RegionError, SubnetCapacityError, TransientError } from "../../core/outbound/errors.ts"
 import { NotLeaderError } from "../fence.ts"
-import { CloudCalls, type CloudContext, createInstance, launchErrorOf } from "./create.ts"
+import { CloudCalls, type CloudContext, createInstance, toLaunchError } from "./create.ts"
 
-test.each<[unknown, ReturnType<typeof launchErrorOf>]>([
+test.each<[unknown, ReturnType<typeof toLaunchError>]>([
   [new TransientError("Throttled", "slow down"), { class: "Unavailable", message: "slow down" }],
   [new OutcomeUnknownError("Timeout", "no answer"), { class: "Unavailable", message: "no answer" }],
   [new RegionError("AuthFailure", "not here"), { class: "Credentials", message: "not here" }],
@@ -18,7 +18,7 @@ test.each<[unknown, ReturnType<typeof launchErrorOf>]>([
   [new NotLeaderError("another leads"), undefined],
   [new KubeError({ code: 503, reason: "ServiceUnavailable", message: "later" }), undefined],
 ])("%s is shown to the owner as %o", (error, shown) => {
-  expect(launchErrorOf(error)).toEqual(shown)
+  expect(toLaunchError(error)).toEqual(shown)
 })
 
 test("a subnet without capacity is recorded before the next one is requested, with the settings of the Launch", async () => {

@@ -28,14 +28,14 @@ import {
   type OwnStatus,
   type RepeatedLaunchError,
 } from "./decide.ts"
-import type { LaunchControllerOptions } from "./dependencies.ts"
+import type { LaunchControllerDependencies } from "./dependencies.ts"
 import type { LaunchSettings } from "./settings.ts"
 
 type RefusalClass = NonNullable<LaunchStatus["refusal"]>["class"]
 
 /** Everything that calls to clouds need besides the Launch. */
 export interface CloudContext {
-  options: LaunchControllerOptions
+  options: LaunchControllerDependencies
   calls: CloudCalls
   settings: LaunchSettings
   signal: AbortSignal
@@ -59,7 +59,7 @@ export async function createInstance(launch: StoredLaunch, context: CloudContext
     if (wasInFlight && !(await isLatest(launch, context.options))) return undefined
     return await statusAfterCall(launch, wasInFlight, context)
   } catch (error) {
-    const launchError = context.signal.aborted ? undefined : launchErrorOf(error)
+    const launchError = context.signal.aborted ? undefined : toLaunchError(error)
     if (launchError !== undefined) context.calls.failed(name, launchError)
     throw error
   }
@@ -138,7 +138,7 @@ export async function findInstance(
   }
 }
 
-async function isLatest({ metadata }: StoredLaunch, { client }: LaunchControllerOptions): Promise<boolean> {
+async function isLatest({ metadata }: StoredLaunch, { client }: LaunchControllerDependencies): Promise<boolean> {
   const { namespace, name, resourceVersion } = metadata
   const live = await ifFound(client.get(LAUNCHES, { namespace, name }))
   return live?.metadata.resourceVersion === resourceVersion
@@ -167,7 +167,7 @@ async function call(launch: StoredLaunch, cloud: Cloud, { options, calls, signal
  * Returns the cloud's request, from fields of the Launch only: a replay must be the same to the last byte. The fields
  * are immutable, except `exhaustedSubnets`. That changes only after the cloud has rejected the request for certain.
  */
-function cloudSpec(launch: StoredLaunch, options: LaunchControllerOptions): LaunchSpec {
+function cloudSpec(launch: StoredLaunch, options: LaunchControllerDependencies): LaunchSpec {
   const { job, installation, offer, network, disk, ceilingUsd, lifetimeSeconds } = launch.spec
   const imageId = launch.spec.imageId ?? launch.status?.imageId
   const exhaustedSubnets = launch.status?.exhaustedSubnets
@@ -239,7 +239,7 @@ export function createdStatus(vm: Vm): OwnStatus {
  * Returns the launch error that the job's owner sees. Undefined for errors of the API server and for a lost lease. Of
  * an internal error only the name is shown: its text is for the operator's log.
  */
-export function launchErrorOf(error: unknown): LaunchError | undefined {
+export function toLaunchError(error: unknown): LaunchError | undefined {
   if (error instanceof KubeError || error instanceof NotLeaderError) return undefined
   if (error instanceof CloudError) {
     const kind = error instanceof CredentialsError ? "Credentials" : "Unavailable"

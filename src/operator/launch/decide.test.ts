@@ -5,7 +5,7 @@ import type { LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import type { Offer } from "../../core/apis/offer.ts"
 import { abandonedStatus, decide, type LaunchDecision, type LaunchObservation } from "./decide.ts"
-import { jobStateOf } from "./gather.ts"
+import { readJobState } from "./gather.ts"
 import { LAUNCH_DEFAULTS } from "./settings.ts"
 
 const job = jobOf()
@@ -484,7 +484,7 @@ describe("the record of a Launch that is over", () => {
     const launch = launchOf(job, 1, { ...over, metadata })
     expect(decideAt(9999, launch, { job: "settled", isCounted: false }).actions).toEqual([])
     expect(decideAt(102, launch).actions).toEqual([{ do: "release", needed: true }])
-    const ending = jobStateOf(jobOf({ status: { phase: "succeeded", launches: { count: 1 } } }), launch)
+    const ending = readJobState(jobOf({ status: { phase: "succeeded", launches: { count: 1 } } }), launch)
     expect(decideAt(102, launch, { job: ending }).actions).toEqual([])
     expect(decideAt(102, launch, { job: "settled" }).actions).toEqual([{ do: "release", needed: false }])
   })
@@ -496,11 +496,11 @@ describe("the record of a Launch that is over", () => {
 
   test("keeps its finalizer until its Job counts it, so that its number is never used twice", () => {
     const deleted = launchOf(job, 1, { ...over, metadata: { deletionTimestamp: time(101) } })
-    const unobserved = jobStateOf(job, deleted)
+    const unobserved = readJobState(job, deleted)
     expect(unobserved).toBe("unobserved")
     expect(decideAt(102, deleted, { job: unobserved }).actions).toEqual([])
     const counting = jobOf({ status: { phase: "queued", launches: { count: 1 } } })
-    expect(jobStateOf(counting, deleted)).toBe("active")
+    expect(readJobState(counting, deleted)).toBe("active")
     expect(decideAt(102, deleted, { job: "deleted" }).actions).toEqual([{ do: "release", needed: false }])
   })
 })

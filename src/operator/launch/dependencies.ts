@@ -14,7 +14,7 @@ import type { Writer } from "../writes.ts"
 import type { GarbageCollectionSettings, HeartbeatSettings, LaunchSettings } from "./settings.ts"
 
 /** Dependencies and settings of the launch controller. `operator/main.ts` provides them. */
-export interface LaunchControllerOptions {
+export interface LaunchControllerDependencies {
   client: Pick<KubeClient, "get" | "pages" | "deleteCollection"> & Writer<StoredLaunch>["client"]
   /** Cache of the Launches in `systemNamespace`, with the options `LAUNCH_CACHE`. */
   launches: Reflector<StoredLaunch>

@@ -10,7 +10,7 @@ import { isCounted as isCostCounted } from "../../market/placement/statements.ts
 import type { ElapsedTimes } from "../elapsed.ts"
 import type { CloudCalls } from "./create.ts"
 import { createTimeOf, type LaunchObservation } from "./decide.ts"
-import type { LaunchControllerOptions } from "./dependencies.ts"
+import type { LaunchControllerDependencies } from "./dependencies.ts"
 import type { VmObserver } from "./observe.ts"
 
 /** Sources of facts that the process itself has. */
@@ -24,7 +24,7 @@ export interface GatherParts {
 /** Reads everything that a decision on this Launch depends on. */
 export async function gather(
   launch: StoredLaunch,
-  options: LaunchControllerOptions,
+  options: LaunchControllerDependencies,
   { calls, observer, ages }: GatherParts,
 ): Promise<LaunchObservation> {
   const { name } = launch.metadata
@@ -54,18 +54,21 @@ function vmAge(launch: StoredLaunch, ages: ElapsedTimes): number | undefined {
 }
 
 /** Reads the Job's state from the cache. A Job that is not there may be settled, deleted, or not cached yet. */
-async function jobState(launch: StoredLaunch, options: LaunchControllerOptions): Promise<LaunchObservation["job"]> {
+async function jobState(
+  launch: StoredLaunch,
+  options: LaunchControllerDependencies,
+): Promise<LaunchObservation["job"]> {
   const { jobs, settled } = options
   // The label says that the job needed the record no more.
   if (isOver(launch) && launch.metadata.labels?.[LABELS.released] !== undefined) return "settled"
   const { uid } = launch.spec.job
   const cached = jobs.store.getByUid(uid)
   if (cached === undefined && settled.has(uid)) return "settled"
-  return jobStateOf(cached ?? (await liveJob(launch, options)), launch)
+  return readJobState(cached ?? (await liveJob(launch, options)), launch)
 }
 
 /** Returns the Job's state as far as it concerns this Launch. */
-export function jobStateOf(job: StoredJob | undefined, launch: StoredLaunch): LaunchObservation["job"] {
+export function readJobState(job: StoredJob | undefined, launch: StoredLaunch): LaunchObservation["job"] {
   if (job === undefined) return "deleted"
   if (isRefusalNoted(launch, job)) return "settled"
   if (isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined) return "settled"
@@ -92,13 +95,13 @@ function isCounted({ spec }: StoredLaunch, { status }: StoredJob): boolean {
 }
 
 /** Reads the Job live: a cache without the Job may be stale. */
-async function liveJob(launch: StoredLaunch, options: LaunchControllerOptions): Promise<StoredJob | undefined> {
+async function liveJob(launch: StoredLaunch, options: LaunchControllerDependencies): Promise<StoredJob | undefined> {
   const { namespace, name, uid } = launch.spec.job
   const job = await ifFound(options.client.get(JOBS, { namespace, name }))
   return job?.metadata.uid === uid ? job : undefined
 }
 
 /** Returns a function that finds a project's Statement of a month. */
-function statementIn({ statements, systemNamespace: namespace }: LaunchControllerOptions) {
+function statementIn({ statements, systemNamespace: namespace }: LaunchControllerDependencies) {
   return (project: string, month: string) => statements.store.get({ namespace, name: statementName(project, month) })
 }

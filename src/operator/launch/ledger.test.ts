@@ -5,7 +5,7 @@ import type { LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS, keyOf } from "../../core/apis/meta.ts"
 import { IndexedStore } from "../../core/kube/store.ts"
 import { launchIndexes } from "../../market/caches.ts"
-import { ALL_NAMESPACES, historyOf, LaunchLedger } from "../../market/placement/ledger.ts"
+import { ALL_NAMESPACES, LaunchLedger, launchHistory } from "../../market/placement/ledger.ts"
 
 const OVER = vmStatus({ phase: "terminated", vm: { state: "terminated", id: "vm-1", terminationTime: time(60) } })
 const REFUSAL = { class: "Capacity", message: "none left", time: time(5) } as const
@@ -47,7 +47,7 @@ const namesOf = (found: readonly StoredLaunch[]) => found.map(({ metadata }) => 
 
 describe("a ledger of Launches", () => {
   const all = launches()
-  const [history, ledger] = [historyOf(all), ledgerOf(all)]
+  const [history, ledger] = [launchHistory(all), ledgerOf(all)]
 
   test("finds the same ones by its indexes as a list of all", () => {
     expect(namesOf(ledger.all())).toEqual(namesOf(history.all()))

@@ -126,7 +126,7 @@ export class VmObserver {
       const stored = lastHeartbeat(launch)
       if (stored === undefined) return launch
       const { name } = launch.metadata
-      const latest = heardOf(this.#heard.get(name), stored, now, settings)
+      const latest = nextHeard(this.#heard.get(name), stored, now, settings)
       heard.set(name, latest)
       return latest.at === stored ? launch : heardAt(launch, latest.at)
     })
@@ -233,7 +233,7 @@ export interface Heard {
  * Returns when an agent was last heard, by this process's clock. The clock of the gateway may be wrong. Then a changed time
  * says only that there was a heartbeat since the last look, and an unchanged one nothing new.
  */
-export function heardOf(
+export function nextHeard(
   before: Heard | undefined,
   stored: Date,
   now: Date,

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest"
 import { jobOf, launchOf } from "../../../test/harness/builders.ts"
 import { LABELS } from "../../core/apis/meta.ts"
-import { expiredMinutes, minuteOf } from "./records.ts"
+import { expiredMinutes, toMinute } from "./records.ts"
 
 const RETENTION = { retentionSeconds: 3600 }
 const RELEASED = "2026-11-29T23:58:59Z"
@@ -14,7 +14,7 @@ test.each([
   ["2026-11-30T00:58:58Z", []],
   ["2026-11-30T00:59:59Z", ["202611292358"]],
 ])("records that were released within a minute expire after the retention: at %s", (now, expired) => {
-  const launches = [releasedAt(minuteOf(new Date(RELEASED))), releasedAt(undefined)]
+  const launches = [releasedAt(toMinute(new Date(RELEASED))), releasedAt(undefined)]
   expect(expiredMinutes(launches, new Date(now), RETENTION)).toEqual(expired)
 })
 

@@ -2,14 +2,14 @@ import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { LAUNCHES } from "../../core/resources.ts"
 import { inRounds } from "../rounds.ts"
-import type { LaunchControllerOptions } from "./dependencies.ts"
+import type { LaunchControllerDependencies } from "./dependencies.ts"
 import type { LaunchSettings } from "./settings.ts"
 
 /** Seconds between two rounds. */
 const INTERVAL_SECONDS = 30
 
 /** Returns the minute of a time, as a label's value: `202611292359`. */
-export function minuteOf(time: Date): string {
+export function toMinute(time: Date): string {
   return time.toISOString().slice(0, 16).replaceAll(/\D/g, "")
 }
 
@@ -18,7 +18,7 @@ export function minuteOf(time: Date): string {
  * are deleted by one request.
  */
 export function deleteRecords(
-  options: LaunchControllerOptions,
+  options: LaunchControllerDependencies,
   settings: Pick<LaunchSettings, "retentionSeconds">,
   signal: AbortSignal,
 ): Promise<void> {
@@ -39,7 +39,7 @@ export function expiredMinutes(
   now: Date,
   { retentionSeconds }: Pick<LaunchSettings, "retentionSeconds">,
 ): string[] {
-  const latest = minuteOf(new Date(now.getTime() - (retentionSeconds + 60) * 1000))
+  const latest = toMinute(new Date(now.getTime() - (retentionSeconds + 60) * 1000))
   const minutes = new Set(launches.map(({ metadata }) => metadata.labels?.[LABELS.released] ?? ""))
   return [...minutes].filter((minute) => /^\d{12}$/.test(minute) && minute <= latest).sort()
 }

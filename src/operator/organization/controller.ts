@@ -8,13 +8,13 @@ import { ORGANIZATIONS, PROJECTS } from "../../core/resources.ts"
 import { Controller, watchSource } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
 import { FIELD_MANAGER } from "../project/controller.ts"
-import type { ProjectControllerOptions } from "../project/dependencies.ts"
+import type { ProjectControllerDependencies } from "../project/dependencies.ts"
 import { handled, handlesOrganization } from "../project/handled.ts"
 import { addFinalizer, dropFinalizer, type Writer, writeStatus } from "../writes.ts"
 import { decide, type OrganizationAction } from "./decide.ts"
 
 /** Creates the controller that keeps an Organization as long as it has Projects. */
-export function createOrganizationController(options: ProjectControllerOptions): Controller {
+export function createOrganizationController(options: ProjectControllerDependencies): Controller {
   const { organizations, projects, clock, recorder, logger } = options
   const writer = organizationWriter(options)
   const reconciler: ObjectReconciler<StoredOrganization, string[], OrganizationStatus, OrganizationAction> = {
@@ -50,7 +50,7 @@ export function createOrganizationController(options: ProjectControllerOptions):
  */
 async function projectsOf(
   { metadata }: StoredOrganization,
-  { client, projects }: ProjectControllerOptions,
+  { client, projects }: ProjectControllerDependencies,
 ): Promise<string[]> {
   const its = (all: readonly StoredProject[]) => all.filter(({ spec }) => spec.organization === metadata.name)
   const cached = its(projects.store.list())
@@ -59,6 +59,6 @@ async function projectsOf(
   return found.map((project) => project.metadata.name).sort()
 }
 
-function organizationWriter({ client, organizations }: ProjectControllerOptions): Writer<StoredOrganization> {
+function organizationWriter({ client, organizations }: ProjectControllerDependencies): Writer<StoredOrganization> {
   return { client, fieldManager: FIELD_MANAGER, resource: ORGANIZATIONS, store: organizations.store }
 }

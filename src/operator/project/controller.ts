@@ -11,16 +11,16 @@ import { Controller, type ReconcileContext, watchSource } from "../../core/runti
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
 import { addFinalizer, create, dropFinalizer, remove, replace, type Writer, writeStatus } from "../writes.ts"
 import { decide, type ProjectAction, type ProjectObservation } from "./decide.ts"
-import type { ProjectControllerOptions } from "./dependencies.ts"
+import type { ProjectControllerDependencies } from "./dependencies.ts"
 import { gather } from "./gather.ts"
 import { handled, handlesProject } from "./handled.ts"
-import { NETWORK_POLICIES, networkPolicyOf, quotaOf, RESOURCE_QUOTAS } from "./objects.ts"
+import { buildNetworkPolicy, buildQuota, NETWORK_POLICIES, RESOURCE_QUOTAS } from "./objects.ts"
 
 /** Owner of the fields that the project controller writes. */
 export const FIELD_MANAGER = "berth-project-controller"
 
 /** Creates the controller that gives each Project its namespace, and its members their rights there. */
-export function createProjectController(options: ProjectControllerOptions): Controller {
+export function createProjectController(options: ProjectControllerDependencies): Controller {
   const { projects, organizations, namespaces, memberBindings, users, clock, recorder, logger } = options
   const reconciler: ObjectReconciler<StoredProject, ProjectObservation, ProjectStatus, ProjectAction> = {
     store: handled(projects.store, (project) => handlesProject(project, options)),
@@ -28,7 +28,7 @@ export function createProjectController(options: ProjectControllerOptions): Cont
     recorder,
     gather: (project) => gather(project, options),
     decide,
-    writeStatus: (project, status, context) => writeStatus(project, status, writersOf(options).projects, context),
+    writeStatus: (project, status, context) => writeStatus(project, status, createWriters(options).projects, context),
     act: (project, action, context) => act(project, action, options, context),
   }
   return new Controller({
@@ -46,7 +46,7 @@ export function createProjectController(options: ProjectControllerOptions): Cont
   })
 }
 
-function projectsOf(organization: string, { projects }: ProjectControllerOptions): string[] {
+function projectsOf(organization: string, { projects }: ProjectControllerDependencies): string[] {
   const its = projects.store.list().filter(({ spec }) => spec.organization === organization)
   return its.map(({ metadata }) => metadata.name)
 }
@@ -60,10 +60,10 @@ function namedProject({ old, current }: Change<ApiObject>): string[] {
 async function act(
   project: StoredProject,
   action: ProjectAction,
-  options: ProjectControllerOptions,
+  options: ProjectControllerDependencies,
   context: ReconcileContext,
 ): Promise<void> {
-  const { projects, namespaces, users, bindings } = writersOf(options)
+  const { projects, namespaces, users, bindings } = createWriters(options)
   switch (action.do) {
     case "addFinalizer":
       return addFinalizer(project, PROJECT_FINALIZER, projects, context)
@@ -88,10 +88,10 @@ async function act(
   }
 }
 
-async function createDefaults(project: StoredProject, { client }: ProjectControllerOptions): Promise<void> {
+async function createDefaults(project: StoredProject, { client }: ProjectControllerDependencies): Promise<void> {
   const defaults: [Resource, ApiObject][] = [
-    [RESOURCE_QUOTAS, quotaOf(project)],
-    [NETWORK_POLICIES, networkPolicyOf(project)],
+    [RESOURCE_QUOTAS, buildQuota(project)],
+    [NETWORK_POLICIES, buildNetworkPolicy(project)],
   ]
   for (const [resource, object] of defaults) {
     try {
@@ -102,7 +102,7 @@ async function createDefaults(project: StoredProject, { client }: ProjectControl
   }
 }
 
-function writersOf(options: ProjectControllerOptions): {
+function createWriters(options: ProjectControllerDependencies): {
   projects: Writer<StoredProject>
   namespaces: Writer<Namespace>
   users: Writer<ServiceAccount>

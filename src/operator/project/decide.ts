@@ -10,10 +10,10 @@ import { defined } from "../../core/apis/defined.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import type { StoredOrganization } from "../../core/apis/organization.ts"
 import {
-  namespaceOf,
   PROJECT_FINALIZER,
   ProjectCondition,
   type ProjectStatus,
+  projectNamespace,
   type StoredProject,
 } from "../../core/apis/project.ts"
 import type { ServiceAccount } from "../../core/identity/machine-users.ts"
@@ -21,7 +21,7 @@ import { givesTheSame, type RoleBinding } from "../../core/identity/role-binding
 import type { Namespace } from "../../core/kube/core.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
-import { bindingsOf, isMadeFor, mayAdopt, newNamespaceOf, roleUsersOf } from "./objects.ts"
+import { buildBindings, buildNamespace, buildRoleUsers, isMadeFor, mayAdopt } from "./objects.ts"
 
 export interface ProjectObservation {
   organization: StoredOrganization | undefined
@@ -71,7 +71,7 @@ export function decide(project: StoredProject, observed: ProjectObservation, now
 /** Returns why a project can't have its namespace; undefined if it can. */
 function blockerOf(project: StoredProject, observed: ProjectObservation): Situation | undefined {
   const { organization, namespace: found, reservedNamespaces } = observed
-  const name = namespaceOf(project)
+  const name = projectNamespace(project)
   if (reservedNamespaces.includes(name) || name.startsWith("kube-")) return { is: "namespaceReserved" }
   // A project that has its namespace keeps it, with its own members.
   if (organization === undefined && project.status?.namespace === undefined) return { is: "organizationMissing" }
@@ -92,7 +92,7 @@ function finalizer({ metadata }: StoredProject): ProjectAction[] {
  */
 function populate(project: StoredProject, observed: ProjectObservation): ProjectAction[] {
   const { namespace } = observed
-  if (namespace === undefined) return [{ do: "createNamespace", namespace: newNamespaceOf(project) }]
+  if (namespace === undefined) return [{ do: "createNamespace", namespace: buildNamespace(project) }]
   const rights = [...users(project, observed), ...bindings(project, observed)]
   const isNew = project.status?.namespace === undefined && isMadeFor(namespace, project)
   return isNew && rights.length > 0 ? [{ do: "createDefaults" }, ...rights] : rights
@@ -100,13 +100,13 @@ function populate(project: StoredProject, observed: ProjectObservation): Project
 
 function users(project: StoredProject, observed: ProjectObservation): ProjectAction[] {
   const present = new Set(observed.users.map(({ metadata }) => metadata.name))
-  return roleUsersOf(project)
+  return buildRoleUsers(project)
     .filter(({ metadata }) => !present.has(metadata.name))
     .map((user) => ({ do: "createUser", user }))
 }
 
 function bindings(project: StoredProject, { organization, bindings: present }: ProjectObservation): ProjectAction[] {
-  return bindingsOf(project, organization).flatMap((wanted): ProjectAction[] => {
+  return buildBindings(project, organization).flatMap((wanted): ProjectAction[] => {
     const found = present.find(({ metadata }) => metadata.name === wanted.metadata.name)
     if (found === undefined) return [{ do: "createBinding", binding: wanted }]
     if (givesTheSame(found, wanted)) return []
@@ -170,7 +170,7 @@ function changedStatus(
   situation: Situation,
   now: Date,
 ): { status?: ProjectStatus; events?: EventNote[] } {
-  const status = statusOf(project, situation, now)
+  const status = nextStatus(project, situation, now)
   if (isDeepStrictEqual(status, project.status)) return {}
   const ready = changedCondition(project.status?.conditions, status.conditions, ProjectCondition.Ready)
   if (ready === undefined) return { status }
@@ -183,7 +183,7 @@ function changedStatus(
  * members' rights exist, then Ready. It is Stalled when a user must change something. A project keeps its first
  * namespace.
  */
-export function statusOf(project: StoredProject, situation: Situation, now: Date): ProjectStatus {
+export function nextStatus(project: StoredProject, situation: Situation, now: Date): ProjectStatus {
   const before = project.status?.conditions
   const { generation } = project.metadata
   const cause = causeOf(project, situation)
@@ -195,13 +195,13 @@ export function statusOf(project: StoredProject, situation: Situation, now: Date
     conditionOnceTrue(ProjectCondition.Stalled, isStalled, cause),
   ]
   const conditions = setConditions(before, updates, generation, now)
-  const namespace = isReady ? namespaceOf(project) : project.status?.namespace
+  const namespace = isReady ? projectNamespace(project) : project.status?.namespace
   const own = { ...defined({ namespace }), conditions, observedGeneration: generation }
   return { ...own, ...(project.status?.spending && { spending: project.status.spending }) }
 }
 
 function causeOf(project: StoredProject, situation: Situation): ConditionCause {
-  const namespace = namespaceOf(project)
+  const namespace = projectNamespace(project)
   const { name } = project.metadata
   switch (situation.is) {
     case "making":

@@ -11,7 +11,7 @@ import type { EventRecorder } from "../../core/kube/events.ts"
 import type { Reflector } from "../../core/kube/reflector.ts"
 
 /** Dependencies of the project controller and the organization controller. */
-export interface ProjectControllerOptions {
+export interface ProjectControllerDependencies {
   client: Pick<KubeClient, "get" | "list" | "create" | "replace" | "patch" | "patchStatus" | "delete">
   projects: Reflector<StoredProject>
   organizations: Reflector<StoredOrganization>

@@ -1,5 +1,5 @@
 import { isTerminal, type StoredJob } from "../../core/apis/job.ts"
-import { namespaceOf, type StoredProject } from "../../core/apis/project.ts"
+import { projectNamespace, type StoredProject } from "../../core/apis/project.ts"
 import { SERVICE_ACCOUNTS } from "../../core/identity/machine-users.ts"
 import { ROLE_BINDINGS } from "../../core/identity/role-bindings.ts"
 import { NAMESPACES } from "../../core/kube/core.ts"
@@ -9,20 +9,23 @@ import type { Store } from "../../core/kube/store.ts"
 import { JOBS } from "../../core/resources.ts"
 import { UNSETTLED } from "../settled-jobs.ts"
 import type { ProjectObservation } from "./decide.ts"
-import type { ProjectControllerOptions } from "./dependencies.ts"
-import { bindingsOf, roleUsersOf } from "./objects.ts"
+import type { ProjectControllerDependencies } from "./dependencies.ts"
+import { buildBindings, buildRoleUsers } from "./objects.ts"
 
 /**
  * Reads the facts about a project. Objects that the caches lack are read live, as another client may have created them.
  */
-export async function gather(project: StoredProject, options: ProjectControllerOptions): Promise<ProjectObservation> {
+export async function gather(
+  project: StoredProject,
+  options: ProjectControllerDependencies,
+): Promise<ProjectObservation> {
   const organization = options.organizations.store.get({ name: project.spec.organization })
   const find = <T extends ApiObject>(resource: Resource<T>, store: Store<T>, refs: readonly ObjectRef[]) =>
     findAll({ client: options.client, resource, store }, refs)
-  const name = namespaceOf(project)
+  const name = projectNamespace(project)
   const [namespace] = await find(NAMESPACES, options.namespaces.store, [{ name }])
-  const users = roleUsersOf(project).map(({ metadata }) => metadata)
-  const bindings = bindingsOf(project, organization).map(({ metadata }) => metadata)
+  const users = buildRoleUsers(project).map(({ metadata }) => metadata)
+  const bindings = buildBindings(project, organization).map(({ metadata }) => metadata)
   const isDeleted = project.metadata.deletionTimestamp !== undefined
   return {
     organization,
@@ -35,14 +38,14 @@ export async function gather(project: StoredProject, options: ProjectControllerO
 }
 
 /** Counts unfinished jobs. Zero needs a live read: the cache may be stale, or of another namespace. */
-async function unfinishedJobs(namespace: string, { client, jobs }: ProjectControllerOptions): Promise<number> {
+async function unfinishedJobs(namespace: string, { client, jobs }: ProjectControllerDependencies): Promise<number> {
   const unfinished = (all: readonly StoredJob[]) => all.filter(({ status }) => !isTerminal(status?.phase)).length
   const cached = unfinished(jobs.store.list().filter(({ metadata }) => metadata.namespace === namespace))
   return cached > 0 ? cached : unfinished((await client.list(JOBS, { namespace, ...UNSETTLED })).items)
 }
 
 interface Source<T extends ApiObject> {
-  client: ProjectControllerOptions["client"]
+  client: ProjectControllerDependencies["client"]
   resource: Resource<T>
   store: Store<T>
 }

@@ -1,9 +1,9 @@
 import { ROLES, type Role } from "../../core/apis/apikey.ts"
 import { ANNOTATIONS, LABELS, type ObjectMeta } from "../../core/apis/meta.ts"
 import type { StoredOrganization } from "../../core/apis/organization.ts"
-import { namespaceOf, type StoredProject } from "../../core/apis/project.ts"
+import { projectNamespace, type StoredProject } from "../../core/apis/project.ts"
 import {
-  clusterRoleOf,
+  clusterRoleName,
   IDENTITIES_NAMESPACE,
   roleUserName,
   type ServiceAccount,
@@ -11,17 +11,17 @@ import {
 import { projectRoles } from "../../core/identity/members.ts"
 import { RBAC_GROUP, type RoleBinding } from "../../core/identity/role-bindings.ts"
 import type { Namespace } from "../../core/kube/core.ts"
-import { type ApiObject, resourceOf } from "../../core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../core/kube/resource.ts"
 
 /** Resources of the default objects of a new namespace. After their creation, the project's members own them. */
-export const RESOURCE_QUOTAS = resourceOf<ApiObject>({
+export const RESOURCE_QUOTAS = declareResource<ApiObject>({
   group: "",
   version: "v1",
   kind: "ResourceQuota",
   plural: "resourcequotas",
   namespaced: true,
 })
-export const NETWORK_POLICIES = resourceOf<ApiObject>({
+export const NETWORK_POLICIES = declareResource<ApiObject>({
   group: "networking.k8s.io",
   version: "v1",
   kind: "NetworkPolicy",
@@ -30,8 +30,8 @@ export const NETWORK_POLICIES = resourceOf<ApiObject>({
 })
 
 /** Returns the namespace to create for a project if none of that name exists. */
-export function newNamespaceOf(project: StoredProject): Namespace {
-  return { metadata: { name: namespaceOf(project), ...mark(project) } }
+export function buildNamespace(project: StoredProject): Namespace {
+  return { metadata: { name: projectNamespace(project), ...mark(project) } }
 }
 
 /** Returns true if an object was made for this project. A matching name alone proves nothing. */
@@ -45,7 +45,7 @@ export function mayAdopt({ metadata }: Namespace, project: StoredProject): boole
 }
 
 /** Returns the ServiceAccounts that the façade impersonates for users of the project, one for each role. They get no tokens. */
-export function roleUsersOf(project: StoredProject): ServiceAccount[] {
+export function buildRoleUsers(project: StoredProject): ServiceAccount[] {
   return ROLES.map((role) => ({
     metadata: { name: roleUserName(project.metadata.uid, role), namespace: IDENTITIES_NAMESPACE, ...mark(project) },
     automountServiceAccountToken: false,
@@ -56,13 +56,13 @@ export function roleUsersOf(project: StoredProject): ServiceAccount[] {
  * Returns the binding of each role to its ServiceAccount, and to the users and groups that have it. Kubernetes gives the
  * users and groups of the OIDC issuer the same names, so kubectl with the same identity has the same rights.
  */
-export function bindingsOf(project: StoredProject, organization: StoredOrganization | undefined): RoleBinding[] {
+export function buildBindings(project: StoredProject, organization: StoredOrganization | undefined): RoleBinding[] {
   const { users, groups } = projectRoles(project, organization)
   return ROLES.map((role) => {
     const user = roleUserName(project.metadata.uid, role)
     return {
-      metadata: { name: bindingName(role), namespace: namespaceOf(project), ...mark(project) },
-      roleRef: { apiGroup: RBAC_GROUP, kind: "ClusterRole", name: clusterRoleOf(role) },
+      metadata: { name: bindingName(role), namespace: projectNamespace(project), ...mark(project) },
+      roleRef: { apiGroup: RBAC_GROUP, kind: "ClusterRole", name: clusterRoleName(role) },
       subjects: [
         { kind: "ServiceAccount", name: user, namespace: IDENTITIES_NAMESPACE },
         ...whoHas(role, users).map((name) => ({ kind: "User", apiGroup: RBAC_GROUP, name })),
@@ -87,17 +87,17 @@ function bindingName(role: Role): string {
  */
 const QUOTA = { pods: "0", persistentvolumeclaims: "0", "count/secrets": "200", "count/configmaps": "200" }
 
-export function quotaOf(project: StoredProject): ApiObject & { spec: unknown } {
+export function buildQuota(project: StoredProject): ApiObject & { spec: unknown } {
   return { metadata: inNamespace(project), spec: { hard: QUOTA } }
 }
 
 /** Returns the network policy of a new namespace. Jobs run on VMs, so a pod in it reaches nothing. */
-export function networkPolicyOf(project: StoredProject): ApiObject & { spec: unknown } {
+export function buildNetworkPolicy(project: StoredProject): ApiObject & { spec: unknown } {
   return { metadata: inNamespace(project), spec: { podSelector: {}, policyTypes: ["Ingress", "Egress"] } }
 }
 
 function inNamespace(project: StoredProject): ObjectMeta {
-  return { name: "berth-default", namespace: namespaceOf(project), ...mark(project) }
+  return { name: "berth-default", namespace: projectNamespace(project), ...mark(project) }
 }
 
 function mark({ metadata }: StoredProject): Required<Pick<ObjectMeta, "labels">> {

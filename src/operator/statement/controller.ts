@@ -7,7 +7,7 @@ import { STATEMENTS } from "../../core/resources.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watchSource } from "../../core/runtime/controller.ts"
 import { remove, replaceStatus } from "../writes.ts"
 import { decide, type StatementAction } from "./decide.ts"
-import type { StatementControllerOptions } from "./dependencies.ts"
+import type { StatementControllerDependencies } from "./dependencies.ts"
 import { STATEMENT_DEFAULTS, type StatementSettings } from "./settings.ts"
 import { TermStart } from "./term.ts"
 
@@ -18,7 +18,7 @@ const FIELD_MANAGER = "berth-statement-controller"
 const AGAIN_SECONDS = 1
 
 /** Creates the controller that adds the costs of ended VMs to the Statements. Its keys are namespaces of projects. */
-export function createStatementController(options: StatementControllerOptions): Controller {
+export function createStatementController(options: StatementControllerDependencies): Controller {
   const { client, statements, launches, systemNamespace, clock, logger } = options
   const termStart = new TermStart()
   const reconciler = new StatementReconciler(options, termStart)
@@ -41,13 +41,13 @@ function endedIn({ current }: Change<StoredLaunch>): string[] {
 }
 
 class StatementReconciler {
-  readonly #options: StatementControllerOptions
+  readonly #options: StatementControllerDependencies
   readonly #settings: StatementSettings
   readonly #termStart: TermStart
   /** Times of the last writes by namespace, on the monotonic clock. */
   readonly #written = new Map<string, number>()
 
-  constructor(options: StatementControllerOptions, termStart: TermStart) {
+  constructor(options: StatementControllerDependencies, termStart: TermStart) {
     this.#options = options
     this.#settings = { ...STATEMENT_DEFAULTS, ...options.settings }
     this.#termStart = termStart
@@ -101,6 +101,6 @@ class StatementReconciler {
   }
 }
 
-function statementWriter({ client, statements }: StatementControllerOptions) {
+function statementWriter({ client, statements }: StatementControllerDependencies) {
   return { client, resource: STATEMENTS, store: statements.store, fieldManager: FIELD_MANAGER }
 }

@@ -4,7 +4,7 @@ import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS, API_VERSION } from "../../core/apis/meta.ts"
 import { roundUsd } from "../../core/apis/money.ts"
 import { monthOf, type StoredStatement, statementName } from "../../core/apis/statement.ts"
-import { costsOf, isCounted } from "../../market/placement/statements.ts"
+import { isCounted, monthlyCosts } from "../../market/placement/statements.ts"
 import { decide, type StatementAction, type StatementObservation } from "./decide.ts"
 import { STATEMENT_DEFAULTS } from "./settings.ts"
 
@@ -74,7 +74,7 @@ describe("a project's Statements", () => {
   test("split a VM at the end of each month", () => {
     const launch = endedOf(30, "2026-10-31T12:00:00Z", "2026-12-01T12:00:00Z")
     const days = 31
-    const costs = costsOf(launch)
+    const costs = monthlyCosts(launch)
     expect(costs.map(({ month }) => month)).toEqual(["2026-10", "2026-11", "2026-12"])
     for (const [index, usd] of [15 / days, 900 / days, 15 / days].entries())
       expect(costs[index]?.usd).toBeCloseTo(usd, 5)

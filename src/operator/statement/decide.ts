@@ -1,6 +1,6 @@
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { MOST_COUNTED, monthOf, type StatementStatus, type StoredStatement } from "../../core/apis/statement.ts"
-import { addedTo, costsOf, isMarked, itemOf, type MonthlyCost } from "../../market/placement/statements.ts"
+import { addedTo, isMarked, type MonthlyCost, monthlyCosts, toItem } from "../../market/placement/statements.ts"
 import type { StatementSettings } from "./settings.ts"
 
 /** Inputs of a decision on the Statements of one project. */
@@ -42,7 +42,7 @@ export function decide(observed: StatementObservation, now: Date, settings: Stat
   if (left > 0) return { actions: [], requeueAfter: left }
   const open = launches()
     .filter((launch) => !isMarked(launch))
-    .flatMap((launch) => costsOf(launch).map((cost): OpenCost => ({ ...cost, launch })))
+    .flatMap((launch) => monthlyCosts(launch).map((cost): OpenCost => ({ ...cost, launch })))
   const months = new Set([...open.map(({ month }) => month), ...statements.keys(), monthOf(now)])
   const actions = [...months].sort().flatMap((month) => decideMonth(month, open, observed, { now, settings }))
   return { actions, ...(statements.size > 0 && { requeueAfter: DAY_SECONDS }) }
@@ -64,7 +64,7 @@ function decideMonth(
   const known = new Set(before.counted)
   const [kept, fresh] = [open.filter(nameIn(known)), open.filter((cost) => !nameIn(known)(cost))]
   const added = fresh.slice(0, MOST_COUNTED - kept.length)
-  const items = added.map((cost) => itemOf(cost.launch, cost))
+  const items = added.map((cost) => toItem(cost.launch, cost))
   // A later write for this month is unlikely.
   const isToClear = month < monthOf(now) && kept.length < known.size
   if (items.length === 0 && !isToClear) return []

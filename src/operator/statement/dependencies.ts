@@ -9,7 +9,7 @@ import type { StatusReplacer, Writer } from "../writes.ts"
 import type { StatementSettings } from "./settings.ts"
 
 /** Dependencies of the statement controller. `operator/main.ts` provides them. */
-export interface StatementControllerOptions {
+export interface StatementControllerDependencies {
   client: Pick<KubeClient, "pages"> & Writer<StoredStatement>["client"] & StatusReplacer<StoredStatement>["client"]
   /** Cache of the Statements in `systemNamespace`, with the indexes `STATEMENT_CACHE`. */
   statements: Reflector<StoredStatement>

@@ -61,7 +61,7 @@ export interface AttemptOutcome {
  * says nothing: all unsettled ends since the webhook's creation count, and the receiver may get some again, under the same id.
  * A cursor within the margin may be so too, of a clock that is a little fast.
  */
-export function startOf(
+export function backlogStart(
   { metadata: { creationTimestamp }, status }: Pick<StoredWebhook, "metadata" | "status">,
   now: Date,
   { marginSeconds }: Pick<BacklogSettings, "marginSeconds">,
@@ -128,7 +128,7 @@ export class Backlog {
     const { status } = webhook
     this.#settings = settings
     this.#openedAt = now
-    this.#start = start ?? startOf(webhook, now, settings)
+    this.#start = start ?? backlogStart(webhook, now, settings)
     this.#cursor = this.#start
     const pending = start === undefined ? (status?.pending ?? []) : []
     for (const delivery of pending) this.#add({ ...delivery })

@@ -2,7 +2,7 @@ import type { Clock } from "../../core/apis/clock.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import type { StoredWebhook, WebhookStatus } from "../../core/apis/webhook.ts"
 import { NAMESPACE_INDEX } from "../../core/identity/catch-up.ts"
-import { scopeOf } from "../../core/identity/projects.ts"
+import { projectScope } from "../../core/identity/projects.ts"
 import { WEBHOOKS } from "../../core/resources.ts"
 import { Controller, type ReconcileContext, watchSource } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
@@ -10,7 +10,7 @@ import { WEBHOOK_SECRET_INDEX } from "../caches.ts"
 import { type Patcher, replaceStatus, type StatusReplacer } from "../writes.ts"
 import { decide, type WebhookAction, type WebhookObservation } from "./decide.ts"
 import { WebhookDeliveries } from "./deliveries.ts"
-import type { WebhookControllerOptions } from "./dependencies.ts"
+import type { WebhookControllerDependencies } from "./dependencies.ts"
 import { gather } from "./gather.ts"
 import { WEBHOOK_DEFAULTS } from "./settings.ts"
 
@@ -23,7 +23,7 @@ export interface WebhookControl {
 }
 
 /** Creates the parts that send events to webhooks and write what became of them. */
-export function createWebhookController(options: WebhookControllerOptions): WebhookControl {
+export function createWebhookController(options: WebhookControllerDependencies): WebhookControl {
   const { webhooks, secrets, sealingKeys, projects, clock, recorder, logger } = options
   const { writeSeconds } = { ...WEBHOOK_DEFAULTS, ...options.settings }
   const deliveries = new WebhookDeliveries(options)
@@ -67,7 +67,7 @@ export function createWebhookController(options: WebhookControllerOptions): Webh
       }),
       watchSource(sealingKeys, () => store.list().map(keyOf)),
       watchSource(projects, ({ current }) => {
-        const namespace = current && scopeOf(current)?.namespace
+        const namespace = current && projectScope(current)?.namespace
         return namespace === undefined ? [] : store.byIndex(NAMESPACE_INDEX, namespace).map(keyOf)
       }),
     ],
@@ -110,7 +110,7 @@ class WritePace {
 async function reseal(
   webhook: StoredWebhook,
   project: string,
-  options: WebhookControllerOptions,
+  options: WebhookControllerDependencies,
   context: ReconcileContext,
 ): Promise<void> {
   const { client, resource, store, fieldManager } = webhookWriter(options)
@@ -124,6 +124,6 @@ async function reseal(
 function webhookWriter({
   client,
   webhooks,
-}: WebhookControllerOptions): Patcher<StoredWebhook> & StatusReplacer<StoredWebhook> {
+}: WebhookControllerDependencies): Patcher<StoredWebhook> & StatusReplacer<StoredWebhook> {
   return { client, resource: WEBHOOKS, store: webhooks.store, fieldManager: FIELD_MANAGER }
 }

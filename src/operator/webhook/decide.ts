@@ -54,16 +54,16 @@ export function decide(
   if (isOutdated && project !== undefined) return { actions: [{ do: "reseal", project }] }
   if (progress === undefined) return { actions: [] }
   if (writableIn > 0) return { actions: [], requeueAfter: writableIn }
-  const status = statusOf(webhook, { ...observed, progress }, now)
+  const status = nextStatus(webhook, { ...observed, progress }, now)
   const requeueAfter = observed.overLimit === undefined ? changesIn : OVER_LIMIT_SECONDS
   const after = requeueAfter === undefined ? {} : { requeueAfter: Math.max(1, requeueAfter) }
   if (isDeepStrictEqual(status, webhook.status)) return { actions: [], ...after }
-  return { status, actions: [], events: eventsOf(webhook.status, status), ...after }
+  return { status, actions: [], events: buildEvents(webhook.status, status), ...after }
 }
 
 type Progressing = WebhookObservation & Required<Pick<WebhookObservation, "progress">>
 
-function statusOf(webhook: StoredWebhook, observed: Progressing, now: Date): WebhookStatus {
+function nextStatus(webhook: StoredWebhook, observed: Progressing, now: Date): WebhookStatus {
   const { generation } = webhook.metadata
   const ready = readyOf(webhook, observed)
   const isReady = !DISABLED.includes(ready.reason) && observed.fault === undefined
@@ -129,7 +129,7 @@ function delivering({ progress, lastError }: Progressing): ConditionUpdate[] {
 }
 
 /** Returns the events of a status: one for each change of the Ready condition, and one for new missed ends. */
-function eventsOf(before: WebhookStatus | undefined, after: WebhookStatus): EventNote[] {
+function buildEvents(before: WebhookStatus | undefined, after: WebhookStatus): EventNote[] {
   const ready = changedCondition(before?.conditions, after.conditions, WebhookCondition.Ready)
   const isNormal = ready?.reason === WebhookReason.Active || ready?.reason === WebhookReason.Paused
   const notes: EventNote[] =

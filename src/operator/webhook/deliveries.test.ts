@@ -16,7 +16,7 @@ import { newSigningSecret } from "../../core/webhooks/signature.ts"
 import { WEBHOOK_CACHE } from "../caches.ts"
 import { decide } from "./decide.ts"
 import { WebhookDeliveries } from "./deliveries.ts"
-import type { WebhookControllerOptions } from "./dependencies.ts"
+import type { WebhookControllerDependencies } from "./dependencies.ts"
 import { gather } from "./gather.ts"
 
 /** Cache that is changed by hand. */
@@ -63,7 +63,7 @@ class Stage {
   readonly sent: { project: string; path: string; id: string; at: number }[] = []
   /** Statuses that receivers answer, by their path. Default: 204. */
   readonly answers = new Map<string, number>()
-  readonly options: WebhookControllerOptions
+  readonly options: WebhookControllerDependencies
   readonly deliveries: WebhookDeliveries
   #version = 0
 
@@ -85,7 +85,7 @@ class Stage {
       fence: () => undefined,
       quota: { limits: { ...PROJECT_LIMITS, ...limits }, usage: new Usage(counted as never, clock) },
       random: () => 0.5,
-    } as unknown as WebhookControllerOptions
+    } as unknown as WebhookControllerDependencies
     this.deliveries = new WebhookDeliveries(this.options)
   }
 

@@ -11,15 +11,15 @@ import { type LimitReached, limitForExisting } from "../../core/quota/project-li
 import { JOBS } from "../../core/resources.ts"
 import type { Source } from "../../core/runtime/controller.ts"
 import { KeyQueue } from "../../core/runtime/queue.ts"
-import { endOf, wantsJob, wantsType } from "../../core/webhooks/events.ts"
-import { messageOf, publicRecord } from "../../core/webhooks/message.ts"
+import { jobEnd, wantsJob, wantsType } from "../../core/webhooks/events.ts"
+import { buildMessage, publicRecord } from "../../core/webhooks/message.ts"
 import { messageId } from "../../core/webhooks/message-id.ts"
-import { waitOf } from "../../core/webhooks/retry.ts"
+import { retryDelay } from "../../core/webhooks/retry.ts"
 import { sendMessage } from "../../core/webhooks/send.ts"
 import { NotLeaderError } from "../fence.ts"
 import type { EndReader } from "../job/dependencies.ts"
-import { type AttemptOutcome, Backlog, type Delivery, startOf } from "./backlog.ts"
-import type { WebhookControllerOptions } from "./dependencies.ts"
+import { type AttemptOutcome, Backlog, backlogStart, type Delivery } from "./backlog.ts"
+import type { WebhookControllerDependencies } from "./dependencies.ts"
 import { Pace } from "./pace.ts"
 import { ReceiverUnusable, receiverIn } from "./secret.ts"
 import { WEBHOOK_DEFAULTS, type WebhookSettings } from "./settings.ts"
@@ -70,7 +70,7 @@ class Requeues implements Source {
  * job is read from the cache of jobs: its job stays there, unsettled, until all webhooks have seen the end.
  */
 export class WebhookDeliveries implements EndReader {
-  readonly #options: WebhookControllerOptions
+  readonly #options: WebhookControllerDependencies
   readonly #settings: WebhookSettings
   /** By the webhook's uid. */
   readonly #couriers = new Map<string, Courier>()
@@ -81,7 +81,7 @@ export class WebhookDeliveries implements EndReader {
   #signal: AbortSignal | undefined
   #startedAt = 0
 
-  constructor(options: WebhookControllerOptions) {
+  constructor(options: WebhookControllerDependencies) {
     this.#options = options
     this.#settings = { ...WEBHOOK_DEFAULTS, ...options.settings }
   }
@@ -134,13 +134,13 @@ export class WebhookDeliveries implements EndReader {
     const courier = this.#couriers.get(metadata.uid)
     if (courier?.backlog.holds(job.metadata.uid) === true) return true
     if (!isActive(webhook) || courier?.backlog.stopped !== undefined || !wantsJob(spec, job)) return false
-    const end = endOf(job)
+    const end = jobEnd(job)
     if (end === undefined) return true
     if (courier !== undefined || !wantsType(spec, end.type)) return false
     if (this.limitOf(webhook) !== undefined) return false
     // This process does not send yet.
     const isPending = status?.pending?.some(({ jobUid }) => jobUid === job.metadata.uid) === true
-    const start = startOf(webhook, this.#options.clock.now(), this.#settings)
+    const start = backlogStart(webhook, this.#options.clock.now(), this.#settings)
     return isPending || Date.parse(end.time) >= Date.parse(start)
   }
 
@@ -259,7 +259,7 @@ export class WebhookDeliveries implements EndReader {
     else {
       courier.workers = Promise.all(Array.from({ length: parallel }, () => this.#work(courier)))
       for (const delivery of courier.backlog.list()) {
-        queue.addAfter(delivery.id, waitOf(delivery, clock.now(), this.#settings.retry))
+        queue.addAfter(delivery.id, retryDelay(delivery, clock.now(), this.#settings.retry))
       }
       this.#offerAll(courier)
     }
@@ -290,7 +290,7 @@ export class WebhookDeliveries implements EndReader {
 
   #onJob({ old, current }: Change<StoredJob>): void {
     const job = current ?? old
-    if (job === undefined || (current !== undefined && endOf(current) === undefined)) return
+    if (job === undefined || (current !== undefined && jobEnd(current) === undefined)) return
     const { namespace = "" } = job.metadata
     for (const { metadata } of this.#options.webhooks.store.byIndex(NAMESPACE_INDEX, namespace)) {
       const courier = this.#couriers.get(metadata.uid)
@@ -311,7 +311,7 @@ export class WebhookDeliveries implements EndReader {
   }
 
   #offer({ webhook, backlog, queue }: Courier, job: StoredJob): void {
-    const end = endOf(job)
+    const end = jobEnd(job)
     const { spec, metadata } = webhook
     if (end === undefined || !wantsType(spec, end.type) || !wantsJob(spec, job)) return
     const { uid, name } = job.metadata
@@ -388,7 +388,7 @@ export class WebhookDeliveries implements EndReader {
       if (delivery.jobUid !== undefined && job === undefined) return undefined
       const content = job === undefined ? (courier.contents.get(id) ?? {}) : this.#options.recordOf(job, project)
       const data = publicRecord(content, webhook.spec.include)
-      const message = messageOf({ id, type, project: project.id, subject, time, data }, webhook.spec)
+      const message = buildMessage({ id, type, project: project.id, subject, time, data }, webhook.spec)
       fence()
       const signal = this.#signal ?? AbortSignal.abort()
       return await sendMessage({ id, ...message }, receiver, sending, signal)

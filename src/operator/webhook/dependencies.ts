@@ -26,7 +26,7 @@ export interface WebhookSources {
 }
 
 /** Dependencies and settings of webhooks. `operator/main.ts` provides them. */
-export interface WebhookControllerOptions extends WebhookSources {
+export interface WebhookControllerDependencies extends WebhookSources {
   client: Pick<KubeClient, "get" | "patch" | "replaceStatus">
   /** Has the options WEBHOOK_CACHE. */
   webhooks: Reflector<StoredWebhook>

@@ -3,14 +3,14 @@ import { defined } from "../../core/apis/defined.ts"
 import type { StoredWebhook } from "../../core/apis/webhook.ts"
 import type { WebhookObservation } from "./decide.ts"
 import type { WebhookDeliveries } from "./deliveries.ts"
-import type { WebhookControllerOptions } from "./dependencies.ts"
+import type { WebhookControllerDependencies } from "./dependencies.ts"
 import { ReceiverUnusable, receiverIn, scopeIn } from "./secret.ts"
 
 /** Reads all facts that a decision on this Webhook needs. @throws KubeError; SealingKeysMissing */
 export async function gather(
   webhook: StoredWebhook,
   deliveries: WebhookDeliveries,
-  options: WebhookControllerOptions,
+  options: WebhookControllerDependencies,
   writableIn: number,
 ): Promise<WebhookObservation> {
   const now = options.clock.now()
@@ -43,7 +43,7 @@ export async function gather(
 
 async function receiverFacts(
   webhook: StoredWebhook,
-  options: WebhookControllerOptions,
+  options: WebhookControllerDependencies,
   now: Date,
 ): Promise<{ host?: string; fault?: ConditionCause }> {
   try {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest"
 import type { CapLevel, SpendingStatus } from "../../core/apis/caps.ts"
 import type { OtherEvent } from "./deliveries.ts"
-import { otherEventOf, reportThreshold, thresholdEventOf } from "./other-events.ts"
+import { reportThreshold, toOtherEvent, toThresholdEvent } from "./other-events.ts"
 
 const NOW = new Date("2026-01-31T12:00:00Z")
 const time = "2026-01-31T11:00:00Z"
@@ -11,7 +11,7 @@ const objectOf = (kind: string, status: object = {}) =>
 
 describe("the event of a webhook", () => {
   it("is a tick that got no job", () => {
-    const event = otherEventOf(objectOf("CronJob"), warning("TicksSkipped", "skipped 2 ticks"), NOW)
+    const event = toOtherEvent(objectOf("CronJob"), warning("TicksSkipped", "skipped 2 ticks"), NOW)
     expect(event).toEqual({
       ...{ type: "cronjob.skipped", subject: "cronjobs/a", time: "2026-01-31T12:00:00Z" },
       key: ["u", "TicksSkipped", "skipped 2 ticks"],
@@ -21,13 +21,13 @@ describe("the event of a webhook", () => {
 
   it("is a rejected job of a tick, with the time of the transition in its key", () => {
     const conditions = [{ type: "Ready", status: "False", reason: "JobRefused", lastTransitionTime: time }]
-    const event = otherEventOf(objectOf("CronJob", { conditions }), warning("JobRefused", "no quota"), NOW)
+    const event = toOtherEvent(objectOf("CronJob", { conditions }), warning("JobRefused", "no quota"), NOW)
     expect(event?.key).toEqual(["u", "JobRefused", "no quota", time])
   })
 
   it("is a connection that no longer works, with the time of the transition and in its key", () => {
     const conditions = [{ type: "Ready", status: "False", reason: "CredentialsRefused", lastTransitionTime: time }]
-    const event = otherEventOf(objectOf("Connection", { conditions }), warning("CredentialsRefused"), NOW)
+    const event = toOtherEvent(objectOf("Connection", { conditions }), warning("CredentialsRefused"), NOW)
     expect(event).toMatchObject({ type: "connection.failed", time, key: ["u", "CredentialsRefused", time] })
   })
 
@@ -38,7 +38,7 @@ describe("the event of a webhook", () => {
     ["Project", "CapSpent"],
     ["Job", "Failed"],
   ])("is none for %s with the reason %s", (kind, reason) => {
-    expect(otherEventOf(objectOf(kind), warning(reason), NOW)).toBeUndefined()
+    expect(toOtherEvent(objectOf(kind), warning(reason), NOW)).toBeUndefined()
   })
 })
 
@@ -59,7 +59,7 @@ describe("the event of a threshold", () => {
     ["organization", "acme", "organizations/acme"],
     ["installation", undefined, "installation"],
   ] as const)("names the %s whose cap it is, with the amounts", (level, name, subject) => {
-    expect(thresholdEventOf(reached(level, name), NOW)).toEqual({
+    expect(toThresholdEvent(reached(level, name), NOW)).toEqual({
       ...{ type: "budget.threshold", subject, time: "2026-01-31T12:00:00Z" },
       key: [level, "u", "2026-01", "100", "80"],
       data: {
@@ -70,7 +70,7 @@ describe("the event of a threshold", () => {
   })
 
   it("has another key with another cap, month or threshold, and the same with other amounts", () => {
-    const keyWith = (changes: Partial<SpendingStatus>) => thresholdEventOf(reached("project", "team", changes), NOW).key
+    const keyWith = (changes: Partial<SpendingStatus>) => toThresholdEvent(reached("project", "team", changes), NOW).key
     const keys = [{}, { maxMonthlyUsd: 200 }, { month: "2026-02" }, { reachedPercent: 100 }, { spentUsd: 90 }].map(
       (changes) => keyWith(changes).join(),
     )

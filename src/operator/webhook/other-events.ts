@@ -28,14 +28,14 @@ export function reportingToWebhooks(
   return {
     record: (object, note) => {
       recorder.record(object, note)
-      const event = otherEventOf(object, note, clock.now())
+      const event = toOtherEvent(object, note, clock.now())
       if (event !== undefined) deliveries.emit(event, (namespace) => namespace === object.metadata.namespace)
     },
   }
 }
 
 /** Returns the event of webhooks that a Kubernetes event stands for; undefined if there is none. Pure. */
-export function otherEventOf(
+export function toOtherEvent(
   object: Observed,
   { type, reason, message }: EventNote,
   now: Date,
@@ -62,11 +62,11 @@ export function reportThreshold(
   deliveries: Pick<WebhookDeliveries, "emit">,
   now: Date,
 ): void {
-  deliveries.emit(thresholdEventOf(reached, now), (namespace) => reached.level.owns(namespace, undefined))
+  deliveries.emit(toThresholdEvent(reached, now), (namespace) => reached.level.owns(namespace, undefined))
 }
 
 /** Returns the event of webhooks for a threshold. Another cap in the same month has its own events. Pure. */
-export function thresholdEventOf(
+export function toThresholdEvent(
   { level: { level, name }, uid, spending, note: { reason, message } }: ReachedThreshold,
   now: Date,
 ): OtherEvent {

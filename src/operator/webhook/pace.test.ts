@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest"
 import { ManualClock } from "../../../test/kube/manual-clock.ts"
-import { Pace, sliceOf } from "./pace.ts"
+import { Pace, toSlice } from "./pace.ts"
 
 describe("the slice of a limit", () => {
   it.each([
@@ -10,7 +10,7 @@ describe("the slice of a limit", () => {
     [5, { messages: 1, seconds: 12 }],
     [1, { messages: 1, seconds: 60 }],
   ])("has the pace of its limit: %i a minute", (limit, slice) => {
-    expect(sliceOf(limit)).toEqual(slice)
+    expect(toSlice(limit)).toEqual(slice)
     expect((slice.messages / slice.seconds) * 60).toBeCloseTo(limit, 9)
   })
 })

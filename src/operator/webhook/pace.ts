@@ -10,7 +10,7 @@ export interface Slice {
 }
 
 /** Returns the slice of a limit. A minute of slices has the limit's messages, so a receiver never gets them all at once. */
-export function sliceOf(messagesPerMinute: number): Slice {
+export function toSlice(messagesPerMinute: number): Slice {
   const messages = Math.ceil(messagesPerMinute / SLICES)
   return { messages, seconds: (60 * messages) / messagesPerMinute }
 }
@@ -29,7 +29,7 @@ export class Pace {
   #cancel: (() => void) | undefined
 
   constructor(messagesPerMinute: number, clock: Pick<Clock, "monotonic" | "setTimer">) {
-    this.#slice = sliceOf(messagesPerMinute)
+    this.#slice = toSlice(messagesPerMinute)
     this.#clock = clock
   }
 

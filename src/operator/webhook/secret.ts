@@ -1,10 +1,16 @@
 import type { StoredWebhook } from "../../core/apis/webhook.ts"
 import { WebhookReason } from "../../core/apis/webhook.ts"
 import type { ProjectScope } from "../../core/identity/principal.ts"
-import { scopeOf } from "../../core/identity/projects.ts"
+import { projectScope } from "../../core/identity/projects.ts"
 import { SealingError, type SealingErrorReason } from "../../core/sealing/keys.ts"
 import { receiverFault } from "../../core/webhooks/receiver.ts"
-import { openWebhook, type Receiver, receiverOf, secretIn, type WebhookSecret } from "../../core/webhooks/secret.ts"
+import {
+  openWebhook,
+  type Receiver,
+  secretIn,
+  type WebhookSecret,
+  webhookReceiver,
+} from "../../core/webhooks/secret.ts"
 import type { WebhookSources } from "./dependencies.ts"
 
 /** Receiver without its secrets, or that no message can reach. Only a change of an object can help. */
@@ -21,7 +27,7 @@ export class ReceiverUnusable extends Error {
 /** Returns the project of a namespace; undefined if it belongs to none. */
 export function scopeIn(namespace: string, { projects }: Pick<WebhookSources, "projects">): ProjectScope | undefined {
   const project = projects.store.byIndex("projectOfNamespace", namespace)[0]
-  return project && scopeOf(project)
+  return project && projectScope(project)
 }
 
 /**
@@ -39,7 +45,7 @@ export async function receiverIn(
     const message = `namespace ${namespace} belongs to no Project, so its webhooks get nothing`
     throw new ReceiverUnusable(WebhookReason.NoProject, message)
   }
-  const receiver = receiverOf(webhook.spec, await secretOf(webhook, project, sources), now)
+  const receiver = webhookReceiver(webhook.spec, await secretOf(webhook, project, sources), now)
   if ("errors" in receiver) throw new ReceiverUnusable(WebhookReason.InvalidSecret, receiver.errors.join("; "))
   const fault = receiverFault(receiver.url, sources.sending.privateTargets)
   if (fault !== undefined) throw new ReceiverUnusable(WebhookReason.ReceiverNotAllowed, `url ${fault}`)

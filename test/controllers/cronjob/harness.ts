@@ -156,7 +156,7 @@ export class CronHarness extends NamespaceHarness<Operator> {
   }
 
   /**
-   * Writes a Job's status like the job controller does, which also tells the operator of settled jobs. Sweeps alone would
+   * Writes a Job's status like the job controller does, and adds it to the settled jobs of the operator. Sweeps alone would
    * not do: one that a jump of the clock hits seems to last for minutes, and the next one comes much later.
    */
   async report(name: string, phase: JobPhase, status: Partial<JobStatus> = {}): Promise<void> {

@@ -2,15 +2,15 @@ import { describe, expect, it } from "vitest"
 import { CANCEL_JOBS_FINALIZER, CRON_JOB_ANNOTATIONS } from "../../../src/core/apis/cronjob.ts"
 import { JOB, type StoredJob } from "../../../src/core/apis/job.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../../src/core/apis/meta.ts"
-import { type ApiObject, resourceOf } from "../../../src/core/kube/resource.ts"
+import { type ApiObject, declareResource } from "../../../src/core/kube/resource.ts"
 import { JOBS } from "../../../src/core/resources.ts"
-import { jobOf } from "../../../src/operator/cronjob/jobs.ts"
+import { buildJob } from "../../../src/operator/cronjob/jobs.ts"
 import { eventually } from "../../cloud/eventually.ts"
 import { type CronHarness, cronHarnesses } from "./harness.ts"
 
 const newHarness = cronHarnesses()
 
-const QUOTAS = resourceOf<ApiObject & { spec: { hard: Record<string, string> } }>({
+const QUOTAS = declareResource<ApiObject & { spec: { hard: Record<string, string> } }>({
   group: "",
   version: "v1",
   kind: "ResourceQuota",
@@ -252,7 +252,7 @@ describe("settled Jobs, which the cache does not have", () => {
     const cronJob = await harness.create("settled")
     // The leader died between the Job and the status, and the Job ended meanwhile.
     const facts = { tick: new Date("2026-05-01T12:01:00Z"), createdAt: "2026-05-01T12:01:00.000Z" }
-    const { metadata } = await harness.client.create(JOBS, jobOf(cronJob, facts) as StoredJob)
+    const { metadata } = await harness.client.create(JOBS, buildJob(cronJob, facts) as StoredJob)
     await harness.report(metadata.name, "succeeded")
     harness.clock.goTo("2026-05-01T12:01:10Z")
     harness.operator()

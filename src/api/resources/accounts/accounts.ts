@@ -30,9 +30,9 @@ import {
   type AccountIdempotency,
   type AccountIdentity,
   changedCaps,
-  organizationOf,
-  projectOf,
   type RoleRefusal,
+  toOrganization,
+  toProject,
   withRole,
 } from "./translate.ts"
 
@@ -96,7 +96,7 @@ export class Accounts {
       resource: ORGANIZATIONS,
       store: this.#options.organizations,
       request: requestOf(wanted, user.userId, key),
-      objectOf: (identity) => organizationOf(wanted, user, identity) as StoredOrganization,
+      objectOf: (identity) => toOrganization(wanted, user, identity) as StoredOrganization,
       requireRoom: () => this.#requireRoomFor(user),
     })
     const role = roleInOrganization(user, organization)
@@ -167,7 +167,7 @@ export class Accounts {
       resource: PROJECTS,
       store: projects,
       request: requestOf(wanted, `${user.userId} ${id}`, key),
-      objectOf: (identity) => projectOf(wanted, id, identity) as StoredProject,
+      objectOf: (identity) => toProject(wanted, id, identity) as StoredProject,
       requireRoom: () => {
         if (membership.organization.metadata.deletionTimestamp !== undefined)
           throw beingDeleted(`The organization ${id} is being deleted. New projects are rejected.`)

@@ -3,10 +3,10 @@ import { UserIdSchema } from "../../../core/apis/organization.ts"
 import { groupsWarning, groupsWithoutRole } from "../../../core/identity/group-claim.ts"
 import { nullable } from "../../../core/records/job.ts"
 import type { AuthenticatedUser } from "../../authentication.ts"
-import { listOf, namedSchema } from "../../http/json-schema.ts"
+import { listSchema, namedSchema } from "../../http/json-schema.ts"
 import { API_ROOT } from "../../http/mount.ts"
 import { ACCOUNT_PAGE, paging } from "../../http/query.ts"
-import { bodyOf, json, record, routesOf } from "../../http/route.ts"
+import { declareBody, json, record, routeDeclarer } from "../../http/route.ts"
 import type { Accounts } from "./accounts.ts"
 import {
   MemberRecordSchema,
@@ -18,7 +18,7 @@ import {
   ProjectRecordSchema,
   ProjectUpdateSchema,
 } from "./schema.ts"
-import { memberRecordsOf, organizationRecordOf, projectRecordOf } from "./translate.ts"
+import { toMemberRecords, toOrganizationRecord, toProjectRecord } from "./translate.ts"
 
 export interface AccountServices {
   accounts: Accounts
@@ -38,7 +38,7 @@ const PROJECT = namedSchema("ProjectRecord", ProjectRecordSchema, {
   spending: { month: "2026-11", spentUsd: 61.2, reservedUsd: 7.1, maxMonthlyUsd: 90, reachedPercent: 50 },
 })
 // Lists of the account scope have no total (contract, "Account-scope operations").
-const ORGANIZATIONS = listOf("OrganizationList", "organizations", ORGANIZATION, {
+const ORGANIZATIONS = listSchema("OrganizationList", "organizations", ORGANIZATION, {
   others: Type.Object({
     warning: nullable<string>(
       "string",
@@ -46,14 +46,14 @@ const ORGANIZATIONS = listOf("OrganizationList", "organizations", ORGANIZATION, 
     ),
   }),
 })
-const MEMBERS = listOf("MemberList", "members", namedSchema("MemberRecord", MemberRecordSchema))
-const PROJECTS = listOf("ProjectList", "projects", PROJECT)
+const MEMBERS = listSchema("MemberList", "members", namedSchema("MemberRecord", MemberRecordSchema))
+const PROJECTS = listSchema("ProjectList", "projects", PROJECT)
 
 const ID = { description: "Id." }
 const OF_ORGANIZATION = { org_id: "$response.body#/id" }
 
 /** Route for signed-in users only, on the host without a project. Their roles are those in the organization. */
-const route = routesOf<AuthenticatedUser, AccountServices>({
+const route = routeDeclarer<AuthenticatedUser, AccountServices>({
   tag: "accounts",
   servers: [{ url: API_ROOT }],
   security: [{ bearer: [] }],
@@ -67,7 +67,7 @@ const organizationRoutes = [
     responses: { 200: json(ORGANIZATIONS, "A page of organizations.") },
     handle: ({ query, principal: { user } }, { accounts }) => {
       const found = accounts.organizationsOf(user, query)
-      const organizations = found.map(({ organization, role }) => organizationRecordOf(organization, role))
+      const organizations = found.map(({ organization, role }) => toOrganizationRecord(organization, role))
       const isInNone = organizations.length === 0 && query.offset === 0
       return { body: { organizations, warning: (isInNone ? groupsWithoutRole(user) : groupsWarning(user)) ?? null } }
     },
@@ -75,7 +75,7 @@ const organizationRoutes = [
   route("POST /organizations", {
     id: "createOrganization",
     summary: "Create an organization. The caller becomes its owner.",
-    body: bodyOf("OrganizationCreation", OrganizationCreationSchema, {
+    body: declareBody("OrganizationCreation", OrganizationCreationSchema, {
       what: "The organization",
       example: { name: "Acme", category: "company" },
     }),
@@ -95,14 +95,14 @@ const organizationRoutes = [
     problems: ["being-deleted"],
     handle: async ({ body, idempotencyKey, principal }, { accounts }) => {
       const { organization, role } = await accounts.createOrganization(principal.user, body, idempotencyKey)
-      return { of: organization, body: organizationRecordOf(organization, role) }
+      return { of: organization, body: toOrganizationRecord(organization, role) }
     },
   }),
   route("PATCH /organizations/{org_id}", {
     id: "updateOrganization",
     summary: "Change an organization (admin or higher in it).",
     path: { org_id: ID },
-    body: bodyOf("OrganizationUpdate", OrganizationUpdateSchema, {
+    body: declareBody("OrganizationUpdate", OrganizationUpdateSchema, {
       what: "The update",
       example: { displayName: "Acme Trains" },
     }),
@@ -110,7 +110,7 @@ const organizationRoutes = [
     responses: { 200: record(ORGANIZATION, "The changed organization.") },
     handle: async ({ path, body, precondition, principal }, { accounts }) => {
       const changed = await accounts.updateOrganization(path.org_id, principal.user, body, precondition)
-      return { of: changed.organization, body: organizationRecordOf(changed.organization, changed.role) }
+      return { of: changed.organization, body: toOrganizationRecord(changed.organization, changed.role) }
     },
   }),
 ]
@@ -124,7 +124,7 @@ const memberRoutes = [
     responses: { 200: json(MEMBERS, "A page of members.") },
     handle: async ({ path, query, principal }, { accounts }) => {
       const { organization } = await accounts.find(path.org_id, principal.user)
-      return { body: { members: memberRecordsOf(organization).slice(query.offset, query.offset + query.limit) } }
+      return { body: { members: toMemberRecords(organization).slice(query.offset, query.offset + query.limit) } }
     },
   }),
   route("PUT /organizations/{org_id}/members/{member_user_id}", {
@@ -138,7 +138,7 @@ const memberRoutes = [
         example: "https://issuer.example.com#248289761001",
       },
     },
-    body: bodyOf("MemberRole", MemberRoleSchema, { what: "The member", example: { role: "admin" } }),
+    body: declareBody("MemberRole", MemberRoleSchema, { what: "The member", example: { role: "admin" } }),
     // The contract requires null as the body.
     responses: { 200: json<null>({ json: { type: "null" } }, "Done.") },
     problems: ["last-owner"],
@@ -158,14 +158,14 @@ const projectRoutes = [
     responses: { 200: json(PROJECTS, "A page of projects.") },
     handle: async ({ path, query, principal }, { accounts }) => {
       const projects = await accounts.projectsOf(path.org_id, principal.user, query)
-      return { body: { projects: projects.map(projectRecordOf) } }
+      return { body: { projects: projects.map(toProjectRecord) } }
     },
   }),
   route("POST /organizations/{org_id}/projects", {
     id: "createProject",
     summary: "Create a project (admin or higher in the organization).",
     path: { org_id: ID },
-    body: bodyOf("ProjectCreation", ProjectCreationSchema, { what: "The project", example: { name: "Reports" } }),
+    body: declareBody("ProjectCreation", ProjectCreationSchema, { what: "The project", example: { name: "Reports" } }),
     idempotent: true,
     responses: {
       201: record(PROJECT, "Created.", {
@@ -178,14 +178,14 @@ const projectRoutes = [
     problems: ["being-deleted"],
     handle: async ({ path, body, idempotencyKey, principal }, { accounts }) => {
       const project = await accounts.createProject(path.org_id, principal.user, body, idempotencyKey)
-      return { of: project, body: projectRecordOf(project) }
+      return { of: project, body: toProjectRecord(project) }
     },
   }),
   route("PATCH /projects/{project_id}", {
     id: "updateProject",
     summary: "Change a project or its caps (admin or higher in its organization).",
     path: { project_id: ID },
-    body: bodyOf("ProjectUpdate", ProjectUpdateSchema, {
+    body: declareBody("ProjectUpdate", ProjectUpdateSchema, {
       what: "The update",
       example: { displayName: "Quarterly reports", caps: { maxMonthlyUsd: 90, onExceeded: "cancel" } },
     }),
@@ -193,7 +193,7 @@ const projectRoutes = [
     responses: { 200: record(PROJECT, "The changed project.") },
     handle: async ({ path, body, precondition, principal }, { accounts }) => {
       const project = await accounts.updateProject(path.project_id, principal.user, body, precondition)
-      return { of: project, body: projectRecordOf(project) }
+      return { of: project, body: toProjectRecord(project) }
     },
   }),
 ]

@@ -8,7 +8,7 @@ import {
 } from "../../../core/apis/organization.ts"
 import { PROJECT, type Project, type StoredProject } from "../../../core/apis/project.ts"
 import type { User } from "../../../core/identity/oidc.ts"
-import { accountTroublesOf } from "../../../core/records/conditions.ts"
+import { accountTroubles } from "../../../core/records/conditions.ts"
 import type { Idempotency } from "../../idempotency.ts"
 import { idempotencyMarks } from "../../idempotency-marks.ts"
 import type {
@@ -37,7 +37,7 @@ export interface AccountIdempotency extends Idempotency {
 const DEFAULT_CATEGORY = "personal"
 
 /** Returns the Organization to create, with the caller as its owner. */
-export function organizationOf(
+export function toOrganization(
   { name, category = DEFAULT_CATEGORY }: OrganizationCreation,
   { userId, email }: User,
   identity: AccountIdentity,
@@ -52,7 +52,7 @@ export function organizationOf(
 }
 
 /** Returns the Project to create in an organization. */
-export function projectOf({ name }: ProjectCreation, organization: string, identity: AccountIdentity): Project {
+export function toProject({ name }: ProjectCreation, organization: string, identity: AccountIdentity): Project {
   return {
     ...{ apiVersion: API_VERSION, kind: PROJECT.kind, metadata: metadataOf(identity) },
     spec: { displayName: name, organization },
@@ -66,23 +66,23 @@ function metadataOf({ id, createdAt, idempotency }: AccountIdentity): ObjectMeta
 }
 
 /** Returns the record of an organization for a member with this role. */
-export function organizationRecordOf(organization: StoredOrganization, role: OrganizationRole): OrganizationRecord {
+export function toOrganizationRecord(organization: StoredOrganization, role: OrganizationRole): OrganizationRecord {
   const { metadata, spec } = organization
   return {
     id: metadata.name,
     displayName: spec.displayName,
     category: spec.category ?? DEFAULT_CATEGORY,
     role,
-    ...accountTroublesOf(organization),
+    ...accountTroubles(organization),
   }
 }
 
 /** Returns the members in the order in which they were added. */
-export function memberRecordsOf({ spec }: StoredOrganization): MemberRecord[] {
+export function toMemberRecords({ spec }: StoredOrganization): MemberRecord[] {
   return (spec.members ?? []).map(({ userId, email = null, role }) => ({ userId, email, role }))
 }
 
-export function projectRecordOf(project: StoredProject): ProjectRecord {
+export function toProjectRecord(project: StoredProject): ProjectRecord {
   const { metadata, spec, status } = project
   const { displayName, organization, caps = null } = spec
   return {
@@ -91,7 +91,7 @@ export function projectRecordOf(project: StoredProject): ProjectRecord {
     organizationId: organization,
     caps,
     spending: status?.spending ?? null,
-    ...accountTroublesOf(project),
+    ...accountTroubles(project),
   }
 }
 

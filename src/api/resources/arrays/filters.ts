@@ -1,8 +1,8 @@
-import { creationBound, creationKey, microsecondsOf } from "../../../core/apis/creation-times.ts"
+import { creationBound, creationKey, parseMicroseconds } from "../../../core/apis/creation-times.ts"
 import { ARRAY_PHASES, type StoredJobArray } from "../../../core/apis/jobarray.ts"
 import { filters } from "../../filters.ts"
 import type { QueryValues } from "../../http/query.ts"
-import { hasEnded, statusOf } from "./translate.ts"
+import { arrayStatus, hasEnded } from "./translate.ts"
 
 /** Parameters that select arrays. Tags and labels are those of their jobs. */
 export const ARRAY_FILTERS = filters("Arrays", ARRAY_PHASES)
@@ -14,7 +14,7 @@ export function isSelected(array: StoredJobArray, filter: ArrayFilter): boolean 
   const { name } = array.metadata
   const { tags = [], labels = {} } = array.spec.jobDefinition
   return (
-    (status === undefined || statusOf(array) === status) &&
+    (status === undefined || arrayStatus(array) === status) &&
     tag.every((one) => tags.includes(one)) &&
     label.every(({ key, value }) => labels[key] === value) &&
     name.startsWith(name_prefix) &&
@@ -37,9 +37,9 @@ function isEndedWithin(array: StoredJobArray, { ended_after, ended_before }: Arr
   if ((ended_after ?? ended_before) === undefined) return true
   const time = hasEnded(array) ? array.status?.completionTime : undefined
   if (time === undefined) return false
-  const end = microsecondsOf(time)
+  const end = parseMicroseconds(time)
   return (
-    (ended_after === undefined || end >= microsecondsOf(ended_after)) &&
-    (ended_before === undefined || end < microsecondsOf(ended_before))
+    (ended_after === undefined || end >= parseMicroseconds(ended_after)) &&
+    (ended_before === undefined || end < parseMicroseconds(ended_before))
   )
 }

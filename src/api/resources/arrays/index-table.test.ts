@@ -1,9 +1,9 @@
 import fc from "fast-check"
 import { expect, test } from "vitest"
 import type { StoredJob } from "../../../core/apis/job.ts"
-import { combinationOf, type StoredJobArray } from "../../../core/apis/jobarray.ts"
+import { combinationAt, type StoredJobArray } from "../../../core/apis/jobarray.ts"
 import { LABELS } from "../../../core/apis/meta.ts"
-import { errorsOf } from "../../../core/apis/validate.ts"
+import { findErrors } from "../../../core/apis/validate.ts"
 import { ArrayIndexSchema, arrayIndexes, INDEX_STATUSES } from "./index-table.ts"
 
 const NOW = new Date("2026-11-24T12:00:00Z")
@@ -38,7 +38,7 @@ const known = { jobs: JOBS, lastHeartbeatOf: () => undefined, now: NOW }
 test("each index has its values, the result of its last job, and its status without one", () => {
   const rows = arrayIndexes(array, known, ANY)
   for (const row of rows)
-    expect([row.values, errorsOf(ArrayIndexSchema, row)]).toEqual([combinationOf(MATRIX, row.index), []])
+    expect([row.values, findErrors(ArrayIndexSchema, row)]).toEqual([combinationAt(MATRIX, row.index), []])
   expect(rows.map((row) => [row.status, row.job, row.exit_code, row.duration_seconds, row.cost_usd])).toEqual([
     ["succeeded", "sweep-0-1", 0, null, 0.5],
     // The array has deleted its job.

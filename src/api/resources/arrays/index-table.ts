@@ -3,10 +3,10 @@ import { indexesIn } from "../../../core/apis/array-indexes.ts"
 import { secondsBetween } from "../../../core/apis/clock.ts"
 import { LIMITS } from "../../../core/apis/field-limits.ts"
 import type { StoredJob } from "../../../core/apis/job.ts"
-import { arrayIndexOf, combinationOf, type StoredJobArray, sizeOf } from "../../../core/apis/jobarray.ts"
+import { arrayIndexOf, combinationAt, type StoredJobArray, sizeOf } from "../../../core/apis/jobarray.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { costFields } from "../../../core/records/cost.ts"
-import { nullable, statusOf, UNFINISHED } from "../../../core/records/job.ts"
+import { nullable, recordStatus, UNFINISHED } from "../../../core/records/job.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { choice } from "../../http/query.ts"
 
@@ -110,7 +110,7 @@ function rowOf({ spec }: StoredJobArray, { index, job, ended }: Found, known: Ar
   return {
     index,
     status: statusIn(job, ended),
-    values: combinationOf(spec.matrix ?? {}, index),
+    values: combinationAt(spec.matrix ?? {}, index),
     job: job?.metadata.name ?? null,
     exit_code: status.exitCode ?? null,
     duration_seconds: startTime === undefined ? null : secondsBetween(startTime, completionTime ?? known.now),
@@ -122,7 +122,7 @@ function rowOf({ spec }: StoredJobArray, { index, job, ended }: Found, known: Ar
 
 /** Returns the status that the array has counted, else that of the job, which may run again. */
 function statusIn(job: StoredJob | undefined, ended: IndexStatus | undefined): IndexStatus {
-  const own = job && statusOf(job)
+  const own = job && recordStatus(job)
   if (own !== undefined && (ended === undefined || UNFINISHED.some((one) => one === own))) return own
   return ended ?? "pending"
 }

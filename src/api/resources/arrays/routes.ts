@@ -4,14 +4,23 @@ import type { CreationTimes } from "../../../core/apis/creation-times.ts"
 import { quote } from "../../../core/apis/field-error.ts"
 import type { StoredJobArray } from "../../../core/apis/jobarray.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { ownerOf } from "../../../core/records/owner.ts"
+import { toOwner } from "../../../core/records/owner.ts"
 import type { Planner } from "../../../market/placement/place.ts"
 import { isBeingDeleted } from "../../caches.ts"
 import type { Collection, Replay } from "../../collection.ts"
-import { namedSchema, pageOf } from "../../http/json-schema.ts"
+import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { badRequest, notFound, Problem } from "../../http/problem.ts"
 import { filter, flag, paging, withinBytes } from "../../http/query.ts"
-import { type Answer, bodyOf, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
+import {
+  type Answer,
+  checkedBody,
+  created,
+  declareBody,
+  json,
+  noContent,
+  record,
+  routeDeclarer,
+} from "../../http/route.ts"
 import { replay, requestHash } from "../../idempotency.ts"
 import { requireRepetition } from "../../repetition.ts"
 import { SORTING, sorted } from "../../sorting.ts"
@@ -34,16 +43,16 @@ import {
   ArrayRetrySchema,
 } from "./schema.ts"
 import {
-  arrayOf,
-  arrayPlanRecordOf,
-  arrayRecordOf,
   arrayRules,
+  arrayStatus,
   checkChange,
   checkCreation,
   hasEnded,
   notRetriable,
   retryError,
-  statusOf,
+  toArray,
+  toArrayPlanRecord,
+  toArrayRecord,
   withCancel,
   withChange,
   withRetry,
@@ -93,8 +102,8 @@ const ARRAY = namedSchema("ArrayRecord", ArrayRecordSchema, {
   updated_at: "2026-01-02T10:12:01Z",
   ended_at: null,
 })
-const LIST = pageOf("ArrayList", "arrays", ARRAY)
-const INDEXES = pageOf("ArrayIndexList", "indexes", namedSchema("ArrayIndex", ArrayIndexSchema))
+const LIST = pageSchema("ArrayList", "arrays", ARRAY)
+const INDEXES = pageSchema("ArrayIndexList", "indexes", namedSchema("ArrayIndex", ArrayIndexSchema))
 const PLAN = namedSchema("ArrayPlan", ArrayPlanSchema, {
   dry_run: true,
   name: CREATION.name,
@@ -107,7 +116,7 @@ const PLAN = namedSchema("ArrayPlan", ArrayPlanSchema, {
 } satisfies ArrayPlanRecord)
 
 function contextOf({ project }: Principal, { catalogueErrors }: ArrayServices): SubmissionContext {
-  return { ...ownerOf(project), catalogueErrors }
+  return { ...toOwner(project), catalogueErrors }
 }
 
 const creation = (clouds: readonly string[]) =>
@@ -125,7 +134,7 @@ const change = checkedBody<ArrayChange, Principal, ArrayServices>("ArrayChange",
   check: (value, { principal, services }) => checkChange(value, contextOf(principal, services)),
 })
 
-const route = routesOf<Principal, ArrayServices>({ tag: "arrays" })
+const route = routeDeclarer<Principal, ArrayServices>({ tag: "arrays" })
 
 const createArray = (clouds: readonly string[]) =>
   route("POST /arrays", {
@@ -153,12 +162,12 @@ const createArray = (clouds: readonly string[]) =>
       const { namespace } = principal.project
       if (query.dry_run) {
         const earlier = key === undefined ? undefined : await arraysOf(principal).earlier(replayOf(body, key))
-        const wanted = arrayOf(body, { namespace, createdAt: creationTimes.next() }) as StoredJobArray
+        const wanted = toArray(body, { namespace, createdAt: creationTimes.next() }) as StoredJobArray
         return planAnswer(earlier ?? (await arraysOf(principal).validated(wanted, body.name)), plan)
       }
       await uploads.require(namespace, body.job_definition.workdir, "/job_definition/workdir")
       const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
-      const wanted = arrayOf(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredJobArray
+      const wanted = toArray(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredJobArray
       const replay = key === undefined ? undefined : replayOf(body, key)
       return createdAnswer(await arraysOf(principal).create(wanted, body.name, replay), principal)
     },
@@ -169,7 +178,7 @@ const createArray = (clouds: readonly string[]) =>
     },
   })
 
-const RETRY = bodyOf("ArrayRetry", ArrayRetrySchema, {
+const RETRY = declareBody("ArrayRetry", ArrayRetrySchema, {
   what: "The retry",
   isOptional: true,
   description: "Indexes that run again. Without a body, all failed ones do.",
@@ -190,10 +199,10 @@ const OTHERS = [
           .filter((array) => !isBeingDeleted(array) && isSelected(array, query)),
         query,
       )
-      const owner = ownerOf(principal.project)
+      const owner = toOwner(principal.project)
       const { offset, limit } = query
       const shown = withinBytes(
-        all.slice(offset, offset + limit).map((one) => arrayRecordOf(one, owner)),
+        all.slice(offset, offset + limit).map((one) => toArrayRecord(one, owner)),
         query,
       )
       return { body: { arrays: shown.records, total: all.length, ...shown.page } }
@@ -239,7 +248,7 @@ const OTHERS = [
     responses: { 200: record(ARRAY, "The changed array.") },
     handle: async ({ path, body, precondition, principal }, { arraysOf }) => {
       const changed = (present: StoredJobArray): StoredJobArray | undefined => {
-        const { id, name, created_at } = arrayRecordOf(there(present, path.id), ownerOf(principal.project))
+        const { id, name, created_at } = toArrayRecord(there(present, path.id), toOwner(principal.project))
         requireRepetition("array", body, { id, name, created_at })
         return withChange(present, body)
       }
@@ -293,7 +302,7 @@ export function arrayRoutes(clouds: readonly string[]) {
 
 /** @throws Problem 409 if the array has ended; a cancelled one may be cancelled again */
 function requireUnended(array: StoredJobArray): void {
-  const status = statusOf(array)
+  const status = arrayStatus(array)
   if (!hasEnded(array) || status === "cancelled") return
   const detail = `The array ${array.metadata.name} has already ended (${status}): it cannot be cancelled.`
   throw new Problem({ type: "already-ended", status: 409, detail })
@@ -326,7 +335,7 @@ function requireUncancelled({ metadata, spec }: StoredJobArray): void {
 }
 
 function answerOf(array: StoredJobArray, { project }: Principal): Answer<ArrayRecord> {
-  return { of: array, body: arrayRecordOf(array, ownerOf(project)) }
+  return { of: array, body: toArrayRecord(array, toOwner(project)) }
 }
 
 function createdAnswer(array: StoredJobArray, principal: Principal): Answer<ArrayRecord> {
@@ -335,7 +344,7 @@ function createdAnswer(array: StoredJobArray, principal: Principal): Answer<Arra
 
 async function planAnswer(array: StoredJobArray, plan: Planner): Promise<Answer<ArrayPlanRecord>> {
   const { metadata, spec } = array
-  return { status: 200, body: arrayPlanRecordOf(array, await plan(metadata.namespace ?? "", spec.jobDefinition)) }
+  return { status: 200, body: toArrayPlanRecord(array, await plan(metadata.namespace ?? "", spec.jobDefinition)) }
 }
 
 function replayOf(body: ArrayCreation, key: string): Replay<StoredJobArray> {

@@ -22,23 +22,23 @@ import { ANNOTATIONS, API_VERSION } from "../../../core/apis/meta.ts"
 import { roundUsd } from "../../../core/apis/money.ts"
 import { withoutNulls } from "../../../core/apis/nulls.ts"
 import type { FieldError } from "../../../core/apis/validate.ts"
-import { conditionsOf } from "../../../core/records/conditions.ts"
+import { toConditionRecords } from "../../../core/records/conditions.ts"
 import { inUtc } from "../../../core/records/job.ts"
 import type { Owner } from "../../../core/records/owner.ts"
-import { lastUpdateOf } from "../../../core/records/update-time.ts"
+import { lastUpdateTime } from "../../../core/records/update-time.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
 import { type Checked, checked, type Rule } from "../../http/checked.ts"
 import { idempotencyMarks } from "../../idempotency-marks.ts"
 import { OWNER } from "../../owner.ts"
 import {
   aboutName,
-  definitionOf,
-  definitionSpecOf,
   inDefinition,
   NAMELESS,
   NULLS_OF_DEFINITION,
+  toDefinition,
+  toDefinitionSpec,
 } from "../jobs/definition.ts"
-import { planRecordOf } from "../jobs/plan.ts"
+import { toPlanRecord } from "../jobs/plan.ts"
 import { definitionRules, given, type JobIdentity, type SubmissionContext, withHint } from "../jobs/submission.ts"
 import {
   type ArrayChange,
@@ -107,7 +107,7 @@ function isMatrix(value: unknown): value is Matrix {
 }
 
 /** Returns the JobArray of a checked body. */
-export function arrayOf(creation: ArrayCreation, identity: Omit<JobIdentity, "name">): JobArray {
+export function toArray(creation: ArrayCreation, identity: Omit<JobIdentity, "name">): JobArray {
   const { namespace, createdAt, idempotency } = identity
   const { labels, annotations } = idempotencyMarks(idempotency)
   const { name, size, matrix, job_definition } = creation
@@ -116,7 +116,7 @@ export function arrayOf(creation: ArrayCreation, identity: Omit<JobIdentity, "na
     kind: JOB_ARRAY.kind,
     metadata: { name, namespace, labels, annotations: { [ANNOTATIONS.createdAt]: createdAt, ...annotations } },
     spec: {
-      jobDefinition: definitionSpecOf(job_definition),
+      jobDefinition: toDefinitionSpec(job_definition),
       ...(size !== undefined && { size }),
       ...(matrix !== undefined && { matrix }),
       ...changeableOf(creation),
@@ -180,7 +180,7 @@ export function withRetry(array: StoredJobArray, indexes: string | undefined): S
 const NO_COUNTS: ArrayCounts = { pending: 0, queued: 0, booting: 0, running: 0, succeeded: 0, failed: 0, cancelled: 0 }
 
 /** Returns the record of an array. */
-export function arrayRecordOf(array: StoredJobArray, owner: Owner): ArrayRecord {
+export function toArrayRecord(array: StoredJobArray, owner: Owner): ArrayRecord {
   const { metadata, spec, status = {} } = array
   const size = status.size ?? Math.min(sizeOf(spec), LIMITS.arraySize)
   return {
@@ -188,7 +188,7 @@ export function arrayRecordOf(array: StoredJobArray, owner: Owner): ArrayRecord 
     organization_id: owner.organizationId,
     project_id: owner.projectId,
     name: metadata.name,
-    job_definition: definitionOf(spec.jobDefinition),
+    job_definition: toDefinition(spec.jobDefinition),
     size,
     matrix: spec.matrix ?? null,
     parallelism: spec.parallelism ?? DEFAULT_PARALLELISM,
@@ -196,7 +196,7 @@ export function arrayRecordOf(array: StoredJobArray, owner: Owner): ArrayRecord 
     successful_jobs_history_limit: spec.successfulJobsHistoryLimit ?? DEFAULT_HISTORY_LIMIT,
     failed_jobs_history_limit: spec.failedJobsHistoryLimit ?? DEFAULT_HISTORY_LIMIT,
     ttl_seconds_after_finished: spec.ttlSecondsAfterFinished ?? null,
-    status: statusOf(array),
+    status: arrayStatus(array),
     ...conditionOf(array),
     counts: status.counts ?? { ...NO_COUNTS, pending: size },
     active_indexes: status.activeIndexes ?? "",
@@ -205,18 +205,18 @@ export function arrayRecordOf(array: StoredJobArray, owner: Owner): ArrayRecord 
     cancelled_indexes: status.cancelledIndexes ?? "",
     attempts: status.attempts ?? [],
     actual_cost: status.costUsd ?? 0,
-    ...conditionsOf(array),
+    ...toConditionRecords(array),
     created_at: creationTimeOf(array),
-    updated_at: lastUpdateOf(array),
+    updated_at: lastUpdateTime(array),
     ended_at: hasEnded(array) ? inUtc(status.completionTime) : null,
   }
 }
 
 /** Returns the record of an array's plan. @param plan the plan of one of its jobs */
-export function arrayPlanRecordOf({ metadata, spec }: JobArray, plan: JobPlan): ArrayPlanRecord {
+export function toArrayPlanRecord({ metadata, spec }: JobArray, plan: JobPlan): ArrayPlanRecord {
   const { parallelism = DEFAULT_PARALLELISM, jobDefinition } = spec
   const size = sizeOf(spec)
-  const job = planRecordOf(`${metadata.name}-0`, plan)
+  const job = toPlanRecord(`${metadata.name}-0`, plan)
   const hourlyUsd = job.placements[0]?.cost_breakdown.total_usd_per_hour
   return {
     dry_run: true,
@@ -241,7 +241,7 @@ export function hasEnded(array: StoredJobArray): boolean {
 }
 
 /** Returns the status of an array. A cancellation and a retry show at once. */
-export function statusOf(array: StoredJobArray): ArrayPhase {
+export function arrayStatus(array: StoredJobArray): ArrayPhase {
   const { spec, status } = array
   if (spec.cancelled === true && !hasArrayEnded(array)) return "cancelled"
   return hasArrayEnded(array) && hasOpenRetry(array) ? "running" : (status?.phase ?? "queued")

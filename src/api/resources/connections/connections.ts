@@ -25,9 +25,9 @@ import {
   type ConnectionChange,
   type ConnectionCreation,
   changedSettings,
-  connectionCheckOf,
-  connectionOf,
   errorsForConnection,
+  toConnection,
+  toConnectionCheck,
 } from "./translate.ts"
 
 /** Longest wait for a check. The operator gives up after 30 s, and pauses at most 10 s before it begins. */
@@ -79,7 +79,7 @@ export class Connections {
     const hash = idempotencyKey === undefined ? undefined : requestHash(creation)
     const sealed = await this.#seal({ type, fields, requestHash: hash }, metadataName)
     const identity = { namespace: project.namespace, metadataName, createdAt: creationTimes.next(), idempotencyKey }
-    const connection = connectionOf(creation, sealed, identity) as StoredConnection
+    const connection = toConnection(creation, sealed, identity) as StoredConnection
     if (idempotencyKey === undefined) return collection.create(connection, name)
     const accept = async (earlier: StoredConnection): Promise<StoredConnection> => {
       if ((await this.#open(earlier))?.requestHash === hash) return earlier
@@ -118,7 +118,7 @@ export class Connections {
     ).catch((error: unknown) => {
       if (!signal.aborted) throw error
     })
-    return connectionCheckOf(latest() ?? (await collection.find(metadata.uid)), request)
+    return toConnectionCheck(latest() ?? (await collection.find(metadata.uid)), request)
   }
 
   async #changed(present: StoredConnection, change: ConnectionChange): Promise<StoredConnection | undefined> {

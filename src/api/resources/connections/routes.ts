@@ -3,8 +3,15 @@ import { credentialSchemasOf } from "../../../core/apis/credentials.ts"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { vmSettingKeywords } from "../../../core/apis/vm-settings.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { ownerOf } from "../../../core/records/owner.ts"
-import { bodySchema, type DocumentSchema, inFormat, namedSchema, pageOf, referenceTo } from "../../http/json-schema.ts"
+import { toOwner } from "../../../core/records/owner.ts"
+import {
+  bodySchema,
+  type DocumentSchema,
+  inFormat,
+  namedSchema,
+  pageSchema,
+  referenceTo,
+} from "../../http/json-schema.ts"
 import { Problem } from "../../http/problem.ts"
 import { choice, filter, paging } from "../../http/query.ts"
 import {
@@ -14,7 +21,7 @@ import {
   json,
   noContent,
   record,
-  routesOf,
+  routeDeclarer,
 } from "../../http/route.ts"
 import { OWNER } from "../../owner.ts"
 import { SORTING, sorted } from "../../sorting.ts"
@@ -27,17 +34,17 @@ import {
   ConnectionRecordSchema,
   type ConnectionSummary,
   ConnectionSummarySchema,
-  changeSchemaOf,
-  creationSchemaOf,
+  changeSchema,
+  creationSchema,
 } from "./schema.ts"
 import {
   type ConnectionChange,
   type ConnectionCreation,
   checkConnection,
   checkConnectionChange,
-  connectionRecordOf,
-  connectionSummaryOf,
-  restrictedRecordOf,
+  toConnectionRecord,
+  toConnectionSummary,
+  toRestrictedRecord,
   withoutSecrets,
 } from "./translate.ts"
 
@@ -76,7 +83,7 @@ const CHECK = namedSchema("ConnectionCheck", ConnectionCheckSchema, {
     },
   },
 } satisfies ConnectionCheck)
-const PAGE = pageOf("ConnectionList", "connections", CONNECTION)
+const PAGE = pageSchema("ConnectionList", "connections", CONNECTION)
 const LIST: DocumentSchema<ConnectionList | ConnectionSummary[]> = {
   name: "ConnectionList",
   json: {
@@ -88,7 +95,7 @@ const LIST: DocumentSchema<ConnectionList | ConnectionSummary[]> = {
 
 /** Returns the schema of one type's body, with a name such as AwsConnectionCreation. */
 function typeSchema(type: ConnectionType, what: "Creation" | "Change"): DocumentSchema {
-  const schema = what === "Creation" ? creationSchemaOf(type) : changeSchemaOf(type)
+  const schema = what === "Creation" ? creationSchema(type) : changeSchema(type)
   const keyfile = { "/properties/keyfile_json": inFormat("service-account-key") }
   // A change is checked together with the settings that stay, which no schema of a body describes.
   const rules = what === "Creation" ? { "": vmSettingKeywords(type) } : {}
@@ -129,7 +136,7 @@ const CREATION: BodyDeclaration<ConnectionCreation, Principal> = {
       secret_access_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     },
   },
-  check: (value, { principal }) => checkConnection(value, ownerOf(principal.project)),
+  check: (value, { principal }) => checkConnection(value, toOwner(principal.project)),
 }
 
 const CHANGE: BodyDeclaration<ConnectionChange, Principal> = {
@@ -143,10 +150,10 @@ const CHANGE: BodyDeclaration<ConnectionChange, Principal> = {
     parts: CHANGES,
     example: { secret_access_key: "the-new-key" },
   },
-  check: (value, { principal }) => checkConnectionChange(value, ownerOf(principal.project)),
+  check: (value, { principal }) => checkConnectionChange(value, toOwner(principal.project)),
 }
 
-const route = routesOf<Principal, ConnectionServices>({ tag: "connections" })
+const route = routeDeclarer<Principal, ConnectionServices>({ tag: "connections" })
 
 /** Operations of the contract on connections. */
 export const connectionRoutes = [
@@ -192,7 +199,7 @@ export const connectionRoutes = [
         .all()
         .filter(({ metadata }) => name === undefined || fromMetadataName(metadata.name) === name)
       const shown = sorted(all, sorting).slice(offset, offset + limit)
-      if (view === "summary") return { body: shown.map(connectionSummaryOf) }
+      if (view === "summary") return { body: shown.map(toConnectionSummary) }
       const records = await Promise.all(shown.map((connection) => redactRecord(call, connections, connection)))
       return { body: { connections: records, total: all.length, limit, offset } }
     },
@@ -206,10 +213,10 @@ export const connectionRoutes = [
     handle: async ({ path, principal }, { connectionsOf }) => {
       const connections = connectionsOf(principal)
       const connection = await connections.find(path.name)
-      if (principal.role !== "admin") return { of: connection, body: restrictedRecordOf(connection) }
+      if (principal.role !== "admin") return { of: connection, body: toRestrictedRecord(connection) }
       return {
         of: connection,
-        body: connectionRecordOf(connection, (await connections.credentialsOf(connection)) ?? {}),
+        body: toConnectionRecord(connection, (await connections.credentialsOf(connection)) ?? {}),
         view: "clear",
         // The record has secrets: no cache may keep it.
         headers: { "Cache-Control": "no-store" },
@@ -260,9 +267,9 @@ async function redactRecord(
   connections: Connections,
   connection: StoredConnection,
 ): Promise<ConnectionRecord> {
-  if (call.principal.role !== "admin") return restrictedRecordOf(connection)
+  if (call.principal.role !== "admin") return toRestrictedRecord(connection)
   try {
-    return connectionRecordOf(connection, withoutSecrets((await connections.credentialsOf(connection)) ?? {}))
+    return toConnectionRecord(connection, withoutSecrets((await connections.credentialsOf(connection)) ?? {}))
   } catch (error) {
     // One unreadable connection must not break the list of the others. A GET of it returns the error.
     if (!(error instanceof Problem)) throw error
@@ -270,6 +277,6 @@ async function redactRecord(
       { connection: connection.metadata.name, err: error },
       "cannot decrypt the credentials of a connection",
     )
-    return connectionRecordOf(connection, {})
+    return toConnectionRecord(connection, {})
   }
 }

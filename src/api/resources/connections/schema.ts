@@ -8,16 +8,16 @@ import {
 import { credentialSchemasOf, formsOf, SECRET_FIELDS } from "../../../core/apis/credentials.ts"
 import { connectionFieldInRest } from "../../../core/apis/rest-names.ts"
 import { StringEnum } from "../../../core/apis/schema.ts"
-import { vmSettingFields, vmSettingFieldsOf } from "../../../core/apis/vm-settings.ts"
+import { settingFieldsFor, vmSettingFields } from "../../../core/apis/vm-settings.ts"
 import { type ConditionRecord, conditionsField, ignoredConditions } from "../../../core/records/conditions.ts"
 import { nullable } from "../../../core/records/job.ts"
 import type { PageOf } from "../../http/json-schema.ts"
-import { NameOf } from "../../names.ts"
+import { nameSchema } from "../../names.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
 
 /** Schemas of a connection. The property names are exactly those of the contract. */
 
-const NameSchema = NameOf("connection")
+const NameSchema = nameSchema("connection")
 
 const { project_id, organization_id } = JobSubmissionSchema.properties
 
@@ -158,7 +158,7 @@ export type ConnectionRecord = ConnectionSummary & {
 
 /** Returns the fields of the other types, which may only be null, as in a record. */
 function othersFields(type: ConnectionType): Record<string, TSchema> {
-  const own = { ...credentialSchemasOf(type), ...inRest(vmSettingFieldsOf(type)) }
+  const own = { ...credentialSchemasOf(type), ...inRest(settingFieldsFor(type)) }
   const others = Object.keys({ ...anyCredentials, ...anySettings }).filter((field) => !Object.hasOwn(own, field))
   const schema = Type.Optional(Type.Null({ description: "Field of another type." }))
   return Object.fromEntries(others.map((field) => [field, schema]))
@@ -174,7 +174,7 @@ function onlyForm(type: ConnectionType, required: readonly string[]): object {
 }
 
 /** Returns the body of POST for one type, for the reference. Fields of other types may only be null. */
-export function creationSchemaOf(type: ConnectionType): TSchema {
+export function creationSchema(type: ConnectionType): TSchema {
   const forms = formsOf(type).map(({ properties }) => Object.keys(properties))
   const own = Object.entries(credentialSchemasOf(type)).map(([field, schema]) => [
     field,
@@ -185,7 +185,7 @@ export function creationSchemaOf(type: ConnectionType): TSchema {
       name: NameSchema,
       type: StringEnum([type]),
       ...Object.fromEntries(own),
-      ...inRest(vmSettingFieldsOf(type)),
+      ...inRest(settingFieldsFor(type)),
       ...othersFields(type),
       project_id,
       organization_id,
@@ -198,9 +198,9 @@ export function creationSchemaOf(type: ConnectionType): TSchema {
 }
 
 /** Returns the body of PATCH for one type, for the reference. */
-export function changeSchemaOf(type: ConnectionType): TSchema {
+export function changeSchema(type: ConnectionType): TSchema {
   const own = Object.entries(credentialSchemasOf(type)).map(([field, schema]) => [field, Type.Optional(schema)])
-  const settings = inRest(vmSettingFieldsOf(type))
+  const settings = inRest(settingFieldsFor(type))
   const { id, name, created_at, capabilities, conditions, identity } = ConnectionChangeSchema.properties
   const repeated = { id, name, created_at, capabilities, conditions, identity, type: Type.Optional(StringEnum([type])) }
   return Type.Object(

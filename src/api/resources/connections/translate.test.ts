@@ -8,15 +8,15 @@ import {
 } from "../../../core/apis/connection.ts"
 import { credentialFieldsOf, formsOf, SECRET_FIELDS } from "../../../core/apis/credentials.ts"
 import { fromMetadataName, toMetadataName } from "../../../core/apis/names.ts"
-import { errorsOf, errorsOfObject } from "../../../core/apis/validate.ts"
+import { errorsOfObject, findErrors } from "../../../core/apis/validate.ts"
 import { ConnectionRecordSchema } from "./schema.ts"
 import {
   checkConnection,
   checkConnectionChange,
-  connectionOf,
-  connectionRecordOf,
   errorsForConnection,
-  restrictedRecordOf,
+  toConnection,
+  toConnectionRecord,
+  toRestrictedRecord,
   withoutSecrets,
 } from "./translate.ts"
 
@@ -27,7 +27,7 @@ const marker = "a-secret-value"
 
 function stored(type: ConnectionType, metadataName: string): StoredConnection {
   const identity = { namespace: "ns", metadataName, createdAt: "2026-01-02T03:04:05.000006Z" }
-  const connection = connectionOf({ type }, "berth1.k.c.AA.AA", identity)
+  const connection = toConnection({ type }, "berth1.k.c.AA.AA", identity)
   const server = { uid: "u", resourceVersion: "1", generation: 1, creationTimestamp: "2026-01-02T03:04:05Z" }
   return { ...connection, metadata: { ...connection.metadata, ...server } }
 }
@@ -64,8 +64,8 @@ describe("a connection", () => {
         expect(errorsOfObject(CONNECTION, connection)).toEqual([])
         expect(fromMetadataName(connection.metadata.name)).toBe(name)
         for (const visible of [{}, fields, withoutSecrets(fields)]) {
-          const record = connectionRecordOf(connection, visible)
-          expect(errorsOf(ConnectionRecordSchema, record)).toEqual([])
+          const record = toConnectionRecord(connection, visible)
+          expect(findErrors(ConnectionRecordSchema, record)).toEqual([])
           expect(record).toMatchObject({ id: "u", name, type, ...visible })
         }
         for (const field of SECRET_FIELDS) expect(withoutSecrets(fields)[field]).toBeUndefined()
@@ -108,7 +108,7 @@ describe("a connection", () => {
     fc.assert(
       fc.property(types, names, (type, name) => {
         const connection = stored(type, toMetadataName(name) ?? "")
-        const checked = checkConnectionChange(connectionRecordOf(connection), owner)
+        const checked = checkConnectionChange(toConnectionRecord(connection), owner)
         if ("errors" in checked) throw new Error(JSON.stringify(checked.errors))
         expect(checked.body.fields).toEqual({})
         expect(errorsForConnection(connection, checked.body)).toEqual([])
@@ -124,17 +124,17 @@ describe("a connection", () => {
       ...stored("gcp", "main"),
       status: { capabilities: { vms }, conditions: [{ ...condition, observedGeneration: 1, lastTransitionTime }] },
     }
-    const record = connectionRecordOf(connection)
+    const record = toConnectionRecord(connection)
     expect(record).toMatchObject({
       capabilities: { vms },
       conditions: [{ ...condition, last_transition_time: lastTransitionTime }],
     })
-    const restricted = restrictedRecordOf(connection)
+    const restricted = toRestrictedRecord(connection)
     expect(JSON.stringify(restricted)).not.toContain("yard-1")
     expect(restricted.conditions).toMatchObject([{ type: "Prices", status: "False", reason: "Forbidden" }])
     expect(restricted.capabilities).toEqual({ vms: { status: "False", reason: "NetworkMissing" } })
     for (const each of [record, restricted]) {
-      expect(errorsOf(ConnectionRecordSchema, each)).toEqual([])
+      expect(findErrors(ConnectionRecordSchema, each)).toEqual([])
       expect(checkConnectionChange(each, owner)).toMatchObject({ body: { fields: {} } })
     }
   })

@@ -19,9 +19,9 @@ import { ANNOTATIONS, API_VERSION } from "../../../core/apis/meta.ts"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { withoutNulls } from "../../../core/apis/nulls.ts"
 import { connectionFieldInRest } from "../../../core/apis/rest-names.ts"
-import { errorsOf, type FieldError } from "../../../core/apis/validate.ts"
-import { VM_SETTING_FIELDS, type VmSettings, vmSettingErrors, vmSettingsOf } from "../../../core/apis/vm-settings.ts"
-import { conditionsOf } from "../../../core/records/conditions.ts"
+import { type FieldError, findErrors } from "../../../core/apis/validate.ts"
+import { toVmSettings, VM_SETTING_FIELDS, type VmSettings, vmSettingErrors } from "../../../core/apis/vm-settings.ts"
+import { toConditionRecords } from "../../../core/records/conditions.ts"
 import { inUtc } from "../../../core/records/job.ts"
 import type { Owner } from "../../../core/records/owner.ts"
 import { idempotencyMarks } from "../../idempotency-marks.ts"
@@ -74,7 +74,7 @@ type Body = Readonly<Record<string, unknown>>
 /** Checks the parsed body of POST /connections. */
 export function checkConnection(value: unknown, owner: Owner): { body: ConnectionCreation } | { errors: FieldError[] } {
   const body = withoutNulls(ConnectionCreationSchema, value, "fields")
-  const errors = errorsOf(ConnectionCreationSchema, body)
+  const errors = findErrors(ConnectionCreationSchema, body)
   if (typeof body !== "object" || body === null) return { errors }
   const { name, type, ...rest } = body as Body
   errors.push(...(OWNER.errors?.(rest, owner) ?? []))
@@ -94,7 +94,7 @@ export function checkConnectionChange(
   owner: Owner,
 ): { body: ConnectionChange } | { errors: FieldError[] } {
   const body = withoutNulls(ConnectionChangeSchema, value, "fields")
-  const errors = errorsOf(ConnectionChangeSchema, body)
+  const errors = findErrors(ConnectionChangeSchema, body)
   if (typeof body !== "object" || body === null) return { errors }
   errors.push(...(OWNER.errors?.(body as Body, owner) ?? []))
   if (errors.length > 0) return { errors }
@@ -109,7 +109,7 @@ export function errorsForConnection(
   connection: StoredConnection,
   { fields, settings, repeated }: ConnectionChange,
 ): FieldError[] {
-  const { id, name, type, created_at } = connectionSummaryOf(connection)
+  const { id, name, type, created_at } = toConnectionSummary(connection)
   const unlike = repetitionErrors("connection", repeated, { id, name, type, created_at })
   // A change may omit fields, so only the errors of its own fields count.
   const credentials = errorsOfCredentials(type, fields).filter(({ pointer }) => Object.hasOwn(fields, pointer.slice(1)))
@@ -123,7 +123,7 @@ export function errorsForConnection(
 
 /** Returns the settings of a connection after a change. */
 export function changedSettings({ spec }: StoredConnection, change: SettingsChange): VmSettings {
-  const all = { ...vmSettingsOf(spec), ...change }
+  const all = { ...toVmSettings(spec), ...change }
   return Object.fromEntries(Object.entries(all).filter(([, setting]) => setting !== null))
 }
 
@@ -197,7 +197,7 @@ export interface ConnectionIdentity {
 }
 
 /** Returns the Connection to create with these sealed credentials. */
-export function connectionOf(
+export function toConnection(
   { type, settings = {} }: Pick<ConnectionCreation, "type" | "settings">,
   sealedCredentials: string,
   identity: ConnectionIdentity,
@@ -218,7 +218,7 @@ export function connectionOf(
 }
 
 /** Returns the record of a Connection in the plain list. */
-export function connectionSummaryOf(connection: StoredConnection): ConnectionSummary {
+export function toConnectionSummary(connection: StoredConnection): ConnectionSummary {
   const { metadata, spec } = connection
   return {
     id: metadata.uid,
@@ -229,7 +229,7 @@ export function connectionSummaryOf(connection: StoredConnection): ConnectionSum
 }
 
 /** Returns the record of a Connection for an admin, with the visible credential fields, and null for the others. */
-export function connectionRecordOf(connection: StoredConnection, visible: CredentialFields = {}): ConnectionRecord {
+export function toConnectionRecord(connection: StoredConnection, visible: CredentialFields = {}): ConnectionRecord {
   const { type } = connection.spec
   const others = credentialFieldsOf(type).filter((field) => Object.hasOwn(visible, field))
   // The other forms' fields are an extension: a record of the contract's form is as the contract has it.
@@ -237,18 +237,18 @@ export function connectionRecordOf(connection: StoredConnection, visible: Creden
   const credentials = Object.fromEntries(fields.map((field) => [field, visible[field] ?? null]))
   const { capabilities, identity } = connection.status ?? {}
   return {
-    ...connectionSummaryOf(connection),
+    ...toConnectionSummary(connection),
     ...credentials,
     ...settingFields(connection.spec),
     ...(capabilities && { capabilities }),
-    ...conditionsOf(connection),
+    ...toConditionRecords(connection),
     ...(identity && { identity: identityRecordOf(identity) }),
   }
 }
 
 function settingFields(spec: StoredConnection["spec"]): Body {
   return Object.fromEntries(
-    Object.entries(vmSettingsOf(spec)).map(([field, setting]) => [connectionFieldInRest(field), setting]),
+    Object.entries(toVmSettings(spec)).map(([field, setting]) => [connectionFieldInRest(field), setting]),
   )
 }
 
@@ -257,8 +257,8 @@ function identityRecordOf({ externalId: external_id, ...identity }: CloudIdentit
 }
 
 /** Returns the record of a Connection for others than admins, without any fact about the account. */
-export function restrictedRecordOf(connection: StoredConnection): ConnectionRecord {
-  const { capabilities = {}, conditions, identity: _, ...shown } = connectionRecordOf(connection)
+export function toRestrictedRecord(connection: StoredConnection): ConnectionRecord {
+  const { capabilities = {}, conditions, identity: _, ...shown } = toConnectionRecord(connection)
   const record = Object.fromEntries(Object.entries(shown).filter(([field]) => !SETTINGS_IN_REST.includes(field)))
   const entries = Object.entries(capabilities).map(([name, { status, reason }]) => [name, { status, reason }])
   return {
@@ -276,7 +276,7 @@ const RESULTS: Readonly<Record<string, ConnectionCheck["result"]>> = {
 }
 
 /** Returns the result of a check. @param request that asked for it */
-export function connectionCheckOf({ metadata, status = {} }: StoredConnection, request: string): ConnectionCheck {
+export function toConnectionCheck({ metadata, status = {} }: StoredConnection, request: string): ConnectionCheck {
   const name = fromMetadataName(metadata.name)
   const { lastCheck, capabilities = {} } = status
   if (lastCheck?.request !== request) {

@@ -7,12 +7,12 @@ import {
   BY_CRON_JOB,
   byLabel,
   type CostSources,
-  cellsOf,
+  collectCells,
   groupCosts,
   groupMonths,
   isOfMonths,
   partsOfDays,
-  totalOf,
+  sumCells,
   withRest,
 } from "./costs.ts"
 import { FOCUS_COLUMNS, focusCsv } from "./focus.ts"
@@ -57,8 +57,8 @@ const marked: StoredLaunch = {
 
 describe("costs of a period", () => {
   test("are those of Statements, of VMs that none counts, and of live VMs so far", () => {
-    const cells = cellsOf(SOURCES, MAY, NOW)
-    expect(totalOf(cells)).toBe(4.5 + 1 + 1.2)
+    const cells = collectCells(SOURCES, MAY, NOW)
+    expect(sumCells(cells)).toBe(4.5 + 1 + 1.2)
     expect([...groupCosts(cells, "day")]).toEqual([
       ["2026-05-01", 1.75 + 2.2],
       ["2026-05-03", 2.75],
@@ -67,7 +67,7 @@ describe("costs of a period", () => {
   })
 
   test("add up by cloud and by purchase option for each day", () => {
-    const days = partsOfDays(cellsOf(SOURCES, MAY, NOW))
+    const days = partsOfDays(collectCells(SOURCES, MAY, NOW))
     expect([...days]).toEqual([
       ["2026-05-01", { byCloud: { aws: 1.75, gcp: 2.2 }, byProvisioning: { spot: 1.75, onDemand: 2.2 } }],
       ["2026-05-03", { byCloud: { aws: 2.75 }, byProvisioning: { spot: 2.75 } }],
@@ -75,19 +75,19 @@ describe("costs of a period", () => {
   })
 
   test("count a VM once", () => {
-    expect(totalOf(cellsOf(withCounted(ended.metadata.name), MAY, NOW))).toBe(4.5)
-    expect(totalOf(cellsOf({ statements: [recorded], launches: [marked] }, MAY, NOW))).toBe(4.5)
+    expect(sumCells(collectCells(withCounted(ended.metadata.name), MAY, NOW))).toBe(4.5)
+    expect(sumCells(collectCells({ statements: [recorded], launches: [marked] }, MAY, NOW))).toBe(4.5)
   })
 
   test("begin with the first day, and end before the last", () => {
-    expect(totalOf(cellsOf(SOURCES, { from: "2026-05-02", to: "2026-05-04" }, NOW))).toBe(2.75)
-    expect(totalOf(cellsOf(SOURCES, { from: "2026-05-02", to: "2026-05-03" }, NOW))).toBe(0)
+    expect(sumCells(collectCells(SOURCES, { from: "2026-05-02", to: "2026-05-04" }, NOW))).toBe(2.75)
+    expect(sumCells(collectCells(SOURCES, { from: "2026-05-02", to: "2026-05-03" }, NOW))).toBe(0)
   })
 
   test("show the month alone for what its Statement does not keep by day", () => {
     const old = { statements: [statementOf({ spentUsd: 7, byCloud: { aws: 7 } })], launches: [] }
-    expect(cellsOf(old, MAY, NOW)).toMatchObject([{ day: "2026-05", cloud: "aws", machineUsd: 7 }])
-    expect(cellsOf(old, { from: "2026-06-01", to: "2026-07-01" }, NOW)).toEqual([])
+    expect(collectCells(old, MAY, NOW)).toMatchObject([{ day: "2026-05", cloud: "aws", machineUsd: 7 }])
+    expect(collectCells(old, { from: "2026-06-01", to: "2026-07-01" }, NOW)).toEqual([])
   })
 
   test("are of whole months by label and by cronjob, with a rest that completes them", () => {
@@ -134,7 +134,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
 }
 
 describe("the export in FOCUS 1.2", () => {
-  const cells = cellsOf(SOURCES, MAY, NOW)
+  const cells = collectCells(SOURCES, MAY, NOW)
   const payer = { projectId: "reports-77ab01c4d2", organizationId: '=acme,"x"' }
   const [header = "", ...lines] = focusCsv(cells, payer).trimEnd().split("\r\n")
   const rows = lines.map((line) => {
@@ -162,7 +162,7 @@ describe("the export in FOCUS 1.2", () => {
   })
 
   test("adds up to the total, and quotes what a spreadsheet would evaluate", () => {
-    expect(rows.reduce((total, row) => total + Number(row["BilledCost"]), 0)).toBeCloseTo(totalOf(cells), 6)
+    expect(rows.reduce((total, row) => total + Number(row["BilledCost"]), 0)).toBeCloseTo(sumCells(cells), 6)
     expect(rows[0]?.["BillingAccountId"]).toBe('\'=acme,"x"')
   })
 })

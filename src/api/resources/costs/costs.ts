@@ -2,7 +2,7 @@ import { isOver, type StoredLaunch } from "../../../core/apis/launch.ts"
 import { roundUsd } from "../../../core/apis/money.ts"
 import { type CostParts, sumOfParts } from "../../../core/apis/price.ts"
 import { dayOf, type StoredStatement } from "../../../core/apis/statement.ts"
-import { costsOf, costsSoFar, isMarked, type MonthlyCost } from "../../../market/placement/statements.ts"
+import { costsSoFar, isMarked, type MonthlyCost, monthlyCosts } from "../../../market/placement/statements.ts"
 
 /** Days of a report (UTC): from the first, until before the second. */
 export interface Period {
@@ -36,14 +36,14 @@ export function openCosts({ statements, launches }: CostSources, now: Date): Ope
   const counted = new Map(statements.map(({ spec, status }) => [spec.month, new Set(status?.counted)]))
   return launches.flatMap((launch) => {
     if (isMarked(launch)) return []
-    const costs = isOver(launch) ? costsOf(launch) : costsSoFar(launch, now)
+    const costs = isOver(launch) ? monthlyCosts(launch) : costsSoFar(launch, now)
     const { name } = launch.metadata
     return costs.filter(({ month }) => !counted.get(month)?.has(name)).map((cost) => ({ ...cost, launch }))
   })
 }
 
 /** Returns the costs of a period by day, cloud and purchase option. Pure. */
-export function cellsOf(sources: CostSources, { from, to }: Period, now: Date): Cell[] {
+export function collectCells(sources: CostSources, { from, to }: Period, now: Date): Cell[] {
   const cells = new Map<string, Cell>()
   const add = (cell: Cell): void => {
     if (!isIn(cell.day, { from, to })) return
@@ -106,7 +106,7 @@ export function cronJobNamesIn({ statements, launches }: CostSources): Map<strin
 /** Costs by a key; null: the rest. */
 export type Grouped = Map<string | null, number>
 
-export function totalOf(cells: readonly Cell[]): number {
+export function sumCells(cells: readonly Cell[]): number {
   return roundUsd(cells.reduce((total, cell) => total + sumOfParts(cell), 0))
 }
 

@@ -7,11 +7,11 @@ import { ANNOTATIONS } from "../../../core/apis/meta.ts"
 import { roundUsd } from "../../../core/apis/money.ts"
 import { costOf, sumOfParts } from "../../../core/apis/price.ts"
 import { dayOf, type StoredStatement } from "../../../core/apis/statement.ts"
-import { addedTo, type Costs, costsOf, itemOf } from "../../../market/placement/statements.ts"
+import { addedTo, type Costs, monthlyCosts, toItem } from "../../../market/placement/statements.ts"
 import { Problem } from "../../http/problem.ts"
-import { cellsOf, isOfMonths, type Period } from "./costs.ts"
+import { collectCells, isOfMonths, type Period } from "./costs.ts"
 import { focusCsv } from "./focus.ts"
-import { type CostFacts, type Group, reportOf } from "./report.ts"
+import { buildReport, type CostFacts, type Group } from "./report.ts"
 
 const DAY = 86_400
 /** 2026-06-10T12:00:00Z: 40 days after the builders' time. */
@@ -73,8 +73,8 @@ function launchOfVm(vm: Vm, index: number): StoredLaunch {
 function statementsOf(counted: readonly StoredLaunch[]): StoredStatement[] {
   const months = new Map<string, Costs>()
   for (const launch of counted)
-    for (const cost of costsOf(launch))
-      months.set(cost.month, addedTo(months.get(cost.month) ?? {}, [itemOf(launch, cost)]))
+    for (const cost of monthlyCosts(launch))
+      months.set(cost.month, addedTo(months.get(cost.month) ?? {}, [toItem(launch, cost)]))
   return [...months].map(([month, status]) => {
     const metadata = { name: month, uid: month, resourceVersion: "1", generation: 1, creationTimestamp: time(0) }
     return { apiVersion: "", kind: "Statement", metadata, spec: { namespace: "team", month }, status }
@@ -120,10 +120,10 @@ describe("a report of any project, period and group", () => {
       fc.property(vms, periods, groups, (all, period, group) => {
         const isByMonth = group.by === "label" || group.by === "cronjob"
         if (isByMonth && !isOfMonths(period, NOW)) {
-          expect(() => reportOf(group, period, factsOf(all), NOW)).toThrow(Problem)
+          expect(() => buildReport(group, period, factsOf(all), NOW)).toThrow(Problem)
           return
         }
-        const { rows, total_usd } = reportOf(group, period, factsOf(all), NOW)
+        const { rows, total_usd } = buildReport(group, period, factsOf(all), NOW)
         expect(roundUsd(rows.reduce((sum, { cost_usd }) => sum + cost_usd, 0))).toBe(total_usd)
         if (group.by !== "job") expect(rows.filter(({ cost_usd }) => cost_usd < 0)).toEqual([])
       }),
@@ -134,7 +134,7 @@ describe("a report of any project, period and group", () => {
   it("has unit prices in FOCUS whose product with the quantity is the cost, and plain decimals", () => {
     fc.assert(
       fc.property(vms, (all) => {
-        const cells = cellsOf(factsOf(all).sources, { from: "2026-01-01", to: "2026-12-31" }, NOW)
+        const cells = collectCells(factsOf(all).sources, { from: "2026-01-01", to: "2026-12-31" }, NOW)
         const [header = "", ...lines] = focusCsv(cells, { projectId: "p", organizationId: "o" }).trimEnd().split("\r\n")
         const columns = header.split(",")
         for (const line of lines) {
@@ -166,7 +166,7 @@ it("a report shows the costs of deleted cronjobs by their names, apart from a ne
   const facts = factsOf([vm, { ...vm, isCounted: false }, { ...vm, cronJob: "new" }])
   const metadata = { uid: "new", name: "name-of-old", resourceVersion: "1", generation: 1, creationTimestamp: time(0) }
   const cronJobs = [{ metadata }] as unknown as CostFacts["cronJobs"]
-  const { rows } = reportOf({ by: "cronjob" }, { from: "2026-05-01", to: "2026-06-01" }, { ...facts, cronJobs }, NOW)
+  const { rows } = buildReport({ by: "cronjob" }, { from: "2026-05-01", to: "2026-06-01" }, { ...facts, cronJobs }, NOW)
   expect(rows.map(({ key }) => key)).toEqual(["name-of-old (deleted)", "name-of-old"])
   expect(rows[0]?.cost_usd).toBeCloseTo(2 * (rows[1]?.cost_usd ?? 0), 4)
 })
@@ -180,7 +180,7 @@ describe("a report of a part of the present month", () => {
   it.each<Group>([{ by: "label", key: "team" }, { by: "cronjob" }])(
     "is a 400 by $by until the month has all",
     (group) => {
-      const report = (to: string) => reportOf(group, { from: "2026-06-01", to }, factsOf([vm]), NOW)
+      const report = (to: string) => buildReport(group, { from: "2026-06-01", to }, factsOf([vm]), NOW)
       expect(() => report("2026-06-02")).toThrow(Problem)
       expect(() => report("2026-06-10")).toThrow(Problem)
       expect(report("2026-06-11").total_usd).toBeGreaterThan(0)
@@ -188,7 +188,7 @@ describe("a report of a part of the present month", () => {
   )
 
   it("shows a job with its whole cost in the period of its end, and what lies outside as a negative rest", () => {
-    const { rows, total_usd } = reportOf({ by: "job" }, { from: "2026-06-05", to: "2026-06-06" }, factsOf([vm]), NOW)
+    const { rows, total_usd } = buildReport({ by: "job" }, { from: "2026-06-05", to: "2026-06-06" }, factsOf([vm]), NOW)
     const [job, rest] = rows
     expect(job?.cost_usd).toBeGreaterThan(800)
     expect(total_usd).toBeLessThan(25)

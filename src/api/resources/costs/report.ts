@@ -8,7 +8,7 @@ import {
   BY_CRON_JOB,
   byLabel,
   type CostSources,
-  cellsOf,
+  collectCells,
   cronJobNamesIn,
   type Grouped,
   groupCosts,
@@ -16,10 +16,10 @@ import {
   isOfMonths,
   type Period,
   partsOfDays,
-  totalOf,
+  sumCells,
   withRest,
 } from "./costs.ts"
-import { budgetRecordOf, type CostReport } from "./schema.ts"
+import { type CostReport, toBudgetRecord } from "./schema.ts"
 
 /** Facts about one project from which its report is calculated. */
 export interface CostFacts {
@@ -40,9 +40,9 @@ export type Group = { by: (typeof GROUPS)[number] } | { by: "label"; key: string
 const MOST_ROWS = 1000
 
 /** Returns the report of a period. Its rows add up to its total. Pure. @throws Problem 400 if the group has other periods only */
-export function reportOf(group: Group, period: Period, facts: CostFacts, now: Date): CostReport {
-  const cells = cellsOf(facts.sources, period, now)
-  const totalUsd = totalOf(cells)
+export function buildReport(group: Group, period: Period, facts: CostFacts, now: Date): CostReport {
+  const cells = collectCells(facts.sources, period, now)
+  const totalUsd = sumCells(cells)
   const groups = (): Grouped => {
     if (group.by === "day" || group.by === "cloud" || group.by === "provisioning") return groupCosts(cells, group.by)
     if (group.by === "job") return groupedByJob(facts, period, now)
@@ -60,7 +60,7 @@ export function reportOf(group: Group, period: Period, facts: CostFacts, now: Da
     by: group.by === "label" ? `label:${group.key}` : group.by,
     total_usd: totalUsd,
     rows: group.by === "day" ? rows.sort((a, b) => ((a.key ?? "") < (b.key ?? "") ? -1 : 1)) : rows,
-    budgets: facts.levels.map(budgetRecordOf),
+    budgets: facts.levels.map(toBudgetRecord),
   }
 }
 

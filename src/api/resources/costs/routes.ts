@@ -7,10 +7,10 @@ import type { CappedLevel } from "../../../market/placement/caps.ts"
 import { namedSchema } from "../../http/json-schema.ts"
 import { invalidRequest } from "../../http/problem.ts"
 import { choice, type QueryParameter } from "../../http/query.ts"
-import { json, routesOf } from "../../http/route.ts"
-import { type CostSources, cellsOf, type Period } from "./costs.ts"
+import { json, routeDeclarer } from "../../http/route.ts"
+import { type CostSources, collectCells, type Period } from "./costs.ts"
 import { focusCsv } from "./focus.ts"
-import { type CostFacts, GROUPS, type Group, reportOf } from "./report.ts"
+import { buildReport, type CostFacts, GROUPS, type Group } from "./report.ts"
 import { type CostReport, CostReportSchema } from "./schema.ts"
 
 export interface CostServices {
@@ -87,7 +87,7 @@ const REPORT = namedSchema("CostReport", CostReportSchema, {
   ],
 } satisfies CostReport)
 
-const route = routesOf<Principal, CostServices>({ tag: "costs" })
+const route = routeDeclarer<Principal, CostServices>({ tag: "costs" })
 
 export const costRoutes = [
   route("GET /costs", {
@@ -109,8 +109,8 @@ export const costRoutes = [
       const now = services.now()
       const period = periodOf(query, now)
       const { id: projectId, organizationId, namespace } = principal.project
-      if (query.format === "json") return { body: reportOf(query.by, period, factsOf(namespace, services), now) }
-      const cells = cellsOf(services.sourcesOf(namespace), period, now)
+      if (query.format === "json") return { body: buildReport(query.by, period, factsOf(namespace, services), now) }
+      const cells = collectCells(services.sourcesOf(namespace), period, now)
       res.type("text/csv; charset=utf-8")
       res.end(req.method === "HEAD" ? undefined : focusCsv(cells, { projectId, organizationId }))
       return undefined

@@ -25,7 +25,7 @@ export const BudgetSchema = Type.Object(
 )
 export type BudgetRecord = Static<typeof BudgetSchema>
 
-export function budgetRecordOf(level: CappedLevel): BudgetRecord {
+export function toBudgetRecord(level: CappedLevel): BudgetRecord {
   const { caps, spending } = level
   return {
     level: level.level,

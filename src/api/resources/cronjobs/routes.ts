@@ -3,13 +3,13 @@ import type { CreationTimes } from "../../../core/apis/creation-times.ts"
 import type { StoredCronJob } from "../../../core/apis/cronjob.ts"
 import { quote } from "../../../core/apis/field-error.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { ownerOf } from "../../../core/records/owner.ts"
+import { toOwner } from "../../../core/records/owner.ts"
 import type { Planner } from "../../../market/placement/place.ts"
 import type { Collection, Replay } from "../../collection.ts"
-import { namedSchema, pageOf } from "../../http/json-schema.ts"
+import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { invalidRequest, notFound } from "../../http/problem.ts"
 import { filter, flag, paging, withinBytes } from "../../http/query.ts"
-import { type Answer, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
+import { type Answer, checkedBody, created, json, noContent, record, routeDeclarer } from "../../http/route.ts"
 import { replay, requestHash } from "../../idempotency.ts"
 import { requireRepetition } from "../../repetition.ts"
 import { pageOrder, SORTING } from "../../sorting.ts"
@@ -31,11 +31,11 @@ import {
   changedSpec,
   checkChange,
   checkCreation,
-  cronJobOf,
-  cronJobPlanRecordOf,
-  cronJobRecordOf,
   cronJobRules,
   errorsOfResumption,
+  toCronJob,
+  toCronJobPlanRecord,
+  toCronJobRecord,
   withCascade,
 } from "./translate.ts"
 
@@ -74,7 +74,7 @@ const CRON_JOB = namedSchema("CronJobRecord", CronJobRecordSchema, {
   created_at: "2026-01-02T10:00:00Z",
   updated_at: "2026-01-30T03:30:01Z",
 })
-const LIST = pageOf("CronJobList", "cronjobs", CRON_JOB)
+const LIST = pageSchema("CronJobList", "cronjobs", CRON_JOB)
 const PLAN = namedSchema("CronJobPlan", CronJobPlanSchema, {
   dry_run: true,
   name: CREATION.name,
@@ -101,13 +101,13 @@ const change = (clouds: readonly string[]) =>
   })
 
 function contextOf({ project }: Principal, { catalogueErrors }: CronJobServices): SubmissionContext {
-  return { ...ownerOf(project), catalogueErrors }
+  return { ...toOwner(project), catalogueErrors }
 }
 
 /** Pointer to the working directory of a cronjob's jobs. */
 const DEFINED_WORKDIR = "/job_definition/workdir"
 
-const route = routesOf<Principal, CronJobServices>({ tag: "cronjobs" })
+const route = routeDeclarer<Principal, CronJobServices>({ tag: "cronjobs" })
 
 const createCronJob = (clouds: readonly string[]) =>
   route("POST /cronjobs", {
@@ -135,12 +135,12 @@ const createCronJob = (clouds: readonly string[]) =>
       const replay = key === undefined ? undefined : replayOf(body, key)
       if (query.dry_run) {
         const earlier = replay && (await cronJobsOf(principal).earlier(replay))
-        const wanted = cronJobOf(body, { namespace, createdAt: creationTimes.next() }) as StoredCronJob
+        const wanted = toCronJob(body, { namespace, createdAt: creationTimes.next() }) as StoredCronJob
         return planAnswer(earlier ?? (await cronJobsOf(principal).validated(wanted, body.name)), plan, clock.now())
       }
       await uploads.require(namespace, body.job_definition.workdir, DEFINED_WORKDIR)
       const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
-      const wanted = cronJobOf(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredCronJob
+      const wanted = toCronJob(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredCronJob
       return createdAnswer(await cronJobsOf(principal).create(wanted, body.name, replay), principal)
     },
     replay: async ({ body, query, idempotencyKey = "", principal }, { clock, cronJobsOf, plan }) => {
@@ -162,7 +162,7 @@ const changeCronJob = (clouds: readonly string[]) =>
       await uploads.require(principal.project.namespace, body.job_definition?.workdir, DEFINED_WORKDIR)
       const changed = (present: StoredCronJob): StoredCronJob | undefined => {
         there(present, path.name)
-        const { id, name, created_at } = cronJobRecordOf(present, ownerOf(principal.project))
+        const { id, name, created_at } = toCronJobRecord(present, toOwner(principal.project))
         requireRepetition("cronjob", body, { id, name, created_at })
         const errors = errorsOfResumption(present.spec, body)
         if (errors.length > 0) throw invalidRequest(errors, "The change")
@@ -182,9 +182,9 @@ const OTHERS = [
     responses: { 200: json(LIST, "A page of cronjobs, active or not.") },
     handle: ({ query, principal }, { cronJobsOf }) => {
       const { objects, total } = cronJobsOf(principal).page(query, { namePart: query.name_contains }, pageOrder(query))
-      const owner = ownerOf(principal.project)
+      const owner = toOwner(principal.project)
       const shown = withinBytes(
-        objects.map((one) => cronJobRecordOf(one, owner)),
+        objects.map((one) => toCronJobRecord(one, owner)),
         query,
       )
       return { body: { cronjobs: shown.records, total, ...shown.page } }
@@ -237,7 +237,7 @@ export function cronJobRoutes(clouds: readonly string[]) {
 }
 
 function answerOf(cronJob: StoredCronJob, { project }: Principal): Answer<CronJobRecord> {
-  return { of: cronJob, body: cronJobRecordOf(cronJob, ownerOf(project)) }
+  return { of: cronJob, body: toCronJobRecord(cronJob, toOwner(project)) }
 }
 
 function createdAnswer(cronJob: StoredCronJob, principal: Principal): Answer<CronJobRecord> {
@@ -247,7 +247,7 @@ function createdAnswer(cronJob: StoredCronJob, principal: Principal): Answer<Cro
 async function planAnswer(cronJob: StoredCronJob, plan: Planner, now: Date): Promise<Answer<CronJobPlanRecord>> {
   const { metadata, spec } = cronJob
   const planned = await plan(metadata.namespace ?? "", spec.jobDefinition)
-  return { status: 200, body: cronJobPlanRecordOf(cronJob, planned, now) }
+  return { status: 200, body: toCronJobPlanRecord(cronJob, planned, now) }
 }
 
 function replayOf(body: CronJobCreation, key: string): Replay<StoredCronJob> {

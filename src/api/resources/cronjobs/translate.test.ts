@@ -5,13 +5,13 @@ import { CRON_JOB, type CronJobSpec, type StoredCronJob } from "../../../core/ap
 import { API_VERSION } from "../../../core/apis/meta.ts"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { CRON_JOB_FIELDS } from "../../../core/apis/rest-names.ts"
-import { errorsOf, errorsOfObject } from "../../../core/apis/validate.ts"
+import { errorsOfObject, findErrors } from "../../../core/apis/validate.ts"
 import { errorFromAnswer } from "../../../core/kube/errors.ts"
 import { errorsOfRefusal } from "../../collection.ts"
 import type { JobDefinition } from "../jobs/definition.ts"
 import { catalogueCheck } from "../jobs/submission.ts"
 import { type CronJobCreation, CronJobRecordSchema } from "./schema.ts"
-import { changedSpec, checkChange, checkCreation, cronJobOf, cronJobRecordOf } from "./translate.ts"
+import { changedSpec, checkChange, checkCreation, toCronJob, toCronJobRecord } from "./translate.ts"
 
 const catalogueErrors = catalogueCheck(() => SAMPLE_CATALOGUE, SAMPLE_CATALOGUE.clouds)
 const context = { projectId: "p", organizationId: "o", catalogueErrors }
@@ -92,9 +92,9 @@ describe("a cronjob", () => {
     fc.assert(
       fc.property(creations, (creation) => {
         expect(checkCreation(creation, context)).toEqual({ body: creation })
-        const cronJob = cronJobOf(creation, identity)
+        const cronJob = toCronJob(creation, identity)
         expect(errorsOfObject(CRON_JOB, cronJob)).toEqual([])
-        const record = cronJobRecordOf(stored(cronJob.metadata.name, cronJob.spec), context)
+        const record = toCronJobRecord(stored(cronJob.metadata.name, cronJob.spec), context)
         const { name, job_definition, ...others } = creation
         expect(record).toMatchObject({ is_active: true, ...DEFAULTS, ...others, project_id: "p", organization_id: "o" })
         const own = Object.values(CRON_JOB_FIELDS).filter((field) => creation[field] !== undefined)
@@ -130,8 +130,8 @@ describe("a cronjob", () => {
     )
     fc.assert(
       fc.property(specs, (spec) => {
-        const record = cronJobRecordOf(stored("abc-x.x0", spec), context)
-        expect(errorsOf(CronJobRecordSchema, JSON.parse(JSON.stringify(record)))).toEqual([])
+        const record = toCronJobRecord(stored("abc-x.x0", spec), context)
+        expect(findErrors(CronJobRecordSchema, JSON.parse(JSON.stringify(record)))).toEqual([])
         expect(record.name).toBe("abc-")
         const { cloud } = record.job_definition
         expect([cloud ?? []].flat()).toEqual(spec.jobDefinition.cloud ?? [])
@@ -159,9 +159,9 @@ describe("a change", () => {
       fc.property(creations, change, (creation, body) => {
         const checked = checkChange(body, context)
         if ("errors" in checked) throw new Error(JSON.stringify(checked.errors))
-        const before = cronJobOf(creation, identity).spec
+        const before = toCronJob(creation, identity).spec
         const after = changedSpec(before, checked.body) ?? before
-        const [was, is] = [before, after].map((spec) => cronJobRecordOf(stored("name", spec), context))
+        const [was, is] = [before, after].map((spec) => toCronJobRecord(stored("name", spec), context))
         for (const field of Object.values(CRON_JOB_FIELDS)) expect(is?.[field]).toEqual(body[field] ?? was?.[field])
       }),
     )

@@ -15,11 +15,11 @@ import { roundUsd } from "../../../core/apis/money.ts"
 import { fromMetadataName, toMetadataName } from "../../../core/apis/names.ts"
 import { withoutNulls } from "../../../core/apis/nulls.ts"
 import { countTicks, scheduleError } from "../../../core/apis/schedule.ts"
-import { errorsOf, type FieldError } from "../../../core/apis/validate.ts"
-import { conditionsOf } from "../../../core/records/conditions.ts"
+import { type FieldError, findErrors } from "../../../core/apis/validate.ts"
+import { toConditionRecords } from "../../../core/records/conditions.ts"
 import { inUtc } from "../../../core/records/job.ts"
 import type { Owner } from "../../../core/records/owner.ts"
-import { lastUpdateOf } from "../../../core/records/update-time.ts"
+import { lastUpdateTime } from "../../../core/records/update-time.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
 import { type Checked, checked, type Rule } from "../../http/checked.ts"
 import { inFormat } from "../../http/json-schema.ts"
@@ -27,13 +27,13 @@ import { idempotencyMarks } from "../../idempotency-marks.ts"
 import { OWNER } from "../../owner.ts"
 import {
   aboutName,
-  definitionOf,
-  definitionSpecOf,
   inDefinition,
   NAMELESS,
   NULLS_OF_DEFINITION,
+  toDefinition,
+  toDefinitionSpec,
 } from "../jobs/definition.ts"
-import { planRecordOf } from "../jobs/plan.ts"
+import { toPlanRecord } from "../jobs/plan.ts"
 import { definitionRules, type JobIdentity, type SubmissionContext, withHint } from "../jobs/submission.ts"
 import {
   type CronJobChange,
@@ -75,7 +75,7 @@ const SCHEDULE: Rule = {
 }
 
 /** Returns the CronJob of a checked body. */
-export function cronJobOf(creation: CronJobCreation, identity: Omit<JobIdentity, "name">): CronJob {
+export function toCronJob(creation: CronJobCreation, identity: Omit<JobIdentity, "name">): CronJob {
   const { namespace, createdAt, idempotency } = identity
   const { labels, annotations } = idempotencyMarks(idempotency)
   return {
@@ -92,7 +92,7 @@ export function cronJobOf(creation: CronJobCreation, identity: Omit<JobIdentity,
       active: true,
       ...fieldsOf(creation),
       schedule: creation.cron_spec,
-      jobDefinition: definitionSpecOf(creation.job_definition),
+      jobDefinition: toDefinitionSpec(creation.job_definition),
     },
   }
 }
@@ -108,7 +108,7 @@ function fieldsOf(change: CronJobChange): Partial<CronJobSpec> {
   const { successful_jobs_history_limit, failed_jobs_history_limit } = change
   return {
     ...(cron_spec !== undefined && { schedule: cron_spec }),
-    ...(job_definition !== undefined && { jobDefinition: definitionSpecOf(job_definition) }),
+    ...(job_definition !== undefined && { jobDefinition: toDefinitionSpec(job_definition) }),
     ...(is_active !== undefined && { active: is_active }),
     ...(starting_deadline_seconds !== undefined && { startingDeadlineSeconds: starting_deadline_seconds }),
     ...(concurrency_policy !== undefined && { concurrencyPolicy: concurrency_policy }),
@@ -127,7 +127,7 @@ export function errorsOfResumption(present: CronJobSpec, change: CronJobChange):
   const schedule = cron_spec === undefined ? scheduleError(present.schedule) : undefined
   const errors = schedule === undefined ? [] : [`cron_spec ${schedule}: send a valid cron_spec with it`]
   if (job_definition === undefined) {
-    const [error] = errorsOf(JobSpecSchema, present.jobDefinition)
+    const [error] = findErrors(JobSpecSchema, present.jobDefinition)
     if (error !== undefined) errors.push(`job_definition.${error.detail}: send a valid job_definition with it`)
   }
   return errors.map((error) => ({ pointer: "/is_active", detail: `is_active can't be true while ${error}` }))
@@ -145,7 +145,7 @@ export function withCascade(cronJob: StoredCronJob, cascade: boolean): StoredCro
 }
 
 /** Returns the record of a CronJob, with every field of the contract. */
-export function cronJobRecordOf(cronJob: StoredCronJob, owner: Owner): CronJobRecord {
+export function toCronJobRecord(cronJob: StoredCronJob, owner: Owner): CronJobRecord {
   const { metadata, spec, status } = cronJob
   return {
     id: metadata.uid,
@@ -153,7 +153,7 @@ export function cronJobRecordOf(cronJob: StoredCronJob, owner: Owner): CronJobRe
     project_id: owner.projectId,
     name: fromMetadataName(metadata.name),
     cron_spec: spec.schedule,
-    job_definition: definitionOf(spec.jobDefinition),
+    job_definition: toDefinition(spec.jobDefinition),
     is_active: spec.active ?? true,
     starting_deadline_seconds: spec.startingDeadlineSeconds ?? null,
     concurrency_policy: spec.concurrencyPolicy ?? "Allow",
@@ -161,18 +161,18 @@ export function cronJobRecordOf(cronJob: StoredCronJob, owner: Owner): CronJobRe
     failed_jobs_history_limit: spec.failedJobsHistoryLimit ?? null,
     ...conditionOf(cronJob),
     last_triggered_at: inUtc(status?.lastTriggeredTime),
-    ...conditionsOf(cronJob),
+    ...toConditionRecords(cronJob),
     created_at: creationTimeOf(cronJob),
-    updated_at: lastUpdateOf(cronJob),
+    updated_at: lastUpdateTime(cronJob),
   }
 }
 
 const YEAR_MS = 365 * 86_400_000
 
 /** Returns the record of a cronjob's plan. @param plan the plan of one of its jobs */
-export function cronJobPlanRecordOf({ metadata, spec }: CronJob, plan: JobPlan, now: Date): CronJobPlanRecord {
+export function toCronJobPlanRecord({ metadata, spec }: CronJob, plan: JobPlan, now: Date): CronJobPlanRecord {
   const name = fromMetadataName(metadata.name)
-  const job = planRecordOf(name, plan)
+  const job = toPlanRecord(name, plan)
   const runs = Math.round((countTicks(spec.schedule, now, new Date(now.getTime() + YEAR_MS)) / 12) * 100) / 100
   return {
     dry_run: true,

@@ -1,8 +1,8 @@
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { listOf, namedSchema } from "../../http/json-schema.ts"
+import { listSchema, namedSchema } from "../../http/json-schema.ts"
 import { filter } from "../../http/query.ts"
-import { type AuthenticatedRequest, json, routesOf } from "../../http/route.ts"
+import { type AuthenticatedRequest, json, routeDeclarer } from "../../http/route.ts"
 import type { Connections } from "../connections/connections.ts"
 import {
   type Discovered,
@@ -63,7 +63,7 @@ const PARTIAL = {
   },
 }
 
-const route = routesOf<Principal, ResourceServices>({ tag: "resources" })
+const route = routeDeclarer<Principal, ResourceServices>({ tag: "resources" })
 
 /** Operation of discovery. */
 interface Discovery {
@@ -77,7 +77,7 @@ interface Discovery {
 }
 
 function discovery(path: string, { id, summary, sort, list, property, example }: Discovery) {
-  const content = listOf(list, property, ITEM, { example: { [property]: [example] } })
+  const content = listSchema(list, property, ITEM, { example: { [property]: [example] } })
   return route(`GET /resources/${path}`, {
     id,
     summary: `${summary} These requests have a separate rate limit.`,

@@ -1,9 +1,9 @@
 import type { Clock } from "../../../core/apis/clock.ts"
 import type { ProjectScope } from "../../../core/identity/principal.ts"
 import { compareResourceVersions } from "../../../core/kube/resource-version.ts"
-import { type Owner, ownerOf } from "../../../core/records/owner.ts"
+import { type Owner, toOwner } from "../../../core/records/owner.ts"
 import { unavailable } from "../../http/problem.ts"
-import { advance, idOf, KINDS, type Kind, type Position } from "./position.ts"
+import { advance, encodePosition, KINDS, type Kind, type Position } from "./position.ts"
 import type { Changed, Source } from "./sources.ts"
 
 /** Time in which several changes of an object become one event. */
@@ -81,12 +81,12 @@ export class ChangeFeed {
     const position = this.#now()
     if (position === undefined) throw unavailable("The server is still loading its cache: try again.")
     const channel =
-      this.#channels.get(namespace) ?? new Channel({ ...this.#options, owner: ownerOf(project), position })
+      this.#channels.get(namespace) ?? new Channel({ ...this.#options, owner: toOwner(project), position })
     this.#channels.set(namespace, channel)
     // So the new client does not get again what it gets now.
     channel.flush()
-    if (after === undefined) subscriber.sendText(`id: ${idOf(channel.position)}\n\n`)
-    else if (start === undefined) subscriber.reset(idOf(channel.position))
+    if (after === undefined) subscriber.sendText(`id: ${encodePosition(channel.position)}\n\n`)
+    else if (start === undefined) subscriber.reset(encodePosition(channel.position))
     else subscriber.send(batchOf(channel.framesOf(this.#since(start, namespace), start)))
     channel.add(subscriber)
     return () => {
@@ -98,7 +98,7 @@ export class ChangeFeed {
   /** Returns the latest id of a project that a client may resume from. */
   idOf(namespace: string): string {
     const position = this.#channels.get(namespace)?.position ?? this.#now()
-    return position === undefined ? "" : idOf(position)
+    return position === undefined ? "" : encodePosition(position)
   }
 
   /** Returns the position if all changes after it are remembered. */
@@ -211,7 +211,7 @@ class Channel {
       const shown = sources.find(({ kind }) => kind === changed.kind)?.read(changed, owner)
       position = advance(position, changed.kind, changed.version)
       const data = shown?.record ?? { id: changed.uid, name: changed.name, deleted: true }
-      const text = `event: ${changed.kind}\nid: ${idOf(position)}\ndata: ${JSON.stringify(data)}\n\n`
+      const text = `event: ${changed.kind}\nid: ${encodePosition(position)}\ndata: ${JSON.stringify(data)}\n\n`
       return { changed, text }
     })
   }
@@ -219,7 +219,7 @@ class Channel {
   reset(position: Position): void {
     this.position = position
     this.#pending.clear()
-    for (const subscriber of this.#subscribers) subscriber.reset(idOf(position))
+    for (const subscriber of this.#subscribers) subscriber.reset(encodePosition(position))
   }
 
   /** Sends the pending changes. */
@@ -250,7 +250,7 @@ class Channel {
   #keepAliveLater(): () => void {
     return this.#options.clock.setTimer(KEEP_ALIVE_SECONDS, () => {
       if (this.#pending.size === 0) this.#catchUp()
-      const text = `: keep-alive\nid: ${idOf(this.position)}\n\n`
+      const text = `: keep-alive\nid: ${encodePosition(this.position)}\n\n`
       for (const subscriber of this.#subscribers) subscriber.sendText(text)
       this.#cancelKeepAlive = this.#keepAliveLater()
     })

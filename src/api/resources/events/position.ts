@@ -11,7 +11,7 @@ export type Kind = (typeof KINDS)[number]
 export type Position = Readonly<Record<Kind, string>>
 
 /** Returns the `id` of an event: `job.105,cronjob.99,array.98,connection.7`. */
-export function idOf(position: Position): string {
+export function encodePosition(position: Position): string {
   return KINDS.map((kind) => `${kind}.${position[kind]}`).join(",")
 }
 

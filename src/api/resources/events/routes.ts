@@ -3,7 +3,7 @@ import type { Principal } from "../../../core/identity/principal.ts"
 import { badRequest } from "../../http/problem.ts"
 import { choices, repeatedFilter } from "../../http/query.ts"
 import type { ConcurrencyLimit } from "../../http/rate-limits.ts"
-import { eventStream, routesOf } from "../../http/route.ts"
+import { eventStream, routeDeclarer } from "../../http/route.ts"
 import { KINDS, type Position, positionIn } from "./position.ts"
 import { type EventStreams, streamEvents } from "./stream.ts"
 
@@ -15,7 +15,7 @@ export interface EventServices {
 
 const EVENTS = `Server-sent events. Each has the event \`job\`, \`cronjob\`, \`array\` or \`connection\`, and its data is the record after a change. A connection is shown as viewers see it. Several changes of an object within 250 ms are one event. A deleted object's data is \`{"id": …, "name": …, "deleted": true}\`. \`event: reset\` means that events were missed: read the lists again; the events after the reset follow. A heartbeat of a VM is no event.`
 
-const route = routesOf<Principal, EventServices>({ tag: "events" })
+const route = routeDeclarer<Principal, EventServices>({ tag: "events" })
 
 export const eventRoutes = [
   route("GET /events", {

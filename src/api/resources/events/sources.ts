@@ -4,13 +4,13 @@ import { fromMetadataName } from "../../../core/apis/names.ts"
 import type { KubeClient } from "../../../core/kube/client.ts"
 import type { Resource } from "../../../core/kube/resource.ts"
 import type { Change } from "../../../core/kube/store.ts"
-import { recordOf } from "../../../core/records/job.ts"
+import { toRecord } from "../../../core/records/job.ts"
 import type { Owner } from "../../../core/records/owner.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../../core/resources.ts"
 import { type Cache, type Caches, isBeingDeleted } from "../../caches.ts"
-import { arrayRecordOf } from "../arrays/translate.ts"
-import { restrictedRecordOf } from "../connections/translate.ts"
-import { cronJobRecordOf } from "../cronjobs/translate.ts"
+import { toArrayRecord } from "../arrays/translate.ts"
+import { toRestrictedRecord } from "../connections/translate.ts"
+import { toCronJobRecord } from "../cronjobs/translate.ts"
 import type { JobServices } from "../jobs/routes.ts"
 import type { Kind } from "./position.ts"
 
@@ -92,13 +92,13 @@ export interface SourcesOptions extends Pick<JobServices, "lastHeartbeatOf"> {
 }
 
 /** Returns the sources of projects' events. Connections are shown as viewers see them. */
-export function sourcesOf({ client, caches, lastHeartbeatOf }: SourcesOptions): Source[] {
-  const ofJob = (job: StoredJob, owner: Owner): object => recordOf(job, owner, lastHeartbeatOf(job))
+export function createSources({ client, caches, lastHeartbeatOf }: SourcesOptions): Source[] {
+  const ofJob = (job: StoredJob, owner: Owner): object => toRecord(job, owner, lastHeartbeatOf(job))
   const { jobs, cronJobs, jobArrays, connections } = caches
   return [
     source(client, { kind: "job", cache: jobs, resource: JOBS, record: ofJob }),
-    source(client, { kind: "cronjob", cache: cronJobs, resource: CRON_JOBS, record: cronJobRecordOf }),
-    source(client, { kind: "array", cache: jobArrays, resource: JOB_ARRAYS, record: arrayRecordOf }),
-    source(client, { kind: "connection", cache: connections, resource: CONNECTIONS, record: restrictedRecordOf }),
+    source(client, { kind: "cronjob", cache: cronJobs, resource: CRON_JOBS, record: toCronJobRecord }),
+    source(client, { kind: "array", cache: jobArrays, resource: JOB_ARRAYS, record: toArrayRecord }),
+    source(client, { kind: "connection", cache: connections, resource: CONNECTIONS, record: toRestrictedRecord }),
   ]
 }

@@ -5,7 +5,7 @@ import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { UNFINISHED } from "../../../core/records/job.ts"
 import { checked, type Rule } from "../../http/checked.ts"
 import type { Json } from "../../http/json-schema.ts"
-import { problemOf, unauthorized } from "../../http/problem.ts"
+import { toProblem, unauthorized } from "../../http/problem.ts"
 import type { AuthenticatedRequest } from "../../http/route.ts"
 import type { Jobs } from "./jobs.ts"
 
@@ -208,7 +208,7 @@ class CancellationRun {
       else this.#note(await this.#options.jobs.cancelFound(found))
       this.#cancellable++
     } catch (error) {
-      const { status, message } = problemOf(error)
+      const { status, message } = toProblem(error)
       this.#failed.push({ name, status, detail: message })
       // Other statuses are about the API server or the caller, and every further job would have them.
       if (![404, 409].includes(status)) this.#fault = error

@@ -5,7 +5,7 @@ import { COMPONENT } from "../../../core/apis/schema.ts"
 import type { FieldError } from "../../../core/apis/validate.ts"
 import type { Rule, Unchecked } from "../../http/checked.ts"
 import { JobSubmissionSchema } from "./schema.ts"
-import { jobSpecOf, type SubmissionContext } from "./submission.ts"
+import { type SubmissionContext, toJobSpec } from "./submission.ts"
 
 /** Definition of the jobs that a cronjob or an array creates: `job_definition` of their bodies and records. */
 
@@ -110,13 +110,13 @@ export function aboutName(error: FieldError, form: string): FieldError {
 }
 
 /** Returns the spec of the jobs of a definition. */
-export function definitionSpecOf({ cloud, ...definition }: JobDefinition): DefinitionSpec {
-  const { cancelled: _, ...spec } = jobSpecOf({ ...definition, ...(cloud !== undefined && { cloud: [cloud].flat() }) })
+export function toDefinitionSpec({ cloud, ...definition }: JobDefinition): DefinitionSpec {
+  const { cancelled: _, ...spec } = toJobSpec({ ...definition, ...(cloud !== undefined && { cloud: [cloud].flat() }) })
   return spec
 }
 
 /** Returns the definition as it was sent. Omitted fields stay omitted, unless the API server has set a default. */
-export function definitionOf(spec: DefinitionSpec): JobDefinitionRecord {
+export function toDefinition(spec: DefinitionSpec): JobDefinitionRecord {
   const { cloud = [], region = [], resources, ...same } = spec
   return {
     ...same,

@@ -12,7 +12,7 @@ import type { Owner } from "../../../core/records/owner.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { nameIn } from "../../sorting.ts"
 import { type ArrayRecord, ArrayRecordSchema } from "../arrays/schema.ts"
-import { arrayRecordOf } from "../arrays/translate.ts"
+import { toArrayRecord } from "../arrays/translate.ts"
 import { costIn, endIn, type JobSortField, phaseIn, runSecondsIn, startIn } from "./numbers.ts"
 
 /** Response of GET /jobs. */
@@ -187,9 +187,9 @@ interface Shown {
 }
 
 /** Returns the record of a group. */
-export function groupRecordOf(group: JobGroup, { name, by, latest, owner }: Shown): JobGroupRecord {
+export function toGroupRecord(group: JobGroup, { name, by, latest, owner }: Shown): JobGroupRecord {
   const { origin, counts, jobs, cost, runSeconds, end } = group
-  const array = origin?.kind === "array" && by !== undefined ? arrayRecordOf(by as StoredJobArray, owner) : undefined
+  const array = origin?.kind === "array" && by !== undefined ? toArrayRecord(by as StoredJobArray, owner) : undefined
   return {
     kind: origin?.kind ?? "job",
     id: origin?.uid ?? latest.id,

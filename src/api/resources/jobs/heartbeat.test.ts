@@ -2,7 +2,7 @@ import { expect, test } from "vitest"
 import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../../test/harness/builders.ts"
 import type { AgentStatus, StoredLaunch } from "../../../core/apis/launch.ts"
 import { IndexedStore } from "../../../core/kube/store.ts"
-import { recordOf } from "../../../core/records/job.ts"
+import { toRecord } from "../../../core/records/job.ts"
 import { lastHeartbeatIn } from "./heartbeat.ts"
 
 const job = jobOf()
@@ -12,7 +12,7 @@ const owner = { organizationId: "o", projectId: "p" }
 function shown(agent: Partial<AgentStatus> | undefined, heard?: Date, of = job): string | null {
   const launches = new IndexedStore<StoredLaunch>({ jobUid: (launch) => [launch.spec.job.uid] })
   if (agent !== undefined) launches.put(launchOf(job, 1, { status: vmStatus({ agent: agentOf(agent) }) }))
-  return recordOf(of, owner, lastHeartbeatIn(of, launches, { get: () => heard })).last_heartbeat_at
+  return toRecord(of, owner, lastHeartbeatIn(of, launches, { get: () => heard })).last_heartbeat_at
 }
 
 test("a running job shows the later heartbeat of Launch and Lease", () => {

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto"
-import { type CreationTimes, creationBound, microsecondsOf } from "../../../core/apis/creation-times.ts"
+import { type CreationTimes, creationBound, parseMicroseconds } from "../../../core/apis/creation-times.ts"
 import { quote } from "../../../core/apis/field-error.ts"
 import type { Job, JobPhase, StoredJob } from "../../../core/apis/job.ts"
 import { ANNOTATIONS } from "../../../core/apis/meta.ts"
@@ -7,7 +7,7 @@ import { isSubmissionTimely, submissionId } from "../../../core/apis/origin.ts"
 import type { CallerClient } from "../../../core/identity/principal.ts"
 import { isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../../core/kube/errors.ts"
 import type { Store } from "../../../core/kube/store.ts"
-import { statusOf } from "../../../core/records/job.ts"
+import { recordStatus } from "../../../core/records/job.ts"
 import { JOBS } from "../../../core/resources.ts"
 import { JobTerm } from "../../caches.ts"
 import { Changes } from "../../changes.ts"
@@ -20,7 +20,7 @@ import { pageOrder } from "../../sorting.ts"
 import { type Creator, groupName, type JobGroup, JobGroups, type Origin, sortedGroups } from "./groups.ts"
 import { columnOf, type JobSortField, sortValue } from "./numbers.ts"
 import type { JobSubmission } from "./schema.ts"
-import { generatedName, type JobIdentity, jobOf } from "./submission.ts"
+import { generatedName, type JobIdentity, toJob } from "./submission.ts"
 
 export interface JobFilter {
   status?: JobPhase | undefined
@@ -63,7 +63,7 @@ function pageFilterOf(filter: JobFilter): PageFilter {
   const { status, tags, labels, namePrefix, namePart, createdAfter, createdBefore, endedAfter, endedBefore } = filter
   const { cronJob, array } = filter
   const [from, before] = [endedAfter, endedBefore].map((time) =>
-    time === undefined ? undefined : microsecondsOf(time),
+    time === undefined ? undefined : parseMicroseconds(time),
   )
   return {
     terms: [
@@ -177,7 +177,7 @@ export class Jobs {
     for (let attempt = 0; attempt < CANCEL_ATTEMPTS; attempt++) {
       this.requireUnfinished(job)
       requireVersion("job", job, precondition)
-      if (statusOf(job) === "cancelled") return job
+      if (recordStatus(job) === "cancelled") return job
       const cancelled = await this.#tryToCancel(job)
       if (cancelled !== undefined) return cancelled
       const present = await this.read(name)
@@ -189,7 +189,7 @@ export class Jobs {
 
   /** @throws Problem 409 if the job has ended; a cancelled job has not */
   requireUnfinished(job: StoredJob): void {
-    const status = statusOf(job)
+    const status = recordStatus(job)
     if (status === "succeeded" || status === "failed") throw alreadyEnded(job.metadata.name, status)
   }
 
@@ -262,7 +262,7 @@ export class Submitter {
     const { name, namePrefix, workdir } = submission
     const job = {
       request: submission,
-      jobOf: (identity: JobIdentity) => jobOf(submission, identity),
+      jobOf: (identity: JobIdentity) => toJob(submission, identity),
       ...(name !== undefined && { name }),
       ...(namePrefix !== undefined && { namePrefix }),
       ...(workdir !== undefined && { workdir }),

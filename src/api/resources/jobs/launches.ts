@@ -7,7 +7,7 @@ import { fromMetadataName } from "../../../core/apis/names.ts"
 import { OFFER_PROVISIONINGS } from "../../../core/apis/offer.ts"
 import { REFUSALS } from "../../../core/apis/refusals.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
-import { conditionsField, conditionsOf } from "../../../core/records/conditions.ts"
+import { conditionsField, toConditionRecords } from "../../../core/records/conditions.ts"
 import { inUtc, nullable } from "../../../core/records/job.ts"
 import { describeOffer, usd } from "../../../market/router/explain.ts"
 
@@ -120,14 +120,14 @@ export const TimelineSchema = Type.Object({
 export type Timeline = Static<typeof TimelineSchema>
 
 /** Returns the records of a job's VMs. @param launches the Launches of the job that still exist */
-export function launchListOf(job: StoredJob, launches: readonly StoredLaunch[]): LaunchList {
+export function toLaunchList(job: StoredJob, launches: readonly StoredLaunch[]): LaunchList {
   const sorted = byNumber(launches)
   const missing = missingOf(job, sorted)
   return { launches: sorted.map(launchRecordOf), total: sorted.length + missing.deleted, ...missing }
 }
 
 /** Returns the story of a job. @param launches the Launches of the job that still exist */
-export function timelineOf(job: StoredJob, launches: readonly StoredLaunch[]): Timeline {
+export function toTimeline(job: StoredJob, launches: readonly StoredLaunch[]): Timeline {
   const sorted = byNumber(launches)
   const entries = [
     ...submission(job),
@@ -173,7 +173,7 @@ function launchRecordOf(launch: StoredLaunch): LaunchRecord {
     ...agentFields(status),
     ...failureFields(status),
     message: status?.message ?? null,
-    ...conditionsOf(launch),
+    ...toConditionRecords(launch),
   }
 }
 

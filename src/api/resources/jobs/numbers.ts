@@ -1,14 +1,14 @@
-import { microsecondsOf } from "../../../core/apis/creation-times.ts"
+import { parseMicroseconds } from "../../../core/apis/creation-times.ts"
 import { JOB_PHASES, type JobPhase, type StoredJob } from "../../../core/apis/job.ts"
 import { sumOfParts } from "../../../core/apis/price.ts"
 import type { Match, NumberColumn } from "../../../core/kube/page-index.ts"
-import { statusOf } from "../../../core/records/job.ts"
+import { recordStatus } from "../../../core/records/job.ts"
 import { nameIn } from "../../sorting.ts"
 
 /** Numbers that the pages' index keeps of each job, so that a list is sorted and summed up without reading the jobs. */
 const COLUMNS = {
   /** Place in JOB_PHASES. */
-  phase: (job) => JOB_PHASES.indexOf(statusOf(job)),
+  phase: (job) => JOB_PHASES.indexOf(recordStatus(job)),
   /** Times, microseconds from 1970. */
   start: ({ status }) => timeOf(status?.startTime),
   end: ({ status }) => timeOf(status?.completionTime),
@@ -36,7 +36,7 @@ const [PHASE, START, END, COST, HOURLY, BILLED_SINCE] = (
 ).map(columnOf) as [number, number, number, number, number, number]
 
 function timeOf(time: string | undefined): number | undefined {
-  return time === undefined ? undefined : microsecondsOf(time)
+  return time === undefined ? undefined : parseMicroseconds(time)
 }
 
 const MICROSECONDS_AN_HOUR = 3_600_000_000

@@ -2,7 +2,7 @@ import Type, { type Static } from "typebox"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, type Offer } from "../../../core/apis/offer.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
-import { breakdownOf, PlannedCostSchema } from "../../../core/records/cost.ts"
+import { PlannedCostSchema, toBreakdown } from "../../../core/records/cost.ts"
 import { nullable } from "../../../core/records/job.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
 import type { RankedPlacement } from "../../../market/router/route.ts"
@@ -70,7 +70,7 @@ export const JobPlanSchema = Type.Object(
 export type JobPlanRecord = Static<typeof JobPlanSchema>
 
 /** Returns the record of a plan. */
-export function planRecordOf(name: string, { verdict, reason, message, placements, ranking }: JobPlan): JobPlanRecord {
+export function toPlanRecord(name: string, { verdict, reason, message, placements, ranking }: JobPlan): JobPlanRecord {
   return {
     dry_run: true,
     name,
@@ -87,16 +87,16 @@ function placementOf(
   why: string,
 ): JobPlanRecord["placements"][number] {
   return {
-    ...machineOf(offer),
+    ...toMachineRecord(offer),
     connection: launchAccount.connection === undefined ? null : fromMetadataName(launchAccount.connection),
     estimated_cost_usd: totalUsd,
-    cost_breakdown: { ...breakdownOf(prices, cost), total_usd: totalUsd, traffic_usd: trafficUsd },
+    cost_breakdown: { ...toBreakdown(prices, cost), total_usd: totalUsd, traffic_usd: trafficUsd },
     why,
   }
 }
 
 /** Returns the fields of an offer: the machine, its place and its price. */
-export function machineOf(offer: Offer) {
+export function toMachineRecord(offer: Offer) {
   return {
     provider: offer.cloud,
     region: offer.region,

@@ -2,7 +2,7 @@ import { expect, it } from "vitest"
 import { offerOf } from "../../../../test/harness/builders.ts"
 import { toMetadataName } from "../../../core/apis/names.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
-import { planRecordOf } from "./plan.ts"
+import { toPlanRecord } from "./plan.ts"
 
 const COST = {
   prices: { machineUsd: 0.9, diskUsd: 0.06, addressUsd: 0.04 },
@@ -15,5 +15,5 @@ it("a plan names its connections as REST does", () => {
   const launchAccounts = [{ cloud: "sim", connection: toMetadataName("My_Account") ?? "" }, { cloud: "sim" }]
   const placements = launchAccounts.map((launchAccount) => ({ offer: offerOf(), launchAccount, ...COST }))
   const plan: JobPlan = { verdict: "placeable", reason: "Placed", message: "m", placements, ranking: [] }
-  expect(planRecordOf("a", plan).placements.map(({ connection }) => connection)).toEqual(["My_Account", null])
+  expect(toPlanRecord("a", plan).placements.map(({ connection }) => connection)).toEqual(["My_Account", null])
 })

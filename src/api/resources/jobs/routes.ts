@@ -2,15 +2,15 @@ import type { Clock } from "../../../core/apis/clock.ts"
 import { JOB_PHASES, type StoredJob } from "../../../core/apis/job.ts"
 import type { StoredLaunch } from "../../../core/apis/launch.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { JobRecordSchema, recordOf } from "../../../core/records/job.ts"
-import { ownerOf } from "../../../core/records/owner.ts"
+import { JobRecordSchema, toRecord } from "../../../core/records/job.ts"
+import { toOwner } from "../../../core/records/owner.ts"
 import type { Planner } from "../../../market/placement/place.ts"
 import { filters } from "../../filters.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
-import { namedSchema, pageOf } from "../../http/json-schema.ts"
+import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { filter, flag, paging, type QueryValues, wholeNumber, withinBytes } from "../../http/query.ts"
 import type { ConcurrencyLimit } from "../../http/rate-limits.ts"
-import { type Answer, checkedBody, json, record, routesOf, text } from "../../http/route.ts"
+import { type Answer, checkedBody, json, record, routeDeclarer, text } from "../../http/route.ts"
 import { sorting } from "../../sorting.ts"
 import {
   cancelJobs,
@@ -22,12 +22,12 @@ import {
   JobCancellationsSchema,
   NAMES_OR_FILTER,
 } from "./cancellations.ts"
-import { type Creator, groupRecordOf, JobGroupSchema, type Origin } from "./groups.ts"
+import { type Creator, JobGroupSchema, type Origin, toGroupRecord } from "./groups.ts"
 import type { JobFilter, JobSorting, Jobs, Submitter } from "./jobs.ts"
-import { LaunchListSchema, launchListOf, TimelineSchema, timelineOf } from "./launches.ts"
+import { LaunchListSchema, TimelineSchema, toLaunchList, toTimeline } from "./launches.ts"
 import { type LogStreams, streamLog } from "./logs.ts"
 import { JOB_SORT_FIELDS } from "./numbers.ts"
-import { type JobPlanRecord, JobPlanSchema, planRecordOf } from "./plan.ts"
+import { type JobPlanRecord, JobPlanSchema, toPlanRecord } from "./plan.ts"
 import { type JobCreated, JobCreatedSchema, type JobSubmission, JobSubmissionSchema } from "./schema.ts"
 import { checkSubmission, type SubmissionContext, submissionRules } from "./submission.ts"
 
@@ -104,8 +104,8 @@ export const PLAN_EXAMPLE = {
 } satisfies JobPlanRecord
 const PLAN = namedSchema("JobPlan", JobPlanSchema, PLAN_EXAMPLE)
 const JOB = namedSchema("JobRecord", JobRecordSchema)
-const LIST = pageOf("JobList", "jobs", JOB)
-const GROUPS = pageOf("JobGroupList", "groups", namedSchema("JobGroup", JobGroupSchema))
+const LIST = pageSchema("JobList", "jobs", JOB)
+const GROUPS = pageSchema("JobGroupList", "groups", namedSchema("JobGroup", JobGroupSchema))
 
 function submission(clouds: readonly string[]) {
   return checkedBody<JobSubmission, Principal, JobServices>("JobSubmission", JobSubmissionSchema, {
@@ -124,7 +124,7 @@ function submission(clouds: readonly string[]) {
     rules: submissionRules(clouds),
     check: (value, { principal, services }) => {
       const { catalogueErrors } = services
-      const checked = checkSubmission(value, { ...ownerOf(principal.project), catalogueErrors })
+      const checked = checkSubmission(value, { ...toOwner(principal.project), catalogueErrors })
       return "errors" in checked ? checked : { body: checked.submission }
     },
   })
@@ -172,7 +172,7 @@ const TAIL = wholeNumber(
   { description: "Number of last lines. Default: all." },
 )
 
-const route = routesOf<Principal, JobServices>({ tag: "jobs" })
+const route = routeDeclarer<Principal, JobServices>({ tag: "jobs" })
 
 /** Bulk cancellations of one caller at the same time. */
 export const MOST_CANCELLATIONS = 4
@@ -269,9 +269,9 @@ const OTHERS = [
         query,
         sortingOf(query, services),
       )
-      const owner = ownerOf(principal.project)
+      const owner = toOwner(principal.project)
       const fitting = withinBytes(
-        jobs.map((job) => recordOf(job, owner, lastHeartbeatOf(job))),
+        jobs.map((job) => toRecord(job, owner, lastHeartbeatOf(job))),
         query,
       )
       return { body: { jobs: fitting.records, total, ...fitting.page } }
@@ -289,10 +289,10 @@ const OTHERS = [
       const sorting = sortingOf(query, services)
       const creator = (origin: Origin) => creatorOf(principal, origin)
       const { groups, total } = jobsOf(principal).groups(filter, query, sorting, creator)
-      const owner = ownerOf(principal.project)
+      const owner = toOwner(principal.project)
       const fitting = withinBytes(
         groups.map(({ group, newest, name, creator: by }) =>
-          groupRecordOf(group, { name, by, latest: recordOf(newest, owner, lastHeartbeatOf(newest)), owner }),
+          toGroupRecord(group, { name, by, latest: toRecord(newest, owner, lastHeartbeatOf(newest)), owner }),
         ),
         query,
       )
@@ -328,7 +328,7 @@ const OTHERS = [
     responses: { 200: json(namedSchema("LaunchList", LaunchListSchema), "The job's VMs.") },
     handle: async ({ path, principal }, { jobsOf, launchesOf }) => {
       const job = await jobsOf(principal).find(path.id)
-      return { body: launchListOf(job, launchesOf(job)) }
+      return { body: toLaunchList(job, launchesOf(job)) }
     },
   }),
   route("GET /jobs/{id}/timeline", {
@@ -338,7 +338,7 @@ const OTHERS = [
     responses: { 200: json(namedSchema("Timeline", TimelineSchema), "The story.") },
     handle: async ({ path, principal }, { jobsOf, launchesOf }) => {
       const job = await jobsOf(principal).find(path.id)
-      return { body: timelineOf(job, launchesOf(job)) }
+      return { body: toTimeline(job, launchesOf(job)) }
     },
   }),
   route("GET /jobs/{id}/logs", {
@@ -372,7 +372,7 @@ export function jobRoutes(clouds: readonly string[]) {
 
 async function planOf({ metadata, spec }: StoredJob, principal: Principal, plan: Planner) {
   const { namespace } = principal.project
-  return { status: 200, body: planRecordOf(metadata.name, await plan(namespace, spec)) }
+  return { status: 200, body: toPlanRecord(metadata.name, await plan(namespace, spec)) }
 }
 
 /** Returns the answer to the creation of a job. */
@@ -383,6 +383,6 @@ export function jobCreatedAnswer({ metadata }: StoredJob): Answer<JobCreated> {
 
 /** Returns the answer with a job's record. A heartbeat doesn't change the Job, so it has a part of the entity tag. */
 function jobAnswer(job: StoredJob, { project }: Principal, lastHeartbeat: string | undefined) {
-  const body = recordOf(job, ownerOf(project), lastHeartbeat)
+  const body = toRecord(job, toOwner(project), lastHeartbeat)
   return { of: job, body, ...(lastHeartbeat !== undefined && { view: lastHeartbeat }) }
 }

@@ -5,15 +5,15 @@ import { JOB, type JobStatus, type StoredJob } from "../../../core/apis/job.ts"
 import { ANNOTATIONS, GATEWAY_FIELD_MANAGER, LABELS, type ObjectMeta } from "../../../core/apis/meta.ts"
 import { UUID } from "../../../core/apis/names.ts"
 import { withoutNulls } from "../../../core/apis/nulls.ts"
-import { errorsOf, errorsOfObject } from "../../../core/apis/validate.ts"
+import { errorsOfObject, findErrors } from "../../../core/apis/validate.ts"
 import { errorFromAnswer } from "../../../core/kube/errors.ts"
-import { JobRecordSchema, recordOf, statusOf } from "../../../core/records/job.ts"
+import { JobRecordSchema, recordStatus, toRecord } from "../../../core/records/job.ts"
 import { keepUpdateTime, updateTimeOf } from "../../../core/records/update-time.ts"
-import { catalogueOf } from "../../../market/router/catalogue.ts"
+import { createCatalogue } from "../../../market/router/catalogue.ts"
 import { errorsOfRefusal } from "../../collection.ts"
 import { requestHash } from "../../idempotency.ts"
 import { type JobSubmission, JobSubmissionSchema } from "./schema.ts"
-import { catalogueCheck, checkSubmission, generatedName, jobOf } from "./submission.ts"
+import { catalogueCheck, checkSubmission, generatedName, toJob } from "./submission.ts"
 
 const context = {
   projectId: "p",
@@ -106,7 +106,7 @@ const SAME_FIELDS = [
 const identity = { namespace: "ns", name: "name", createdAt: "2026-01-02T03:04:05.000006Z" }
 
 function stored(submission: JobSubmission, status?: JobStatus): StoredJob {
-  const job = jobOf(submission, identity)
+  const job = toJob(submission, identity)
   const metadata = {
     ...job.metadata,
     uid: "u",
@@ -122,7 +122,7 @@ describe("a valid submission", () => {
     fc.assert(
       fc.property(submissions, (submission) => {
         expect(checkSubmission(submission, context)).toEqual({ submission })
-        expect(errorsOfObject(JOB, jobOf(submission, identity))).toEqual([])
+        expect(errorsOfObject(JOB, toJob(submission, identity))).toEqual([])
       }),
     )
   })
@@ -130,8 +130,8 @@ describe("a valid submission", () => {
   it("has its values in the record, with defaults for omitted fields", () => {
     fc.assert(
       fc.property(submissions, (submission) => {
-        const record = recordOf(stored(submission), context)
-        expect(errorsOf(JobRecordSchema, record)).toEqual([])
+        const record = toRecord(stored(submission), context)
+        expect(findErrors(JobRecordSchema, record)).toEqual([])
         for (const [field, recordField, otherwise] of SAME_FIELDS) {
           expect(record[recordField], field).toEqual(submission[field] ?? otherwise)
         }
@@ -176,7 +176,7 @@ it("the check of a body never throws: the result is a submission or a list of er
   fc.assert(
     fc.property(fc.oneof(fc.jsonValue(), fields), (body) => {
       const checked = checkSubmission(body, context)
-      if ("submission" in checked) expect(errorsOfObject(JOB, jobOf(checked.submission, identity))).toEqual([])
+      if ("submission" in checked) expect(errorsOfObject(JOB, toJob(checked.submission, identity))).toEqual([])
       else expect(checked.errors.length).toBeGreaterThan(0)
     }),
     { numRuns: 1000 },
@@ -249,7 +249,7 @@ describe("checkSubmission", () => {
     const body = { image: "a", cloud: ["ibm"], region: "mars", resources: { gpu: { model: "H1000" } } }
     const checked = checkSubmission(body, {
       ...context,
-      catalogueErrors: catalogueCheck(() => catalogueOf([]), ["aws"]),
+      catalogueErrors: catalogueCheck(() => createCatalogue([]), ["aws"]),
     })
     expect(checked).toEqual({
       errors: [{ pointer: "/cloud/0", detail: 'cloud "ibm" is unknown; known clouds: aws' }],
@@ -260,7 +260,7 @@ describe("checkSubmission", () => {
 
   it("accepts owners that match the host's, and keeps them out of the Job", () => {
     expect(errors({ project_id: "p", organization_id: "o" })).toEqual({})
-    const job = jobOf({ image: "a", project_id: "p" }, identity)
+    const job = toJob({ image: "a", project_id: "p" }, identity)
     expect(JSON.stringify(job)).not.toContain("project_id")
   })
 })
@@ -271,11 +271,11 @@ describe("statusOf", () => {
       const made = stored({ image: "a" }, phase && { phase })
       return { ...made, spec: { ...made.spec, cancelled } }
     }
-    expect(statusOf(job(undefined, false))).toBe("queued")
-    expect(statusOf(job(undefined, true))).toBe("cancelled")
-    expect(statusOf(job("running", true))).toBe("cancelled")
-    expect(statusOf(job("succeeded", true))).toBe("succeeded")
-    expect(statusOf(job("failed", true))).toBe("failed")
+    expect(recordStatus(job(undefined, false))).toBe("queued")
+    expect(recordStatus(job(undefined, true))).toBe("cancelled")
+    expect(recordStatus(job("running", true))).toBe("cancelled")
+    expect(recordStatus(job("succeeded", true))).toBe("succeeded")
+    expect(recordStatus(job("failed", true))).toBe("failed")
   })
 })
 
@@ -305,7 +305,7 @@ describe("generatedName", () => {
 describe("jobOf", () => {
   it("writes gpu as an object, with one card for a model alone (contract, GPU object)", () => {
     const gpuOf = (gpu: NonNullable<JobSubmission["resources"]>["gpu"]) =>
-      jobOf({ image: "a", resources: { ...(gpu !== undefined && { gpu }) } }, identity).spec.resources?.gpu
+      toJob({ image: "a", resources: { ...(gpu !== undefined && { gpu }) } }, identity).spec.resources?.gpu
     expect(gpuOf("24Gi")).toEqual({ vram: "24Gi" })
     expect(gpuOf({ model: "A100" })).toEqual({ model: "A100", count: 1 })
     expect(gpuOf({ model: "A100", vram: "80Gi" })).toEqual({ model: "A100", vram: "80Gi" })
@@ -316,7 +316,7 @@ describe("jobOf", () => {
   it("mirrors the labels that Kubernetes accepts, and writes the annotations that the façade reads", () => {
     const labels = { team: "a", "kubernetes.io/x": "no", "two words": "no" }
     const idempotency = { key: "k", requestHash: "h" }
-    const { metadata } = jobOf({ image: "a", labels, namePrefix: "p" }, { ...identity, idempotency })
+    const { metadata } = toJob({ image: "a", labels, namePrefix: "p" }, { ...identity, idempotency })
     expect(metadata.labels).toEqual({ team: "a", [LABELS.idempotencyKey]: expect.stringMatching(/^[0-9a-f]{40}$/) })
     expect(metadata.annotations).toEqual({
       [ANNOTATIONS.createdAt]: identity.createdAt,

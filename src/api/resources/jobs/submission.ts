@@ -13,7 +13,7 @@ import {
 import { mirroredLabels } from "../../../core/apis/labels.ts"
 import { ANNOTATIONS, API_VERSION } from "../../../core/apis/meta.ts"
 import { formatCpu } from "../../../core/apis/quantity.ts"
-import { errorsOf, type FieldError } from "../../../core/apis/validate.ts"
+import { type FieldError, findErrors } from "../../../core/apis/validate.ts"
 import type { Owner } from "../../../core/records/owner.ts"
 import type { Catalogue } from "../../../market/router/catalogue.ts"
 import { type CatalogueTerms, catalogueErrors } from "../../../market/router/catalogue-errors.ts"
@@ -129,7 +129,7 @@ function memberOf(value: unknown, key: string): unknown {
 }
 
 /** Returns the Job spec of a checked submission: shorthands are expanded, and nothing else is added. */
-export function jobSpecOf(submission: JobSubmission): JobSpec {
+export function toJobSpec(submission: JobSubmission): JobSpec {
   const { name: _, namePrefix: __, project_id: ___, organization_id: ____, resources, region, ...same } = submission
   return {
     ...same,
@@ -190,11 +190,11 @@ interface Body {
 }
 
 function isOneOrSeveral(several: TSchema, value: unknown): value is string | string[] {
-  return value !== undefined && errorsOf(several, typeof value === "string" ? [value] : value).length === 0
+  return value !== undefined && findErrors(several, typeof value === "string" ? [value] : value).length === 0
 }
 
 function isModel(value: unknown): value is string {
-  return value !== undefined && errorsOf(GpuSchema.properties.model, value).length === 0
+  return value !== undefined && findErrors(GpuSchema.properties.model, value).length === 0
 }
 
 /** Metadata of a Job to create. */
@@ -210,8 +210,8 @@ export interface JobIdentity {
 }
 
 /** Returns the Job of a checked submission. With its submission's id, it needs no adoption by the operator. */
-export function jobOf(submission: JobSubmission, identity: JobIdentity): Job {
-  return jobWith(jobSpecOf(submission), submission.namePrefix, identity)
+export function toJob(submission: JobSubmission, identity: JobIdentity): Job {
+  return jobWith(toJobSpec(submission), submission.namePrefix, identity)
 }
 
 /** Returns a Job with a spec. @param namePrefix prefix from which its name was generated */

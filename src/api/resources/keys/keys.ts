@@ -7,7 +7,7 @@ import { fromMetadataName } from "../../../core/apis/names.ts"
 import { makeApiKey } from "../../../core/identity/apikeys.ts"
 import { machineUserName } from "../../../core/identity/machine-users.ts"
 import type { CallerClient } from "../../../core/identity/principal.ts"
-import { hasRightsOf } from "../../../core/identity/rights.ts"
+import { hasRights } from "../../../core/identity/rights.ts"
 import type { KubeClient } from "../../../core/kube/client.ts"
 import { ifFound, isConflict, isNotFound } from "../../../core/kube/errors.ts"
 import type { Store } from "../../../core/kube/store.ts"
@@ -20,7 +20,7 @@ import type { Page } from "../../http/query.ts"
 import { requireRepetition } from "../../repetition.ts"
 import { type Sorting, sorted } from "../../sorting.ts"
 import type { KeyUpdate } from "./schema.ts"
-import { apiKeyOf, keyRecordOf, type WantedKey } from "./translate.ts"
+import { toApiKey, toKeyRecord, type WantedKey } from "./translate.ts"
 
 export interface KeysOptions {
   /** Cache with the indexes of CACHE_OPTIONS. */
@@ -89,7 +89,7 @@ export class Keys {
     const { namespace, creationTimes } = this.#options
     const { value, keyId, tokenHash } = makeApiKey()
     const createdAt = creationTimes.next()
-    const object = apiKeyOf(wanted, { namespace, keyId, tokenHash, createdAt, idempotencyKey })
+    const object = toApiKey(wanted, { namespace, keyId, tokenHash, createdAt, idempotencyKey })
     const replay = idempotencyKey === undefined ? undefined : replayOf(idempotencyKey)
     const created = await this.#collection.create(object as StoredApiKey, wanted.name, replay)
     const key = await this.#bound(created).catch((error: unknown) => this.#discard(created, error))
@@ -115,7 +115,7 @@ export class Keys {
     const role = update.role ?? undefined
     const change = (present: StoredApiKey): StoredApiKey | undefined => {
       const { spec } = there(present, id)
-      const { role: _, conditions: _conditions, ...fixed } = keyRecordOf(present)
+      const { role: _, conditions: _conditions, ...fixed } = toKeyRecord(present)
       requireRepetition("key", update, fixed)
       return role === undefined || role === spec.role ? undefined : { ...present, spec: { ...spec, role } }
     }
@@ -163,7 +163,7 @@ export class Keys {
     if (!isBound(key)) return
     const user = asUser(machineUserName(key.metadata.uid))
     const deadline = clock.monotonic() + RIGHTS_SECONDS
-    const ask = (): Promise<boolean> => hasRightsOf(key.spec.role, namespace, user).catch(() => true)
+    const ask = (): Promise<boolean> => hasRights(key.spec.role, namespace, user).catch(() => true)
     while (!(await ask()) && clock.monotonic() < deadline) await delay(RIGHTS_LOOK_MS)
   }
 

@@ -1,12 +1,12 @@
 import type { Clock } from "../../../core/apis/clock.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { namedSchema, pageOf } from "../../http/json-schema.ts"
+import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { filter, paging } from "../../http/query.ts"
-import { bodyOf, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
+import { checkedBody, created, declareBody, json, noContent, record, routeDeclarer } from "../../http/route.ts"
 import { SORTING } from "../../sorting.ts"
 import type { Keys } from "./keys.ts"
 import { KeyCreatedSchema, KeyItemSchema, KeyRecordSchema, KeySubmissionSchema, KeyUpdateSchema } from "./schema.ts"
-import { checkKey, keyItemOf, keyRecordOf, type WantedKey } from "./translate.ts"
+import { checkKey, toKeyItem, toKeyRecord, type WantedKey } from "./translate.ts"
 
 export interface KeyServices {
   keysOf: (principal: Principal) => Keys
@@ -26,7 +26,7 @@ const CREATED = namedSchema("KeyCreated", KeyCreatedSchema, {
   ...RECORD,
   value: "berth_k3yid0123456_the-rest-of-the-value-is-shown-here-only-once",
 })
-const LIST = pageOf("KeyList", "keys", namedSchema("KeyItem", KeyItemSchema))
+const LIST = pageSchema("KeyList", "keys", namedSchema("KeyItem", KeyItemSchema))
 
 const SUBMISSION = checkedBody<WantedKey, Principal, KeyServices>("KeySubmission", KeySubmissionSchema, {
   what: "The key",
@@ -36,9 +36,9 @@ const SUBMISSION = checkedBody<WantedKey, Principal, KeyServices>("KeySubmission
     return "errors" in checked ? checked : { body: checked.wanted }
   },
 })
-const UPDATE = bodyOf("KeyUpdate", KeyUpdateSchema, { what: "The update", example: { role: "developer" } })
+const UPDATE = declareBody("KeyUpdate", KeyUpdateSchema, { what: "The update", example: { role: "developer" } })
 
-const route = routesOf<Principal, KeyServices>({ tag: "keys" })
+const route = routeDeclarer<Principal, KeyServices>({ tag: "keys" })
 
 /** Operations of the contract on API keys. */
 export const keyRoutes = [
@@ -63,7 +63,7 @@ export const keyRoutes = [
       const { key, value } = await keysOf(principal).create(body, idempotencyKey)
       return {
         of: key,
-        body: { ...keyRecordOf(key), value },
+        body: { ...toKeyRecord(key), value },
         location: `/keys/${key.metadata.uid}`,
         // The value is a secret: no cache may keep it.
         headers: { "Cache-Control": "no-store" },
@@ -79,7 +79,7 @@ export const keyRoutes = [
     responses: { 200: json(LIST, "A page of keys.") },
     handle: ({ query, principal }, { keysOf }) => {
       const { keys, total } = keysOf(principal).list(query)
-      return { body: { keys: keys.map(keyItemOf), total, offset: query.offset, limit: query.limit } }
+      return { body: { keys: keys.map(toKeyItem), total, offset: query.offset, limit: query.limit } }
     },
   }),
   route("GET /keys/{key_id}", {
@@ -89,7 +89,7 @@ export const keyRoutes = [
     responses: { 200: record(KEY, "The key.") },
     handle: async ({ path, principal }, { keysOf }) => {
       const key = await keysOf(principal).find(path.key_id)
-      return { of: key, body: keyRecordOf(key) }
+      return { of: key, body: toKeyRecord(key) }
     },
   }),
   route("PATCH /keys/{key_id}", {
@@ -101,7 +101,7 @@ export const keyRoutes = [
     responses: { 200: record(KEY, "The changed key.") },
     handle: async ({ path, body, precondition, principal }, { keysOf }) => {
       const key = await keysOf(principal).update(path.key_id, body, precondition)
-      return { of: key, body: keyRecordOf(key) }
+      return { of: key, body: toKeyRecord(key) }
     },
   }),
   route("DELETE /keys/{key_id}", {

@@ -3,7 +3,7 @@ import { ROLES, type Role } from "../../../core/apis/apikey.ts"
 import { AnyTime, StringEnum } from "../../../core/apis/schema.ts"
 import { conditionsField, ignoredConditions, OWN_TROUBLES } from "../../../core/records/conditions.ts"
 import type { PageOf } from "../../http/json-schema.ts"
-import { NameOf } from "../../names.ts"
+import { nameSchema } from "../../names.ts"
 import { Repeated } from "../../repetition.ts"
 
 /** Schemas of an API key. The property names are exactly those of the contract. */
@@ -16,7 +16,7 @@ export const ExpirySchema = Type.Unsafe<string | null>({
 
 /** Body of POST /keys. */
 export const KeySubmissionSchema = Type.Object({
-  name: NameOf("key"),
+  name: nameSchema("key"),
   role: StringEnum(ROLES, { description: "Role of the key." }),
   expires_at: Type.Optional(ExpirySchema),
 })

@@ -2,10 +2,10 @@ import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { API_KEY, ApiKeySpecSchema, ROLES, type StoredApiKey } from "../../../core/apis/apikey.ts"
 import { isUuid } from "../../../core/apis/names.ts"
-import { errorsOf, errorsOfObject } from "../../../core/apis/validate.ts"
+import { errorsOfObject, findErrors } from "../../../core/apis/validate.ts"
 import { checked } from "../../http/checked.ts"
 import { KeyItemSchema, KeyRecordSchema, type KeyUpdate, KeyUpdateSchema } from "./schema.ts"
-import { apiKeyOf, checkKey, keyItemOf, keyRecordOf } from "./translate.ts"
+import { checkKey, toApiKey, toKeyItem, toKeyRecord } from "./translate.ts"
 
 const NOW = new Date("2026-01-01T00:00:00Z")
 
@@ -18,7 +18,7 @@ const identity = {
 }
 
 /** Returns the object as the API server would return it. */
-function stored(object: ReturnType<typeof apiKeyOf>): StoredApiKey {
+function stored(object: ReturnType<typeof toApiKey>): StoredApiKey {
   const uid = "01234567-89ab-cdef-0123-456789abcdef"
   const given = { uid, resourceVersion: "1", generation: 1, creationTimestamp: "2026-01-01T00:00:00Z" }
   return { ...object, metadata: { ...object.metadata, ...given } }
@@ -47,17 +47,17 @@ describe("a key", () => {
       fc.property(submissions, ({ name, role, expiry }) => {
         const checked = checkKey({ name, role, expires_at: expiry?.text ?? null }, NOW)
         if ("errors" in checked) throw new Error(JSON.stringify(checked.errors))
-        const object = apiKeyOf(checked.wanted, identity)
+        const object = toApiKey(checked.wanted, identity)
         expect(errorsOfObject(API_KEY, object)).toEqual([])
         expect(object.metadata.name.length).toBeLessThanOrEqual(63)
-        const record = keyRecordOf(stored(object))
-        expect(errorsOf(KeyRecordSchema, record)).toEqual([])
+        const record = toKeyRecord(stored(object))
+        expect(findErrors(KeyRecordSchema, record)).toEqual([])
         expect(record).toMatchObject({ name, role })
         expect(record.expires_at === null ? undefined : new Date(record.expires_at).getTime()).toBe(
           expiry?.time.getTime(),
         )
         expect(record.expires_at ?? "Z").toMatch(/Z$/)
-        expect(keyItemOf(stored(object))).toEqual({ id: record.id, name, created_at: record.created_at })
+        expect(toKeyItem(stored(object))).toEqual({ id: record.id, name, created_at: record.created_at })
       }),
     )
   })
@@ -71,10 +71,10 @@ describe("a key", () => {
     fc.assert(
       fc.property(metadataNames, fc.option(texts, { nil: undefined }), (name, expiresAt) => {
         const wanted = { name, metadataName: name, role: "viewer", expiresAt } as const
-        const key = stored(apiKeyOf(wanted, identity))
-        expect(errorsOf(ApiKeySpecSchema, key.spec)).toEqual([])
-        expect(errorsOf(KeyRecordSchema, keyRecordOf(key))).toEqual([])
-        expect(errorsOf(KeyItemSchema, keyItemOf(key))).toEqual([])
+        const key = stored(toApiKey(wanted, identity))
+        expect(findErrors(ApiKeySpecSchema, key.spec)).toEqual([])
+        expect(findErrors(KeyRecordSchema, toKeyRecord(key))).toEqual([])
+        expect(findErrors(KeyItemSchema, toKeyItem(key))).toEqual([])
       }),
     )
   })

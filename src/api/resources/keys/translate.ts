@@ -2,8 +2,8 @@ import { API_KEY, type Role, type StoredApiKey } from "../../../core/apis/apikey
 import { creationTimeOf } from "../../../core/apis/creation-times.ts"
 import { ANNOTATIONS, API_VERSION } from "../../../core/apis/meta.ts"
 import { fromMetadataName, toMetadataName } from "../../../core/apis/names.ts"
-import { errorsOf } from "../../../core/apis/validate.ts"
-import { ownTroublesOf } from "../../../core/records/conditions.ts"
+import { findErrors } from "../../../core/apis/validate.ts"
+import { ownTroubles } from "../../../core/records/conditions.ts"
 import { checked, type Refused, type Rule, type Unchecked } from "../../http/checked.ts"
 import { idempotencyMarks } from "../../idempotency-marks.ts"
 import { ExpirySchema, type KeyItem, type KeyRecord, type KeySubmission, KeySubmissionSchema } from "./schema.ts"
@@ -51,7 +51,7 @@ const EXPIRY: Rule<Date> = {
 
 /** Returns the expiry if the schema accepts it. */
 function expiryIn({ expires_at }: Unchecked): string | undefined {
-  const isTime = typeof expires_at === "string" && errorsOf(ExpirySchema, expires_at).length === 0
+  const isTime = typeof expires_at === "string" && findErrors(ExpirySchema, expires_at).length === 0
   return isTime ? expires_at.toUpperCase() : undefined
 }
 
@@ -66,7 +66,7 @@ export interface KeyIdentity {
 }
 
 /** Returns the ApiKey of a wanted key. */
-export function apiKeyOf(
+export function toApiKey(
   wanted: WantedKey,
   identity: KeyIdentity,
 ): Pick<StoredApiKey, "apiVersion" | "kind" | "spec"> & {
@@ -89,7 +89,7 @@ export function apiKeyOf(
 }
 
 /** Returns the record of a key, without its value. */
-export function keyRecordOf(key: StoredApiKey): KeyRecord {
+export function toKeyRecord(key: StoredApiKey): KeyRecord {
   const { metadata, spec } = key
   return {
     id: metadata.uid,
@@ -97,14 +97,14 @@ export function keyRecordOf(key: StoredApiKey): KeyRecord {
     role: spec.role,
     created_at: creationTimeOf(key),
     expires_at: spec.expiresAt === undefined ? null : inUtc(spec.expiresAt),
-    ...ownTroublesOf(key),
+    ...ownTroubles(key),
   }
 }
 
 /** Returns the record of a key in a list. */
-export function keyItemOf(key: StoredApiKey): KeyItem {
+export function toKeyItem(key: StoredApiKey): KeyItem {
   const { uid, name } = key.metadata
-  return { id: uid, name: fromMetadataName(name), created_at: creationTimeOf(key), ...ownTroublesOf(key) }
+  return { id: uid, name: fromMetadataName(name), created_at: creationTimeOf(key), ...ownTroubles(key) }
 }
 
 /** Converts a time to UTC, without a fraction of zero. A time in UTC is unchanged. */

@@ -6,16 +6,16 @@ import { ARCHITECTURES } from "../../../core/apis/offer.ts"
 import { sumOfParts } from "../../../core/apis/price.ts"
 import { SIZE_PATTERN } from "../../../core/apis/schema.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { ownerOf } from "../../../core/records/owner.ts"
+import { toOwner } from "../../../core/records/owner.ts"
 import { matchingOffers } from "../../../market/placement/offers.ts"
 import type { Catalogue } from "../../../market/router/catalogue.ts"
 import { priceDatesOf } from "../../../market/router/price-dates.ts"
 import { namedSchema } from "../../http/json-schema.ts"
 import { invalidRequest } from "../../http/problem.ts"
 import { choice, paging, type QueryParameter, type QueryValues } from "../../http/query.ts"
-import { json, routesOf } from "../../http/route.ts"
-import { machineOf } from "../jobs/plan.ts"
-import { checkSubmission, jobSpecOf, type SubmissionContext } from "../jobs/submission.ts"
+import { json, routeDeclarer } from "../../http/route.ts"
+import { toMachineRecord } from "../jobs/plan.ts"
+import { checkSubmission, type SubmissionContext, toJobSpec } from "../jobs/submission.ts"
 import { type OfferList, OfferListSchema } from "./schema.ts"
 
 export interface OfferServices {
@@ -92,7 +92,7 @@ function parameters(clouds: readonly string[]) {
 
 type Parameters = QueryValues<ReturnType<typeof parameters>>
 
-const route = routesOf<Principal, OfferServices>({ tag: "offers" })
+const route = routeDeclarer<Principal, OfferServices>({ tag: "offers" })
 
 /** @param clouds the clouds that a job may name */
 export function offerRoutes(clouds: readonly string[]) {
@@ -109,7 +109,7 @@ export function offerRoutes(clouds: readonly string[]) {
         const found = matchingOffers({ ...search, architecture, limit, offset }, services.catalogue())
         const { offers, matching, message = null } = found
         const records = offers.map(({ offer, prices }) => ({
-          ...machineOf(offer),
+          ...toMachineRecord(offer),
           total_usd_per_hour: sumOfParts(prices),
         }))
         const { cloud } = query
@@ -135,8 +135,8 @@ function specOf(query: Parameters, { project }: Principal, { catalogueErrors }: 
     ...(region.length > 0 && { region }),
     ...(cloud.length > 0 && { cloud }),
   }
-  const checked = checkSubmission(body, { ...ownerOf(project), catalogueErrors })
-  if ("submission" in checked) return jobSpecOf(checked.submission)
+  const checked = checkSubmission(body, { ...toOwner(project), catalogueErrors })
+  if ("submission" in checked) return toJobSpec(checked.submission)
   throw invalidRequest(
     checked.errors.map(({ detail }) => ({ pointer: "", detail })),
     "The query",

@@ -6,7 +6,7 @@ import type { Principal } from "../../../core/identity/principal.ts"
 import { namedSchema } from "../../http/json-schema.ts"
 import { badRequest, notFound, Problem } from "../../http/problem.ts"
 import type { ConcurrencyLimit } from "../../http/rate-limits.ts"
-import { json, routesOf } from "../../http/route.ts"
+import { json, routeDeclarer } from "../../http/route.ts"
 import { allowSeconds } from "../../http/server.ts"
 import type { StoredUpload } from "../../uploads/store.ts"
 import type { Uploads } from "./uploads.ts"
@@ -46,7 +46,7 @@ const HASH = {
   example: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 }
 
-const route = routesOf<Principal, UploadServices>({ tag: "uploads" })
+const route = routeDeclarer<Principal, UploadServices>({ tag: "uploads" })
 
 export const uploadRoutes = [
   route("PUT /uploads/{sha256}", {

@@ -1,11 +1,11 @@
 import type { StoredWebhook } from "../../../core/apis/webhook.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import type { PrivateTargets } from "../../../core/outbound/public-fetch.ts"
-import { ownerOf } from "../../../core/records/owner.ts"
+import { toOwner } from "../../../core/records/owner.ts"
 import { checked } from "../../http/checked.ts"
-import { namedSchema, pageOf } from "../../http/json-schema.ts"
+import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { paging } from "../../http/query.ts"
-import { type Answer, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
+import { type Answer, checkedBody, created, json, noContent, record, routeDeclarer } from "../../http/route.ts"
 import { requireRepetition } from "../../repetition.ts"
 import {
   DeliveryRecordSchema,
@@ -18,7 +18,7 @@ import {
   WebhookRecordSchema,
   WebhookTestSchema,
 } from "./schema.ts"
-import { CHANGE_RULES, CREATION_RULES, deliveriesOf, type WebhookContext, webhookRecordOf } from "./translate.ts"
+import { CHANGE_RULES, CREATION_RULES, toDeliveries, toWebhookRecord, type WebhookContext } from "./translate.ts"
 import type { Webhooks, WithSecret } from "./webhooks.ts"
 
 export interface WebhookServices {
@@ -43,8 +43,8 @@ const CREATED = namedSchema("WebhookCreated", WebhookCreatedSchema, {
   ...RECORD,
   signing_secret: "whsec_the-secret-is-shown-here-only-once",
 })
-const LIST = pageOf("WebhookList", "webhooks", WEBHOOK)
-const DELIVERIES = pageOf("WebhookDeliveryList", "deliveries", namedSchema("WebhookDelivery", DeliveryRecordSchema))
+const LIST = pageSchema("WebhookList", "webhooks", WEBHOOK)
+const DELIVERIES = pageSchema("WebhookDeliveryList", "deliveries", namedSchema("WebhookDelivery", DeliveryRecordSchema))
 const TEST = namedSchema("WebhookTest", WebhookTestSchema, {
   ...{ id: "5ea07726-efd2-42ec-a095-6d7674666e31", delivered: false, status_code: 500, duration_ms: 112 },
   error: "the receiver answered 500",
@@ -57,7 +57,7 @@ const CREATE = checkedBody<WebhookCreation, Principal, WebhookServices>("Webhook
   check: (value, { principal: { project }, services: { privateReceivers } }) =>
     checked<WebhookCreation, WebhookContext>(value, {
       ...{ schema: WebhookCreationSchema, rules: CREATION_RULES },
-      context: { ...ownerOf(project), privateReceivers },
+      context: { ...toOwner(project), privateReceivers },
     }),
 })
 
@@ -68,11 +68,11 @@ const CHANGE = checkedBody<WebhookChange, Principal, WebhookServices>("WebhookCh
   check: (value, { principal: { project }, services: { privateReceivers } }) =>
     checked<WebhookChange, WebhookContext>(value, {
       ...{ schema: WebhookChangeSchema, rules: CHANGE_RULES },
-      context: { ...ownerOf(project), privateReceivers },
+      context: { ...toOwner(project), privateReceivers },
     }),
 })
 
-const route = routesOf<Principal, WebhookServices>({ tag: "webhooks" })
+const route = routeDeclarer<Principal, WebhookServices>({ tag: "webhooks" })
 
 /** Operations on webhooks. */
 export const webhookRoutes = [
@@ -161,7 +161,7 @@ export const webhookRoutes = [
     query: paging(),
     responses: { 200: json(DELIVERIES, "A page of deliveries.") },
     handle: async ({ path, query, principal }, { webhooksOf }) => {
-      const all = deliveriesOf(await webhooksOf(principal).find(path.name))
+      const all = toDeliveries(await webhooksOf(principal).find(path.name))
       const { offset, limit } = query
       return { body: { deliveries: all.slice(offset, offset + limit), total: all.length, offset, limit } }
     },
@@ -183,7 +183,7 @@ export const webhookTestRoutes = [
 ]
 
 function recordFor(webhook: StoredWebhook, { project, role }: Principal): WebhookRecord {
-  return webhookRecordOf(webhook, ownerOf(project), role === "admin")
+  return toWebhookRecord(webhook, toOwner(project), role === "admin")
 }
 
 function answerOf(webhook: StoredWebhook, principal: Principal): Answer<WebhookRecord> {

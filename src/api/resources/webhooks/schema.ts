@@ -4,7 +4,7 @@ import { ALLOWED, SENSITIVE, StringEnum } from "../../../core/apis/schema.ts"
 import { RECEIVER_PATTERN, WEBHOOK_FORMATS, WebhookSpecSchema } from "../../../core/apis/webhook.ts"
 import { conditionsField, ignoredConditions } from "../../../core/records/conditions.ts"
 import { nullable } from "../../../core/records/job.ts"
-import { NameOf } from "../../names.ts"
+import { nameSchema } from "../../names.ts"
 import { Ignored, Repeated } from "../../repetition.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
 
@@ -31,7 +31,7 @@ const changeableFields = { url, events, labels, tags, include }
 /** Body of POST /webhooks. */
 export const WebhookCreationSchema = Type.Object(
   {
-    name: NameOf("webhook"),
+    name: nameSchema("webhook"),
     ...changeableFields,
     format: Type.Optional(format),
     signing_secret: Type.Optional(

@@ -11,10 +11,10 @@ import {
   type WebhookSpec,
 } from "../../../core/apis/webhook.ts"
 import type { PrivateTargets } from "../../../core/outbound/public-fetch.ts"
-import { conditionsOf } from "../../../core/records/conditions.ts"
+import { toConditionRecords } from "../../../core/records/conditions.ts"
 import { inUtc } from "../../../core/records/job.ts"
 import type { Owner } from "../../../core/records/owner.ts"
-import { lastUpdateOf } from "../../../core/records/update-time.ts"
+import { lastUpdateTime } from "../../../core/records/update-time.ts"
 import { receiverFault } from "../../../core/webhooks/receiver.ts"
 import { signingSecretError } from "../../../core/webhooks/signature.ts"
 import type { Rule } from "../../http/checked.ts"
@@ -73,7 +73,7 @@ export interface WebhookIdentity {
 }
 
 /** Returns the Webhook to create with these sealed secrets. The address of Slack's is among them. */
-export function webhookOf(
+export function toWebhook(
   { name, url, format, is_active, ...creation }: WebhookCreation,
   sealedSecret: string,
   { namespace, createdAt, idempotencyKey }: WebhookIdentity,
@@ -140,7 +140,7 @@ export function changedSpec(webhook: StoredWebhook, change: WebhookChange, now: 
  * Returns the record of a Webhook.
  * @param isAdmin false: the address is not shown, because its path may be a secret
  */
-export function webhookRecordOf(webhook: StoredWebhook, owner: Owner, isAdmin: boolean): WebhookRecord {
+export function toWebhookRecord(webhook: StoredWebhook, owner: Owner, isAdmin: boolean): WebhookRecord {
   const { metadata, spec, status } = webhook
   const isCurrent = status?.observedGeneration === metadata.generation
   const ready = isCurrent ? findCondition(status.conditions, WebhookCondition.Ready) : undefined
@@ -164,14 +164,14 @@ export function webhookRecordOf(webhook: StoredWebhook, owner: Owner, isAdmin: b
     missed_count: status?.missedCount ?? 0,
     last_success_at: inUtc(status?.lastSuccessTime),
     failing_since: inUtc(status?.failingSince),
-    ...conditionsOf(webhook),
+    ...toConditionRecords(webhook),
     created_at: creationTimeOf(webhook),
-    updated_at: lastUpdateOf(webhook),
+    updated_at: lastUpdateTime(webhook),
   }
 }
 
 /** Returns the deliveries of a Webhook: those that are pending, then those that ended, newest first. */
-export function deliveriesOf({ status }: StoredWebhook): DeliveryRecord[] {
+export function toDeliveries({ status }: StoredWebhook): DeliveryRecord[] {
   const pending = (status?.pending ?? []).toReversed().map(
     ({ id, type, subject, time, attempts, nextAttemptTime, error }): DeliveryRecord => ({
       ...{ id, type, subject, time, attempts, status: "pending" },

@@ -13,11 +13,11 @@ import { SealingError } from "../../../core/sealing/keys.ts"
 import { testMessage } from "../../../core/webhooks/message.ts"
 import {
   openWebhook,
-  receiverOf,
   type SealedWebhook,
   sealWebhook,
   secretIn,
   type WebhookSecret,
+  webhookReceiver,
 } from "../../../core/webhooks/secret.ts"
 import { type SendOptions, sendMessage } from "../../../core/webhooks/send.ts"
 import { newSigningSecret } from "../../../core/webhooks/signature.ts"
@@ -27,7 +27,7 @@ import { Problem, unavailable } from "../../http/problem.ts"
 import type { Page } from "../../http/query.ts"
 import { keyReused, requestHash } from "../../idempotency.ts"
 import type { WebhookChange, WebhookCreation, WebhookTest } from "./schema.ts"
-import { changedSpec, webhookOf } from "./translate.ts"
+import { changedSpec, toWebhook } from "./translate.ts"
 
 export interface WebhooksOptions {
   collection: Collection<StoredWebhook>
@@ -86,7 +86,7 @@ export class Webhooks {
     }
     const sealed = await this.#seal(content, toMetadataName(name) ?? name)
     const identity = { namespace: project.namespace, createdAt: creationTimes.next(), idempotencyKey }
-    const wanted = webhookOf(creation, sealed, identity) as StoredWebhook
+    const wanted = toWebhook(creation, sealed, identity) as StoredWebhook
     const accept = async (earlier: StoredWebhook): Promise<StoredWebhook> => {
       if ((await this.#open(earlier)).requestHash === hash) return earlier
       throw keyReused(idempotencyKey ?? "")
@@ -133,7 +133,7 @@ export class Webhooks {
   async test(idOrName: string, signal: AbortSignal): Promise<WebhookTest> {
     const { project, sending, clock } = this.#options
     const webhook = await this.find(idOrName)
-    const receiver = receiverOf(webhook.spec, await this.#secretOf(webhook), clock.now())
+    const receiver = webhookReceiver(webhook.spec, await this.#secretOf(webhook), clock.now())
     const name = fromMetadataName(webhook.metadata.name)
     if ("errors" in receiver)
       throw unusable(`The secret of the webhook ${name} can't be used: ${receiver.errors.join("; ")}.`)

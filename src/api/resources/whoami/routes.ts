@@ -6,7 +6,7 @@ import type { ProjectLimits } from "../../../core/quota/project-limits.ts"
 import { inUtc, nullable } from "../../../core/records/job.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
 import { namedSchema } from "../../http/json-schema.ts"
-import { json, routesOf } from "../../http/route.ts"
+import { json, routeDeclarer } from "../../http/route.ts"
 
 /** Limits of one caller, and of its project. */
 export interface CallerLimits {
@@ -64,7 +64,7 @@ export interface WhoAmIServices {
   version: string
 }
 
-const route = routesOf<Principal, WhoAmIServices>({ tag: "whoami" })
+const route = routeDeclarer<Principal, WhoAmIServices>({ tag: "whoami" })
 
 export const whoAmIRoutes = [
   route("GET /whoami", {
