@@ -1,4 +1,5 @@
 import { secondsBetween, timestamp } from "../../core/apis/clock.ts"
+import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { type AgentStatus, bootFailureOf, type Finish, isOver, type StoredLaunch } from "../../core/apis/launch.ts"
 import { HEARTBEAT_SECONDS, type RegisterRequest, type ReportRequest } from "../../core/protocol/protocol.ts"
@@ -82,8 +83,8 @@ function news(agent: AgentStatus, report: ReportRequest, now: Date): Partial<Age
 
 /** Returns only the fields of the CRD. A newer agent may send more. */
 function finishOf(finish: NonNullable<ReportRequest["finish"]>): Omit<Finish, "time"> {
-  const { reason, exitCode, message } = finish
-  return { reason, ...(exitCode !== undefined && { exitCode }), ...(message !== undefined && { message }) }
+  const { reason, exitCode, message, cause, transient, lastLine } = finish
+  return defined({ reason, exitCode, message, cause, transient, lastLine })
 }
 
 /**

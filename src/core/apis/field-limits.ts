@@ -80,6 +80,10 @@ export const LIMITS = {
   keyfile: 8000,
   sealedCredentials: 65_536,
   message: 4096,
+  /** Characters of the last line of a failed container's output. */
+  lastLine: 256,
+  /** Retries on a new VM that a job's status keeps, the latest ones. */
+  retries: 4,
   conditions: 16,
   refusedOffers: 10,
 } as const

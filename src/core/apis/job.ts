@@ -601,6 +601,12 @@ export const JobStatusSchema = Type.Object(
           current: Type.Optional(Text(253, "Name of the job's current Launch.")),
           lost: Type.Optional(Int({ description: "Number of Launches whose VM was lost." })),
           preempted: Type.Optional(Int({ description: "Number of Launches whose VM the cloud preempted." })),
+          retried: Type.Optional(
+            Int({
+              description:
+                "Number of failed Launches after which the job got a new VM: by its rules, or for a transient fault.",
+            }),
+          ),
         },
         { description: "Launches of the job. Each Launch is one VM, or one attempt to get a VM." },
       ),
@@ -613,6 +619,21 @@ export const JobStatusSchema = Type.Object(
     ),
     retryCount: Type.Optional(Int({ description: "Number of container restarts on the current VM." })),
     exitCode: Type.Optional(Type.Integer({ description: "Exit code of the container's last run." })),
+    lastLine: Type.Optional(Text(LIMITS.lastLine, "Last line of a failed container's output, without secrets.")),
+    retries: Type.Optional(
+      Type.Array(
+        Type.Object({
+          launch: Int({ minimum: 1, description: "Number of the Launch that failed." }),
+          reason: Text(64, "Reason or cause of the failure."),
+          exitCode: Type.Optional(Type.Integer({ description: "Exit code of the container." })),
+          memoryGib: Type.Optional(
+            Type.Number({ minimum: 0, description: "Memory that the next VM's container gets at least, GiB." }),
+          ),
+          time: Time("Time of the failure."),
+        }),
+        { maxItems: LIMITS.retries, description: "Latest failures after which the job got a new VM." },
+      ),
+    ),
     cost: Type.Optional(
       Type.Object(
         {

@@ -89,6 +89,10 @@ export const FINISH_REASONS = [
 ] as const
 export type FinishReason = (typeof FINISH_REASONS)[number]
 
+/** Causes of a failed container that its exit code does not say. Retry rules name them beside the reasons. */
+export const FINISH_CAUSES = ["OutOfMemory"] as const
+export type FinishCause = (typeof FINISH_CAUSES)[number]
+
 export const LaunchSpecSchema = Type.Object(
   {
     job: Type.Object(
@@ -179,6 +183,11 @@ const FinishSchema = Type.Object({
   reason: StringEnum(FINISH_REASONS),
   exitCode: Type.Optional(Type.Integer()),
   message: Type.Optional(Text(LIMITS.message, "Details of the end.")),
+  cause: Type.Optional(StringEnum(FINISH_CAUSES, { description: "Cause of a failed container, if it is known." })),
+  transient: Type.Optional(
+    Type.Boolean({ description: "True if another VM may succeed: the fault is not the job's own." }),
+  ),
+  lastLine: Type.Optional(Text(LIMITS.lastLine, "Last line of a failed container's output, without secrets.")),
   time: Time("Time of the end, by the VM's clock."),
 })
 export type Finish = Static<typeof FinishSchema>

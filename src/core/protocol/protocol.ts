@@ -2,7 +2,7 @@ import Type, { type Static } from "typebox"
 import { VM_CLOUDS } from "../../clouds/definitions.ts"
 import { LIMITS } from "../apis/field-limits.ts"
 import { RunSchema } from "../apis/job.ts"
-import { BOOT_FAILURES, FINISH_REASONS } from "../apis/launch.ts"
+import { BOOT_FAILURES, FINISH_CAUSES, FINISH_REASONS } from "../apis/launch.ts"
 import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
 
 /**
@@ -191,6 +191,11 @@ export const ReportRequestSchema = Type.Object({
       reason: StringEnum(FINISH_REASONS),
       exitCode: Type.Optional(ExitCode()),
       message: Type.Optional(Text(LIMITS.message, "Message about the end.")),
+      cause: Type.Optional(StringEnum(FINISH_CAUSES)),
+      /** True if another VM may succeed. */
+      transient: Type.Optional(Type.Boolean()),
+      /** Last line of a failed container's output, without the values of its secretEnv. */
+      lastLine: Type.Optional(Text(LIMITS.lastLine, "Last line of the output.")),
       time: Time("When."),
     }),
   ),
