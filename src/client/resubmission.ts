@@ -16,6 +16,7 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
   resources: ({ resources: { gpu, ...parts } }) =>
     withoutEmpty({ ...parts, gpu: gpu === null ? null : withoutEmpty(gpu) }),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
+  priority: valueBut("priority", 0),
   maxRetries: valueBut("maxRetries", 0),
   timeoutSeconds: valueBut("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS),
 }

@@ -50,6 +50,10 @@ export const LIMITS = {
   gpuCount: 64,
   maxRetries: 100,
   maxPreemptions: 10_000,
+  priority: 100,
+  /** Name of a concurrency group, and its limit. */
+  groupName: 63,
+  groupLimit: 10_000,
   terminationGraceSeconds: 3600,
   /** 30 days, also the default timeout of a job. A finite lifetime ends an orphaned VM. */
   timeoutSeconds: 30 * 24 * 3600,

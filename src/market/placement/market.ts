@@ -1,8 +1,8 @@
 import type { Clock } from "../../core/apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
-import type { StoredJob } from "../../core/apis/job.ts"
-import type { StoredLaunch } from "../../core/apis/launch.ts"
+import type { ConcurrencyGroup, StoredJob } from "../../core/apis/job.ts"
+import { isOver, type LaunchSpec, type StoredLaunch } from "../../core/apis/launch.ts"
 import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
@@ -15,6 +15,7 @@ import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, type Recorded, sumR
 import { findCooldowns } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
+import type { LinePlace } from "./line.ts"
 import type { PreemptionHistory } from "./preemptions.ts"
 import type { JobSettings } from "./settings.ts"
 
@@ -43,6 +44,10 @@ export interface Market {
   cooldowns: readonly Cooldown[]
   /** Levels with caps, and the spending under them. */
   levels: readonly CappedLevel[]
+  /** The job's place in its project's line. Absent: there are no caps, and it is in no concurrency group. */
+  line?: LinePlace
+  /** Concurrency group of the job. */
+  group?: GroupState
   /** Known places of the job's buckets. */
   buckets?: readonly BucketPlace[]
   /** Known architectures of the job's image. */
@@ -109,6 +114,29 @@ function rateWait(launches: LaunchHistory, namespace: string, now: Date, perMinu
     return oldest === undefined ? 0 : Math.max(1, (oldest - minuteAgo) / 1000)
   }
   return Math.min(until(recent, perMinute), until(own, Math.max(1, Math.floor(perMinute / projects.size))))
+}
+
+/** Concurrency group, and those of its jobs that have a VM. */
+export interface GroupState extends ConcurrencyGroup {
+  /** Names of the jobs that have a VM. */
+  members: readonly string[]
+}
+
+/** Returns the state of a job's concurrency group; undefined without one. */
+export function groupState(
+  { metadata, spec }: Pick<StoredJob, "metadata" | "spec">,
+  ledger: LaunchLedger,
+): GroupState | undefined {
+  const { concurrencyGroup: group } = spec
+  if (group === undefined) return undefined
+  const members = membersOf(group.name, metadata.namespace ?? "", ledger)
+  return { ...group, members: members.filter(({ uid }) => uid !== metadata.uid).map(({ name }) => name) }
+}
+
+/** Returns the jobs of a namespace's concurrency group that have a VM, or may have one. */
+export function membersOf(group: string, namespace: string, ledger: LaunchLedger): readonly LaunchSpec["job"][] {
+  const live = ledger.unmarked(namespace).filter((launch) => launch.spec.concurrencyGroup === group && !isOver(launch))
+  return live.map(({ spec }) => spec.job)
 }
 
 /** Sources of a market in any process: caches and earlier answers. */

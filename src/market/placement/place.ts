@@ -18,24 +18,28 @@ import {
 import { lostHours } from "../router/lost-work.ts"
 import { type Requirements, toRequirements } from "../router/requirements.ts"
 import { type RankedPlacement, type RouteContext, type Routing, rank, route } from "../router/route.ts"
-import type { Shortfall } from "../router/shortfall.ts"
+import type { OfferNeeds, Shortfall } from "../router/shortfall.ts"
 import { jobBudget, longestBilledSeconds, vmLifetime } from "./budget.ts"
 import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
 import { type Buckets, choosePlatform, type Images, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { LaunchLedger } from "./ledger.ts"
+import { type Amounts, lineText } from "./line.ts"
 import { buildMarket, expectedRunSeconds, type Market, type MarketSources } from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** Result of the search for a place. */
 export type PlaceVerdict =
   | { kind: "placed"; placement: RankedPlacement<LaunchAccount>; why: string }
-  | { kind: "wait"; reason: JobReason; message: string; seconds: number }
+  /** `needs`: what its VM takes from the caps for which it waits. */
+  | { kind: "wait"; reason: JobReason; message: string; seconds: number; needs?: Amounts }
   /** No offer of any cloud can ever match. */
   | { kind: "noOffer"; message: string }
   /** The registry says that there is no such image. */
   | { kind: "noImage"; message: string }
   /** Too little is left of the job's maxCostUsd for a VM. */
   | { kind: "overBudget"; message: string }
+
+type Waiting = Extract<PlaceVerdict, { kind: "wait" }>
 
 /** Delay before checking again for a registry's answer, seconds. */
 const LOOK_AGAIN_SECONDS = 1
@@ -89,7 +93,7 @@ export function placeAmong(
   if (open.length === 0 && routing.placements.length > 0) return judged(allPaused(market.paused, now, settings))
   const unaffordable = overBudget(job, shortfall, market)
   if (unaffordable !== undefined) return judged(unaffordable)
-  const blocked = blockingReason(shortfall, market, settings)
+  const blocked = blockingReason(open[0], shortfall, market, settings)
   if (blocked !== undefined) return judged(blocked)
   const [best] = open
   if (best === undefined) return judged(noCapacity(shortfall?.cooldowns, now))
@@ -155,7 +159,7 @@ function allPaused(paused: Market["paused"], now: Date, settings: JobSettings): 
   return wait(JobReason.LaunchesPaused, message, secondsUntil(new Date(first), now))
 }
 
-function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict {
+function wait(reason: JobReason, message: string, seconds: number): Waiting {
   return { kind: "wait", reason, message, seconds }
 }
 
@@ -178,8 +182,9 @@ function overBudget(
 
 /** Returns the reason why a job with matching offers cannot be placed. */
 function blockingReason(
+  best: RankedPlacement<LaunchAccount> | undefined,
   shortfall: Shortfall | undefined,
-  { levels, rateWaitSeconds, launchAccounts, deniedAccounts = [] }: Market,
+  { levels, line, group, rateWaitSeconds, launchAccounts, deniedAccounts = [] }: Market,
   settings: JobSettings,
 ): PlaceVerdict | undefined {
   if (shortfall !== undefined && shortfall.cooldowns.offers + shortfall.overCaps.offers === 0) {
@@ -195,15 +200,44 @@ function blockingReason(
     return wait(JobReason.NoConnection, message + details, settings.connectionRetrySeconds)
   }
   const full = vmCapReached(levels)
-  if (full !== undefined) return wait(JobReason.CapReached, full, settings.capRetrySeconds)
+  if (group !== undefined) {
+    const ahead = line?.inGroups.get(group.name) ?? 0
+    if (group.members.length + ahead >= group.limit) {
+      const message = `group ${group.name} has ${group.members.length} of ${group.limit}: ${someOf(group.members)}${lineText(line)}`
+      const needs = { vms: 1, ...(best === undefined ? leastNeeds(shortfall) : needsOf(best)) }
+      return { ...wait(JobReason.GroupFull, message, settings.capRetrySeconds), needs }
+    }
+  }
+  const capReached = (message: string, needs: OfferNeeds) => ({
+    ...wait(JobReason.CapReached, message + lineText(line), settings.capRetrySeconds),
+    needs: { vms: 1, ...needs },
+  })
+  if (full !== undefined) return capReached(full, best === undefined ? leastNeeds(shortfall) : needsOf(best))
   if (shortfall?.cooldowns.offers === 0) {
-    return wait(JobReason.CapReached, overCapsText(levels, shortfall.overCaps), settings.capRetrySeconds)
+    return capReached(overCapsText(levels, shortfall.overCaps), leastNeeds(shortfall))
   }
   if (rateWaitSeconds > 0) {
     const message = `the installation's launch rate of ${settings.launchesPerMinute} per minute is reached; the job starts as soon as the rate allows`
     return wait(JobReason.CapReached, message, rateWaitSeconds)
   }
   return undefined
+}
+
+/** Largest number of jobs that a message names. */
+const NAMED_JOBS = 5
+
+function someOf(names: readonly string[]): string {
+  const others = names.length - NAMED_JOBS
+  return `${names.slice(0, NAMED_JOBS).join(", ")}${others > 0 ? ` and ${others} others` : ""}`
+}
+
+/** Returns what the cheapest offer over a cap takes. */
+function leastNeeds(shortfall: Shortfall | undefined): OfferNeeds {
+  return shortfall?.overCaps.least ?? { gpus: 0, hourlyUsd: 0, expectedUsd: 0, mostUsd: 0 }
+}
+
+function needsOf({ offer, prices, totalUsd }: RankedPlacement<LaunchAccount>): OfferNeeds {
+  return { gpus: offer.gpu?.count ?? 0, hourlyUsd: sumOfParts(prices), expectedUsd: totalUsd, mostUsd: totalUsd }
 }
 
 /** Returns the wait for the end of the first cooldown, with the cause and the remedy. */
