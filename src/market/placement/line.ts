@@ -60,7 +60,7 @@ export interface LineTerms {
 export interface LinePlace {
   /** From 1. */
   position: number
-  /** First job ahead that takes or keeps room. Absent: none does. */
+  /** First job ahead that it can't pass. Absent: it can pass all of them. */
   behind?: Waiter
   /** What the jobs ahead take, or what is kept for them. */
   taken: ReadonlyMap<CapLevel, Readonly<Amounts>>
@@ -99,9 +99,10 @@ export function placeBehind(
   }
   for (const waiter of ahead) {
     position++
-    if (left.isExhausted || !(left.fits(waiter) || isDue(waiter, terms))) continue
-    left.take(waiter)
+    const isExhausted = left.isExhausted
+    if (!isExhausted && !left.fits(waiter) && !isDue(waiter, terms)) continue
     behind ??= waiter
+    if (!isExhausted) left.take(waiter)
   }
   return { position, ...(behind && { behind }), taken: left.taken, inGroups: left.inGroups }
 }
