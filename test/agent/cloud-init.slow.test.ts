@@ -21,11 +21,11 @@ import type { BootConfig } from "../../src/core/protocol/protocol.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide as decideJob } from "../../src/operator/job/decide.ts"
 import { INSTALLATION, jobOf } from "../harness/builders.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
 import { AptMirrors } from "./apt-mirror.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "./harness.ts"
 import { COMPLETED, type Gpus, IN_PROGRESS, nvidiaSmi } from "./nvidia-smi.ts"
 import {
   type BootOptions,

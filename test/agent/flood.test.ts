@@ -11,8 +11,8 @@ import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { Logger } from "../../src/core/apis/logger.ts"
 import { type AgentKeys, bootConfig, generateAgentKeys, signMessage } from "../../src/core/protocol/messages.ts"
 import { GATEWAY_PATH, JWS_CONTENT_TYPE, JWS_TYPES, type MessageKind } from "../../src/core/protocol/protocol.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
 import { isNightly } from "../nightly.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 
 /** Duration of the flood: five minutes in the nightly run, else a few seconds. */
 const SECONDS = isNightly ? 300 : 6

@@ -24,7 +24,7 @@ import {
 import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/core/protocol/protocol.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
 
 const fixture = testFixture("gateway")
 let gateway: TestGateway

@@ -10,9 +10,9 @@ import { IndexedStore } from "../../src/core/kube/store.ts"
 import { VmObserver } from "../../src/operator/launch/observe.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { agentOf, INSTALLATION, jobOf, launchOf, T0, time, vmStatus } from "../harness/builders.ts"
+import { testLogger } from "../harness/gateway.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
 import { SimCloud } from "../harness/sim-cloud.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
-import { testLogger } from "./harness.ts"
 
 const PATIENCE = { timeout: 30_000, interval: 5 }
 const ROUND_SECONDS = 10

@@ -5,8 +5,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { runAgent } from "../../src/agent/main.ts"
 import { FileLogStore } from "../../src/api/logs/file-store.ts"
 import type { Finish, StoredLaunch } from "../../src/core/apis/launch.ts"
+import { startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
 import { noDisk, type SmallDisk, smallDisk } from "../small-disk.ts"
-import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { shell } from "./suite.ts"
 
 const fixture = testFixture("log-store")

@@ -6,8 +6,8 @@ import { type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import type { VmCloud } from "../../src/clouds/definitions.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { Run } from "../../src/core/apis/job.ts"
+import { startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
 import { eventually } from "../kube/fixtures.ts"
-import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { MetadataService } from "./metadata-service.ts"
 
 const fixture = testFixture("preemption")

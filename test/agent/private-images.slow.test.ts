@@ -11,10 +11,10 @@ import type { RegistryOpener } from "../../src/clouds/registry-access.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { RegistryAccess } from "../../src/core/protocol/protocol.ts"
+import { startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { missingForRegistry, startPasswordRegistry, startTokenRegistry, type TestRegistry } from "../registry.ts"
-import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { buildImages, docker, followProgress, missingForContainers, type TestImages } from "./images.ts"
 
 const containers = needing((await missingForContainers()) ?? missingForRegistry() ?? missingTool("moto"))

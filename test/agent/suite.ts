@@ -17,9 +17,9 @@ import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { Run } from "../../src/core/apis/job.ts"
 import type { Finish, Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
+import { type Fixture, startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
-import { type Fixture, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
 
 const missing = await missingForContainers()

@@ -4,8 +4,8 @@ import { join } from "node:path"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { runAgent } from "../../src/agent/main.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
+import { startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
 import { eventually } from "../kube/fixtures.ts"
-import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 
 const fixture = testFixture("agent-timers")
 let gateway: TestGateway

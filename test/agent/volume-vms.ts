@@ -9,8 +9,8 @@ import { expect } from "vitest"
 import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import type { Volume } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import { type Fixture, type TestGateway, testLogger } from "../harness/gateway.ts"
 import { eventually } from "../kube/fixtures.ts"
-import { type Fixture, type TestGateway, testLogger } from "./harness.ts"
 import { buildImage, buildImages, docker, librariesOf, missingForContainers } from "./images.ts"
 
 /** Programs of Debian's packages rclone and fuse3, busybox and the FUSE device. */

@@ -15,11 +15,11 @@ import type { Fetch } from "../../src/core/outbound/guarded-fetch.ts"
 import type { BucketAccess } from "../../src/core/protocol/protocol.ts"
 import { type Azurite, startAzurite } from "../azurite.ts"
 import { startFakeGcs } from "../fake-gcs.ts"
+import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { missingTool, needing } from "../needing.ts"
 import { type ApiServer, type Operation, redirectTo, startApiServer } from "../providers/api-server.ts"
 import type { TiedProcess } from "../tied-process.ts"
-import { startGateway, type TestGateway, testFixture } from "./harness.ts"
 import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
 const volumes = needing(await missingForVolumes())

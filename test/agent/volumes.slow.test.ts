@@ -12,10 +12,10 @@ import { reachedBucket } from "../../src/clouds/aws/s3.ts"
 import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { Volume } from "../../src/core/apis/job.ts"
 import type { BucketAccess } from "../../src/core/protocol/protocol.ts"
+import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { startGateway, type TestGateway, testFixture } from "./harness.ts"
 import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
 const volumes = needing((await missingForVolumes()) ?? missingTool("moto"))

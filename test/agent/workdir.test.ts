@@ -14,7 +14,7 @@ import {
   publicKey,
   signMessage,
 } from "../../src/core/protocol/messages.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
 import { newDisk } from "./suite.ts"
 import { archiveOf, fetches, store } from "./workdirs.ts"
 

@@ -1,6 +1,6 @@
 import { connect, type Socket } from "node:net"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   BASE_DOMAIN,
   type Call,
@@ -10,7 +10,7 @@ import {
   type Replica,
   startReplica,
   testFixture,
-} from "../facade/harness.ts"
+} from "../harness/facade.ts"
 
 /** Attacks by the holder of one key with large and odd bodies. The façade has one thread for all tenants. */
 const fixture = testFixture("attacks-bodies")

@@ -6,7 +6,7 @@ import { people } from "../console/people.ts"
 import { fillProject, SHOWN_AFTER_MINUTES, spend, writeLog } from "../console/sample.ts"
 import { PAGES, PAGES_OF_PEOPLE, press, type Scene, STATES, STATES_OF_PEOPLE } from "../console/scenes.ts"
 import { bucket } from "../discovery/accounts.ts"
-import { caller, recordIn, testFixture } from "../facade/harness.ts"
+import { caller, recordIn, testFixture } from "../harness/facade.ts"
 import { type MarkingProxy, placesOfText, startMarkingProxy } from "./marked-answers.ts"
 
 /** Texts that run a script in each way in which a page could take them for more than text. */

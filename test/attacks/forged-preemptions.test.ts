@@ -9,9 +9,10 @@ import {
   type StoredLaunch,
 } from "../../src/core/apis/launch.ts"
 import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
-import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
+import { agentOf, launchOf, offerOf } from "../harness/builders.ts"
+import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   caller,
   created,
@@ -20,8 +21,7 @@ import {
   shippedOffers,
   startReplica,
   testFixture,
-} from "../facade/harness.ts"
-import { agentOf, launchOf, offerOf } from "../harness/builders.ts"
+} from "../harness/facade.ts"
 
 const attacker = testFixture("attack-preemptions-attacker")
 const tenant = testFixture("attack-preemptions-tenant")

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { CRON_JOBS, JOBS, PROJECTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { caller, problemIn, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 
 const fixture = testFixture("attack-limits")
 let replica: Replica

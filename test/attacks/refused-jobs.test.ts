@@ -3,7 +3,7 @@ import { JOB } from "../../src/core/apis/job.ts"
 import { declareResource } from "../../src/core/kube/resource.ts"
 import { items } from "../corpus/corpus.ts"
 import { type AnyObject, refusalOf } from "../corpus/server.ts"
-import { caller, jobsOf, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
+import { caller, jobsOf, problemIn, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 
 const fixture = testFixture("attacks-refused")
 let replica: Replica

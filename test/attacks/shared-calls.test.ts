@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { kubeConfig } from "../control-plane.ts"
-import { caller, created, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
-import { ChaosProxy } from "../kube/chaos-proxy.ts"
+import { ChaosProxy } from "../harness/chaos-proxy.ts"
+import { caller, created, problemIn, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 
 const attacker = testFixture("attack-calls-attacker")
 const tenant = testFixture("attack-calls-tenant")

@@ -11,7 +11,7 @@ import { run } from "../cli/command.ts"
 import { onTerminal } from "../cli/pty.ts"
 import { fillProject, spend, writeLog } from "../console/sample.ts"
 import { bucket } from "../discovery/accounts.ts"
-import { caller, type Replica, recordIn, shippedOffers, startReplica, testFixture } from "../facade/harness.ts"
+import { caller, type Replica, recordIn, shippedOffers, startReplica, testFixture } from "../harness/facade.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import { type MarkingProxy, startMarkingProxy } from "./marked-answers.ts"
 

@@ -6,7 +6,7 @@ import { CLIENT_ID, type DevelopmentIssuer, startIssuer } from "../../dev/issuer
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { PROJECTS } from "../../src/core/resources.ts"
-import { caller, created, type Replica, setStatus, startReplica, testFixture } from "../facade/harness.ts"
+import { caller, created, type Replica, setStatus, startReplica, testFixture } from "../harness/facade.ts"
 import { Browser } from "../sign-in.ts"
 import { run, start } from "./command.ts"
 import { type FaultyProxy, startFaultyProxy } from "./faulty-proxy.ts"

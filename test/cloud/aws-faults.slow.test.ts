@@ -13,13 +13,13 @@ import {
   controllerHarnesses,
   type Operator,
   type OperatorOptions,
-} from "../controllers/harness.ts"
+} from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
 import { Ec2Console, isGone, launchOf } from "./ec2-console.ts"
 import { type AwsRequest, type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
-import { eventually } from "./eventually.ts"
 
 const { describe, it: test } = needing(missingTool("moto"))
 

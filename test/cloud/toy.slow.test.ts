@@ -6,7 +6,7 @@ import { LAUNCHES } from "../../src/core/resources.ts"
 import { browserNeeded, collectFaults, launchBrowser } from "../browser.ts"
 import { goTo } from "../console/browser.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { eventually } from "./eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 import { compile, copyWithToy, makeFolder, runIn } from "./toy-copy.ts"
 
 const PROJECT = "default"

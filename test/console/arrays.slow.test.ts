@@ -5,8 +5,8 @@ import { combinationAt, type JobArrayStatus, type StoredJobArray } from "../../s
 import { LABELS } from "../../src/core/apis/meta.ts"
 import { JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { caller, created, setStatus, testFixture } from "../harness/facade.ts"
 import { consoleSite, tabTo } from "./browser.ts"
 
 const MATRIX = { LEARNING_RATE: ["0.1", "0.01", "0.001"], SEED: ["1", "2", "3", "4"] }

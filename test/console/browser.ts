@@ -7,7 +7,7 @@ import type { Browser, Page } from "playwright-core"
 import { afterAll, beforeAll } from "vitest"
 import { buildConsole } from "../../scripts/console.ts"
 import { collectFaults, launchBrowser } from "../browser.ts"
-import { type Fixture, type Replica, type ReplicaOptions, shippedOffers, startReplica } from "../facade/harness.ts"
+import { type Fixture, type Replica, type ReplicaOptions, shippedOffers, startReplica } from "../harness/facade.ts"
 
 /** A page of the console. `faults` collects errors of its console, policy reports and requests to other hosts. */
 export interface Visit {

@@ -5,7 +5,7 @@ import type { StoredJob } from "../../src/core/apis/job.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
+import { caller, created, setStatus, testFixture } from "../harness/facade.ts"
 import { consoleSite, goTo, type Visit } from "./browser.ts"
 
 /** Length of the run, minutes. */

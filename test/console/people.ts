@@ -7,7 +7,7 @@ import { systemClock } from "../../src/core/apis/clock.ts"
 import type { OrganizationRole, StoredOrganization } from "../../src/core/apis/organization.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { ORGANIZATIONS } from "../../src/core/resources.ts"
-import type { Fixture, ReplicaOptions } from "../facade/harness.ts"
+import type { Fixture, ReplicaOptions } from "../harness/facade.ts"
 
 /** Issuer of a suite, at which people sign in by their name. */
 export interface People {

@@ -8,9 +8,9 @@ import type { Offer } from "../../src/core/apis/offer.ts"
 import { monthOf, type StoredStatement, statementName } from "../../src/core/apis/statement.ts"
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
 import { JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS, STATEMENTS, WEBHOOKS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Caller, created, type Fixture, type Replica, SYSTEM_NAMESPACE, setStatus } from "../facade/harness.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Caller, created, type Fixture, type Replica, SYSTEM_NAMESPACE, setStatus } from "../harness/facade.ts"
 
 /** A project with jobs in each state, as operator and agents leave them. */
 export interface SampleProject {

@@ -1,7 +1,7 @@
 import type { BrowserContext, Page } from "playwright-core"
 import { expect } from "vitest"
 import { browserNeeded } from "../browser.ts"
-import { caller, makeKey, testFixture } from "../facade/harness.ts"
+import { caller, makeKey, testFixture } from "../harness/facade.ts"
 import { consoleSite } from "./browser.ts"
 
 /** The sign-in over reloads and in several tabs. */

@@ -10,7 +10,7 @@ import { CodeExchange } from "../../src/core/identity/code-exchange.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { PROJECTS } from "../../src/core/resources.ts"
 import { browserNeeded, launchBrowser } from "../browser.ts"
-import { type Replica, type ReplicaOptions, startReplica, testFixture } from "../facade/harness.ts"
+import { type Replica, type ReplicaOptions, startReplica, testFixture } from "../harness/facade.ts"
 
 const CLIENT = { clientId: "berth-console", secret: "the-secret-of-the-console-1f0c" }
 const SCOPES = "openid email"

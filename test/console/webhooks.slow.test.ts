@@ -5,9 +5,9 @@ import type { StoredWebhook, WebhookStatus } from "../../src/core/apis/webhook.t
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { WEBHOOKS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Received, WebhookReceiver } from "../controllers/webhook-receiver.ts"
-import { caller, created, testFixture } from "../facade/harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { caller, created, testFixture } from "../harness/facade.ts"
+import { type Received, WebhookReceiver } from "../harness/webhook-receiver.ts"
 import { consoleSite, goTo, tabTo } from "./browser.ts"
 
 const SLACK = "https://hooks.slack.com/services/T0/B0/very-secret"

@@ -8,8 +8,8 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { JOB_ARRAYS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
+import type { ControllerHarness, Operator, OperatorClients, Work } from "../harness/controllers.ts"
 import { quiet } from "../harness/namespace.ts"
-import type { ControllerHarness, Operator, OperatorClients, Work } from "./harness.ts"
 
 /** Clients that are cut at a moment, in the middle of whatever they do: their operator has died. */
 class Mortal implements OperatorClients {

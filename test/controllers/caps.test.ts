@@ -10,10 +10,10 @@ import { Reflector } from "../../src/core/kube/reflector.ts"
 import { JOBS, ORGANIZATIONS, PROJECTS, STATEMENTS } from "../../src/core/resources.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
 import { CapWatcher, SPENDING_CONFIG_MAP } from "../../src/operator/caps/watcher.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
+import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import { quiet } from "../harness/namespace.ts"
-import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
 

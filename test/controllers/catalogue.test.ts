@@ -6,9 +6,9 @@ import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import { watchCatalogue } from "../../src/market/catalogue/watch.ts"
 import { createTable } from "../../src/market/router/table.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
 import { offerOf } from "../harness/builders.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const namespace = testNamespace("catalogue")
 

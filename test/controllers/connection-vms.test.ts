@@ -18,7 +18,7 @@ import { CONNECTIONS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { LAUNCH_CACHE } from "../../src/market/caches.ts"
 import { GarbageCollector } from "../../src/operator/launch/garbage-collection.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 import { ProjectHarness, REGION } from "../harness/project.ts"
 import type { SimCloud } from "../harness/sim-cloud.ts"
 

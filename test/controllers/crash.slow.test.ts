@@ -5,9 +5,9 @@ import { isOver } from "../../src/core/apis/launch.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import { isNightly } from "../nightly.ts"
-import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
 

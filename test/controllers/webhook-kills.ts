@@ -14,13 +14,13 @@ import type { ServerMeta } from "../../src/core/kube/resource.ts"
 import { JOBS, WEBHOOKS } from "../../src/core/resources.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { WEBHOOK_CACHE } from "../../src/operator/caches.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
+import type { ControllerHarness } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import { quiet } from "../harness/namespace.ts"
-import type { ControllerHarness } from "./harness.ts"
+import { type Reply, WebhookReceiver } from "../harness/webhook-receiver.ts"
 import type { WebhookOperatorOptions } from "./webhook-operator.ts"
-import { type Reply, WebhookReceiver } from "./webhook-receiver.ts"
 
 const PROGRAM = join(import.meta.dirname, "webhook-operator.ts")
 

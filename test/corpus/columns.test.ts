@@ -4,8 +4,8 @@ import { KINDS } from "../../src/core/apis/kinds.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
 
 /** Widths of kubectl's tables, with values as long as people have them. */
 

@@ -8,8 +8,8 @@ import { errorsOfObject } from "../../src/core/apis/validate.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { KubeError } from "../../src/core/kube/errors.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
 
 export interface AnyObject extends ApiObject {
   spec?: Record<string, unknown>

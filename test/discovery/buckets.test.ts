@@ -3,8 +3,8 @@ import { BucketFinder, type BucketFinderOptions } from "../../src/accounts/bucke
 import type { ExternalAccount, ReachedBucket } from "../../src/clouds/account.ts"
 import { TransientError } from "../../src/core/outbound/errors.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { eventually } from "../harness/eventually.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
 import { connection, never } from "./accounts.ts"
 
 type Reach = (bucket: string) => Promise<ReachedBucket | undefined>

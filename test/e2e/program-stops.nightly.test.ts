@@ -8,12 +8,12 @@ import { installBase } from "../../dev/base.ts"
 import { makeDataDir } from "../../src/agent/disk.ts"
 import { ensureInstallation } from "../../src/core/identity/installation.ts"
 import { leases } from "../../src/core/kube/lease.ts"
-import { startGateway, type TestGateway, testFixture } from "../agent/harness.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
+import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { Program } from "../harness/program-process.ts"
+import { processesNaming } from "../harness/traces.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { isNightly } from "../nightly.ts"
-import { Program } from "./program.ts"
-import { processesNaming } from "./traces.ts"
 
 /** SIGTERM to each program alone, from its first millisecond until some time after it is ready. */
 const MOMENTS = 50

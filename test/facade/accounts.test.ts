@@ -25,11 +25,7 @@ import type { CallerClient } from "../../src/core/identity/principal.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
-import { type KeyController, startKeyController } from "../harness/machine-users.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
-import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   BASE_DOMAIN,
   type Call,
@@ -39,7 +35,11 @@ import {
   type Replica,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
+import { type KeyController, startKeyController } from "../harness/machine-users.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
+import { type ProjectControllers, startProjectControllers } from "../harness/project-controllers.ts"
+import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 
 const fixture = testFixture("facade-accounts")
 let replica: Replica

@@ -1,6 +1,14 @@
 import { request } from "node:http"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { BASE_DOMAIN, caller, makeProject, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import {
+  BASE_DOMAIN,
+  caller,
+  makeProject,
+  problemIn,
+  type Replica,
+  startReplica,
+  testFixture,
+} from "../harness/facade.ts"
 
 const fixture = testFixture("facade-addresses")
 const OTHER = "the-other-project"

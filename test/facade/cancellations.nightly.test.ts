@@ -2,8 +2,8 @@ import { afterAll, beforeAll, expect, it } from "vitest"
 import type { JobCancellations } from "../../src/api/resources/jobs/cancellations.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { applyJob, caller, type Replica, startReplica, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { applyJob, caller, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 
 const JOB_COUNT = 10_000
 /** Largest number of requests: each takes at most 25 s. */

@@ -3,8 +3,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { JobCancellations } from "../../src/api/resources/jobs/cancellations.ts"
 import type { JobList } from "../../src/api/resources/jobs/groups.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   applyJob,
   type Call,
@@ -19,7 +19,7 @@ import {
   setStatus,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
 
 const fixture = testFixture("facade-cancellations")
 const namespace = testNamespace("facade-cancellations-other")

@@ -8,7 +8,7 @@ import type { StoredCronJob } from "../../src/core/apis/cronjob.ts"
 import type { CallerClient } from "../../src/core/identity/principal.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { CRON_JOBS } from "../../src/core/resources.ts"
-import { plainClient, testFixture } from "./harness.ts"
+import { plainClient, testFixture } from "../harness/facade.ts"
 
 /** Tests of cases that are rare in real traffic. The cache changes only when a test changes it. */
 const fixture = testFixture("facade-collection")

@@ -21,12 +21,20 @@ import {
   WEBHOOKS,
 } from "../../src/core/resources.ts"
 import { run } from "../cli/command.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { rendered } from "../console/views.js"
 import { launchOf } from "../harness/builders.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
+import { eventually } from "../harness/eventually.ts"
+import {
+  BASE_DOMAIN,
+  caller,
+  makeKey,
+  type Replica,
+  SYSTEM_NAMESPACE,
+  startReplica,
+  testFixture,
+} from "../harness/facade.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import { BASE_DOMAIN, caller, makeKey, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
 
 /**
  * The table of conditions: each kind that has some, each of its declared conditions, each status. The object's sentence,

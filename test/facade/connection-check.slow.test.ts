@@ -9,14 +9,14 @@ import {
 } from "../../src/api/resources/connections/schema.ts"
 import { awsAccounts } from "../../src/clouds/aws/account.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { allow, deleteKey, makeUser, type UserKey, VM_ACTIONS, withoutAuthentication } from "../cloud/moto-users.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
+import { BASE_DOMAIN, type Call, caller, type Replica, shippedOffers, testFixture } from "../harness/facade.ts"
 import { clientOf, makeSystemNamespace, rightsArrive } from "../harness/machine-users.ts"
 import { Programs } from "../harness/programs.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { BASE_DOMAIN, type Call, caller, type Replica, shippedOffers, testFixture } from "./harness.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 

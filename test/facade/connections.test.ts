@@ -16,8 +16,16 @@ import { CONNECTIONS } from "../../src/core/resources.ts"
 import { openCredentials, sealCredentials } from "../../src/core/sealing/credentials.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Call, caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import {
+  type Call,
+  caller,
+  problemIn,
+  type Replica,
+  SYSTEM_NAMESPACE,
+  startReplica,
+  testFixture,
+} from "../harness/facade.ts"
 
 /** Tests of each rule in the API's document (the "contract"): "Connections", "Connection record" and "Limits". */
 const fixture = testFixture("facade-connections")

@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import { caller, problemIn, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 
 /** Content long enough to be worth an encoding. */
 const SCRIPT = `console.log(${JSON.stringify("berth ".repeat(200))})`

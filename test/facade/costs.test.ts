@@ -4,9 +4,9 @@ import { timestamp } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { monthOf, STATEMENT, type StoredStatement, statementName } from "../../src/core/apis/statement.ts"
 import { LAUNCHES, PROJECTS, STATEMENTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { jobOf, launchOf, offerOf } from "../harness/builders.ts"
-import { caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "../harness/facade.ts"
 
 const fixture = testFixture("facade-costs")
 let replica: Replica

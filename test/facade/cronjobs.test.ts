@@ -12,7 +12,7 @@ import { ANNOTATIONS, API_VERSION, LABELS } from "../../src/core/apis/meta.ts"
 import { SCHEDULE_ALIASES } from "../../src/core/apis/schedule.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import { CRON_JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   type Call,
   caller,
@@ -23,7 +23,7 @@ import {
   setStatus,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
 
 /** Tests of each rule in the API's document (the "contract"): "Cronjobs", "Cronjob record" and "Limits". */
 const fixture = testFixture("facade-cronjobs")

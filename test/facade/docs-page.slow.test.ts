@@ -1,8 +1,8 @@
 import type { Browser, Page } from "playwright-core"
 import { afterAll, beforeAll, expect } from "vitest"
 import { browserNeeded, collectFaults, launchBrowser } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Replica, startReplica, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica, testFixture } from "../harness/facade.ts"
 
 interface Document {
   paths: Record<string, Record<string, { operationId: string }>>

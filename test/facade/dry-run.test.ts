@@ -13,12 +13,9 @@ import { findCondition } from "../../src/core/apis/conditions.ts"
 import { JobReason, type StoredJob } from "../../src/core/apis/job.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
 import { accountWith } from "../discovery/accounts.ts"
-import { clientOf, makeSystemNamespace, rightsArrive } from "../harness/machine-users.ts"
-import { Programs } from "../harness/programs.ts"
-import { SimCloud } from "../harness/sim-cloud.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   BASE_DOMAIN,
   type Call,
@@ -30,7 +27,10 @@ import {
   removeJob,
   shippedOffers,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
+import { clientOf, makeSystemNamespace, rightsArrive } from "../harness/machine-users.ts"
+import { Programs } from "../harness/programs.ts"
+import { SimCloud } from "../harness/sim-cloud.ts"
 
 /**
  * A whole installation. `operator/main.ts` and `api/main.ts` construct operator and façade, with the rights of

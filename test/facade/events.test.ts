@@ -1,7 +1,7 @@
 import type { Response } from "undici"
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
 import type { JobRecord } from "../../src/core/records/job.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   applyJob,
   BASE_DOMAIN,
@@ -15,7 +15,7 @@ import {
   setStatus,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
 
 const fixture = testFixture("facade-events")
 let replicas: [Replica, Replica]

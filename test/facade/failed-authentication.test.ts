@@ -5,8 +5,8 @@ import { systemClock } from "../../src/core/apis/clock.ts"
 import { makeApiKey } from "../../src/core/identity/apikeys.ts"
 import { ApiKeyAuthenticator } from "../../src/core/identity/authenticate.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, makeKey, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { caller, makeKey, problemIn, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 
 /** Failed authentications are limited by client address. One client's failures never lock out another client. */
 const fixture = testFixture("facade-failures")

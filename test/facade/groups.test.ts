@@ -5,9 +5,9 @@ import { GroupsLog } from "../../src/core/identity/groups-log.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { BASE_DOMAIN, caller, problemIn, type Replica, startReplica, testFixture } from "../harness/facade.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import { BASE_DOMAIN, caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
 import { bearer } from "./tenants.ts"
 
 const fixture = testFixture("facade-groups")

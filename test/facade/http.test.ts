@@ -3,9 +3,9 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { KeyCreated } from "../../src/api/resources/keys/schema.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { API_KEYS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { ChaosProxy, status } from "../kube/chaos-proxy.ts"
+import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   BASE_DOMAIN,
   caller,
@@ -19,7 +19,7 @@ import {
   removeJob,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
 
 const fixture = testFixture("facade-http")
 let replica: Replica

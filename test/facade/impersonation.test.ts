@@ -14,10 +14,10 @@ import type { Impersonation, KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { API_KEYS, CONNECTIONS, JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
+import { applyJob, makeKey, testFixture } from "../harness/facade.ts"
 import { clientOf } from "../harness/machine-users.ts"
-import { applyJob, makeKey, testFixture } from "./harness.ts"
 
 const fixture = testFixture("facade-trust")
 let facade: KubeClient

@@ -13,8 +13,8 @@ import { LABELS } from "../../src/core/apis/meta.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import type { JobRecord } from "../../src/core/records/job.ts"
 import { JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { caller, problemIn, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 
 /** Orders, parts of names and groups of jobs. Each list is compared with one that the test makes of all records. */
 const fixture = testFixture("facade-job-lists")

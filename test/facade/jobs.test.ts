@@ -8,7 +8,7 @@ import { ANNOTATIONS, LABELS } from "../../src/core/apis/meta.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import { JobRecordSchema } from "../../src/core/records/job.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   applyJob,
   caller,
@@ -22,7 +22,7 @@ import {
   setStatus,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
 
 const fixture = testFixture("facade-jobs")
 let replica: Replica

@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { kubectl } from "../control-plane.ts"
-import { caller, type Replica, startReplica, tendedTo, testFixture } from "./harness.ts"
+import { caller, type Replica, startReplica, tendedTo, testFixture } from "../harness/facade.ts"
 
 const run = promisify(execFile)
 const ROOT = join(import.meta.dirname, "..", "..")

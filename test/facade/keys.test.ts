@@ -16,8 +16,8 @@ import { ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
 import { CLIENT_REASONS, KubeError } from "../../src/core/kube/errors.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { API_KEYS, PROJECTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   BASE_DOMAIN,
   caller,
@@ -29,7 +29,7 @@ import {
   type Replica,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
 
 const fixture = testFixture("facade-keys")
 let replica: Replica

@@ -8,9 +8,17 @@ import {
 import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
-import { caller, created, type Replica, SYSTEM_NAMESPACE, setStatus, startReplica, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import {
+  caller,
+  created,
+  type Replica,
+  SYSTEM_NAMESPACE,
+  setStatus,
+  startReplica,
+  testFixture,
+} from "../harness/facade.ts"
 
 const fixture = testFixture("facade-launches")
 let replica: Replica

@@ -5,9 +5,8 @@ import { removeOrphanedLogs } from "../../src/api/resources/jobs/logs.ts"
 import type { JobStatus } from "../../src/core/apis/job.ts"
 import { type Finish, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { API_KEYS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
-import { silentLogger } from "../kube/fixtures.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   caller,
   created,
@@ -19,7 +18,8 @@ import {
   setStatus,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
+import { silentLogger } from "../kube/fixtures.ts"
 
 const fixture = testFixture("facade-logs")
 let replica: Replica

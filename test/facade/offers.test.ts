@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { type OfferList, OfferListSchema } from "../../src/api/resources/offers/schema.ts"
 import { parseGib } from "../../src/core/apis/quantity.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
-import { caller, problemIn, type Replica, shippedOffers, startReplica, testFixture } from "./harness.ts"
+import { caller, problemIn, type Replica, shippedOffers, startReplica, testFixture } from "../harness/facade.ts"
 
 const fixture = testFixture("facade-offers")
 let replica: Replica

@@ -1,6 +1,6 @@
 import { Ajv2020 } from "ajv/dist/2020.js"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { caller, type Replica, startReplica, testFixture } from "./harness.ts"
+import { caller, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 
 const fixture = testFixture("facade-openapi")
 let replica: Replica

@@ -11,8 +11,7 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { clientOf } from "../harness/machine-users.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   applyJob,
   type Caller,
@@ -25,7 +24,8 @@ import {
   setStatus,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
+import { clientOf } from "../harness/machine-users.ts"
 
 /** Races that are rare in real traffic. Each test stops the code at the critical moment. */
 const fixture = testFixture("facade-races")

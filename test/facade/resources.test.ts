@@ -13,13 +13,21 @@ import { CONNECTIONS, PROJECTS } from "../../src/core/resources.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { accountWith, bucket, never } from "../discovery/accounts.ts"
+import { eventually } from "../harness/eventually.ts"
+import {
+  caller,
+  makeKey,
+  PATIENCE_MS,
+  type Replica,
+  SYSTEM_NAMESPACE,
+  startReplica,
+  testFixture,
+} from "../harness/facade.ts"
 import { clientOf } from "../harness/machine-users.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { caller, makeKey, PATIENCE_MS, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 

@@ -4,7 +4,7 @@ import { parseKeyId } from "../../src/core/identity/apikeys.ts"
 import { API_KEY_INDEXES, ApiKeyAuthenticator } from "../../src/core/identity/authenticate.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { API_KEYS } from "../../src/core/resources.ts"
-import { deleteKey, makeKey, testFixture } from "./harness.ts"
+import { deleteKey, makeKey, testFixture } from "../harness/facade.ts"
 
 const fixture = testFixture("facade-revoke")
 

@@ -14,7 +14,7 @@ import {
   type Replica,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
 
 const fixture = testFixture("facade-roles")
 const elsewhere = testNamespace("facade-roles-else")

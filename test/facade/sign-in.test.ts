@@ -10,8 +10,8 @@ import { type DevelopmentIssuer, startIssuer } from "../../dev/issuer.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { CodeExchange } from "../../src/core/identity/code-exchange.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
+import { problemIn, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 import { Browser } from "../sign-in.ts"
-import { problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
 
 const CLIENT = { clientId: "berth-console", secret: "the-secret-of-the-console-1f0c" }
 const AUDIENCE = CLIENT.clientId

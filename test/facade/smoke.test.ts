@@ -5,8 +5,8 @@ import { CONNECTIONS } from "../../src/core/resources.ts"
 import { SMOKE_KINDS, smokeJobs } from "../../src/smoke/jobs.ts"
 import { requestsWithKey } from "../../src/smoke/requests.ts"
 import { runSmoke, type SmokeOptions } from "../../src/smoke/smoke.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, type Replica, startReplica, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { caller, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 
 const fixture = testFixture("facade-smoke")
 let replica: Replica

@@ -12,9 +12,9 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import type { Running } from "../../src/core/telemetry/program.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
-import { jobsOf, shippedOffers, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { jobsOf, shippedOffers, testFixture } from "../harness/facade.ts"
 
 /** Start of the program before an operator exists, and its end during requests. */
 const fixture = testFixture("facade-start")

@@ -17,9 +17,7 @@ import {
   ORGANIZATIONS,
   PROJECTS,
 } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
-import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   type AddressForm,
   BASE_DOMAIN,
@@ -30,7 +28,9 @@ import {
   type Replica,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
+import { type ProjectControllers, startProjectControllers } from "../harness/project-controllers.ts"
+import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import {
   addressOf,
   bearer,

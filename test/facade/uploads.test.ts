@@ -9,8 +9,8 @@ import { nameOfUpload, UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
 import {
   applyJob,
   BASE_DOMAIN,
@@ -24,7 +24,7 @@ import {
   removeJob,
   startReplica,
   testFixture,
-} from "./harness.ts"
+} from "../harness/facade.ts"
 
 /** Uploads: by hash, in a project, up to its limits, as long as a job needs them. */
 const fixture = testFixture("facade-uploads")

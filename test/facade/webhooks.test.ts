@@ -9,9 +9,9 @@ import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { openWebhook } from "../../src/core/webhooks/secret.ts"
 import { newSigningSecret, signedHeaders } from "../../src/core/webhooks/signature.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { FORBIDDEN, FORBIDDEN_RECEIVERS, WebhookReceiver } from "../controllers/webhook-receiver.ts"
-import { caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "../harness/facade.ts"
+import { FORBIDDEN, FORBIDDEN_RECEIVERS, WebhookReceiver } from "../harness/webhook-receiver.ts"
 
 const fixture = testFixture("facade-webhooks")
 let replica: Replica

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { systemClock, timestamp } from "../../src/core/apis/clock.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { PROJECTS } from "../../src/core/resources.ts"
+import { BASE_DOMAIN, caller, makeKey, type Replica, startReplica, testFixture } from "../harness/facade.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import { BASE_DOMAIN, caller, makeKey, type Replica, startReplica, testFixture } from "./harness.ts"
 import { bearer } from "./tenants.ts"
 
 const fixture = testFixture("facade-whoami")

@@ -8,7 +8,7 @@ import { CONFIG_MAPS, type ConfigMap, NAMESPACES } from "../../src/core/kube/cor
 import { isAlreadyExists, isConflict, isNotFound, KubeError } from "../../src/core/kube/errors.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { ChaosProxy, status } from "../kube/chaos-proxy.ts"
+import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
 import { eventually, silentLogger } from "../kube/fixtures.ts"
 import { SEED } from "./effort.ts"
 import { Tally } from "./tally.ts"

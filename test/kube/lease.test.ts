@@ -8,10 +8,10 @@ import {
   leases,
 } from "../../src/core/kube/lease.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
-import { ChaosProxy, status } from "./chaos-proxy.ts"
 import { eventually, silentLogger } from "./fixtures.ts"
-import { ManualClock } from "./manual-clock.ts"
 
 const namespace = testNamespace("lease")
 type Times = Pick<LeaderElectorOptions, "leaseSeconds" | "renewDeadlineSeconds" | "retrySeconds" | "clock">

@@ -9,7 +9,7 @@ import { Reflector } from "../../src/core/kube/reflector.ts"
 import { compareResourceVersions } from "../../src/core/kube/resource-version.ts"
 import type { Change } from "../../src/core/kube/store.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { ChaosProxy, status } from "./chaos-proxy.ts"
+import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
 import { eventually, silentLogger } from "./fixtures.ts"
 
 const NAMESPACE = "chaos"

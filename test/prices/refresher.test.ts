@@ -17,9 +17,9 @@ import { watchPrices } from "../../src/market/catalogue/watch.ts"
 import { createTable, joinTables } from "../../src/market/router/table.ts"
 import { type Fence, NotLeaderError } from "../../src/operator/fence.ts"
 import { PriceRefresher } from "../../src/operator/prices/refresher.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { offerOf } from "../harness/builders.ts"
+import { eventually } from "../harness/eventually.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
 
 /** One ConfigMap for each test: a cache may still show the one that the previous test has just deleted. */

@@ -16,7 +16,7 @@ import { IdentityIssuer } from "../../src/core/identity/identity-tokens.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { API_KEYS, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
-import { makeKey, type Replica, SYSTEM_NAMESPACE, setStatus, startReplica, testFixture } from "../facade/harness.ts"
+import { makeKey, type Replica, SYSTEM_NAMESPACE, setStatus, startReplica, testFixture } from "../harness/facade.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import { pythonEnvironment } from "../python-environment.ts"
 

@@ -4,7 +4,7 @@ import { inParallel } from "../../../src/core/apis/in-parallel.ts"
 import type { KubeClient } from "../../../src/core/kube/client.ts"
 import { JOBS } from "../../../src/core/resources.ts"
 import { NotLeaderError } from "../../../src/operator/fence.ts"
-import { eventually } from "../../cloud/eventually.ts"
+import { eventually } from "../../harness/eventually.ts"
 import { type CronHarness, cronHarnesses } from "./harness.ts"
 
 const newHarness = cronHarnesses()

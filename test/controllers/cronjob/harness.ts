@@ -16,7 +16,7 @@ import { createCronJobController } from "../../../src/operator/cronjob/controlle
 import { limitsHistory } from "../../../src/operator/cronjob/jobs.ts"
 import { NotLeaderError } from "../../../src/operator/fence.ts"
 import { SettledJobs, UNSETTLED } from "../../../src/operator/settled-jobs.ts"
-import { eventually } from "../../cloud/eventually.ts"
+import { eventually } from "../../harness/eventually.ts"
 import { harnessesOf, NamespaceHarness, quiet } from "../../harness/namespace.ts"
 import { ShiftedClock } from "../../harness/shifted-clock.ts"
 

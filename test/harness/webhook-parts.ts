@@ -17,7 +17,7 @@ import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { WEBHOOK_CACHE, WEBHOOK_SECRET_CACHE } from "../../src/operator/caches.ts"
 import { createWebhookController, type WebhookControl } from "../../src/operator/webhook/controller.ts"
 import type { WebhookSettings } from "../../src/operator/webhook/settings.ts"
-import { quiet } from "../harness/namespace.ts"
+import { quiet } from "./namespace.ts"
 
 /** Settings of the webhooks of a test. */
 export interface WebhookOptions extends Partial<WebhookSettings> {

@@ -12,7 +12,7 @@ import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { MACHINE_USER_CACHE, MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "../../src/operator/caches.ts"
 import { createOrganizationController } from "../../src/operator/organization/controller.ts"
 import { createProjectController } from "../../src/operator/project/controller.ts"
-import { clientOf } from "../harness/machine-users.ts"
+import { clientOf } from "./machine-users.ts"
 
 /** The project and organization controllers, with only the operator's rights. */
 export interface ProjectControllers {

@@ -5,7 +5,7 @@ import { keyOf } from "../../src/core/apis/meta.ts"
 import type { Change, ChangeHandler } from "../../src/core/kube/store.ts"
 import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/quota/project-limits.ts"
 import { Usage } from "../../src/core/quota/usage.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { ManualClock } from "./manual-clock.ts"
 
 type Any = Stored<KubeObject>
 

@@ -65,10 +65,10 @@ import { LaunchLedger } from "../../src/market/placement/ledger.ts"
 import { cappedLevels, type LaunchAccounts } from "../../src/market/placement/market.ts"
 import { jobPlanner } from "../../src/market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { confirmedProject } from "../harness/confirmed-project.ts"
-import { clientOf, type KeyController, startKeyController } from "../harness/machine-users.ts"
+import { confirmedProject } from "./confirmed-project.ts"
+import { eventually } from "./eventually.ts"
+import { clientOf, type KeyController, startKeyController } from "./machine-users.ts"
 
 export const BASE_DOMAIN = "berth.test"
 
