@@ -11,7 +11,8 @@ import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { Logger } from "../../src/core/apis/logger.ts"
 import { type AgentKeys, bootConfig, generateAgentKeys, signMessage } from "../../src/core/protocol/messages.ts"
 import { GATEWAY_PATH, JWS_CONTENT_TYPE, JWS_TYPES, type MessageKind } from "../../src/core/protocol/protocol.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { isNightly } from "../nightly.ts"
 
 /** Duration of the flood: five minutes in the nightly run, else a few seconds. */
@@ -160,7 +161,7 @@ function lines(text: string, count: number): string {
 /** Returns a logger that records an agent's warnings. */
 function watchedLogger(warnings: string[]): Logger {
   const keep = ({ err }: { err?: unknown }, message: string) => void warnings.push(`${message}: ${err}`)
-  return { ...testLogger(), debug: () => undefined, info: () => undefined, warn: keep, error: keep }
+  return { ...silentLogger, debug: () => undefined, info: () => undefined, warn: keep, error: keep }
 }
 
 it("a flood without credentials costs no VM a heartbeat or a line of its log, even from the same address", {

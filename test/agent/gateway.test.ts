@@ -24,7 +24,8 @@ import {
 import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/core/protocol/protocol.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 const fixture = testFixture("gateway")
 let gateway: TestGateway
@@ -713,7 +714,7 @@ describe("a façade that has just started", () => {
         logs: gateway.logs,
         uploads: gateway.uploads,
         clock,
-        logger: testLogger(),
+        logger: silentLogger,
       },
     })
     await awaited.run(new AbortController().signal)

@@ -5,7 +5,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { runAgent } from "../../src/agent/main.ts"
 import { FileLogStore } from "../../src/api/logs/file-store.ts"
 import type { Finish, StoredLaunch } from "../../src/core/apis/launch.ts"
-import { startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
+import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { noDisk, type SmallDisk, smallDisk } from "../small-disk.ts"
 import { shell } from "./suite.ts"
 
@@ -35,7 +36,7 @@ async function run(script: string, flushSeconds: number): Promise<{ finish: Fini
   const launch = await fixture.launch(shell(script))
   const { cause } = await runAgent({
     userData: gateway.userData(launch),
-    logger: testLogger(),
+    logger: silentLogger,
     runtime: "process",
     dataDir,
     flushSeconds,

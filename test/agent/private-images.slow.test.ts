@@ -11,7 +11,8 @@ import type { RegistryOpener } from "../../src/clouds/registry-access.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { RegistryAccess } from "../../src/core/protocol/protocol.ts"
-import { startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
+import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { missingForRegistry, startPasswordRegistry, startTokenRegistry, type TestRegistry } from "../registry.ts"
@@ -136,7 +137,7 @@ containers.describe("private images", () => {
     const { finish } = await runAgent({
       userData: gateway.userData(launch),
       runtime: "docker",
-      logger: testLogger(),
+      logger: silentLogger,
       dataDir,
     })
     return { finish, log: (await gateway.logOf(launch)).toString() }

@@ -17,8 +17,9 @@ import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { Run } from "../../src/core/apis/job.ts"
 import type { Finish, Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
-import { type Fixture, startGateway, type TestGateway, testFixture, testLogger } from "../harness/gateway.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
+import { type Fixture, startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { needing } from "../needing.ts"
 import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
 
@@ -66,7 +67,7 @@ export async function start(launch: StoredLaunch, options: Partial<AgentOptions>
   const power = new AbortController()
   const exit = runAgent({
     userData: gateway.userData(launch),
-    logger: testLogger(),
+    logger: silentLogger,
     signal: power.signal,
     ...options,
     dataDir,
@@ -157,7 +158,7 @@ async function containersOfIfAny(launch: StoredLaunch) {
 }
 
 export async function logShows(launch: StoredLaunch, text: string): Promise<void> {
-  await eventually(`the log shows ${text}`, async () => (await gateway.logOf(launch)).includes(text))
+  await until(`the log shows ${text}`, async () => (await gateway.logOf(launch)).includes(text))
 }
 
 /** Declares the tests that an agent passes with each runtime, without those of `agentLongSuite`. */
@@ -265,7 +266,7 @@ export function agentSuite(runtime: Kind): void {
     await logShows(launch, "began")
     await gateway.stop()
     await pass(launch, runtime, dataDir)
-    await eventually("the container ends", async () => (await finishOnDisk(dataDir)) !== undefined)
+    await until("the container ends", async () => (await finishOnDisk(dataDir)) !== undefined)
     expect(await containersOfIfAny(launch)).toEqual([])
     expect((await fixture.agentOf(launch))?.finish).toBeUndefined()
     const outageEnd = Date.now()
@@ -284,7 +285,7 @@ export function agentSuite(runtime: Kind): void {
     const launch = await fixture.launch(shell("echo done"))
     await gateway.stop()
     const { exit, dataDir } = await start(launch, { runtime })
-    await eventually("the agent has made its disk", () => existsSync(join(dataDir, "state.json")))
+    await until("the agent has made its disk", () => existsSync(join(dataDir, "state.json")))
     await gateway.restart()
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
   })
@@ -398,7 +399,7 @@ export function agentSuite(runtime: Kind): void {
     await logShows(launch, "began")
     await gateway.stop()
     await pass(launch, runtime, dataDir)
-    await eventually("the result is on the disk", async () => (await finishOnDisk(dataDir)) !== undefined)
+    await until("the result is on the disk", async () => (await finishOnDisk(dataDir)) !== undefined)
     await kill(first)
     await gateway.restart()
     const { exit } = await start(launch, { runtime, dataDir })
@@ -454,7 +455,7 @@ export function agentLongSuite(runtime: Kind): void {
     const statuses = [401, 403, 404, 409, 410, 422, 502]
     let answered = 0
     intercept = (_req, res) => void res.status(statuses[answered++ % statuses.length] ?? 500).send("<html>")
-    await eventually("the proxy has answered everything once", () => answered >= statuses.length)
+    await until("the proxy has answered everything once", () => answered >= statuses.length)
     intercept = undefined
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")

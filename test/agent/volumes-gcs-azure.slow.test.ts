@@ -15,8 +15,8 @@ import type { Fetch } from "../../src/core/outbound/guarded-fetch.ts"
 import type { BucketAccess } from "../../src/core/protocol/protocol.ts"
 import { type Azurite, startAzurite } from "../azurite.ts"
 import { startFakeGcs } from "../fake-gcs.ts"
+import { until } from "../harness/eventually.ts"
 import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
-import { eventually } from "../kube/fixtures.ts"
 import { missingTool, needing } from "../needing.ts"
 import { type ApiServer, type Operation, redirectTo, startApiServer } from "../providers/api-server.ts"
 import type { TiedProcess } from "../tied-process.ts"
@@ -146,7 +146,7 @@ volumes.describe("buckets", () => {
       const { launch, exit } = await vms.start(gateway, script, volumes, { stopGraceSeconds: 1 })
       const uses = () =>
         front.requests.filter(({ method }) => method === "POST").map(({ headers }) => headers.authorization)
-      await eventually("rclone uses another token", () => new Set(uses()).size > 1, 90)
+      await until("rclone uses another token", () => new Set(uses()).size > 1, 90)
       await fixture.end(launch)
       expect((await exit).finish?.reason).toBe("Stopped")
       expect(await download("ticks/1")).toBe("tick\n")

@@ -18,7 +18,7 @@ import { kubeconfigPath } from "../control-plane.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
 import type { ControllerHarness } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
-import { quiet } from "../harness/namespace.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { type Reply, WebhookReceiver } from "../harness/webhook-receiver.ts"
 import type { WebhookOperatorOptions } from "./webhook-operator.ts"
 
@@ -238,7 +238,7 @@ class StatusWrites {
       if (time !== undefined) this.#times.set(resourceVersion, Date.parse(time))
       return webhook
     }
-    const reflector = new Reflector({ client, namespace, logger: quiet, ...WEBHOOK_CACHE, transform })
+    const reflector = new Reflector({ client, namespace, logger: silentLogger, ...WEBHOOK_CACHE, transform })
     this.#running = reflector.run(this.#ended.signal)
   }
 

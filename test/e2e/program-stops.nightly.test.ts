@@ -9,10 +9,10 @@ import { makeDataDir } from "../../src/agent/disk.ts"
 import { ensureInstallation } from "../../src/core/identity/installation.ts"
 import { leases } from "../../src/core/kube/lease.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
+import { until } from "../harness/eventually.ts"
 import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
 import { Program } from "../harness/program-process.ts"
 import { processesNaming } from "../harness/traces.ts"
-import { eventually } from "../kube/fixtures.ts"
 import { isNightly } from "../nightly.ts"
 
 /** SIGTERM to each program alone, from its first millisecond until some time after it is ready. */
@@ -107,7 +107,7 @@ async function startAgent(): Promise<Start> {
   const limits = ["--shutdown-seconds", String(AGENT_SECONDS)]
   const program = new Program("agent", [MAIN, "agent", "--data-dir", dataDir, "--runtime", "process", ...limits])
   const ready = () =>
-    eventually("the container runs", async () => (await fixture.agentOf(launch))?.startTime !== undefined, 100)
+    until("the container runs", async () => (await fixture.agentOf(launch))?.startTime !== undefined, 100)
   return { program, ready, left: async () => (await processesNaming(dataDir)).map(({ text }) => text.slice(0, 200)) }
 }
 

@@ -24,7 +24,6 @@ import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import type { CallerClient } from "../../src/core/identity/principal.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { eventually } from "../harness/eventually.ts"
 import {
   BASE_DOMAIN,
@@ -39,6 +38,7 @@ import {
 import { type KeyController, startKeyController } from "../harness/machine-users.ts"
 import { ManualClock } from "../harness/manual-clock.ts"
 import { type ProjectControllers, startProjectControllers } from "../harness/project-controllers.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 
 const fixture = testFixture("facade-accounts")
@@ -433,8 +433,13 @@ describe("a person", () => {
       const organizations = new IndexedStore(CACHE_OPTIONS.organizations.indexes)
       const clock = new ManualClock()
       const memberships = new Memberships({ client: fixture.client, organizations, clock })
-      const logger = createLogger({ level: "silent", name: "test" })
-      const emails = new MemberEmails({ client: fixture.client, memberships, organizations, clock, logger })
+      const emails = new MemberEmails({
+        client: fixture.client,
+        memberships,
+        organizations,
+        clock,
+        logger: silentLogger,
+      })
       const noted = async (email: string): Promise<unknown> => {
         const present = await stored(id)
         organizations.put(present)

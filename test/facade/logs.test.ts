@@ -19,7 +19,7 @@ import {
   startReplica,
   testFixture,
 } from "../harness/facade.ts"
-import { silentLogger } from "../kube/fixtures.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 const fixture = testFixture("facade-logs")
 let replica: Replica

@@ -10,7 +10,6 @@ import type { CallerClient } from "../../src/core/identity/principal.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { eventually } from "../harness/eventually.ts"
 import {
   applyJob,
@@ -26,6 +25,7 @@ import {
   testFixture,
 } from "../harness/facade.ts"
 import { clientOf } from "../harness/machine-users.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 /** Races that are rare in real traffic. Each test stops the code at the critical moment. */
 const fixture = testFixture("facade-races")
@@ -223,7 +223,6 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
   })
 
   describe("the turn of a replica that is slow, frozen or dead", () => {
-    const logger = createLogger({ level: "silent", name: "test" })
     const job = { made: "by the other" }
     const nothing = async () => undefined
     const LEASE_SECONDS = 1
@@ -234,7 +233,7 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
     afterAll(() => facade.close())
 
     function mutex(client: LeaseMutexOptions["client"] = facade): LeaseMutex {
-      return new LeaseMutex({ client, clock: systemClock, logger, leaseSeconds: LEASE_SECONDS })
+      return new LeaseMutex({ client, clock: systemClock, logger: silentLogger, leaseSeconds: LEASE_SECONDS })
     }
     /** Returns a mutex that never renews its Leases, like that of a process that hangs. */
     function frozen(): LeaseMutex {

@@ -12,7 +12,6 @@ import { CredentialsError } from "../../src/core/outbound/errors.ts"
 import { CONNECTIONS, PROJECTS } from "../../src/core/resources.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { accountWith, bucket, never } from "../discovery/accounts.ts"
 import { eventually } from "../harness/eventually.ts"
 import {
@@ -26,6 +25,7 @@ import {
 } from "../harness/facade.ts"
 import { clientOf } from "../harness/machine-users.ts"
 import { ManualClock } from "../harness/manual-clock.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 
@@ -68,8 +68,7 @@ const clock = new ManualClock()
 beforeAll(async () => {
   moto = await startMoto()
   const client = await clientOf("berth-facade")
-  const logger = createLogger({ level: "silent", name: "test" })
-  const projects = new Reflector({ client, logger, resource: PROJECTS })
+  const projects = new Reflector({ client, logger: silentLogger, resource: PROJECTS })
   void projects.run(stop.signal)
   await projects.whenSynced(AbortSignal.timeout(PATIENCE_MS))
   const sealer = new Sealer(new KeyringEncryption(() => readSealingKeys(client, SYSTEM_NAMESPACE)))
@@ -77,7 +76,7 @@ beforeAll(async () => {
     openAccount: (_, fields) => ACCOUNTS[fields["access_key_id"] ?? ""] ?? awsAccounts({ endpoint: moto.url })(fields),
     credentialsOf: liveCredentials(client, { projects, sealer }),
     clock,
-    logger,
+    logger: silentLogger,
   })
   const discover: DiscoverResources = (sort, connections) => discoverer.discover(sort, connections)
   replica = await startReplica({ discover, settings: { discoveriesPerMinute: 20 } })

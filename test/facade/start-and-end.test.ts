@@ -10,11 +10,11 @@ import { connect } from "../../src/connect.ts"
 import { ensureInstallation } from "../../src/core/identity/installation.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import type { Running } from "../../src/core/telemetry/program.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
 import { eventually } from "../harness/eventually.ts"
 import { jobsOf, shippedOffers, testFixture } from "../harness/facade.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 /** Start of the program before an operator exists, and its end during requests. */
 const fixture = testFixture("facade-start")
@@ -36,7 +36,7 @@ function start(stop: AbortSignal): Promise<Running & { url: string }> {
   const market = { offers: shippedOffers(), ownAccounts: [], architectures: [], providers: {} }
   return startFacade(
     { ...options, systemNamespace, logsDir: folder },
-    { client, clouds: ["aws"], logger: createLogger({ level: "silent", name: "facade" }), ...market },
+    { client, clouds: ["aws"], logger: silentLogger, ...market },
     stop,
   )
 }

@@ -8,7 +8,6 @@ import { removeUnusedUploads, UNUSED_SECONDS } from "../../src/api/resources/upl
 import { nameOfUpload, UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { testNamespace } from "../control-plane.ts"
 import { eventually } from "../harness/eventually.ts"
 import {
@@ -25,6 +24,7 @@ import {
   startReplica,
   testFixture,
 } from "../harness/facade.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 /** Uploads: by hash, in a project, up to its limits, as long as a job needs them. */
 const fixture = testFixture("facade-uploads")
@@ -231,7 +231,7 @@ describe("unused uploads", () => {
       caches: { jobs: replica.jobs, cronJobs: replica.cronJobs, jobArrays: replica.jobArrays },
       store: replica.uploadStore,
       clock: systemClock,
-      logger: createLogger({ level: "silent", name: "test" }),
+      logger: silentLogger,
     })
 
   it("are removed after an hour, and not before", async () => {

@@ -34,8 +34,9 @@ import { SettledJobs } from "../../src/operator/settled-jobs.ts"
 import { createStatementController } from "../../src/operator/statement/controller.ts"
 import { AgentReports } from "./agent-reports.ts"
 import { OFFERS } from "./builders.ts"
-import { harnessesOf, NamespaceHarness, quiet } from "./namespace.ts"
+import { harnessesOf, NamespaceHarness } from "./namespace.ts"
 import { ShiftedClock } from "./shifted-clock.ts"
+import { silentLogger } from "./silent-logger.ts"
 import { SimCloud } from "./sim-cloud.ts"
 import { type WebhookOptions, webhookParts } from "./webhook-parts.ts"
 
@@ -111,32 +112,32 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     }
     const { clock, namespace: systemNamespace } = this
     const { project: namespace = systemNamespace } = options
-    const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet, clock })
+    const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: silentLogger, clock })
     const jobs = new Reflector<StoredJob>({
-      ...{ client, ...JOB_CACHE, namespace, logger: quiet },
+      ...{ client, ...JOB_CACHE, namespace, logger: silentLogger },
       indexes: { ...jobIndexes, ...creatorIndexes },
     })
-    const jobArrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: quiet })
+    const jobArrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: silentLogger })
     const launches = new Reflector<StoredLaunch>({
       client,
       ...LAUNCH_CACHE,
       namespace: systemNamespace,
-      logger: quiet,
+      logger: silentLogger,
       transform: (launch) => this.#shifted(launch),
     })
     const statements = new Reflector({
-      ...{ client, ...STATEMENT_CACHE, namespace: systemNamespace, logger: quiet },
+      ...{ client, ...STATEMENT_CACHE, namespace: systemNamespace, logger: silentLogger },
     })
     const tenants = tenantsOf(client, options)
     const { limits, caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
     const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf(jobs, clock) }
     const settled = new SettledJobs({
-      ...{ client, namespace, fence, clock, logger: quiet },
+      ...{ client, namespace, fence, clock, logger: silentLogger },
       limitsHistory: (uid) => jobArrays.store.getByUid(uid) !== undefined,
       ...{ ttlSeconds: JOB_DEFAULTS.ttlSeconds, sweepSeconds: 0.5, expireSeconds: 0.1 },
       ...(quota && { usage: quota.usage }),
     })
-    const shared = { client, jobs, settled, launches, statements, fence, clock, recorder, logger: quiet }
+    const shared = { client, jobs, settled, launches, statements, fence, clock, recorder, logger: silentLogger }
     const launchControl = createLaunchController({
       ...shared,
       systemNamespace,
@@ -181,7 +182,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
         ...(webhooks ? [(end: AbortSignal) => webhooks.control.deliveries.run(end)] : []),
         ...(pruner ? [(end: AbortSignal) => pruner.run(end)] : []),
       ],
-      logger: quiet,
+      logger: silentLogger,
       drainSeconds: 1,
     })
     const ending = new AbortController()
@@ -295,7 +296,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
   /** Runs agents to the end, each step as soon as its Launch shows the last one. `work` ends each run; default: it succeeds. */
   async agents(end: AbortSignal, work: Work = () => "Succeeded"): Promise<void> {
     const { client, namespace } = this
-    const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: quiet })
+    const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: silentLogger })
     const controller = new Controller({
       name: "agents",
       sources: [watchSource(launches)],
@@ -305,9 +306,9 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
         await this.#stepFrom(launches.store.get({ namespace, name }), name, work)
       },
       workers: AGENTS_AT_A_TIME,
-      logger: quiet,
+      logger: silentLogger,
     })
-    await new Manager({ reflectors: [launches], controllers: [controller], logger: quiet }).run(end)
+    await new Manager({ reflectors: [launches], controllers: [controller], logger: silentLogger }).run(end)
   }
 
   async #stepFrom(found: StoredLaunch | undefined, launch: string, work: Work): Promise<void> {
@@ -341,8 +342,8 @@ function tenantsOf(
   { tenancy }: OperatorOptions,
 ): { option: { tenancy?: Tenancy }; reflectors: RunnableReflector[] } {
   if (tenancy !== true) return { option: {}, reflectors: [] }
-  const projects = new Reflector({ client, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE, logger: quiet })
-  const organizations = new Reflector({ client, resource: ORGANIZATIONS, logger: quiet })
+  const projects = new Reflector({ client, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE, logger: silentLogger })
+  const organizations = new Reflector({ client, resource: ORGANIZATIONS, logger: silentLogger })
   return { option: { tenancy: { projects, organizations } }, reflectors: [projects, organizations] }
 }
 

@@ -12,3 +12,12 @@ export async function eventually<T>(check: () => Promise<T> | T, seconds = 60): 
     await sleep(50)
   }
 }
+
+/** Waits until the condition holds. What it throws ends the wait. @throws Error that names it after `seconds` */
+export async function until(what: string, condition: () => unknown, seconds = 60): Promise<void> {
+  const deadline = performance.now() + seconds * 1000
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error(`not within ${seconds} s: ${what}`)
+    await sleep(20)
+  }
+}

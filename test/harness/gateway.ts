@@ -29,8 +29,8 @@ import { Reflector } from "../../src/core/kube/reflector.ts"
 import { bootConfig, renderUserData } from "../../src/core/protocol/messages.ts"
 import { GATEWAY_PATH } from "../../src/core/protocol/protocol.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
-import { createLogger, type Logger } from "../../src/core/telemetry/logger.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { silentLogger } from "./silent-logger.ts"
 
 /** Key from which every gateway of these tests derives tokens. */
 export const BOOTSTRAP_KEY = new Uint8Array(32).fill(5)
@@ -135,7 +135,7 @@ export interface TestGatewayOptions {
 }
 
 export async function startGateway(fixture: Fixture, options: TestGatewayOptions = {}): Promise<TestGateway> {
-  const logger = testLogger()
+  const logger = silentLogger
   const client = new KubeClient(options.kubeConfig ?? kubeConfig())
   const reflector = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace: fixture.namespace, logger })
   const running = new AbortController()
@@ -211,9 +211,4 @@ async function listen(listener: RequestListener, at: { port: number; host: strin
   const server = createServer(listener).listen(at)
   await once(server, "listening")
   return server
-}
-
-/** Returns a silent logger. To look into a test, set `level: "debug"`. */
-export function testLogger(): Logger {
-  return createLogger({ level: "silent", name: "test" })
 }

@@ -20,13 +20,13 @@ import { NAMESPACES } from "../../src/core/kube/core.ts"
 import { leases } from "../../src/core/kube/lease.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { API_KEYS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../kube/fixtures.ts"
 import { confirmedProject } from "./confirmed-project.ts"
 import type { ContainerRuntime } from "./container-runtime.ts"
+import { until } from "./eventually.ts"
 import type { FacadeConfig } from "./processes/facade.ts"
 import type { OperatorConfig } from "./processes/operator.ts"
 import { Program } from "./program-process.ts"
+import { silentLogger } from "./silent-logger.ts"
 import { containersOf, processesNaming, type RunningProcess, removeContainers, touchInContainer } from "./traces.ts"
 
 /** Timeout of each wait in seconds. It is far above the usual time, because machines of CI are slow. */
@@ -110,7 +110,7 @@ export class Installation {
     this.#keyId = keyId
     this.#tokenHash = tokenHash
     this.client = connect({ kubeconfig })
-    const logger = createLogger({ level: "silent", name: "test" })
+    const logger = silentLogger
     this.jobs = new Reflector({ client: this.client, resource: JOBS, namespace: this.namespace, logger })
     this.launches = new Reflector({ client: this.client, resource: LAUNCHES, namespace: this.systemNamespace, logger })
   }
@@ -185,7 +185,7 @@ export class Installation {
   async #keyIsBound(): Promise<void> {
     const ref = { namespace: this.namespace, name: "admin" }
     const isKeyBound = async (): Promise<boolean> => isBound(await this.client.get(API_KEYS, ref))
-    await eventually("the project's key is bound", isKeyBound, PATIENCE_SECONDS)
+    await until("the project's key is bound", isKeyBound, PATIENCE_SECONDS)
   }
 
   /** Kills an operator and removes its lease. */

@@ -17,7 +17,7 @@ import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { WEBHOOK_CACHE, WEBHOOK_SECRET_CACHE } from "../../src/operator/caches.ts"
 import { createWebhookController, type WebhookControl } from "../../src/operator/webhook/controller.ts"
 import type { WebhookSettings } from "../../src/operator/webhook/settings.ts"
-import { quiet } from "./namespace.ts"
+import { silentLogger } from "./silent-logger.ts"
 
 /** Settings of the webhooks of a test. */
 export interface WebhookOptions extends Partial<WebhookSettings> {
@@ -53,16 +53,16 @@ export function webhookParts(
   }: WebhookOptions,
 ): WebhookParts {
   const { client, clock } = shared
-  const base = { client, logger: quiet, namespace }
+  const base = { client, logger: silentLogger, namespace }
   const webhooks = new Reflector({ ...base, ...WEBHOOK_CACHE })
   const secrets = new Reflector({ ...base, ...WEBHOOK_SECRET_CACHE })
   const sealingKeys = new Reflector({ ...base, ...SEALING_KEYS_CACHE })
-  const projects = new Reflector({ client, logger: quiet, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE })
+  const projects = new Reflector({ client, logger: silentLogger, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE })
   const none = { onChange: () => () => undefined }
   const counted = { jobs: none, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, webhooks }
   const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: new Usage(counted, clock) }
   const control = createWebhookController({
-    ...{ ...shared, webhooks, secrets, sealingKeys, projects, logger: quiet, settings },
+    ...{ ...shared, webhooks, secrets, sealingKeys, projects, logger: silentLogger, settings },
     ...(quota && { quota }),
     sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, namespace))),
     recordOf: (job, project) => toRecord(job, toOwner(project)),

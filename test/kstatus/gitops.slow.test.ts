@@ -27,11 +27,11 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import type { ApiObject, ManagedFields, Resource } from "../../src/core/kube/resource.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { eventually } from "../harness/eventually.ts"
 import { Programs } from "../harness/programs.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { SimProvider } from "../harness/sim-provider.ts"
 import { missingTool, needing } from "../needing.ts"
 import { kstatusOf, type Verdict } from "./kstatus.ts"
@@ -56,7 +56,6 @@ interface Seen extends ApiObject {
 
 const kstatus = needing(missingTool("kstatus"))
 
-const logger = createLogger({ level: "silent", name: "test" })
 const stop = new AbortController()
 const seen: Seen[] = []
 let controlPlane: ControlPlane
@@ -86,7 +85,7 @@ afterAll(async () => {
 
 /** Records each version of each object of the kind. */
 function watch(resource: Resource<Seen>): Promise<void> {
-  const versions = new Reflector({ client, resource, logger })
+  const versions = new Reflector({ client, resource, logger: silentLogger })
   versions.onChange(({ current }) => {
     if (current !== undefined) seen.push(current)
   })

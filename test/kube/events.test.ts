@@ -7,7 +7,7 @@ import { EventRecorder, type EventRecorderOptions, events } from "../../src/core
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
 import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
 import { ManualClock } from "../harness/manual-clock.ts"
-import { silentLogger } from "./fixtures.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 const namespace = testNamespace("events")
 let proxy: ChaosProxy

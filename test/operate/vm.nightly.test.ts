@@ -3,8 +3,8 @@ import { renderCloudInit } from "../../src/clouds/cloud-init.ts"
 import { bootConfig } from "../../src/core/protocol/messages.ts"
 import { docker, followProgress } from "../agent/images.ts"
 import { bootVm, missingForVms, NODE, prepareVms, removeVms, type Vm, type VmHost } from "../agent/vm.ts"
+import { until } from "../harness/eventually.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
-import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
 import { missingForRegistry, type OpenRegistry, startOpenRegistry } from "../registry.ts"
 import { type ForwardProxy, missingForProxy, startForwardProxy } from "./forward-proxy.ts"
@@ -56,7 +56,7 @@ needing(missing).it("a VM pulls its images and reports through the proxy, whose 
   const userData = renderCloudInit(config, { system: "ecs", agentImage, bootDeadlineSeconds: 300, ...proxied })
   const vm = await bootVm(userData, { images: false })
   vms.push(vm)
-  await eventually("the VM is off", async () => !(await vm.isOn()), 150)
+  await until("the VM is off", async () => !(await vm.isOn()), 150)
   expect((await fixture.agentOf(launch))?.finish, await vm.console()).toMatchObject({ reason: "Succeeded" })
   // curl's check of the gateway, the agent's reports, and the pulls of the engine.
   expect((await proxy.requestsOf("vm")).sort()).toEqual(["berth.example.com:443", "registry.example.com:443"])
