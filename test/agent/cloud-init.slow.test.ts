@@ -22,7 +22,8 @@ import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide as decideJob } from "../../src/operator/job/decide.ts"
 import { INSTALLATION, jobOf } from "../harness/builders.ts"
 import { until } from "../harness/eventually.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
 import { AptMirrors } from "./apt-mirror.ts"
@@ -298,7 +299,7 @@ esac`
 const engines = needing(hasCloudInit ? await missingForVms() : "cloud-init is missing (Debian's package cloud-init)")
 
 engines.describe("a VM that boots with cloud-init", () => {
-  const fixture = testFixture("cloud-init")
+  const fixture = launchFixture("cloud-init")
   let gateway: TestGateway
   let host: VmHost
   const vms: Vm[] = []

@@ -11,7 +11,8 @@ import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { Logger } from "../../src/core/apis/logger.ts"
 import { type AgentKeys, bootConfig, generateAgentKeys, signMessage } from "../../src/core/protocol/messages.ts"
 import { GATEWAY_PATH, JWS_CONTENT_TYPE, JWS_TYPES, type MessageKind } from "../../src/core/protocol/protocol.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { isNightly } from "../nightly.ts"
 
@@ -26,7 +27,7 @@ const RATE = 100
 
 const VMS = 50
 
-const fixture = testFixture("flood")
+const fixture = launchFixture("flood")
 let gateway: TestGateway
 let dataDir: string
 

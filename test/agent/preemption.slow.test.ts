@@ -7,11 +7,12 @@ import type { VmCloud } from "../../src/clouds/definitions.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { Run } from "../../src/core/apis/job.ts"
 import { until } from "../harness/eventually.ts"
-import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { MetadataService } from "./metadata-service.ts"
 
-const fixture = testFixture("preemption")
+const fixture = launchFixture("preemption")
 const disks: string[] = []
 const services: MetadataService[] = []
 let gateway: TestGateway

@@ -11,7 +11,8 @@ import type { RegistryOpener } from "../../src/clouds/registry-access.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { RegistryAccess } from "../../src/core/protocol/protocol.ts"
-import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
@@ -34,7 +35,7 @@ const users = {
 }
 
 containers.describe("private images", () => {
-  const fixture = testFixture("private-images")
+  const fixture = launchFixture("private-images")
   const disks: string[] = []
   let images: TestImages
   let tokens: TestRegistry

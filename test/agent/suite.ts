@@ -18,7 +18,8 @@ import type { Run } from "../../src/core/apis/job.ts"
 import type { Finish, Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
 import { until } from "../harness/eventually.ts"
-import { type Fixture, startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { type LaunchFixture, launchFixture } from "../harness/launches.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { needing } from "../needing.ts"
 import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
@@ -27,7 +28,7 @@ const missing = await missingForContainers()
 /** `describe` and `it` of tests that need a Docker engine. */
 export const containers = needing(missing)
 
-export let fixture: Fixture
+export let fixture: LaunchFixture
 const disks: string[] = []
 const agents: ChildProcess[] = []
 export let gateway: TestGateway
@@ -37,7 +38,7 @@ export let images: TestImages | undefined
 
 /** Prepares namespace, gateway and images for the tests of a file. */
 export function prepareAgents(): void {
-  fixture = testFixture("agent")
+  fixture = launchFixture("agent")
   beforeAll(async () => {
     gateway = await startGateway(fixture, {
       before: (req, res, next) => (intercept === undefined ? next() : intercept(req, res, next)),

@@ -5,10 +5,11 @@ import { afterAll, beforeAll, expect, it } from "vitest"
 import { runAgent } from "../../src/agent/main.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import { until } from "../harness/eventually.ts"
-import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 
-const fixture = testFixture("agent-timers")
+const fixture = launchFixture("agent-timers")
 let gateway: TestGateway
 let dataDir: string
 

@@ -10,7 +10,8 @@ import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/mai
 import type { Volume } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { until } from "../harness/eventually.ts"
-import type { Fixture, TestGateway } from "../harness/gateway.ts"
+import type { TestGateway } from "../harness/gateway.ts"
+import type { LaunchFixture } from "../harness/launches.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { buildImage, buildImages, docker, librariesOf, missingForContainers } from "./images.ts"
 
@@ -61,7 +62,7 @@ export async function engineVolumes(): Promise<Disposable> {
 }
 
 /** Returns VMs that hold the engine's volumes until they are removed. */
-export async function volumeVms(fixture: Fixture): Promise<VolumeVms> {
+export async function volumeVms(fixture: LaunchFixture): Promise<VolumeVms> {
   const volumes = await engineVolumes()
   const image = `berth-test/rclone:${process.pid}`
   const disks: string[] = []

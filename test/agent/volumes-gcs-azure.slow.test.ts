@@ -16,7 +16,8 @@ import type { BucketAccess } from "../../src/core/protocol/protocol.ts"
 import { type Azurite, startAzurite } from "../azurite.ts"
 import { startFakeGcs } from "../fake-gcs.ts"
 import { until } from "../harness/eventually.ts"
-import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { missingTool, needing } from "../needing.ts"
 import { type ApiServer, type Operation, redirectTo, startApiServer } from "../providers/api-server.ts"
 import type { TiedProcess } from "../tied-process.ts"
@@ -27,7 +28,7 @@ const storageServer = needing(missingTool("fake-gcs-server"))
 
 /** Runs the real rclone through connections and a project's buckets, as jobs mount them. */
 volumes.describe("buckets", () => {
-  const fixture = testFixture("volumes-gcs-azure")
+  const fixture = launchFixture("volumes-gcs-azure")
   let gateway: TestGateway
   let vms: VolumeVms
   let connection: { type: ConnectionType; fields: Record<string, string> }

@@ -13,7 +13,8 @@ import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { Volume } from "../../src/core/apis/job.ts"
 import type { BucketAccess } from "../../src/core/protocol/protocol.ts"
 import { until } from "../harness/eventually.ts"
-import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
@@ -24,7 +25,7 @@ const volumes = needing((await missingForVolumes()) ?? missingTool("moto"))
 const DRIVER_SOCKET = "/run/docker/plugins/berth-rclone.sock"
 
 volumes.describe("volumes", () => {
-  const fixture = testFixture("volumes")
+  const fixture = launchFixture("volumes")
   let moto: Moto
   let gateway: TestGateway
   let vms: VolumeVms

@@ -14,13 +14,14 @@ import {
   publicKey,
   signMessage,
 } from "../../src/core/protocol/messages.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { newDisk } from "./suite.ts"
 import { archiveOf, fetches, store } from "./workdirs.ts"
 
 /** Working directories: the gateway sends a Launch that of its own job, and the process runtime unpacks it. */
-const fixture = testFixture("workdir")
+const fixture = launchFixture("workdir")
 let gateway: TestGateway
 /** Middleware before the gateway, for tests that set it. */
 let intercept: RequestHandler | undefined

@@ -10,10 +10,12 @@ import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { browserNeeded } from "../browser.ts"
 import { accountWith } from "../discovery/accounts.ts"
-import { eventually } from "../harness/eventually.ts"
-import { caller, PATIENCE_MS, SYSTEM_NAMESPACE, testFixture } from "../harness/facade.ts"
+import { caller } from "../harness/caller.ts"
+import { eventually, PATIENCE_MS } from "../harness/eventually.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { clientOf } from "../harness/machine-users.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { consoleSite } from "./browser.ts"
 
 const FORMER = { access_key_id: "AKIAFORMER", secret_access_key: "the-former-secret" }
@@ -26,7 +28,7 @@ const ACCOUNTS = new Map([
 ])
 
 browserNeeded.describe("the connections in the console", () => {
-  const fixture = testFixture("console-connections")
+  const fixture = projectFixture("console-connections")
   const stop = new AbortController()
   let discoverer: Discoverer
   const site = consoleSite(fixture, () => ({ discover: (sort, connections) => discoverer.discover(sort, connections) }))

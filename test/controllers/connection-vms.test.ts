@@ -18,9 +18,10 @@ import { CONNECTIONS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.
 import { LAUNCH_CACHE } from "../../src/market/caches.ts"
 import { GarbageCollector } from "../../src/operator/launch/garbage-collection.ts"
 import { eventually } from "../harness/eventually.ts"
-import { ProjectHarness, REGION } from "../harness/project.ts"
+import { ProjectHarness } from "../harness/project.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import type { SimCloud } from "../harness/sim-cloud.ts"
+import { REGION } from "../harness/sim-market.ts"
 
 /** VMs outlive changes of their connection: Berth terminates them in the account that launched them. */
 

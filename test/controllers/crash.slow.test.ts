@@ -3,7 +3,7 @@ import type { Cloud } from "../../src/clouds/cloud.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
-import { isNotFound } from "../../src/core/kube/errors.ts"
+import { ifFound } from "../../src/core/kube/errors.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
@@ -94,7 +94,7 @@ interface Scenario {
 }
 
 async function isRunning(harness: ControllerHarness): Promise<boolean> {
-  const job = await harness.job("job").catch(ignoreNotFound)
+  const job = await ifFound(harness.job("job"))
   return job?.status?.phase === "running"
 }
 
@@ -112,16 +112,10 @@ const SCENARIOS: Record<string, Scenario> = {
     expected: { phase: "cancelled", launches: [1], vms: 1 },
   },
   "delete while running": {
-    interfere: async (harness) =>
-      (await isRunning(harness)) ? harness.delete("job").catch(ignoreNotFound) : undefined,
+    interfere: async (harness) => ((await isRunning(harness)) ? ifFound(harness.delete("job")) : undefined),
     agents: "run",
     expected: { phase: undefined, launches: [1], vms: 1 },
   },
-}
-
-function ignoreNotFound(error: unknown): undefined {
-  if (!isNotFound(error)) throw error
-  return undefined
 }
 
 /** True if the status of the job's Launch has its VM. */
@@ -132,7 +126,7 @@ async function hasItsVm(harness: ControllerHarness): Promise<boolean> {
 
 /** True if the job has ended with its final cost (or is deleted), and its Launches are over. */
 async function isSettled(harness: ControllerHarness): Promise<boolean> {
-  const job = await harness.job("job").catch(ignoreNotFound)
+  const job = await ifFound(harness.job("job"))
   const isDone = job === undefined || job.status?.cost?.actualUsd !== undefined
   return isDone && (await harness.launches()).every(isOver)
 }
@@ -166,7 +160,7 @@ async function runWithCrash(scenario: Scenario, last: number, moment: Moment): P
 }
 
 async function check(harness: ControllerHarness, { expected }: Scenario, about: string): Promise<void> {
-  const job = await harness.job("job").catch(ignoreNotFound)
+  const job = await ifFound(harness.job("job"))
   expect(job?.status?.phase, about).toBe(expected.phase)
   expect(harness.cloud.breaches, about).toEqual([])
   expect(harness.cloud.alive, about).toEqual([])

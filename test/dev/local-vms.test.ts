@@ -12,13 +12,13 @@ import { KubeClient } from "../../src/core/kube/client.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
 import { kubeConfig } from "../control-plane.ts"
 import { eventually } from "../harness/eventually.ts"
-import { testFixture } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 
 const AGENT = [process.execPath, join(import.meta.dirname, "..", "cloud", "test-agent.mjs")]
 const [offer] = localOffers()
 if (offer === undefined) throw new Error("the local cloud has no offer")
 
-const fixture = testFixture("local-vms")
+const fixture = launchFixture("local-vms")
 const { client, namespace: systemNamespace } = fixture
 const scope = { installation: "test", region: "local" }
 

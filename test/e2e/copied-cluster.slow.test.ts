@@ -13,11 +13,12 @@ import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { INSTALLATION_CONFIG_MAP } from "../../src/operator/installation/copy-guard.ts"
 import { OFFERS } from "../harness/builders.ts"
-import { Cluster, SYSTEM, startServers } from "../harness/cluster.ts"
+import { Cluster, startServers } from "../harness/cluster.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
 import { until } from "../harness/eventually.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
 import { SimCloud } from "../harness/sim-cloud.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 
 const PROJECT = "team"
 const DAY = 86_400
@@ -59,7 +60,7 @@ class CopiedCluster extends Cluster {
   }
 
   async copyOf(): Promise<string | undefined> {
-    const ref = { namespace: SYSTEM, name: INSTALLATION_CONFIG_MAP }
+    const ref = { namespace: SYSTEM_NAMESPACE, name: INSTALLATION_CONFIG_MAP }
     return (await ifFound(this.client.get(CONFIG_MAPS, ref)))?.data?.["copyOf"]
   }
 
@@ -138,7 +139,7 @@ describe("a copy of a cluster, beside the original", () => {
     expect(await copy.health()).toEqual([503, "1"])
     expect(await original.health()).toEqual([200, "0"])
     await until("an event", async () => {
-      const { items } = await copy.client.list(events, { namespace: SYSTEM })
+      const { items } = await copy.client.list(events, { namespace: SYSTEM_NAMESPACE })
       return items.some(({ reason, message }) => reason === "CopiedCluster" && message.includes("delete the ConfigMap"))
     })
   })
@@ -166,10 +167,14 @@ describe("a copy of a cluster, beside the original", () => {
     const other = await CopiedCluster.start(join(folder, "other"))
     try {
       const { data = {}, type = "" } = await original.client.get(SECRETS, {
-        namespace: SYSTEM,
+        namespace: SYSTEM_NAMESPACE,
         name: "berth-installation",
       })
-      await other.client.create(SECRETS, { metadata: { namespace: SYSTEM, name: "berth-installation" }, type, data })
+      await other.client.create(SECRETS, {
+        metadata: { namespace: SYSTEM_NAMESPACE, name: "berth-installation" },
+        type,
+        data,
+      })
       await other.client.create(NAMESPACES, { metadata: { name: PROJECT } })
       await confirmedProject(other.client, { name: PROJECT, organization: "o", namespace: PROJECT })
       await other.submit("first")
@@ -191,7 +196,7 @@ describe("the original", () => {
     await original.cancel("cancelled")
     await until("the VM of the cancelled job is ended", async () => !alive().includes(vms.get("cancelled") ?? ""))
     vms.delete("cancelled")
-    const { id } = (await readInstallation(original.client, SYSTEM)) ?? { id: "" }
+    const { id } = (await readInstallation(original.client, SYSTEM_NAMESPACE)) ?? { id: "" }
     const orphan = cloud.plant(id, "0b7f-1", new Date(Date.now() - DAY * 1000).toISOString())
     await until("the orphan is ended", async () => {
       original.clock.advance(20)
@@ -199,7 +204,7 @@ describe("the original", () => {
     })
     // No agent registers here. So the VMs that were there have been replaced after their time to boot.
     await until("each VM has a Launch that lives, and each such Launch its VM", async () => {
-      const { items } = await original.client.list(LAUNCHES, { namespace: SYSTEM })
+      const { items } = await original.client.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })
       const known = items.filter((launch) => !isOver(launch)).map(({ status }) => status?.vm?.id ?? "")
       return known.length > 0 && isDeepStrictEqual(alive(), known.sort())
     })
@@ -220,7 +225,7 @@ describe("the original", () => {
 test("a cluster of its own has a key of its own: its gateway proves nothing to others", async () => {
   const key = (await ensureInstallation(original.client, "default")).bootstrapKey
   const { askGateway } = await import("../../src/operator/installation/ask.ts")
-  const { bootstrapKey } = (await readInstallation(copy.client, SYSTEM)) ?? { bootstrapKey: key }
+  const { bootstrapKey } = (await readInstallation(copy.client, SYSTEM_NAMESPACE)) ?? { bootstrapKey: key }
   const signal = AbortSignal.timeout(60_000)
   expect(await askGateway(gatewayUrl, key, signal)).toBeUndefined()
   expect(await askGateway(gatewayUrl, bootstrapKey, signal)).toMatch(/./)

@@ -10,7 +10,8 @@ import { ensureInstallation } from "../../src/core/identity/installation.ts"
 import { leases } from "../../src/core/kube/lease.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
 import { until } from "../harness/eventually.ts"
-import { startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { Program } from "../harness/program-process.ts"
 import { processesNaming } from "../harness/traces.ts"
 import { isNightly } from "../nightly.ts"
@@ -31,7 +32,7 @@ const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 
 const why = isNightly ? "" : " (skipped: it takes 10 minutes; BERTH_NIGHTLY=1 runs it)"
 
-const fixture = testFixture("program-stops")
+const fixture = launchFixture("program-stops")
 const systemNamespace = testNamespace("program-stops-system")
 let folder: string
 let gateway: TestGateway

@@ -15,11 +15,12 @@ import { SECRETS } from "../../src/core/kube/core.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { API_KEYS, CONNECTIONS, JOBS } from "../../src/core/resources.ts"
 import { kubectl } from "../control-plane.ts"
+import { makeKey } from "../harness/api-keys.ts"
 import { eventually } from "../harness/eventually.ts"
-import { applyJob, makeKey, testFixture } from "../harness/facade.ts"
+import { applyJob, projectFixture } from "../harness/facade-project.ts"
 import { clientOf } from "../harness/machine-users.ts"
 
-const fixture = testFixture("facade-trust")
+const fixture = projectFixture("facade-trust")
 let facade: KubeClient
 let operator: KubeClient
 

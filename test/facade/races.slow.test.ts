@@ -10,25 +10,16 @@ import type { CallerClient } from "../../src/core/identity/principal.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { JOBS } from "../../src/core/resources.ts"
+import { type Caller, caller, created } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
-import {
-  applyJob,
-  type Caller,
-  caller,
-  created,
-  jobsOf,
-  plainClient,
-  type Replica,
-  removeJob,
-  setStatus,
-  startReplica,
-  testFixture,
-} from "../harness/facade.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { applyJob, jobsOf, projectFixture, removeJob, setStatus } from "../harness/facade-project.ts"
 import { clientOf } from "../harness/machine-users.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
+import { plainClient } from "./plain-client.ts"
 
 /** Races that are rare in real traffic. Each test stops the code at the critical moment. */
-const fixture = testFixture("facade-races")
+const fixture = projectFixture("facade-races")
 
 beforeEach(async () => {
   for (const { metadata } of await jobsOf(fixture)) await removeJob(fixture, metadata)

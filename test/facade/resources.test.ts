@@ -13,26 +13,22 @@ import { CONNECTIONS, PROJECTS } from "../../src/core/resources.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { accountWith, bucket, never } from "../discovery/accounts.ts"
-import { eventually } from "../harness/eventually.ts"
-import {
-  caller,
-  makeKey,
-  PATIENCE_MS,
-  type Replica,
-  SYSTEM_NAMESPACE,
-  startReplica,
-  testFixture,
-} from "../harness/facade.ts"
+import { makeKey } from "../harness/api-keys.ts"
+import { caller } from "../harness/caller.ts"
+import { eventually, PATIENCE_MS } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { clientOf } from "../harness/machine-users.ts"
 import { ManualClock } from "../harness/manual-clock.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 
 const MARKER = "canary-7f3a"
-const fixture = testFixture("resources")
+const fixture = projectFixture("resources")
 
 /** Resolves when the slow account has returned its first page and gets the request for the next. */
 const hangs = Promise.withResolvers<void>()

@@ -13,11 +13,12 @@ import { SECRETS } from "../../src/core/kube/core.ts"
 import type { Running } from "../../src/core/telemetry/program.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
 import { eventually } from "../harness/eventually.ts"
-import { jobsOf, shippedOffers, testFixture } from "../harness/facade.ts"
+import { shippedOffers } from "../harness/facade.ts"
+import { jobsOf, projectFixture } from "../harness/facade-project.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 
 /** Start of the program before an operator exists, and its end during requests. */
-const fixture = testFixture("facade-start")
+const fixture = projectFixture("facade-start")
 const systemNamespace = testNamespace("facade-system")
 let folder: string
 let client: KubeClient

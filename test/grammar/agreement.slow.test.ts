@@ -11,8 +11,10 @@ import type { ApiObject } from "../../src/core/kube/resource.ts"
 import { run } from "../cli/command.ts"
 import { kubectl } from "../control-plane.ts"
 import { SEED } from "../faults/effort.ts"
+import { caller } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
-import { caller, type Replica, startReplica, testFixture } from "../harness/facade.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { isNightly } from "../nightly.ts"
 import { randomFrom } from "../random.ts"
 import { generated } from "./generated.ts"
@@ -20,7 +22,7 @@ import { generated } from "./generated.ts"
 const ROOT = join(import.meta.dirname, "..", "..")
 const COUNT = isNightly ? 1000 : 100
 
-const fixture = testFixture("grammar")
+const fixture = projectFixture("grammar")
 let replica: Replica
 let folder: string
 const call = caller(() => replica, fixture)

@@ -16,6 +16,7 @@ import type { CappedLevel, Spending } from "../../src/market/placement/caps.ts"
 import type { Market } from "../../src/market/placement/market.ts"
 import { createCatalogue } from "../../src/market/router/catalogue.ts"
 import type { InstallationFacts } from "../../src/operator/job/dependencies.ts"
+import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 /** Start time of the tests. */
 export const T0 = new Date("2026-05-01T12:00:00Z")
@@ -32,7 +33,7 @@ export function time(seconds: number): string {
 
 export const INSTALLATION: InstallationFacts = {
   id: "7f3c0b52-0000-4000-8000-000000000000",
-  systemNamespace: "berth-system",
+  systemNamespace: SYSTEM_NAMESPACE,
   gatewayUrl: "https://gateway.test",
 }
 

@@ -1,6 +1,6 @@
 import type { CloudAccount, Clouds } from "../../src/clouds/cloud.ts"
 import type { SpendCaps } from "../../src/core/apis/caps.ts"
-import { type Clock, timestamp } from "../../src/core/apis/clock.ts"
+import { timestamp } from "../../src/core/apis/clock.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { JobSpec, StoredJob } from "../../src/core/apis/job.ts"
 import type { JobArraySpec, StoredJobArray } from "../../src/core/apis/jobarray.ts"
@@ -10,12 +10,11 @@ import type { Offer } from "../../src/core/apis/offer.ts"
 import { PROJECT_OF_NAMESPACE } from "../../src/core/identity/projects.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import type { KubeEvent } from "../../src/core/kube/core.ts"
-import { isNotFound } from "../../src/core/kube/errors.ts"
+import { ifFound } from "../../src/core/kube/errors.ts"
 import { EventRecorder, events } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import type { Store } from "../../src/core/kube/store.ts"
 import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/quota/project-limits.ts"
-import { Usage } from "../../src/core/quota/usage.ts"
 import { JOB_ARRAYS, JOBS, LAUNCHES, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { Controller, watchSource } from "../../src/core/runtime/controller.ts"
 import { Manager, type RunnableReflector } from "../../src/core/runtime/manager.ts"
@@ -38,6 +37,7 @@ import { harnessesOf, NamespaceHarness } from "./namespace.ts"
 import { ShiftedClock } from "./shifted-clock.ts"
 import { silentLogger } from "./silent-logger.ts"
 import { SimCloud } from "./sim-cloud.ts"
+import { usageOf } from "./usage.ts"
 import { type WebhookOptions, webhookParts } from "./webhook-parts.ts"
 
 /** Clients of an operator, with which a test can stop the operator in the middle of a call. */
@@ -130,7 +130,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     })
     const tenants = tenantsOf(client, options)
     const { limits, caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
-    const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf(jobs, clock) }
+    const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf({ jobs }, clock) }
     const settled = new SettledJobs({
       ...{ client, namespace, fence, clock, logger: silentLogger },
       limitsHistory: (uid) => jobArrays.store.getByUid(uid) !== undefined,
@@ -289,7 +289,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
   }
 
   async #agentStep(launch: string, work: Work): Promise<void> {
-    const found = await this.client.get(LAUNCHES, { namespace: this.namespace, name: launch }).catch(ignoreNotFound)
+    const found = await ifFound(this.client.get(LAUNCHES, { namespace: this.namespace, name: launch }))
     await this.#stepFrom(found, launch, work)
   }
 
@@ -326,11 +326,6 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
   }
 }
 
-function ignoreNotFound(error: unknown): undefined {
-  if (!isNotFound(error)) throw error
-  return undefined
-}
-
 /** Returns a function that creates controllerHarnesses, and closes them after the suite. */
 export function controllerHarnesses(): () => Promise<ControllerHarness> {
   return harnessesOf((client) => new ControllerHarness(client))
@@ -345,10 +340,4 @@ function tenantsOf(
   const projects = new Reflector({ client, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE, logger: silentLogger })
   const organizations = new Reflector({ client, resource: ORGANIZATIONS, logger: silentLogger })
   return { option: { tenancy: { projects, organizations } }, reflectors: [projects, organizations] }
-}
-
-/** Returns the use of limits by jobs alone. */
-function usageOf(jobs: Reflector<StoredJob>, clock: Clock): Usage {
-  const none = { onChange: () => () => undefined }
-  return new Usage({ jobs, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, webhooks: none }, clock)
 }

@@ -1,5 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises"
 
+/** Timeout of what a suite needs before it starts, in milliseconds, so that no suite waits for ever. */
+export const PATIENCE_MS = 120_000
+
 /** Repeats `check` until it no longer throws, and fails with its last error after `seconds`. */
 export async function eventually<T>(check: () => Promise<T> | T, seconds = 60): Promise<T> {
   const deadline = performance.now() + seconds * 1000

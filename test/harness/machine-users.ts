@@ -13,8 +13,7 @@ import { kubeConfig, kubeconfigPath } from "../control-plane.ts"
 import { eventually } from "./eventually.ts"
 import { programClient } from "./program-client.ts"
 import { silentLogger } from "./silent-logger.ts"
-
-const SYSTEM_NAMESPACE = "berth-system"
+import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 const PROGRAMS = ["berth-operator", "berth-facade"] as const
 type Program = (typeof PROGRAMS)[number]

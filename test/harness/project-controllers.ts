@@ -13,6 +13,7 @@ import { createOrganizationController } from "../../src/operator/organization/co
 import { createProjectController } from "../../src/operator/project/controller.ts"
 import { clientOf } from "./machine-users.ts"
 import { silentLogger } from "./silent-logger.ts"
+import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 /** The project and organization controllers, with only the operator's rights. */
 export interface ProjectControllers {
@@ -54,7 +55,7 @@ export function projectOptions(client: KubeClient, labelSelector?: string) {
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
   const base = { client, logger }
   return {
-    ...{ ...base, clock: systemClock, recorder, reservedNamespaces: ["berth-system", IDENTITIES_NAMESPACE] },
+    ...{ ...base, clock: systemClock, recorder, reservedNamespaces: [SYSTEM_NAMESPACE, IDENTITIES_NAMESPACE] },
     projects: new Reflector<StoredProject>({ ...base, labelSelector, resource: PROJECTS }),
     organizations: new Reflector<StoredOrganization>({ ...base, labelSelector, resource: ORGANIZATIONS }),
     namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),

@@ -33,10 +33,10 @@ import { eventually } from "../harness/eventually.ts"
 import { Programs } from "../harness/programs.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { SimProvider } from "../harness/sim-provider.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { missingTool, needing } from "../needing.ts"
 import { kstatusOf, type Verdict } from "./kstatus.ts"
 
-const SYSTEM = "berth-system"
 const NAMESPACE = "acme"
 /** Timeout of each wait in seconds, far above the time that it takes. */
 const PATIENCE = 90
@@ -104,7 +104,7 @@ async function startPrograms(): Promise<void> {
     onError: (error) => console.error(error),
   })
   programs = new Programs({
-    systemNamespace: SYSTEM,
+    systemNamespace: SYSTEM_NAMESPACE,
     clientOf: async () => connect({ kubeconfig: controlPlane.kubeconfigPath }),
     market: {
       offers: fixedOffers(localOffers()),
@@ -262,7 +262,7 @@ kstatus.describe("an object of a repository", { timeout: 300_000 }, () => {
     const names = new Set(seen.filter(({ kind }) => kind === LAUNCH.kind).map(({ metadata }) => metadata.name))
     expect(names).not.toEqual(new Set())
     for (const name of names) {
-      const launch = { kind: LAUNCH.kind, metadata: { name, namespace: SYSTEM } }
+      const launch = { kind: LAUNCH.kind, metadata: { name, namespace: SYSTEM_NAMESPACE } }
       await eventually(async () => expect((await verdictOf(launch))?.status).toBe("Current"), PATIENCE)
       const versions = versionsOf(launch)
       const verdicts = (await kstatusOf(versions)).map(({ status }) => status)

@@ -4,7 +4,8 @@ import { bootConfig } from "../../src/core/protocol/messages.ts"
 import { docker, followProgress } from "../agent/images.ts"
 import { bootVm, missingForVms, NODE, prepareVms, removeVms, type Vm, type VmHost } from "../agent/vm.ts"
 import { until } from "../harness/eventually.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../harness/gateway.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { needing } from "../needing.ts"
 import { missingForRegistry, type OpenRegistry, startOpenRegistry } from "../registry.ts"
 import { type ForwardProxy, missingForProxy, startForwardProxy } from "./forward-proxy.ts"
@@ -13,7 +14,7 @@ import { type Front, forwarding, startFront } from "./front.ts"
 /** A VM that reaches its gateway and registry only through a proxy, and that has to trust a private authority for both. */
 
 const ADDRESS = "127.9.8.8"
-const fixture = testFixture("proxied-vm")
+const fixture = launchFixture("proxied-vm")
 const vms: Vm[] = []
 let host: VmHost
 let gateway: TestGateway

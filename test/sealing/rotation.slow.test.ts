@@ -9,7 +9,8 @@ import { deleteSealingKeys, readSealingKeys, rotateSealingKey } from "../../src/
 import { CONNECTIONS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import { parseSealingKeyId } from "../../src/core/sealing/envelope.ts"
 import { eventually } from "../harness/eventually.ts"
-import { type Installation, SYSTEM_NAMESPACE, startInstallation } from "../harness/whole-berth.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
+import { type Installation, startInstallation } from "../harness/whole-berth.ts"
 
 let berth: Installation
 beforeAll(async () => {

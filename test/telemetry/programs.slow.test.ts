@@ -13,13 +13,13 @@ import { CHART } from "../chart/helm.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
 import { agentOf, OFFERS } from "../harness/builders.ts"
 import { eventually } from "../harness/eventually.ts"
-import { applyJob, testFixture } from "../harness/facade.ts"
+import { applyJob, projectFixture } from "../harness/facade-project.ts"
 import { type Facade, Programs, type Stoppable } from "../harness/programs.ts"
 import { SimCloud } from "../harness/sim-cloud.ts"
 import { missingTool, needing } from "../needing.ts"
 import { askPromql } from "./promql.ts"
 
-const fixture = testFixture("metrics")
+const fixture = projectFixture("metrics")
 const systemNamespace = testNamespace("metrics-system")
 const cloud = new SimCloud(systemClock)
 const programs = new Programs({
