@@ -130,13 +130,13 @@ export function launchOf(
   }
 }
 
-/** Returns the status of a Launch with a created VM, overridden by `changes`. */
 /** Returns a status whose cost has parts, as a real one has: all of it is the machine's, unless it says more. */
 function withParts(status: LaunchStatus): LaunchStatus {
   const { costUsd } = status
   return { ...(costUsd && { cost: { machineUsd: costUsd, diskUsd: 0, addressUsd: 0 } }), ...status }
 }
 
+/** Returns the status of a Launch with a created VM, overridden by `changes`. */
 export function vmStatus(changes: LaunchStatus = {}): LaunchStatus {
   return { phase: "created", vm: { state: "booting", id: "vm-1", createTime: time(5) }, ...changes }
 }
