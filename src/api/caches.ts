@@ -85,11 +85,16 @@ function inLine(job: StoredJob): string[] {
   return isInLine(job) ? [job.metadata.namespace ?? ""] : []
 }
 
+/** Returns the jobs that wait in the line of a namespace's project, in no order. */
+export function jobsInLine(store: Pick<Store<StoredJob>, "byIndex">, namespace: string): StoredJob[] {
+  return store.byIndex(LINE_INDEX, namespace)
+}
+
 /** Returns a job's place in its project's line, from 1; undefined: it is not in it. */
 export function queuePosition(job: StoredJob, store: Pick<Store<StoredJob>, "byIndex">): number | undefined {
   if (!isInLine(job)) return undefined
   const own = toWaiter(job)
-  const line = store.byIndex(LINE_INDEX, job.metadata.namespace ?? "")
+  const line = jobsInLine(store, job.metadata.namespace ?? "")
   return 1 + line.filter((other) => compareWaiters(toWaiter(other), own) < 0).length
 }
 

@@ -41,7 +41,7 @@ import { jobPlanner } from "../market/placement/place.ts"
 import { JOB_DEFAULTS } from "../market/placement/settings.ts"
 import type { FacadeOptions } from "../options.ts"
 import { createFacade, type FacadeDependencies, type FacadeSettings } from "./app.ts"
-import { facadeCaches } from "./caches.ts"
+import { jobsInLine, facadeCaches } from "./caches.ts"
 import { AwaitedGateway } from "./gateway/awaited.ts"
 import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
 import type { ConnectionsReader } from "./gateway/candidates.ts"
@@ -126,7 +126,11 @@ export async function startFacade(
     installation,
     spending: spendingIn(caches, placement),
     plan: jobPlanner(
-      { ...placement, ...caches, clock, whySecretMissing: secretChecker(client), nextTurn },
+      {
+        ...{ ...placement, ...caches, clock, nextTurn },
+        whySecretMissing: secretChecker(client),
+        inLine: (namespace) => jobsInLine(objects.jobs.store, namespace),
+      },
       { architectures: parts.architectures },
     ),
     discover: discovererOf({ openAccount: accountOpener(providers), credentialsOf, clock, logger }),

@@ -160,6 +160,8 @@ const JOB = {
   timeout: flagControl(JOB_FLAGS.timeout, TIME),
   maxQueue: flagControl(JOB_FLAGS.maxQueue, TIME),
   maxRetries: flagControl(JOB_FLAGS.retries, AMOUNT),
+  priority: flagControl(JOB_FLAGS.priority, AMOUNT),
+  group: flagControl(JOB_FLAGS.group, line()),
   env: flagControl(JOB_FLAGS.env, LINES),
   secretEnv: flagControl(JOB_FLAGS.secret, LINES),
   volumes: flagControl(VOLUMES, LINES),

@@ -1,10 +1,13 @@
 import { describe, expect, it } from "vitest"
+import { systemClock } from "../../src/core/apis/clock.ts"
+import { CreationTimes } from "../../src/core/apis/creation-times.ts"
 import type { JobSpec } from "../../src/core/apis/job.ts"
+import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 import { OFFERS } from "../harness/builders.ts"
-import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
+import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
 
 const newHarness = controllerHarnesses()
 
@@ -32,9 +35,12 @@ async function runAll(harness: ControllerHarness, names: readonly string[]): Pro
   return byTime.map(({ spec }) => spec.job.name)
 }
 
+/** The API server's times have whole seconds only. */
+const CREATION_TIMES = new CreationTimes(systemClock)
+
 async function submitInOrder(harness: ControllerHarness, jobs: Record<string, Partial<JobSpec>>): Promise<void> {
   for (const [name, spec] of Object.entries(jobs)) {
-    await harness.submit(name, spec)
+    await harness.submit(name, spec, { annotations: { [ANNOTATIONS.createdAt]: CREATION_TIMES.next() } })
     await eventually(async () => expect((await harness.job(name)).status?.phase).toBeDefined())
   }
 }

@@ -394,6 +394,8 @@ const LABELS: Record<Name, string> = {
   timeout: "Timeout",
   maxQueue: "Longest wait",
   maxRetries: "Retries",
+  priority: "Priority",
+  group: "Group",
   maxHourlyPriceUsd: "Highest price, $/h",
   maxCostUsd: "Highest cost, $",
   env: "Environment",
@@ -509,6 +511,8 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
         {line("timeout", undefined, "2h")}
         {line("maxQueue", "Until the container starts. Empty: no limit.", "30m")}
         {line("maxRetries", undefined, "0")}
+        {line("priority", "From -100 to 100. The highest goes first where jobs wait for a cap.", "0")}
+        {line("group", "Its name, and how many of its jobs run at the same time.", "db:1")}
         {line("maxHourlyPriceUsd")}
         {line("maxCostUsd")}
       </Group>

@@ -1,3 +1,4 @@
+import { creationKey } from "../../core/apis/creation-times.ts"
 import type { CapLevel } from "../../core/apis/caps.ts"
 import { findCondition } from "../../core/apis/conditions.ts"
 import { type ConcurrencyGroup, JobCondition, JobReason, type StoredJob } from "../../core/apis/job.ts"
@@ -40,8 +41,8 @@ export interface Waiter {
   uid: string
   /** From −100 to 100. The highest goes first. */
   priority: number
-  /** Time of its creation, milliseconds since 1970. Of equal priorities the oldest goes first. */
-  createdAt: number
+  /** Key that orders objects by their creation (`creationKey`). Of equal priorities the oldest goes first. */
+  createdAt: string
   /** Time since which it waits for a place, milliseconds since 1970. */
   waitsSince: number
   group: ConcurrencyGroup | undefined
@@ -70,7 +71,7 @@ export interface LinePlace {
 
 /** Order of a project's line: by priority, then by age. No two jobs are equal. */
 export function compareWaiters(a: Waiter, b: Waiter): number {
-  return b.priority - a.priority || a.createdAt - b.createdAt || (a.uid < b.uid ? -1 : Number(a.uid !== b.uid))
+  return b.priority - a.priority || (a.createdAt < b.createdAt ? -1 : Number(a.createdAt !== b.createdAt))
 }
 
 /** Returns true if a job has waited so long that the jobs behind may no longer pass it. */
@@ -202,16 +203,17 @@ export function isInLine({ status, spec }: Pick<StoredJob, "status" | "spec">): 
 }
 
 /** Returns a job as one that waits. @param needs what its cheapest VM takes; undefined: not known yet */
-export function toWaiter({ metadata, spec, status }: StoredJob, needs?: Amounts): Waiter {
+export function toWaiter(job: StoredJob, needs?: Amounts): Waiter {
+  const { metadata, spec, status } = job
   const placed = findCondition(status?.conditions, JobCondition.Placed)
-  const createdAt = Date.parse(metadata.creationTimestamp)
+  // A job that was preempted waits since then.
+  const since = placed?.status === "False" ? placed.lastTransitionTime : metadata.creationTimestamp
   return {
     key: keyOf({ metadata }),
     uid: metadata.uid,
     priority: spec.priority ?? 0,
-    createdAt,
-    // A job that was preempted waits since then.
-    waitsSince: placed?.status === "False" ? Date.parse(placed.lastTransitionTime) : createdAt,
+    createdAt: creationKey(job),
+    waitsSince: Date.parse(since),
     group: spec.concurrencyGroup,
     needs,
   }

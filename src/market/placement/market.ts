@@ -1,5 +1,6 @@
 import type { Clock } from "../../core/apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
+import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import type { ConcurrencyGroup, StoredJob } from "../../core/apis/job.ts"
 import { isOver, type LaunchSpec, type StoredLaunch } from "../../core/apis/launch.ts"
@@ -11,11 +12,11 @@ import type { BucketPlace } from "../router/egress.ts"
 import type { LostWork } from "../router/lost-work.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"
 import type { Budget } from "./budget.ts"
-import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, type Recorded, sumRecorded, sumSpending } from "./caps.ts"
+import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, poolOf, type Recorded, sumRecorded, sumSpending } from "./caps.ts"
 import { findCooldowns } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
-import type { LinePlace } from "./line.ts"
+import type { LinePlace, LineRoom } from "./line.ts"
 import type { PreemptionHistory } from "./preemptions.ts"
 import type { JobSettings } from "./settings.ts"
 
@@ -124,13 +125,32 @@ export interface GroupState extends ConcurrencyGroup {
 
 /** Returns the state of a job's concurrency group; undefined without one. */
 export function groupState(
-  { metadata, spec }: Pick<StoredJob, "metadata" | "spec">,
+  { metadata, spec }: { metadata: { namespace?: string; uid?: string }; spec: Pick<StoredJob["spec"], "concurrencyGroup"> },
   ledger: LaunchLedger,
 ): GroupState | undefined {
   const { concurrencyGroup: group } = spec
   if (group === undefined) return undefined
   const members = membersOf(group.name, metadata.namespace ?? "", ledger)
   return { ...group, members: members.filter(({ uid }) => uid !== metadata.uid).map(({ name }) => name) }
+}
+
+/** Returns the room in which the jobs of a namespace's project stand in line. */
+export function lineRoom(levels: readonly CappedLevel[], namespace: string, ledger: LaunchLedger): LineRoom {
+  const live = new Map<string, number>()
+  return {
+    pools: levels.map((level) => poolOf(level, namespace)),
+    liveIn: (group) => {
+      const known = live.get(group) ?? membersOf(group, namespace, ledger).length
+      live.set(group, known)
+      return known
+    },
+  }
+}
+
+/** Returns the market of a job at its place in the line, without the room that jobs ahead of it take. */
+export function withTaken(market: Market, line: LinePlace): Market {
+  const levels = market.levels.map((level) => ({ ...level, ...defined({ taken: line.taken.get(level.level) }) }))
+  return { ...market, levels, line }
 }
 
 /** Returns the jobs of a namespace's concurrency group that have a VM, or may have one. */

@@ -23,8 +23,16 @@ import { jobBudget, longestBilledSeconds, vmLifetime } from "./budget.ts"
 import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
 import { type Buckets, choosePlatform, type Images, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { LaunchLedger } from "./ledger.ts"
-import { type Amounts, lineText } from "./line.ts"
-import { buildMarket, expectedRunSeconds, type Market, type MarketSources } from "./market.ts"
+import { type Amounts, compareWaiters, isDue, lineText, placeBehind, toWaiter } from "./line.ts"
+import {
+  buildMarket,
+  expectedRunSeconds,
+  groupState,
+  lineRoom,
+  type Market,
+  type MarketSources,
+  withTaken,
+} from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** Result of the search for a place. */
@@ -328,6 +336,55 @@ function buildPlan({ message, ...outline }: Outline, placements: RankedPlacement
   return { ...outline, message: cutTo(message, LIMITS.message), placements, ranking: explainRanking({ placements }) }
 }
 
+/** Largest number of waiting jobs whose needs a plan calculates. */
+const PLANNED_JOBS = 20
+
+/**
+ * Returns the market of a planned job with its place in the line, as the job controller would see it. A job ahead that is
+ * not due needs nothing here: if it fitted, it would have its VM. Pure.
+ */
+function inPlannedLine(
+  job: { metadata: { namespace: string }; spec: JobSpec },
+  market: Market,
+  { now, settings, ledger, waiting }: PlannedLine,
+): Market {
+  const { namespace } = job.metadata
+  const group = groupState(job, ledger)
+  if (market.levels.length === 0 && group === undefined) return market
+  const terms = { now, passSeconds: settings.passSeconds }
+  const ahead = waiting
+    .map((one) => ({ one, waiter: toWaiter(one, NEVER_FITS) }))
+    .filter(({ waiter }) => waiter.priority >= (job.spec.priority ?? 0))
+    .sort((a, b) => compareWaiters(a.waiter, b.waiter))
+  const due = ahead.filter(({ waiter }) => isDue(waiter, terms)).slice(0, PLANNED_JOBS)
+  for (const { one, waiter } of due) {
+    const verdict = place(one, market, now, settings)
+    waiter.needs = verdict.kind === "wait" ? verdict.needs : undefined
+  }
+  const room = lineRoom(market.levels, namespace, ledger)
+  const line = placeBehind(
+    ahead.map(({ waiter }) => waiter),
+    room,
+    terms,
+  )
+  return withTaken({ ...market, ...(group && { group }) }, line)
+}
+
+interface PlannedLine {
+  now: Date
+  settings: JobSettings
+  ledger: LaunchLedger
+  waiting: readonly StoredJob[]
+}
+
+const NEVER_FITS: Amounts = {
+  vms: Number.POSITIVE_INFINITY,
+  gpus: 0,
+  hourlyUsd: 0,
+  expectedUsd: 0,
+  mostUsd: 0,
+}
+
 /** Reads why a run's secretEnv can't be resolved now, for people; undefined: it can. */
 export type WhySecretMissing = (namespace: string, refs: SecretRefs) => Promise<string | undefined>
 
@@ -340,6 +397,8 @@ export function jobPlanner(
     images?: Images
     buckets?: Buckets
     whySecretMissing?: WhySecretMissing
+    /** Returns the jobs that wait in the line of a namespace's project. Absent: none does. */
+    inLine?: (namespace: string) => readonly StoredJob[]
     /** Waits until the scan of all offers may begin. */
     nextTurn: () => Promise<void>
   },
@@ -357,7 +416,9 @@ export function jobPlanner(
     await sources.nextTurn()
     const now = sources.clock.now()
     const known = { ...(image && { image }), budget: jobBudget({ spec }, []) }
-    const market = { ...buildMarket(namespace, sources, ledger, effective), ...known }
+    const open = { ...buildMarket(namespace, sources, ledger, effective), ...known }
+    const job = { metadata: { namespace }, spec }
+    const market = inPlannedLine(job, open, { now, settings: effective, ledger, waiting: sources.inLine?.(namespace) ?? [] })
     if (secretMissing !== undefined) {
       const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
       return buildPlan(outline, laterPlacements({ spec }, market, now, effective))

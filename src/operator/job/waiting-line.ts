@@ -1,24 +1,22 @@
 import { isDeepStrictEqual } from "node:util"
-import { defined } from "../../core/apis/defined.ts"
 import type { StoredJob } from "../../core/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../core/apis/launch.ts"
 import type { Change } from "../../core/kube/store.ts"
 import type { Source } from "../../core/runtime/controller.ts"
-import { type CappedLevel, poolOf } from "../../market/placement/caps.ts"
+import type { CappedLevel } from "../../market/placement/caps.ts"
 import type { LaunchLedger } from "../../market/placement/ledger.ts"
 import {
   type Amounts,
   compareWaiters,
   isDue,
   isInLine,
-  type LineRoom,
   type LineTerms,
   placeBehind,
   toWaiter,
   turns,
   type Waiter,
 } from "../../market/placement/line.ts"
-import { cappedLevels, groupState, type Market, membersOf } from "../../market/placement/market.ts"
+import { cappedLevels, groupState, lineRoom, type Market, withTaken } from "../../market/placement/market.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import type { JobControllerDependencies } from "./dependencies.ts"
 
@@ -69,9 +67,8 @@ export class WaitingLine {
     const line = this.#line(namespace)
     const ahead = line.slice(0, positionIn(line, own)).filter(({ uid }) => uid !== own.uid)
     const others = this.#others(namespace, market.levels, own)
-    const place = placeBehind(ahead, this.#room(namespace, market.levels), this.#terms(), others)
-    const levels = market.levels.map((level) => ({ ...level, ...defined({ taken: place.taken.get(level.level) }) }))
-    return { ...market, levels, line: place, ...(group && { group }) }
+    const place = placeBehind(ahead, lineRoom(market.levels, namespace, this.#ledger), this.#terms(), others)
+    return withTaken({ ...market, ...(group && { group }) }, place)
   }
 
   /**
@@ -151,20 +148,8 @@ export class WaitingLine {
     if (line.length === 0) return
     const levels = cappedLevels(namespace, this.#dependencies, this.#ledger, this.#settings)
     const others = this.#others(namespace, levels, line[0])
-    const next = turns(line, this.#room(namespace, levels), this.#terms(), others)
+    const next = turns(line, lineRoom(levels, namespace, this.#ledger), this.#terms(), others)
     for (const { key } of next.slice(0, MOST_WOKEN)) this.#wake(key)
-  }
-
-  #room(namespace: string, levels: readonly CappedLevel[]): LineRoom {
-    const live = new Map<string, number>()
-    return {
-      pools: levels.map((level) => poolOf(level, namespace)),
-      liveIn: (group) => {
-        const known = live.get(group) ?? membersOf(group, namespace, this.#ledger).length
-        live.set(group, known)
-        return known
-      },
-    }
   }
 }
 
