@@ -5,9 +5,9 @@ import type { JobSpec } from "../../src/core/apis/job.ts"
 import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../harness/eventually.ts"
 import { OFFERS } from "../harness/builders.ts"
 import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const newHarness = controllerHarnesses()
 
@@ -101,9 +101,7 @@ describe("a job that needs more than a cap leaves", () => {
     harness.operator({ caps, market, settings: { passSeconds: 0 } })
     await submitInOrder(harness, { a: {}, b: {}, large: needsAll, c: {}, d: {} })
     await untilReasons(harness, { a: "Booting", b: "Booting", large: "CapReached", c: "CapReached", d: "CapReached" })
-    expect((await harness.job("d")).status?.message).toMatch(
-      /; 3rd in line, behind large$/,
-    )
+    expect((await harness.job("d")).status?.message).toMatch(/; 3rd in line, behind large$/)
     // One of the small machines ends: c would fit, but the room is kept.
     const [first] = (await harness.launches()).filter(({ spec }) => spec.job.name === "a")
     const launch = first?.metadata.name ?? ""

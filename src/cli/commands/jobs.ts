@@ -41,7 +41,7 @@ function addPriority(commands: Commands, program: Command): void {
   commands.add(program, {
     usage: "priority <job> <number>",
     summary: "Move a waiting job in its project's line.",
-    more: "From -100 to 100: the highest goes first. A negative number comes after --.",
+    more: "From -100 to 100: the highest starts first. A negative number comes after --.",
     examples: [
       ["berth priority train 50", "before all jobs with a lower priority"],
       ["berth priority -- train -10", "after the others"],

@@ -511,7 +511,7 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
         {line("timeout", undefined, "2h")}
         {line("maxQueue", "Until the container starts. Empty: no limit.", "30m")}
         {line("maxRetries", undefined, "0")}
-        {line("priority", "From -100 to 100. The highest goes first where jobs wait for a cap.", "0")}
+        {line("priority", "From -100 to 100. The highest starts first where jobs wait for a cap.", "0")}
         {line("group", "Its name, and how many of its jobs run at the same time.", "db:1")}
         {line("maxHourlyPriceUsd")}
         {line("maxCostUsd")}

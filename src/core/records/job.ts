@@ -180,7 +180,7 @@ function standingOf({ spec, status = {} }: StoredJob): Pick<JobStatus, "phase" |
   return spec.cancelled && !isTerminal(status.phase) ? CANCELLED : status
 }
 
-/** What a record has that is not in the Job. */
+/** Parts of a record that are not in the Job. */
 export interface SeenOfJob {
   /** Last heartbeat of its VMs, which the Job does not have while it runs. */
   lastHeartbeatTime?: string | undefined

@@ -40,7 +40,7 @@ export interface Spending {
 /** Caps of one level with the spending under them. */
 export interface CappedLevel extends LevelCaps {
   spending: Spending
-  /** What jobs ahead in the line take, or what is kept for them. */
+  /** Room that jobs ahead in the line take, or that is kept for them. */
   taken?: Readonly<Amounts>
 }
 

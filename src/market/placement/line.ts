@@ -1,6 +1,6 @@
-import { creationKey } from "../../core/apis/creation-times.ts"
 import type { CapLevel } from "../../core/apis/caps.ts"
 import { findCondition } from "../../core/apis/conditions.ts"
+import { creationKey } from "../../core/apis/creation-times.ts"
 import { type ConcurrencyGroup, JobCondition, JobReason, type StoredJob } from "../../core/apis/job.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 
@@ -18,7 +18,7 @@ export interface Amounts {
 
 const AMOUNTS = ["vms", "gpus", "hourlyUsd", "expectedUsd", "mostUsd"] as const satisfies (keyof Amounts)[]
 
-/** What the caps of one level leave for new VMs. */
+/** Room for new VMs under the caps of one level. */
 export interface Pool {
   level: CapLevel
   /** Returns true for a job that takes from it. */
@@ -39,14 +39,14 @@ export interface Waiter {
   /** `namespace/name` of the Job. */
   key: string
   uid: string
-  /** From −100 to 100. The highest goes first. */
+  /** From −100 to 100. The highest starts first. */
   priority: number
-  /** Key that orders objects by their creation (`creationKey`). Of equal priorities the oldest goes first. */
+  /** Key that orders objects by their creation (`creationKey`). Of equal priorities the oldest starts first. */
   createdAt: string
   /** Time since which it waits for a place, milliseconds since 1970. */
   waitsSince: number
   group: ConcurrencyGroup | undefined
-  /** What its cheapest VM takes. Undefined: not known yet, so it may need all that is left. */
+  /** Needs of its cheapest VM. Undefined: not known yet, so it may need all that is left. */
   needs: Amounts | undefined
 }
 
@@ -63,7 +63,7 @@ export interface LinePlace {
   position: number
   /** First job ahead that it can't pass. Absent: it can pass all of them. */
   behind?: Waiter
-  /** What the jobs ahead take, or what is kept for them. */
+  /** Room that the jobs ahead take, or that is kept for them. */
   taken: ReadonlyMap<CapLevel, Readonly<Amounts>>
   /** Slots that the jobs ahead take of their concurrency groups, by the group's name. */
   inGroups: ReadonlyMap<string, number>
@@ -74,13 +74,13 @@ export function compareWaiters(a: Waiter, b: Waiter): number {
   return b.priority - a.priority || (a.createdAt < b.createdAt ? -1 : Number(a.createdAt !== b.createdAt))
 }
 
-/** Returns true if a job has waited so long that the jobs behind may no longer pass it. */
+/** Returns true if the jobs behind may no longer pass a job, because it has waited for the whole time. */
 export function isDue({ waitsSince }: Waiter, { now, passSeconds }: LineTerms): boolean {
   return now.getTime() - waitsSince >= passSeconds * 1000
 }
 
 /**
- * Returns a job's place behind those ahead of it. Each of them that fits goes first. One that doesn't fit is passed until
+ * Returns a job's place behind those ahead of it. Each of them that fits starts first. One that doesn't fit is passed until
  * it is due: then what it needs is kept for it. Pure.
  * @param ahead jobs of its project, in the order of the line
  * @param others jobs of other projects for which room is kept. They don't count for the position.
@@ -175,7 +175,7 @@ class Remaining {
 
 const NONE: Readonly<Amounts> = { vms: 0, gpus: 0, hourlyUsd: 0, expectedUsd: 0, mostUsd: 0 }
 
-/** What every VM needs at least. */
+/** Needs of every VM, at least. */
 const LEAST: Readonly<Amounts> = { ...NONE, vms: 1 }
 
 /** Returns a job's place in the line for people, as the end of a sentence; empty if no job waits. */

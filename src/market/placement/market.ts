@@ -12,7 +12,15 @@ import type { BucketPlace } from "../router/egress.ts"
 import type { LostWork } from "../router/lost-work.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"
 import type { Budget } from "./budget.ts"
-import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, poolOf, type Recorded, sumRecorded, sumSpending } from "./caps.ts"
+import {
+  type CappedLevel,
+  type LevelCaps,
+  NOTHING_RECORDED,
+  poolOf,
+  type Recorded,
+  sumRecorded,
+  sumSpending,
+} from "./caps.ts"
 import { findCooldowns } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
@@ -125,7 +133,10 @@ export interface GroupState extends ConcurrencyGroup {
 
 /** Returns the state of a job's concurrency group; undefined without one. */
 export function groupState(
-  { metadata, spec }: { metadata: { namespace?: string; uid?: string }; spec: Pick<StoredJob["spec"], "concurrencyGroup"> },
+  {
+    metadata,
+    spec,
+  }: { metadata: { namespace?: string; uid?: string }; spec: Pick<StoredJob["spec"], "concurrencyGroup"> },
   ledger: LaunchLedger,
 ): GroupState | undefined {
   const { concurrencyGroup: group } = spec

@@ -418,7 +418,12 @@ export function jobPlanner(
     const known = { ...(image && { image }), budget: jobBudget({ spec }, []) }
     const open = { ...buildMarket(namespace, sources, ledger, effective), ...known }
     const job = { metadata: { namespace }, spec }
-    const market = inPlannedLine(job, open, { now, settings: effective, ledger, waiting: sources.inLine?.(namespace) ?? [] })
+    const market = inPlannedLine(job, open, {
+      now,
+      settings: effective,
+      ledger,
+      waiting: sources.inLine?.(namespace) ?? [],
+    })
     if (secretMissing !== undefined) {
       const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
       return buildPlan(outline, laterPlacements({ spec }, market, now, effective))

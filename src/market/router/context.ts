@@ -1,7 +1,7 @@
 import type { Cooldown, LaunchAccount } from "./cooldown.ts"
 import type { CostTerms } from "./cost.ts"
 
-/** What the caps leave for a new VM, US dollars if not said otherwise. An absent field sets no limit. */
+/** Room that the caps leave for a new VM, US dollars if not said otherwise. An absent field sets no limit. */
 export interface Room {
   /** Number of GPUs. */
   gpus?: number

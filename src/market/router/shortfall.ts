@@ -31,7 +31,7 @@ export interface NearestMiss {
   unmet: readonly Criterion[]
 }
 
-/** What one offer takes from caps. */
+/** Amounts that one offer takes from caps. */
 export interface OfferNeeds {
   gpus: number
   hourlyUsd: number

@@ -46,7 +46,7 @@ export interface JobDecision {
   /** Events that are emitted after the actions. */
   events: EventNote[]
   requeueAfter?: number
-  /** What the job waits for in its project's line. Absent: it is not in the line. */
+  /** Needs of a job that waits in its project's line. Absent: it is not in the line. */
   needs?: Amounts
 }
 

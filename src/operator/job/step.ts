@@ -37,6 +37,6 @@ export interface Step {
   /** True for an end that holds only if no VM has started the container: its Launches are ended before it is written. */
   isUnstarted?: boolean
   requeueAfter?: number
-  /** What the job waits for in its project's line. Absent: it is not in the line. */
+  /** Needs of a job that waits in its project's line. Absent: it is not in the line. */
   needs?: Amounts
 }

@@ -24,7 +24,7 @@ type Dependencies = Pick<JobControllerDependencies, "jobs" | "launches" | "caps"
 
 /**
  * Jobs that wait for a cap or a concurrency group, in one line for each project. Nothing of it is stored: after a start
- * the line is made of the jobs' statuses, and what they need is known again after their first decision.
+ * the line is built from the jobs' statuses, and what they need is known again after their first decision.
  */
 export class WaitingLine {
   readonly #dependencies: Dependencies
