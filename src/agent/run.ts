@@ -7,6 +7,7 @@ import type { Logger } from "../core/apis/logger.ts"
 import type { BootConfig, RunOrder } from "../core/protocol/protocol.ts"
 import type { Disk } from "./disk.ts"
 import { exitText, KILLED_EXIT_CODE } from "./exit-codes.ts"
+import { readLastLine } from "./last-line.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
 import type { Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
@@ -22,6 +23,12 @@ const STOPPED_FLUSH_SECONDS = 60
 
 /** Time without output after which the output of an ended container counts as complete, seconds. */
 const OUTPUT_SILENCE_SECONDS = 30
+
+/**
+ * Longest wait for the order at a container's end, seconds. Only an agent that was restarted, and that has not reached the
+ * gateway, doesn't have it. Without the order the secrets are unknown, so no line of the output is told.
+ */
+const ORDER_SECONDS = 10
 
 const ATTEMPT_RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
 
@@ -79,10 +86,11 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     const { ended, stopped, ignored } = await superviseAttempt(options, container)
     const { attempt, limits } = disk.state
     const time = timestamp(clock.now())
-    const finish =
+    const end =
       stopped === undefined
         ? finishAfter(ended, (limits?.maxRetries ?? 0) + 1 - attempt, time)
         : stoppedFinish(options, stopped, time, { ended, ignored })
+    const finish = end?.reason === "ContainerFailed" ? await withLastLine(end, options, container) : end
     // Written at once, before the container is removed, so that no later agent decides about this attempt again.
     disk.update({
       stage: "ended",
@@ -95,6 +103,24 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     if (finish !== undefined) continue
     await waitUnlessAborted(clock, backoffSeconds(attempt, ATTEMPT_RETRY_SECONDS), stop.signal)
     throwIfStopped(stop.signal)
+  }
+}
+
+/** Adds the last line of the attempt's output, without secrets. */
+async function withLastLine(finish: Finish, options: RunOptions, { env }: Container): Promise<Finish> {
+  const { clock, disk, logger, spool } = options
+  const { promise: late, resolve } = Promise.withResolvers<undefined>()
+  const cancel = timer(clock, ORDER_SECONDS, () => resolve(undefined))
+  try {
+    const order = await Promise.race([options.order, late])
+    if (order === undefined) return finish
+    const lastLine = await readLastLine(spool, disk.state.outputStart, { order, env })
+    return lastLine === undefined ? finish : { ...finish, lastLine }
+  } catch (error) {
+    logger.warn({ err: error }, "failed to read the last line of the output")
+    return finish
+  } finally {
+    cancel()
   }
 }
 

@@ -27,6 +27,8 @@ const WAIT_SECONDS = 10
 
 interface DockerContainerOptions {
   startTime: string
+  /** Environment, as `NAME=value`. */
+  env?: readonly string[] | undefined
   /** Signal that the image asks for, in any of Docker's forms. */
   stopSignal?: string | undefined
   logger: Logger
@@ -43,6 +45,7 @@ interface DockerContainerOptions {
 /** A container of the engine, running or ended. */
 export class DockerContainer implements Container {
   readonly startTime: string
+  readonly env: readonly string[]
   readonly stopSignal: string
   readonly #container: Docker.Container
   readonly #logger: Logger
@@ -56,6 +59,7 @@ export class DockerContainer implements Container {
   constructor(container: Docker.Container, options: DockerContainerOptions) {
     this.#container = container
     this.startTime = timestamp(new Date(options.startTime))
+    this.env = options.env ?? []
     this.stopSignal = signalName(options.stopSignal || DEFAULT_STOP_SIGNAL)
     this.#logger = options.logger
     this.#stream = options.stream

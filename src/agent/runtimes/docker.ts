@@ -201,7 +201,7 @@ export class DockerRuntime implements Runtime {
     const given = { logger: this.#logger, dataDir: this.#dataDir, ...started }
     // dockerode's types lack it.
     const { StopSignal: stopSignal } = Config as { StopSignal?: string }
-    return new DockerContainer(container, { ...given, startTime: State.StartedAt, stopSignal })
+    return new DockerContainer(container, { ...given, startTime: State.StartedAt, env: Config.Env, stopSignal })
   }
 
   /** Returns the part of a container for whose lack a start has failed, unless it failed without that part. */
