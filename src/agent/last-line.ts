@@ -1,4 +1,5 @@
 import { LIMITS } from "../core/apis/field-limits.ts"
+import { shownLine } from "../core/apis/output.ts"
 import type { RunOrder } from "../core/protocol/protocol.ts"
 import type { Spool } from "./spool.ts"
 
@@ -14,14 +15,6 @@ const HIDDEN_PARTS = /\ud800+/gu
 
 /** Shortest secret that is replaced, characters. Of a shorter one, the gaps would say more than its text does. */
 const SHORTEST_SECRET = 3
-
-/** Escape sequences of a terminal (ECMA-48), control characters, separators of lines, and marks that turn the text's direction. */
-const CONTROL =
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: what is removed begins with control characters
-  /\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]/g
-
-// biome-ignore lint/suspicious/noControlCharactersInRegex: sequences begin with a control character
-const ERASE = /^\x1b\[([0-2]?)[JK]$/
 
 /** Names of rclone's options that hold credentials (https://rclone.org/overview/). */
 const CREDENTIAL = /key|pass|token|secret|sas|credential/
@@ -57,10 +50,10 @@ export function lastLine(
   const unknown = isCut ? Math.max(1, ...values.map(({ length }) => length)) : 0
   // Before the text is rendered, because what overwrites a secret may leave a part of it. And after, for one in colors.
   const text = hide(output.toString(), values, unknown)
-  const shownValues = values.map(render).filter((value) => value.length >= SHORTEST_SECRET)
+  const shownValues = values.map(shownLine).filter((value) => value.length >= SHORTEST_SECRET)
   for (let end = text.length; end >= 0; ) {
     const begin = end === 0 ? 0 : text.lastIndexOf("\n", end - 1) + 1
-    const line = hide(render(text.slice(begin, end)), shownValues).replaceAll(HIDDEN_PARTS, MASK)
+    const line = hide(shownLine(text.slice(begin, end)), shownValues).replaceAll(HIDDEN_PARTS, MASK)
     if (line !== "") return cutLine(line)
     end = begin - 1
   }
@@ -96,33 +89,6 @@ function hide(text: string, values: readonly string[], unknown = 0): string {
     hidden += HIDDEN.repeat(Math.max(0, end - hidden.length))
   }
   return hidden + text.slice(hidden.length)
-}
-
-/** Returns what a terminal shows of a line in the end, without colors. Returns and backspaces write over earlier text. */
-function render(line: string): string {
-  if (line.search(CONTROL) < 0) return line.trim()
-  let cells: string[] = []
-  let column = 0
-  const print = (text: string): void => {
-    for (const character of text) {
-      while (cells.length < column) cells.push(" ")
-      cells[column++] = character
-    }
-  }
-  let end = 0
-  for (const { 0: control, index } of line.matchAll(CONTROL)) {
-    print(line.slice(end, index))
-    end = index + control.length
-    const erased = ERASE.exec(control)?.[1]
-    if (control === "\r") column = 0
-    else if (control === "\b") column = Math.max(0, column - 1)
-    else if (control === "\t") print(" ")
-    else if (erased === "2") cells = []
-    else if (erased === "1") cells.fill(" ", 0, column + 1)
-    else if (erased !== undefined) cells.length = Math.min(cells.length, column)
-  }
-  print(line.slice(end))
-  return cells.join("").trim()
 }
 
 /** Cuts a line to LIMITS.lastLine bytes of JSON, the last character of them …. */

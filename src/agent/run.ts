@@ -6,7 +6,7 @@ import type { Finish, FinishReason } from "../core/apis/launch.ts"
 import type { Logger } from "../core/apis/logger.ts"
 import type { BootConfig, RunOrder } from "../core/protocol/protocol.ts"
 import type { Disk } from "./disk.ts"
-import { exitText, KILLED_EXIT_CODE } from "./exit-codes.ts"
+import { failureText, KILLED_EXIT_CODE } from "./exit-codes.ts"
 import { readLastLine } from "./last-line.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
 import type { Spool } from "./spool.ts"
@@ -428,11 +428,12 @@ function stoppedFinish(
 ): Finish {
   const { reason, message } = STOPPED[cause]
   const said = message({ ...disk.state.limits, ...vm })
-  if (container === undefined) return { reason, message: said, time }
+  const helps = cause === "timeout" ? "; raise timeoutSeconds if it needs longer" : ""
+  if (container === undefined) return { reason, message: `${said}${helps}`, time }
   const { ended, ignored } = container
   const subject = cause === "timeout" ? "it" : "the container"
   const how = ignored === undefined ? "" : `; ${subject} ignored ${ignored} and was killed`
-  return { reason, message: `${said}${how}`, exitCode: ended.exitCode, time }
+  return { reason, message: `${said}${how}${helps}`, exitCode: ended.exitCode, time }
 }
 
 /** Returns the finish after an attempt that ended by itself; undefined if a retry is left. */
@@ -443,8 +444,7 @@ function finishAfter(ended: Ended, retriesLeft: number, time: string): Finish | 
     return { reason: "Succeeded", exitCode, ...warning, time }
   }
   if (retriesLeft > 0) return undefined
-  const text = message === undefined ? exitText(exitCode) : `${exitText(exitCode)}: ${message}`
-  return { reason: "ContainerFailed", exitCode, message: cutMessage(text), time }
+  return { reason: "ContainerFailed", exitCode, message: cutMessage(failureText(exitCode, message)), time }
 }
 
 /** Cuts a message to the limit of the Launch's status. */

@@ -66,6 +66,7 @@ export function webhookParts(
     ...(quota && { quota }),
     sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, namespace))),
     recordOf: (job, project) => toRecord(job, toOwner(project)),
+    readOutput: async ({ metadata }) => `output of ${metadata.name}`,
     sending: { send: publicFetch(privateTargets), privateTargets, clock, timeoutSeconds, version: "test" },
   })
   return { control, reflectors: [webhooks, secrets, sealingKeys, projects] }
