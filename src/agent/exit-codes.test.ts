@@ -12,7 +12,10 @@ describe("an exit code", () => {
     [134, "exit code 134 (SIGABRT); the program ended itself; read the end of its log"],
     [135, "exit code 135 (SIGBUS); is /dev/shm full? Raise resources.memory, of which it is a part"],
     [137, "exit code 137 (SIGKILL); a process of the job killed it; read the end of its log"],
-    [139, "exit code 139 (SIGSEGV); the program or one of its libraries used memory wrongly; correct it, or use other versions"],
+    [
+      139,
+      "exit code 139 (SIGSEGV); the program or one of its libraries used memory wrongly; correct it, or use other versions",
+    ],
     [143, "exit code 143 (SIGTERM)"],
     // SIGCHLD and SIGSTOP end no process, and real-time signals are numbers of programs.
     [145, "exit code 145"],

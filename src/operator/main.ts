@@ -69,9 +69,9 @@ import { createProjectController } from "./project/controller.ts"
 import { checkSelection, SettledJobs } from "./settled-jobs.ts"
 import { createStatementController } from "./statement/controller.ts"
 import { VmImages } from "./vm-images.ts"
-import { gatewayOutput } from "./webhook/output.ts"
 import { createWebhookController, type WebhookControl } from "./webhook/controller.ts"
 import { reportingToWebhooks, reportThreshold } from "./webhook/other-events.ts"
+import { gatewayOutput } from "./webhook/output.ts"
 import type { WebhookSettings } from "./webhook/settings.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */

@@ -416,7 +416,8 @@ export function agentLongSuite(runtime: Kind): void {
   it("kills a container after its timeout, with SIGKILL if SIGTERM has no effect", async () => {
     const run = shell("trap '' TERM; echo began; while true; do sleep 1; done", { timeoutSeconds: 4, maxRetries: 5 })
     const { finish, log } = await runVm(runtime, run, { stopGraceSeconds: 1 })
-    const message = "the job exceeded its timeout of 4 s; it ignored SIGTERM for 1 s and was killed; raise timeoutSeconds if it needs longer"
+    const message =
+      "the job exceeded its timeout of 4 s; it ignored SIGTERM for 1 s and was killed; raise timeoutSeconds if it needs longer"
     expect(finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137, message })
     expect(log).toBe("began\n")
   })

@@ -61,12 +61,13 @@ export function webhookParts(
   const none = { onChange: () => () => undefined }
   const counted = { jobs: none, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, webhooks }
   const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: new Usage(counted, clock) }
+  let reads = 0
   const control = createWebhookController({
     ...{ ...shared, webhooks, secrets, sealingKeys, projects, logger: quiet, settings },
     ...(quota && { quota }),
     sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, namespace))),
     recordOf: (job, project) => toRecord(job, toOwner(project)),
-    readOutput: async ({ metadata }) => `output of ${metadata.name}`,
+    readOutput: async ({ metadata }) => `output of ${metadata.name}, read ${++reads}`,
     sending: { send: publicFetch(privateTargets), privateTargets, clock, timeoutSeconds, version: "test" },
   })
   return { control, reflectors: [webhooks, secrets, sealingKeys, projects] }

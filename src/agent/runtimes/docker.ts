@@ -143,11 +143,16 @@ export class DockerRuntime implements Runtime {
   }
 
   prepare(order: RunOrder, options: PrepareOptions): Promise<void> {
-    return this.#pull(withTag(order.run.image), order.registry, options)
+    const remedy = "correct the image's name, or add a connection for its registry"
+    return this.#pull(withTag(order.run.image), order.registry, { ...options, remedy })
   }
 
   /** Pulls an image that the engine doesn't have. */
-  async #pull(image: string, access: RunOrder["registry"], options: PrepareOptions): Promise<void> {
+  async #pull(
+    image: string,
+    access: RunOrder["registry"],
+    options: PrepareOptions & { remedy?: string },
+  ): Promise<void> {
     if ((await ifFound(this.#docker.getImage(image).inspect())) !== undefined) return
     await pullImage(image, access, {
       ...options,

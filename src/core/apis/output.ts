@@ -73,7 +73,14 @@ function tailOf(lines: readonly string[]): string {
     taken.unshift(line)
   }
   if (taken.length === 0 && last >= 0) return cutToBytes(lines[last] ?? "", TAIL_BYTES)
-  return taken.slice(Math.max(0, taken.findIndex((line) => line !== ""))).join("\n")
+  return taken
+    .slice(
+      Math.max(
+        0,
+        taken.findIndex((line) => line !== ""),
+      ),
+    )
+    .join("\n")
 }
 
 const utf8 = new TextEncoder()
