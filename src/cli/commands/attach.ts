@@ -127,7 +127,7 @@ function stepText(job: JobRecord): string {
 }
 
 /** Returns how a job has ended, in one line. */
-function endText(job: JobRecord, styled: (text: string) => string): string {
+export function endText(job: JobRecord, styled = (text: string): string => text): string {
   const ran =
     job.started_at === null || job.ended_at === null
       ? undefined
