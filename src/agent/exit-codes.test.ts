@@ -6,8 +6,8 @@ describe("an exit code", () => {
   it.each([
     [1, "exit code 1"],
     [2, "exit code 2"],
-    [126, "exit code 126 (command not executable); make it executable, and build it for the VM's architecture"],
-    [127, "exit code 127 (command not found); set command and args to a program of the image"],
+    [126, "exit code 126 (command not executable); make it executable, for the VM's architecture"],
+    [127, "exit code 127 (command not found); use a program that the image has, for the VM's architecture"],
     [128, "exit code 128"],
     [134, "exit code 134 (SIGABRT); the program ended itself; read the end of its log"],
     [135, "exit code 135 (SIGBUS); is /dev/shm full? Raise resources.memory, of which it is a part"],
@@ -32,7 +32,7 @@ describe("an exit code", () => {
       "exit code 137 (SIGKILL): OOMKilled; raise resources.memory",
     )
     expect(failureText(127, "no /app")).toBe(
-      "exit code 127 (command not found): no /app; set command and args to a program of the image",
+      "exit code 127 (command not found): no /app; use a program that the image has, for the VM's architecture",
     )
   })
 

@@ -10,8 +10,13 @@ const SIGNALS: Readonly<Record<number, string>> = {
 
 /** Exit codes that a shell, and an init, give to a command that can't be started (POSIX, 2.8.2), and what helps. */
 const NOT_STARTED: Readonly<Record<number, { meaning: string; remedy: string }>> = {
-  126: { meaning: "command not executable", remedy: "make it executable, and build it for the VM's architecture" },
-  127: { meaning: "command not found", remedy: "set command and args to a program of the image" },
+  126: { meaning: "command not executable", remedy: "make it executable, for the VM's architecture" },
+  127: { meaning: "command not found", remedy: "use a program that the image has, for the VM's architecture" },
+}
+
+/** Returns true for the exit codes of a command that could not be started. */
+export function isNotStarted(exitCode: number): boolean {
+  return NOT_STARTED[exitCode] !== undefined
 }
 
 /** What helps after a signal, if nothing says its cause. Other signals are those of the program's own design. */
@@ -31,7 +36,7 @@ const SIGNAL_BASE = 128
 export const KILLED_EXIT_CODE = SIGNAL_BASE + 9
 
 /**
- * Returns why a container has failed and what helps, such as `exit code 127 (command not found); set command …`. A code without
+ * Returns why a container has failed and what helps, such as `exit code 127 (command not found); use a program …`. A code without
  * a meaning stands alone: the program's output says more.
  * @param cause of the end, with its own remedy, if the runtime knows it
  */

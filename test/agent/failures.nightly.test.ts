@@ -28,7 +28,7 @@ const elf = (machine: number): Buffer => {
   header.writeUInt16LE(machine, 18)
   return header
 }
-const FOREIGN = process.arch === "arm64" ? 62 : 183
+const FOREIGN = process.arch === "arm64" ? { machine: 62, platform: "linux/amd64" } : { machine: 183, platform: "linux/arm64" }
 
 /** One failure. `helps`: what its user can do, if the message can't know it. */
 interface Failure {
@@ -38,6 +38,7 @@ interface Failure {
 }
 
 const FILL = "/bin/busybox dd if=/dev/zero of=/dev/shm/x bs=1M count=64"
+const WORKER = "/bin/busybox dd if=/dev/zero of=/dev/null bs=200M count=1"
 const OWN = "Correct the program or its image; `berth logs JOB` has the rest."
 
 possible.describe("19 ordinary failures", () => {
@@ -50,7 +51,8 @@ possible.describe("19 ordinary failures", () => {
 
   beforeAll(async () => {
     registry = await startOpenRegistry((_req, res) => {
-      res.writeHead(status).end()
+      res.writeHead(status, { "content-type": "application/json" })
+      res.end(JSON.stringify({ errors: [{ code: "MANIFEST_UNKNOWN", message: "manifest unknown" }] }))
       return true
     })
     s3 = createServer((_req, res) => {
@@ -99,9 +101,9 @@ possible.describe("19 ordinary failures", () => {
     })
   }
 
-  async function image(lines: string[], files: Record<string, string | Buffer>): Promise<string> {
+  async function image(lines: string[], files: Record<string, string | Buffer>, platform?: string): Promise<string> {
     const name = `berth-test/failures:${randomBytes(4).toString("hex")}`
-    await buildImage(name, { ...files, Dockerfile: `${lines.join("\n")}\n` })
+    await buildImage(name, { ...files, Dockerfile: `${lines.join("\n")}\n` }, platform)
     built.push(name)
     return name
   }
@@ -166,14 +168,14 @@ possible.describe("19 ordinary failures", () => {
     { what: "the program needs more memory than it has", run: () => onSmallVm(`exec ${FILL}`) },
     {
       what: "a worker process was killed for memory",
-      run: () => onSmallVm(`${FILL} || { echo worker died; exit 1; }`),
+      run: () => onSmallVm(`${WORKER} || { echo worker died; exit 1; }`),
     },
     { what: "the program used memory wrongly", run: () => ran("kill -SEGV $$") },
     { what: "shared memory is full", run: () => ran("kill -BUS $$") },
     {
       what: "the image is for another architecture",
       run: async () => {
-        const foreign = await image(["FROM scratch", "COPY app /app", 'ENTRYPOINT ["/app"]'], { app: elf(FOREIGN) })
+        const foreign = await image(["FROM scratch", "COPY app /app", 'ENTRYPOINT ["/app"]'], { app: elf(FOREIGN.machine) }, FOREIGN.platform)
         return (await runVm("docker", { image: foreign })).finish
       },
     },

@@ -97,14 +97,18 @@ export async function librariesOf(program: string): Promise<Record<string, Buffe
   )
 }
 
-/** Builds an image from these files, a Dockerfile among them. */
-export async function buildImage(name: string, files: Record<string, string | Uint8Array>): Promise<void> {
+/** Builds an image from these files, a Dockerfile among them. @param platform default: that of the engine */
+export async function buildImage(
+  name: string,
+  files: Record<string, string | Uint8Array>,
+  platform?: string,
+): Promise<void> {
   const context = pack()
   for (const [path, content] of Object.entries(files)) {
     context.entry({ name: path, mode: path.startsWith("etc/") ? 0o644 : 0o755 }, Buffer.from(content))
   }
   context.finalize()
-  await followProgress(await docker.buildImage(context as unknown as NodeJS.ReadableStream, { t: name }))
+  await followProgress(await docker.buildImage(context as unknown as NodeJS.ReadableStream, { t: name, ...(platform !== undefined && { platform }) }))
 }
 
 /** Waits for the stream's end. The engine reports an error in the last line. */

@@ -204,7 +204,7 @@ export function agentSuite(runtime: Kind): void {
     const { finish, log } = await runVm(runtime, { ...shell(""), command: ["/no/such/program"] })
     expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 127 })
     expect(finish?.message).toMatch(/^exit code 127 \(command not found\)/)
-    expect(finish?.message).toMatch(/; set command and args to a program of the image$/)
+    expect(finish?.message).toMatch(/; use a program that the image has, for the VM's architecture$/)
     expect(`${finish?.message} ${log}`).toMatch(/\/no\/such\/program.*(No such file|ENOENT)/)
   })
 

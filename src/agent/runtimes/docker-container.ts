@@ -3,7 +3,7 @@ import { backoffSeconds } from "../../core/apis/backoff.ts"
 import { systemClock, timestamp } from "../../core/apis/clock.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import { whyDiskFull } from "../disk-space.ts"
-import { KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
+import { isNotStarted, KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
 import { memoryKills } from "../memory-kills.ts"
 import { waitUnlessAborted } from "../timers.ts"
 import { CALL_SECONDS, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
@@ -34,6 +34,8 @@ interface DockerContainerOptions {
   logger: Logger
   /** Number of the machine's memory kills before the start. Absent: it is unknown, or other jobs' kills count in it. */
   killsBefore?: number | undefined
+  /** Says that the image is for another architecture than this machine's; undefined if it is for this one. */
+  foreign?: string | undefined
   /** Path on the disk that the container writes to. */
   dataDir: string
   /** Attached output of a container that this agent process has started. */
@@ -53,6 +55,7 @@ export class DockerContainer implements Container {
   readonly #ended: Ended | undefined
   readonly #dataDir: string
   readonly #killsBefore: number
+  readonly #foreign: string | undefined
   /** True if this agent has sent SIGKILL. */
   #killed = false
 
@@ -65,6 +68,7 @@ export class DockerContainer implements Container {
     this.#stream = options.stream
     this.#ended = options.ended
     this.#dataDir = options.dataDir
+    this.#foreign = options.foreign
     this.#killsBefore = options.killsBefore ?? Number.POSITIVE_INFINITY
   }
 
@@ -129,8 +133,10 @@ export class DockerContainer implements Container {
     const settled = await this.#settled(found)
     if (settled === undefined) return REMOVED
     const ended = toEnded(settled)
-    const why = ended.exitCode === 0 ? undefined : await whyDiskFull(this.#dataDir)
-    return why === undefined ? ended : { ...ended, message: [ended.message, why].filter(Boolean).join("; ") }
+    if (ended.exitCode === 0) return ended
+    const whys = [ended.message, isNotStarted(ended.exitCode) ? this.#foreign : undefined, await whyDiskFull(this.#dataDir)]
+    const message = whys.filter(Boolean).join("; ")
+    return message === "" ? ended : { ...ended, message }
   }
 
   /**
