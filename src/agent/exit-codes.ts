@@ -19,7 +19,7 @@ export function isNotStarted(exitCode: number): boolean {
   return NOT_STARTED[exitCode] !== undefined
 }
 
-/** What helps after a signal, if nothing says its cause. Other signals are those of the program's own design. */
+/** Remedies after a signal, if nothing says its cause. Other signals are those of the program's own design. */
 const SIGNAL_REMEDIES: Readonly<Record<string, string>> = {
   ILL: "the program needs CPU instructions that this machine lacks; choose another machine, or rebuild it",
   ABRT: "the program ended itself; read the end of its log",

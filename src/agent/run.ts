@@ -26,7 +26,7 @@ const OUTPUT_SILENCE_SECONDS = 30
 
 /**
  * Longest wait for the order at a container's end, seconds. Only an agent that was restarted, and that has not reached the
- * gateway, doesn't have it. Without the order the secrets are unknown, so no line of the output is told.
+ * gateway, doesn't have it. Without the order the secrets are unknown, so the finish has no line of the output.
  */
 const ORDER_SECONDS = 10
 

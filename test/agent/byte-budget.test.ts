@@ -4,7 +4,7 @@ import { LIMITS } from "../../src/core/apis/field-limits.ts"
 import type { JobStatus } from "../../src/core/apis/job.ts"
 import { FINISH_CAUSES, FINISH_REASONS } from "../../src/core/apis/launch.ts"
 
-/** What etcd may keep of an ended job for its failure and its retries, bytes. */
+/** Most that etcd may keep of an ended job for its failure and its retries, bytes. */
 const BUDGET = 1024
 
 /** Names of the fields in `metadata.managedFields`. */

@@ -3,8 +3,8 @@ import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import type { Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
-import { type Secret, SECRETS } from "../../src/core/kube/core.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
+import { until } from "../harness/eventually.ts"
 import { needing } from "../needing.ts"
 import { engineOfSize, engineWith } from "./engines.ts"
 import { buildImage, containersOf, docker } from "./images.ts"
@@ -188,7 +188,7 @@ containers.describe("a container", () => {
     expect(finish).toMatchObject({ exitCode: 139, message: expect.stringMatching(/^exit code 139 \(SIGSEGV\); /) })
   })
 
-  it("tells the last line of its last attempt: cut, as text, and without the values of secretEnv", async () => {
+  it("reports the last line of its last attempt: cut, as text, and without the values of secretEnv", async () => {
     const stringData = { token: "c4n4ry\nof two lines" }
     await fixture.client.create(SECRETS, {
       metadata: { name: "door", namespace: fixture.namespace },
@@ -210,9 +210,9 @@ containers.describe("a container", () => {
   it("has an init that reaps orphans, and takes SIGTERM for a command that doesn't", async () => {
     const launch = await fixture.launch(shell("for i in $(seq 20); do (sleep 0.1 &); done; exec sleep 1000"))
     const { exit } = await start(launch, { runtime: "docker" })
-    await eventually("it has started", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
+    await until("it has started", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
     // A zombie is still listed.
-    await eventually("the command runs and no orphan is left", async () => {
+    await until("the command runs and no orphan is left", async () => {
       const [init = "", ...others] = await commandsOf(launch)
       return init.startsWith("/sbin/docker-init -- sh -c") && others.join() === "sleep 1000"
     })

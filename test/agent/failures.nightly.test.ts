@@ -6,12 +6,12 @@ import { connectedBuckets } from "../../src/api/gateway/buckets.ts"
 import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { Run } from "../../src/core/apis/job.ts"
 import type { Finish, Launch } from "../../src/core/apis/launch.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
 import { needing } from "../needing.ts"
 import { missingForRegistry, type OpenRegistry, startOpenRegistry } from "../registry.ts"
 import { smallDisk } from "../small-disk.ts"
 import { engineOfSize } from "./engines.ts"
 import { toldOf } from "./failures.ts"
-import { startGateway, type TestGateway } from "./harness.ts"
 import { buildImage, docker } from "./images.ts"
 import { fixture, images, logShows, pass, prepareAgents, runVm, shell, start, WAIT } from "./suite.ts"
 import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
@@ -28,7 +28,8 @@ const elf = (machine: number): Buffer => {
   header.writeUInt16LE(machine, 18)
   return header
 }
-const FOREIGN = process.arch === "arm64" ? { machine: 62, platform: "linux/amd64" } : { machine: 183, platform: "linux/arm64" }
+const FOREIGN =
+  process.arch === "arm64" ? { machine: 62, platform: "linux/amd64" } : { machine: 183, platform: "linux/arm64" }
 
 /** One failure. `helps`: what its user can do, if the message can't know it. */
 interface Failure {
@@ -175,7 +176,11 @@ possible.describe("19 ordinary failures", () => {
     {
       what: "the image is for another architecture",
       run: async () => {
-        const foreign = await image(["FROM scratch", "COPY app /app", 'ENTRYPOINT ["/app"]'], { app: elf(FOREIGN.machine) }, FOREIGN.platform)
+        const foreign = await image(
+          ["FROM scratch", "COPY app /app", 'ENTRYPOINT ["/app"]'],
+          { app: elf(FOREIGN.machine) },
+          FOREIGN.platform,
+        )
         return (await runVm("docker", { image: foreign })).finish
       },
     },
@@ -198,7 +203,7 @@ possible.describe("19 ordinary failures", () => {
       },
     },
     {
-      what: "the upload of the working directory is gone",
+      what: "the working directory was not uploaded",
       run: () => ran("true", { workdir: { sha256: "0".repeat(64) } }),
     },
     { what: "a secret is missing", run: () => ran("true", { secretEnv: { TOKEN: { secret: "db", key: "token" } } }) },

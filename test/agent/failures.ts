@@ -5,7 +5,7 @@ import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide } from "../../src/operator/job/decide.ts"
 import { agentOf, at, INSTALLATION, jobOf, launchOf, marketOf, time, vmStatus } from "../harness/builders.ts"
 
-/** What a user reads of a failure, by place. */
+/** Words that a user reads of a failure, by place. */
 export interface Told {
   /** `status.reason`, and the reason of the condition `Failed`. */
   reason: string

@@ -12,23 +12,16 @@ import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
 import { CONNECTIONS, JOB_ARRAYS, JOBS, PROJECTS, WEBHOOKS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import {
-  caller,
-  created,
-  deleteKey,
-  jobsOf,
-  makeKey,
-  type Replica,
-  setStatus,
-  startReplica,
-  testFixture,
-} from "../facade/harness.ts"
+import { deleteKey, makeKey } from "../harness/api-keys.ts"
+import { caller, created } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { jobsOf, projectFixture, setStatus } from "../harness/facade-project.ts"
 import { run, start } from "./command.ts"
 import { type FaultyProxy, startFaultyProxy } from "./faulty-proxy.ts"
 
 /** The commands against a real façade, behind a proxy that can fail. No operator runs: the tests write statuses. */
-const fixture = testFixture("cli-commands")
+const fixture = projectFixture("cli-commands")
 let replica: Replica
 let proxy: FaultyProxy
 let folder: string
@@ -254,7 +247,13 @@ describe("run and plan", () => {
     const { id, name } = await makeJob()
     const lines = Array.from({ length: 30 }, (_, index) => `line ${index + 1}`)
     await writeLog(id, `${lines.join("\n")}\n\x1b[31mValueError\x1b[0m: no data\n`)
-    const failed = { ...ended, phase: "failed", reason: "ContainerFailed", message: "exit code 1", exitCode: 1 } as const
+    const failed = {
+      ...ended,
+      phase: "failed",
+      reason: "ContainerFailed",
+      message: "exit code 1",
+      exitCode: 1,
+    } as const
     await setStatus(fixture, name, { ...failed, startTime: "2026-01-01T00:00:00Z", lastLine: "ValueError: no data" })
     const why = "exit code 1: ValueError: no data"
     const tail = [...lines.slice(-19), "ValueError: no data"].map((line) => `  ${line}`).join("\n")
@@ -263,7 +262,10 @@ describe("run and plan", () => {
     const { out } = await berth("show", name)
     expect(out).toContain(`Message:  ${why}\n`)
     expect(out).toContain(`End of its log\n${tail}\n\n`)
-    expect(JSON.parse((await berth("show", name, "--json")).out)).toMatchObject({ error_message: why, message: "exit code 1" })
+    expect(JSON.parse((await berth("show", name, "--json")).out)).toMatchObject({
+      error_message: why,
+      message: "exit code 1",
+    })
   })
 
   it("attach --json prints the record on standard output, and the log on standard error", async () => {

@@ -6,15 +6,16 @@ import { timestamp } from "../../src/core/apis/clock.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
+import { caller, created } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { projectFixture, setStatus } from "../harness/facade-project.ts"
 import { consoleSite, goTo, tabTo } from "./browser.ts"
 import { writeLog } from "./sample.ts"
 import { tqdmBar } from "./tqdm.ts"
 
 /** The main flow of the console, as people and attackers use it. */
 browserNeeded.describe("the console", () => {
-  const fixture = testFixture("console")
+  const fixture = projectFixture("console")
   const site = consoleSite(fixture)
   const call = caller(() => site.replica, fixture)
   const sample = () => ({ fixture, call, replica: site.replica })
@@ -439,7 +440,12 @@ browserNeeded.describe("the console", () => {
     await writeLog(sample(), metadata.uid, "0%\r100%\n\x1b[31mValueError\x1b[0m: no <data>\n")
     const failed = { phase: "failed", reason: "ContainerFailed", message: "exit code 1", exitCode: 1 } as const
     const time = timestamp(new Date())
-    await setStatus(fixture, "fails", { ...failed, startTime: time, completionTime: time, lastLine: "ValueError: no <data>" })
+    await setStatus(fixture, "fails", {
+      ...failed,
+      startTime: time,
+      completionTime: time,
+      lastLine: "ValueError: no <data>",
+    })
     const { page, faults } = await site.signedIn("/jobs/fails?tab=spec")
     await page.getByText("exit code 1: ValueError: no <data>").waitFor()
     const tail = page.getByRole("region", { name: "End of its log" }).locator("pre")

@@ -6,9 +6,9 @@ import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { WEBHOOKS } from "../../src/core/resources.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
-import { WebhookReceiver } from "../controllers/webhook-receiver.ts"
-import { containerRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { Installation } from "../harness/installation.ts"
+import { WebhookReceiver } from "../harness/webhook-receiver.ts"
 
 const SECRET = "correct-horse-battery-staple"
 const KINDS = ["jobs.berth.dev", "launches.berth.dev", "apikeys.berth.dev", "projects.berth.dev", "events", "leases"]
@@ -123,11 +123,14 @@ describe("secrets", { timeout: 200_000 }, () => {
       ])
       const forms = [CANARY, Buffer.from(CANARY).toString("base64")]
       expect([...written].filter(([, text]) => forms.some((form) => text.includes(form))).map(([at]) => at)).toEqual([])
-      // It was there to be found, and the line is told to those who may read output.
+      // It was there to be found, and the line is shown to those who may read output.
       expect(await berth.log("talker")).toContain(CANARY)
       const line = "login failed for *** at door 7"
       expect(berth.job("talker").status).toMatchObject({ message: "exit code 3", lastLine: line })
-      expect(JSON.parse(answers[0] ?? "")).toMatchObject({ message: "exit code 3", error_message: `exit code 3: ${line}` })
+      expect(JSON.parse(answers[0] ?? "")).toMatchObject({
+        message: "exit code 3",
+        error_message: `exit code 3: ${line}`,
+      })
       expect(JSON.parse(plain ?? "").data).toMatchObject({ message: "exit code 3", error_message: "exit code 3" })
       expect(plain).not.toContain("door 7")
       expect(JSON.parse(output ?? "").data).toMatchObject({

@@ -37,7 +37,7 @@ export interface PullOptions {
   patienceSeconds: number
   /** Returns the message of an error, with its cause on this machine if there is one. */
   explain: (error: unknown) => Promise<string>
-  /** What helps if the registry knows no such image, or denies it. */
+  /** Remedy if the registry knows no such image, or denies it. */
   remedy?: string
 }
 

@@ -526,7 +526,7 @@ describe("a running job", () => {
     expect(acts(decision)).toEqual(["writeStatus"])
   })
 
-  test("keeps the last line of a failed container's output, and tells it in no message, condition or event", () => {
+  test("keeps the last line of a failed container's output, and has it in no message, condition or event", () => {
     const finish = {
       reason: "ContainerFailed",
       exitCode: 1,
