@@ -12,7 +12,7 @@ import { missingForRegistry, type OpenRegistry, startOpenRegistry } from "../reg
 import { smallDisk } from "../small-disk.ts"
 import { engineOfSize } from "./engines.ts"
 import { toldOf } from "./failures.ts"
-import { buildImage, docker } from "./images.ts"
+import { buildImage, docker, loadImage } from "./images.ts"
 import { fixture, images, logShows, pass, prepareAgents, runVm, shell, start, WAIT } from "./suite.ts"
 import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
@@ -29,7 +29,7 @@ const elf = (machine: number): Buffer => {
   return header
 }
 const FOREIGN =
-  process.arch === "arm64" ? { machine: 62, platform: "linux/amd64" } : { machine: 183, platform: "linux/arm64" }
+  process.arch === "arm64" ? { machine: 62, architecture: "amd64" } : { machine: 183, architecture: "arm64" }
 
 /** One failure. `helps`: what its user can do, if the message can't know it. */
 interface Failure {
@@ -53,7 +53,11 @@ possible.describe("19 ordinary failures", () => {
   beforeAll(async () => {
     registry = await startOpenRegistry((_req, res) => {
       res.writeHead(status, { "content-type": "application/json" })
-      res.end(JSON.stringify({ errors: [{ code: "MANIFEST_UNKNOWN", message: "manifest unknown" }] }))
+      const error =
+        status === 401
+          ? { code: "UNAUTHORIZED", message: "authentication required" }
+          : { code: "MANIFEST_UNKNOWN", message: "manifest unknown" }
+      res.end(JSON.stringify({ errors: [error] }))
       return true
     })
     s3 = createServer((_req, res) => {
@@ -102,9 +106,9 @@ possible.describe("19 ordinary failures", () => {
     })
   }
 
-  async function image(lines: string[], files: Record<string, string | Buffer>, platform?: string): Promise<string> {
+  async function image(lines: string[], files: Record<string, string>): Promise<string> {
     const name = `berth-test/failures:${randomBytes(4).toString("hex")}`
-    await buildImage(name, { ...files, Dockerfile: `${lines.join("\n")}\n` }, platform)
+    await buildImage(name, { ...files, Dockerfile: `${lines.join("\n")}\n` })
     built.push(name)
     return name
   }
@@ -176,12 +180,10 @@ possible.describe("19 ordinary failures", () => {
     {
       what: "the image is for another architecture",
       run: async () => {
-        const foreign = await image(
-          ["FROM scratch", "COPY app /app", 'ENTRYPOINT ["/app"]'],
-          { app: elf(FOREIGN.machine) },
-          FOREIGN.platform,
-        )
-        return (await runVm("docker", { image: foreign })).finish
+        const name = `berth-test/foreign:${randomBytes(4).toString("hex")}`
+        await loadImage(name, { architecture: FOREIGN.architecture, program: elf(FOREIGN.machine) })
+        built.push(name)
+        return (await runVm("docker", { image: name })).finish
       },
     },
     { what: "there is no such image", run: () => pulled(404) },

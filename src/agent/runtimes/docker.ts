@@ -66,6 +66,10 @@ const LACKING = {
 } as const
 type Part = keyof typeof LACKING
 
+/** Names of the layers through which an error of a start has come. */
+const START_LAYERS =
+  /^(failed to create (shim )?task[^:]*: )?(OCI runtime create failed: )?(runc create failed: )?(unable to start container process: )?/
+
 export interface DockerRuntimeOptions {
   launch: string
   /** Public key of the agent. If several VMs share an engine, each touches only its own containers. */
@@ -181,7 +185,7 @@ export class DockerRuntime implements Runtime {
     if (failure === undefined) return this.#running(container, found, { stream, killsBefore, foreign })
     // The container did start; only the answer was lost.
     if (found.State.Status !== "created") return this.#running(container, found, { killsBefore, foreign })
-    const start = `the container can't be started: ${await this.#explained(failure)}`
+    const start = `the container can't be started: ${(await this.#explained(failure)).replace(START_LAYERS, "")}`
     const why = foreign === undefined ? start : `${start}; ${foreign}`
     const lacking = this.#lackingPart(why)
     if (lacking !== undefined) {
