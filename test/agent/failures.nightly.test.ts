@@ -232,6 +232,7 @@ possible.describe("19 ordinary failures", () => {
     return message
       .replaceAll(registry.host, "ghcr.io")
       .replaceAll(/127\.0\.0\.1:\d+/g, "storage.example")
+      .replaceAll(/tini \(\d+\)/g, "tini (7)")
       .replaceAll(/0{64}/g, "9f86d081…")
       .replaceAll(/ in \d+ tries/g, " in 2 tries")
       .replaceAll(/RequestID: \S+, HostID: \S*,?/gi, "…")
