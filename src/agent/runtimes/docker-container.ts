@@ -134,7 +134,11 @@ export class DockerContainer implements Container {
     if (settled === undefined) return REMOVED
     const ended = toEnded(settled)
     if (ended.exitCode === 0) return ended
-    const whys = [ended.message, isNotStarted(ended.exitCode) ? this.#foreign : undefined, await whyDiskFull(this.#dataDir)]
+    const whys = [
+      ended.message,
+      isNotStarted(ended.exitCode) ? this.#foreign : undefined,
+      await whyDiskFull(this.#dataDir),
+    ]
     const message = whys.filter(Boolean).join("; ")
     return message === "" ? ended : { ...ended, message }
   }
