@@ -1250,7 +1250,7 @@ export interface components {
             /** @description Time at which the job ended. */
             ended_at: string | null;
             timeout_seconds: number;
-            /** @description Error of a failed job. */
+            /** @description Error of a failed job, with the last line of its output. */
             error_message: string | null;
             /** @description Reason for the status, one word. */
             reason: string | null;
@@ -3218,8 +3218,8 @@ export interface components {
             } | null;
             /** @description Tags that a job must have. Default: none. At most 2048 bytes in total. */
             tags?: string[] | null;
-            /** @description Fields of a job's record to send too. They may hold secrets. Default: none of them. */
-            include?: ("env" | "command" | "args")[] | null;
+            /** @description Fields of a job's record to send too, and output: the end of its log. They may hold secrets. Default: none of them. */
+            include?: ("env" | "command" | "args" | "output")[] | null;
             /**
              * @description Form of the messages: CloudEvents 1.0 with signatures of Standard Webhooks, or Slack's. The address of a Slack webhook is stored encrypted.
              * @default cloudevents
@@ -3346,8 +3346,8 @@ export interface components {
             } | null;
             /** @description Tags that a job must have. Default: none. At most 2048 bytes in total. */
             tags?: string[] | null;
-            /** @description Fields of a job's record to send too. They may hold secrets. Default: none of them. */
-            include?: ("env" | "command" | "args")[] | null;
+            /** @description Fields of a job's record to send too, and output: the end of its log. They may hold secrets. Default: none of them. */
+            include?: ("env" | "command" | "args" | "output")[] | null;
             /** @description False: nothing is sent. True also enables a webhook that Berth disabled. */
             is_active?: boolean | null;
             /** @description Ignored. */

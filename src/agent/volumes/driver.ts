@@ -286,7 +286,10 @@ export class VolumeDriver {
       })
     } catch (error) {
       if (path !== bucket && /directory not found/.test(String(error))) return
-      throw new Error(`volume ${name}: ${error instanceof Error ? error.message : String(error)}`, { cause: error })
+      const why = (error instanceof Error ? error.message : String(error)).replace(/\s+/g, " ")
+      throw new Error(`volume ${name}: ${why}; its connection must be allowed to list and read ${bucket}`, {
+        cause: error,
+      })
     }
   }
 

@@ -120,7 +120,7 @@ export const JobRecordSchema = Type.Object({
   started_at: nullable<string>("string", "Time of the container's first start."),
   ended_at: nullable<string>("string", "Time at which the job ended."),
   [NAMES.timeoutSeconds]: Type.Integer(),
-  error_message: nullable<string>("string", "Error of a failed job."),
+  error_message: nullable<string>("string", "Error of a failed job, with the last line of its output."),
   reason: nullable<string>("string", "Reason for the status, one word."),
   message: nullable<string>("string", "Explanation of the status for people."),
   conditions: conditionsField(
@@ -269,12 +269,27 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     last_heartbeat_at: inUtc(lastHeartbeatTime ?? status?.lastHeartbeatTime),
     started_at: inUtc(status?.startTime),
     ended_at: inUtc(status?.completionTime),
-    error_message: status?.phase === "failed" ? (status.message ?? null) : null,
+    error_message: status?.phase === "failed" ? (errorMessage(status) ?? null) : null,
     reason: reason ?? null,
     message: message ?? null,
     ...ownTroubles(job, message ?? null),
     exit_code: status?.exitCode ?? null,
   } satisfies Partial<JobRecord>
+}
+
+/** Returns the message of a failed job, with the last line of its output. */
+function errorMessage({ message, lastLine }: Pick<JobStatus, "message" | "lastLine">): string | undefined {
+  if (lastLine === undefined) return message
+  if (message === undefined) return lastLine
+  // The line is the cause, unless the message has one.
+  return /[:;]/.test(message) ? `${message}; last line: ${lastLine}` : `${message}: ${lastLine}`
+}
+
+/** Returns the job without its output, for readers who did not ask for it. */
+export function withoutOutput(job: StoredJob): StoredJob {
+  if (job.status?.lastLine === undefined) return job
+  const { lastLine: _, ...status } = job.status
+  return { ...job, status }
 }
 
 function placementFields(status: StoredJob["status"]) {
