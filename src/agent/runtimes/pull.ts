@@ -139,7 +139,8 @@ class Pull {
     const message = await this.#options.explain(error)
     const why = this.#registry?.why
     const missing = why !== undefined && ACCESS_ERROR.test(message) ? ` (${why})` : ""
-    return new RunError(reason, `image ${this.#image} can't be pulled: ${message}${missing}${how}`, error)
+    const text = `image ${this.#image} can't be pulled: ${message}${missing}${how}`
+    return new RunError(reason, text, error, reason === "RegistryUnavailable")
   }
 }
 
