@@ -1456,6 +1456,14 @@ export interface components {
             /** Format: date-time */
             at: string;
         };
+        /** @description Cause or reason for which the run on the VM failed. */
+        LaunchFailure: {
+            /** @enum {string} */
+            reason: "OutOfMemory" | "ContainerFailed" | "ImagePullFailed" | "RegistryUnavailable" | "DeadlineExceeded" | "BudgetExceeded" | "VolumeMountFailed" | "VolumeFlushFailed" | "SecretMissing" | "WorkdirMissing" | "WorkdirFailed" | "Stopped" | "Preempted" | "AgentFailed" | "MachineFailed";
+            message: string;
+            /** Format: date-time */
+            at: string;
+        };
         LaunchRecord: {
             /** @description Number of the VM among those of the job, from 1. */
             number: number;
@@ -1517,6 +1525,7 @@ export interface components {
             refusal: components["schemas"]["LaunchRefusal"] | null;
             boot_failure: components["schemas"]["LaunchBootFailure"] | null;
             loss: components["schemas"]["LaunchLoss"] | null;
+            failure: components["schemas"]["LaunchFailure"] | null;
             /** @description Explanation of the phase. */
             message: string | null;
             /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
@@ -1536,7 +1545,7 @@ export interface components {
             /** Format: date-time */
             at: string;
             /** @enum {string} */
-            type: "Submitted" | "Waiting" | "Requested" | "Refused" | "Unanswered" | "Created" | "Registered" | "BootFailed" | "Started" | "PreemptionNotice" | "Finished" | "Lost" | "Deleted" | "Ended";
+            type: "Submitted" | "Waiting" | "Requested" | "Refused" | "Unanswered" | "Created" | "Registered" | "BootFailed" | "Started" | "PreemptionNotice" | "Finished" | "Retried" | "Lost" | "Deleted" | "Ended";
             /** @description Reason, one word. */
             reason: string | null;
             /** @description The entry for people. */
