@@ -1,0 +1,131 @@
+import { setTimeout as delay } from "node:timers/promises"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import type { LaunchList } from "../../src/api/resources/jobs/launches.ts"
+import { isTerminal, type JobSpec } from "../../src/core/apis/job.ts"
+import { missingForContainers } from "../agent/images.ts"
+import { kubeconfigPath } from "../control-plane.ts"
+import { needing } from "../needing.ts"
+import { isNightly } from "../nightly.ts"
+import { containerRuntime, processRuntime } from "./container-runtime.ts"
+import { Installation } from "./installation.ts"
+
+const containers = needing(await missingForContainers())
+
+containers.describe("a container that runs out of memory", { timeout: 400_000 }, () => {
+  let berth: Installation
+
+  beforeAll(async () => {
+    const options = { name: "memory", kubeconfig: kubeconfigPath() }
+    berth = await Installation.create({ ...options, runtime: await containerRuntime() })
+  })
+  afterAll(() => berth?.close())
+
+  async function run(name: string, script: string, spec: Partial<JobSpec>): Promise<void> {
+    await berth.submit(name, script, spec)
+    await berth.untilJobs(`${name} over`, () => isTerminal(berth.job(name).status?.phase))
+    await berth.allOver()
+  }
+
+  it("dies with 256 MiB, and succeeds with 512 MiB on its second VM", async () => {
+    const operator = await berth.startOperator({ memoriesGib: [0.25, 0.5, 1] })
+    const spec = { resources: { memory: "256Mi" }, maxMemory: "512Mi", maxRetries: 3 }
+    let name = ""
+    // On a busy machine the engine misses some kills for memory (https://github.com/containerd/containerd/issues/8893).
+    for (let tries = 1; tries <= 3; tries++) {
+      name = `grows-${tries}`
+      await run(name, "echo began; exec busybox dd if=/dev/zero of=/dev/null bs=300M count=1", spec)
+      if (berth.launchesOf(name)[0]?.status?.agent?.finish?.cause !== undefined) break
+    }
+    const [first, second, ...others] = berth.launchesOf(name)
+    expect(others).toEqual([])
+    expect(first?.status?.agent).toMatchObject({
+      // The rule that maxMemory implies ends the retries in the same VM.
+      retryCount: 0,
+      finish: { reason: "ContainerFailed", exitCode: 137, cause: "OutOfMemory" },
+    })
+    expect(second?.status?.agent?.finish).toMatchObject({ reason: "Succeeded" })
+    expect([first, second].map((launch) => launch?.spec.offer.memoryGib)).toEqual([0.25, 0.5])
+    const { status } = berth.job(name)
+    expect(status).toMatchObject({
+      phase: "succeeded",
+      launches: { count: 2, retried: 1, lost: 0 },
+      retries: [{ launch: 1, reason: "OutOfMemory", exitCode: 137, memoryGib: 0.5 }],
+    })
+    expect(status?.placement?.reason).toMatch(
+      /^launch 1 ran out of its 0.25 GiB; the next VM has 0.5 GiB \(attempt 2, \$0.04\/h instead of \$0.02\); local local-2 in local/,
+    )
+    const { launches } = (await (await berth.fetch(`/jobs/${name}/launches`)).json()) as LaunchList
+    expect(launches.map(({ failure }) => failure?.reason)).toEqual(["OutOfMemory", undefined])
+    const costs = launches.map(({ cost_usd }) => cost_usd ?? 0)
+    expect(Math.min(...costs)).toBeGreaterThan(0)
+    expect(status?.cost?.actualUsd).toBeCloseTo(costs.reduce((sum, cost) => sum + cost, 0), 6)
+    console.info(`${status?.placement?.reason}; the VMs cost $${costs.join(" and $")}`)
+    await operator.stop()
+  })
+
+  it("fails with both numbers when it had maxMemory", async () => {
+    const operator = await berth.startOperator({ memoriesGib: [0.25, 0.5, 1] })
+    const spec = { maxMemory: "256Mi", resources: { memory: "256Mi" } }
+    for (let tries = 1; tries <= 3; tries++) {
+      await run(`full-${tries}`, "exec busybox dd if=/dev/zero of=/dev/null bs=300M count=1", spec)
+      const { status } = berth.job(`full-${tries}`)
+      if (berth.launchesOf(`full-${tries}`)[0]?.status?.agent?.finish?.cause === undefined) continue
+      expect(status).toMatchObject({ phase: "failed", reason: "ContainerFailed", launches: { count: 1 } })
+      expect(status?.message).toMatch(
+        /OOMKilled: .* 256 MiB of memory; .*; the container had 0.25 GiB, and maxMemory is 256Mi: raise it in a new job$/,
+      )
+      break
+    }
+    await operator.stop()
+  })
+})
+
+/** Kills of the operator. */
+const KILLS = isNightly ? 200 : 6
+const KILLS_OF_A_JOB = 4
+/** VMs of each job: the last one succeeds. */
+const ATTEMPTS = 3
+const SCRIPT = `echo began $BERTH_LAUNCH; sleep 0.3; [ $BERTH_LAUNCH -ge ${ATTEMPTS} ] || exit 75`
+/** In the same VM it would be started again, but the rule decides before. */
+const SPEC: Partial<JobSpec> = { maxRetries: 2, retryRules: [{ exitCodes: [75], action: "newVm" }] }
+
+describe("jobs that fail and get new VMs while their operator is killed", { timeout: 3_600_000 }, () => {
+  let berth: Installation
+
+  beforeAll(async () => {
+    berth = await Installation.create({ name: "retries", kubeconfig: kubeconfigPath(), runtime: processRuntime })
+  })
+  afterAll(() => berth?.close())
+
+  it(`run each attempt once: ${KILLS} kills at random moments`, async () => {
+    const names: string[] = []
+    const moments: number[] = []
+    for (let kill = 0; kill < KILLS; kill++) {
+      if (kill % KILLS_OF_A_JOB === 0) {
+        names.push(`job-${kill}`)
+        await berth.submit(`job-${kill}`, SCRIPT, SPEC)
+      }
+      const operator = await berth.startOperator()
+      await operator.printed(/"leading"/)
+      moments.push(Math.round(Math.random() * 2500))
+      await delay(moments.at(-1))
+      await berth.killOperator(operator)
+    }
+    await berth.startOperator()
+    await berth.allOver()
+    const told = `killed ${moments.slice(-40).join(", ")} ms after it led`
+    const attempts = Array.from({ length: ATTEMPTS }, (_, index) => `began ${index + 1}`)
+    const ends = await Promise.all(
+      names.map(async (name) => {
+        const { phase, launches } = berth.job(name).status ?? {}
+        const began = (await berth.log(name)).match(/began \d+/g)
+        return { phase, count: launches?.count, retried: launches?.retried, lost: launches?.lost, began }
+      }),
+    )
+    const once = { phase: "succeeded", count: ATTEMPTS, retried: ATTEMPTS - 1, lost: 0, began: attempts }
+    expect(ends, told).toEqual(names.map(() => once))
+    expect((await berth.vms()).length, told).toBe(names.length * ATTEMPTS)
+    expect(await berth.runningOn(), told).toEqual([])
+    console.info(`${KILLS} kills, ${names.length} jobs, ${names.length * ATTEMPTS} attempts, none doubled`)
+  })
+})
