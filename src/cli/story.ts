@@ -129,6 +129,5 @@ const VM_COLUMNS: Column<Launch>[] = [
   { title: "$/H", cell: ({ hourly_price_usd }) => String(hourly_price_usd), alignsRight: true },
   { title: "COST", cell: ({ cost_usd }) => (cost_usd === null ? "" : usdText(cost_usd)), alignsRight: true },
   { title: "STATE", cell: ({ phase }) => phase },
-  { title: "FAILURE", cell: failureOf },
-  { title: "WHY", cell: ({ refusal, boot_failure, loss }) => (refusal ?? boot_failure ?? loss)?.reason ?? "" },
+  { title: "WHY", cell: failureOf },
 ]

@@ -134,7 +134,7 @@ const RULES: [string, Partial<JobSpec>, string[]][] = [
 ]
 
 describe("a job with a failed run", () => {
-  describe.each(RULES)("and %s", (_, spec, retried) => {
+  describe.each(RULES)("with %s", (_, spec, retried) => {
     test.each(Object.keys(FINISHES))("decides about %s", (name) => {
       const finish = FINISHES[name] ?? {}
       const reason = finish.reason === "RegistryUnavailable" ? "ImagePullFailed" : (finish.reason ?? "ContainerFailed")
@@ -366,7 +366,7 @@ describe("maxLostVms", () => {
     [0, 0],
     [1, 1],
     [5, 5],
-  ])("of %s allows %s lost VMs", (maxLostVms, allowed) => {
+  ])("allows %s: %s lost VMs", (maxLostVms, allowed) => {
     const job = jobWith(maxLostVms === undefined ? {} : { maxLostVms })
     const launches = (count: number) => Array.from({ length: count }, (_, index) => lost(job, index + 1))
     expect(decideFor(job, launches(allowed)).status.phase).toBe("booting")
