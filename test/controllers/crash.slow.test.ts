@@ -1,13 +1,14 @@
 import { describe, expect, test } from "vitest"
 import type { Cloud } from "../../src/clouds/cloud.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
+import type { JobSpec } from "../../src/core/apis/job.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { isNightly } from "../nightly.ts"
-import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "./harness.ts"
+import { type ControllerHarness, controllerHarnesses, type OperatorClients, type Work } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
 
@@ -86,7 +87,8 @@ interface Scenario {
   /** Acts like a user; called again and again. */
   interfere?: (harness: ControllerHarness) => Promise<void>
   /** Last step of the agents' work. */
-  agents: "succeed" | "run"
+  agents: "succeed" | "run" | Work
+  spec?: Partial<JobSpec>
   /** Seconds that a state of a VM lasts before it is written to the status. Default: a moment. */
   settleSeconds?: number
   /** Required end, however often the operator crashed. */
@@ -105,6 +107,11 @@ const SCENARIOS: Record<string, Scenario> = {
     prepare: (harness) => harness.cloud.faults.push({ fault: "capacity" }, { fault: "answerLost" }),
     agents: "succeed",
     expected: { phase: "succeeded", launches: [1, 2], vms: 1 },
+  },
+  "three new VMs after failed runs": {
+    agents: ({ spec: { number } }) => (number < 4 ? "ContainerFailed" : "Succeeded"),
+    spec: { retryRules: [{ action: "newVm", limit: 3 }] },
+    expected: { phase: "succeeded", launches: [4], vms: 4 },
   },
   "cancel while running": {
     interfere: async (harness) => ((await isRunning(harness)) ? harness.cancel("job") : undefined),
@@ -143,7 +150,7 @@ async function isSettled(harness: ControllerHarness): Promise<boolean> {
 async function runWithCrash(scenario: Scenario, last: number, moment: Moment): Promise<string[]> {
   const harness = await newHarness()
   scenario.prepare?.(harness)
-  await harness.submit("job")
+  await harness.submit("job", scenario.spec)
   const crash = new Crash(harness, last, moment)
   const { settleSeconds } = scenario
   const first = harness.operator({ clients: crash, ...(settleSeconds !== undefined && { settleSeconds }) })
