@@ -95,16 +95,36 @@ describe("runToEnd after a failed container", () => {
 
   it.each<[string, AgentState["limits"], Ended, number]>([
     ["without a rule uses its retries", { maxRetries: 1 }, OUT_OF_MEMORY, 2],
-    ["with a rule on its cause ends", { maxRetries: 1, retryRules: [{ reasons: ["OutOfMemory"], ...newVm }] }, OUT_OF_MEMORY, 1],
-    ["with a rule on its exit code ends", { maxRetries: 1, retryRules: [{ exitCodes: ["70-75"], ...newVm }] }, { exitCode: 75 }, 1],
-    ["with a rule that lets the job fail ends", { maxRetries: 1, retryRules: [{ action: "fail" }] }, { exitCode: 1 }, 1],
+    [
+      "with a rule on its cause ends",
+      { maxRetries: 1, retryRules: [{ reasons: ["OutOfMemory"], ...newVm }] },
+      OUT_OF_MEMORY,
+      1,
+    ],
+    [
+      "with a rule on its exit code ends",
+      { maxRetries: 1, retryRules: [{ exitCodes: ["70-75"], ...newVm }] },
+      { exitCode: 75 },
+      1,
+    ],
+    [
+      "with a rule that lets the job fail ends",
+      { maxRetries: 1, retryRules: [{ action: "fail" }] },
+      { exitCode: 1 },
+      1,
+    ],
     [
       "killed, but not for its memory, uses its retries",
       { maxRetries: 1, retryRules: [{ reasons: ["OutOfMemory"], ...newVm }] },
       { exitCode: 137 },
       2,
     ],
-    ["with a rule on another code uses its retries", { maxRetries: 1, retryRules: [{ exitCodes: [76], ...newVm }] }, { exitCode: 75 }, 2],
+    [
+      "with a rule on another code uses its retries",
+      { maxRetries: 1, retryRules: [{ exitCodes: [76], ...newVm }] },
+      { exitCode: 75 },
+      2,
+    ],
   ])("%s", async (_, limits, ended, attempts) => {
     const { finish, starts } = await run(NOTHING, new AbortController(), { limits, ended })
     expect(starts).toBe(attempts)
@@ -115,7 +135,10 @@ describe("runToEnd after a failed container", () => {
 
   it("says that a fault before its start may pass", async () => {
     const busy = () => Promise.reject(new RunError("VolumeMountFailed", "503", undefined, true))
-    expect((await run({ ...NOTHING, mount: busy })).finish).toMatchObject({ reason: "VolumeMountFailed", transient: true })
+    expect((await run({ ...NOTHING, mount: busy })).finish).toMatchObject({
+      reason: "VolumeMountFailed",
+      transient: true,
+    })
     expect((await run({ ...NOTHING, pull: fails("no such image") })).finish.transient).toBeUndefined()
   })
 })

@@ -58,7 +58,10 @@ containers.describe("a container that runs out of memory", { timeout: 400_000 },
     expect(launches.map(({ failure }) => failure?.reason)).toEqual(["OutOfMemory", undefined])
     const costs = launches.map(({ cost_usd }) => cost_usd ?? 0)
     expect(Math.min(...costs)).toBeGreaterThan(0)
-    expect(status?.cost?.actualUsd).toBeCloseTo(costs.reduce((sum, cost) => sum + cost, 0), 6)
+    expect(status?.cost?.actualUsd).toBeCloseTo(
+      costs.reduce((sum, cost) => sum + cost, 0),
+      6,
+    )
     console.info(`${status?.placement?.reason}; the VMs cost $${costs.join(" and $")}`)
     await operator.stop()
   })

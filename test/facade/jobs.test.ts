@@ -207,14 +207,18 @@ organization_id: ${fixture.organization}
   })
 
   it("rejects retry rules and memory that mean nothing, each with its own sentence", async () => {
-    const rules = [{ exitCodes: ["119-100", 0] }, { action: "fail", limit: 2 }, { action: "newVm", reasons: ["SecretMissing"] }]
+    const rules = [
+      { exitCodes: ["119-100", 0] },
+      { action: "fail", limit: 2 },
+      { action: "newVm", reasons: ["SecretMissing"] },
+    ]
     const body = { image: "a", retryRules: rules, maxMemory: "1Gi", resources: { memory: "2Gi" } }
     const { errors = [] } = await problemIn(await call("/1/jobs", { body }))
     expect(errors.map(({ detail }) => detail).sort()).toEqual([
       "maxMemory must be at least resources.memory",
       "retryRules[0].action is required",
       'retryRules[0].exitCodes[0] must have its lower exit code first, such as 100-119, not "119-100"',
-      'retryRules[0].exitCodes[1] must be at least 1, not 0',
+      "retryRules[0].exitCodes[1] must be at least 1, not 0",
       "retryRules[1].limit is only for the action newVm",
       expect.stringContaining("retryRules[2].reasons[0] must be OutOfMemory, ContainerFailed, "),
     ])

@@ -139,7 +139,12 @@ describe("a job's VMs and its timeline", () => {
     ] as const) {
       await launch("grown", number, {
         phase: "terminated",
-        vm: { state: "terminated", id: `vm-${number}`, createTime: time(2 * number), terminationTime: time(2 * number + 1) },
+        vm: {
+          state: "terminated",
+          id: `vm-${number}`,
+          createTime: time(2 * number),
+          terminationTime: time(2 * number + 1),
+        },
         agent: agentOf({ startTime: time(2 * number), ...finish(2 * number, more) } as never),
         costUsd,
       })

@@ -53,7 +53,9 @@ const failOnce: Work = (launch, fixture) =>
 
 /** The container runs out of memory on its first VM, and succeeds on the next one, which has more. */
 const outgrow: Work = (launch, fixture) =>
-  launch.spec.offer.memoryGib < 16 ? fixture.fail(launch.metadata.name, "OutOfMemory") : fixture.succeed(launch.metadata.name)
+  launch.spec.offer.memoryGib < 16
+    ? fixture.fail(launch.metadata.name, "OutOfMemory")
+    : fixture.succeed(launch.metadata.name)
 
 /** The cloud preempts the first VM as soon as its job runs. */
 const lose: Work = async (launch, fixture) => {

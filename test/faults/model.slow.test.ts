@@ -12,7 +12,10 @@ afterAll(() => tally.close())
 const SEARCHES: { options: ModelOptions; states: number }[] = [
   { options: { faults: 1, ticks: 1, containers: "end" }, states: EVERYTHING ? 2_000_000 : 55_000 },
   { options: { faults: 2, ticks: 2, containers: "hang" }, states: EVERYTHING ? 2_000_000 : 55_000 },
-  { options: { faults: 2, ticks: 1, containers: "end", people: false, retries: 1 }, states: EVERYTHING ? 2_000_000 : 30_000 },
+  {
+    options: { faults: 2, ticks: 1, containers: "end", people: false, retries: 1 },
+    states: EVERYTHING ? 2_000_000 : 30_000,
+  },
 ]
 
 /** Number of walks of up to 400 steps. They reach states that are too deep for a search. */

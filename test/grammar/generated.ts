@@ -91,7 +91,16 @@ class Writer {
       ["fallbackAfter", () => this.scalar(NUMBERS, "1")],
       ["maxLostVms", () => this.scalar(NUMBERS, "1")],
       ["maxMemory", () => this.scalar(["1Gi", "128", "0128Gi"], "128Gi")],
-      ["retryRules", () => this.pick([" [{ action: newVm }]", " [{ action: no }]", " [{ exitCodes: [075, 100-119], action: fail }]", " ~"])],
+      [
+        "retryRules",
+        () =>
+          this.pick([
+            " [{ action: newVm }]",
+            " [{ action: no }]",
+            " [{ exitCodes: [075, 100-119], action: fail }]",
+            " ~",
+          ]),
+      ],
       ["maxHourlyPriceUsd", () => this.scalar(NUMBERS, "1.5")],
       ["maxCostUsd", () => this.scalar(NUMBERS, "10")],
       ["provisioning", () => this.scalar(["Spot", "no", "onDemand"], "spotFirst")],

@@ -339,7 +339,8 @@ function forgottenRefusals({ status }: StoredJob, launches: readonly StoredLaunc
 function retryEntries({ status }: StoredJob): TimelineEntry[] {
   return (status?.retries ?? []).map(({ launch, reason, exitCode, memoryGib, time: at }) => {
     const code = exitCode === undefined ? "" : `, exit code ${exitCode}`
-    const memory = memoryGib === undefined ? "" : ` whose container has at least ${Number(memoryGib.toPrecision(4))} GiB`
+    const memory =
+      memoryGib === undefined ? "" : ` whose container has at least ${Number(memoryGib.toPrecision(4))} GiB`
     const message = `The run on VM ${launch} failed (${reason}${code}), and the job gets another VM${memory}.`
     return entry("Retried", at, message, { launch, reason })
   })
