@@ -1,13 +1,15 @@
 import { describe, expect, test } from "vitest"
 import type { Cloud } from "../../src/clouds/cloud.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
-import type { JobSpec } from "../../src/core/apis/job.ts"
+import type { JobSpec, StoredJob } from "../../src/core/apis/job.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
+import { JOBS } from "../../src/core/resources.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { isNightly } from "../nightly.ts"
+import { randomFrom } from "../random.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorClients, type Work } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
@@ -131,6 +133,10 @@ function ignoreNotFound(error: unknown): undefined {
   return undefined
 }
 
+async function jobsOf({ client, namespace }: ControllerHarness): Promise<StoredJob[]> {
+  return (await client.list(JOBS, { namespace })).items
+}
+
 /** True if the status of the job's Launch has its VM. */
 async function hasItsVm(harness: ControllerHarness): Promise<boolean> {
   const [launch] = await harness.launches()
@@ -187,6 +193,10 @@ async function check(harness: ControllerHarness, { expected }: Scenario, about: 
   }
 }
 
+/** Operators that crash one after the other while jobs fail and get new VMs. */
+const KILLS = isNightly ? 200 : 15
+const ATTEMPTS = 3
+
 describe("an operator that takes over after a crash at any write", () => {
   test.each(Object.entries(SCENARIOS))(
     "reaches the same end with one VM for each Launch and no VM left: %s",
@@ -204,6 +214,47 @@ describe("an operator that takes over after a crash at any write", () => {
     },
     900_000,
   )
+
+  test(`runs each attempt of failing jobs once, over ${KILLS} crashes at random writes`, async () => {
+    const harness = await newHarness()
+    const random = randomFrom(12)
+    const work: Work = ({ spec: { number } }) => (number < ATTEMPTS ? "ContainerFailed" : "Succeeded")
+    const names: string[] = []
+    const areOver = async () => {
+      const jobs = await jobsOf(harness)
+      return jobs.every(({ status }) => status?.cost?.actualUsd !== undefined)
+    }
+    const live = (isOverNow: () => Promise<boolean> | boolean) =>
+      eventually(async () => {
+        await harness.agentsStep(work)
+        expect(await isOverNow()).toBe(true)
+      })
+    for (let kills = 0; kills < KILLS; kills++) {
+      // There is always a job that has not ended.
+      if (await areOver()) {
+        names.push(`job-${kills}`)
+        await harness.submit(`job-${kills}`, { retryRules: [{ reasons: ["ContainerFailed"], action: "newVm" }] })
+      }
+      const crash = new Crash(harness, 1 + Math.floor(random() * 12), random() < 0.5 ? "before" : "after")
+      const operator = harness.operator({ clients: crash })
+      await live(async () => crash.dead || (await areOver()))
+      crash.dead = true
+      await operator.stop()
+    }
+    harness.operator()
+    await live(areOver)
+    const starts = new Set(harness.cloud.vms.map(({ vm }) => vm.launch))
+    expect(harness.cloud.breaches).toEqual([])
+    expect(harness.cloud.alive).toEqual([])
+    expect(starts.size).toBe(names.length * ATTEMPTS)
+    expect(harness.cloud.vms.length).toBe(names.length * ATTEMPTS)
+    const jobs = await jobsOf(harness)
+    expect(jobs.map(({ status }) => [status?.phase, status?.launches?.count, status?.launches?.retried])).toEqual(
+      names.map(() => ["succeeded", ATTEMPTS, ATTEMPTS - 1]),
+    )
+    console.info(`${KILLS} crashes, ${names.length} jobs, ${harness.cloud.vms.length} attempts, none doubled`)
+    await harness.close()
+  }, 1_800_000)
 
   test("makes few writes for an undisturbed job", async () => {
     const scenario: Scenario = {

@@ -84,7 +84,7 @@ containers.describe("a container that runs out of memory", { timeout: 400_000 },
 })
 
 /** Kills of the operator. */
-const KILLS = isNightly ? 200 : 6
+const KILLS = isNightly ? 100 : 4
 const KILLS_OF_A_JOB = 4
 /** VMs of each job: the last one succeeds. */
 const ATTEMPTS = 3

@@ -14,7 +14,7 @@ const SEARCHES: { options: ModelOptions; states: number }[] = [
   { options: { faults: 2, ticks: 2, containers: "hang" }, states: EVERYTHING ? 2_000_000 : 55_000 },
   {
     options: { faults: 2, ticks: 1, containers: "end", people: false, retries: 1 },
-    states: EVERYTHING ? 2_000_000 : 30_000,
+    states: EVERYTHING ? 2_000_000 : 15_000,
   },
 ]
 
