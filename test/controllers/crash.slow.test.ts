@@ -1,85 +1,30 @@
 import { describe, expect, test } from "vitest"
-import type { Cloud } from "../../src/clouds/cloud.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { JobSpec, StoredJob } from "../../src/core/apis/job.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
-import type { KubeClient } from "../../src/core/kube/client.ts"
-import { isNotFound } from "../../src/core/kube/errors.ts"
+import { ifFound } from "../../src/core/kube/errors.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { NotLeaderError } from "../../src/operator/fence.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { type ControllerHarness, controllerHarnesses, type OperatorClients, type Work } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import { isNightly } from "../nightly.ts"
 import { randomFrom } from "../random.ts"
-import { type ControllerHarness, controllerHarnesses, type OperatorClients, type Work } from "./harness.ts"
+import { Crash, type Moment } from "./crash.ts"
 
 const newHarness = controllerHarnesses()
 
-/** `before`: the call is never made. `after`: the call is made, and its response is lost. */
-type Moment = "before" | "after"
-
-const WRITES = ["create", "patch", "patchStatus", "replaceStatus", "delete"] as const
-
-/** Allows an operator a number of writes, and then no call at all: it has crashed. */
-class Crash implements OperatorClients {
-  readonly client: KubeClient
-  readonly clouds: OperatorClients["clouds"]
-  /** Names of the calls, in order. */
-  readonly calls: string[] = []
-  dead = false
-  readonly #last: number
-  readonly #moment: Moment
-
-  constructor(harness: ControllerHarness, last: number, moment: Moment) {
-    this.#last = last
-    this.#moment = moment
-    this.client = this.#crashingClient(harness.client)
-    this.clouds = { open: async (account) => this.#crashingCloud(await harness.cloud.open(account)) }
-  }
-
-  readonly fence = (): void => {
-    if (this.dead) throw new NotLeaderError("crashed")
-  }
-
-  #crashingClient(client: KubeClient): KubeClient {
-    return new Proxy(client, {
-      get: (target, property) => {
-        const value: unknown = Reflect.get(target, property)
-        if (typeof value !== "function") return value
-        const method = value.bind(target) as (...args: unknown[]) => unknown
-        if (!WRITES.includes(property as (typeof WRITES)[number])) return this.#untilDead(method)
-        return (...args: [{ kind: string }, ...unknown[]]) => {
-          // Events are written in the background, in no order.
-          const call = () => method(...args) as Promise<unknown>
-          return args[0].kind === "Event" ? call() : this.#call(`${String(property)} ${args[0].kind}`, call)
-        }
-      },
-    })
-  }
-
-  #crashingCloud(cloud: Cloud): Cloud {
-    return {
-      consistencySeconds: cloud.consistencySeconds,
-      launch: (spec) => this.#call("launch", () => cloud.launch(spec)),
-      terminate: (vm) => this.#call("terminate", () => cloud.terminate(vm)),
-      list: this.#untilDead((scope) => cloud.list(scope)),
-      verify: () => cloud.verify(),
-    }
-  }
-
-  #untilDead<Args extends unknown[], Answer>(call: (...args: Args) => Answer): (...args: Args) => Answer {
-    return (...args) => {
-      if (this.dead) throw new Error("crashed")
-      return call(...args)
-    }
-  }
-
-  async #call<T>(name: string, call: () => Promise<T>): Promise<T> {
-    if (this.dead) throw new Error("crashed")
-    this.calls.push(name)
-    if (this.calls.length < this.#last) return call()
-    this.dead = true
-    if (this.#moment === "after") await call().catch(() => undefined)
-    throw new Error("crashed")
+/** Returns the harness's cloud until the crash. */
+function crashingClouds({ cloud }: ControllerHarness, crash: Crash): OperatorClients["clouds"] {
+  return {
+    open: async (account) => {
+      const opened = await cloud.open(account)
+      return {
+        consistencySeconds: opened.consistencySeconds,
+        launch: (spec) => crash.call("launch", () => opened.launch(spec)),
+        terminate: (vm) => crash.call("terminate", () => opened.terminate(vm)),
+        list: crash.untilDead((scope) => opened.list(scope)),
+        verify: () => opened.verify(),
+      }
+    },
   }
 }
 
@@ -98,7 +43,7 @@ interface Scenario {
 }
 
 async function isRunning(harness: ControllerHarness): Promise<boolean> {
-  const job = await harness.job("job").catch(ignoreNotFound)
+  const job = await ifFound(harness.job("job"))
   return job?.status?.phase === "running"
 }
 
@@ -121,16 +66,10 @@ const SCENARIOS: Record<string, Scenario> = {
     expected: { phase: "cancelled", launches: [1], vms: 1 },
   },
   "delete while running": {
-    interfere: async (harness) =>
-      (await isRunning(harness)) ? harness.delete("job").catch(ignoreNotFound) : undefined,
+    interfere: async (harness) => ((await isRunning(harness)) ? ifFound(harness.delete("job")) : undefined),
     agents: "run",
     expected: { phase: undefined, launches: [1], vms: 1 },
   },
-}
-
-function ignoreNotFound(error: unknown): undefined {
-  if (!isNotFound(error)) throw error
-  return undefined
 }
 
 async function jobsOf({ client, namespace }: ControllerHarness): Promise<StoredJob[]> {
@@ -145,7 +84,7 @@ async function hasItsVm(harness: ControllerHarness): Promise<boolean> {
 
 /** True if the job has ended with its final cost (or is deleted), and its Launches are over. */
 async function isSettled(harness: ControllerHarness): Promise<boolean> {
-  const job = await harness.job("job").catch(ignoreNotFound)
+  const job = await ifFound(harness.job("job"))
   const isDone = job === undefined || job.status?.cost?.actualUsd !== undefined
   return isDone && (await harness.launches()).every(isOver)
 }
@@ -157,9 +96,10 @@ async function runWithCrash(scenario: Scenario, last: number, moment: Moment): P
   const harness = await newHarness()
   scenario.prepare?.(harness)
   await harness.submit("job", scenario.spec)
-  const crash = new Crash(harness, last, moment)
+  const crash = new Crash(harness.client, last, moment)
   const { settleSeconds } = scenario
-  const first = harness.operator({ clients: crash, ...(settleSeconds !== undefined && { settleSeconds }) })
+  const clients = { client: crash.client, clouds: crashingClouds(harness, crash), fence: crash.fence }
+  const first = harness.operator({ clients, ...(settleSeconds !== undefined && { settleSeconds }) })
   const live = async (isOverNow: () => Promise<boolean> | boolean) => {
     await eventually(async () => {
       await scenario.interfere?.(harness)
@@ -179,7 +119,7 @@ async function runWithCrash(scenario: Scenario, last: number, moment: Moment): P
 }
 
 async function check(harness: ControllerHarness, { expected }: Scenario, about: string): Promise<void> {
-  const job = await harness.job("job").catch(ignoreNotFound)
+  const job = await ifFound(harness.job("job"))
   expect(job?.status?.phase, about).toBe(expected.phase)
   expect(harness.cloud.breaches, about).toEqual([])
   expect(harness.cloud.alive, about).toEqual([])
@@ -229,16 +169,17 @@ describe("an operator that takes over after a crash at any write", () => {
         await harness.agentsStep(work)
         expect(await isOverNow()).toBe(true)
       })
-    for (let kills = 0; kills < KILLS; kills++) {
+    for (let kills = 0; kills < KILLS; ) {
       // There is always a job that has not ended.
       if (await areOver()) {
-        names.push(`job-${kills}`)
-        await harness.submit(`job-${kills}`, { retryRules: [{ reasons: ["ContainerFailed"], action: "newVm" }] })
+        names.push(`job-${names.length}`)
+        await harness.submit(names.at(-1) ?? "", { retryRules: [{ reasons: ["ContainerFailed"], action: "newVm" }] })
       }
-      const crash = new Crash(harness, 1 + Math.floor(random() * 12), random() < 0.5 ? "before" : "after")
-      const operator = harness.operator({ clients: crash })
+      const crash = new Crash(harness.client, 1 + Math.floor(random() * 12), random() < 0.5 ? "before" : "after")
+      const clients = { client: crash.client, clouds: crashingClouds(harness, crash), fence: crash.fence }
+      const operator = harness.operator({ clients })
       await live(async () => crash.dead || (await areOver()))
-      crash.dead = true
+      if (crash.dead) kills++
       await operator.stop()
     }
     harness.operator()

@@ -4,10 +4,10 @@ import type { LaunchList } from "../../src/api/resources/jobs/launches.ts"
 import { isTerminal, type JobSpec } from "../../src/core/apis/job.ts"
 import { missingForContainers } from "../agent/images.ts"
 import { kubeconfigPath } from "../control-plane.ts"
+import { containerRuntime, processRuntime } from "../harness/container-runtime.ts"
+import { Installation } from "../harness/installation.ts"
 import { needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
-import { containerRuntime, processRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
 
 const containers = needing(await missingForContainers())
 
