@@ -133,13 +133,17 @@ const RULES: [string, Partial<JobSpec>, string[]][] = [
   ["maxMemory alone", { maxMemory: "16Gi" }, ["out of memory", "a registry that is down", "a mount that may pass"]],
 ]
 
+/** Every finish with every set of rules. */
+const CASES = RULES.flatMap(([rules, spec, retried]) =>
+  Object.entries(FINISHES).map(
+    ([name, finish]) => [name, rules, { spec, finish, isRetried: retried.includes(name) }] as const,
+  ),
+)
+
 describe("a job with a failed run", () => {
-  describe.each(RULES)("with %s", (_, spec, retried) => {
-    test.each(Object.keys(FINISHES))("decides about %s", (name) => {
-      const finish = FINISHES[name] ?? {}
-      const reason = finish.reason === "RegistryUnavailable" ? "ImagePullFailed" : (finish.reason ?? "ContainerFailed")
-      expect(resultOf(spec, finish)).toBe(retried.includes(name) ? "new VM" : `failed (${reason})`)
-    })
+  test.each(CASES)("decides about %s with %s", (_, __, { spec, finish, isRetried }) => {
+    const reason = finish.reason === "RegistryUnavailable" ? "ImagePullFailed" : (finish.reason ?? "ContainerFailed")
+    expect(resultOf(spec, finish)).toBe(isRetried ? "new VM" : `failed (${reason})`)
   })
 
   test("never gets a new VM after a success", () => {
