@@ -1,13 +1,11 @@
-import { setTimeout as delay } from "node:timers/promises"
-import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { afterAll, beforeAll, expect, it } from "vitest"
 import type { LaunchList } from "../../src/api/resources/jobs/launches.ts"
 import { isTerminal, type JobSpec } from "../../src/core/apis/job.ts"
 import { missingForContainers } from "../agent/images.ts"
 import { kubeconfigPath } from "../control-plane.ts"
-import { containerRuntime, processRuntime } from "../harness/container-runtime.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
 import { Installation } from "../harness/installation.ts"
 import { needing } from "../needing.ts"
-import { isNightly } from "../nightly.ts"
 
 const containers = needing(await missingForContainers())
 
@@ -64,71 +62,5 @@ containers.describe("a container that runs out of memory", { timeout: 400_000 },
     )
     console.info(`${status?.placement?.reason}; the VMs cost $${costs.join(" and $")}`)
     await operator.stop()
-  })
-
-  it("fails with both numbers when it had maxMemory", async () => {
-    const operator = await berth.startOperator({ memoriesGib: [0.25, 0.5, 1] })
-    const spec = { maxMemory: "256Mi", resources: { memory: "256Mi" } }
-    for (let tries = 1; tries <= 3; tries++) {
-      await run(`full-${tries}`, "exec busybox dd if=/dev/zero of=/dev/null bs=300M count=1", spec)
-      const { status } = berth.job(`full-${tries}`)
-      if (berth.launchesOf(`full-${tries}`)[0]?.status?.agent?.finish?.cause === undefined) continue
-      expect(status).toMatchObject({ phase: "failed", reason: "ContainerFailed", launches: { count: 1 } })
-      expect(status?.message).toMatch(
-        /OOMKilled: .* 256 MiB of memory; .*; the container had 0.25 GiB, and maxMemory is 256Mi: raise it in a new job$/,
-      )
-      break
-    }
-    await operator.stop()
-  })
-})
-
-/** Kills of the operator. */
-const KILLS = isNightly ? 100 : 4
-const KILLS_OF_A_JOB = 4
-/** VMs of each job: the last one succeeds. */
-const ATTEMPTS = 3
-const SCRIPT = `echo began $BERTH_LAUNCH; sleep 0.3; [ $BERTH_LAUNCH -ge ${ATTEMPTS} ] || exit 75`
-/** In the same VM it would be started again, but the rule decides before. */
-const SPEC: Partial<JobSpec> = { maxRetries: 2, retryRules: [{ exitCodes: [75], action: "newVm" }] }
-
-describe("jobs that fail and get new VMs while their operator is killed", { timeout: 3_600_000 }, () => {
-  let berth: Installation
-
-  beforeAll(async () => {
-    berth = await Installation.create({ name: "retries", kubeconfig: kubeconfigPath(), runtime: processRuntime })
-  })
-  afterAll(() => berth?.close())
-
-  it(`run each attempt once: ${KILLS} kills at random moments`, async () => {
-    const names: string[] = []
-    const moments: number[] = []
-    for (let kill = 0; kill < KILLS; kill++) {
-      if (kill % KILLS_OF_A_JOB === 0) {
-        names.push(`job-${kill}`)
-        await berth.submit(`job-${kill}`, SCRIPT, SPEC)
-      }
-      const operator = await berth.startOperator()
-      await operator.printed(/"leading"/)
-      moments.push(Math.round(Math.random() * 2500))
-      await delay(moments.at(-1))
-      await berth.killOperator(operator)
-    }
-    await berth.startOperator()
-    await berth.allOver()
-    const told = `killed ${moments.slice(-40).join(", ")} ms after it led`
-    const attempts = Array.from({ length: ATTEMPTS }, (_, index) => `began ${index + 1}`)
-    const ends = await Promise.all(
-      names.map(async (name) => {
-        const { phase, launches } = berth.job(name).status ?? {}
-        const began = (await berth.log(name)).match(/began \d+/g)
-        return { phase, count: launches?.count, retried: launches?.retried, lost: launches?.lost, began }
-      }),
-    )
-    const once = { phase: "succeeded", count: ATTEMPTS, retried: ATTEMPTS - 1, lost: 0, began: attempts }
-    expect(ends, told).toEqual(names.map(() => once))
-    expect((await berth.vms()).length, told).toBe(names.length * ATTEMPTS)
-    expect(await berth.runningOn(), told).toEqual([])
-    console.info(`${KILLS} kills, ${names.length} jobs, ${names.length * ATTEMPTS} attempts, none doubled`)
   })
 })
