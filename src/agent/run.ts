@@ -1,9 +1,10 @@
 import { backoffSeconds } from "../core/apis/backoff.ts"
 import { type Clock, secondsBetween, timestamp } from "../core/apis/clock.ts"
 import { LIMITS } from "../core/apis/field-limits.ts"
-import type { Workdir } from "../core/apis/job.ts"
+import type { Run, Workdir } from "../core/apis/job.ts"
 import type { Finish, FinishReason } from "../core/apis/launch.ts"
 import type { Logger } from "../core/apis/logger.ts"
+import { matchingRule } from "../core/apis/retry-rules.ts"
 import type { BootConfig, RunOrder } from "../core/protocol/protocol.ts"
 import type { Disk } from "./disk.ts"
 import { failureText, KILLED_EXIT_CODE } from "./exit-codes.ts"
@@ -88,7 +89,7 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     const time = timestamp(clock.now())
     const end =
       stopped === undefined
-        ? finishAfter(ended, (limits?.maxRetries ?? 0) + 1 - attempt, time)
+        ? finishAfter(ended, { left: (limits?.maxRetries ?? 0) + 1 - attempt, rules: limits?.retryRules }, time)
         : stoppedFinish(options, stopped, time, { ended, ignored })
     const finish = end?.reason === "ContainerFailed" ? await withLastLine(end, options, container) : end
     // Written at once, before the container is removed, so that no later agent decides about this attempt again.
@@ -174,8 +175,9 @@ function flushLimit({ clock, stop, stopGraceSeconds }: RunOptions): Disposable &
 }
 
 function failedFinish(error: unknown, time: string): Finish {
-  const reason = error instanceof RunError ? error.reason : "AgentFailed"
-  return { reason, message: cutMessage(error instanceof Error ? error.message : String(error)), time }
+  const message = cutMessage(error instanceof Error ? error.message : String(error))
+  if (!(error instanceof RunError)) return { reason: "AgentFailed", message, time }
+  return { reason: error.reason, message, ...(error.isTransient && { transient: true }), time }
 }
 
 /** The run was stopped while no container ran. */
@@ -436,15 +438,25 @@ function stoppedFinish(
   return { reason, message: `${said}${how}${helps}`, exitCode: ended.exitCode, time }
 }
 
-/** Returns the finish after an attempt that ended by itself; undefined if a retry is left. */
-function finishAfter(ended: Ended, retriesLeft: number, time: string): Finish | undefined {
-  const { exitCode, message } = ended
+/** Retries in the same VM, and the rules on failures, which decide before them. */
+interface Retries {
+  left: number
+  rules: Run["retryRules"]
+}
+
+/**
+ * Returns the finish after an attempt that ended by itself; undefined if a retry is left. A failure that a rule matches
+ * ends the run: it gets a new VM, or the job fails.
+ */
+function finishAfter(ended: Ended, { left, rules = [] }: Retries, time: string): Finish | undefined {
+  const { exitCode, message, cause } = ended
   if (exitCode === 0) {
     const warning = message === undefined ? {} : { message: cutMessage(`succeeded, but ${message}`) }
     return { reason: "Succeeded", exitCode, ...warning, time }
   }
-  if (retriesLeft > 0) return undefined
-  return { reason: "ContainerFailed", exitCode, message: cutMessage(failureText(exitCode, message)), time }
+  const failure = { reason: "ContainerFailed", exitCode, ...(cause && { cause }) } as const
+  if (left > 0 && matchingRule(rules, failure) === undefined) return undefined
+  return { ...failure, message: cutMessage(failureText(exitCode, message)), time }
 }
 
 /** Cuts a message to the limit of the Launch's status. */

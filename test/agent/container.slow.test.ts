@@ -149,12 +149,13 @@ containers.describe("a container", () => {
     const options = { spec: await onVm(), dockerSocket: engine.socket }
     try {
       const { finish } = await runVm("docker", shell(`exec ${fill}`), options)
-      expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 137 })
+      expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 137, cause: "OutOfMemory" })
       const memory = "exceeded its 56 MiB of memory; raise resources.memory"
       expect(finish?.message).toBe(`exit code 137 (SIGKILL): OOMKilled: a process of the container ${memory}`)
       const silent = await runVm("docker", shell(`${fill}; rm /dev/shm/x; echo went on`), options)
       expect(silent.log).toContain("went on\n")
       expect(silent.finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
+      expect(silent.finish?.cause).toBeUndefined()
       expect(silent.finish?.message).toBe(
         `succeeded, but a process was killed for memory (OOMKilled): the container ${memory}`,
       )
@@ -177,6 +178,7 @@ containers.describe("a container", () => {
       const run = shell("exec /bin/busybox dd if=/dev/zero of=/dev/null bs=200M count=1")
       const { finish } = await runVm("docker", run, { spec: await onVm(), dockerSocket: engine.socket })
       expect(finish?.message).toMatch(/^exit code 137 \(SIGKILL\): OOMKilled: .* exceeded its 56 MiB of memory/)
+      expect(finish?.cause).toBe("OutOfMemory")
     } finally {
       await engine.close()
       await real.close()

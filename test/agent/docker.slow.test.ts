@@ -251,13 +251,16 @@ containers.describe("the docker runtime", () => {
     const spec = { offer: { ...offer, memoryGib: 1 / 32 } }
     const run = shell("exec /bin/busybox dd if=/dev/zero of=/dev/null bs=200M count=1")
     const messages: (string | undefined)[] = []
+    let cause: string | undefined
     // On a busy machine the engine misses some kills (https://github.com/containerd/containerd/issues/8893). The kernel's count
     // is of the whole machine, so on a shared host it can't say whose kill it was.
     for (let runs = 0; runs < 3 && !messages.at(-1)?.includes("OOMKilled"); runs++) {
       const { finish } = await runVm("docker", run, { spec })
       expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 137 })
       messages.push(finish?.message)
+      cause = finish?.cause
     }
+    expect(cause).toBe("OutOfMemory")
     expect(messages.at(-1)).toMatch(
       /^exit code 137 \(SIGKILL\): OOMKilled: .* exceeded its 32 MiB of memory; raise resources\.memory$/,
     )

@@ -760,6 +760,7 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
   it("finds nothing to change at a second time, whatever the file sets", async () => {
     const job =
       "{ image: a, terminationGraceSeconds: 30, maxPreemptions: 2, fallbackAfter: 1, provisioning: spotFirst, " +
+      "retryRules: [{ exitCodes: [75, 100-119], action: newVm }, { reasons: [OutOfMemory], action: fail }], maxMemory: 8Gi, maxLostVms: 0, " +
       "resources: { gpu: null, memory: 2Gi }, secretEnv: { T: { secret: s, key: k } }, region: eu, timeoutSeconds: 600 }"
     const array = `name: twice-array\nmatrix: { b: ["2"], a: ["1"] }\njob_definition: ${job}`
     const text = `${job.replace("{ ", "{ name: twice, ")}\n---\n${array}\n---\nname: twice-cron\ncron_spec: "0 3 * * *"\njob_definition: ${job}\n`

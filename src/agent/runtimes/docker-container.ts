@@ -235,5 +235,5 @@ function toEnded({ State, HostConfig }: Docker.ContainerInspectInfo): Ended {
     exitCode === 0
       ? `a process was killed for memory (OOMKilled): the container exceeded ${limit}`
       : `OOMKilled: a process of the container exceeded ${limit}`
-  return { exitCode, message: `${what}; raise resources.memory` }
+  return { exitCode, message: `${what}; raise resources.memory`, ...(exitCode !== 0 && { cause: "OutOfMemory" }) }
 }

@@ -144,7 +144,8 @@ class Pull {
     const missing = why !== undefined && isAccess ? ` (${why})` : ""
     const { remedy } = this.#options
     const helps = remedy !== undefined && isAccess && reason === "ImagePullFailed" ? `; ${remedy}` : ""
-    return new RunError(reason, `image ${this.#image} can't be pulled: ${message}${missing}${how}${helps}`, error)
+    const text = `image ${this.#image} can't be pulled: ${message}${missing}${how}${helps}`
+    return new RunError(reason, text, error, reason === "RegistryUnavailable")
   }
 }
 

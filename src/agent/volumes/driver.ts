@@ -11,6 +11,7 @@ import type { Buckets, RunOrder } from "../../core/protocol/protocol.ts"
 import { readIfThere, replaceFile } from "../disk.ts"
 import { RunError } from "../runtimes/runtime.ts"
 import { waitUnlessAborted } from "../timers.ts"
+import { isTransientFault } from "./faults.ts"
 import { CONFIG_DIR, driverConfig, isRefused, type UploadState } from "./remotes.ts"
 
 /**
@@ -374,7 +375,7 @@ function listEntries(folder: string): string[] {
 }
 
 function mountFailed(why: string, cause?: unknown): RunError {
-  return new RunError("VolumeMountFailed", `volumes can't be mounted: ${why}`, cause)
+  return new RunError("VolumeMountFailed", `volumes can't be mounted: ${why}`, cause, isTransientFault(why))
 }
 
 async function freePort(): Promise<number> {

@@ -121,6 +121,10 @@ export function Summary({ job }: { job: JobRecord }) {
           ["Timeout", job.timeout_seconds > 0 ? duration(job.timeout_seconds) : undefined],
           ["Longest wait", job.max_queue_seconds === null ? undefined : duration(job.max_queue_seconds)],
           ["Retries", job.max_retries === 0 ? undefined : `${job.retry_count} of ${job.max_retries}`],
+          ["Memory up to", job.max_memory],
+          ["Retry rules", retryRulesOf(job)],
+          ["New machines after failures", job.new_vm_retries === 0 ? undefined : job.new_vm_retries],
+          ["Lost machines", job.max_lost_vms === null ? undefined : `at most ${job.max_lost_vms}`],
           ["Submitted", <Time at={job.created_at} />],
           ["Labels", labelsText(labels)],
           ["Working directory", job.workdir && <Workdir of={job.workdir} />],
@@ -129,6 +133,18 @@ export function Summary({ job }: { job: JobRecord }) {
       />
     </section>
   )
+}
+
+/** Returns the retry rules of a job in words; undefined: it has none. */
+export function retryRulesOf({ retry_rules }: Pick<JobRecord, "retry_rules">): string | undefined {
+  if (retry_rules.length === 0) return undefined
+  return retry_rules
+    .map(({ reasons, exit_codes, action, limit }) => {
+      const codes = exit_codes.length === 0 ? [] : [`exit code ${exit_codes.join(", ")}`]
+      const what = [...(reasons.length === 0 ? [] : [reasons.join(", ")]), ...codes].join(", ") || "any failure"
+      return `${what}: ${action === "fail" ? "fails" : `new machine, up to ${limit ?? 3} times`}`
+    })
+    .join("; ")
 }
 
 /** Returns the resources that a job asked for. */

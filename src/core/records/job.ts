@@ -20,6 +20,7 @@ import { arrayIndexOf } from "../apis/jobarray.ts"
 import { ANNOTATIONS, LABELS } from "../apis/meta.ts"
 import { parseCpu } from "../apis/quantity.ts"
 import { JOB_RECORD_FIELDS as NAMES } from "../apis/rest-names.ts"
+import { RETRY_ACTIONS, RETRY_REASONS, type RetryRule } from "../apis/retry-rules.ts"
 import { COMPONENT, StringEnum } from "../apis/schema.ts"
 import { conditionsField, ownTroubles } from "./conditions.ts"
 import { CostBreakdownSchema, costFields } from "./cost.ts"
@@ -70,6 +71,18 @@ export const GpuRecordSchema = Type.Unsafe<{ vram: string | null; count: number 
     model: nullable<string>("string", "GPU model."),
   },
 })
+
+const RetryRuleRecordSchema = Type.Object(
+  {
+    reasons: Type.Array(StringEnum(RETRY_REASONS), { description: "Empty: all of them." }),
+    exit_codes: Type.Array(Type.Unsafe<number | string>({ type: ["integer", "string"] }), {
+      description: "Exit codes and ranges of them. Empty: all of them.",
+    }),
+    action: StringEnum(RETRY_ACTIONS),
+    limit: nullable<number>("integer", "Maximum number of new VMs by this rule. Null: 3."),
+  },
+  { [COMPONENT]: "RetryRuleRecord" },
+)
 
 /** Job in the responses of GET, cancel and lists: every field of the contract, then the extensions. */
 export const JobRecordSchema = Type.Object({
@@ -132,6 +145,18 @@ export const JobRecordSchema = Type.Object({
   [NAMES.maxHourlyPriceUsd]: nullable<number>("number", "Maximum price, USD per hour."),
   [NAMES.maxCostUsd]: nullable<number>("number", "Maximum cost of all VMs of the job, USD. Null: no limit."),
   [NAMES.maxPreemptions]: nullable<number>("integer", "Maximum number of preempted VMs. Null: no limit."),
+  [NAMES.retryRules]: Type.Array(RetryRuleRecordSchema, {
+    description:
+      "Rules on failures of the container, its image, volumes and workdir. The first one that matches decides.",
+  }),
+  new_vm_retries: Type.Integer({
+    description: "Number of failures after which the job got a new VM: by its rules, or for a transient fault.",
+  }),
+  [NAMES.maxLostVms]: nullable<number>("integer", "Maximum number of lost VMs. Null: 2."),
+  [NAMES.maxMemory]: nullable<string>(
+    "string",
+    "Memory up to which it grows after the container ran out. Null: it never grows.",
+  ),
   preemption_count: Type.Integer({ description: "Number of the job's VMs that the cloud preempted." }),
   [NAMES.fallbackAfter]: nullable<number>(
     "integer",
@@ -221,8 +246,16 @@ function creatorFields(job: StoredJob) {
   } satisfies Partial<JobRecord>
 }
 
-function limitFields({ maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds }: StoredJob["spec"]) {
+function toRuleRecord({ reasons = [], exitCodes = [], action, limit }: RetryRule) {
+  return { reasons: [...reasons], exit_codes: [...exitCodes], action, limit: limit ?? null }
+}
+
+function limitFields(spec: StoredJob["spec"]) {
+  const { maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds, maxLostVms, maxMemory } = spec
   return {
+    [NAMES.retryRules]: (spec.retryRules ?? []).map(toRuleRecord),
+    [NAMES.maxLostVms]: maxLostVms ?? null,
+    [NAMES.maxMemory]: maxMemory ?? null,
     [NAMES.maxQueueSeconds]: maxQueueSeconds ?? null,
     [NAMES.maxPreemptions]: maxPreemptions ?? null,
     [NAMES.fallbackAfter]: fallbackAfter ?? null,
@@ -266,6 +299,7 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     vm_status: status?.vm?.state ?? "nonassigned",
     retry_count: status?.retryCount ?? 0,
     preemption_count: status?.launches?.preempted ?? 0,
+    new_vm_retries: status?.launches?.retried ?? 0,
     last_heartbeat_at: inUtc(lastHeartbeatTime ?? status?.lastHeartbeatTime),
     started_at: inUtc(status?.startTime),
     ended_at: inUtc(status?.completionTime),
