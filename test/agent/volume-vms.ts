@@ -9,12 +9,15 @@ import { expect } from "vitest"
 import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import type { Volume } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import { goProgram } from "../go-program.ts"
 import { eventually } from "../kube/fixtures.ts"
+import { missingTool } from "../needing.ts"
+import { RCLONE } from "../rclone.ts"
 import { type Fixture, type TestGateway, testLogger } from "./harness.ts"
 import { buildImage, buildImages, docker, librariesOf, missingForContainers } from "./images.ts"
 
-/** Programs of Debian's packages rclone and fuse3, busybox and the FUSE device. */
-const PROGRAMS = ["/usr/bin/rclone", "/usr/bin/fusermount3", "/bin/busybox", "/dev/fuse"]
+/** Programs of Debian's packages fuse3 and busybox-static, and the FUSE device. */
+const PROGRAMS = ["/usr/bin/fusermount3", "/bin/busybox", "/dev/fuse"]
 
 /** Returns the reason why tests that mount buckets can't run here, or undefined. */
 export async function missingForVolumes(): Promise<string | undefined> {
@@ -22,7 +25,8 @@ export async function missingForVolumes(): Promise<string | undefined> {
   return (
     (await missingForContainers()) ??
     (process.getuid?.() === 0 ? undefined : "only root may mount") ??
-    (lacking.length > 0 ? `${lacking.join(", ")} missing` : undefined)
+    (lacking.length > 0 ? `${lacking.join(", ")} missing` : undefined) ??
+    missingTool("rclone")
   )
 }
 
@@ -111,15 +115,15 @@ async function removeDrivers(launches: readonly string[]): Promise<void> {
 
 /** Builds an image with the programs that Berth's own image has for volumes. */
 export async function buildRcloneImage(image: string): Promise<void> {
-  const [rclone, fusermount, busybox] = PROGRAMS as [string, string, string]
+  const [fusermount, busybox] = PROGRAMS as [string, string]
   await buildImage(image, {
     Dockerfile: 'FROM scratch\nCOPY . /\nRUN ["/bin/sh", "-c", "/bin/busybox ln -s busybox /bin/cat"]\n',
-    "usr/bin/rclone": await readFile(rclone),
-    "usr/bin/fusermount": await readFile(fusermount),
+    "usr/bin/rclone": await readFile(await goProgram(RCLONE)),
+    "usr/bin/fusermount3": await readFile(fusermount),
     "bin/sh": await readFile(busybox),
     "bin/busybox": await readFile(busybox),
     "etc/passwd": "root:x:0:0:root:/:/bin/sh\n",
-    ...(await librariesOf(rclone)),
+    ...(await librariesOf(fusermount)),
   })
 }
 

@@ -50,9 +50,9 @@ image.describe("Berth's image", () => {
     await buildBerthImage(agentImage, "agent")
     await buildBerthImage(volumesImage, "volumes")
     images = await buildImages()
-    // A bucket in rclone's memory.
-    const memory = { remote: { type: "memory" }, path: "bucket/results" }
-    gateway = await startGateway(fixture, { parts: { buckets: async () => ({ out: memory }) } })
+    // A folder in the driver's container.
+    const local = { remote: { type: "local" }, path: "/results" }
+    gateway = await startGateway(fixture, { parts: { buckets: async () => ({ out: local }) } })
   }, 600_000)
   afterAll(async () => {
     await gateway?.close()

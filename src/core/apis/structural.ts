@@ -1,10 +1,12 @@
 import type { TSchema } from "typebox"
+import { notBoth } from "./field-error.ts"
 import {
   ALLOWED,
   type CelRule,
   celName,
   DISJOINT_KEYS,
   DISTINCT_PATHS,
+  NOT_BOTH,
   PATTERN_AS_RULE,
   TOTAL_BYTES,
 } from "./schema.ts"
@@ -188,6 +190,11 @@ const OWN_RULES: Readonly<Record<string, (schema: Json, path: string) => CelRule
         optionalOldSelf: true,
       },
     ]
+  },
+  [NOT_BOTH]: (schema) => {
+    const fields = schema[NOT_BOTH] as string[]
+    const areTrue = fields.map(celName).map((field) => `has(self.${field}) && self.${field}`)
+    return [{ rule: `!(${areTrue.join(" && ")})`, message: notBoth(fields) }]
   },
 }
 

@@ -10,12 +10,13 @@ import {
   DISJOINT_KEYS,
   DISTINCT_PATHS,
   FORBIDDEN,
+  NOT_BOTH,
   PATTERN_AS_RULE,
   SENSITIVE,
   TOTAL_BYTES,
 } from "./schema.ts"
 import { cutToSize } from "./size.ts"
-import { bytesIn, commonKey, samePaths } from "./totals.ts"
+import { areAllTrue, bytesIn, commonKey, samePaths } from "./totals.ts"
 
 export type { FieldError } from "./field-error.ts"
 
@@ -56,6 +57,12 @@ const ajv = new Ajv2020({
       type: "object",
       schemaType: "array",
       validate: (fields: string[], value: unknown) => commonKey(value, fields) === undefined,
+    },
+    {
+      keyword: NOT_BOTH,
+      type: "object",
+      schemaType: "array",
+      validate: (fields: string[], value: unknown) => !areAllTrue(value, fields),
     },
   ],
 })
