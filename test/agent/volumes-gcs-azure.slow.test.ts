@@ -20,7 +20,8 @@ import { missingTool, needing } from "../needing.ts"
 import { type ApiServer, type Operation, redirectTo, startApiServer } from "../providers/api-server.ts"
 import type { TiedProcess } from "../tied-process.ts"
 import { startGateway, type TestGateway, testFixture } from "./harness.ts"
-import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
+import { VOLUMES_WAIT_MS } from "./mounts.ts"
+import { missingForVolumes, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
 const volumes = needing(await missingForVolumes())
 const storageServer = needing(missingTool("fake-gcs-server"))
@@ -60,7 +61,7 @@ volumes.describe("buckets", () => {
 
   const SCRIPT = "cat /in/a.txt > /out/copy.txt && head -c 300000 /dev/zero > /out/big && ls /in"
   const volumesOf = (bucket: string) => ({
-    in: { bucket, mountPath: "/in", prefix: "data" },
+    in: { bucket, mountPath: "/in", prefix: "data", readOnly: true },
     out: { bucket, mountPath: "/out", prefix: "results/today" },
   })
 
@@ -225,6 +226,8 @@ volumes.describe("buckets", () => {
       expect(await (await blob("GET", "/cargo/results/today/copy.txt")).text()).toBe("from the container")
       expect((await (await blob("GET", "/cargo/results/today/big")).text()).length).toBe(300_000)
       expect((await gateway.logOf(launch)).toString()).toBe("a.txt\n")
+      const rights = given.map(({ remote }) => new URL(remote["sas_url"] ?? "").searchParams.get("sp"))
+      expect(rights.sort()).toEqual(["racwdl", "rl"])
       const signature = new URL(given[0]?.remote["sas_url"] ?? "").searchParams
       // The harness' Launches have a lifetime of one hour.
       const left = Date.parse(signature.get("se") ?? "") - Date.now()
@@ -284,14 +287,15 @@ function googleTokens(downscoped: () => string): Operation[] {
         const form = Object.fromEntries(new URLSearchParams(body))
         const accessToken = "urn:ietf:params:oauth:token-type:access_token"
         const { availableResource, availablePermissions, availabilityCondition } = rule(form["options"] ?? "") ?? {}
+        const condition = String((availabilityCondition as { expression?: string } | undefined)?.expression)
         const isRight =
           form["subject_token"] === source &&
           form["subject_token_type"] === accessToken &&
           form["requested_token_type"] === accessToken &&
           availableResource === "//storage.googleapis.com/projects/_/buckets/cargo" &&
-          JSON.stringify(availablePermissions) === '["inRole:roles/storage.objectUser"]' &&
+          JSON.stringify(availablePermissions) === `["inRole:roles/storage.${condition.includes("/data/") ? "objectViewer" : "objectUser"}"]` &&
           /^resource\.name\.startsWith\('projects[/]_[/]buckets[/]cargo[/]objects[/][a-z/]+[/]'\) \|\| api\.getAttribute\('storage\.googleapis\.com[/]objectListPrefix', ''\)\.startsWith\('[a-z/]+[/]'\)$/.test(
-            String((availabilityCondition as { expression?: string } | undefined)?.expression),
+            condition,
           )
         if (!isRight) return { status: 400, json: { error: "invalid_request", error_description: body } }
         return {

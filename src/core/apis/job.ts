@@ -215,7 +215,7 @@ const volumeFields = {
 const MOUNT_PATH = "Absolute path in the container at which the bucket is mounted."
 const PREFIX = "Folder in the bucket. Default: the bucket's root."
 
-/** What a volume keeps on the VM's disk. */
+/** Caches of a volume on the VM's disk. */
 export const VOLUME_CACHES = ["reads"] as const
 
 const useFields = {
