@@ -69,9 +69,9 @@ class Rate {
 function pass([from, to]: [Socket, Socket], delayOf: (bytes: number) => number): void {
   const queue: { at: number; data: Buffer | undefined }[] = []
   let waiting = 0
-  let timer: NodeJS.Timeout | undefined
+  let isTimed = false
   const send = (): void => {
-    timer = undefined
+    isTimed = false
     for (let [first] = queue; first !== undefined && first.at <= performance.now(); [first] = queue) {
       queue.shift()
       waiting -= first.data?.length ?? 0
@@ -83,7 +83,9 @@ function pass([from, to]: [Socket, Socket], delayOf: (bytes: number) => number):
   }
   const schedule = (): void => {
     const [first] = queue
-    if (first !== undefined) timer ??= setTimeout(send, first.at - performance.now())
+    if (first === undefined || isTimed) return
+    isTimed = true
+    setTimeout(send, Math.max(0, first.at - performance.now()))
   }
   const put = (data: Buffer | undefined): void => {
     queue.push({ at: performance.now() + delayOf(data?.length ?? 0), data })

@@ -1,4 +1,5 @@
 import { join } from "node:path"
+
 const FOLDER = join(import.meta.dirname, "..", "src", "agent", "volumes", "rclone")
 
 /** The program of Berth's image for volumes. */

@@ -75,4 +75,3 @@ async function removeDrivers(launches: readonly string[]): Promise<void> {
     }
   }
 }
-

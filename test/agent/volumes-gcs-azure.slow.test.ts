@@ -293,7 +293,8 @@ function googleTokens(downscoped: () => string): Operation[] {
           form["subject_token_type"] === accessToken &&
           form["requested_token_type"] === accessToken &&
           availableResource === "//storage.googleapis.com/projects/_/buckets/cargo" &&
-          JSON.stringify(availablePermissions) === `["inRole:roles/storage.${condition.includes("/data/") ? "objectViewer" : "objectUser"}"]` &&
+          JSON.stringify(availablePermissions) ===
+            `["inRole:roles/storage.${condition.includes("/data/") ? "objectViewer" : "objectUser"}"]` &&
           /^resource\.name\.startsWith\('projects[/]_[/]buckets[/]cargo[/]objects[/][a-z/]+[/]'\) \|\| api\.getAttribute\('storage\.googleapis\.com[/]objectListPrefix', ''\)\.startsWith\('[a-z/]+[/]'\)$/.test(
             condition,
           )
