@@ -19,7 +19,7 @@ import {
   sharedDisk,
 } from "../test/agent/mounts.ts"
 import { goProgram } from "../test/go-program.ts"
-import { silentLogger } from "../test/kube/fixtures.ts"
+import { silentLogger } from "../test/harness/silent-logger.ts"
 import { RCLONE, S3_SERVER } from "../test/rclone.ts"
 import { startTied } from "../test/tied-process.ts"
 import { type BenchContext, type BenchResult, compareLess, spreadOf, within } from "./result.ts"

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises"
 import { expect, it } from "vitest"
 import type { KubeClient } from "../src/core/kube/client.ts"
-import { ManualClock } from "../test/kube/manual-clock.ts"
+import { ManualClock } from "../test/harness/manual-clock.ts"
 import { programCredentials } from "./program-credentials.ts"
 
 const cluster = { name: "here", server: "https://127.0.0.1:6443", skipTLSVerify: false }

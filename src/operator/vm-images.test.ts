@@ -1,6 +1,6 @@
 import { expect, test } from "vitest"
 import { INSTALLATION, jobOf, launchOf, offerOf } from "../../test/harness/builders.ts"
-import { ManualClock } from "../../test/kube/manual-clock.ts"
+import { ManualClock } from "../../test/harness/manual-clock.ts"
 import { VmImages } from "./vm-images.ts"
 
 const launch = launchOf(jobOf(), 1, { spec: { account: "1" } })

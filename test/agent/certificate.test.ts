@@ -6,7 +6,7 @@ import { newCertificateAuthority } from "../../dev/controlplane/certificates.ts"
 import { GatewayClient, GatewayError } from "../../src/agent/gateway-client.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { generateAgentKeys } from "../../src/core/protocol/messages.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
 
 it("an agent says that the gateway's certificate has expired, and reports to the renewed one without a restart", async () => {
   const authority = newCertificateAuthority("ours")
@@ -30,7 +30,7 @@ it("an agent says that the gateway's certificate has expired, and reports to the
 
   expect(await report()).toMatchObject({ desired: "run" })
   const errors: unknown[] = []
-  await eventually("the certificate has expired", async () => {
+  await until("the certificate has expired", async () => {
     await report().catch((error: unknown) => errors.push(error))
     return errors.length > 0
   })

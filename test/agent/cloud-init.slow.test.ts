@@ -21,11 +21,12 @@ import type { BootConfig } from "../../src/core/protocol/protocol.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide as decideJob } from "../../src/operator/job/decide.ts"
 import { INSTALLATION, jobOf } from "../harness/builders.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
 import { AptMirrors } from "./apt-mirror.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "./harness.ts"
 import { COMPLETED, type Gpus, IN_PROGRESS, nvidiaSmi } from "./nvidia-smi.ts"
 import {
   type BootOptions,
@@ -298,7 +299,7 @@ esac`
 const engines = needing(hasCloudInit ? await missingForVms() : "cloud-init is missing (Debian's package cloud-init)")
 
 engines.describe("a VM that boots with cloud-init", () => {
-  const fixture = testFixture("cloud-init")
+  const fixture = launchFixture("cloud-init")
   let gateway: TestGateway
   let host: VmHost
   const vms: Vm[] = []
@@ -378,7 +379,7 @@ engines.describe("a VM that boots with cloud-init", () => {
       // With a deadline of 20 s a VM waits for 10 s.
       const launch = await fixture.launch({ image: "none" }, { offer: offerOn(cloud), bootDeadlineSeconds: 20 })
       const vm = await bootOn(launch, { engine: false })
-      await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+      await until("the VM is off", async () => !(await vm.isOn()), 120)
       const told = await fixture.read(launch)
       expect(told.status?.agent).toBeUndefined()
       expect(jobMessage(told)).toEqual({
@@ -409,7 +410,7 @@ engines.describe("a VM that boots with cloud-init", () => {
         const spec = { offer: offerOn(cloud, eight), bootDeadlineSeconds: 40 }
         const launch = await fixture.launch({ image: "none" }, spec)
         const vm = await bootOn(launch, { programs: { "usr/bin/nvidia-smi": nvidiaSmi(gpus) } })
-        await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+        await until("the VM is off", async () => !(await vm.isOn()), 120)
         expect(jobMessage(await fixture.read(launch))).toMatchObject({
           reason: "BootFailed",
           message: expect.stringContaining(
@@ -430,14 +431,14 @@ engines.describe("a VM that boots with cloud-init", () => {
         { gpus: 8, bootDeadlineSeconds: 900 },
         { "usr/bin/nvidia-smi": gpus },
       )
-      await eventually("the VM is off", async () => !(await vm.isOn()), 180)
+      await until("the VM is off", async () => !(await vm.isOn()), 180)
       expect((await fixture.agentOf(launch))?.finish).toMatchObject({ reason: "Succeeded" })
     }, 300_000)
 
     it("reports an agent image of another architecture to its job and powers off", async () => {
       const launch = await fixture.launch({ image: "none" }, { offer: withoutGpu(offerOn("aws")) })
       const vm = await bootOn(launch, { programs: { "usr/bin/docker": FOREIGN_IMAGE } })
-      await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+      await until("the VM is off", async () => !(await vm.isOn()), 120)
       expect(jobMessage(await fixture.read(launch))).toMatchObject({
         reason: "BootFailed",
         message: expect.stringMatching(/\(AgentUnavailable\): .* machine: exec .*node: exec format error/),
@@ -455,7 +456,7 @@ engines.describe("a VM that boots with cloud-init", () => {
         const launch = await fixture.launch({ image: "none" }, { offer: withoutGpu(offerOn("aws")) })
         const docker = `case $1 in pull|image) echo "Error response from daemon: ${error}" >&2; exit 1;; esac`
         const vm = await bootOn(launch, { programs: { "usr/bin/docker": docker } })
-        await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+        await until("the VM is off", async () => !(await vm.isOn()), 120)
         expect(jobMessage(await fixture.read(launch))).toMatchObject({
           reason: "BootFailed",
           message: expect.stringContaining(`(${reason})`),
@@ -492,7 +493,7 @@ engines.describe("a VM that boots with cloud-init", () => {
         // With a GPU in the offer the agent would request one for the container. This machine has none.
         const launch = await fixture.launch({ image: host.agentImage, command: [NODE, "-e", "console.log('ran')"] })
         const vm = await bootUbuntu(launch, 480)
-        await eventually("the VM is off", async () => !(await vm.isOn()), 240)
+        await until("the VM is off", async () => !(await vm.isOn()), 240)
         const { status } = await fixture.read(launch)
         expect(status?.bootFailure).toBeUndefined()
         expect(status?.agent?.finish).toMatchObject({ reason: "Succeeded" })
@@ -503,7 +504,7 @@ engines.describe("a VM that boots with cloud-init", () => {
         mirrors.stalled = true
         const launch = await fixture.launch({ image: "none" })
         const vm = await bootUbuntu(launch, 480)
-        await eventually("the VM is off", async () => !(await vm.isOn()), 240)
+        await until("the VM is off", async () => !(await vm.isOn()), 240)
         expect((await fixture.read(launch)).status?.bootFailure).toMatchObject({
           reason: "EngineUnavailable",
           message: expect.stringMatching(
@@ -523,7 +524,7 @@ engines.describe("a VM that boots with cloud-init", () => {
       const hurried = text.replace("ready 30 reach", "ready 2 reach").replace("ready 270 reach", "ready 5 reach")
       const vm = await bootVm(hurried)
       vms.push(vm)
-      await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+      await until("the VM is off", async () => !(await vm.isOn()), 120)
       const console = await vm.console()
       expect(failureOnConsole(console), console).toEqual({
         reason: "GatewayUnreachable",
@@ -551,7 +552,7 @@ exec /usr/bin/curl "$@"`
       programs: { "usr/local/bin/curl": curl, "usr/bin/nvidia-smi": gpus },
     })
     vms.push(vm)
-    await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+    await until("the VM is off", async () => !(await vm.isOn()), 120)
     expect((await fixture.agentOf(launch))?.finish).toMatchObject({ reason: "Succeeded" })
     const console = await vm.console()
     expect(console).toContain('berth-boot {"reason":"GatewayUnreachable"')
@@ -565,7 +566,7 @@ exec /usr/bin/curl "$@"`
     const launch = await fixture.launch(run)
     const vm = await boot(launch, host.agentImage)
     expect(await vm.metadata()).toBe("metadata")
-    await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+    await until("the VM is off", async () => !(await vm.isOn()), 120)
     expect((await fixture.agentOf(launch))?.finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
     expect((await gateway.logOf(launch)).toString()).toBe("ECONNREFUSED\n404\n")
     expect(await vm.cloudInitErrors()).toEqual([])
@@ -574,10 +575,10 @@ exec /usr/bin/curl "$@"`
   it("powers off at the end of its lifetime, without an agent and after a reboot", async () => {
     const launch = await fixture.launch({ image: "none" }, { lifetimeSeconds: 30 })
     const vm = await boot(launch, "registry.invalid/none")
-    await eventually("the deadline is kept", async () => (await vm.file("/var/lib/berth/deadline")) !== undefined)
+    await until("the deadline is kept", async () => (await vm.file("/var/lib/berth/deadline")) !== undefined)
     const deadline = Number(await vm.file("/var/lib/berth/deadline"))
     await vm.reboot()
-    await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+    await until("the VM is off", async () => !(await vm.isOn()), 120)
     expect(Number(await vm.file("/var/lib/berth/deadline"))).toBe(deadline)
     expect(Date.now() / 1000).toBeGreaterThanOrEqual(deadline)
     expect((await fixture.agentOf(launch))?.registrationTime).toBeUndefined()

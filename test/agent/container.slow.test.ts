@@ -3,7 +3,7 @@ import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import type { Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
 import { needing } from "../needing.ts"
 import { engineOfSize, engineWith } from "./engines.ts"
 import { buildImage, containersOf, docker } from "./images.ts"
@@ -190,9 +190,9 @@ containers.describe("a container", () => {
   it("has an init that reaps orphans, and takes SIGTERM for a command that doesn't", async () => {
     const launch = await fixture.launch(shell("for i in $(seq 20); do (sleep 0.1 &); done; exec sleep 1000"))
     const { exit } = await start(launch, { runtime: "docker" })
-    await eventually("it has started", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
+    await until("it has started", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
     // A zombie is still listed.
-    await eventually("the command runs and no orphan is left", async () => {
+    await until("the command runs and no orphan is left", async () => {
       const [init = "", ...others] = await commandsOf(launch)
       return init.startsWith("/sbin/docker-init -- sh -c") && others.join() === "sleep 1000"
     })

@@ -4,7 +4,7 @@ import { join } from "node:path"
 import { describe, expect, it } from "vitest"
 import type { Run } from "../../src/core/apis/job.ts"
 import type { Launch } from "../../src/core/apis/launch.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
 import { noDisk, smallDisk } from "../small-disk.ts"
 import { engineWith } from "./engines.ts"
 import { containersOf, docker } from "./images.ts"
@@ -154,7 +154,7 @@ describe("an agent that is killed", () => {
     await logShows(launch, "began")
     await kill(agent)
     await pass(launch, "docker", dataDir)
-    await eventually("the container ends", async () => (await containersOf(launch))[0]?.State === "exited")
+    await until("the container ends", async () => (await containersOf(launch))[0]?.State === "exited")
     const { exit } = await start(launch, { runtime: "docker", dataDir })
     expect((await exit).finish).toMatchObject({ reason: "ContainerFailed", exitCode: 5 })
     expect((await gateway.logOf(launch)).toString()).toBe("began\nunseen")

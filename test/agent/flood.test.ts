@@ -11,8 +11,10 @@ import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { Logger } from "../../src/core/apis/logger.ts"
 import { type AgentKeys, bootConfig, generateAgentKeys, signMessage } from "../../src/core/protocol/messages.ts"
 import { GATEWAY_PATH, JWS_CONTENT_TYPE, JWS_TYPES, type MessageKind } from "../../src/core/protocol/protocol.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { isNightly } from "../nightly.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 
 /** Duration of the flood: five minutes in the nightly run, else a few seconds. */
 const SECONDS = isNightly ? 300 : 6
@@ -25,7 +27,7 @@ const RATE = 100
 
 const VMS = 50
 
-const fixture = testFixture("flood")
+const fixture = launchFixture("flood")
 let gateway: TestGateway
 let dataDir: string
 
@@ -160,7 +162,7 @@ function lines(text: string, count: number): string {
 /** Returns a logger that records an agent's warnings. */
 function watchedLogger(warnings: string[]): Logger {
   const keep = ({ err }: { err?: unknown }, message: string) => void warnings.push(`${message}: ${err}`)
-  return { ...testLogger(), debug: () => undefined, info: () => undefined, warn: keep, error: keep }
+  return { ...silentLogger, debug: () => undefined, info: () => undefined, warn: keep, error: keep }
 }
 
 it("a flood without credentials costs no VM a heartbeat or a line of its log, even from the same address", {

@@ -24,9 +24,11 @@ import {
 import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/core/protocol/protocol.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
-const fixture = testFixture("gateway")
+const fixture = launchFixture("gateway")
 let gateway: TestGateway
 /** Another replica. The two share only the API server. */
 let other: TestGateway
@@ -727,7 +729,7 @@ describe("a façade that has just started", () => {
         logs: gateway.logs,
         uploads: gateway.uploads,
         clock,
-        logger: testLogger(),
+        logger: silentLogger,
       },
     })
     await awaited.run(new AbortController().signal)

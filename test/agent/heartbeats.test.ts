@@ -10,9 +10,9 @@ import { IndexedStore } from "../../src/core/kube/store.ts"
 import { VmObserver } from "../../src/operator/launch/observe.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { agentOf, INSTALLATION, jobOf, launchOf, T0, time, vmStatus } from "../harness/builders.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { SimCloud } from "../harness/sim-cloud.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
-import { testLogger } from "./harness.ts"
 
 const PATIENCE = { timeout: 30_000, interval: 5 }
 const ROUND_SECONDS = 10
@@ -35,7 +35,7 @@ afterAll(async () => {
 
 /** Cache of the Leases, as an operator or a façade has it. */
 function startCache() {
-  const cache = new Reflector<Lease>({ client, ...HEARTBEATS_CACHE, namespace, logger: testLogger() })
+  const cache = new Reflector<Lease>({ client, ...HEARTBEATS_CACHE, namespace, logger: silentLogger })
   const times = new SharedHeartbeats(cache, clock)
   void cache.run(running.signal)
   return { cache, times }
@@ -66,7 +66,7 @@ async function startReplica(launches: ReadonlyMap<string, StoredLaunch>) {
     launches: { get: (name) => launches.get(name) },
     holder: "replica",
     clock,
-    logger: testLogger(),
+    logger: silentLogger,
   })
   let sequence = 0
   return {
@@ -231,7 +231,7 @@ describe("silence", () => {
       heartbeatTimes: times,
       installation: INSTALLATION.id,
       clock,
-      logger: testLogger(),
+      logger: silentLogger,
     })
     const shows = (name: string, heard: Date) =>
       expect.poll(() => times.get(name)?.getTime(), PATIENCE).toBe(heard.getTime())

@@ -5,11 +5,13 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { runAgent } from "../../src/agent/main.ts"
 import { FileLogStore } from "../../src/api/logs/file-store.ts"
 import type { Finish, StoredLaunch } from "../../src/core/apis/launch.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { noDisk, type SmallDisk, smallDisk } from "../small-disk.ts"
-import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { shell } from "./suite.ts"
 
-const fixture = testFixture("log-store")
+const fixture = launchFixture("log-store")
 let gateway: TestGateway
 let disk: SmallDisk
 let logs: FileLogStore
@@ -35,7 +37,7 @@ async function run(script: string, flushSeconds: number): Promise<{ finish: Fini
   const launch = await fixture.launch(shell(script))
   const { cause } = await runAgent({
     userData: gateway.userData(launch),
-    logger: testLogger(),
+    logger: silentLogger,
     runtime: "process",
     dataDir,
     flushSeconds,

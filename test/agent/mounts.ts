@@ -6,7 +6,7 @@ import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { goProgram } from "../go-program.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
 import { RCLONE } from "../rclone.ts"
 import { buildImage, librariesOf, missingForContainers } from "./images.ts"
 
@@ -41,7 +41,7 @@ export async function engineVolumes(): Promise<Disposable> {
       () => false,
     )
   }
-  await eventually("no other suite mounts buckets", isOurs, VOLUMES_WAIT_MS / 1000)
+  await until("no other suite mounts buckets", isOurs, VOLUMES_WAIT_MS / 1000)
   return { [Symbol.dispose]: () => void server.close() }
 }
 

@@ -6,11 +6,13 @@ import { type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import type { VmCloud } from "../../src/clouds/definitions.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { Run } from "../../src/core/apis/job.ts"
-import { eventually } from "../kube/fixtures.ts"
-import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
+import { until } from "../harness/eventually.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { MetadataService } from "./metadata-service.ts"
 
-const fixture = testFixture("preemption")
+const fixture = launchFixture("preemption")
 const disks: string[] = []
 const services: MetadataService[] = []
 let gateway: TestGateway
@@ -43,9 +45,9 @@ async function spotVm(
   const offer = { ...found.spec.offer, cloud, provisioning: "spot" as const }
   const launch = { ...found, spec: { ...found.spec, offer } }
   const options = { dataDir, metadataUrl, userData: gateway.userData(launch), runtime: "process" as const }
-  const exit = runAgent({ ...options, logger: testLogger(), ...more })
+  const exit = runAgent({ ...options, logger: silentLogger, ...more })
   exit.catch(() => undefined)
-  await eventually("it runs", async () => (await gateway.logOf(launch)).includes("ready"))
+  await until("it runs", async () => (await gateway.logOf(launch)).includes("ready"))
   return { launch, exit }
 }
 
@@ -56,7 +58,7 @@ describe.each<VmCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken b
     try {
       service.failing = true
       service.forgetTokens()
-      await eventually("it still runs", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
+      await until("it still runs", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
       service.failing = false
       service.preempted = true
       expect((await exit).finish).toMatchObject({ reason: "Preempted", exitCode: 5 })
@@ -101,7 +103,7 @@ describe.concurrent("the grace time of a job", () => {
   it("ends before the cloud ends the VM, also if the job is being stopped for its timeout", async () => {
     const run = { terminationGraceSeconds: 3600, timeoutSeconds: 3 }
     const { launch, exit, preempt } = await preemptible("azure", { trap: NEVER_ENDS, run, clock: fastClock(10) })
-    await eventually("it gets SIGTERM", async () => (await gateway.logOf(launch)).includes("stopping"))
+    await until("it gets SIGTERM", async () => (await gateway.logOf(launch)).includes("stopping"))
     preempt()
     expect((await exit).finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137 })
     expect((await fixture.agentOf(launch))?.preemptionNotice).toBeDefined()

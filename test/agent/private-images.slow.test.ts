@@ -11,10 +11,12 @@ import type { RegistryOpener } from "../../src/clouds/registry-access.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { RegistryAccess } from "../../src/core/protocol/protocol.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { missingForRegistry, startPasswordRegistry, startTokenRegistry, type TestRegistry } from "../registry.ts"
-import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { buildImages, docker, followProgress, missingForContainers, type TestImages } from "./images.ts"
 
 const containers = needing((await missingForContainers()) ?? missingForRegistry() ?? missingTool("moto"))
@@ -33,7 +35,7 @@ const users = {
 }
 
 containers.describe("private images", () => {
-  const fixture = testFixture("private-images")
+  const fixture = launchFixture("private-images")
   const disks: string[] = []
   let images: TestImages
   let tokens: TestRegistry
@@ -136,7 +138,7 @@ containers.describe("private images", () => {
     const { finish } = await runAgent({
       userData: gateway.userData(launch),
       runtime: "docker",
-      logger: testLogger(),
+      logger: silentLogger,
       dataDir,
     })
     return { finish, log: (await gateway.logOf(launch)).toString() }

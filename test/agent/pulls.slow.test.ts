@@ -10,9 +10,9 @@ import { pullImage } from "../../src/agent/runtimes/pull.ts"
 import type { RunError } from "../../src/agent/runtimes/runtime.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { RunOrder } from "../../src/core/protocol/protocol.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { needing } from "../needing.ts"
 import { missingForRegistry, type OpenRegistry, startOpenRegistry } from "../registry.ts"
-import { testLogger } from "./harness.ts"
 import { BUSYBOX, buildImage, docker, followProgress, missingForContainers } from "./images.ts"
 import { prepareAgents, runVm } from "./suite.ts"
 
@@ -116,7 +116,7 @@ containers.describe("a pull", () => {
         image,
         { registry: registry.host, why },
         {
-          ...{ docker, clock: systemClock, logger: testLogger(), patienceSeconds: 3 },
+          ...{ docker, clock: systemClock, logger: silentLogger, patienceSeconds: 3 },
           explain: (error) => Promise.resolve(errorMessage(error)),
           signal: new AbortController().signal,
           reorder: () => Promise.reject(new Error("unexpected")),
@@ -142,7 +142,7 @@ containers.describe("a pull", () => {
     gate = (_req, res) => answer(res, status)
     const runtime = new DockerRuntime({
       ...{ launch: "l", agent: "a", socketPath: DEFAULT_DOCKER_SOCKET, dataDir: "/nonexistent", volumesImage: image },
-      ...{ clock: systemClock, logger: testLogger(), pullPatienceSeconds: 3 },
+      ...{ clock: systemClock, logger: silentLogger, pullPatienceSeconds: 3 },
     })
     const options = { signal: new AbortController().signal, reorder: () => Promise.reject(new Error("unexpected")) }
     const run = { image, volumes: { out: { bucket: "b", mountPath: "/out" } } }

@@ -17,16 +17,18 @@ import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { Run } from "../../src/core/apis/job.ts"
 import type { Finish, Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { type LaunchFixture, launchFixture } from "../harness/launches.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { needing } from "../needing.ts"
-import { type Fixture, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
 
 const missing = await missingForContainers()
 /** `describe` and `it` of tests that need a Docker engine. */
 export const containers = needing(missing)
 
-export let fixture: Fixture
+export let fixture: LaunchFixture
 const disks: string[] = []
 const agents: ChildProcess[] = []
 export let gateway: TestGateway
@@ -36,7 +38,7 @@ export let images: TestImages | undefined
 
 /** Prepares namespace, gateway and images for the tests of a file. */
 export function prepareAgents(): void {
-  fixture = testFixture("agent")
+  fixture = launchFixture("agent")
   beforeAll(async () => {
     gateway = await startGateway(fixture, {
       before: (req, res, next) => (intercept === undefined ? next() : intercept(req, res, next)),
@@ -66,7 +68,7 @@ export async function start(launch: StoredLaunch, options: Partial<AgentOptions>
   const power = new AbortController()
   const exit = runAgent({
     userData: gateway.userData(launch),
-    logger: testLogger(),
+    logger: silentLogger,
     signal: power.signal,
     ...options,
     dataDir,
@@ -157,7 +159,7 @@ async function containersOfIfAny(launch: StoredLaunch) {
 }
 
 export async function logShows(launch: StoredLaunch, text: string): Promise<void> {
-  await eventually(`the log shows ${text}`, async () => (await gateway.logOf(launch)).includes(text))
+  await until(`the log shows ${text}`, async () => (await gateway.logOf(launch)).includes(text))
 }
 
 /** Declares the tests that an agent passes with each runtime, without those of `agentLongSuite`. */
@@ -265,7 +267,7 @@ export function agentSuite(runtime: Kind): void {
     await logShows(launch, "began")
     await gateway.stop()
     await pass(launch, runtime, dataDir)
-    await eventually("the container ends", async () => (await finishOnDisk(dataDir)) !== undefined)
+    await until("the container ends", async () => (await finishOnDisk(dataDir)) !== undefined)
     expect(await containersOfIfAny(launch)).toEqual([])
     expect((await fixture.agentOf(launch))?.finish).toBeUndefined()
     const outageEnd = Date.now()
@@ -284,7 +286,7 @@ export function agentSuite(runtime: Kind): void {
     const launch = await fixture.launch(shell("echo done"))
     await gateway.stop()
     const { exit, dataDir } = await start(launch, { runtime })
-    await eventually("the agent has made its disk", () => existsSync(join(dataDir, "state.json")))
+    await until("the agent has made its disk", () => existsSync(join(dataDir, "state.json")))
     await gateway.restart()
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
   })
@@ -398,7 +400,7 @@ export function agentSuite(runtime: Kind): void {
     await logShows(launch, "began")
     await gateway.stop()
     await pass(launch, runtime, dataDir)
-    await eventually("the result is on the disk", async () => (await finishOnDisk(dataDir)) !== undefined)
+    await until("the result is on the disk", async () => (await finishOnDisk(dataDir)) !== undefined)
     await kill(first)
     await gateway.restart()
     const { exit } = await start(launch, { runtime, dataDir })
@@ -454,7 +456,7 @@ export function agentLongSuite(runtime: Kind): void {
     const statuses = [401, 403, 404, 409, 410, 422, 502]
     let answered = 0
     intercept = (_req, res) => void res.status(statuses[answered++ % statuses.length] ?? 500).send("<html>")
-    await eventually("the proxy has answered everything once", () => answered >= statuses.length)
+    await until("the proxy has answered everything once", () => answered >= statuses.length)
     intercept = undefined
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")

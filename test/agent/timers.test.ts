@@ -4,10 +4,12 @@ import { join } from "node:path"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { runAgent } from "../../src/agent/main.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
-import { eventually } from "../kube/fixtures.ts"
-import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
+import { until } from "../harness/eventually.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
-const fixture = testFixture("agent-timers")
+const fixture = launchFixture("agent-timers")
 let gateway: TestGateway
 let dataDir: string
 
@@ -44,8 +46,8 @@ it("an agent leaves no timer pending after the VM's shutdown begins: a pending t
   const { clock, pending } = watchedClock()
   const power = new AbortController()
   const userData = gateway.userData(launch)
-  const exit = runAgent({ userData, dataDir, runtime: "process", clock, logger: testLogger(), signal: power.signal })
-  await eventually("the container started", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
+  const exit = runAgent({ userData, dataDir, runtime: "process", clock, logger: silentLogger, signal: power.signal })
+  await until("the container started", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
   power.abort()
   expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Stopped" } })
   expect([...pending]).toEqual([])

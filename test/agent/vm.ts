@@ -9,8 +9,8 @@ import { pipeline } from "node:stream/promises"
 import { promisify } from "node:util"
 import type Docker from "dockerode"
 import { extract, pack } from "tar-stream"
+import { until } from "../harness/eventually.ts"
 import { buildBerthImage, missingForImage } from "../image/berth-image.ts"
-import { eventually } from "../kube/fixtures.ts"
 import { bridgeAddress, buildImage, docker, followProgress } from "./images.ts"
 
 /**
@@ -300,7 +300,7 @@ async function serveMetadata(image: string): Promise<void> {
   })
   await container.start()
   const printed = () => container.logs({ stdout: true, stderr: true })
-  await eventually("the metadata service listens", async () => (await printed()).includes("listening"))
+  await until("the metadata service listens", async () => (await printed()).includes("listening"))
 }
 
 /** Returns the name of an image of this machine's Debian. It is built once for each set of package versions. */

@@ -3,8 +3,10 @@ import { expect } from "vitest"
 import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import type { Volume } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { TestGateway } from "../harness/gateway.ts"
+import type { LaunchFixture } from "../harness/launches.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { missingTool } from "../needing.ts"
-import { type Fixture, type TestGateway, testLogger } from "./harness.ts"
 import { buildImages, docker } from "./images.ts"
 import { buildRcloneImage, engineVolumes, missingForMounts, removeSharedDisk, sharedDisk } from "./mounts.ts"
 
@@ -27,7 +29,7 @@ export interface VolumeVms {
 }
 
 /** Returns VMs that hold the engine's volumes until they are removed. */
-export async function volumeVms(fixture: Fixture): Promise<VolumeVms> {
+export async function volumeVms(fixture: LaunchFixture): Promise<VolumeVms> {
   const volumes = await engineVolumes()
   const image = `berth-test/rclone:${process.pid}`
   const disks: string[] = []
@@ -42,8 +44,7 @@ export async function volumeVms(fixture: Fixture): Promise<VolumeVms> {
       const launch = await fixture.launch({ image: images.tools, command: ["sh", "-c", script], volumes })
       launches.push(launch.metadata.name)
       const userData = JSON.stringify({ ...(JSON.parse(gateway.userData(launch)) as object), volumesImage: image })
-      const logger = testLogger()
-      const exit = runAgent({ userData, runtime: "docker", logger, dataDir, ...options })
+      const exit = runAgent({ userData, runtime: "docker", logger: silentLogger, dataDir, ...options })
       exit.catch(() => undefined)
       return { launch, exit, dataDir }
     },

@@ -15,11 +15,12 @@ import type { Fetch } from "../../src/core/outbound/guarded-fetch.ts"
 import type { BucketAccess } from "../../src/core/protocol/protocol.ts"
 import { type Azurite, startAzurite } from "../azurite.ts"
 import { startFakeGcs } from "../fake-gcs.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { missingTool, needing } from "../needing.ts"
 import { type ApiServer, type Operation, redirectTo, startApiServer } from "../providers/api-server.ts"
 import type { TiedProcess } from "../tied-process.ts"
-import { startGateway, type TestGateway, testFixture } from "./harness.ts"
 import { VOLUMES_WAIT_MS } from "./mounts.ts"
 import { missingForVolumes, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
@@ -28,7 +29,7 @@ const storageServer = needing(missingTool("fake-gcs-server"))
 
 /** Runs the real rclone through connections and a project's buckets, as jobs mount them. */
 volumes.describe("buckets", () => {
-  const fixture = testFixture("volumes-gcs-azure")
+  const fixture = launchFixture("volumes-gcs-azure")
   let gateway: TestGateway
   let vms: VolumeVms
   let connection: { type: ConnectionType; fields: Record<string, string> }
@@ -147,7 +148,7 @@ volumes.describe("buckets", () => {
       const { launch, exit } = await vms.start(gateway, script, volumes, { stopGraceSeconds: 1 })
       const uses = () =>
         front.requests.filter(({ method }) => method === "POST").map(({ headers }) => headers.authorization)
-      await eventually("rclone uses another token", () => new Set(uses()).size > 1, 90)
+      await until("rclone uses another token", () => new Set(uses()).size > 1, 90)
       await fixture.end(launch)
       expect((await exit).finish?.reason).toBe("Stopped")
       expect(await download("ticks/1")).toBe("tick\n")

@@ -12,10 +12,11 @@ import { reachedBucket } from "../../src/clouds/aws/s3.ts"
 import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { Volume } from "../../src/core/apis/job.ts"
 import type { BucketAccess } from "../../src/core/protocol/protocol.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { startGateway, type TestGateway, testFixture } from "./harness.ts"
 import { VOLUMES_WAIT_MS } from "./mounts.ts"
 import { missingForVolumes, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
@@ -25,7 +26,7 @@ const volumes = needing((await missingForVolumes()) ?? missingTool("moto"))
 const DRIVER_SOCKET = "/run/docker/plugins/berth-rclone.sock"
 
 volumes.describe("volumes", () => {
-  const fixture = testFixture("volumes")
+  const fixture = launchFixture("volumes")
   let moto: Moto
   let gateway: TestGateway
   let vms: VolumeVms
@@ -105,7 +106,7 @@ volumes.describe("volumes", () => {
     const script =
       "echo part > /out/part; trap 'echo last > /out/last; exit 3' TERM; echo ready; while true; do sleep 0.1; done"
     const { launch, exit } = await launchVm(script, { out: { bucket: "cancelled", mountPath: "/out" } })
-    await eventually("it runs", async () => (await gateway.logOf(launch)).includes("ready"))
+    await until("it runs", async () => (await gateway.logOf(launch)).includes("ready"))
     await fixture.end(launch)
     expect((await exit).finish).toMatchObject({ reason: "Stopped", exitCode: 3 })
     expect(await objectsOf("cancelled")).toEqual({ part: "part\n", last: "last\n" })
@@ -246,7 +247,7 @@ volumes.describe("volumes", () => {
       // The script ignores SIGTERM.
       const options = { stopGraceSeconds: 1 }
       const { launch, exit } = await launchVm(script, { b: { bucket: "renewed", mountPath: "/b" } }, options)
-      await eventually("rclone uses another key", () => proxy.keys.size > 1, 90)
+      await until("rclone uses another key", () => proxy.keys.size > 1, 90)
       await fixture.end(launch)
       expect((await exit).finish?.reason).toBe("Stopped")
       expect((await objectsOf("renewed"))["1"]).toBe("tick\n")

@@ -14,12 +14,14 @@ import {
   publicKey,
   signMessage,
 } from "../../src/core/protocol/messages.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { newDisk } from "./suite.ts"
 import { archiveOf, fetches, store } from "./workdirs.ts"
 
 /** Working directories: the gateway sends a Launch that of its own job, and the process runtime unpacks it. */
-const fixture = testFixture("workdir")
+const fixture = launchFixture("workdir")
 let gateway: TestGateway
 /** Middleware before the gateway, for tests that set it. */
 let intercept: RequestHandler | undefined
@@ -38,7 +40,7 @@ async function run(script: string, more: Partial<Run>, options: Partial<AgentOpt
   const launch = await fixture.launch({ image: "none", command: ["sh", "-c", script], ...more })
   const dataDir = await newDisk()
   const userData = gateway.userData(launch)
-  const exit = await runAgent({ userData, dataDir, runtime: "process", logger: testLogger(), ...options })
+  const exit = await runAgent({ userData, dataDir, runtime: "process", logger: silentLogger, ...options })
   const log = (await gateway.logOf(launch)).toString()
   return { launch, dataDir, exit, log, finish: (await fixture.agentOf(launch))?.finish }
 }
@@ -124,7 +126,7 @@ describe("a process with a workdir", () => {
     const secret = `token-${randomBytes(8).toString("hex")}`
     const sha256 = await uploaded(await archiveOf([{ name: ".env" }, secret]))
     const lines: string[] = []
-    const logger = { ...testLogger(), info: (...all: unknown[]) => lines.push(JSON.stringify(all)) }
+    const logger = { ...silentLogger, info: (...all: unknown[]) => lines.push(JSON.stringify(all)) }
     const { dataDir, exit, finish } = await run("true", { workdir: { sha256 } }, { logger: logger as never })
     expect(finish?.reason).toBe("Succeeded")
     expect(lines.join()).not.toContain(secret)

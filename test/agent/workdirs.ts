@@ -2,7 +2,7 @@ import { createHash } from "node:crypto"
 import { buffer } from "node:stream/consumers"
 import { gzipSync } from "node:zlib"
 import { pack } from "tar-stream"
-import type { TestGateway } from "./harness.ts"
+import type { TestGateway } from "../harness/gateway.ts"
 
 type Header = Parameters<ReturnType<typeof pack>["entry"]>[0]
 

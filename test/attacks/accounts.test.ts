@@ -23,11 +23,11 @@ import { type Lease, leases } from "../../src/core/kube/lease.ts"
 import { type ApiObject, declareResource, type Resource } from "../../src/core/kube/resource.ts"
 import { API_KEYS, CONNECTIONS, CRON_JOBS, JOBS, LAUNCHES, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { NETWORK_POLICIES, RESOURCE_QUOTAS } from "../../src/operator/project/objects.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { startProjectControllers } from "../controllers/project-controllers.ts"
 import { jobOf, launchOf, vmStatus } from "../harness/builders.ts"
+import { eventually } from "../harness/eventually.ts"
 import { clientOf, makeSystemNamespace } from "../harness/machine-users.ts"
+import { startProjectControllers } from "../harness/project-controllers.ts"
 
 /**
  * Attacks with the tokens of Berth's own ServiceAccounts, which have the rights of manifests/base and no others. Each attack

@@ -1,19 +1,12 @@
 import { connect, type Socket } from "node:net"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { eventually } from "../cloud/eventually.ts"
-import {
-  BASE_DOMAIN,
-  type Call,
-  caller,
-  jobsOf,
-  problemIn,
-  type Replica,
-  startReplica,
-  testFixture,
-} from "../facade/harness.ts"
+import { BASE_DOMAIN, type Call, caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { jobsOf, projectFixture } from "../harness/facade-project.ts"
 
 /** Attacks by the holder of one key with large and odd bodies. The façade has one thread for all tenants. */
-const fixture = testFixture("attacks-bodies")
+const fixture = projectFixture("attacks-bodies")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

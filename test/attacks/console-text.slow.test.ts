@@ -6,7 +6,8 @@ import { people } from "../console/people.ts"
 import { fillProject, SHOWN_AFTER_MINUTES, spend, writeLog } from "../console/sample.ts"
 import { PAGES, PAGES_OF_PEOPLE, press, type Scene, STATES, STATES_OF_PEOPLE } from "../console/scenes.ts"
 import { bucket } from "../discovery/accounts.ts"
-import { caller, recordIn, testFixture } from "../facade/harness.ts"
+import { caller, recordIn } from "../harness/caller.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { type MarkingProxy, placesOfText, startMarkingProxy } from "./marked-answers.ts"
 
 /** Texts that run a script in each way in which a page could take them for more than text. */
@@ -46,7 +47,7 @@ const ADDRESSES: readonly Scene[] = [
 ]
 
 browserNeeded.describe("a text of a user in the console", () => {
-  const fixture = testFixture("attack-console")
+  const fixture = projectFixture("attack-console")
   const team = people(fixture)
   const discover: Discoverer = async (_sort, connections) => {
     const found = connections.map((connection) => ({ connection, resource: bucket("training-data") }))

@@ -9,22 +9,17 @@ import {
   type StoredLaunch,
 } from "../../src/core/apis/launch.ts"
 import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
-import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
-import {
-  caller,
-  created,
-  type Replica,
-  SYSTEM_NAMESPACE,
-  shippedOffers,
-  startReplica,
-  testFixture,
-} from "../facade/harness.ts"
 import { agentOf, launchOf, offerOf } from "../harness/builders.ts"
+import { caller, created } from "../harness/caller.ts"
+import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, shippedOffers, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 
-const attacker = testFixture("attack-preemptions-attacker")
-const tenant = testFixture("attack-preemptions-tenant")
+const attacker = projectFixture("attack-preemptions-attacker")
+const tenant = projectFixture("attack-preemptions-tenant")
 let replica: Replica
 const made: { namespace: string; name: string }[] = []
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest"
 import { JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { controllerHarnesses } from "../controllers/harness.ts"
+import { controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const newHarness = controllerHarnesses()
 

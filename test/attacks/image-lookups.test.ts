@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest"
 import { ImageFinder } from "../../src/accounts/images.ts"
 import type { ImageFacts } from "../../src/core/apis/image.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { eventually } from "../harness/eventually.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 /** Returns a finder of public images, and the reads that it began. A read ends when the test calls `end`. */
 function harness(atOnce: number) {
@@ -18,7 +18,7 @@ function harness(atOnce: number) {
       return promise
     },
     clock: new ManualClock(),
-    logger: createLogger({ level: "silent", name: "test" }),
+    logger: silentLogger,
     settings: { atOnce },
   })
   const begun = (prefix = ""): number => reads.filter(({ repository }) => repository.startsWith(prefix)).length

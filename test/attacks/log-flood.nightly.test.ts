@@ -4,9 +4,10 @@ import { DEFAULT_LOG_CAP_BYTES } from "../../src/api/logs/store.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { bootConfig, generateAgentKeys } from "../../src/core/protocol/messages.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../agent/harness.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 
-const fixture = testFixture("log-flood")
+const fixture = launchFixture("log-flood")
 let gateway: TestGateway
 
 beforeAll(async () => {

@@ -6,11 +6,13 @@ import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
 import type { StoredOrganization } from "../../src/core/apis/organization.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { ORGANIZATIONS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { BASE_DOMAIN, caller, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
+import { BASE_DOMAIN, caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 
-const fixture = testFixture("attack-organizations")
+const fixture = projectFixture("attack-organizations")
 let issuer: Issuer
 let replica: Replica
 const call = caller(() => replica, fixture)

@@ -1,10 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { CRON_JOBS, JOBS, PROJECTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
+import { caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
-const fixture = testFixture("attack-limits")
+const fixture = projectFixture("attack-limits")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

@@ -3,9 +3,11 @@ import { JOB } from "../../src/core/apis/job.ts"
 import { declareResource } from "../../src/core/kube/resource.ts"
 import { items } from "../corpus/corpus.ts"
 import { type AnyObject, refusalOf } from "../corpus/server.ts"
-import { caller, jobsOf, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
+import { caller, problemIn } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { jobsOf, projectFixture } from "../harness/facade-project.ts"
 
-const fixture = testFixture("attacks-refused")
+const fixture = projectFixture("attacks-refused")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

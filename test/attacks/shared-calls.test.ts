@@ -1,10 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { kubeConfig } from "../control-plane.ts"
-import { caller, created, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
-import { ChaosProxy } from "../kube/chaos-proxy.ts"
+import { caller, created, problemIn } from "../harness/caller.ts"
+import { ChaosProxy } from "../harness/chaos-proxy.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
-const attacker = testFixture("attack-calls-attacker")
-const tenant = testFixture("attack-calls-tenant")
+const attacker = projectFixture("attack-calls-attacker")
+const tenant = projectFixture("attack-calls-tenant")
 let replica: Replica
 const asAttacker = caller(() => replica, attacker)
 

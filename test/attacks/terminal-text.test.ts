@@ -11,7 +11,9 @@ import { run } from "../cli/command.ts"
 import { onTerminal } from "../cli/pty.ts"
 import { fillProject, spend, writeLog } from "../console/sample.ts"
 import { bucket } from "../discovery/accounts.ts"
-import { caller, type Replica, recordIn, shippedOffers, startReplica, testFixture } from "../facade/harness.ts"
+import { caller, recordIn } from "../harness/caller.ts"
+import { type Replica, shippedOffers, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import { type MarkingProxy, startMarkingProxy } from "./marked-answers.ts"
 
@@ -120,7 +122,7 @@ const OTHERS = [
 ]
 
 describe("a text of a user on a terminal", () => {
-  const fixture = testFixture("attack-terminal")
+  const fixture = projectFixture("attack-terminal")
   let issuer: Issuer
   let replica: Replica
   let proxy: MarkingProxy

@@ -7,10 +7,10 @@ import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { PROJECT_LIMITS } from "../../src/core/quota/project-limits.ts"
 import { WEBHOOKS } from "../../src/core/resources.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
-import { WebhookReceiver } from "../controllers/webhook-receiver.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
+import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
+import { WebhookReceiver } from "../harness/webhook-receiver.ts"
 import { isNightly } from "../nightly.ts"
 
 const newHarness = controllerHarnesses()

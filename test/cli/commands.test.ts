@@ -12,23 +12,16 @@ import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
 import { CONNECTIONS, JOB_ARRAYS, JOBS, PROJECTS, WEBHOOKS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import {
-  caller,
-  created,
-  deleteKey,
-  jobsOf,
-  makeKey,
-  type Replica,
-  setStatus,
-  startReplica,
-  testFixture,
-} from "../facade/harness.ts"
+import { deleteKey, makeKey } from "../harness/api-keys.ts"
+import { caller, created } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { jobsOf, projectFixture, setStatus } from "../harness/facade-project.ts"
 import { run, start } from "./command.ts"
 import { type FaultyProxy, startFaultyProxy } from "./faulty-proxy.ts"
 
 /** The commands against a real façade, behind a proxy that can fail. No operator runs: the tests write statuses. */
-const fixture = testFixture("cli-commands")
+const fixture = projectFixture("cli-commands")
 let replica: Replica
 let proxy: FaultyProxy
 let folder: string

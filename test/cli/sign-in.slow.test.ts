@@ -6,13 +6,15 @@ import { CLIENT_ID, type DevelopmentIssuer, startIssuer } from "../../dev/issuer
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { PROJECTS } from "../../src/core/resources.ts"
-import { caller, created, type Replica, setStatus, startReplica, testFixture } from "../facade/harness.ts"
+import { caller, created } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture, setStatus } from "../harness/facade-project.ts"
 import { Browser } from "../sign-in.ts"
 import { run, start } from "./command.ts"
 import { type FaultyProxy, startFaultyProxy } from "./faulty-proxy.ts"
 
 /** A person whose tokens live for three seconds, at a real issuer. */
-const fixture = testFixture("cli-sign-in")
+const fixture = projectFixture("cli-sign-in")
 const TOKEN_SECONDS = 3
 /** Tokens are accepted for this time after their end, because clocks differ. Here the clock is so much ahead. */
 const TOLERANCE_MS = 30_000

@@ -3,12 +3,12 @@ import { openAws } from "../../src/clouds/aws/aws.ts"
 import { createClouds } from "../../src/clouds/provider.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
-import { type ControllerHarness, controllerHarnesses } from "../controllers/harness.ts"
+import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { Ec2Console, isGone } from "./ec2-console.ts"
 import { Ec2Proxy } from "./ec2-proxy.ts"
-import { eventually } from "./eventually.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 

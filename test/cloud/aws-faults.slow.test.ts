@@ -6,20 +6,20 @@ import { systemClock } from "../../src/core/apis/clock.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
-import { isNotFound } from "../../src/core/kube/errors.ts"
+import { ifFound } from "../../src/core/kube/errors.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
 import {
   type ControllerHarness,
   controllerHarnesses,
   type Operator,
   type OperatorOptions,
-} from "../controllers/harness.ts"
+} from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
 import { Ec2Console, isGone, launchOf } from "./ec2-console.ts"
 import { type AwsRequest, type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
-import { eventually } from "./eventually.ts"
 
 const { describe, it: test } = needing(missingTool("moto"))
 
@@ -116,9 +116,7 @@ class Scenario {
   async agentsStep(): Promise<void> {
     for (const instance of (await this.instances()).filter((each) => !isGone(each))) {
       const name = launchOf(instance)
-      const launch = await this.harness.client
-        .get(LAUNCHES, { namespace: this.harness.namespace, name })
-        .catch(ignoreNotFound)
+      const launch = await ifFound(this.harness.client.get(LAUNCHES, { namespace: this.harness.namespace, name }))
       if (launch === undefined || isOver(launch) || launch.spec.ended === true) continue
       const agent = launch.status?.agent
       if (agent === undefined) await this.harness.register(name)
@@ -150,11 +148,6 @@ class Scenario {
 }
 
 const UNPACED = { RunInstances: { capacity: 1000, perSecond: 1000 } }
-
-function ignoreNotFound(error: unknown): undefined {
-  if (!isNotFound(error)) throw error
-  return undefined
-}
 
 function nameOf({ action, when, code = "no answer" }: Ec2Fault): string {
   return `${action}: ${code}, ${when === "before" ? "nothing has happened" : "it has happened"}`

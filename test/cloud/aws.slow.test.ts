@@ -30,12 +30,12 @@ import {
   SubnetCapacityError,
   TransientError,
 } from "../../src/core/outbound/errors.ts"
+import { eventually } from "../harness/eventually.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { documentedActions, roleStatements } from "./aws-policy.ts"
 import { type CloudUnderTest, type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
 import { type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
-import { eventually } from "./eventually.ts"
 import type { FaultKind } from "./faults.ts"
 
 const { describe, it } = needing(missingTool("moto"))

@@ -21,10 +21,10 @@ import {
   RegionError,
   RestrictedError,
 } from "../../src/core/outbound/errors.ts"
+import { eventually } from "../harness/eventually.ts"
 import { ArmServer } from "./arm-server.ts"
 import { documentedRoles } from "./azure-roles.ts"
 import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
-import { eventually } from "./eventually.ts"
 import { failingAfter, LOOK_FAULTS } from "./faults.ts"
 
 const REGION = "westeurope"

@@ -12,7 +12,7 @@ import {
   TransientError,
 } from "../../src/core/outbound/errors.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
-import { eventually } from "./eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 import type { Act, FaultKind } from "./faults.ts"
 
 /** Account of a cloud, as real as possible, with the facts that the suite needs. */

@@ -15,8 +15,8 @@ import {
   QuotaError,
   RegionError,
 } from "../../src/core/outbound/errors.ts"
+import { eventually } from "../harness/eventually.ts"
 import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
-import { eventually } from "./eventually.ts"
 import { failingAfter, LOOK_FAULTS } from "./faults.ts"
 import { deletedKeyfile, GceServer } from "./gce-server.ts"
 

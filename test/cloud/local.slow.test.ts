@@ -23,9 +23,9 @@ import {
   TransientError,
 } from "../../src/core/outbound/errors.ts"
 import { missingForContainers } from "../agent/images.ts"
+import { eventually } from "../harness/eventually.ts"
 import { needing } from "../needing.ts"
 import { type CloudUnderTest, describeCloud } from "./conformance.ts"
-import { eventually } from "./eventually.ts"
 
 const AGENT = [process.execPath, join(import.meta.dirname, "test-agent.mjs")]
 /** Statically linked, so that an image needs no other file. */

@@ -6,11 +6,11 @@ import { LAUNCHES } from "../../src/core/resources.ts"
 import { browserNeeded, collectFaults, launchBrowser } from "../browser.ts"
 import { goTo } from "../console/browser.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { eventually } from "./eventually.ts"
+import { eventually } from "../harness/eventually.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { compile, copyWithToy, makeFolder, runIn } from "./toy-copy.ts"
 
 const PROJECT = "default"
-const SYSTEM_NAMESPACE = "berth-system"
 const KEY = "the-key-of-the-toys"
 /** Name of the type, which only the copy's types have. */
 const TYPE = "toy" as never

@@ -5,8 +5,9 @@ import { combinationAt, type JobArrayStatus, type StoredJobArray } from "../../s
 import { LABELS } from "../../src/core/apis/meta.ts"
 import { JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
+import { caller, created } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { projectFixture, setStatus } from "../harness/facade-project.ts"
 import { consoleSite, tabTo } from "./browser.ts"
 
 const MATRIX = { LEARNING_RATE: ["0.1", "0.01", "0.001"], SEED: ["1", "2", "3", "4"] }
@@ -24,7 +25,7 @@ const HALF: JobArrayStatus = {
 }
 
 browserNeeded.describe("the arrays in the console", () => {
-  const fixture = testFixture("console-arrays")
+  const fixture = projectFixture("console-arrays")
   const site = consoleSite(fixture)
   const call = caller(() => site.replica, fixture)
   const arrayOf = (name: string) => fixture.client.get(JOB_ARRAYS, { namespace: fixture.namespace, name })

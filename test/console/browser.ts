@@ -7,7 +7,8 @@ import type { Browser, Page } from "playwright-core"
 import { afterAll, beforeAll } from "vitest"
 import { buildConsole } from "../../scripts/console.ts"
 import { collectFaults, launchBrowser } from "../browser.ts"
-import { type Fixture, type Replica, type ReplicaOptions, shippedOffers, startReplica } from "../facade/harness.ts"
+import { type Replica, type ReplicaOptions, shippedOffers, startReplica } from "../harness/facade.ts"
+import type { ProjectFixture } from "../harness/facade-project.ts"
 
 /** A page of the console. `faults` collects errors of its console, policy reports and requests to other hosts. */
 export interface Visit {
@@ -86,13 +87,13 @@ export interface ConsoleSite {
 
 type VisitOptions = Parameters<Browser["newPage"]>[0] & {
   /** Project with its keys; default: that of the site. */
-  of?: Fixture
+  of?: ProjectFixture
   /** Origin of a proxy in front of the site; default: the site's own. */
   origin?: string
 }
 
 /** Starts façade and browser before a suite, and ends them after it. @param optionsOf is called before the start */
-export function consoleSite(fixture: Fixture, optionsOf: () => ReplicaOptions = () => ({})): ConsoleSite {
+export function consoleSite(fixture: ProjectFixture, optionsOf: () => ReplicaOptions = () => ({})): ConsoleSite {
   let issuer: string | undefined
   let replica: Replica
   let browser: Browser
@@ -158,7 +159,7 @@ export function consoleSite(fixture: Fixture, optionsOf: () => ReplicaOptions = 
 }
 
 /** Shows another page of the console, so that the sign-in stays. */
-export async function goTo(page: Page, { project }: Pick<Fixture, "project">, path: string): Promise<void> {
+export async function goTo(page: Page, { project }: Pick<ProjectFixture, "project">, path: string): Promise<void> {
   const address = JSON.stringify(`/console/projects/${project}${path}`)
   await page.evaluate(`history.pushState(null, "", ${address}); dispatchEvent(new PopStateEvent("popstate"))`)
 }

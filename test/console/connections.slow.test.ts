@@ -8,12 +8,14 @@ import { CredentialsError } from "../../src/core/outbound/errors.ts"
 import { CONNECTIONS, PROJECTS } from "../../src/core/resources.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { browserNeeded } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { accountWith } from "../discovery/accounts.ts"
-import { caller, PATIENCE_MS, SYSTEM_NAMESPACE, testFixture } from "../facade/harness.ts"
+import { caller } from "../harness/caller.ts"
+import { eventually, PATIENCE_MS } from "../harness/eventually.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { clientOf } from "../harness/machine-users.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { consoleSite } from "./browser.ts"
 
 const FORMER = { access_key_id: "AKIAFORMER", secret_access_key: "the-former-secret" }
@@ -26,7 +28,7 @@ const ACCOUNTS = new Map([
 ])
 
 browserNeeded.describe("the connections in the console", () => {
-  const fixture = testFixture("console-connections")
+  const fixture = projectFixture("console-connections")
   const stop = new AbortController()
   let discoverer: Discoverer
   const site = consoleSite(fixture, () => ({ discover: (sort, connections) => discoverer.discover(sort, connections) }))
@@ -34,15 +36,14 @@ browserNeeded.describe("the connections in the console", () => {
 
   beforeAll(async () => {
     const client = await clientOf("berth-facade")
-    const logger = createLogger({ level: "silent", name: "test" })
-    const projects = new Reflector({ client, logger, resource: PROJECTS })
+    const projects = new Reflector({ client, logger: silentLogger, resource: PROJECTS })
     void projects.run(stop.signal)
     await projects.whenSynced(AbortSignal.timeout(PATIENCE_MS))
     const sealer = new Sealer(new KeyringEncryption(() => readSealingKeys(client, SYSTEM_NAMESPACE)))
     const openAccount = (_type: string, { access_key_id, secret_access_key }: Record<string, string>) =>
       ACCOUNTS.get(`${access_key_id} ${secret_access_key}`) ?? accountWith(new CredentialsError("Unknown", "no key"))
     const credentialsOf = liveCredentials(client, { projects, sealer })
-    discoverer = new Discoverer({ openAccount, credentialsOf, clock: systemClock, logger })
+    discoverer = new Discoverer({ openAccount, credentialsOf, clock: systemClock, logger: silentLogger })
     expect((await call("/1/connections", { body: { name: "main", type: "aws", ...FORMER } })).status).toBe(201)
   })
   afterAll(() => stop.abort())

@@ -4,15 +4,16 @@ import { beforeAll, expect } from "vitest"
 import { monthOf } from "../../src/core/apis/statement.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, testFixture } from "../facade/harness.ts"
+import { caller } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { consoleSite } from "./browser.ts"
 import { people } from "./people.ts"
 import { spend } from "./sample.ts"
 
 /** Costs, budgets and members, as their readers see and change them. */
 browserNeeded.describe("the console", () => {
-  const fixture = testFixture("console-costs")
+  const fixture = projectFixture("console-costs")
   const team = people(fixture)
   const site = consoleSite(fixture, () => ({ ...team.replicaOptions(), caps: { maxMonthlyUsd: 5000 } }))
   const call = caller(() => site.replica, fixture)

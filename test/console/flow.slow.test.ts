@@ -6,15 +6,16 @@ import { timestamp } from "../../src/core/apis/clock.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
+import { caller, created } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { projectFixture, setStatus } from "../harness/facade-project.ts"
 import { consoleSite, goTo, tabTo } from "./browser.ts"
 import { writeLog } from "./sample.ts"
 import { tqdmBar } from "./tqdm.ts"
 
 /** The main flow of the console, as people and attackers use it. */
 browserNeeded.describe("the console", () => {
-  const fixture = testFixture("console")
+  const fixture = projectFixture("console")
   const site = consoleSite(fixture)
   const call = caller(() => site.replica, fixture)
   const sample = () => ({ fixture, call, replica: site.replica })

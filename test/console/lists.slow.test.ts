@@ -4,9 +4,11 @@ import type { JobStatus, StoredJob } from "../../src/core/apis/job.ts"
 import { API_VERSION, LABELS } from "../../src/core/apis/meta.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, created, makeKey, testFixture } from "../facade/harness.ts"
+import { makeKey } from "../harness/api-keys.ts"
+import { caller, created } from "../harness/caller.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
+import { eventually } from "../harness/eventually.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { consoleSite, goTo, tabTo } from "./browser.ts"
 import { people } from "./people.ts"
 import { writeLog } from "./sample.ts"
@@ -18,7 +20,7 @@ const MANY_PROJECTS = 101
 
 /** Lists that are longer than a page. */
 browserNeeded.describe("the console", () => {
-  const fixture = testFixture("console-lists")
+  const fixture = projectFixture("console-lists")
   const team = people(fixture)
   const site = consoleSite(fixture, team.replicaOptions)
   const call = caller(() => site.replica, fixture)
@@ -92,7 +94,7 @@ browserNeeded.describe("the console", () => {
   })
 
   browserNeeded.describe("the console of a project with a sweep and a schedule", () => {
-    const work = testFixture("console-work")
+    const work = projectFixture("console-work")
     const own = caller(() => site.replica, work)
     const minutesAgo = (minutes: number): string => new Date(Date.now() - minutes * 60_000).toISOString()
     /** Times of the jobs, milliseconds: the test counts those that ran at the same time. */

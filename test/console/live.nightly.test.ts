@@ -5,7 +5,8 @@ import type { StoredJob } from "../../src/core/apis/job.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
+import { caller, created } from "../harness/caller.ts"
+import { projectFixture, setStatus } from "../harness/facade-project.ts"
 import { consoleSite, goTo, type Visit } from "./browser.ts"
 
 /** Length of the run, minutes. */
@@ -34,7 +35,7 @@ type Size = Record<keyof typeof GROWTH, number>
 
 /** Pages that follow the changes of a project for a long time. */
 browserNeeded.describe("the console that stays open", () => {
-  const fixture = testFixture("console-live")
+  const fixture = projectFixture("console-live")
   const site = consoleSite(fixture)
 
   beforeAll(async () => {

@@ -3,7 +3,8 @@ import { beforeAll, expect } from "vitest"
 import type { Discoverer } from "../../src/api/resources/discovery/schema.ts"
 import { browserNeeded } from "../browser.ts"
 import { bucket } from "../discovery/accounts.ts"
-import { caller, type Fixture, testFixture } from "../facade/harness.ts"
+import { caller } from "../harness/caller.ts"
+import { type ProjectFixture, projectFixture } from "../harness/facade-project.ts"
 import { isNightly } from "../nightly.ts"
 import { consoleSite, goTo, type Visit } from "./browser.ts"
 import { expectFits, violationsOn } from "./look.ts"
@@ -18,8 +19,8 @@ const watched = process.env["BERTH_SCREENSHOT_WIDTHS"]?.split(",").map(Number)
 const WIDTHS = isNightly ? [3840, 2560, 1920, 1280, 400, 360] : [2560, 1280, 360]
 
 browserNeeded.describe("the pages of the console", () => {
-  const fixture = testFixture("console-pages")
-  const empty = testFixture("console-empty")
+  const fixture = projectFixture("console-pages")
+  const empty = projectFixture("console-empty")
   const team = people(fixture)
   const discover: Discoverer = async (_sort, connections) => {
     const found = connections.map((connection) => ({ connection, resource: bucket("training-data") }))
@@ -58,7 +59,11 @@ browserNeeded.describe("the pages of the console", () => {
     }
   }
 
-  async function checkAll({ page: of }: Visit, scenes: readonly Scene[], look: Look & { in?: Fixture }): Promise<void> {
+  async function checkAll(
+    { page: of }: Visit,
+    scenes: readonly Scene[],
+    look: Look & { in?: ProjectFixture },
+  ): Promise<void> {
     await of.clock.setFixedTime(Date.now() + SHOWN_AFTER_MINUTES * 60_000)
     for (const { name, path, shown, prepare } of scenes) {
       // The states of the scene before end with its page.

@@ -7,7 +7,8 @@ import { systemClock } from "../../src/core/apis/clock.ts"
 import type { OrganizationRole, StoredOrganization } from "../../src/core/apis/organization.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { ORGANIZATIONS } from "../../src/core/resources.ts"
-import type { Fixture, ReplicaOptions } from "../facade/harness.ts"
+import type { ReplicaOptions } from "../harness/facade.ts"
+import type { ProjectFixture } from "../harness/facade-project.ts"
 
 /** Issuer of a suite, at which people sign in by their name. */
 export interface People {
@@ -19,7 +20,7 @@ export interface People {
 }
 
 /** Starts the development issuer before a suite, and ends it after it. */
-export function people(fixture: Fixture): People {
+export function people(fixture: ProjectFixture): People {
   let folder: string
   let issuer: DevelopmentIssuer
   beforeAll(async () => {

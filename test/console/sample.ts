@@ -8,13 +8,16 @@ import type { Offer } from "../../src/core/apis/offer.ts"
 import { monthOf, type StoredStatement, statementName } from "../../src/core/apis/statement.ts"
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
 import { JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS, STATEMENTS, WEBHOOKS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Caller, created, type Fixture, type Replica, SYSTEM_NAMESPACE, setStatus } from "../facade/harness.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
+import { type Caller, created } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import type { Replica } from "../harness/facade.ts"
+import { type ProjectFixture, setStatus } from "../harness/facade-project.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 
 /** A project with jobs in each state, as operator and agents leave them. */
 export interface SampleProject {
-  fixture: Fixture
+  fixture: ProjectFixture
   replica: Replica
   call: Caller
 }

@@ -1,13 +1,15 @@
 import type { BrowserContext, Page } from "playwright-core"
 import { expect } from "vitest"
 import { browserNeeded } from "../browser.ts"
-import { caller, makeKey, testFixture } from "../facade/harness.ts"
+import { makeKey } from "../harness/api-keys.ts"
+import { caller } from "../harness/caller.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { consoleSite } from "./browser.ts"
 
 /** The sign-in over reloads and in several tabs. */
 browserNeeded.describe("a sign-in with a key", () => {
-  const fixture = testFixture("console-session")
-  const other = testFixture("console-session-2")
+  const fixture = projectFixture("console-session")
+  const other = projectFixture("console-session-2")
   const site = consoleSite(fixture)
   const call = caller(() => site.replica, fixture)
 

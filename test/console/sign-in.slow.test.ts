@@ -10,7 +10,8 @@ import { CodeExchange } from "../../src/core/identity/code-exchange.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { PROJECTS } from "../../src/core/resources.ts"
 import { browserNeeded, launchBrowser } from "../browser.ts"
-import { type Replica, type ReplicaOptions, startReplica, testFixture } from "../facade/harness.ts"
+import { type Replica, type ReplicaOptions, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
 const CLIENT = { clientId: "berth-console", secret: "the-secret-of-the-console-1f0c" }
 const SCOPES = "openid email"
@@ -19,7 +20,7 @@ const SCOPES = "openid email"
 const WAYS = ["in the browser", "by the façade, at an issuer without CORS and with a client secret"] as const
 
 browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (way) => {
-  const fixture = testFixture("console-people")
+  const fixture = projectFixture("console-people")
   const isByFacade = way !== WAYS[0]
   let folder: string
   let issuer: DevelopmentIssuer

@@ -5,8 +5,9 @@ import type { StoredJob } from "../../src/core/apis/job.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, created, setStatus, testFixture } from "../facade/harness.ts"
+import { caller, created } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { projectFixture, setStatus } from "../harness/facade-project.ts"
 import { consoleSite, goTo } from "./browser.ts"
 import { writeLog } from "./sample.ts"
 
@@ -25,7 +26,7 @@ const MEASURE_FIRST_ROW = `addEventListener("submit", () => {
 
 /** The console with the largest sizes that it promises. */
 browserNeeded.describe("the console", () => {
-  const fixture = testFixture("console-sizes")
+  const fixture = projectFixture("console-sizes")
   const site = consoleSite(fixture, () => ({ settings: { projectLimits: { unfinishedJobs: JOB_COUNT + 10 } } }))
   const call = caller(() => site.replica, fixture)
 

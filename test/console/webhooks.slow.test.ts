@@ -5,9 +5,10 @@ import type { StoredWebhook, WebhookStatus } from "../../src/core/apis/webhook.t
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { WEBHOOKS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Received, WebhookReceiver } from "../controllers/webhook-receiver.ts"
-import { caller, created, testFixture } from "../facade/harness.ts"
+import { caller, created } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { projectFixture } from "../harness/facade-project.ts"
+import { type Received, WebhookReceiver } from "../harness/webhook-receiver.ts"
 import { consoleSite, goTo, tabTo } from "./browser.ts"
 
 const SLACK = "https://hooks.slack.com/services/T0/B0/very-secret"
@@ -16,7 +17,7 @@ const SLACK = "https://hooks.slack.com/services/T0/B0/very-secret"
 const NUMBERS_MS = 10_000
 
 browserNeeded.describe("the webhooks in the console", () => {
-  const fixture = testFixture("console-webhooks")
+  const fixture = projectFixture("console-webhooks")
   const site = consoleSite(fixture)
   const call = caller(() => site.replica, fixture)
   let receiver: WebhookReceiver

@@ -8,8 +8,8 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { JOB_ARRAYS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
-import { quiet } from "../harness/namespace.ts"
-import type { ControllerHarness, Operator, OperatorClients, Work } from "./harness.ts"
+import type { ControllerHarness, Operator, OperatorClients, Work } from "../harness/controllers.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 /** Clients that are cut at a moment, in the middle of whatever they do: their operator has died. */
 class Mortal implements OperatorClients {
@@ -99,9 +99,9 @@ export async function runWithKills(
 ): Promise<{ array: StoredJobArray; seen: Seen }> {
   const { client, namespace } = harness
   const ending = new AbortController()
-  const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace, logger: quiet })
-  const arrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: quiet })
-  const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: quiet })
+  const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace, logger: silentLogger })
+  const arrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: silentLogger })
+  const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: silentLogger })
   const seen = new Seen(jobs, launches)
   const watches = [jobs, arrays, launches].map((watch) => watch.run(ending.signal))
   const loops = [...watches, harness.agents(ending.signal, work)]

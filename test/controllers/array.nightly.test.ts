@@ -3,9 +3,9 @@ import { expect, test } from "vitest"
 import { isTerminal, type StoredJob } from "../../src/core/apis/job.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { UNSETTLED } from "../../src/operator/settled-jobs.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import { expectOnce, runWithKills } from "./array-kills.ts"
-import { controllerHarnesses } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
 

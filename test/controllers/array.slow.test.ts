@@ -1,6 +1,6 @@
 import { expect, test } from "vitest"
+import { controllerHarnesses } from "../harness/controllers.ts"
 import { expectOnce, runWithKills } from "./array-kills.ts"
-import { controllerHarnesses } from "./harness.ts"
 
 const newHarness = controllerHarnesses()
 

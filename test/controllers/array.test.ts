@@ -7,9 +7,9 @@ import { LABELS } from "../../src/core/apis/meta.ts"
 import { roundUsd } from "../../src/core/apis/money.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
 import { JOB_ARRAYS, JOBS, PROJECTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
-import { type ControllerHarness, controllerHarnesses, type OperatorOptions } from "./harness.ts"
+import { type ControllerHarness, controllerHarnesses, type OperatorOptions } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const newHarness = controllerHarnesses()
 

@@ -10,10 +10,10 @@ import { Reflector } from "../../src/core/kube/reflector.ts"
 import { JOBS, ORGANIZATIONS, PROJECTS, STATEMENTS } from "../../src/core/resources.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
 import { CapWatcher, SPENDING_CONFIG_MAP } from "../../src/operator/caps/watcher.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
-import { quiet } from "../harness/namespace.ts"
-import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
+import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 const newHarness = controllerHarnesses()
 
@@ -112,7 +112,7 @@ async function watch(harness: ControllerHarness) {
   await client.create(ORGANIZATIONS, organization as never)
   await confirmedProject(client, { name, organization: name, namespace })
   await client.patch(PROJECTS, { name }, { merge: { spec: { caps } } })
-  const base = { client, logger: quiet }
+  const base = { client, logger: silentLogger }
   const projects = new Reflector({ ...base, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE })
   const organizations = new Reflector({ ...base, resource: ORGANIZATIONS })
   const launches = new Reflector({ ...base, ...LAUNCH_CACHE, namespace })

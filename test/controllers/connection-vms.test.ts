@@ -15,18 +15,18 @@ import { ensureInstallation } from "../../src/core/identity/installation.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { CONNECTIONS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { LAUNCH_CACHE } from "../../src/market/caches.ts"
 import { GarbageCollector } from "../../src/operator/launch/garbage-collection.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { ProjectHarness, REGION } from "../harness/project.ts"
+import { eventually } from "../harness/eventually.ts"
+import { ProjectHarness } from "../harness/project.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import type { SimCloud } from "../harness/sim-cloud.ts"
+import { REGION } from "../harness/sim-market.ts"
 
 /** VMs outlive changes of their connection: Berth terminates them in the account that launched them. */
 
 const berth = new ProjectHarness("connection-vms")
 const { admin, namespace, systemNamespace, project, sealer, accounts } = berth
-const logger = createLogger({ level: "silent", name: "test" })
 
 beforeAll(() => berth.programs.startOperator())
 beforeEach(async () => {
@@ -243,7 +243,7 @@ describe("the operator after a change of a connection", () => {
 
 describe("the operator with access to an account", () => {
   const ending = new AbortController()
-  const base = { client: admin, logger }
+  const base = { client: admin, logger: silentLogger }
   const connections = new Reflector({ ...base, ...CONNECTION_CACHE, namespace })
   const secrets = new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace })
   const projects = new Reflector({ ...base, resource: PROJECTS })
@@ -300,7 +300,7 @@ describe("the operator with access to an account", () => {
     await cancel("job-8")
     await ended(key, launch)
     const collector = new GarbageCollector({
-      ...{ client: admin, clouds, installation: id, systemNamespace, logger, clock: systemClock },
+      ...{ client: admin, clouds, installation: id, systemNamespace, logger: silentLogger, clock: systemClock },
       // Simulates that the records of all Launches were deleted.
       launches: { ...cached.store, list: () => [], get: () => undefined } as typeof cached.store,
       accounts: () => accounts,

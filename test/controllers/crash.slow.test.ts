@@ -1,82 +1,27 @@
 import { describe, expect, test } from "vitest"
-import type { Cloud } from "../../src/clouds/cloud.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
-import type { KubeClient } from "../../src/core/kube/client.ts"
-import { isNotFound } from "../../src/core/kube/errors.ts"
-import { NotLeaderError } from "../../src/operator/fence.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { ifFound } from "../../src/core/kube/errors.ts"
+import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import { isNightly } from "../nightly.ts"
-import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "./harness.ts"
+import { Crash, type Moment } from "./crash.ts"
 
 const newHarness = controllerHarnesses()
 
-/** `before`: the call is never made. `after`: the call is made, and its response is lost. */
-type Moment = "before" | "after"
-
-const WRITES = ["create", "patch", "patchStatus", "replaceStatus", "delete"] as const
-
-/** Allows an operator a number of writes, and then no call at all: it has crashed. */
-class Crash implements OperatorClients {
-  readonly client: KubeClient
-  readonly clouds: OperatorClients["clouds"]
-  /** Names of the calls, in order. */
-  readonly calls: string[] = []
-  dead = false
-  readonly #last: number
-  readonly #moment: Moment
-
-  constructor(harness: ControllerHarness, last: number, moment: Moment) {
-    this.#last = last
-    this.#moment = moment
-    this.client = this.#crashingClient(harness.client)
-    this.clouds = { open: async (account) => this.#crashingCloud(await harness.cloud.open(account)) }
-  }
-
-  readonly fence = (): void => {
-    if (this.dead) throw new NotLeaderError("crashed")
-  }
-
-  #crashingClient(client: KubeClient): KubeClient {
-    return new Proxy(client, {
-      get: (target, property) => {
-        const value: unknown = Reflect.get(target, property)
-        if (typeof value !== "function") return value
-        const method = value.bind(target) as (...args: unknown[]) => unknown
-        if (!WRITES.includes(property as (typeof WRITES)[number])) return this.#untilDead(method)
-        return (...args: [{ kind: string }, ...unknown[]]) => {
-          // Events are written in the background, in no order.
-          const call = () => method(...args) as Promise<unknown>
-          return args[0].kind === "Event" ? call() : this.#call(`${String(property)} ${args[0].kind}`, call)
-        }
-      },
-    })
-  }
-
-  #crashingCloud(cloud: Cloud): Cloud {
-    return {
-      consistencySeconds: cloud.consistencySeconds,
-      launch: (spec) => this.#call("launch", () => cloud.launch(spec)),
-      terminate: (vm) => this.#call("terminate", () => cloud.terminate(vm)),
-      list: this.#untilDead((scope) => cloud.list(scope)),
-      verify: () => cloud.verify(),
-    }
-  }
-
-  #untilDead<Args extends unknown[], Answer>(call: (...args: Args) => Answer): (...args: Args) => Answer {
-    return (...args) => {
-      if (this.dead) throw new Error("crashed")
-      return call(...args)
-    }
-  }
-
-  async #call<T>(name: string, call: () => Promise<T>): Promise<T> {
-    if (this.dead) throw new Error("crashed")
-    this.calls.push(name)
-    if (this.calls.length < this.#last) return call()
-    this.dead = true
-    if (this.#moment === "after") await call().catch(() => undefined)
-    throw new Error("crashed")
+/** Returns the harness's cloud until the crash. */
+function crashingClouds({ cloud }: ControllerHarness, crash: Crash): OperatorClients["clouds"] {
+  return {
+    open: async (account) => {
+      const opened = await cloud.open(account)
+      return {
+        consistencySeconds: opened.consistencySeconds,
+        launch: (spec) => crash.call("launch", () => opened.launch(spec)),
+        terminate: (vm) => crash.call("terminate", () => opened.terminate(vm)),
+        list: crash.untilDead((scope) => opened.list(scope)),
+        verify: () => opened.verify(),
+      }
+    },
   }
 }
 
@@ -94,7 +39,7 @@ interface Scenario {
 }
 
 async function isRunning(harness: ControllerHarness): Promise<boolean> {
-  const job = await harness.job("job").catch(ignoreNotFound)
+  const job = await ifFound(harness.job("job"))
   return job?.status?.phase === "running"
 }
 
@@ -112,16 +57,10 @@ const SCENARIOS: Record<string, Scenario> = {
     expected: { phase: "cancelled", launches: [1], vms: 1 },
   },
   "delete while running": {
-    interfere: async (harness) =>
-      (await isRunning(harness)) ? harness.delete("job").catch(ignoreNotFound) : undefined,
+    interfere: async (harness) => ((await isRunning(harness)) ? ifFound(harness.delete("job")) : undefined),
     agents: "run",
     expected: { phase: undefined, launches: [1], vms: 1 },
   },
-}
-
-function ignoreNotFound(error: unknown): undefined {
-  if (!isNotFound(error)) throw error
-  return undefined
 }
 
 /** True if the status of the job's Launch has its VM. */
@@ -132,7 +71,7 @@ async function hasItsVm(harness: ControllerHarness): Promise<boolean> {
 
 /** True if the job has ended with its final cost (or is deleted), and its Launches are over. */
 async function isSettled(harness: ControllerHarness): Promise<boolean> {
-  const job = await harness.job("job").catch(ignoreNotFound)
+  const job = await ifFound(harness.job("job"))
   const isDone = job === undefined || job.status?.cost?.actualUsd !== undefined
   return isDone && (await harness.launches()).every(isOver)
 }
@@ -144,9 +83,10 @@ async function runWithCrash(scenario: Scenario, last: number, moment: Moment): P
   const harness = await newHarness()
   scenario.prepare?.(harness)
   await harness.submit("job")
-  const crash = new Crash(harness, last, moment)
+  const crash = new Crash(harness.client, last, moment)
   const { settleSeconds } = scenario
-  const first = harness.operator({ clients: crash, ...(settleSeconds !== undefined && { settleSeconds }) })
+  const clients = { client: crash.client, clouds: crashingClouds(harness, crash), fence: crash.fence }
+  const first = harness.operator({ clients, ...(settleSeconds !== undefined && { settleSeconds }) })
   const live = async (isOverNow: () => Promise<boolean> | boolean) => {
     await eventually(async () => {
       await scenario.interfere?.(harness)
@@ -166,7 +106,7 @@ async function runWithCrash(scenario: Scenario, last: number, moment: Moment): P
 }
 
 async function check(harness: ControllerHarness, { expected }: Scenario, about: string): Promise<void> {
-  const job = await harness.job("job").catch(ignoreNotFound)
+  const job = await ifFound(harness.job("job"))
   expect(job?.status?.phase, about).toBe(expected.phase)
   expect(harness.cloud.breaches, about).toEqual([])
   expect(harness.cloud.alive, about).toEqual([])

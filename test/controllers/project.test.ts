@@ -16,9 +16,9 @@ import { type ApiObject, declareResource, type ObjectRef, type Resource } from "
 import { JOBS, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { gather } from "../../src/operator/project/gather.ts"
 import { RESOURCE_QUOTAS } from "../../src/operator/project/objects.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl } from "../control-plane.ts"
-import { type ProjectControllers, projectOptions, startProjectControllers } from "./project-controllers.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type ProjectControllers, projectOptions, startProjectControllers } from "../harness/project-controllers.ts"
 
 const ISSUER = "https://issuer.test"
 

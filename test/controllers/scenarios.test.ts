@@ -6,9 +6,9 @@ import { isOver } from "../../src/core/apis/launch.ts"
 import { submissionId } from "../../src/core/apis/origin.ts"
 import { isNotFound } from "../../src/core/kube/errors.ts"
 import { CapacityError, TransientError } from "../../src/core/outbound/errors.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
-import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
+import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const newHarness = controllerHarnesses()
 

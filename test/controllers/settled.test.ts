@@ -11,9 +11,9 @@ import type { ReconcileContext } from "../../src/core/runtime/controller.ts"
 import { release } from "../../src/operator/job/actions.ts"
 import type { JobControllerDependencies } from "../../src/operator/job/dependencies.ts"
 import { checkSelection } from "../../src/operator/settled-jobs.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { launchOf } from "../harness/builders.ts"
-import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
+import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const newHarness = controllerHarnesses()
 

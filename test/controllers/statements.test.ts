@@ -3,9 +3,9 @@ import { timestamp } from "../../src/core/apis/clock.ts"
 import { roundUsd } from "../../src/core/apis/money.ts"
 import { monthOf, type StatementStatus } from "../../src/core/apis/statement.ts"
 import { JOBS, LAUNCHES, STATEMENTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { launchOf } from "../harness/builders.ts"
-import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
+import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const newHarness = controllerHarnesses()
 

@@ -6,10 +6,10 @@ import type { StoredOrganization } from "../../src/core/apis/organization.ts"
 import { PROJECT_FINALIZER, type StoredProject } from "../../src/core/apis/project.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
 import { clientOf } from "../harness/machine-users.ts"
-import { type ProjectControllers, startProjectControllersBy } from "./project-controllers.ts"
+import { type ProjectControllers, startProjectControllersBy } from "../harness/project-controllers.ts"
 
 /** Tests of the controllers of an operator with --watch-namespace. Other suites have operators of all namespaces. */
 const run = randomBytes(4).toString("hex")

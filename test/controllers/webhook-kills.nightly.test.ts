@@ -1,5 +1,5 @@
 import { expect, it } from "vitest"
-import { controllerHarnesses } from "./harness.ts"
+import { controllerHarnesses } from "../harness/controllers.ts"
 import { compareReconciles, runWithKills } from "./webhook-kills.ts"
 
 const newHarness = controllerHarnesses()

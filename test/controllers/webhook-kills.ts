@@ -14,13 +14,13 @@ import type { ServerMeta } from "../../src/core/kube/resource.ts"
 import { JOBS, WEBHOOKS } from "../../src/core/resources.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { WEBHOOK_CACHE } from "../../src/operator/caches.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
-import { quiet } from "../harness/namespace.ts"
-import type { ControllerHarness } from "./harness.ts"
+import type { ControllerHarness } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
+import { type Reply, WebhookReceiver } from "../harness/webhook-receiver.ts"
 import type { WebhookOperatorOptions } from "./webhook-operator.ts"
-import { type Reply, WebhookReceiver } from "./webhook-receiver.ts"
 
 const PROGRAM = join(import.meta.dirname, "webhook-operator.ts")
 
@@ -238,7 +238,7 @@ class StatusWrites {
       if (time !== undefined) this.#times.set(resourceVersion, Date.parse(time))
       return webhook
     }
-    const reflector = new Reflector({ client, namespace, logger: quiet, ...WEBHOOK_CACHE, transform })
+    const reflector = new Reflector({ client, namespace, logger: silentLogger, ...WEBHOOK_CACHE, transform })
     this.#running = reflector.run(this.#ended.signal)
   }
 

@@ -15,7 +15,7 @@ import { JOB_CACHE, jobIndexes } from "../../src/operator/caches.ts"
 import { createJobController } from "../../src/operator/job/controller.ts"
 import { SettledJobs } from "../../src/operator/settled-jobs.ts"
 import type { WebhookSettings } from "../../src/operator/webhook/settings.ts"
-import { webhookParts } from "./webhook-parts.ts"
+import { webhookParts } from "../harness/webhook-parts.ts"
 
 /** Argument of this program, in JSON. */
 export interface WebhookOperatorOptions {

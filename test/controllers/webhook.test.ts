@@ -5,10 +5,10 @@ import type { StoredWebhook, WebhookSpec, WebhookStatus } from "../../src/core/a
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { WEBHOOKS } from "../../src/core/resources.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
-import { type ControllerHarness, controllerHarnesses, type OperatorOptions } from "./harness.ts"
-import { FORBIDDEN, FORBIDDEN_RECEIVERS, WebhookReceiver } from "./webhook-receiver.ts"
+import { type ControllerHarness, controllerHarnesses, type OperatorOptions } from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
+import { FORBIDDEN, FORBIDDEN_RECEIVERS, WebhookReceiver } from "../harness/webhook-receiver.ts"
 
 /** Short times, so that no test waits. */
 const FAST: NonNullable<OperatorOptions["webhooks"]> = {

@@ -1,11 +1,10 @@
-import { afterAll, beforeAll, expect, it } from "vitest"
-import { installKinds } from "../../dev/install.ts"
+import { afterAll, expect, it } from "vitest"
 import { KINDS } from "../../src/core/apis/kinds.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
-import { KubeClient } from "../../src/core/kube/client.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
+import { kubectl, testNamespace } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
+import { sharedClient } from "../harness/namespace.ts"
 
 /** Widths of kubectl's tables, with values as long as people have them. */
 
@@ -94,14 +93,12 @@ const SAMPLES: Record<string, Sample> = {
 }
 
 const namespace = testNamespace("columns")
-const client = new KubeClient(kubeConfig())
+const client = sharedClient()
 /** Objects that no namespace takes along. */
 const left: ApiObject[] = []
 
-beforeAll(() => installKinds(client, AbortSignal.timeout(60_000)))
 afterAll(async () => {
   for (const object of left) await client.delete(declareResource(kindOf(object.kind ?? "")), object.metadata)
-  await client.close()
 })
 
 function kindOf(name: string) {

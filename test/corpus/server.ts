@@ -1,15 +1,15 @@
-import { beforeAll, expect } from "vitest"
+import { expect } from "vitest"
 import { applySpecLimits } from "../../dev/base.ts"
-import { installKinds } from "../../dev/install.ts"
 import { JOB } from "../../src/core/apis/job.ts"
 import type { KindDefinition } from "../../src/core/apis/kind.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { errorsOfObject } from "../../src/core/apis/validate.ts"
-import { KubeClient } from "../../src/core/kube/client.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
 import { KubeError } from "../../src/core/kube/errors.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { testNamespace } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
+import { sharedClient } from "../harness/namespace.ts"
 
 export interface AnyObject extends ApiObject {
   spec?: Record<string, unknown>
@@ -38,8 +38,7 @@ export interface Validators {
 /** Installs the kinds and creates a namespace for the suite. Call it where beforeAll is allowed. */
 export function validators(prefix: string): Validators {
   const namespace = testNamespace(prefix)
-  const client = new KubeClient(kubeConfig())
-  beforeAll(() => installKinds(client, AbortSignal.timeout(60_000)))
+  const client = sharedClient()
 
   function object(kind: KindDefinition, parts: Parts): AnyObject {
     const place = kind.namespaced ? { namespace } : {}

@@ -8,7 +8,7 @@ import { createInterface } from "node:readline"
 import { CoreV1Api, KubeConfig } from "@kubernetes/client-node"
 import { beforeEach, describe, expect, inject, it, onTestFinished } from "vitest"
 import { type ControlPlane, startControlPlane } from "../../dev/controlplane/control-plane.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const binaries = inject("controlPlaneBinaries")
 let dataDir: string

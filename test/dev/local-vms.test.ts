@@ -10,15 +10,15 @@ import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
-import { testFixture } from "../agent/harness.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
+import { launchFixture } from "../harness/launches.ts"
 
 const AGENT = [process.execPath, join(import.meta.dirname, "..", "cloud", "test-agent.mjs")]
 const [offer] = localOffers()
 if (offer === undefined) throw new Error("the local cloud has no offer")
 
-const fixture = testFixture("local-vms")
+const fixture = launchFixture("local-vms")
 const { client, namespace: systemNamespace } = fixture
 const scope = { installation: "test", region: "local" }
 

@@ -2,9 +2,9 @@ import { describe, expect, it } from "vitest"
 import { BucketFinder, type BucketFinderOptions } from "../../src/accounts/buckets.ts"
 import type { ExternalAccount, ReachedBucket } from "../../src/clouds/account.ts"
 import { TransientError } from "../../src/core/outbound/errors.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { eventually } from "../harness/eventually.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { connection, never } from "./accounts.ts"
 
 type Reach = (bucket: string) => Promise<ReachedBucket | undefined>
@@ -27,7 +27,7 @@ function harness(reaches: Record<string, Reach>, changes: Partial<BucketFinderOp
     }),
     credentialsOf: async ({ metadata }) => ({ name: metadata.name, token: "a-secret-token" }),
     clock,
-    logger: createLogger({ level: "silent", name: "test" }),
+    logger: silentLogger,
     ...changes,
   })
   const answered = (bucket = "cargo", named?: string) =>

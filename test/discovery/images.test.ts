@@ -5,9 +5,9 @@ import { imageReader } from "../../src/clouds/registries/manifests.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { TransientError } from "../../src/core/outbound/errors.ts"
 import { publicFetch } from "../../src/core/outbound/public-fetch.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { eventually } from "../harness/eventually.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { needing } from "../needing.ts"
 import { missingForRegistry, putImage, startTokenRegistry, type TestRegistry } from "../registry.ts"
 import { connection, never } from "./accounts.ts"
@@ -29,7 +29,7 @@ function harness(names: readonly string[], options: Partial<ImageFinderOptions>,
     credentialsOf: async ({ metadata }) => ({ username: metadata.name, token: password }),
     readImage: async () => undefined,
     clock,
-    logger: createLogger({ level: "silent", name: "test" }),
+    logger: silentLogger,
     ...options,
   })
   return { clock, finder, found: (image: string) => finder.whenFound("yard", image) }

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { processRuntime } from "./container-runtime.ts"
-import { gate, Installation } from "./installation.ts"
+import { processRuntime } from "../harness/container-runtime.ts"
+import { gate, Installation } from "../harness/installation.ts"
 
 let controlPlane: ControlPlane
 let berth: Installation

@@ -7,10 +7,10 @@ import { afterAll, beforeAll, expect, it } from "vitest"
 import { isTerminal } from "../../src/core/apis/job.ts"
 import { BUSYBOX, buildImage, docker, missingForContainers } from "../agent/images.ts"
 import { kubeconfigPath } from "../control-plane.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { Installation } from "../harness/installation.ts"
 import { needing } from "../needing.ts"
 import { isNightly } from "../nightly.ts"
-import { containerRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
 
 /** Local code and arrays, from the command to the containers: command, façade, operator and agents are programs of their own. */
 const MAIN = join(import.meta.dirname, "..", "..", "src", "cli", "main.ts")

@@ -20,17 +20,17 @@ import { MetadataService } from "../agent/metadata-service.ts"
 import { buildRcloneImage, engineVolumes, removeSharedDisk, sharedDisk } from "../agent/mounts.ts"
 import { Ec2Console } from "../cloud/ec2-console.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { eventually } from "../harness/eventually.ts"
+import { Installation } from "../harness/installation.ts"
+import type { AgentConfig } from "../harness/processes/agent.ts"
 import { Programs } from "../harness/programs.ts"
 import { startMoto } from "../moto.ts"
 import { randomFrom } from "../random.ts"
-import { containerRuntime } from "./container-runtime.ts"
 import { Hypervisor } from "./ec2-hypervisor.ts"
-import { Installation } from "./installation.ts"
-import type { AgentConfig } from "./processes/agent.ts"
 
-const AGENT = join(import.meta.dirname, "processes", "agent.ts")
+const AGENT = join(import.meta.dirname, "..", "harness", "processes", "agent.ts")
 const REGION = "us-east-1"
 /** Timeout of each wait in seconds, far above the time that it takes. */
 const PATIENCE = 100

@@ -5,14 +5,14 @@ import { isBound } from "../../src/core/apis/apikey.ts"
 import { API_KEYS } from "../../src/core/resources.ts"
 import { Ec2Console, isGone, launchOf } from "../cloud/ec2-console.ts"
 import { type Ec2Fault, Ec2Proxy } from "../cloud/ec2-proxy.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath } from "../control-plane.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { eventually } from "../harness/eventually.ts"
+import { Installation } from "../harness/installation.ts"
+import { Program } from "../harness/program-process.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { containerRuntime } from "./container-runtime.ts"
 import { Hypervisor } from "./ec2-hypervisor.ts"
-import { Installation } from "./installation.ts"
-import { Program } from "./program.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 

@@ -3,9 +3,9 @@ import { once } from "node:events"
 import { mkdir, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import type { BootedVm } from "../cloud/booted-vm.ts"
-import type { ContainerRuntime } from "./container-runtime.ts"
+import type { ContainerRuntime } from "../harness/container-runtime.ts"
+import { removeContainers } from "../harness/traces.ts"
 import { agentConfig } from "./ec2-hypervisor.ts"
-import { removeContainers } from "./traces.ts"
 
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 

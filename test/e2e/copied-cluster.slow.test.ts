@@ -13,11 +13,12 @@ import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { INSTALLATION_CONFIG_MAP } from "../../src/operator/installation/copy-guard.ts"
 import { OFFERS } from "../harness/builders.ts"
-import { Cluster, SYSTEM, startServers } from "../harness/cluster.ts"
+import { Cluster, startServers } from "../harness/cluster.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
+import { until } from "../harness/eventually.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
 import { SimCloud } from "../harness/sim-cloud.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 
 const PROJECT = "team"
 const DAY = 86_400
@@ -50,7 +51,7 @@ class CopiedCluster extends Cluster {
 
   /** Resolves with the VM of the job's first Launch. */
   async vmOf(job: string): Promise<string> {
-    await eventually(`${job} has a VM`, async () => (await this.launchOf(job))?.status?.vm?.id !== undefined)
+    await until(`${job} has a VM`, async () => (await this.launchOf(job))?.status?.vm?.id !== undefined)
     return (await this.launchOf(job))?.status?.vm?.id ?? ""
   }
 
@@ -59,7 +60,7 @@ class CopiedCluster extends Cluster {
   }
 
   async copyOf(): Promise<string | undefined> {
-    const ref = { namespace: SYSTEM, name: INSTALLATION_CONFIG_MAP }
+    const ref = { namespace: SYSTEM_NAMESPACE, name: INSTALLATION_CONFIG_MAP }
     return (await ifFound(this.client.get(CONFIG_MAPS, ref)))?.data?.["copyOf"]
   }
 
@@ -78,7 +79,7 @@ class CopiedCluster extends Cluster {
   async checks(): Promise<void> {
     const held = () => this.lines.filter((line) => line.includes("this cluster is a copy")).length
     const before = held()
-    await eventually("three more checks", async () => held() >= before + 3)
+    await until("three more checks", async () => held() >= before + 3)
   }
 }
 
@@ -137,8 +138,8 @@ describe("a copy of a cluster, beside the original", () => {
     expect(await copy.copyOf()).toBe(gatewayUrl)
     expect(await copy.health()).toEqual([503, "1"])
     expect(await original.health()).toEqual([200, "0"])
-    await eventually("an event", async () => {
-      const { items } = await copy.client.list(events, { namespace: SYSTEM })
+    await until("an event", async () => {
+      const { items } = await copy.client.list(events, { namespace: SYSTEM_NAMESPACE })
       return items.some(({ reason, message }) => reason === "CopiedCluster" && message.includes("delete the ConfigMap"))
     })
   })
@@ -166,10 +167,14 @@ describe("a copy of a cluster, beside the original", () => {
     const other = await CopiedCluster.start(join(folder, "other"))
     try {
       const { data = {}, type = "" } = await original.client.get(SECRETS, {
-        namespace: SYSTEM,
+        namespace: SYSTEM_NAMESPACE,
         name: "berth-installation",
       })
-      await other.client.create(SECRETS, { metadata: { namespace: SYSTEM, name: "berth-installation" }, type, data })
+      await other.client.create(SECRETS, {
+        metadata: { namespace: SYSTEM_NAMESPACE, name: "berth-installation" },
+        type,
+        data,
+      })
       await other.client.create(NAMESPACES, { metadata: { name: PROJECT } })
       await confirmedProject(other.client, { name: PROJECT, organization: "o", namespace: PROJECT })
       await other.submit("first")
@@ -189,17 +194,17 @@ describe("the original", () => {
     await original.submit("next")
     vms.set("next", await original.vmOf("next"))
     await original.cancel("cancelled")
-    await eventually("the VM of the cancelled job is ended", async () => !alive().includes(vms.get("cancelled") ?? ""))
+    await until("the VM of the cancelled job is ended", async () => !alive().includes(vms.get("cancelled") ?? ""))
     vms.delete("cancelled")
-    const { id } = (await readInstallation(original.client, SYSTEM)) ?? { id: "" }
+    const { id } = (await readInstallation(original.client, SYSTEM_NAMESPACE)) ?? { id: "" }
     const orphan = cloud.plant(id, "0b7f-1", new Date(Date.now() - DAY * 1000).toISOString())
-    await eventually("the orphan is ended", async () => {
+    await until("the orphan is ended", async () => {
       original.clock.advance(20)
       return !alive().includes(orphan.id)
     })
     // No agent registers here. So the VMs that were there have been replaced after their time to boot.
-    await eventually("each VM has a Launch that lives, and each such Launch its VM", async () => {
-      const { items } = await original.client.list(LAUNCHES, { namespace: SYSTEM })
+    await until("each VM has a Launch that lives, and each such Launch its VM", async () => {
+      const { items } = await original.client.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })
       const known = items.filter((launch) => !isOver(launch)).map(({ status }) => status?.vm?.id ?? "")
       return known.length > 0 && isDeepStrictEqual(alive(), known.sort())
     })
@@ -211,7 +216,7 @@ describe("the original", () => {
     await copy.startFacade(Number(new URL(gatewayUrl).port))
     await copy.vmOf("copied")
     expect(await copy.copyOf()).toBeUndefined()
-    await eventually("the original notices", async () => (await original.copyOf()) === gatewayUrl)
+    await until("the original notices", async () => (await original.copyOf()) === gatewayUrl)
     await original.checks()
     expect(await copy.health()).toEqual([200, "0"])
   })
@@ -220,7 +225,7 @@ describe("the original", () => {
 test("a cluster of its own has a key of its own: its gateway proves nothing to others", async () => {
   const key = (await ensureInstallation(original.client, "default")).bootstrapKey
   const { askGateway } = await import("../../src/operator/installation/ask.ts")
-  const { bootstrapKey } = (await readInstallation(copy.client, SYSTEM)) ?? { bootstrapKey: key }
+  const { bootstrapKey } = (await readInstallation(copy.client, SYSTEM_NAMESPACE)) ?? { bootstrapKey: key }
   const signal = AbortSignal.timeout(60_000)
   expect(await askGateway(gatewayUrl, key, signal)).toBeUndefined()
   expect(await askGateway(gatewayUrl, bootstrapKey, signal)).toMatch(/./)

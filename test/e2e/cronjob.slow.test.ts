@@ -3,10 +3,10 @@ import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { CronJobStatus, StoredCronJob } from "../../src/core/apis/cronjob.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
-import { processRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
+import { processRuntime } from "../harness/container-runtime.ts"
+import { eventually } from "../harness/eventually.ts"
+import { Installation } from "../harness/installation.ts"
 
 let berth: Installation
 

@@ -6,8 +6,8 @@ import { setTimeout as delay } from "node:timers/promises"
 import { load } from "js-yaml"
 import { parseUserData } from "../../src/core/protocol/messages.ts"
 import { type Ec2Console, isGone } from "../cloud/ec2-console.ts"
-import type { ContainerRuntime } from "./container-runtime.ts"
-import { removeContainers } from "./traces.ts"
+import type { ContainerRuntime } from "../harness/container-runtime.ts"
+import { removeContainers } from "../harness/traces.ts"
 
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const LOOK_MS = 200

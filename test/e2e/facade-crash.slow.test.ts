@@ -1,10 +1,10 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath } from "../control-plane.ts"
-import { containerRuntime } from "./container-runtime.ts"
-import { gate, Installation } from "./installation.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { eventually } from "../harness/eventually.ts"
+import { gate, Installation } from "../harness/installation.ts"
 
 const SCRIPT = gate(
   "for i in $(seq 1 40); do echo line $i; sleep 0.1; done",

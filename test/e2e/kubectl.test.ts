@@ -1,10 +1,10 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
-import { containerRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { eventually } from "../harness/eventually.ts"
+import { Installation } from "../harness/installation.ts"
 
 const SAMPLES = join(import.meta.dirname, "..", "..", "manifests", "samples")
 

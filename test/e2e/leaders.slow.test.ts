@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { kubeconfigPath } from "../control-plane.ts"
-import { processRuntime } from "./container-runtime.ts"
-import { gate, Installation } from "./installation.ts"
+import { processRuntime } from "../harness/container-runtime.ts"
+import { gate, Installation } from "../harness/installation.ts"
 
 let berth: Installation
 

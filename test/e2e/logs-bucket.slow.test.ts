@@ -1,12 +1,12 @@
 import { join } from "node:path"
 import { afterAll, beforeAll, expect, vi } from "vitest"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath } from "../control-plane.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { eventually } from "../harness/eventually.ts"
+import { gate, Installation } from "../harness/installation.ts"
+import { Program } from "../harness/program-process.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { containerRuntime } from "./container-runtime.ts"
-import { gate, Installation } from "./installation.ts"
-import { Program } from "./program.ts"
 
 const { it } = needing(missingTool("moto"))
 

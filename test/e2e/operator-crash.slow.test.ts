@@ -3,8 +3,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobPhase, JobSpec } from "../../src/core/apis/job.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { kubeconfigPath } from "../control-plane.ts"
-import { containerRuntime } from "./container-runtime.ts"
-import { GATE_WAIT, gate, Installation } from "./installation.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { GATE_WAIT, gate, Installation } from "../harness/installation.ts"
 
 let berth: Installation
 

@@ -8,12 +8,13 @@ import { installBase } from "../../dev/base.ts"
 import { makeDataDir } from "../../src/agent/disk.ts"
 import { ensureInstallation } from "../../src/core/identity/installation.ts"
 import { leases } from "../../src/core/kube/lease.ts"
-import { startGateway, type TestGateway, testFixture } from "../agent/harness.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
+import { Program } from "../harness/program-process.ts"
+import { processesNaming } from "../harness/traces.ts"
 import { isNightly } from "../nightly.ts"
-import { Program } from "./program.ts"
-import { processesNaming } from "./traces.ts"
 
 /** SIGTERM to each program alone, from its first millisecond until some time after it is ready. */
 const MOMENTS = 50
@@ -31,7 +32,7 @@ const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 
 const why = isNightly ? "" : " (skipped: it takes 10 minutes; BERTH_NIGHTLY=1 runs it)"
 
-const fixture = testFixture("program-stops")
+const fixture = launchFixture("program-stops")
 const systemNamespace = testNamespace("program-stops-system")
 let folder: string
 let gateway: TestGateway
@@ -107,7 +108,7 @@ async function startAgent(): Promise<Start> {
   const limits = ["--shutdown-seconds", String(AGENT_SECONDS)]
   const program = new Program("agent", [MAIN, "agent", "--data-dir", dataDir, "--runtime", "process", ...limits])
   const ready = () =>
-    eventually("the container runs", async () => (await fixture.agentOf(launch))?.startTime !== undefined, 100)
+    until("the container runs", async () => (await fixture.agentOf(launch))?.startTime !== undefined, 100)
   return { program, ready, left: async () => (await processesNaming(dataDir)).map(({ text }) => text.slice(0, 200)) }
 }
 

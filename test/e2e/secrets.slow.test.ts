@@ -2,8 +2,8 @@ import { readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
-import { containerRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { Installation } from "../harness/installation.ts"
 
 const SECRET = "correct-horse-battery-staple"
 const KINDS = ["jobs.berth.dev", "launches.berth.dev", "apikeys.berth.dev", "projects.berth.dev", "events", "leases"]

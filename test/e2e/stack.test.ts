@@ -1,9 +1,9 @@
 import { writeFile } from "node:fs/promises"
 import { join, relative } from "node:path"
 import { describe, expect, it } from "vitest"
-import { WebhookReceiver } from "../controllers/webhook-receiver.ts"
+import { processesNaming } from "../harness/traces.ts"
+import { WebhookReceiver } from "../harness/webhook-receiver.ts"
 import { folder, inShell, prepareStacks, SUBMITTED_LOG, start } from "./stack.ts"
-import { processesNaming } from "./traces.ts"
 
 prepareStacks()
 

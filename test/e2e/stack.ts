@@ -4,8 +4,8 @@ import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, type ExpectStatic as Expect, inject } from "vitest"
-import { Program } from "./program.ts"
-import { processesNaming } from "./traces.ts"
+import { Program } from "../harness/program-process.ts"
+import { processesNaming } from "../harness/traces.ts"
 
 const run = promisify(execFile)
 const ROOT = join(import.meta.dirname, "..", "..")

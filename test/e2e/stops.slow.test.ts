@@ -10,10 +10,10 @@ import { SYSTEM_NAMESPACE } from "../../dev/stack.ts"
 import { OPERATOR_LEASE } from "../../src/core/identity/installation.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { type Lease, leases } from "../../src/core/kube/lease.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "../harness/eventually.ts"
+import type { Program } from "../harness/program-process.ts"
 import { isNightly } from "../nightly.ts"
 import { noDisk, smallDisk } from "../small-disk.ts"
-import type { Program } from "./program.ts"
 import { call, shellJob, untilStatus } from "./rest.ts"
 import {
   freePair,

@@ -2,9 +2,9 @@ import { createServer } from "node:net"
 import { dirname, join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
 import { inject } from "vitest"
-import { Program } from "./program.ts"
+import { Program } from "../harness/program-process.ts"
+import { processesNaming } from "../harness/traces.ts"
 import { call, shellJob } from "./rest.ts"
-import { processesNaming } from "./traces.ts"
 
 const ROOT = join(import.meta.dirname, "..", "..")
 

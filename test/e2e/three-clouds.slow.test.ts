@@ -14,15 +14,15 @@ import { CONNECTIONS } from "../../src/core/resources.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { GceServer } from "../cloud/gce-server.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { eventually } from "../harness/eventually.ts"
+import { Installation } from "../harness/installation.ts"
 import { Programs } from "../harness/programs.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { CloudMachines } from "./cloud-machines.ts"
-import { containerRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 

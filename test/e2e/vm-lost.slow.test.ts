@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { kubeconfigPath } from "../control-plane.ts"
-import { containerRuntime } from "./container-runtime.ts"
-import { gate, Installation } from "./installation.ts"
+import { containerRuntime } from "../harness/container-runtime.ts"
+import { gate, Installation } from "../harness/installation.ts"
 
 let berth: Installation
 

@@ -24,24 +24,18 @@ import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import type { CallerClient } from "../../src/core/identity/principal.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
+import { BASE_DOMAIN, type Call, caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { type KeyController, startKeyController } from "../harness/machine-users.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
+import { type ProjectControllers, startProjectControllers } from "../harness/project-controllers.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import {
-  BASE_DOMAIN,
-  type Call,
-  caller,
-  plainClient,
-  problemIn,
-  type Replica,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { plainClient } from "./plain-client.ts"
 
-const fixture = testFixture("facade-accounts")
+const fixture = projectFixture("facade-accounts")
 let replica: Replica
 let other: Replica
 let issuer: Issuer
@@ -433,8 +427,13 @@ describe("a person", () => {
       const organizations = new IndexedStore(CACHE_OPTIONS.organizations.indexes)
       const clock = new ManualClock()
       const memberships = new Memberships({ client: fixture.client, organizations, clock })
-      const logger = createLogger({ level: "silent", name: "test" })
-      const emails = new MemberEmails({ client: fixture.client, memberships, organizations, clock, logger })
+      const emails = new MemberEmails({
+        client: fixture.client,
+        memberships,
+        organizations,
+        clock,
+        logger: silentLogger,
+      })
       const noted = async (email: string): Promise<unknown> => {
         const present = await stored(id)
         organizations.put(present)

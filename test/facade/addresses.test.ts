@@ -1,8 +1,10 @@
 import { request } from "node:http"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { BASE_DOMAIN, caller, makeProject, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import { BASE_DOMAIN, caller, problemIn } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { makeProject, projectFixture } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-addresses")
+const fixture = projectFixture("facade-addresses")
 const OTHER = "the-other-project"
 let replica: Replica
 let withoutHosts: Replica

@@ -5,10 +5,12 @@ import { JOB_ARRAY_FINALIZER, type JobArrayStatus, type StoredJobArray } from ".
 import { LABELS } from "../../src/core/apis/meta.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import { JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Call, caller, problemIn, type Replica, recordIn, startReplica, testFixture } from "./harness.ts"
+import { type Call, caller, problemIn, recordIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-arrays")
+const fixture = projectFixture("facade-arrays")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

@@ -2,14 +2,16 @@ import { afterAll, beforeAll, expect, it } from "vitest"
 import type { JobCancellations } from "../../src/api/resources/jobs/cancellations.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { applyJob, caller, type Replica, startReplica, testFixture } from "./harness.ts"
+import { caller } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { applyJob, projectFixture } from "../harness/facade-project.ts"
 
 const JOB_COUNT = 10_000
 /** Largest number of requests: each takes at most 25 s. */
 const MOST_REQUESTS = 8
 
-const fixture = testFixture("facade-many-cancellations")
+const fixture = projectFixture("facade-many-cancellations")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

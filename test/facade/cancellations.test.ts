@@ -3,25 +3,14 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { JobCancellations } from "../../src/api/resources/jobs/cancellations.ts"
 import type { JobList } from "../../src/api/resources/jobs/groups.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
-import {
-  applyJob,
-  type Call,
-  caller,
-  created,
-  deleteKey,
-  jobsOf,
-  makeKey,
-  problemIn,
-  type Replica,
-  removeJob,
-  setStatus,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { deleteKey, makeKey } from "../harness/api-keys.ts"
+import { type Call, caller, created, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { applyJob, jobsOf, projectFixture, removeJob, setStatus } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-cancellations")
+const fixture = projectFixture("facade-cancellations")
 const namespace = testNamespace("facade-cancellations-other")
 let replica: Replica
 const call = caller(() => replica, fixture)

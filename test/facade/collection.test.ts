@@ -8,10 +8,11 @@ import type { StoredCronJob } from "../../src/core/apis/cronjob.ts"
 import type { CallerClient } from "../../src/core/identity/principal.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { CRON_JOBS } from "../../src/core/resources.ts"
-import { plainClient, testFixture } from "./harness.ts"
+import { projectFixture } from "../harness/facade-project.ts"
+import { plainClient } from "./plain-client.ts"
 
 /** Tests of cases that are rare in real traffic. The cache changes only when a test changes it. */
-const fixture = testFixture("facade-collection")
+const fixture = projectFixture("facade-collection")
 
 afterEach(async () => {
   const { items } = await fixture.client.list(CRON_JOBS, { namespace: fixture.namespace })

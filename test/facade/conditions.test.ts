@@ -21,18 +21,22 @@ import {
   WEBHOOKS,
 } from "../../src/core/resources.ts"
 import { run } from "../cli/command.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { rendered } from "../console/views.js"
+import { makeKey } from "../harness/api-keys.ts"
 import { launchOf } from "../harness/builders.ts"
+import { BASE_DOMAIN, caller } from "../harness/caller.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import { BASE_DOMAIN, caller, makeKey, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
 
 /**
  * The table of conditions: each kind that has some, each of its declared conditions, each status. The object's sentence,
  * which `kubectl describe` prints, is the same by REST, by `berth` and in the console.
  */
-const fixture = testFixture("facade-conditions")
+const fixture = projectFixture("facade-conditions")
 const { client } = fixture
 const call = caller(() => replica, fixture)
 let replica: Replica

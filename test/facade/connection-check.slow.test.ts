@@ -9,20 +9,22 @@ import {
 } from "../../src/api/resources/connections/schema.ts"
 import { awsAccounts } from "../../src/clouds/aws/account.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { allow, deleteKey, makeUser, type UserKey, VM_ACTIONS, withoutAuthentication } from "../cloud/moto-users.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
+import { BASE_DOMAIN, type Call, caller } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, shippedOffers } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { clientOf, makeSystemNamespace, rightsArrive } from "../harness/machine-users.ts"
 import { Programs } from "../harness/programs.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { BASE_DOMAIN, type Call, caller, type Replica, shippedOffers, testFixture } from "./harness.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 
 /** A whole installation, whose operator asks moto as AWS. Nothing answers at the other endpoints. */
 describe("a check of a connection", () => {
-  const fixture = testFixture("connection-check")
+  const fixture = projectFixture("connection-check")
   const systemNamespace = testNamespace("connection-check-system")
   const closing: (() => Promise<unknown>)[] = []
   const call = caller(() => ({ port }) as Replica, fixture)

@@ -16,11 +16,14 @@ import { CONNECTIONS } from "../../src/core/resources.ts"
 import { openCredentials, sealCredentials } from "../../src/core/sealing/credentials.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Call, caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
+import { type Call, caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 
 /** Tests of each rule in the API's document (the "contract"): "Connections", "Connection record" and "Limits". */
-const fixture = testFixture("facade-connections")
+const fixture = projectFixture("facade-connections")
 let replica: Replica
 const call = caller(() => replica, fixture)
 const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(fixture.client, SYSTEM_NAMESPACE)))

@@ -2,13 +2,15 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import { caller, problemIn } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
 /** Content long enough to be worth an encoding. */
 const SCRIPT = `console.log(${JSON.stringify("berth ".repeat(200))})`
 
 describe("the files of the console", () => {
-  const fixture = testFixture("facade-console")
+  const fixture = projectFixture("facade-console")
   let folder: string
   let replica: Replica
   const call = caller(() => replica, fixture)

@@ -4,11 +4,14 @@ import { timestamp } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { monthOf, STATEMENT, type StoredStatement, statementName } from "../../src/core/apis/statement.ts"
 import { LAUNCHES, PROJECTS, STATEMENTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { jobOf, launchOf, offerOf } from "../harness/builders.ts"
-import { caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
+import { caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 
-const fixture = testFixture("facade-costs")
+const fixture = projectFixture("facade-costs")
 let replica: Replica
 const call = caller(() => replica, fixture)
 const now = new Date()

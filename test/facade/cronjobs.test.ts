@@ -12,21 +12,13 @@ import { ANNOTATIONS, API_VERSION, LABELS } from "../../src/core/apis/meta.ts"
 import { SCHEDULE_ALIASES } from "../../src/core/apis/schedule.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import { CRON_JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import {
-  type Call,
-  caller,
-  created,
-  jobsOf,
-  problemIn,
-  type Replica,
-  setStatus,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { type Call, caller, created, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { jobsOf, projectFixture, setStatus } from "../harness/facade-project.ts"
 
 /** Tests of each rule in the API's document (the "contract"): "Cronjobs", "Cronjob record" and "Limits". */
-const fixture = testFixture("facade-cronjobs")
+const fixture = projectFixture("facade-cronjobs")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

@@ -1,15 +1,16 @@
 import type { Browser, Page } from "playwright-core"
 import { afterAll, beforeAll, expect } from "vitest"
 import { browserNeeded, collectFaults, launchBrowser } from "../browser.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Replica, startReplica, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
 interface Document {
   paths: Record<string, Record<string, { operationId: string }>>
 }
 
 browserNeeded.describe("the page /1/docs in a browser", () => {
-  const fixture = testFixture("facade-docs")
+  const fixture = projectFixture("facade-docs")
   let replica: Replica
   let browser: Browser
   let operations: string[]

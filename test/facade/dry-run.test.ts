@@ -13,30 +13,21 @@ import { findCondition } from "../../src/core/apis/conditions.ts"
 import { JobReason, type StoredJob } from "../../src/core/apis/job.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
 import { accountWith } from "../discovery/accounts.ts"
+import { BASE_DOMAIN, type Call, caller, created, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, shippedOffers } from "../harness/facade.ts"
+import { jobsOf, projectFixture, removeJob } from "../harness/facade-project.ts"
 import { clientOf, makeSystemNamespace, rightsArrive } from "../harness/machine-users.ts"
 import { Programs } from "../harness/programs.ts"
 import { SimCloud } from "../harness/sim-cloud.ts"
-import {
-  BASE_DOMAIN,
-  type Call,
-  caller,
-  created,
-  jobsOf,
-  problemIn,
-  type Replica,
-  removeJob,
-  shippedOffers,
-  testFixture,
-} from "./harness.ts"
 
 /**
  * A whole installation. `operator/main.ts` and `api/main.ts` construct operator and façade, with the rights of
  * manifests/base.
  */
-const fixture = testFixture("facade-dry-run")
+const fixture = projectFixture("facade-dry-run")
 const systemNamespace = testNamespace("facade-dry-run-system")
 const cloud = new SimCloud(systemClock)
 const programs = new Programs({

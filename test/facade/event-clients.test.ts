@@ -13,7 +13,7 @@ import type { StoredJob } from "../../src/core/apis/job.ts"
 import type { Principal } from "../../src/core/identity/principal.ts"
 import type { ApiObject } from "../../src/core/kube/resource.ts"
 import { type ChangeHandler, IndexedStore } from "../../src/core/kube/store.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 
 /**
  * Clients of events on a real server: several changes in a moment, and clients that read slowly. The changes are those of

@@ -1,23 +1,13 @@
 import type { Response } from "undici"
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
 import type { JobRecord } from "../../src/core/records/job.ts"
-import { eventually } from "../cloud/eventually.ts"
-import {
-  applyJob,
-  BASE_DOMAIN,
-  caller,
-  created,
-  deleteKey,
-  makeKey,
-  problemIn,
-  type Replica,
-  removeJob,
-  setStatus,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { deleteKey, makeKey } from "../harness/api-keys.ts"
+import { BASE_DOMAIN, caller, created, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { applyJob, projectFixture, removeJob, setStatus } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-events")
+const fixture = projectFixture("facade-events")
 let replicas: [Replica, Replica]
 const callFirst = caller(() => replicas[0], fixture)
 const callSecond = caller(() => replicas[1], fixture)

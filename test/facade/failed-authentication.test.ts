@@ -5,11 +5,14 @@ import { systemClock } from "../../src/core/apis/clock.ts"
 import { makeApiKey } from "../../src/core/identity/apikeys.ts"
 import { ApiKeyAuthenticator } from "../../src/core/identity/authenticate.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, makeKey, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import { makeKey } from "../harness/api-keys.ts"
+import { caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
 /** Failed authentications are limited by client address. One client's failures never lock out another client. */
-const fixture = testFixture("facade-failures")
+const fixture = projectFixture("facade-failures")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

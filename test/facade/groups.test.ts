@@ -5,12 +5,14 @@ import { GroupsLog } from "../../src/core/identity/groups-log.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { BASE_DOMAIN, caller, problemIn } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import { BASE_DOMAIN, caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
 import { bearer } from "./tenants.ts"
 
-const fixture = testFixture("facade-groups")
+const fixture = projectFixture("facade-groups")
 let issuer: Issuer
 let replica: Replica
 const call = caller(() => replica, fixture)

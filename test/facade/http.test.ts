@@ -3,25 +3,15 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { KeyCreated } from "../../src/api/resources/keys/schema.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { API_KEYS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { ChaosProxy, status } from "../kube/chaos-proxy.ts"
-import {
-  BASE_DOMAIN,
-  caller,
-  created,
-  deleteKey,
-  jobsOf,
-  makeKey,
-  makeProject,
-  problemIn,
-  type Replica,
-  removeJob,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { deleteKey, makeKey } from "../harness/api-keys.ts"
+import { BASE_DOMAIN, caller, created, problemIn } from "../harness/caller.ts"
+import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { jobsOf, makeProject, projectFixture, removeJob } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-http")
+const fixture = projectFixture("facade-http")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

@@ -14,12 +14,13 @@ import type { Impersonation, KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { API_KEYS, CONNECTIONS, JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
+import { makeKey } from "../harness/api-keys.ts"
+import { eventually } from "../harness/eventually.ts"
+import { applyJob, projectFixture } from "../harness/facade-project.ts"
 import { clientOf } from "../harness/machine-users.ts"
-import { applyJob, makeKey, testFixture } from "./harness.ts"
 
-const fixture = testFixture("facade-trust")
+const fixture = projectFixture("facade-trust")
 let facade: KubeClient
 let operator: KubeClient
 

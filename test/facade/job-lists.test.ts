@@ -13,12 +13,14 @@ import { LABELS } from "../../src/core/apis/meta.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import type { JobRecord } from "../../src/core/records/job.ts"
 import { JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import { caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
 /** Orders, parts of names and groups of jobs. Each list is compared with one that the test makes of all records. */
-const fixture = testFixture("facade-job-lists")
-const elsewhere = testFixture("facade-job-lists-else")
+const fixture = projectFixture("facade-job-lists")
+const elsewhere = projectFixture("facade-job-lists-else")
 let replica: Replica
 const call = caller(() => replica, fixture)
 let all: JobRecord[]

@@ -8,23 +8,12 @@ import { ANNOTATIONS, LABELS } from "../../src/core/apis/meta.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import { JobRecordSchema } from "../../src/core/records/job.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import {
-  applyJob,
-  caller,
-  created,
-  INSTALLATION_ID,
-  jobsOf,
-  problemIn,
-  type Replica,
-  recordIn,
-  removeJob,
-  setStatus,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { caller, created, problemIn, recordIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { INSTALLATION_ID, type Replica, startReplica } from "../harness/facade.ts"
+import { applyJob, jobsOf, projectFixture, removeJob, setStatus } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-jobs")
+const fixture = projectFixture("facade-jobs")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

@@ -5,12 +5,15 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { kubectl } from "../control-plane.ts"
-import { caller, type Replica, startReplica, tendedTo, testFixture } from "./harness.ts"
+import { tendedTo } from "../harness/api-keys.ts"
+import { caller } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
 const run = promisify(execFile)
 const ROOT = join(import.meta.dirname, "..", "..")
 
-const fixture = testFixture("facade-key-command")
+const fixture = projectFixture("facade-key-command")
 let replica: Replica
 /** Folder in which the command runs. */
 let folder: string

@@ -16,22 +16,15 @@ import { ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
 import { CLIENT_REASONS, KubeError } from "../../src/core/kube/errors.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { API_KEYS, PROJECTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
-import {
-  BASE_DOMAIN,
-  caller,
-  deleteKey,
-  makeKey,
-  makeProject,
-  plainClient,
-  problemIn,
-  type Replica,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { deleteKey, makeKey } from "../harness/api-keys.ts"
+import { BASE_DOMAIN, caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { makeProject, projectFixture } from "../harness/facade-project.ts"
+import { plainClient } from "./plain-client.ts"
 
-const fixture = testFixture("facade-keys")
+const fixture = projectFixture("facade-keys")
 let replica: Replica
 let second: Replica
 const call = caller(() => replica, fixture)

@@ -8,11 +8,14 @@ import {
 import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
-import { caller, created, type Replica, SYSTEM_NAMESPACE, setStatus, startReplica, testFixture } from "./harness.ts"
+import { caller, created } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture, setStatus } from "../harness/facade-project.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 
-const fixture = testFixture("facade-launches")
+const fixture = projectFixture("facade-launches")
 let replica: Replica
 const call = caller(() => replica, fixture)
 const made: { namespace: string; name: string }[] = []

@@ -5,23 +5,16 @@ import { removeOrphanedLogs } from "../../src/api/resources/jobs/logs.ts"
 import type { JobStatus } from "../../src/core/apis/job.ts"
 import { type Finish, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { API_KEYS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { makeKey } from "../harness/api-keys.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
-import { silentLogger } from "../kube/fixtures.ts"
-import {
-  caller,
-  created,
-  makeKey,
-  problemIn,
-  type Replica,
-  removeJob,
-  SYSTEM_NAMESPACE,
-  setStatus,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { caller, created, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture, removeJob, setStatus } from "../harness/facade-project.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 
-const fixture = testFixture("facade-logs")
+const fixture = projectFixture("facade-logs")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

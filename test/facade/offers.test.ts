@@ -2,9 +2,11 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { type OfferList, OfferListSchema } from "../../src/api/resources/offers/schema.ts"
 import { parseGib } from "../../src/core/apis/quantity.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
-import { caller, problemIn, type Replica, shippedOffers, startReplica, testFixture } from "./harness.ts"
+import { caller, problemIn } from "../harness/caller.ts"
+import { type Replica, shippedOffers, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-offers")
+const fixture = projectFixture("facade-offers")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

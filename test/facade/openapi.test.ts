@@ -1,8 +1,10 @@
 import { Ajv2020 } from "ajv/dist/2020.js"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { caller, type Replica, startReplica, testFixture } from "./harness.ts"
+import { caller } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-openapi")
+const fixture = projectFixture("facade-openapi")
 let replica: Replica
 const call = caller(() => replica, fixture)
 

@@ -10,25 +10,16 @@ import type { CallerClient } from "../../src/core/identity/principal.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { type Caller, caller, created } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { applyJob, jobsOf, projectFixture, removeJob, setStatus } from "../harness/facade-project.ts"
 import { clientOf } from "../harness/machine-users.ts"
-import {
-  applyJob,
-  type Caller,
-  caller,
-  created,
-  jobsOf,
-  plainClient,
-  type Replica,
-  removeJob,
-  setStatus,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
+import { plainClient } from "./plain-client.ts"
 
 /** Races that are rare in real traffic. Each test stops the code at the critical moment. */
-const fixture = testFixture("facade-races")
+const fixture = projectFixture("facade-races")
 
 beforeEach(async () => {
   for (const { metadata } of await jobsOf(fixture)) await removeJob(fixture, metadata)
@@ -223,7 +214,6 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
   })
 
   describe("the turn of a replica that is slow, frozen or dead", () => {
-    const logger = createLogger({ level: "silent", name: "test" })
     const job = { made: "by the other" }
     const nothing = async () => undefined
     const LEASE_SECONDS = 1
@@ -234,7 +224,7 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
     afterAll(() => facade.close())
 
     function mutex(client: LeaseMutexOptions["client"] = facade): LeaseMutex {
-      return new LeaseMutex({ client, clock: systemClock, logger, leaseSeconds: LEASE_SECONDS })
+      return new LeaseMutex({ client, clock: systemClock, logger: silentLogger, leaseSeconds: LEASE_SECONDS })
     }
     /** Returns a mutex that never renews its Leases, like that of a process that hangs. */
     function frozen(): LeaseMutex {

@@ -12,19 +12,23 @@ import { CredentialsError } from "../../src/core/outbound/errors.ts"
 import { CONNECTIONS, PROJECTS } from "../../src/core/resources.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { accountWith, bucket, never } from "../discovery/accounts.ts"
+import { makeKey } from "../harness/api-keys.ts"
+import { caller } from "../harness/caller.ts"
+import { eventually, PATIENCE_MS } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { clientOf } from "../harness/machine-users.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { caller, makeKey, PATIENCE_MS, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 
 const MARKER = "canary-7f3a"
-const fixture = testFixture("resources")
+const fixture = projectFixture("resources")
 
 /** Resolves when the slow account has returned its first page and gets the request for the next. */
 const hangs = Promise.withResolvers<void>()
@@ -60,8 +64,7 @@ const clock = new ManualClock()
 beforeAll(async () => {
   moto = await startMoto()
   const client = await clientOf("berth-facade")
-  const logger = createLogger({ level: "silent", name: "test" })
-  const projects = new Reflector({ client, logger, resource: PROJECTS })
+  const projects = new Reflector({ client, logger: silentLogger, resource: PROJECTS })
   void projects.run(stop.signal)
   await projects.whenSynced(AbortSignal.timeout(PATIENCE_MS))
   const sealer = new Sealer(new KeyringEncryption(() => readSealingKeys(client, SYSTEM_NAMESPACE)))
@@ -69,7 +72,7 @@ beforeAll(async () => {
     openAccount: (_, fields) => ACCOUNTS[fields["access_key_id"] ?? ""] ?? awsAccounts({ endpoint: moto.url })(fields),
     credentialsOf: liveCredentials(client, { projects, sealer }),
     clock,
-    logger,
+    logger: silentLogger,
   })
   const discover: DiscoverResources = (sort, connections) => discoverer.discover(sort, connections)
   replica = await startReplica({ discover, settings: { discoveriesPerMinute: 20 } })

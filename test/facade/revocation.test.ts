@@ -4,9 +4,10 @@ import { parseKeyId } from "../../src/core/identity/apikeys.ts"
 import { API_KEY_INDEXES, ApiKeyAuthenticator } from "../../src/core/identity/authenticate.ts"
 import { IndexedStore } from "../../src/core/kube/store.ts"
 import { API_KEYS } from "../../src/core/resources.ts"
-import { deleteKey, makeKey, testFixture } from "./harness.ts"
+import { deleteKey, makeKey } from "../harness/api-keys.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-revoke")
+const fixture = projectFixture("facade-revoke")
 
 describe("an accepted key (design, section 8: confirmed by a live read at most a second old)", () => {
   it("rejects a revoked key at most one second after its revocation, with a cache that never sees it", async () => {

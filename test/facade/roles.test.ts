@@ -4,19 +4,12 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { ROLES, type Role } from "../../src/core/apis/apikey.ts"
 import { API_KEYS, JOBS, PROJECTS } from "../../src/core/resources.ts"
 import { testNamespace } from "../control-plane.ts"
-import {
-  ADDRESS_FORMS,
-  caller,
-  deleteKey,
-  makeKey,
-  makeProject,
-  problemIn,
-  type Replica,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { deleteKey, makeKey } from "../harness/api-keys.ts"
+import { ADDRESS_FORMS, caller, problemIn } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { makeProject, projectFixture } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-roles")
+const fixture = projectFixture("facade-roles")
 const elsewhere = testNamespace("facade-roles-else")
 const otherProject = `p-${randomBytes(4).toString("hex")}`
 let replica: Replica

@@ -10,14 +10,16 @@ import { type DevelopmentIssuer, startIssuer } from "../../dev/issuer.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { CodeExchange } from "../../src/core/identity/code-exchange.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
+import { problemIn } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { Browser } from "../sign-in.ts"
-import { problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
 
 const CLIENT = { clientId: "berth-console", secret: "the-secret-of-the-console-1f0c" }
 const AUDIENCE = CLIENT.clientId
 
 describe("the exchange of a sign-in's code by the façade", () => {
-  const fixture = testFixture("facade-sign-in")
+  const fixture = projectFixture("facade-sign-in")
   let folder: string
   let secretFile: string
   let issuer: DevelopmentIssuer

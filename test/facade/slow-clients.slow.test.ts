@@ -8,11 +8,13 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
 import type { LogRef } from "../../src/api/logs/store.ts"
 import { MOST_UPLOADS } from "../../src/api/resources/uploads/routes.ts"
 import { UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { applyJob, BASE_DOMAIN, caller, jobsOf, type Replica, startReplica, testFixture } from "./harness.ts"
+import { BASE_DOMAIN, caller } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { applyJob, jobsOf, projectFixture } from "../harness/facade-project.ts"
 
 /** Slow and broken clients: half-sent bodies and slow clients time out, and create no object. */
-const fixture = testFixture("facade-slow")
+const fixture = projectFixture("facade-slow")
 let replica: Replica
 const call = caller(() => replica, fixture)
 const open: Socket[] = []

@@ -5,10 +5,12 @@ import { CONNECTIONS } from "../../src/core/resources.ts"
 import { SMOKE_KINDS, smokeJobs } from "../../src/smoke/jobs.ts"
 import { requestsWithKey } from "../../src/smoke/requests.ts"
 import { runSmoke, type SmokeOptions } from "../../src/smoke/smoke.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { caller, type Replica, startReplica, testFixture } from "./harness.ts"
+import { caller } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 
-const fixture = testFixture("facade-smoke")
+const fixture = projectFixture("facade-smoke")
 let replica: Replica
 let port = 0
 const call = caller(() => replica, fixture)

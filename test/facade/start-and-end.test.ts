@@ -10,14 +10,15 @@ import { connect } from "../../src/connect.ts"
 import { ensureInstallation } from "../../src/core/identity/installation.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import type { Running } from "../../src/core/telemetry/program.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
-import { jobsOf, shippedOffers, testFixture } from "./harness.ts"
+import { eventually } from "../harness/eventually.ts"
+import { shippedOffers } from "../harness/facade.ts"
+import { jobsOf, projectFixture } from "../harness/facade-project.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 /** Start of the program before an operator exists, and its end during requests. */
-const fixture = testFixture("facade-start")
+const fixture = projectFixture("facade-start")
 const systemNamespace = testNamespace("facade-system")
 let folder: string
 let client: KubeClient
@@ -36,7 +37,7 @@ function start(stop: AbortSignal): Promise<Running & { url: string }> {
   const market = { offers: shippedOffers(), ownAccounts: [], architectures: [], providers: {} }
   return startFacade(
     { ...options, systemNamespace, logsDir: folder },
-    { client, clouds: ["aws"], logger: createLogger({ level: "silent", name: "facade" }), ...market },
+    { client, clouds: ["aws"], logger: silentLogger, ...market },
     stop,
   )
 }

@@ -17,20 +17,12 @@ import {
   ORGANIZATIONS,
   PROJECTS,
 } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
+import { type AddressForm, BASE_DOMAIN, type Caller, caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { type ProjectFixture, projectFixture } from "../harness/facade-project.ts"
+import { type ProjectControllers, startProjectControllers } from "../harness/project-controllers.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import {
-  type AddressForm,
-  BASE_DOMAIN,
-  type Caller,
-  caller,
-  type Fixture,
-  problemIn,
-  type Replica,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
 import {
   addressOf,
   bearer,
@@ -50,7 +42,7 @@ import {
  * tenant must not read, write, count or guess another tenant's objects. Responses for them equal those for missing
  * objects.
  */
-let fixture: Fixture
+let fixture: ProjectFixture
 const ENDPOINTS = withHeads(endpointsOf(openApiDocument(["aws", "gcp", "azure"]) as never))
 const OF_PROJECTS = ENDPOINTS.filter(({ isAccounts }) => !isAccounts)
 /** Without the PUT of an upload: it creates an object, under the hash of its own content. */
@@ -77,7 +69,7 @@ let call: Caller
 
 /** Makes two tenants for the tests of a file. */
 export function prepareTenants(): void {
-  fixture = testFixture("facade-tenancy")
+  fixture = projectFixture("facade-tenancy")
   call = caller(
     () => replica,
     fixture,

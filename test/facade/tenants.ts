@@ -6,10 +6,10 @@ import type { StoredOrganization } from "../../src/core/apis/organization.ts"
 import type { StoredProject } from "../../src/core/apis/project.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { BASE_DOMAIN, type Caller } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
 import { type KeyController, startKeyController } from "../harness/machine-users.ts"
 import type { Issuer } from "../oidc.ts"
-import { BASE_DOMAIN, type Caller } from "./harness.ts"
 
 /** An operation of the OpenAPI document. */
 export interface Endpoint {

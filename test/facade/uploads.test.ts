@@ -8,26 +8,16 @@ import { removeUnusedUploads, UNUSED_SECONDS } from "../../src/api/resources/upl
 import { nameOfUpload, UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
-import {
-  applyJob,
-  BASE_DOMAIN,
-  caller,
-  created,
-  makeKey,
-  makeProject,
-  problemIn,
-  type Replica,
-  recordIn,
-  removeJob,
-  startReplica,
-  testFixture,
-} from "./harness.ts"
+import { makeKey } from "../harness/api-keys.ts"
+import { BASE_DOMAIN, caller, created, problemIn, recordIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { applyJob, makeProject, projectFixture, removeJob } from "../harness/facade-project.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 /** Uploads: by hash, in a project, up to its limits, as long as a job needs them. */
-const fixture = testFixture("facade-uploads")
+const fixture = projectFixture("facade-uploads")
 const otherProject = `p-${randomBytes(4).toString("hex")}`
 const elsewhere = testNamespace("facade-uploads-else")
 let replica: Replica
@@ -231,7 +221,7 @@ describe("unused uploads", () => {
       caches: { jobs: replica.jobs, cronJobs: replica.cronJobs, jobArrays: replica.jobArrays },
       store: replica.uploadStore,
       clock: systemClock,
-      logger: createLogger({ level: "silent", name: "test" }),
+      logger: silentLogger,
     })
 
   it("are removed after an hour, and not before", async () => {

@@ -9,11 +9,14 @@ import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { openWebhook } from "../../src/core/webhooks/secret.ts"
 import { newSigningSecret, signedHeaders } from "../../src/core/webhooks/signature.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { FORBIDDEN, FORBIDDEN_RECEIVERS, WebhookReceiver } from "../controllers/webhook-receiver.ts"
-import { caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
+import { caller, problemIn } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
+import { FORBIDDEN, FORBIDDEN_RECEIVERS, WebhookReceiver } from "../harness/webhook-receiver.ts"
 
-const fixture = testFixture("facade-webhooks")
+const fixture = projectFixture("facade-webhooks")
 let replica: Replica
 let receiver: WebhookReceiver
 const call = caller(() => replica, fixture)

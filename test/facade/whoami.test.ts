@@ -2,11 +2,14 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { systemClock, timestamp } from "../../src/core/apis/clock.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { PROJECTS } from "../../src/core/resources.ts"
+import { makeKey } from "../harness/api-keys.ts"
+import { BASE_DOMAIN, caller } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import { BASE_DOMAIN, caller, makeKey, type Replica, startReplica, testFixture } from "./harness.ts"
 import { bearer } from "./tenants.ts"
 
-const fixture = testFixture("facade-whoami")
+const fixture = projectFixture("facade-whoami")
 let issuer: Issuer
 let replica: Replica
 const call = caller(() => replica, fixture)

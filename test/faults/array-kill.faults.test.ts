@@ -4,10 +4,10 @@ import { LABELS } from "../../src/core/apis/meta.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { kubeconfigPath } from "../control-plane.ts"
-import { processRuntime } from "../e2e/container-runtime.ts"
-import { Installation } from "../e2e/installation.ts"
-import type { Program } from "../e2e/program.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { processRuntime } from "../harness/container-runtime.ts"
+import { until } from "../harness/eventually.ts"
+import { Installation } from "../harness/installation.ts"
+import type { Program } from "../harness/program-process.ts"
 import { nameOf, type Point } from "./crash-gate.ts"
 import { isBackground } from "./crash-sample.ts"
 import { ONLY } from "./effort.ts"
@@ -64,7 +64,7 @@ describe("SIGKILL of an operator during the deletion of an array", { timeout: 3_
 
   /** Resolves when the array and its VMs are deleted, and its jobs are cancelled and settled. */
   async function deleted(array: string): Promise<void> {
-    await eventually(`${array} is deleted`, async () => !(await isThere(array)), 60)
+    await until(`${array} is deleted`, async () => !(await isThere(array)), 60)
     await berth.untilJobs(`the jobs of ${array} are settled`, () =>
       jobsOf(array).every(({ metadata, status }) => status?.settled === true && !metadata.finalizers?.length),
     )

@@ -30,8 +30,8 @@ import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS } from "../../src/operator/launch/s
 import { Backlog, backlogStart } from "../../src/operator/webhook/backlog.ts"
 import { WEBHOOK_DEFAULTS } from "../../src/operator/webhook/settings.ts"
 import { agentOf, at, jobOf, launchOf, T0, time, vmStatus } from "../harness/builders.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
-import { setUp, job as storedJob } from "../limits/usage-fixture.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
+import { setUp, job as storedJob } from "../harness/usage.ts"
 
 /**
  * Times that one process stores and a later one compares with its own clock. Each row has what the later process decides,

@@ -5,13 +5,13 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { KubeError } from "../../src/core/kube/errors.ts"
 import type { LAUNCHES } from "../../src/core/resources.ts"
 import { GarbageCollector } from "../../src/operator/launch/garbage-collection.ts"
-import { eventually } from "../cloud/eventually.ts"
 import {
   type ControllerHarness,
   controllerHarnesses,
   type Operator,
   type OperatorClients,
-} from "../controllers/harness.ts"
+} from "../harness/controllers.ts"
+import { eventually } from "../harness/eventually.ts"
 import { Tally } from "./tally.ts"
 
 const newHarness = controllerHarnesses()

@@ -8,8 +8,9 @@ import { CONFIG_MAPS, type ConfigMap, NAMESPACES } from "../../src/core/kube/cor
 import { isAlreadyExists, isConflict, isNotFound, KubeError } from "../../src/core/kube/errors.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { ChaosProxy, status } from "../kube/chaos-proxy.ts"
-import { eventually, silentLogger } from "../kube/fixtures.ts"
+import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
+import { until } from "../harness/eventually.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { SEED } from "./effort.ts"
 import { Tally } from "./tally.ts"
 import { type ClientGo, startClientGo } from "./watch-client-go.ts"
@@ -144,7 +145,7 @@ async function shake(controlPlane: ControlPlane, sides: readonly Side[]): Promis
   })
   const counts = new Map<string, number>()
   const both = (what: string, holds: (proxy: ChaosProxy, side: number) => boolean) =>
-    eventually(what, () => sides.every(({ proxy }, side) => holds(proxy, side)), 120)
+    until(what, () => sides.every(({ proxy }, side) => holds(proxy, side)), 120)
   for (const [index, [name, gap]] of drawn.entries()) {
     await both("both watch", ({ openWatches }) => openWatches > 0)
     await sleep(gap)
@@ -171,7 +172,7 @@ async function catchUp(direct: KubeClient, sides: Record<string, Side>): Promise
   const seconds = new Map<string, number>()
   await Promise.all(
     Object.entries(sides).map(async ([name, { versions }]) => {
-      await eventually(name, async () => JSON.stringify(await versions()) === JSON.stringify(truth), 120)
+      await until(name, async () => JSON.stringify(await versions()) === JSON.stringify(truth), 120)
       seconds.set(name, (performance.now() - since) / 1000)
     }),
   )

@@ -9,10 +9,12 @@ import { KINDS } from "../../src/core/apis/kinds.ts"
 import { parseCpu } from "../../src/core/apis/quantity.ts"
 import type { ApiObject } from "../../src/core/kube/resource.ts"
 import { run } from "../cli/command.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
-import { caller, type Replica, startReplica, testFixture } from "../facade/harness.ts"
 import { SEED } from "../faults/effort.ts"
+import { caller } from "../harness/caller.ts"
+import { eventually } from "../harness/eventually.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
 import { isNightly } from "../nightly.ts"
 import { randomFrom } from "../random.ts"
 import { generated } from "./generated.ts"
@@ -20,7 +22,7 @@ import { generated } from "./generated.ts"
 const ROOT = join(import.meta.dirname, "..", "..")
 const COUNT = isNightly ? 1000 : 100
 
-const fixture = testFixture("grammar")
+const fixture = projectFixture("grammar")
 let replica: Replica
 let folder: string
 const call = caller(() => replica, fixture)

@@ -16,6 +16,7 @@ import type { CappedLevel, Spending } from "../../src/market/placement/caps.ts"
 import type { Market } from "../../src/market/placement/market.ts"
 import { createCatalogue } from "../../src/market/router/catalogue.ts"
 import type { InstallationFacts } from "../../src/operator/job/dependencies.ts"
+import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 /** Start time of the tests. */
 export const T0 = new Date("2026-05-01T12:00:00Z")
@@ -32,7 +33,7 @@ export function time(seconds: number): string {
 
 export const INSTALLATION: InstallationFacts = {
   id: "7f3c0b52-0000-4000-8000-000000000000",
-  systemNamespace: "berth-system",
+  systemNamespace: SYSTEM_NAMESPACE,
   gatewayUrl: "https://gateway.test",
 }
 
@@ -129,13 +130,13 @@ export function launchOf(
   }
 }
 
-/** Returns the status of a Launch with a created VM, overridden by `changes`. */
 /** Returns a status whose cost has parts, as a real one has: all of it is the machine's, unless it says more. */
 function withParts(status: LaunchStatus): LaunchStatus {
   const { costUsd } = status
   return { ...(costUsd && { cost: { machineUsd: costUsd, diskUsd: 0, addressUsd: 0 } }), ...status }
 }
 
+/** Returns the status of a Launch with a created VM, overridden by `changes`. */
 export function vmStatus(changes: LaunchStatus = {}): LaunchStatus {
   return { phase: "created", vm: { state: "booting", id: "vm-1", createTime: time(5) }, ...changes }
 }

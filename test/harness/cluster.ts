@@ -12,9 +12,7 @@ import { AgentReports } from "./agent-reports.ts"
 import { programClient } from "./program-client.ts"
 import { type Facade, type Market, type ProgramName, Programs, type Stoppable } from "./programs.ts"
 import type { ShiftedClock } from "./shifted-clock.ts"
-
-/** Namespace of Berth's own objects in manifests/base. */
-export const SYSTEM = "berth-system"
+import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 export const LEASE_TIMES = { leaseSeconds: 60, renewDeadlineSeconds: 40, retrySeconds: 1 }
 
@@ -56,9 +54,9 @@ export class Cluster {
     this.#around = around
     this.clock = around.clock
     this.client = connect({ kubeconfig: controlPlane.kubeconfigPath })
-    this.reports = new AgentReports({ client: this.client, namespace: SYSTEM, clock: around.clock })
+    this.reports = new AgentReports({ client: this.client, namespace: SYSTEM_NAMESPACE, clock: around.clock })
     const clientOf = (name: ProgramName) => this.clientOf(name)
-    this.#programs = new Programs({ systemNamespace: SYSTEM, clientOf, market: around.market })
+    this.#programs = new Programs({ systemNamespace: SYSTEM_NAMESPACE, clientOf, market: around.market })
   }
 
   /** Installs the kinds, namespaces and roles, as the chart does. */
@@ -118,7 +116,7 @@ export class Cluster {
   }
 
   async launchesOf(job: string): Promise<StoredLaunch[]> {
-    const { items } = await this.client.list(LAUNCHES, { namespace: SYSTEM })
+    const { items } = await this.client.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })
     return items.filter(({ spec }) => spec.job.name === job)
   }
 

@@ -6,15 +6,14 @@ import { EventRecorder } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { API_KEYS, LAUNCHES } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { createApiKeyController } from "../../src/operator/apikey/controller.ts"
 import type { ApiKeyControllerDependencies } from "../../src/operator/apikey/dependencies.ts"
 import { BINDING_CACHE, MACHINE_USER_CACHE } from "../../src/operator/caches.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubeconfigPath } from "../control-plane.ts"
+import { eventually } from "./eventually.ts"
 import { programClient } from "./program-client.ts"
-
-const SYSTEM_NAMESPACE = "berth-system"
+import { silentLogger } from "./silent-logger.ts"
+import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 const PROGRAMS = ["berth-operator", "berth-facade"] as const
 type Program = (typeof PROGRAMS)[number]
@@ -66,7 +65,7 @@ export async function startKeyController(
   overrides: Partial<Pick<ApiKeyControllerDependencies, "clock">> = {},
 ): Promise<KeyController> {
   const client = await clientOf("berth-operator")
-  const logger = createLogger({ level: "silent", name: "apikeys" })
+  const logger = silentLogger
   const clock = systemClock
   const apiKeys = new Reflector({ client, resource: API_KEYS, namespace, logger })
   const users = new Reflector({ client, ...MACHINE_USER_CACHE, logger })

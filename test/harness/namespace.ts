@@ -1,18 +1,9 @@
 import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll } from "vitest"
 import { installKinds } from "../../dev/install.ts"
-import type { Logger } from "../../src/core/apis/logger.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { NAMESPACES } from "../../src/core/kube/core.ts"
 import { kubeConfig } from "../control-plane.ts"
-
-/** Logger that logs nothing. Use the methods of console here to debug. */
-export const quiet: Logger = {
-  debug: () => undefined,
-  info: () => undefined,
-  warn: () => undefined,
-  error: () => undefined,
-}
 
 /** Controllers that run in this process. */
 interface Stoppable {

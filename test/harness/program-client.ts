@@ -1,8 +1,6 @@
 import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
-
-/** Namespace of Berth's own objects in manifests/base. */
-const SYSTEM_NAMESPACE = "berth-system"
+import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 /**
  * Returns a client with exactly the rights that manifests/base gives a program. Call its `close`.

@@ -12,17 +12,13 @@ import { CONNECTIONS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.
 import { sealCredentials } from "../../src/core/sealing/credentials.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
-import { fixedOffers } from "../../src/market/catalogue/offers.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { offerOf } from "./builders.ts"
 import { confirmedProject } from "./confirmed-project.ts"
+import { eventually } from "./eventually.ts"
 import { clientOf, makeSystemNamespace, rightsArrive } from "./machine-users.ts"
 import { type Market, Programs } from "./programs.ts"
+import { simMarket } from "./sim-market.ts"
 import { SimProvider } from "./sim-provider.ts"
-
-/** Region of the one offer of a project's market. */
-export const REGION = "eu-north-1"
 
 /**
  * A project in an installation of its own, beside others on the shared API server. Its programs run in this process and
@@ -44,10 +40,9 @@ export class ProjectHarness {
   constructor(name: string, market: Partial<Market> = {}) {
     this.systemNamespace = testNamespace(`${name}-system`)
     this.namespace = testNamespace(name)
-    const offers = fixedOffers([offerOf({ cloud: "aws", region: REGION })])
     this.programs = new Programs({
       ...{ systemNamespace: this.systemNamespace, watchNamespace: this.namespace },
-      ...{ clientOf, market: { offers, providers: { aws: this.accounts.provider }, ...market } },
+      ...{ clientOf, market: { ...simMarket(this.accounts), ...market } },
     })
     beforeAll(() => this.#open())
     afterAll(() => this.#close())

@@ -19,7 +19,7 @@ import type { Offer } from "../../src/core/apis/offer.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
 import { GceServer } from "../cloud/gce-server.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
-import { Program } from "../e2e/program.ts"
+import { Program } from "../harness/program-process.ts"
 import { startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 

@@ -8,10 +8,11 @@ import { load } from "js-yaml"
 import { GenericContainer, Wait } from "testcontainers"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { AGENT_DATA_DIR, renderCloudInit } from "../../src/clouds/cloud-init.ts"
-import { startGateway, type TestGateway, testFixture } from "../agent/harness.ts"
 import { buildImages, containersOf, docker, type TestImages } from "../agent/images.ts"
 import { engineVolumes, VOLUMES_WAIT_MS } from "../agent/mounts.ts"
 import { kubeconfigPath } from "../control-plane.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { needing } from "../needing.ts"
 import { buildBerthImage, missingForImage } from "./berth-image.ts"
 
@@ -36,7 +37,7 @@ image.describe("Berth's image", () => {
   const [image, agentImage, volumesImage] = ["image", "agent", "volumes"].map(
     (name) => `berth-test/${name}:${tag}`,
   ) as [string, string, string]
-  const fixture = testFixture("image")
+  const fixture = launchFixture("image")
   let gateway: TestGateway
   let images: TestImages
   let folder: string

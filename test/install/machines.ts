@@ -3,9 +3,9 @@ import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
 import { runAgent } from "../../src/agent/main.ts"
 import { parseUserData } from "../../src/core/protocol/messages.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { Ec2Console, isGone } from "../cloud/ec2-console.ts"
 import { agentConfig } from "../e2e/ec2-hypervisor.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import type { Moto } from "../moto.ts"
 
 const LOOK_MS = 500
@@ -81,8 +81,7 @@ export class Machines {
     await mkdir(dataDir, { recursive: true })
     this.booted.push(parseUserData(userData).launch)
     const { signal } = this.#power.get(id) ?? new AbortController()
-    const logger = createLogger({ level: "silent", name: "agent" })
-    await runAgent({ dataDir, userData, signal, runtime: "process", logger, stopGraceSeconds: 1 })
+    await runAgent({ dataDir, userData, signal, runtime: "process", logger: silentLogger, stopGraceSeconds: 1 })
     // A power-off terminates the instance, like InstanceInitiatedShutdownBehavior.
     await ec2.terminate(id).catch(async (error: unknown) => {
       // Moto fails on an instance that Berth terminates at the same moment.

@@ -27,16 +27,16 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import type { ApiObject, ManagedFields, Resource } from "../../src/core/kube/resource.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
 import { Programs } from "../harness/programs.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { SimProvider } from "../harness/sim-provider.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { missingTool, needing } from "../needing.ts"
 import { kstatusOf, type Verdict } from "./kstatus.ts"
 
-const SYSTEM = "berth-system"
 const NAMESPACE = "acme"
 /** Timeout of each wait in seconds, far above the time that it takes. */
 const PATIENCE = 90
@@ -56,7 +56,6 @@ interface Seen extends ApiObject {
 
 const kstatus = needing(missingTool("kstatus"))
 
-const logger = createLogger({ level: "silent", name: "test" })
 const stop = new AbortController()
 const seen: Seen[] = []
 let controlPlane: ControlPlane
@@ -86,7 +85,7 @@ afterAll(async () => {
 
 /** Records each version of each object of the kind. */
 function watch(resource: Resource<Seen>): Promise<void> {
-  const versions = new Reflector({ client, resource, logger })
+  const versions = new Reflector({ client, resource, logger: silentLogger })
   versions.onChange(({ current }) => {
     if (current !== undefined) seen.push(current)
   })
@@ -105,7 +104,7 @@ async function startPrograms(): Promise<void> {
     onError: (error) => console.error(error),
   })
   programs = new Programs({
-    systemNamespace: SYSTEM,
+    systemNamespace: SYSTEM_NAMESPACE,
     clientOf: async () => connect({ kubeconfig: controlPlane.kubeconfigPath }),
     market: {
       offers: fixedOffers(localOffers()),
@@ -263,7 +262,7 @@ kstatus.describe("an object of a repository", { timeout: 300_000 }, () => {
     const names = new Set(seen.filter(({ kind }) => kind === LAUNCH.kind).map(({ metadata }) => metadata.name))
     expect(names).not.toEqual(new Set())
     for (const name of names) {
-      const launch = { kind: LAUNCH.kind, metadata: { name, namespace: SYSTEM } }
+      const launch = { kind: LAUNCH.kind, metadata: { name, namespace: SYSTEM_NAMESPACE } }
       await eventually(async () => expect((await verdictOf(launch))?.status).toBe("Current"), PATIENCE)
       const versions = versionsOf(launch)
       const verdicts = (await kstatusOf(versions)).map(({ status }) => status)

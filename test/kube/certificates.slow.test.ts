@@ -10,8 +10,8 @@ import { KubeClient } from "../../src/core/kube/client.ts"
 import { NAMESPACES } from "../../src/core/kube/core.ts"
 import { KubeError } from "../../src/core/kube/errors.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { eventually } from "./fixtures.ts"
+import { until } from "../harness/eventually.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 // A real API server, whose clients have certificates of an authority of this test.
 
@@ -60,13 +60,12 @@ it("a client of the API server is rejected by name when its certificate expires,
   const client = connected()
   const stop = new AbortController()
   onTestFinished(() => stop.abort())
-  const logger = createLogger({ level: "silent", name: "test" })
-  const namespaces = new Reflector({ client, resource: NAMESPACES, logger })
+  const namespaces = new Reflector({ client, resource: NAMESPACES, logger: silentLogger })
   const running = namespaces.run(stop.signal)
   await namespaces.whenSynced(AbortSignal.timeout(30_000))
 
   const errors: unknown[] = []
-  await eventually("the certificate has expired", async () => {
+  await until("the certificate has expired", async () => {
     await client.get(NAMESPACES, { name: "default" }).catch((error: unknown) => errors.push(error))
     return errors.length > 0
   })

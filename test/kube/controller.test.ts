@@ -13,7 +13,8 @@ import {
 import { Manager, type ManagerOptions, type RunnableReflector } from "../../src/core/runtime/manager.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { eventually, silentLogger } from "./fixtures.ts"
+import { until } from "../harness/eventually.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 const namespace = testNamespace("controller")
 const client = new KubeClient(kubeConfig())
@@ -78,7 +79,7 @@ describe("a controller on a real API server", () => {
     await make("goal", "goal-after")
     const done = async (name: string): Promise<boolean> =>
       (await client.get(CONFIG_MAPS, { namespace, name })).data?.["done"] === "yes"
-    await eventually("both done", async () => (await done("goal-before")) && (await done("goal-after")))
+    await until("both done", async () => (await done("goal-before")) && (await done("goal-after")))
     expect(manager.readiness()).toEqual({ ready: true, reasons: [], leading: true })
   })
 
@@ -97,7 +98,7 @@ describe("a controller on a real API server", () => {
       // Requeued at once, so only the expectation prevents a stale read.
       return { requeueAfter: 0 }
     })
-    await eventually("fifty steps", () => written >= 50)
+    await until("fifty steps", () => written >= 50)
     expect(stale).toEqual([])
   })
 
@@ -112,7 +113,7 @@ describe("a controller on a real API server", () => {
       deleted(reflector.store, object)
       return { requeueAfter: 0 }
     })
-    await eventually("the object is deleted", () => reflector.store.size === 0 && deletions > 0)
+    await until("the object is deleted", () => reflector.store.size === 0 && deletions > 0)
     expect(deletions).toBe(1)
   })
 
@@ -128,7 +129,7 @@ describe("a controller on a real API server", () => {
       if (name === "terminal") return Promise.reject(new TerminalError("never"))
       return Promise.resolve()
     })
-    await eventually("four tries", () => tries.get("sync-panic") === 4 && tries.get("rejects") === 4)
+    await until("four tries", () => tries.get("sync-panic") === 4 && tries.get("rejects") === 4)
     expect(tries.get("terminal")).toBe(1)
     expect(tries.get("fine")).toBe(1)
   })
@@ -151,7 +152,7 @@ describe("a controller on a real API server", () => {
       { workers: 8 },
     )
     await client.patch(CONFIG_MAPS, { namespace, name: "again" }, { merge: { data: { n: "1" } } })
-    await eventually("five runs", () => runs >= 5)
+    await until("five runs", () => runs >= 5)
     expect(most).toBe(1)
   })
 })
@@ -184,7 +185,7 @@ describe("a manager", () => {
       },
       { elector: elector("first", "drain") },
     )
-    await eventually("the first reconciles", () => log.length === 1)
+    await until("the first reconciles", () => log.length === 1)
     const second = start(
       reflect("drain"),
       async () => {
@@ -192,12 +193,12 @@ describe("a manager", () => {
       },
       { elector: elector("second", "drain") },
     )
-    await eventually("the standby is ready", () => second.manager.readiness().ready)
+    await until("the standby is ready", () => second.manager.readiness().ready)
     expect(second.manager.readiness().leading).toBe(false)
     const stopped = first.stop()
     finish()
     await stopped
-    await eventually("the second reconciles", () => log.includes("second"))
+    await until("the second reconciles", () => log.includes("second"))
     expect(log).toEqual(["first begins", "first ends", "second"])
   })
 
@@ -216,7 +217,7 @@ describe("a manager", () => {
         }),
       { drainSeconds: 0.1 },
     )
-    await eventually("the abort", () => reason)
+    await until("the abort", () => reason)
     await stop()
     expect(String(reason)).toContain("stopping took too long")
   })
@@ -246,7 +247,7 @@ describe("a manager", () => {
     })
     const frozen = new LeaderElector({ ...electorOptions("thawed", "thawed"), logger })
     start(reflect("thawed"), async () => undefined, { controllers, elector: frozen, logger })
-    await eventually("the next term", () => reconciled.size === 2 * keys.length)
+    await until("the next term", () => reconciled.size === 2 * keys.length)
     expect(lines).toEqual(["lost the lease: it had expired when a controller checked it"])
     expect(attempts.length).toBeLessThanOrEqual(2 * 4)
   })
@@ -271,7 +272,7 @@ describe("a manager", () => {
     await slow.store.waitUntil(() => slow.store.list().length === 1, AbortSignal.timeout(60_000))
     expect(reconciled).toEqual([])
     filled.resolve()
-    await eventually("the first reconcile", () => reconciled.length > 0)
+    await until("the first reconcile", () => reconciled.length > 0)
   })
 
   test("starts no controller before the sources of all controllers have synced", async () => {
@@ -301,7 +302,7 @@ describe("a manager", () => {
     await reflector.store.waitUntil(() => reflector.store.list().length === 2, AbortSignal.timeout(60_000))
     expect(reconciled).toEqual([])
     filled.resolve()
-    await eventually("the first reconcile", () => reconciled.length > 0)
+    await until("the first reconcile", () => reconciled.length > 0)
   })
 
   test("stops the controllers with the error of a leader's task that fails", async () => {

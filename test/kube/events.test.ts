@@ -5,9 +5,9 @@ import { CONFIG_MAPS, type ConfigMap, type KubeEvent } from "../../src/core/kube
 import { KubeError } from "../../src/core/kube/errors.ts"
 import { EventRecorder, type EventRecorderOptions, events } from "../../src/core/kube/events.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
-import { ChaosProxy, status } from "./chaos-proxy.ts"
-import { silentLogger } from "./fixtures.ts"
-import { ManualClock } from "./manual-clock.ts"
+import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 const namespace = testNamespace("events")
 let proxy: ChaosProxy

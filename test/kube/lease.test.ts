@@ -8,10 +8,11 @@ import {
   leases,
 } from "../../src/core/kube/lease.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
+import { until } from "../harness/eventually.ts"
+import { ManualClock } from "../harness/manual-clock.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
-import { ChaosProxy, status } from "./chaos-proxy.ts"
-import { eventually, silentLogger } from "./fixtures.ts"
-import { ManualClock } from "./manual-clock.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 const namespace = testNamespace("lease")
 type Times = Pick<LeaderElectorOptions, "leaseSeconds" | "renewDeadlineSeconds" | "retrySeconds" | "clock">
@@ -102,16 +103,16 @@ describe("LeaderElector on a real API server", () => {
     const clock = new ShiftedClock()
     const times = { leaseSeconds: 300, renewDeadlineSeconds: 200, retrySeconds: 1, clock }
     const cutOff = new Candidate("cut-off", "fence", new KubeClient(proxy.kubeConfig()), times)
-    await eventually("the first leads", () => cutOff.leading)
+    await until("the first leads", () => cutOff.leading)
     const other = new Candidate("other", "fence", new KubeClient(kubeConfig()), times)
-    await eventually("the other sees the holder", () => other.elector.holder === "cut-off")
+    await until("the other sees the holder", () => other.elector.holder === "cut-off")
     expect([cutOff.elector.isHeld(), other.elector.isHeld(0)]).toEqual([true, false])
     for (let i = 0; i < 1000; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
     clock.advance(201)
-    await eventually("the first steps down", () => !cutOff.leading)
+    await until("the first steps down", () => !cutOff.leading)
     expect([cutOff.elector.isHeld(0), other.leading]).toEqual([false, false])
     let both = 0
-    await eventually("the other takes over", () => {
+    await until("the other takes over", () => {
       clock.advance(1)
       if (cutOff.elector.isHeld(0) && other.elector.isHeld(0)) both++
       return other.leading
@@ -121,9 +122,9 @@ describe("LeaderElector on a real API server", () => {
     expect(cutOff.leading).toBe(false)
     expect(cutOff.lost).toBeInstanceOf(LeadershipLostError)
     proxy.calm()
-    await eventually("the first knows its successor", () => cutOff.elector.holder === "other")
+    await until("the first knows its successor", () => cutOff.elector.holder === "other")
     await other.stop()
-    await eventually("the first leads again", () => cutOff.terms === 2 && cutOff.leading)
+    await until("the first leads again", () => cutOff.terms === 2 && cutOff.leading)
     const lease = await new KubeClient(kubeConfig()).get(leases, { namespace, name: "fence" })
     expect(lease.spec).toMatchObject({ holderIdentity: "cut-off", leaseTransitions: 2 })
     await cutOff.stop()
@@ -133,13 +134,13 @@ describe("LeaderElector on a real API server", () => {
     const client = new KubeClient(kubeConfig())
     const slow = { leaseSeconds: 300, renewDeadlineSeconds: 200, retrySeconds: 0.2 }
     const first = new Candidate("first", "handover", client, slow)
-    await eventually("the first leads", () => first.leading)
+    await until("the first leads", () => first.leading)
     await first.stop()
     const released = await client.get(leases, { namespace, name: "handover" })
     expect(released.spec.holderIdentity ?? "").toBe("")
     expect(first.elector.isHeld(0)).toBe(false)
     const second = new Candidate("second", "handover", client, slow)
-    await eventually("the second leads", () => second.leading)
+    await until("the second leads", () => second.leading)
     await second.stop()
   })
 
@@ -158,7 +159,7 @@ describe("LeaderElector on a real API server", () => {
     }
     const times = { leaseSeconds: 300, renewDeadlineSeconds: 200, retrySeconds: 0.2 }
     const leader = new Candidate("leader", "unheard", muffled, times)
-    await eventually("it renews", () => unheard === 1)
+    await until("it renews", () => unheard === 1)
     await leader.stop()
     const released = await client.get(leases, { namespace, name: "unheard" })
     expect(released.spec.holderIdentity ?? "").toBe("")
@@ -178,12 +179,12 @@ describe("LeaderElector on a real API server", () => {
       return holders
     }
     const watching = setInterval(look, 2)
-    await eventually("one leads", () => look() === 1)
+    await until("one leads", () => look() === 1)
     for (let i = 0; i < 6; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
     while (candidates.length > 0) {
       const leader = candidates.findIndex(({ leading }) => leading)
       if (leader !== -1) await candidates.splice(leader, 1)[0]?.stop()
-      await eventually("the next leads", () => candidates.length === 0 || candidates.some(({ leading }) => leading))
+      await until("the next leads", () => candidates.length === 0 || candidates.some(({ leading }) => leading))
     }
     clearInterval(watching)
     proxy.calm()
@@ -207,7 +208,7 @@ describe("LeaderElector on a real API server", () => {
       leading = true
       await new Promise((resolve) => end.addEventListener("abort", resolve, { once: true }))
     }, stop.signal)
-    await eventually("it leads", () => leading)
+    await until("it leads", () => leading)
     expect(elector.isHeld(1)).toBe(true)
     clock.setCalendar(600)
     expect(elector.isHeld(1)).toBe(false)

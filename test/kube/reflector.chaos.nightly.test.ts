@@ -9,8 +9,9 @@ import { Reflector } from "../../src/core/kube/reflector.ts"
 import { compareResourceVersions } from "../../src/core/kube/resource-version.ts"
 import type { Change } from "../../src/core/kube/store.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { ChaosProxy, status } from "./chaos-proxy.ts"
-import { eventually, silentLogger } from "./fixtures.ts"
+import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
+import { until } from "../harness/eventually.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 const NAMESPACE = "chaos"
 
@@ -164,8 +165,8 @@ describe("a reflector", () => {
       const before = reflector.store.resourceVersion
       const opened = proxy.watchesOpened
       await fault()
-      await eventually(`the watch again after ${name}`, () => proxy.watchesOpened > opened, 120)
-      await eventually(`news after ${name}`, () => reflector.store.resourceVersion !== before, 120)
+      await until(`the watch again after ${name}`, () => proxy.watchesOpened > opened, 120)
+      await until(`news after ${name}`, () => reflector.store.resourceVersion !== before, 120)
     }
     for (let i = 0; i < 20; i++) {
       for (const fault of [proxy.reset, proxy.truncate]) {
@@ -187,7 +188,7 @@ describe("a reflector", () => {
     const names = ["stays", "goes", "is-replaced"]
     for (const name of names)
       await direct.create(CONFIG_MAPS, { metadata: { namespace: NAMESPACE, name }, data: { n: "1" } })
-    await eventually("all three", () => names.every((name) => reflector.store.get({ namespace: NAMESPACE, name })))
+    await until("all three", () => names.every((name) => reflector.store.get({ namespace: NAMESPACE, name })))
     const uidOf = (name: string): string => reflector.store.get({ namespace: NAMESPACE, name })?.metadata.uid ?? ""
     const before = { goes: uidOf("goes"), replaced: uidOf("is-replaced"), stays: uidOf("stays") }
     proxy.inject("watch", { code: 410, body: status(410, "Expired") })
@@ -209,7 +210,7 @@ describe("a reflector", () => {
     const { reflector, recorder, stop } = startReflector()
     await reflector.whenSynced(AbortSignal.timeout(120_000))
     await direct.apply(CONFIG_MAPS, { metadata: { namespace: NAMESPACE, name: "doomed" } })
-    await eventually("the object", () => reflector.store.get({ namespace: NAMESPACE, name: "doomed" }))
+    await until("the object", () => reflector.store.get({ namespace: NAMESPACE, name: "doomed" }))
     for (let i = 0; i < 1000; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
     proxy.reset()
     await direct.delete(CONFIG_MAPS, { namespace: NAMESPACE, name: "doomed" })

@@ -7,8 +7,8 @@ import { type ControlPlane, startControlPlane } from "../../dev/controlplane/con
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { CONFIG_MAPS, type ConfigMap } from "../../src/core/kube/core.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { silentLogger } from "./fixtures.ts"
+import { eventually } from "../harness/eventually.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 const NAMESPACE = "default"
 let folder: string

@@ -14,8 +14,8 @@ import { API_VERSION } from "../../src/core/apis/meta.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import type { ApiObject } from "../../src/core/kube/resource.ts"
 import { CHART, helm } from "../chart/helm.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, kubectl, testNamespace } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
 const TENANT = join(MANIFESTS, "samples", "tenant")

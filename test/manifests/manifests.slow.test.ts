@@ -8,8 +8,8 @@ import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { connect } from "../../src/connect.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const run = promisify(execFile)
 const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")

@@ -9,10 +9,11 @@ import type { StoredJob } from "../../src/core/apis/job.ts"
 import { KINDS } from "../../src/core/apis/kinds.ts"
 import { declareKey } from "../../src/core/identity/key-manifest.ts"
 import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, STATEMENTS } from "../../src/core/resources.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { LEASE_TIMES, SYSTEM } from "../harness/cluster.ts"
+import { LEASE_TIMES } from "../harness/cluster.ts"
+import { eventually } from "../harness/eventually.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
 import { SimProvider } from "../harness/sim-provider.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { missingTool, needing } from "../needing.ts"
 import { Berth, connectionManifests, etcdEnvironment, TEAM } from "./berth.ts"
 import { linkEtcdTools } from "./etcd-tools.ts"
@@ -122,7 +123,7 @@ async function expectTheSameTeam(): Promise<void> {
   expect(await (await berth.rest("team", key, "/jobs/ended/logs")).text()).toBe("all done\n")
   const { status } = await berth.job("team", "ended")
   expect(status?.cost).toEqual(endedBefore.status?.cost)
-  const { items } = await berth.client.list(STATEMENTS, { namespace: SYSTEM })
+  const { items } = await berth.client.list(STATEMENTS, { namespace: SYSTEM_NAMESPACE })
   expect(items.map((statement) => statement.status?.spentUsd ?? 0)).toContainEqual(expect.closeTo(spent, 6))
 }
 let spent = 0
@@ -171,7 +172,7 @@ describeBackups("the backups of docs/operate.md", () => {
     await apply(jobManifest("queued", "image: busybox, secretEnv: {TOKEN: {secret: token, key: token}}"))
     await eventually(async () => expect((await berth.job("team", "queued")).status?.reason).toBe("SecretMissing"))
     await eventually(async () => {
-      const { items } = await berth.client.list(STATEMENTS, { namespace: SYSTEM })
+      const { items } = await berth.client.list(STATEMENTS, { namespace: SYSTEM_NAMESPACE })
       spent = items.reduce((sum, statement) => sum + (statement.status?.spentUsd ?? 0), 0)
       // Two jobs have ended, each after less than the minute that is billed at least.
       expect(spent).toBeCloseTo(0.02)

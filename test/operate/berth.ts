@@ -1,7 +1,6 @@
 import { readFile } from "node:fs/promises"
-import { fixedOffers } from "../../src/market/catalogue/offers.ts"
-import { offerOf } from "../harness/builders.ts"
 import { Cluster, type Surroundings, startServers } from "../harness/cluster.ts"
+import { simMarket } from "../harness/sim-market.ts"
 import type { SimProvider } from "../harness/sim-provider.ts"
 
 /** Organization and project of a team, as manifests. */
@@ -42,10 +41,7 @@ export class Berth extends Cluster {
   static async start(dataDir: string, { provider, ...around }: OperateSurroundings): Promise<Berth> {
     return new Berth(await startServers(dataDir, around.binaries), {
       ...around,
-      market: {
-        providers: { aws: provider.provider },
-        offers: fixedOffers([offerOf({ cloud: "aws", region: "eu-north-1" })]),
-      },
+      market: simMarket(provider),
       facade: { clouds: ["aws"] },
       operator: { retirement: { graceSeconds: 1, lookSeconds: 0.2 } },
     })

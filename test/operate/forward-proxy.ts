@@ -6,7 +6,7 @@ import { createConnection } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { freePort } from "../../dev/controlplane/ports.ts"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "../harness/eventually.ts"
 
 const SQUID = "/usr/sbin/squid"
 

@@ -11,10 +11,10 @@ import { readSealingKeys } from "../../src/core/identity/sealing-keys.ts"
 import { CONFIG_MAPS, SECRETS } from "../../src/core/kube/core.ts"
 import { CONNECTIONS } from "../../src/core/resources.ts"
 import { parseSealingKeyId } from "../../src/core/sealing/envelope.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { SYSTEM } from "../harness/cluster.ts"
+import { eventually } from "../harness/eventually.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
 import { SimProvider } from "../harness/sim-provider.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { Berth, connectionManifests, TEAM } from "./berth.ts"
 import { commandsOf, Shell } from "./page.ts"
 
@@ -128,11 +128,11 @@ describe("a rotation by docs/operate.md", () => {
   })
 
   it("replaces the sealing key", async () => {
-    const former = (await readSealingKeys(berth.client, SYSTEM)).primary
+    const former = (await readSealingKeys(berth.client, SYSTEM_NAMESPACE)).primary
     const [output = ""] = await blocks("The sealing key")
     expect(output).toContain(`It replaces ${former}`)
     await eventually(async () => {
-      const { primary, keys } = await readSealingKeys(berth.client, SYSTEM)
+      const { primary, keys } = await readSealingKeys(berth.client, SYSTEM_NAMESPACE)
       const { spec } = await berth.client.get(CONNECTIONS, { namespace: "team", name: "main" })
       expect(parseSealingKeyId(spec.sealedCredentials ?? "")).toBe(primary)
       expect([...keys.keys()]).toEqual([primary])
@@ -141,7 +141,7 @@ describe("a rotation by docs/operate.md", () => {
   })
 
   it("replaces the keys of identity tokens", async () => {
-    const ref = { namespace: SYSTEM, name: "berth-identity-keys" }
+    const ref = { namespace: SYSTEM_NAMESPACE, name: "berth-identity-keys" }
     // No connection of this installation signs in without a secret, so it has no such keys yet.
     await berth.client.create(SECRETS, { metadata: ref, type: "berth.dev/identity-keys", data: {} })
     await blocks("The keys of identity tokens")
@@ -157,9 +157,9 @@ describe("a rotation by docs/operate.md", () => {
       await writeFile(inShell("privkey.pem"), key)
       await writeFile(inShell("client-secret"), round)
       await blocks("Certificates and the console's client")
-      const tls = await berth.client.get(SECRETS, { namespace: SYSTEM, name: "berth-tls" })
+      const tls = await berth.client.get(SECRETS, { namespace: SYSTEM_NAMESPACE, name: "berth-tls" })
       expect(Buffer.from(tls.data?.["tls.crt"] ?? "", "base64").toString()).toBe(certificate)
-      const client = await berth.client.get(SECRETS, { namespace: SYSTEM, name: "console-client" })
+      const client = await berth.client.get(SECRETS, { namespace: SYSTEM_NAMESPACE, name: "console-client" })
       expect(Buffer.from(client.data?.["client-secret"] ?? "", "base64").toString()).toBe(round)
     }
   })
@@ -168,7 +168,7 @@ describe("a rotation by docs/operate.md", () => {
     const { certificate } = newCertificateAuthority("own")
     await writeFile(join(folder, "shell", "ca.crt"), certificate)
     await blocks("Your own authority")
-    const made = await berth.client.get(CONFIG_MAPS, { namespace: SYSTEM, name: "authorities" })
+    const made = await berth.client.get(CONFIG_MAPS, { namespace: SYSTEM_NAMESPACE, name: "authorities" })
     expect(made.data).toEqual({ "ca.crt": certificate })
   })
 })

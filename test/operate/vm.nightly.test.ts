@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, expect } from "vitest"
 import { renderCloudInit } from "../../src/clouds/cloud-init.ts"
 import { bootConfig } from "../../src/core/protocol/messages.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "../agent/harness.ts"
 import { docker, followProgress } from "../agent/images.ts"
 import { bootVm, missingForVms, NODE, prepareVms, removeVms, type Vm, type VmHost } from "../agent/vm.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { until } from "../harness/eventually.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
 import { needing } from "../needing.ts"
 import { missingForRegistry, type OpenRegistry, startOpenRegistry } from "../registry.ts"
 import { type ForwardProxy, missingForProxy, startForwardProxy } from "./forward-proxy.ts"
@@ -13,7 +14,7 @@ import { type Front, forwarding, startFront } from "./front.ts"
 /** A VM that reaches its gateway and registry only through a proxy, and that has to trust a private authority for both. */
 
 const ADDRESS = "127.9.8.8"
-const fixture = testFixture("proxied-vm")
+const fixture = launchFixture("proxied-vm")
 const vms: Vm[] = []
 let host: VmHost
 let gateway: TestGateway
@@ -56,7 +57,7 @@ needing(missing).it("a VM pulls its images and reports through the proxy, whose 
   const userData = renderCloudInit(config, { system: "ecs", agentImage, bootDeadlineSeconds: 300, ...proxied })
   const vm = await bootVm(userData, { images: false })
   vms.push(vm)
-  await eventually("the VM is off", async () => !(await vm.isOn()), 150)
+  await until("the VM is off", async () => !(await vm.isOn()), 150)
   expect((await fixture.agentOf(launch))?.finish, await vm.console()).toMatchObject({ reason: "Succeeded" })
   // curl's check of the gateway, the agent's reports, and the pulls of the engine.
   expect((await proxy.requestsOf("vm")).sort()).toEqual(["berth.example.com:443", "registry.example.com:443"])

@@ -10,24 +10,23 @@ import { IndexedStore } from "../../src/core/kube/store.ts"
 import { CredentialsError, TransientError } from "../../src/core/outbound/errors.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import { decodePrices, PRICES_CONFIG_MAP } from "../../src/market/catalogue/stored-prices.ts"
 import { watchPrices } from "../../src/market/catalogue/watch.ts"
 import { createTable, joinTables } from "../../src/market/router/table.ts"
 import { type Fence, NotLeaderError } from "../../src/operator/fence.ts"
 import { PriceRefresher } from "../../src/operator/prices/refresher.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { offerOf } from "../harness/builders.ts"
+import { eventually } from "../harness/eventually.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 /** One ConfigMap for each test: a cache may still show the one that the previous test has just deleted. */
 const namespaces = ["one", "two", "three", "four", "five", "six", "seven"].map((name) =>
   testNamespace(`refresher-${name}`),
 )
 const client = new KubeClient(kubeConfig())
-const logger = createLogger({ level: "silent", name: "test" })
 const HOUR = 3600
 const offers = ["us-east-1", "eu-west-1"].map((region) =>
   offerOf({ cloud: "aws", region, instanceType: "m7i.large", hourlyPriceUsd: 0.1, priceDate: "2026-01-01" }),
@@ -59,7 +58,12 @@ class Fixture {
 
   constructor(namespace: string) {
     this.#namespace = namespace
-    this.#stored = watchPrices({ client, systemNamespace: namespace, catalogue: new LiveCatalogue(list), logger })
+    this.#stored = watchPrices({
+      client,
+      systemNamespace: namespace,
+      catalogue: new LiveCatalogue(list),
+      logger: silentLogger,
+    })
     this.#watching = this.#stored.run(this.#stop.signal)
     this.refresher = this.successor()
     this.#projects.put({
@@ -89,7 +93,7 @@ class Fixture {
       fence: () => this.fence(),
       clock: this.clock,
       recorder: { record: (_, note) => this.notes.push(note) },
-      logger,
+      logger: silentLogger,
     })
   }
 

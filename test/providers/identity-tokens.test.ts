@@ -19,8 +19,8 @@ import { ensureIdentityKeys, IdentityIssuer } from "../../src/core/identity/iden
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { CredentialsError, TransientError } from "../../src/core/outbound/errors.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import {
@@ -43,7 +43,7 @@ let identity: IdentityIssuer
 beforeAll(async () => {
   client = new KubeClient(kubeConfig())
   const app = express()
-  app.use(requestLog(createLogger({ level: "silent", name: "test" })))
+  app.use(requestLog(silentLogger))
   app.use("/.well-known", (req, res, next) => identityRouter(identity)(req, res, next))
   app.use(problemHandler)
   server = createServer(app).listen(0, "127.0.0.1")

@@ -13,9 +13,12 @@ import { IdentityIssuer } from "../../src/core/identity/identity-tokens.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
-import { BASE_DOMAIN, caller, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "../facade/harness.ts"
 import { type Credentials, endpointsOf, makeTenant } from "../facade/tenants.ts"
+import { BASE_DOMAIN, caller } from "../harness/caller.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture } from "../harness/facade-project.ts"
+import { type ProjectControllers, startProjectControllers } from "../harness/project-controllers.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import { pythonEnvironment } from "../python-environment.ts"
 
@@ -37,7 +40,7 @@ const DEADLINE = 3_600_000
 
 const TAGS = ["jobs", "cronjobs", "keys", "connections", "resources", "accounts"]
 
-const fixture = testFixture("schemathesis-credentials")
+const fixture = projectFixture("schemathesis-credentials")
 const call = caller(() => replica, fixture)
 let replica: Replica
 let controllers: ProjectControllers

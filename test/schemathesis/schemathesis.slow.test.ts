@@ -16,7 +16,10 @@ import { IdentityIssuer } from "../../src/core/identity/identity-tokens.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { API_KEYS, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
-import { makeKey, type Replica, SYSTEM_NAMESPACE, setStatus, startReplica, testFixture } from "../facade/harness.ts"
+import { makeKey } from "../harness/api-keys.ts"
+import { type Replica, startReplica } from "../harness/facade.ts"
+import { projectFixture, setStatus } from "../harness/facade-project.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import { pythonEnvironment } from "../python-environment.ts"
 
@@ -33,7 +36,7 @@ const KEY_NAME = "schemathesis"
 /** Timeout of the whole run in milliseconds, far above its normal duration. */
 const DEADLINE = 3_600_000
 
-const fixture = testFixture("schemathesis")
+const fixture = projectFixture("schemathesis")
 let replica: Replica
 let programs: string
 let key: string

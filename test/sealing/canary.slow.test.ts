@@ -14,8 +14,10 @@ import { events } from "../../src/core/kube/events.ts"
 import { CredentialsError, TransientError } from "../../src/core/outbound/errors.ts"
 import { CONNECTIONS, JOBS, LAUNCHES, WEBHOOKS } from "../../src/core/resources.ts"
 import { parseSealingKeyId } from "../../src/core/sealing/envelope.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { etcdContent, type Installation, SYSTEM_NAMESPACE, startInstallation } from "./installation.ts"
+import { eventually } from "../harness/eventually.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
+import { type Installation, startInstallation } from "../harness/whole-berth.ts"
+import { etcdContent } from "./etcd-content.ts"
 
 /**
  * Credentials with a marker pass through every operation of Berth. Then the test searches for the marker everywhere.

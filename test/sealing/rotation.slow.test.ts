@@ -8,8 +8,9 @@ import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import { deleteSealingKeys, readSealingKeys, rotateSealingKey } from "../../src/core/identity/sealing-keys.ts"
 import { CONNECTIONS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import { parseSealingKeyId } from "../../src/core/sealing/envelope.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Installation, SYSTEM_NAMESPACE, startInstallation } from "./installation.ts"
+import { eventually } from "../harness/eventually.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
+import { type Installation, startInstallation } from "../harness/whole-berth.ts"
 
 let berth: Installation
 beforeAll(async () => {

@@ -10,16 +10,16 @@ import { LAUNCHES } from "../../src/core/resources.ts"
 import type { Running } from "../../src/core/telemetry/program.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { CHART } from "../chart/helm.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
-import { applyJob, testFixture } from "../facade/harness.ts"
 import { agentOf, OFFERS } from "../harness/builders.ts"
+import { eventually } from "../harness/eventually.ts"
+import { applyJob, projectFixture } from "../harness/facade-project.ts"
 import { type Facade, Programs, type Stoppable } from "../harness/programs.ts"
 import { SimCloud } from "../harness/sim-cloud.ts"
 import { missingTool, needing } from "../needing.ts"
 import { askPromql } from "./promql.ts"
 
-const fixture = testFixture("metrics")
+const fixture = projectFixture("metrics")
 const systemNamespace = testNamespace("metrics-system")
 const cloud = new SimCloud(systemClock)
 const programs = new Programs({

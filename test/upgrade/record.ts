@@ -5,8 +5,8 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs, promisify } from "node:util"
 import { gzipSync } from "node:zlib"
-import { Program } from "../e2e/program.ts"
 import { call, restOf, shellJob, untilStatus } from "../e2e/rest.ts"
+import { Program } from "../harness/program-process.ts"
 import { GATE, type RecordedVersion, recordedFolder } from "./recorded.ts"
 
 /**

@@ -4,9 +4,9 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import type { Program } from "../e2e/program.ts"
 import { call, restOf, untilStatus } from "../e2e/rest.ts"
 import { freePair, type StackUnderTest, sendSigterm, startStack } from "../e2e/stops.ts"
+import type { Program } from "../harness/program-process.ts"
 import { GATE, type RecordedVersion, recordedFolder } from "./recorded.ts"
 
 /** Fields of records that say how long ago something was. */

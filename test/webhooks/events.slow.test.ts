@@ -20,9 +20,10 @@ import {
 } from "../../src/core/resources.ts"
 import { messageId } from "../../src/core/webhooks/message-id.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { type Received, WebhookReceiver } from "../controllers/webhook-receiver.ts"
-import { type Installation, SYSTEM_NAMESPACE, startInstallation } from "../sealing/installation.ts"
+import { eventually } from "../harness/eventually.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
+import { type Received, WebhookReceiver } from "../harness/webhook-receiver.ts"
+import { type Installation, startInstallation } from "../harness/whole-berth.ts"
 
 /** Events of a whole Berth, as the receivers of three projects get them: two of one organization, and one of another. */
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { ManualClock } from "../../../test/kube/manual-clock.ts"
+import { ManualClock } from "../../../test/harness/manual-clock.ts"
 import { timestamp } from "../apis/clock.ts"
 import type { KubeEvent } from "./core.ts"
 import { EventCorrelator } from "./event-correlator.ts"

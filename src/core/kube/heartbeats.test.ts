@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { ManualClock } from "../../../test/kube/manual-clock.ts"
+import { ManualClock } from "../../../test/harness/manual-clock.ts"
 import { ANNOTATIONS } from "../apis/meta.ts"
 import { heartbeatsText, parseHeartbeats, SharedHeartbeats } from "./heartbeats.ts"
 import type { Lease } from "./lease.ts"

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { job, setUp } from "../../../test/limits/usage-fixture.ts"
+import { job, setUp } from "../../../test/harness/usage.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
 import type { StoredJob } from "../apis/job.ts"
 import { LABELS } from "../apis/meta.ts"

@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
-import { ManualClock } from "../../../test/kube/manual-clock.ts"
+import { ManualClock } from "../../../test/harness/manual-clock.ts"
 import { KeyQueue } from "./queue.ts"
 
 /** Returns the key that is available without waiting. */

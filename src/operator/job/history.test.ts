@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { job, setUp } from "../../../test/limits/usage-fixture.ts"
+import { job, setUp } from "../../../test/harness/usage.ts"
 import { MIB } from "../../core/quota/project-limits.ts"
 import { jobsToPrune } from "./history.ts"
 

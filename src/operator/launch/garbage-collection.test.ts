@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest"
 import { INSTALLATION, jobOf, launchOf, T0, time, vmStatus } from "../../../test/harness/builders.ts"
+import { ManualClock } from "../../../test/harness/manual-clock.ts"
 import { SimCloud } from "../../../test/harness/sim-cloud.ts"
-import { ManualClock } from "../../../test/kube/manual-clock.ts"
 import type { Clouds } from "../../clouds/cloud.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { KubeError } from "../../core/kube/errors.ts"

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest"
 import { agentOf, at, INSTALLATION, jobOf, launchOf, time, vmStatus } from "../../../test/harness/builders.ts"
+import { ManualClock } from "../../../test/harness/manual-clock.ts"
 import { SimCloud } from "../../../test/harness/sim-cloud.ts"
-import { ManualClock } from "../../../test/kube/manual-clock.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import { IndexedStore } from "../../core/kube/store.ts"

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
-import { ManualClock } from "../../../test/kube/manual-clock.ts"
+import { ManualClock } from "../../../test/harness/manual-clock.ts"
 import { timestamp } from "../../core/apis/clock.ts"
 import { findCondition } from "../../core/apis/conditions.ts"
 import type { StoredJob } from "../../core/apis/job.ts"

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { ManualClock } from "../../../test/kube/manual-clock.ts"
+import { ManualClock } from "../../../test/harness/manual-clock.ts"
 import { Pace, toSlice } from "./pace.ts"
 
 describe("the slice of a limit", () => {

@@ -3,59 +3,11 @@ import type { CronJobSpec } from "../../../src/core/apis/cronjob.ts"
 import { inParallel } from "../../../src/core/apis/in-parallel.ts"
 import type { KubeClient } from "../../../src/core/kube/client.ts"
 import { JOBS } from "../../../src/core/resources.ts"
-import { NotLeaderError } from "../../../src/operator/fence.ts"
-import { eventually } from "../../cloud/eventually.ts"
+import { eventually } from "../../harness/eventually.ts"
+import { Crash, type Moment } from "../crash.ts"
 import { type CronHarness, cronHarnesses } from "./harness.ts"
 
 const newHarness = cronHarnesses()
-
-/** `before`: the call is never made. `after`: the call is made, and its response is lost. */
-type Moment = "before" | "after"
-
-const WRITES = ["create", "patch", "patchStatus", "replaceStatus", "delete"]
-
-/** Allows an operator a number of writes, and then no call at all: it has crashed. */
-class Crash {
-  readonly client: KubeClient
-  /** Names of the calls, in order. */
-  readonly calls: string[] = []
-  dead = false
-  readonly #last: number
-  readonly #moment: Moment
-
-  constructor(client: KubeClient, last: number, moment: Moment) {
-    this.#last = last
-    this.#moment = moment
-    this.client = this.#crashingClient(client)
-  }
-
-  readonly fence = (): void => {
-    if (this.dead) throw new NotLeaderError("crashed")
-  }
-
-  #crashingClient(client: KubeClient): KubeClient {
-    return new Proxy(client, {
-      get: (target, property) => {
-        const value: unknown = Reflect.get(target, property)
-        if (typeof value !== "function") return value
-        const method = value.bind(target) as (...args: unknown[]) => unknown
-        return (...args: [{ kind: string }, ...unknown[]]) => {
-          if (this.dead) throw new Error("crashed")
-          const isWrite = WRITES.includes(String(property)) && args[0].kind !== "Event"
-          return isWrite ? this.#write(`${String(property)} ${args[0].kind}`, () => method(...args)) : method(...args)
-        }
-      },
-    })
-  }
-
-  async #write(name: string, write: () => unknown): Promise<unknown> {
-    this.calls.push(name)
-    if (this.calls.length < this.#last) return write()
-    this.dead = true
-    if (this.#moment === "after") await write()
-    throw new Error("crashed")
-  }
-}
 
 /** Three ticks of one replica. The last comes after its crash. */
 const TICKS = ["12:01:00", "12:02:00", "12:03:00"]

@@ -16,9 +16,10 @@ import { createCronJobController } from "../../../src/operator/cronjob/controlle
 import { limitsHistory } from "../../../src/operator/cronjob/jobs.ts"
 import { NotLeaderError } from "../../../src/operator/fence.ts"
 import { SettledJobs, UNSETTLED } from "../../../src/operator/settled-jobs.ts"
-import { eventually } from "../../cloud/eventually.ts"
-import { harnessesOf, NamespaceHarness, quiet } from "../../harness/namespace.ts"
+import { eventually } from "../../harness/eventually.ts"
+import { harnessesOf, NamespaceHarness } from "../../harness/namespace.ts"
 import { ShiftedClock } from "../../harness/shifted-clock.ts"
+import { silentLogger } from "../../harness/silent-logger.ts"
 
 /** A calendar that stands still until a test moves it; durations pass normally. */
 export class TestCalendar extends ShiftedClock {
@@ -68,26 +69,34 @@ export class CronHarness extends NamespaceHarness<Operator> {
 
   operator({ client = this.client, fence = () => undefined, leads }: OperatorOptions = {}): Operator {
     const { namespace, clock } = this
-    const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet })
+    const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: silentLogger })
     const cronJobs = new Reflector<StoredCronJob>({
       client,
       resource: CRON_JOBS,
       namespace,
-      logger: quiet,
+      logger: silentLogger,
       transform: (cronJob) => keepChangeTime(this.#dated(cronJob)),
     })
     const jobs = new Reflector<StoredJob>({
-      ...{ client, resource: JOBS, namespace, ...UNSETTLED, indexes: creatorIndexes, logger: quiet },
+      ...{ client, resource: JOBS, namespace, ...UNSETTLED, indexes: creatorIndexes, logger: silentLogger },
     })
     const settled = new SettledJobs({
-      ...{ client, namespace, fence, clock, logger: quiet, ttlSeconds: JOB_DEFAULTS.ttlSeconds, sweepSeconds: 0.5 },
+      ...{
+        client,
+        namespace,
+        fence,
+        clock,
+        logger: silentLogger,
+        ttlSeconds: JOB_DEFAULTS.ttlSeconds,
+        sweepSeconds: 0.5,
+      },
       limitsHistory: (uid) => {
         const cronJob = cronJobs.store.getByUid(uid)
         return cronJob !== undefined && limitsHistory(cronJob)
       },
     })
     this.#settled.add(settled)
-    const options = { client, cronJobs, jobs, settled, fence, clock, recorder, logger: quiet }
+    const options = { client, cronJobs, jobs, settled, fence, clock, recorder, logger: silentLogger }
     const controller = createCronJobController(options)
     const ending = new AbortController()
     const { signal } = ending

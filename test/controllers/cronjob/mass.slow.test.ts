@@ -1,6 +1,6 @@
 import { expect, it } from "vitest"
 import { CRON_JOBS } from "../../../src/core/resources.ts"
-import { eventually } from "../../cloud/eventually.ts"
+import { eventually } from "../../harness/eventually.ts"
 import { cronHarnesses } from "./harness.ts"
 
 const newHarness = cronHarnesses()

@@ -5,7 +5,7 @@ import { ANNOTATIONS, API_VERSION, LABELS } from "../../../src/core/apis/meta.ts
 import { type ApiObject, declareResource } from "../../../src/core/kube/resource.ts"
 import { JOBS } from "../../../src/core/resources.ts"
 import { buildJob } from "../../../src/operator/cronjob/jobs.ts"
-import { eventually } from "../../cloud/eventually.ts"
+import { eventually } from "../../harness/eventually.ts"
 import { type CronHarness, cronHarnesses } from "./harness.ts"
 
 const newHarness = cronHarnesses()

@@ -1,31 +1,27 @@
 import { randomBytes } from "node:crypto"
-import { mkdtemp, readFile, rm } from "node:fs/promises"
-import { request } from "node:https"
+import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { installBase } from "../../dev/base.ts"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import type { Providers } from "../../src/clouds/provider.ts"
 import { connect } from "../../src/connect.ts"
-import type { Role, StoredApiKey } from "../../src/core/apis/apikey.ts"
+import type { Role } from "../../src/core/apis/apikey.ts"
 import type { SpendCaps } from "../../src/core/apis/caps.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
-import { makeApiKey } from "../../src/core/identity/apikeys.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { NAMESPACES } from "../../src/core/kube/core.ts"
 import type { PrivateTargets } from "../../src/core/outbound/public-fetch.ts"
-import { API_KEYS, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
-import { fixedOffers } from "../../src/market/catalogue/offers.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import type { RetirementOptions } from "../../src/operator/connection/retirement.ts"
-import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { offerOf } from "../harness/builders.ts"
-import { programClient } from "../harness/program-client.ts"
-import { Programs } from "../harness/programs.ts"
-import { SimProvider } from "../harness/sim-provider.ts"
-
-export const SYSTEM_NAMESPACE = "berth-system"
-export const REGION = "eu-north-1"
+import { makeKey } from "./api-keys.ts"
+import { eventually } from "./eventually.ts"
+import { programClient } from "./program-client.ts"
+import { Programs } from "./programs.ts"
+import { simMarket } from "./sim-market.ts"
+import { SimProvider } from "./sim-provider.ts"
+import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 /** A whole Berth with a control plane of its own: operator, two façades, and an in-memory provider for type aws. */
 export interface Installation {
@@ -71,12 +67,13 @@ export async function startInstallation(options: InstallationOptions): Promise<I
   const provider = new SimProvider(systemClock)
   const logsDir = await mkdtemp(join(tmpdir(), "berth-sealing-"))
   const receivers = { ...(privateReceivers && { privateReceivers }) }
+  const market = simMarket(provider)
   const programs = new Programs({
     systemNamespace: SYSTEM_NAMESPACE,
     clientOf: (name) => programClient(name, { admin: client, kubeconfigPath }),
     market: {
-      providers: { aws: provider.provider, ...providers },
-      offers: fixedOffers([offerOf({ cloud: "aws", region: REGION })]),
+      ...market,
+      providers: { ...market.providers, ...providers },
     },
     level: "trace",
   })
@@ -95,7 +92,9 @@ export async function startInstallation(options: InstallationOptions): Promise<I
     if (status?.namespace === undefined) throw new Error(`${project} has no namespace: ${JSON.stringify(status)}`)
   })
   const keys: Record<Role, string> = { admin: "", developer: "", viewer: "" }
-  for (const role of ["admin", "developer", "viewer"] as const) keys[role] = await makeKey(client, namespace, role)
+  for (const role of ["admin", "developer", "viewer"] as const) {
+    keys[role] = await makeKey(client, namespace, role, { name: `key-of-${role}` })
+  }
   const urls = facades.map(({ url }) => `${url}/1`)
   await eventually(async () => {
     for (const url of urls) {
@@ -123,34 +122,4 @@ async function usable(url: string, key: string, body?: object): Promise<void> {
   const request = body === undefined ? { headers } : { headers, method: "POST", body: JSON.stringify(body) }
   const response = await fetch(url, request)
   if (response.status !== 200) throw new Error(`${response.status} ${await response.text()}`)
-}
-
-async function makeKey(client: KubeClient, namespace: string, role: Role): Promise<string> {
-  const { value, keyId, tokenHash } = makeApiKey()
-  const key = { metadata: { name: `key-of-${role}`, namespace }, spec: { role, keyId, tokenHash } }
-  await client.create(API_KEYS, key as StoredApiKey)
-  return value
-}
-
-/** Returns all present keys and values of etcd as stored, without overwritten ones. */
-export async function etcdContent({ dataDir, pids }: ControlPlane): Promise<Map<string, Buffer>> {
-  const command = (await readFile(`/proc/${pids.etcd}/cmdline`, "utf8")).split("\0")
-  const url = command.find((argument) => argument.startsWith("--listen-client-urls="))?.split("=")[1] ?? ""
-  const certificates = join(dataDir, "pki", "certificates")
-  const [ca, cert, key] = await Promise.all(
-    ["etcd-ca.crt", "etcd-client.crt", "etcd-client.key"].map((file) => readFile(join(certificates, file))),
-  )
-  // Range from the first key to the last, through etcd's own gateway from JSON to gRPC.
-  const body = JSON.stringify({ key: btoa("\0"), range_end: btoa("\0") })
-  const { promise, resolve, reject } = Promise.withResolvers<string>()
-  const options = { method: "POST", ca, cert, key, headers: { "content-type": "application/json" } }
-  const asking = request(`${url}/v3/kv/range`, options, (response) => {
-    const chunks: Buffer[] = []
-    response.on("data", (chunk: Buffer) => chunks.push(chunk))
-    response.on("end", () => resolve(Buffer.concat(chunks).toString()))
-  })
-  asking.on("error", reject)
-  asking.end(body)
-  const { kvs } = JSON.parse(await promise) as { kvs: { key: string; value: string }[] }
-  return new Map(kvs.map((kv) => [Buffer.from(kv.key, "base64").toString(), Buffer.from(kv.value, "base64")]))
 }

@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto"
 import { once } from "node:events"
 import { mkdtemp, rm } from "node:fs/promises"
 import { createServer, type RequestListener, type Server } from "node:http"
@@ -7,8 +6,6 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { KubeConfig } from "@kubernetes/client-node"
 import express, { type RequestHandler } from "express"
-import { afterAll, beforeAll } from "vitest"
-import { installKinds } from "../../dev/install.ts"
 import { Gateway, type GatewayOptions } from "../../src/api/gateway/gateway.ts"
 import { type CachedLaunches, kubeLaunches, type Launches } from "../../src/api/gateway/launches.ts"
 import { withReports } from "../../src/api/gateway/reports.ts"
@@ -21,88 +18,18 @@ import type { ReadOptions } from "../../src/api/logs/store.ts"
 import { FileUploadStore } from "../../src/api/uploads/file-store.ts"
 import { UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
-import type { Run } from "../../src/core/apis/job.ts"
-import { type AgentStatus, type Launch, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
-import { API_VERSION } from "../../src/core/apis/meta.ts"
+import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { bootConfig, renderUserData } from "../../src/core/protocol/messages.ts"
 import { GATEWAY_PATH } from "../../src/core/protocol/protocol.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
-import { createLogger, type Logger } from "../../src/core/telemetry/logger.ts"
-import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { kubeConfig } from "../control-plane.ts"
+import type { LaunchFixture } from "./launches.ts"
+import { silentLogger } from "./silent-logger.ts"
 
 /** Key from which every gateway of these tests derives tokens. */
 export const BOOTSTRAP_KEY = new Uint8Array(32).fill(5)
-
-/** Namespace with the kinds installed, its client, and functions that create Launches in it. */
-export interface Fixture {
-  namespace: string
-  client: KubeClient
-  launch: (run: Partial<Run>, spec?: Partial<Launch["spec"]>) => Promise<StoredLaunch>
-  read: (launch: StoredLaunch) => Promise<StoredLaunch>
-  agentOf: (launch: StoredLaunch) => Promise<AgentStatus | undefined>
-  end: (launch: StoredLaunch) => Promise<void>
-}
-
-/** Returns a fixture of its own. Call it where `beforeAll` may be called. */
-export function testFixture(prefix: string): Fixture {
-  const namespace = testNamespace(prefix)
-  const client = new KubeClient(kubeConfig())
-  beforeAll(() => installKinds(client, AbortSignal.timeout(60_000)))
-  afterAll(() => client.close())
-  const read = (launch: StoredLaunch) => client.get(LAUNCHES, { namespace, name: launch.metadata.name })
-  return {
-    namespace,
-    client,
-    read,
-    launch: async (run, spec = {}) => {
-      const uid = randomUUID()
-      const object = launchObject({ namespace, uid, run, spec })
-      return await client.create<StoredLaunch>(LAUNCHES, object as StoredLaunch)
-    },
-    agentOf: async (launch) => (await read(launch)).status?.agent,
-    end: async ({ metadata: { name } }) => {
-      await client.patch(LAUNCHES, { namespace, name }, { merge: { spec: { ended: true } } })
-    },
-  }
-}
-
-function launchObject(of: {
-  namespace: string
-  uid: string
-  run: Partial<Run>
-  spec: Partial<Launch["spec"]>
-}): Launch {
-  const { namespace, uid, run, spec } = of
-  return {
-    apiVersion: API_VERSION,
-    kind: "Launch",
-    metadata: { name: launchName(uid, 1), namespace },
-    spec: {
-      job: { namespace, name: "job", uid },
-      number: 1,
-      installation: "test",
-      offer: {
-        cloud: "local",
-        region: "local",
-        instanceType: "local",
-        architecture: "amd64",
-        provisioning: "onDemand",
-        cpu: 1,
-        memoryGib: 1,
-        hourlyPriceUsd: 0,
-        minimumBilledSeconds: 0,
-      },
-      run: { image: "none", ...run },
-      gatewayUrl: "http://127.0.0.1:1",
-      bootDeadlineSeconds: 600,
-      startDeadlineSeconds: 600,
-      lifetimeSeconds: 3600,
-      ...spec,
-    },
-  }
-}
 
 /** Gateway that listens, with real parts behind it. */
 export interface TestGateway {
@@ -134,8 +61,8 @@ export interface TestGatewayOptions {
   host?: string
 }
 
-export async function startGateway(fixture: Fixture, options: TestGatewayOptions = {}): Promise<TestGateway> {
-  const logger = testLogger()
+export async function startGateway(fixture: LaunchFixture, options: TestGatewayOptions = {}): Promise<TestGateway> {
+  const logger = silentLogger
   const client = new KubeClient(options.kubeConfig ?? kubeConfig())
   const reflector = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace: fixture.namespace, logger })
   const running = new AbortController()
@@ -211,9 +138,4 @@ async function listen(listener: RequestListener, at: { port: number; host: strin
   const server = createServer(listener).listen(at)
   await once(server, "listening")
   return server
-}
-
-/** Returns a silent logger. To look into a test, set `level: "debug"`. */
-export function testLogger(): Logger {
-  return createLogger({ level: "silent", name: "test" })
 }

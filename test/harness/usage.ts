@@ -1,11 +1,12 @@
+import type { Clock } from "../../src/core/apis/clock.ts"
 import type { StoredCronJob } from "../../src/core/apis/cronjob.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import type { KubeObject, Stored } from "../../src/core/apis/meta.ts"
 import { keyOf } from "../../src/core/apis/meta.ts"
 import type { Change, ChangeHandler } from "../../src/core/kube/store.ts"
 import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/quota/project-limits.ts"
-import { Usage } from "../../src/core/quota/usage.ts"
-import { ManualClock } from "../kube/manual-clock.ts"
+import { type CountedCaches, Usage } from "../../src/core/quota/usage.ts"
+import { ManualClock } from "./manual-clock.ts"
 
 type Any = Stored<KubeObject>
 
@@ -69,4 +70,11 @@ export function setUp(limits: Partial<ProjectLimits> = {}) {
   }
   const usage = new Usage(caches as never, clock)
   return { clock, ...caches, quota: { usage, limits: { ...PROJECT_LIMITS, ...limits } } }
+}
+
+/** Returns the use of limits by the objects of these caches alone. */
+export function usageOf(caches: Partial<CountedCaches>, clock: Clock): Usage {
+  const none = { onChange: () => () => undefined }
+  const nothing = { jobs: none, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, webhooks: none }
+  return new Usage({ ...nothing, ...caches }, clock)
 }

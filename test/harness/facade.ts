@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto"
 import { mkdtemp, rm } from "node:fs/promises"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
@@ -6,50 +5,38 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import type { KubeConfig } from "@kubernetes/client-node"
 import { type Express, Router } from "express"
-import { Agent, fetch, type RequestInit, type Response } from "undici"
-import { afterAll, beforeAll, expect } from "vitest"
-import { installBase } from "../../dev/base.ts"
+import { expect } from "vitest"
 import { createFacade, type FacadeSettings } from "../../src/api/app.ts"
 import { TOO_MANY_READS } from "../../src/api/authentication.ts"
 import { CACHE_OPTIONS } from "../../src/api/caches.ts"
 import { UNDECLARED } from "../../src/api/http/mount.ts"
-import type { ProblemDocument } from "../../src/api/http/problem.ts"
 import { createHttpServer, type ServerLimits } from "../../src/api/http/server.ts"
 import { FileLogStore } from "../../src/api/logs/file-store.ts"
 import type { Discoverer } from "../../src/api/resources/discovery/schema.ts"
 import { removeLogsOfDeletedJobs } from "../../src/api/resources/jobs/logs.ts"
-import type { JobCreated } from "../../src/api/resources/jobs/schema.ts"
 import { FileUploadStore } from "../../src/api/uploads/file-store.ts"
 import { UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
-import type { ApiKey, Role, StoredApiKey } from "../../src/core/apis/apikey.ts"
+import type { StoredApiKey } from "../../src/core/apis/apikey.ts"
 import type { SpendCaps } from "../../src/core/apis/caps.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
-import { findCondition } from "../../src/core/apis/conditions.ts"
 import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { StoredCronJob } from "../../src/core/apis/cronjob.ts"
-import type { Job, JobStatus, StoredJob } from "../../src/core/apis/job.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
-import { API_VERSION } from "../../src/core/apis/meta.ts"
 import type { StoredOrganization } from "../../src/core/apis/organization.ts"
 import type { StoredProject } from "../../src/core/apis/project.ts"
 import type { StoredStatement } from "../../src/core/apis/statement.ts"
 import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
-import { makeApiKey } from "../../src/core/identity/apikeys.ts"
 import type { CodeExchange } from "../../src/core/identity/code-exchange.ts"
 import type { IdentityIssuer } from "../../src/core/identity/identity-tokens.ts"
 import type { TokenVerifier } from "../../src/core/identity/oidc.ts"
-import type { CallerClient } from "../../src/core/identity/principal.ts"
 import { capsIn } from "../../src/core/identity/projects.ts"
-import { ensureSealingKeys, readSealingKeys } from "../../src/core/identity/sealing-keys.ts"
+import { readSealingKeys } from "../../src/core/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
-import { ifFound } from "../../src/core/kube/errors.ts"
 import { nextTurn } from "../../src/core/kube/flow.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
-import type { ObjectRef } from "../../src/core/kube/resource.ts"
 import { publicFetch } from "../../src/core/outbound/public-fetch.ts"
-import type { JobRecord } from "../../src/core/records/job.ts"
-import { API_KEYS, JOBS, PROJECTS } from "../../src/core/resources.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { Health } from "../../src/core/telemetry/health.ts"
@@ -65,26 +52,13 @@ import { LaunchLedger } from "../../src/market/placement/ledger.ts"
 import { cappedLevels, type LaunchAccounts } from "../../src/market/placement/market.ts"
 import { jobPlanner } from "../../src/market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
-import { eventually } from "../cloud/eventually.ts"
-import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { confirmedProject } from "../harness/confirmed-project.ts"
-import { clientOf, type KeyController, startKeyController } from "../harness/machine-users.ts"
-
-export const BASE_DOMAIN = "berth.test"
-
-/** Namespace of Berth's own Secrets in manifests/base. */
-export const SYSTEM_NAMESPACE = "berth-system"
+import { BASE_DOMAIN } from "./caller.ts"
+import { PATIENCE_MS } from "./eventually.ts"
+import { clientOf } from "./machine-users.ts"
+import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 /** Id of the installation that the replicas belong to. */
 export const INSTALLATION_ID = "5d3c5a0e-3f36-4a3a-9d3c-0c6d0c8f2f10"
-
-/** Timeout of what a suite needs before it starts, so that no suite waits for ever. */
-export const PATIENCE_MS = 120_000
-
-/** DNS lookup that resolves every host to this machine. */
-const loopback = new Agent({
-  connect: { lookup: (_host, _options, callback) => callback(null, [{ address: "127.0.0.1", family: 4 }]) },
-})
 
 /** Settings without a limit of failed authentications, because tests exceed any limit. */
 const SETTINGS = {
@@ -269,197 +243,4 @@ let shipped: Offers | undefined
 export function shippedOffers(): Offers {
   shipped ??= new LiveCatalogue(buildOffers(readPriceList()))
   return shipped
-}
-
-/** Returns a client's methods as an object whose parts a test may replace. */
-export function plainClient(client: KubeClient): CallerClient {
-  return {
-    get: (resource, ref, options) => client.get(resource, ref, options),
-    list: (resource, options) => client.list(resource, options),
-    create: (resource, object, options) => client.create(resource, object, options),
-    patch: (resource, ref, patch, options) => client.patch(resource, ref, patch, options),
-    replace: (resource, object, options) => client.replace(resource, object, options),
-    delete: (resource, ref, options) => client.delete(resource, ref, options),
-  }
-}
-
-/** A project with a namespace of its own and a key of each role. */
-export interface Fixture {
-  readonly client: KubeClient
-  readonly namespace: string
-  /** Name of the project, and of its organization. */
-  readonly project: string
-  readonly organization: string
-  readonly keys: Record<Role, string>
-}
-
-/**
- * Creates a project, and what every installation has, before a suite, and removes the project after it. An ApiKey
- * controller serves its keys meanwhile.
- */
-export function testFixture(prefix: string): Fixture {
-  const namespace = testNamespace(prefix)
-  const project = `p-${randomBytes(4).toString("hex")}`
-  const keys = { admin: "", developer: "", viewer: "" }
-  const fixture = { client: new KubeClient(kubeConfig()), namespace, project, organization: `org-of-${project}`, keys }
-  let keyController: KeyController
-  beforeAll(async () => {
-    await installBase(fixture.client, AbortSignal.timeout(PATIENCE_MS))
-    await ensureSealingKeys(fixture.client, SYSTEM_NAMESPACE)
-    await makeProject(fixture.client, project, namespace)
-    keyController = await startKeyController(namespace)
-    tendedNamespaces.add(namespace)
-    for (const role of ["admin", "developer", "viewer"] as const)
-      keys[role] = await makeKey(fixture.client, namespace, role)
-  })
-  afterAll(async () => {
-    await ifFound(fixture.client.delete(PROJECTS, { name: project }))
-    await keyController.stop()
-    await fixture.client.close()
-  })
-  return fixture
-}
-
-export function makeProject(client: KubeClient, name: string, namespace: string): Promise<void> {
-  return confirmedProject(client, { name, organization: `org-of-${name}`, namespace })
-}
-
-/** Creates an ApiKey like the REST API or `berth key` does; returns its value. */
-export async function makeKey(
-  client: KubeClient,
-  namespace: string,
-  role: Role,
-  more: { name?: string; expiresAt?: string } = {},
-): Promise<string> {
-  const { value, keyId, tokenHash } = makeApiKey()
-  const { name = `key-${keyId}`, ...rest } = more
-  const key: ApiKey = {
-    apiVersion: API_VERSION,
-    kind: "ApiKey",
-    metadata: { name, namespace },
-    spec: { role, keyId, tokenHash, ...rest },
-  }
-  await client.create(API_KEYS, key as StoredApiKey)
-  if (tendedNamespaces.has(namespace)) await tendedTo(client, { namespace, name })
-  return value
-}
-
-/** Namespaces of fixtures, in which a controller gives keys their machine users. */
-const tendedNamespaces = new Set<string>()
-
-/** Resolves when the ApiKey controller has handled a key's present state. */
-export async function tendedTo(client: KubeClient, ref: ObjectRef): Promise<StoredApiKey> {
-  return eventually(async () => {
-    const key = await client.get(API_KEYS, ref)
-    const reconciling = findCondition(key.status?.conditions, "Reconciling")
-    expect(reconciling).toMatchObject({ status: "False", observedGeneration: key.metadata.generation })
-    return key
-  })
-}
-
-/** Deletes a key; resolves when the key and its machine user are deleted. */
-export async function deleteKey(client: KubeClient, ref: ObjectRef): Promise<void> {
-  await client.delete(API_KEYS, ref)
-  await eventually(() => expect(client.get(API_KEYS, ref)).rejects.toMatchObject({ code: 404 }))
-}
-
-export interface Call {
-  method?: string
-  key?: string | undefined
-  /** Body, sent as JSON unless it is text or bytes. */
-  body?: unknown
-  type?: string
-  headers?: Record<string, string>
-  host?: string
-  signal?: AbortSignal
-  redirect?: "manual"
-}
-
-/** Form of a project's address: its own host, or a path on the host without a project. */
-export const ADDRESS_FORMS = ["host", "path"] as const
-export type AddressForm = (typeof ADDRESS_FORMS)[number]
-
-/** Returns host and path of a request in the form of address. */
-function addressed(form: AddressForm, host: string, path: string): { host: string; path: string } {
-  const suffix = `.${BASE_DOMAIN}`
-  if (form === "host" || !host.endsWith(suffix)) return { host, path }
-  return { host: BASE_DOMAIN, path: `/projects/${host.slice(0, -suffix.length)}${path}` }
-}
-
-/** Calls a replica like a client of the fixture's project does. */
-export function caller(replica: () => Replica, fixture: Fixture, form: () => AddressForm = () => "host") {
-  return (path: string, call: Call = {}): Promise<Response> => {
-    const { key = fixture.keys.admin, body, type, headers, host = `${fixture.project}.${BASE_DOMAIN}` } = call
-    const init: RequestInit = { dispatcher: loopback, method: call.method ?? (body === undefined ? "GET" : "POST") }
-    const isSentAsIs = body === undefined || typeof body === "string" || body instanceof Uint8Array
-    const text = isSentAsIs ? body : JSON.stringify(body)
-    init.headers = {
-      ...(key !== "" && { "X-Service-Api-Key": key }),
-      ...(text !== undefined && { "Content-Type": type ?? "application/json" }),
-      ...headers,
-    }
-    if (text !== undefined) init.body = text
-    if (call.signal !== undefined) init.signal = call.signal
-    if (call.redirect !== undefined) init.redirect = call.redirect
-    const to = addressed(form(), host, path)
-    return fetch(`http://${to.host}:${replica().port}${to.path}`, init)
-  }
-}
-
-export type Caller = ReturnType<typeof caller>
-
-/** Returns the problem document of a response, and checks the rules for problems: status, media type, request id. */
-export async function problemIn(response: Response): Promise<ProblemDocument> {
-  const text = await response.text()
-  if (response.headers.get("content-type") !== "application/problem+json; charset=utf-8") {
-    throw new Error(`${response.status} is no problem document: ${text}`)
-  }
-  const problem = JSON.parse(text) as ProblemDocument
-  if (problem.status !== response.status) throw new Error(`the document says ${problem.status}: ${text}`)
-  if (problem.instance !== response.headers.get("x-request-id")) throw new Error(`instance is not the id: ${text}`)
-  return problem
-}
-
-export async function created(response: Response): Promise<JobCreated> {
-  if (response.status !== 201)
-    throw new Error(`the object was not created: ${response.status} ${await response.text()}`)
-  return (await response.json()) as JobCreated
-}
-
-export async function recordIn(response: Response): Promise<JobRecord> {
-  if (response.status !== 200) throw new Error(`no record: ${response.status} ${await response.text()}`)
-  return (await response.json()) as JobRecord
-}
-
-/** Returns the jobs that the API server has. */
-export async function jobsOf(fixture: Fixture): Promise<StoredJob[]> {
-  return (await fixture.client.list(JOBS, { namespace: fixture.namespace })).items
-}
-
-/** Creates a Job like kubectl does. */
-export async function applyJob(
-  fixture: Fixture,
-  name: string,
-  spec: Partial<Job["spec"]> = {},
-  annotations: Record<string, string> = {},
-): Promise<StoredJob> {
-  const job: Job = {
-    apiVersion: API_VERSION,
-    kind: "Job",
-    metadata: { name, namespace: fixture.namespace, annotations },
-    spec: { image: "alpine", ...spec },
-  }
-  return fixture.client.create(JOBS, job as StoredJob)
-}
-
-/** Writes a Job's status like the job controller does. */
-export function setStatus(fixture: Fixture, name: string, status: JobStatus): Promise<StoredJob> {
-  return fixture.client.patchStatus(JOBS, { namespace: fixture.namespace, name }, { merge: { status } })
-}
-
-/** Deletes a Job without its finalizer, which no operator removes here. */
-export async function removeJob({ client }: Pick<Fixture, "client">, job: ObjectRef): Promise<void> {
-  const withoutFinalizers = { merge: { metadata: { finalizers: null } } }
-  await ifFound(client.patch(JOBS, job, withoutFinalizers))
-  await ifFound(client.delete(JOBS, job))
 }

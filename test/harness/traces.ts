@@ -4,7 +4,7 @@ import { buffer } from "node:stream/consumers"
 import { promisify } from "node:util"
 import Docker from "dockerode"
 import { pack } from "tar-stream"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "./eventually.ts"
 
 const run = promisify(execFile)
 

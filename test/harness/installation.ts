@@ -13,20 +13,20 @@ import { systemClock } from "../../src/core/apis/clock.ts"
 import { isTerminal, type JobPhase, type JobSpec, type StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
-import { makeApiKey } from "../../src/core/identity/apikeys.ts"
 import { ensureInstallation } from "../../src/core/identity/installation.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { NAMESPACES } from "../../src/core/kube/core.ts"
 import { leases } from "../../src/core/kube/lease.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { API_KEYS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
-import { confirmedProject } from "../harness/confirmed-project.ts"
-import { eventually } from "../kube/fixtures.ts"
+import { makeKey } from "./api-keys.ts"
+import { confirmedProject } from "./confirmed-project.ts"
 import type { ContainerRuntime } from "./container-runtime.ts"
+import { until } from "./eventually.ts"
 import type { FacadeConfig } from "./processes/facade.ts"
 import type { OperatorConfig } from "./processes/operator.ts"
-import { Program } from "./program.ts"
+import { Program } from "./program-process.ts"
+import { silentLogger } from "./silent-logger.ts"
 import { containersOf, processesNaming, type RunningProcess, removeContainers, touchInContainer } from "./traces.ts"
 
 /** Timeout of each wait in seconds. It is far above the usual time, because machines of CI are slow. */
@@ -70,7 +70,6 @@ export class Installation {
   readonly jobs: Reflector<StoredJob>
   readonly launches: Reflector<StoredLaunch>
   readonly folder: string
-  readonly apiKey: string
   readonly runtime: ContainerRuntime
   /** Every program that was started, including killed ones. */
   readonly programs: Program[] = []
@@ -80,6 +79,7 @@ export class Installation {
   #loops: Promise<void>[] = []
   #url = "http://127.0.0.1:0"
   #id = ""
+  #apiKey = ""
 
   /** Creates its namespaces, project and key, and starts its façade. The test starts operators. */
   static async create(options: InstallationOptions): Promise<Installation> {
@@ -95,9 +95,6 @@ export class Installation {
     }
   }
 
-  readonly #keyId: string
-  readonly #tokenHash: string
-
   private constructor({ name, kubeconfig, runtime, logs }: InstallationOptions, folder: string) {
     this.namespace = `${name}-${randomBytes(4).toString("hex")}`
     this.systemNamespace = `${this.namespace}-system`
@@ -105,12 +102,8 @@ export class Installation {
     this.runtime = runtime
     this.#kubeconfig = kubeconfig
     this.#logs = logs ?? { logsDir: join(folder, "logs") }
-    const { value, keyId, tokenHash } = makeApiKey()
-    this.apiKey = value
-    this.#keyId = keyId
-    this.#tokenHash = tokenHash
     this.client = connect({ kubeconfig })
-    const logger = createLogger({ level: "silent", name: "test" })
+    const logger = silentLogger
     this.jobs = new Reflector({ client: this.client, resource: JOBS, namespace: this.namespace, logger })
     this.launches = new Reflector({ client: this.client, resource: LAUNCHES, namespace: this.systemNamespace, logger })
   }
@@ -121,12 +114,7 @@ export class Installation {
     for (const name of [namespace, this.systemNamespace]) await client.apply(NAMESPACES, { metadata: { name } })
     this.#id = (await ensureInstallation(client, this.systemNamespace)).id
     await confirmedProject(client, { name: namespace, organization: "e2e", namespace })
-    await client.create(API_KEYS, {
-      apiVersion: API_VERSION,
-      kind: "ApiKey",
-      metadata: { name: "admin", namespace },
-      spec: { role: "admin", keyId: this.#keyId, tokenHash: this.#tokenHash },
-    })
+    this.#apiKey = await makeKey(client, namespace, "admin", { name: "admin" })
     this.#loops = [this.jobs, this.launches].map((reflector) => reflector.run(this.#watching.signal))
     for (const reflector of [this.jobs, this.launches]) {
       await reflector.whenSynced(AbortSignal.timeout(PATIENCE_SECONDS * 1000))
@@ -141,6 +129,11 @@ export class Installation {
   /** Id of the installation, which is a tag of its VMs. */
   get id(): string {
     return this.#id
+  }
+
+  /** The project's admin key. */
+  get apiKey(): string {
+    return this.#apiKey
   }
 
   get vmsDir(): string {
@@ -185,7 +178,7 @@ export class Installation {
   async #keyIsBound(): Promise<void> {
     const ref = { namespace: this.namespace, name: "admin" }
     const isKeyBound = async (): Promise<boolean> => isBound(await this.client.get(API_KEYS, ref))
-    await eventually("the project's key is bound", isKeyBound, PATIENCE_SECONDS)
+    await until("the project's key is bound", isKeyBound, PATIENCE_SECONDS)
   }
 
   /** Kills an operator and removes its lease. */

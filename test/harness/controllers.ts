@@ -1,6 +1,6 @@
 import type { CloudAccount, Clouds } from "../../src/clouds/cloud.ts"
 import type { SpendCaps } from "../../src/core/apis/caps.ts"
-import { type Clock, timestamp } from "../../src/core/apis/clock.ts"
+import { timestamp } from "../../src/core/apis/clock.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { JobSpec, StoredJob } from "../../src/core/apis/job.ts"
 import type { JobArraySpec, StoredJobArray } from "../../src/core/apis/jobarray.ts"
@@ -10,12 +10,11 @@ import type { Offer } from "../../src/core/apis/offer.ts"
 import { PROJECT_OF_NAMESPACE } from "../../src/core/identity/projects.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import type { KubeEvent } from "../../src/core/kube/core.ts"
-import { isNotFound } from "../../src/core/kube/errors.ts"
+import { ifFound } from "../../src/core/kube/errors.ts"
 import { EventRecorder, events } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import type { Store } from "../../src/core/kube/store.ts"
 import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/quota/project-limits.ts"
-import { Usage } from "../../src/core/quota/usage.ts"
 import { JOB_ARRAYS, JOBS, LAUNCHES, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { Controller, watchSource } from "../../src/core/runtime/controller.ts"
 import { Manager, type RunnableReflector } from "../../src/core/runtime/manager.ts"
@@ -32,11 +31,13 @@ import { HistoryPruner } from "../../src/operator/job/history.ts"
 import { createLaunchController, type LaunchControl } from "../../src/operator/launch/controller.ts"
 import { SettledJobs } from "../../src/operator/settled-jobs.ts"
 import { createStatementController } from "../../src/operator/statement/controller.ts"
-import { AgentReports } from "../harness/agent-reports.ts"
-import { OFFERS } from "../harness/builders.ts"
-import { harnessesOf, NamespaceHarness, quiet } from "../harness/namespace.ts"
-import { ShiftedClock } from "../harness/shifted-clock.ts"
-import { SimCloud } from "../harness/sim-cloud.ts"
+import { AgentReports } from "./agent-reports.ts"
+import { OFFERS } from "./builders.ts"
+import { harnessesOf, NamespaceHarness } from "./namespace.ts"
+import { ShiftedClock } from "./shifted-clock.ts"
+import { silentLogger } from "./silent-logger.ts"
+import { SimCloud } from "./sim-cloud.ts"
+import { usageOf } from "./usage.ts"
 import { type WebhookOptions, webhookParts } from "./webhook-parts.ts"
 
 /** Clients of an operator, with which a test can stop the operator in the middle of a call. */
@@ -111,32 +112,32 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     }
     const { clock, namespace: systemNamespace } = this
     const { project: namespace = systemNamespace } = options
-    const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet, clock })
+    const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: silentLogger, clock })
     const jobs = new Reflector<StoredJob>({
-      ...{ client, ...JOB_CACHE, namespace, logger: quiet },
+      ...{ client, ...JOB_CACHE, namespace, logger: silentLogger },
       indexes: { ...jobIndexes, ...creatorIndexes },
     })
-    const jobArrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: quiet })
+    const jobArrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: silentLogger })
     const launches = new Reflector<StoredLaunch>({
       client,
       ...LAUNCH_CACHE,
       namespace: systemNamespace,
-      logger: quiet,
+      logger: silentLogger,
       transform: (launch) => this.#shifted(launch),
     })
     const statements = new Reflector({
-      ...{ client, ...STATEMENT_CACHE, namespace: systemNamespace, logger: quiet },
+      ...{ client, ...STATEMENT_CACHE, namespace: systemNamespace, logger: silentLogger },
     })
     const tenants = tenantsOf(client, options)
     const { limits, caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
-    const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf(jobs, clock) }
+    const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf({ jobs }, clock) }
     const settled = new SettledJobs({
-      ...{ client, namespace, fence, clock, logger: quiet },
+      ...{ client, namespace, fence, clock, logger: silentLogger },
       limitsHistory: (uid) => jobArrays.store.getByUid(uid) !== undefined,
       ...{ ttlSeconds: JOB_DEFAULTS.ttlSeconds, sweepSeconds: 0.5, expireSeconds: 0.1 },
       ...(quota && { usage: quota.usage }),
     })
-    const shared = { client, jobs, settled, launches, statements, fence, clock, recorder, logger: quiet }
+    const shared = { client, jobs, settled, launches, statements, fence, clock, recorder, logger: silentLogger }
     const launchControl = createLaunchController({
       ...shared,
       systemNamespace,
@@ -181,7 +182,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
         ...(webhooks ? [(end: AbortSignal) => webhooks.control.deliveries.run(end)] : []),
         ...(pruner ? [(end: AbortSignal) => pruner.run(end)] : []),
       ],
-      logger: quiet,
+      logger: silentLogger,
       drainSeconds: 1,
     })
     const ending = new AbortController()
@@ -288,14 +289,14 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
   }
 
   async #agentStep(launch: string, work: Work): Promise<void> {
-    const found = await this.client.get(LAUNCHES, { namespace: this.namespace, name: launch }).catch(ignoreNotFound)
+    const found = await ifFound(this.client.get(LAUNCHES, { namespace: this.namespace, name: launch }))
     await this.#stepFrom(found, launch, work)
   }
 
   /** Runs agents to the end, each step as soon as its Launch shows the last one. `work` ends each run; default: it succeeds. */
   async agents(end: AbortSignal, work: Work = () => "Succeeded"): Promise<void> {
     const { client, namespace } = this
-    const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: quiet })
+    const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: silentLogger })
     const controller = new Controller({
       name: "agents",
       sources: [watchSource(launches)],
@@ -305,9 +306,9 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
         await this.#stepFrom(launches.store.get({ namespace, name }), name, work)
       },
       workers: AGENTS_AT_A_TIME,
-      logger: quiet,
+      logger: silentLogger,
     })
-    await new Manager({ reflectors: [launches], controllers: [controller], logger: quiet }).run(end)
+    await new Manager({ reflectors: [launches], controllers: [controller], logger: silentLogger }).run(end)
   }
 
   async #stepFrom(found: StoredLaunch | undefined, launch: string, work: Work): Promise<void> {
@@ -325,11 +326,6 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
   }
 }
 
-function ignoreNotFound(error: unknown): undefined {
-  if (!isNotFound(error)) throw error
-  return undefined
-}
-
 /** Returns a function that creates controllerHarnesses, and closes them after the suite. */
 export function controllerHarnesses(): () => Promise<ControllerHarness> {
   return harnessesOf((client) => new ControllerHarness(client))
@@ -341,13 +337,7 @@ function tenantsOf(
   { tenancy }: OperatorOptions,
 ): { option: { tenancy?: Tenancy }; reflectors: RunnableReflector[] } {
   if (tenancy !== true) return { option: {}, reflectors: [] }
-  const projects = new Reflector({ client, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE, logger: quiet })
-  const organizations = new Reflector({ client, resource: ORGANIZATIONS, logger: quiet })
+  const projects = new Reflector({ client, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE, logger: silentLogger })
+  const organizations = new Reflector({ client, resource: ORGANIZATIONS, logger: silentLogger })
   return { option: { tenancy: { projects, organizations } }, reflectors: [projects, organizations] }
-}
-
-/** Returns the use of limits by jobs alone. */
-function usageOf(jobs: Reflector<StoredJob>, clock: Clock): Usage {
-  const none = { onChange: () => () => undefined }
-  return new Usage({ jobs, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, webhooks: none }, clock)
 }

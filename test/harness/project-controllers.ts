@@ -8,11 +8,12 @@ import { EventRecorder } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { declareResource } from "../../src/core/kube/resource.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { MACHINE_USER_CACHE, MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "../../src/operator/caches.ts"
 import { createOrganizationController } from "../../src/operator/organization/controller.ts"
 import { createProjectController } from "../../src/operator/project/controller.ts"
-import { clientOf } from "../harness/machine-users.ts"
+import { clientOf } from "./machine-users.ts"
+import { silentLogger } from "./silent-logger.ts"
+import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 /** The project and organization controllers, with only the operator's rights. */
 export interface ProjectControllers {
@@ -50,11 +51,11 @@ export async function startProjectControllersBy(
 
 /** Returns the options of these controllers; their caches stay empty until they run. */
 export function projectOptions(client: KubeClient, labelSelector?: string) {
-  const logger = createLogger({ level: "silent", name: "projects" })
+  const logger = silentLogger
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
   const base = { client, logger }
   return {
-    ...{ ...base, clock: systemClock, recorder, reservedNamespaces: ["berth-system", IDENTITIES_NAMESPACE] },
+    ...{ ...base, clock: systemClock, recorder, reservedNamespaces: [SYSTEM_NAMESPACE, IDENTITIES_NAMESPACE] },
     projects: new Reflector<StoredProject>({ ...base, labelSelector, resource: PROJECTS }),
     organizations: new Reflector<StoredOrganization>({ ...base, labelSelector, resource: ORGANIZATIONS }),
     namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),

@@ -2,7 +2,7 @@ import { access, readFile } from "node:fs/promises"
 import { Readable } from "node:stream"
 import Docker from "dockerode"
 import tar from "tar-stream"
-import { eventually } from "../cloud/eventually.ts"
+import { eventually } from "./eventually.ts"
 
 const BUSYBOX = "/bin/busybox"
 const IMAGE = "berth-test-e2e:1"

@@ -7,7 +7,6 @@ import type { EventRecorder } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { type PrivateTargets, publicFetch } from "../../src/core/outbound/public-fetch.ts"
 import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/quota/project-limits.ts"
-import { Usage } from "../../src/core/quota/usage.ts"
 import { toRecord } from "../../src/core/records/job.ts"
 import { toOwner } from "../../src/core/records/owner.ts"
 import { PROJECTS } from "../../src/core/resources.ts"
@@ -17,7 +16,8 @@ import { KeyringEncryption } from "../../src/core/sealing/keys.ts"
 import { WEBHOOK_CACHE, WEBHOOK_SECRET_CACHE } from "../../src/operator/caches.ts"
 import { createWebhookController, type WebhookControl } from "../../src/operator/webhook/controller.ts"
 import type { WebhookSettings } from "../../src/operator/webhook/settings.ts"
-import { quiet } from "../harness/namespace.ts"
+import { silentLogger } from "./silent-logger.ts"
+import { usageOf } from "./usage.ts"
 
 /** Settings of the webhooks of a test. */
 export interface WebhookOptions extends Partial<WebhookSettings> {
@@ -53,16 +53,14 @@ export function webhookParts(
   }: WebhookOptions,
 ): WebhookParts {
   const { client, clock } = shared
-  const base = { client, logger: quiet, namespace }
+  const base = { client, logger: silentLogger, namespace }
   const webhooks = new Reflector({ ...base, ...WEBHOOK_CACHE })
   const secrets = new Reflector({ ...base, ...WEBHOOK_SECRET_CACHE })
   const sealingKeys = new Reflector({ ...base, ...SEALING_KEYS_CACHE })
-  const projects = new Reflector({ client, logger: quiet, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE })
-  const none = { onChange: () => () => undefined }
-  const counted = { jobs: none, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, webhooks }
-  const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: new Usage(counted, clock) }
+  const projects = new Reflector({ client, logger: silentLogger, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE })
+  const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf({ webhooks }, clock) }
   const control = createWebhookController({
-    ...{ ...shared, webhooks, secrets, sealingKeys, projects, logger: quiet, settings },
+    ...{ ...shared, webhooks, secrets, sealingKeys, projects, logger: silentLogger, settings },
     ...(quota && { quota }),
     sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, namespace))),
     recordOf: (job, project) => toRecord(job, toOwner(project)),
