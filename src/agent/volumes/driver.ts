@@ -367,8 +367,6 @@ const FLAGS = [
   ...["--dir-cache-time", "1m"],
   // A connection to a bucket is slower than a VM's network. Each open file has these chunks in memory.
   ...["--vfs-read-chunk-streams", "4", "--vfs-read-chunk-size", "8M"],
-  // The kernel asks for more than the next 128 KiB, so that a read from the disk does not wait for rclone each time.
-  ...["--max-read-ahead", "1M"],
   // Maximum number of files that are uploaded at the same time.
   ...["--transfers", "8"],
   // Containers may run as any user, and programs of a bucket.
