@@ -123,6 +123,7 @@ volumes.describe("buckets", () => {
       expect(await download("results/today/copy.txt")).toBe("from the bucket")
       expect((await download("results/today/big")).length).toBe(300_000)
       expect((await gateway.logOf(launch)).toString()).toBe("a.txt\n")
+      expect(requestsFor("data/a.txt", front)).toEqual(["GET"])
       const used = [...new Set(front.requests.map(({ headers }) => headers.authorization))].sort()
       expect(used).toEqual(["Bearer ya29.down-1", "Bearer ya29.down-2"])
       expect(given.map(({ expiration }) => Date.parse(expiration ?? "") > Date.now())).toEqual([true, true])
@@ -227,6 +228,7 @@ volumes.describe("buckets", () => {
       expect(await (await blob("GET", "/cargo/results/today/copy.txt")).text()).toBe("from the container")
       expect((await (await blob("GET", "/cargo/results/today/big")).text()).length).toBe(300_000)
       expect((await gateway.logOf(launch)).toString()).toBe("a.txt\n")
+      expect(requestsFor("data/a.txt", front)).toEqual(["GET"])
       const rights = given.map(({ remote }) => new URL(remote["sas_url"] ?? "").searchParams.get("sp"))
       expect(rights.sort()).toEqual(["racwdl", "rl"])
       const signature = new URL(given[0]?.remote["sas_url"] ?? "").searchParams
@@ -378,6 +380,14 @@ async function startFront(handle: (req: IncomingMessage, res: ServerResponse) =>
       await once(server, "close")
     },
   }
+}
+
+/** Returns the methods of the requests for an object. */
+function requestsFor(object: string, { requests }: Front): (string | undefined)[] {
+  return requests.flatMap(({ method, url = "" }) => {
+    const { pathname } = new URL(url, "http://front")
+    return decodeURIComponent(pathname).endsWith(`/${object}`) ? method : []
+  })
 }
 
 type Request = (options: RequestOptions, answered: (answer: IncomingMessage) => void) => ReturnType<typeof request>

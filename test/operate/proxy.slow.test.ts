@@ -135,7 +135,7 @@ afterAll(async () => {
   if (folder !== undefined) await rm(folder, { recursive: true, force: true })
 })
 
-const { it } = needing(missingForProxy() ?? missingTool("moto"))
+const { it } = needing(missingForProxy() ?? missingTool("moto", "rclone"))
 
 it("each program reaches everything through the proxy, and the API server without it", async () => {
   for (const name of ["berth.example.com", "moto.example.com"]) expect(isKnownHere(name)).toBe(false)
