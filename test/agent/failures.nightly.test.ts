@@ -14,7 +14,8 @@ import { engineOfSize } from "./engines.ts"
 import { toldOf } from "./failures.ts"
 import { buildImage, docker, loadImage } from "./images.ts"
 import { fixture, images, logShows, pass, prepareAgents, runVm, shell, start, WAIT } from "./suite.ts"
-import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
+import { VOLUMES_WAIT_MS } from "./mounts.ts"
+import { missingForVolumes, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
 prepareAgents()
 

@@ -73,7 +73,7 @@ function urlOf(kind: string, launch: string, at = gateway): string {
 }
 
 /** Returns the client of an agent of this Launch: it sends what an agent sends. */
-async function agentFor(launch: StoredLaunch, keys?: AgentKeys) {
+async function agentFor(launch: StoredLaunch, keys?: AgentKeys, abilities: readonly string[] = []) {
   const held = keys ?? (await generateAgentKeys())
   const { name } = launch.metadata
   const sign = (kind: MessageKind, message: object) => signMessage(kind, { launch: name, ...message }, held.signing)
@@ -83,7 +83,7 @@ async function agentFor(launch: StoredLaunch, keys?: AgentKeys) {
     runtime: "docker",
     signingKey: publicKey(held.signing, "Ed25519"),
     encryptionKey: publicKey(held.encryption, "X25519"),
-    abilities: [],
+    abilities,
   }
   return {
     keys: held,
@@ -111,6 +111,20 @@ function typeOf(answer: Answer): string {
 }
 
 describe("gateway: register", () => {
+  it("gives an older agent no order with a read-only volume, which it would mount writable", async () => {
+    const volumes = { data: { bucket: "b", mountPath: "/data", readOnly: true } }
+    const launch = await fixture.launch({ volumes })
+    const answer = await (await agentFor(launch, undefined, ["workdir"])).register()
+    expect([answer.status, typeOf(answer)]).toEqual([422, "nothing-to-run"])
+    expect((await fixture.agentOf(launch))?.finish).toMatchObject({
+      reason: "VolumeMountFailed",
+      message: expect.stringMatching(/^volume data is readOnly: the agent of the VM \(version test\) is older/),
+    })
+    const next = await fixture.launch({ volumes })
+    await (await agentFor(next, undefined, ["readOnly"])).register()
+    expect((await fixture.agentOf(next))?.finish?.message).toMatch(/opens no buckets/)
+  })
+
   it("binds the Launch to the agent's keys and encrypts the order for this agent", async () => {
     const launch = await fixture.launch({ image: "busybox", env: { A: "1" }, maxRetries: 2 })
     const agent = await agentFor(launch)

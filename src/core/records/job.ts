@@ -28,7 +28,10 @@ import type { Owner } from "./owner.ts"
 import { lastUpdateTime } from "./update-time.ts"
 
 /** Schema of a value that is null until it is known. */
-export function nullable<T extends string | number>(type: "string" | "number" | "integer", description: string) {
+export function nullable<T extends string | number | boolean>(
+  type: "string" | "number" | "integer" | "boolean",
+  description: string,
+) {
   return Type.Unsafe<T | null>({ type: [type, "null"], description })
 }
 
@@ -45,6 +48,9 @@ const VolumeRecordSchema = Type.Object(
     connection: nullable<string>("string", "Null: the project's first connection with access."),
     prefix: nullable<string>("string", "Null: the bucket's root."),
     checkpoint: Type.Boolean({ description: "True for the job's checkpoints, in a separate folder." }),
+    // Null for its default: the command line of 0.1.0 sends all that is not null when it reruns a job.
+    read_only: nullable<boolean>("boolean", "True: the container can't write to the bucket. Null: it can."),
+    cache: nullable<string>("string", "reads: what the container reads stays on the VM's disk. Null: no cache."),
   },
   { [COMPONENT]: "VolumeRecord" },
 )
@@ -264,13 +270,15 @@ function limitFields(spec: StoredJob["spec"]) {
 }
 
 function volumesOf(volumes: StoredJob["spec"]["volumes"]): JobRecord["volumes"] {
-  return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, connection, prefix, checkpoint }]) => ({
+  return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, ...volume }]) => ({
     name,
     bucket,
     mount_path: mountPath,
-    connection: connection ?? null,
-    prefix: prefix ?? null,
-    checkpoint: checkpoint ?? false,
+    connection: volume.connection ?? null,
+    prefix: volume.prefix ?? null,
+    checkpoint: volume.checkpoint ?? false,
+    read_only: volume.readOnly || null,
+    cache: volume.cache ?? null,
   }))
 }
 
