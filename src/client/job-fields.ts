@@ -8,12 +8,15 @@ import {
   type Grammar,
   NUMBER,
   PAIR,
+  RETRY_ON,
   type Reading,
+  type RetryRule,
   readText,
   SECRET,
   TEXT,
   VARIABLE,
   VOLUME,
+  VOLUME_FORM,
   type Volume,
 } from "./job-grammar.ts"
 import { CLOUDS } from "./providers.ts"
@@ -284,6 +287,25 @@ export const JOB_FLAGS = {
     "maximum time from the stop signal to SIGKILL; default: 10s",
   ),
   retries: one("--retries <number>", "maxRetries", NUMBER, "number of times to start a failed container again"),
+  // Other rules than one on exit codes have no flag.
+  retryOn: flag<"retryRules", RetryRule>(
+    { flags: "--retry-on <codes>", help: "exit codes that get a new machine, such as 75,100-119; up to 3 times" },
+    "retryRules",
+    RETRY_ON,
+    { get: (rules) => rules, set: (_, rules) => [...rules] },
+  ),
+  growMemoryTo: one(
+    "--grow-memory-to <size>",
+    "maxMemory",
+    TEXT,
+    "memory up to which it doubles, on a new machine, when the container runs out",
+  ),
+  maxLostVms: one(
+    "--max-lost-vms <number>",
+    "maxLostVms",
+    NUMBER,
+    "maximum number of lost machines; default: 2; 0: never run twice",
+  ),
   env: map(
     "-e, --env <name=value>",
     "env",
@@ -310,10 +332,7 @@ export const JOB_FLAGS = {
     "workdir",
     undefined,
   ),
-  volume: volume(
-    { flags: "--volume <bucket:path>", help: "bucket to mount: BUCKET[/PREFIX]:/PATH[@CONNECTION]", isRepeated: true },
-    false,
-  ),
+  volume: volume({ flags: "--volume <bucket:path>", help: `bucket to mount: ${VOLUME_FORM}`, isRepeated: true }, false),
   checkpoint: volume(
     { flags: "--checkpoint <bucket:path>", help: "bucket for the job's checkpoints, kept until it has succeeded" },
     true,

@@ -136,18 +136,43 @@ export const SECRET: Grammar<[name: string, from: SecretKey]> = {
 
 export type Volume = NonNullable<JobSubmission["volumes"]>[string]
 
-/** A bucket and its place as `BUCKET[/PREFIX]:/PATH[@CONNECTION]`. */
+/** Form of a volume, in the words of docker run. */
+export const VOLUME_FORM = "BUCKET[/PREFIX]:/PATH[:ro][:cache][@CONNECTION]"
+
+const VOLUME_PATTERN = /^([^/:@]+)(?:\/([^:]*))?:(\/[^@]*?)(:ro)?(:cache)?(?:@(.+))?$/
+
+/** A bucket, its place and its use. */
 export const VOLUME: Grammar<Volume> = {
   parse: (text) => {
-    const [, bucket, prefix, mountPath, connection] = /^([^/:@]+)(?:\/([^:]*))?:(\/[^@]*)(?:@(.+))?$/.exec(text) ?? []
+    const [, bucket, prefix, mountPath, readOnly, cache, connection] = VOLUME_PATTERN.exec(text) ?? []
     if (bucket === undefined || mountPath === undefined) return undefined
     return {
       ...{ bucket, mountPath },
       ...(prefix !== undefined && { prefix }),
+      ...(readOnly !== undefined && { readOnly: true }),
+      ...(cache !== undefined && { cache: "reads" }),
       ...(connection !== undefined && { connection }),
     }
   },
-  print: ({ bucket, prefix, mountPath, connection }) =>
-    `${bucket}${prefix == null ? "" : `/${prefix}`}:${mountPath}${connection == null ? "" : `@${connection}`}`,
-  refusal: (text) => `${text} is not a volume: write BUCKET[/PREFIX]:/PATH[@CONNECTION].`,
+  print: ({ bucket, prefix, mountPath, readOnly, cache, connection }) =>
+    [
+      ...[bucket, prefix == null ? "" : `/${prefix}`, `:${mountPath}`],
+      ...[readOnly === true ? ":ro" : "", cache == null ? "" : ":cache", connection == null ? "" : `@${connection}`],
+    ].join(""),
+  refusal: (text) => `${text} is not a volume: write ${VOLUME_FORM}.`,
+}
+
+export type RetryRule = NonNullable<JobSubmission["retryRules"]>[number]
+
+const EXIT_CODES = /^[0-9]+(-[0-9]+)?$/
+
+/** Exit codes that get a new VM, as `75,100-119`: one rule without reasons and without a limit of its own. */
+export const RETRY_ON: Grammar<RetryRule> = {
+  parse: (text) => {
+    const codes = text.split(",").map((code) => code.trim())
+    if (!codes.every((code) => EXIT_CODES.test(code))) return undefined
+    return { exitCodes: codes.map((code) => (code.includes("-") ? code : Number(code))), action: "newVm" }
+  },
+  print: ({ exitCodes }) => (exitCodes ?? []).join(","),
+  refusal: (text) => `${text} has no exit codes: write 75 or 75,100-119.`,
 }

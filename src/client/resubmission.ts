@@ -8,13 +8,14 @@ const DEFAULT_TIMEOUT_SECONDS = 2_592_000
 const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
   volumes: ({ volumes }) =>
     Object.fromEntries(
-      Object.entries(submittedVolumes(volumes)).map(([name, { checkpoint, ...volume }]) => [
+      Object.entries(submittedVolumes(volumes)).map(([name, { checkpoint, readOnly, ...volume }]) => [
         name,
-        withoutEmpty({ ...volume, checkpoint: checkpoint === true ? true : null }),
+        withoutEmpty({ ...volume, checkpoint: checkpoint || null, readOnly: readOnly || null }),
       ]),
     ),
   resources: ({ resources: { gpu, ...parts } }) =>
     withoutEmpty({ ...parts, gpu: gpu === null ? null : withoutEmpty(gpu) }),
+  retryRules: ({ retry_rules: rules }) => submittedRules(rules),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
   priority: valueBut("priority", 0),
   maxRetries: valueBut("maxRetries", 0),
@@ -24,8 +25,16 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
 /** Returns the volumes of a job's record by their names, with the fields of a submission. */
 export function submittedVolumes(volumes: JobRecord["volumes"]) {
   return Object.fromEntries(
-    volumes.map(({ name, mount_path: mountPath, ...volume }) => [name, { ...volume, mountPath }]),
+    volumes.map(({ name, mount_path: mountPath, read_only: readOnly, ...volume }) => [
+      name,
+      { ...volume, mountPath, readOnly: readOnly ?? false },
+    ]),
   )
+}
+
+/** Returns the retry rules of a job's record, with the fields of a submission. */
+export function submittedRules(rules: JobRecord["retry_rules"]) {
+  return rules.map(({ exit_codes: exitCodes, ...rule }) => withoutEmpty({ ...rule, exitCodes }))
 }
 
 /** Returns a function that reads a field, and is null for the field's default. */

@@ -162,6 +162,12 @@ const JOB = {
   maxRetries: flagControl(JOB_FLAGS.retries, AMOUNT),
   priority: flagControl(JOB_FLAGS.priority, AMOUNT),
   group: flagControl(JOB_FLAGS.group, line()),
+  retryOn: flagControl(
+    JOB_FLAGS.retryOn,
+    line((text) => text.replace(/\s+/g, "")),
+  ),
+  maxMemory: flagControl(JOB_FLAGS.growMemoryTo, line()),
+  maxLostVms: flagControl(JOB_FLAGS.maxLostVms, AMOUNT),
   env: flagControl(JOB_FLAGS.env, LINES),
   secretEnv: flagControl(JOB_FLAGS.secret, LINES),
   volumes: flagControl(VOLUMES, LINES),

@@ -265,6 +265,7 @@ const UNSHOWN = {
   priority: 50,
   concurrencyGroup: { name: "db", limit: 2 },
   maxPreemptions: 4,
+  retryRules: [{ reasons: ["OutOfMemory"], exitCodes: [137], action: "newVm", limit: 2 }, { action: "fail" }],
   fallbackAfter: 2,
   ttlSecondsAfterFinished: 3600,
 }
@@ -280,6 +281,8 @@ describe("the submission of a job's record", () => {
       ...UNSHOWN,
       maxCostUsd: 20,
       maxQueueSeconds: 5400,
+      maxMemory: "128Gi",
+      maxLostVms: 0,
       cloud: ["aws"],
       volumes: { ...JOB.volumes, ...CHECKPOINTS },
     }
@@ -311,6 +314,8 @@ const SUBMISSIONS = (() => {
       prefix: text,
       connection: name,
       checkpoint: fc.constant(true),
+      readOnly: fc.constant(true),
+      cache: fc.constant("reads"),
     },
     { requiredKeys: ["bucket", "mountPath"] },
   )
@@ -326,6 +331,8 @@ const SUBMISSIONS = (() => {
       provisioning: fc.constantFrom("spot", "spotFirst"),
       ...{ priority: fc.integer({ min: -100, max: 100 }), concurrencyGroup: fc.record({ name, limit: count }) },
       ...{ maxPreemptions: count, fallbackAfter: count, maxRetries: count },
+      ...{ maxLostVms: count, maxMemory: size },
+      retryRules: fc.constantFrom([{ exitCodes: [75], action: "newVm" }], [{ exitCodes: [1, "2-9"], action: "newVm" }]),
       ...{ maxHourlyPriceUsd: usd, maxCostUsd: usd },
       ...{ timeoutSeconds: count, maxQueueSeconds: count, terminationGraceSeconds: count },
       ...{ labels: fc.dictionary(name, text, { minKeys: 1 }), tags: fc.array(text, { minLength: 1 }) },
@@ -425,6 +432,7 @@ describe("the forms of a specification", () => {
       { resources: { gpu: { model: "A100", vram: "80Gi", count: 2 } as never } },
       { resources: { gpu: { count: 2 } as never } },
       { volumes: { data: { ...volume, mountPath: "/a@b" } } },
+      { volumes: { data: { ...volume, mountPath: "/a:ro" } } },
       { volumes: { data: { ...volume, prefix: "a:b" } } },
       // The flag is that of one volume.
       { volumes: { a: { ...volume, checkpoint: true }, b: { ...volume, mountPath: "/b", checkpoint: true } } },

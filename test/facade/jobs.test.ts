@@ -74,7 +74,7 @@ command: [python, train.py]
 args: ["--epochs", "3"]
 env: {MODE: fast, PORT: "8080"}
 volumes:
-  data: {bucket: models, mountPath: /data, prefix: null}
+  data: {bucket: models, mountPath: /data, prefix: null, readOnly: true, cache: reads}
   state: {bucket: runs, mountPath: /state, checkpoint: true}
 resources: {cpu: 0.5, memory: 2Gi, gpu: 24Gi, disk: 200Gi}
 cloud: [aws, gcp]
@@ -86,6 +86,12 @@ timeoutSeconds: 60
 provisioning: spotFirst
 maxHourlyPriceUsd: 1.5
 maxPreemptions: 5
+retryRules:
+  - {reasons: [OutOfMemory], exitCodes: [137], action: newVm, limit: 5}
+  - {exitCodes: [75, 100-119], action: newVm}
+  - {action: fail}
+maxLostVms: 0
+maxMemory: 128Gi
 fallbackAfter: 2
 terminationGraceSeconds: 90
 secretEnv: {TOKEN: {secret: s, key: k}}
@@ -112,11 +118,11 @@ organization_id: ${fixture.organization}
       volumes: [
         {
           ...{ name: "data", bucket: "models", mount_path: "/data" },
-          ...{ connection: null, prefix: null, checkpoint: false },
+          ...{ connection: null, prefix: null, checkpoint: false, read_only: true, cache: "reads" },
         },
         {
           ...{ name: "state", bucket: "runs", mount_path: "/state" },
-          ...{ connection: null, prefix: null, checkpoint: true },
+          ...{ connection: null, prefix: null, checkpoint: true, read_only: null, cache: null },
         },
       ],
       resources: { cpu: 0.5, memory: "2Gi", gpu: { vram: "24Gi", count: null, model: null }, disk: "200Gi" },
@@ -156,6 +162,14 @@ organization_id: ${fixture.organization}
       queue_position: null,
       concurrency_group: null,
       preemption_count: 0,
+      retry_rules: [
+        { reasons: ["OutOfMemory"], exit_codes: [137], action: "newVm", limit: 5 },
+        { reasons: [], exit_codes: [75, "100-119"], action: "newVm", limit: null },
+        { reasons: [], exit_codes: [], action: "fail", limit: null },
+      ],
+      new_vm_retries: 0,
+      max_lost_vms: 0,
+      max_memory: "128Gi",
       fallback_after: 2,
       termination_grace_seconds: 90,
       secret_env: { TOKEN: { secret: "s", key: "k" } },
@@ -182,6 +196,24 @@ organization_id: ${fixture.organization}
     const body = { name: "nulls", namePrefix: null, image: "alpine", env: null, region: null, resources: { gpu: null } }
     const { job_id } = await created(await call("/1/jobs", { body }))
     expect(await recordIn(await call(`/1/jobs/${job_id}`))).toMatchObject({ env: {}, region: [], namePrefix: null })
+  })
+
+  it("rejects retry rules and memory that mean nothing, each with its own sentence", async () => {
+    const rules = [
+      { exitCodes: ["119-100", 0] },
+      { action: "fail", limit: 2 },
+      { action: "newVm", reasons: ["SecretMissing"] },
+    ]
+    const body = { image: "a", retryRules: rules, maxMemory: "1Gi", resources: { memory: "2Gi" } }
+    const { errors = [] } = await problemIn(await call("/1/jobs", { body }))
+    expect(errors.map(({ detail }) => detail).sort()).toEqual([
+      "maxMemory must be at least resources.memory",
+      "retryRules[0].action is required",
+      'retryRules[0].exitCodes[0] must have its lower exit code first, such as 100-119, not "119-100"',
+      "retryRules[0].exitCodes[1] must be at least 1, not 0",
+      "retryRules[1].limit is only for the action newVm",
+      expect.stringContaining("retryRules[2].reasons[0] must be OutOfMemory, ContainerFailed, "),
+    ])
   })
 
   it("rejects a job name that is taken with 409", async () => {
@@ -252,6 +284,11 @@ organization_id: ${fixture.organization}
     ["a cancelled job", { image: "a", cancelled: true }, "/cancelled"],
     ["another organization", { image: "a", organization_id: "x" }, "/organization_id"],
     ["a volume without a bucket", { image: "a", volumes: { d: { mountPath: "/d" } } }, "/volumes/d/bucket"],
+    [
+      "a read-only volume for checkpoints",
+      { image: "a", volumes: { d: { bucket: "b", mountPath: "/d", readOnly: true, checkpoint: true } } },
+      "/volumes/d/readOnly",
+    ],
     ["a null volume", { image: "a", volumes: { d: null } }, "/volumes/d"],
     ["a list for a body", ["image"], ""],
   ])("rejects %s with 400 and creates no job", async (_what, body, pointer) => {

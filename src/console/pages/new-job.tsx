@@ -396,6 +396,9 @@ const LABELS: Record<Name, string> = {
   maxRetries: "Retries",
   priority: "Priority",
   group: "Group",
+  retryOn: "New machine after exit codes",
+  maxMemory: "Memory grows to",
+  maxLostVms: "Lost machines",
   maxHourlyPriceUsd: "Highest price, $/h",
   maxCostUsd: "Highest cost, $",
   env: "Environment",
@@ -510,9 +513,12 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
       <Group title={shape.value === "job" ? "Limits" : "Limits of each job"}>
         {line("timeout", undefined, "2h")}
         {line("maxQueue", "Until the container starts. Empty: no limit.", "30m")}
-        {line("maxRetries", undefined, "0")}
         {line("priority", "From -100 to 100. The highest starts first where jobs wait for a cap.", "0")}
         {line("group", "Its name, and how many of its jobs run at the same time.", "db:1")}
+        {line("maxRetries", "On the same machine.", "0")}
+        {line("retryOn", "Such as 75,100-119, up to 3 times.")}
+        {line("maxMemory", "Doubles on a new machine after the container ran out. Empty: it doesn't grow.", "128Gi")}
+        {line("maxLostVms", "0: the job never runs twice.", "2")}
         {line("maxHourlyPriceUsd")}
         {line("maxCostUsd")}
       </Group>
@@ -526,7 +532,7 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
         {area("secretEnv", "NAME=secret:key, one a line.")}
         {area(
           "volumes",
-          "name=bucket/prefix:/path, one a line. Add @connection, or checkpoint after a space, if needed.",
+          "name=bucket/prefix:/path, one a line. Add :ro, :cache, @connection, or checkpoint after a space, if needed.",
         )}
         {area("labels", "key=value, one a line.")}
         {line("tags", "Separated by spaces.")}

@@ -1,5 +1,6 @@
 import type { ErrorObject } from "ajv"
-import { ALLOWED, DISJOINT_KEYS, DISTINCT_PATHS, FORBIDDEN, SENSITIVE, TOTAL_BYTES } from "./schema.ts"
+import { NAMED_RULES } from "./named-rules.ts"
+import { ALLOWED, DISJOINT_KEYS, DISTINCT_PATHS, FORBIDDEN, NAMED_RULE, SENSITIVE, TOTAL_BYTES } from "./schema.ts"
 import { bytesIn, commonKey, samePaths } from "./totals.ts"
 
 /** Error of one field of a value that a user sent. */
@@ -53,6 +54,10 @@ function insideOf({ keyword, data, schema }: ErrorObject): string {
   if (keyword === DISJOINT_KEYS) {
     const fields = schema as string[]
     return `/${fields[1]}/${escapePointer(commonKey(data, fields) ?? "")}`
+  }
+  if (keyword === NAMED_RULE) {
+    const { field } = NAMED_RULES[String(schema)] ?? {}
+    return field === undefined ? "" : `/${field}`
   }
   if (keyword !== DISTINCT_PATHS) return ""
   return `/${escapePointer(samePaths(data, String(schema))?.[1] ?? "")}/${schema}`
@@ -131,6 +136,10 @@ const SENTENCES: Readonly<Record<string, Sentence>> = {
     const key = commonKey(error.data, fields) ?? ""
     const [first, second] = fields.map((name) => childOf(error, `${name}`))
     return `${joinField(first ?? "", key)} and ${joinField(second ?? "", key)} have the same name: keep one of them`
+  },
+  [NAMED_RULE]: (error, field) => {
+    const { field: inner, message = "" } = NAMED_RULES[String(error.schema)] ?? {}
+    return `${inner === undefined ? field : childOf(error, inner)} ${message}${inner === undefined ? butIs(error) : ""}`
   },
   "x-kubernetes-list-map-keys": (error, field) =>
     `${field} must not have two items with the same ${(error.schema as string[]).join(" and ")}`,

@@ -1,10 +1,12 @@
 import type { TSchema } from "typebox"
+import { NAMED_RULES } from "./named-rules.ts"
 import {
   ALLOWED,
   type CelRule,
   celName,
   DISJOINT_KEYS,
   DISTINCT_PATHS,
+  NAMED_RULE,
   PATTERN_AS_RULE,
   TOTAL_BYTES,
 } from "./schema.ts"
@@ -169,6 +171,18 @@ const OWN_RULES: Readonly<Record<string, (schema: Json, path: string) => CelRule
       {
         rule: `self.all(one, self.all(other, one == other || (${one} != ${other} && ${one} != ${other} + '/')))`,
         message: `must have a different ${schema[DISTINCT_PATHS]} for each entry`,
+      },
+    ]
+  },
+  [NAMED_RULE]: (schema, path) => {
+    const named = NAMED_RULES[String(schema[NAMED_RULE])]
+    if (named === undefined) throw new Error(`${path}.${NAMED_RULE}: there is no rule ${schema[NAMED_RULE]}`)
+    const { rule, field, message } = named
+    return [
+      {
+        rule,
+        message: field === undefined ? message : `${field} ${message}`,
+        ...(field && { fieldPath: `.${field}` }),
       },
     ]
   },

@@ -3,6 +3,7 @@ import type { TSchema } from "typebox"
 import { type FieldError, MOST_ERRORS, toFieldError } from "./field-error.ts"
 import type { KindDefinition } from "./kind.ts"
 import { API_VERSION } from "./meta.ts"
+import { NAMED_RULES } from "./named-rules.ts"
 import { withoutNulls } from "./nulls.ts"
 import {
   ALLOWED,
@@ -10,6 +11,7 @@ import {
   DISJOINT_KEYS,
   DISTINCT_PATHS,
   FORBIDDEN,
+  NAMED_RULE,
   PATTERN_AS_RULE,
   SENSITIVE,
   TOTAL_BYTES,
@@ -56,6 +58,11 @@ const ajv = new Ajv2020({
       type: "object",
       schemaType: "array",
       validate: (fields: string[], value: unknown) => commonKey(value, fields) === undefined,
+    },
+    {
+      keyword: NAMED_RULE,
+      schemaType: "string",
+      validate: (name: string, value: unknown) => NAMED_RULES[name]?.holds(value) ?? false,
     },
   ],
 })

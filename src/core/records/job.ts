@@ -22,6 +22,7 @@ import { arrayIndexOf } from "../apis/jobarray.ts"
 import { ANNOTATIONS, LABELS } from "../apis/meta.ts"
 import { parseCpu } from "../apis/quantity.ts"
 import { JOB_RECORD_FIELDS as NAMES } from "../apis/rest-names.ts"
+import { RETRY_ACTIONS, RETRY_REASONS, type RetryRule } from "../apis/retry-rules.ts"
 import { COMPONENT, StringEnum } from "../apis/schema.ts"
 import { conditionsField, ownTroubles } from "./conditions.ts"
 import { CostBreakdownSchema, costFields } from "./cost.ts"
@@ -29,7 +30,10 @@ import type { Owner } from "./owner.ts"
 import { lastUpdateTime } from "./update-time.ts"
 
 /** Schema of a value that is null until it is known. */
-export function nullable<T extends string | number>(type: "string" | "number" | "integer", description: string) {
+export function nullable<T extends string | number | boolean>(
+  type: "string" | "number" | "integer" | "boolean",
+  description: string,
+) {
   return Type.Unsafe<T | null>({ type: [type, "null"], description })
 }
 
@@ -46,6 +50,9 @@ const VolumeRecordSchema = Type.Object(
     connection: nullable<string>("string", "Null: the project's first connection with access."),
     prefix: nullable<string>("string", "Null: the bucket's root."),
     checkpoint: Type.Boolean({ description: "True for the job's checkpoints, in a separate folder." }),
+    // Null for its default: the command line of 0.1.0 sends all that is not null when it reruns a job.
+    read_only: nullable<boolean>("boolean", "True: the container can't write to the bucket. Null: it can."),
+    cache: nullable<string>("string", "reads: what the container reads stays on the VM's disk. Null: no cache."),
   },
   { [COMPONENT]: "VolumeRecord" },
 )
@@ -72,6 +79,18 @@ export const GpuRecordSchema = Type.Unsafe<{ vram: string | null; count: number 
     model: nullable<string>("string", "GPU model."),
   },
 })
+
+const RetryRuleRecordSchema = Type.Object(
+  {
+    reasons: Type.Array(StringEnum(RETRY_REASONS), { description: "Empty: all of them." }),
+    exit_codes: Type.Array(Type.Unsafe<number | string>({ type: ["integer", "string"] }), {
+      description: "Exit codes and ranges of them. Empty: all of them.",
+    }),
+    action: StringEnum(RETRY_ACTIONS),
+    limit: nullable<number>("integer", "Maximum number of new VMs by this rule. Null: 3."),
+  },
+  { [COMPONENT]: "RetryRuleRecord" },
+)
 
 /** Job in the responses of GET, cancel and lists: every field of the contract, then the extensions. */
 export const JobRecordSchema = Type.Object({
@@ -122,7 +141,7 @@ export const JobRecordSchema = Type.Object({
   started_at: nullable<string>("string", "Time of the container's first start."),
   ended_at: nullable<string>("string", "Time at which the job ended."),
   [NAMES.timeoutSeconds]: Type.Integer(),
-  error_message: nullable<string>("string", "Error of a failed job."),
+  error_message: nullable<string>("string", "Error of a failed job, with the last line of its output."),
   reason: nullable<string>("string", "Reason for the status, one word."),
   message: nullable<string>("string", "Explanation of the status for people."),
   conditions: conditionsField(
@@ -145,6 +164,18 @@ export const JobRecordSchema = Type.Object({
     properties: ConcurrencyGroupSchema.properties,
     description: "Group of which only some jobs run at the same time. Null: none.",
   }),
+  [NAMES.retryRules]: Type.Array(RetryRuleRecordSchema, {
+    description:
+      "Rules on failures of the container, its image, volumes and workdir. The first one that matches decides.",
+  }),
+  new_vm_retries: Type.Integer({
+    description: "Number of failures after which the job got a new VM: by its rules, or for a transient fault.",
+  }),
+  [NAMES.maxLostVms]: nullable<number>("integer", "Maximum number of lost VMs. Null: 2."),
+  [NAMES.maxMemory]: nullable<string>(
+    "string",
+    "Memory up to which it grows after the container ran out. Null: it never grows.",
+  ),
   preemption_count: Type.Integer({ description: "Number of the job's VMs that the cloud preempted." }),
   [NAMES.fallbackAfter]: nullable<number>(
     "integer",
@@ -244,17 +275,18 @@ function creatorFields(job: StoredJob) {
   } satisfies Partial<JobRecord>
 }
 
-function limitFields({
-  priority,
-  concurrencyGroup,
-  maxQueueSeconds,
-  maxPreemptions,
-  fallbackAfter,
-  terminationGraceSeconds,
-}: StoredJob["spec"]) {
+function toRuleRecord({ reasons = [], exitCodes = [], action, limit }: RetryRule) {
+  return { reasons: [...reasons], exit_codes: [...exitCodes], action, limit: limit ?? null }
+}
+
+function limitFields(spec: StoredJob["spec"]) {
+  const { maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds, maxLostVms, maxMemory } = spec
   return {
-    priority: priority ?? 0,
-    [NAMES.concurrencyGroup]: concurrencyGroup ?? null,
+    priority: spec.priority ?? 0,
+    [NAMES.concurrencyGroup]: spec.concurrencyGroup ?? null,
+    [NAMES.retryRules]: (spec.retryRules ?? []).map(toRuleRecord),
+    [NAMES.maxLostVms]: maxLostVms ?? null,
+    [NAMES.maxMemory]: maxMemory ?? null,
     [NAMES.maxQueueSeconds]: maxQueueSeconds ?? null,
     [NAMES.maxPreemptions]: maxPreemptions ?? null,
     [NAMES.fallbackAfter]: fallbackAfter ?? null,
@@ -263,13 +295,15 @@ function limitFields({
 }
 
 function volumesOf(volumes: StoredJob["spec"]["volumes"]): JobRecord["volumes"] {
-  return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, connection, prefix, checkpoint }]) => ({
+  return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, ...volume }]) => ({
     name,
     bucket,
     mount_path: mountPath,
-    connection: connection ?? null,
-    prefix: prefix ?? null,
-    checkpoint: checkpoint ?? false,
+    connection: volume.connection ?? null,
+    prefix: volume.prefix ?? null,
+    checkpoint: volume.checkpoint ?? false,
+    read_only: volume.readOnly || null,
+    cache: volume.cache ?? null,
   }))
 }
 
@@ -298,15 +332,31 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     vm_status: status?.vm?.state ?? "nonassigned",
     retry_count: status?.retryCount ?? 0,
     preemption_count: status?.launches?.preempted ?? 0,
+    new_vm_retries: status?.launches?.retried ?? 0,
     last_heartbeat_at: inUtc(lastHeartbeatTime ?? status?.lastHeartbeatTime),
     started_at: inUtc(status?.startTime),
     ended_at: inUtc(status?.completionTime),
-    error_message: status?.phase === "failed" ? (status.message ?? null) : null,
+    error_message: status?.phase === "failed" ? (errorMessage(status) ?? null) : null,
     reason: reason ?? null,
     message: message ?? null,
     ...ownTroubles(job, message ?? null),
     exit_code: status?.exitCode ?? null,
   } satisfies Partial<JobRecord>
+}
+
+/** Returns the message of a failed job, with the last line of its output. */
+function errorMessage({ message, lastLine }: Pick<JobStatus, "message" | "lastLine">): string | undefined {
+  if (lastLine === undefined) return message
+  if (message === undefined) return lastLine
+  // The line is the cause, unless the message has one.
+  return /[:;]/.test(message) ? `${message}; last line: ${lastLine}` : `${message}: ${lastLine}`
+}
+
+/** Returns the job without its output, for readers who did not ask for it. */
+export function withoutOutput(job: StoredJob): StoredJob {
+  if (job.status?.lastLine === undefined) return job
+  const { lastLine: _, ...status } = job.status
+  return { ...job, status }
 }
 
 function placementFields(status: StoredJob["status"]) {
