@@ -30,6 +30,7 @@ import {
   WEBHOOKS,
 } from "../core/resources.ts"
 import { systemCaches } from "../market/caches.ts"
+import { compareWaiters, isInLine, toWaiter } from "../market/placement/line.ts"
 import { unavailable } from "./http/problem.ts"
 import { groupOf } from "./resources/jobs/groups.ts"
 import { JOB_NUMBERS } from "./resources/jobs/numbers.ts"
@@ -75,6 +76,26 @@ export function jobsWithLog(store: Store<StoredJob>, namespace: string, uid: str
   const job = store.getByUid(uid)
   const isOwn = job !== undefined && originalUidOf(job) === uid
   return [...(isOwn ? [job] : []), ...store.byIndex(ORIGINAL_UID_INDEX, inNamespace(namespace, uid))]
+}
+
+/** Index of the jobs that wait in their project's line, by namespace. */
+const LINE_INDEX = "line"
+
+function inLine(job: StoredJob): string[] {
+  return isInLine(job) ? [job.metadata.namespace ?? ""] : []
+}
+
+/** Returns the jobs that wait in the line of a namespace's project, in no order. */
+export function jobsInLine(store: Pick<Store<StoredJob>, "byIndex">, namespace: string): StoredJob[] {
+  return store.byIndex(LINE_INDEX, namespace)
+}
+
+/** Returns a job's place in its project's line, from 1; undefined: it is not in it. */
+export function queuePosition(job: StoredJob, store: Pick<Store<StoredJob>, "byIndex">): number | undefined {
+  if (!isInLine(job)) return undefined
+  const own = toWaiter(job)
+  const line = jobsInLine(store, job.metadata.namespace ?? "")
+  return 1 + line.filter((other) => compareWaiters(toWaiter(other), own) < 0).length
 }
 
 /**
@@ -157,7 +178,7 @@ export const CACHE_OPTIONS: {
 } = {
   jobs: {
     resource: JOBS,
-    indexes: { ...OBJECT_INDEXES, [ORIGINAL_UID_INDEX]: originalUids },
+    indexes: { ...OBJECT_INDEXES, [ORIGINAL_UID_INDEX]: originalUids, [LINE_INDEX]: inLine },
     pages: { ...newestOfProject(termsOfJob), numbers: JOB_NUMBERS, groupOf },
     packing: ENDED_JOBS,
     transform: keepUpdateTime,

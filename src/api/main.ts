@@ -36,12 +36,13 @@ import type { SendOptions } from "../core/webhooks/send.ts"
 import type { Offers } from "../market/catalogue/offers.ts"
 import { catalogueWatches } from "../market/catalogue/watch.ts"
 import { LaunchLedger } from "../market/placement/ledger.ts"
+import type { MarketSources } from "../market/placement/market.ts"
 import { cappedLevels } from "../market/placement/market.ts"
-import { jobPlanner } from "../market/placement/place.ts"
+import { jobPlanner, type Planner } from "../market/placement/place.ts"
 import { JOB_DEFAULTS } from "../market/placement/settings.ts"
 import type { FacadeOptions } from "../options.ts"
 import { createFacade, type FacadeDependencies, type FacadeSettings } from "./app.ts"
-import { facadeCaches } from "./caches.ts"
+import { facadeCaches, jobsInLine } from "./caches.ts"
 import { AwaitedGateway } from "./gateway/awaited.ts"
 import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
 import type { ConnectionsReader } from "./gateway/candidates.ts"
@@ -125,10 +126,7 @@ export async function startFacade(
     catalogue: () => offers.current(),
     installation,
     spending: spendingIn(caches, placement),
-    plan: jobPlanner(
-      { ...placement, ...caches, clock, whySecretMissing: secretChecker(client), nextTurn },
-      { architectures: parts.architectures },
-    ),
+    plan: planner({ ...placement, ...caches, clock }, parts),
     discover: discovererOf({ openAccount: accountOpener(providers), credentialsOf, clock, logger }),
     sending: sendingOf(options),
     consoleFolder: consoleFolderOf(options, parts),
@@ -159,6 +157,15 @@ export async function startFacade(
     await operations?.close()
   })
   return { url, metricsUrl: operations?.url, ended }
+}
+
+/** Returns the planner of jobs, which knows the lines that jobs wait in. */
+function planner(
+  sources: MarketSources & Pick<ReturnType<typeof facadeCaches>, "jobs">,
+  { client, architectures }: FacadeParts,
+): Planner {
+  const inLine = (namespace: string) => jobsInLine(sources.jobs.store, namespace)
+  return jobPlanner({ ...sources, whySecretMissing: secretChecker(client), nextTurn, inLine }, { architectures })
 }
 
 /** Returns the lookup of the caps that a project is under, with the spending under them. */

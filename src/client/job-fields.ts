@@ -4,6 +4,7 @@ import {
   DURATION,
   GPU,
   type Gpu,
+  GROUP,
   type Grammar,
   NUMBER,
   PAIR,
@@ -251,6 +252,13 @@ export const JOB_FLAGS = {
     "fallbackAfter",
     NUMBER,
     "preempted spot machines in a row before --spot-first buys on demand; default: 3",
+  ),
+  priority: one("--priority <number>", "priority", NUMBER, "place in the line while a cap is reached, -100 to 100"),
+  group: one(
+    "--group <name:limit>",
+    "concurrencyGroup",
+    GROUP,
+    "group of jobs, and how many of them run at the same time, such as db:1",
   ),
   maxPreemptions: one(
     "--max-preemptions <number>",

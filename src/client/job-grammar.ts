@@ -89,6 +89,18 @@ export const GPU: Grammar<Gpu> = {
     `${text} is no GPU: write a model (L4), model and number (L4:2), model and memory (A100:80Gi) or memory (24Gi).`,
 }
 
+type ConcurrencyGroup = NonNullable<JobSubmission["concurrencyGroup"]>
+
+/** Concurrency group as `NAME:LIMIT`. */
+export const GROUP: Grammar<ConcurrencyGroup> = {
+  parse: (text) => {
+    const [, name, limit] = /^([^:]+):([1-9][0-9]*)$/.exec(text) ?? []
+    return name === undefined ? undefined : { name, limit: Number(limit) }
+  },
+  print: ({ name, limit }) => `${name}:${limit}`,
+  refusal: (text) => `${text} is no concurrency group: write NAME:LIMIT, such as db:1.`,
+}
+
 /** A pair as `NAME=VALUE`. */
 export const PAIR: Grammar<[name: string, value: string]> = {
   parse: (text) => {

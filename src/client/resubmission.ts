@@ -17,6 +17,7 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
     withoutEmpty({ ...parts, gpu: gpu === null ? null : withoutEmpty(gpu) }),
   retryRules: ({ retry_rules: rules }) => submittedRules(rules),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
+  priority: valueBut("priority", 0),
   maxRetries: valueBut("maxRetries", 0),
   timeoutSeconds: valueBut("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS),
 }

@@ -82,7 +82,11 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change the priority of a job in its project's line.
+         * @description Needs the role developer or higher.
+         */
+        patch: operations["changeJob"];
         trace?: never;
     };
     "/jobs/{id}/cancel": {
@@ -905,6 +909,16 @@ export interface components {
              */
             limit?: number | null;
         };
+        /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
+        ConcurrencyGroup: {
+            /** @description Name of the group in the project. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Maximum number of the group's jobs that have a VM. That of the waiting job counts.
+             */
+            limit: number;
+        };
         /** @description Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram. */
         Gpu: string | ({
             /** @description Minimum GPU memory, summed over all cards, such as 24Gi. */
@@ -979,6 +993,12 @@ export interface components {
              * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
              */
             terminationGraceSeconds?: number | null;
+            /**
+             * Format: int64
+             * @description Place in the project's line while a cap or a concurrency group is full: the highest first, then the oldest. It can be changed while the job waits. Default: 0.
+             */
+            priority?: number | null;
+            concurrencyGroup?: components["schemas"]["ConcurrencyGroup"] | null;
             /** @description Clouds on which the job may run: aws, gcp, azure. Default: any. */
             cloud?: ("aws" | "gcp" | "azure")[] | null;
             /**
@@ -1316,6 +1336,20 @@ export interface components {
             max_cost_usd: number | null;
             /** @description Maximum number of preempted VMs. Null: no limit. */
             max_preemptions: number | null;
+            /** @description Place in the project's line: the highest first, then the oldest. */
+            priority: number;
+            /** @description Place in the project's line of jobs that wait for a cap or a concurrency group, from 1. Null: the job waits for neither. */
+            queue_position: number | null;
+            /** @description Group of which only some jobs run at the same time. Null: none. */
+            concurrency_group: {
+                /** @description Name of the group in the project. */
+                name: string;
+                /**
+                 * Format: int64
+                 * @description Maximum number of the group's jobs that have a VM. That of the waiting job counts.
+                 */
+                limit: number;
+            } | null;
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. */
             retry_rules: components["schemas"]["RetryRuleRecord"][];
             /** @description Number of failures after which the job got a new VM: by its rules, or for a transient fault. */
@@ -1442,6 +1476,14 @@ export interface components {
             total: number;
             offset: number;
             limit: number;
+        };
+        /** @description Change of a job that has not ended. */
+        JobChange: {
+            /**
+             * Format: int64
+             * @description Place in the project's line while a cap or a concurrency group is full: the highest first, then the oldest. It can be changed while the job waits. Default: 0.
+             */
+            priority: number;
         };
         /** @description Rejection by the cloud: there was no VM. */
         LaunchRefusal: {
@@ -1612,6 +1654,12 @@ export interface components {
              */
             terminationGraceSeconds?: number | null;
             /**
+             * Format: int64
+             * @description Place in the project's line while a cap or a concurrency group is full: the highest first, then the oldest. It can be changed while the job waits. Default: 0.
+             */
+            priority?: number | null;
+            concurrencyGroup?: components["schemas"]["ConcurrencyGroup"] | null;
+            /**
              * @description Purchase option of the VM: onDemand, spot, or spotFirst (spot if available, else on-demand).
              * @default onDemand
              * @enum {string|null}
@@ -1773,6 +1821,16 @@ export interface components {
              */
             limit?: number;
         };
+        /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
+        ConcurrencyGroupOutput: {
+            /** @description Name of the group in the project. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Maximum number of the group's jobs that have a VM. That of the waiting job counts.
+             */
+            limit: number;
+        };
         /** @description Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram. */
         GpuOutput: string | {
             /** @description Minimum GPU memory, summed over all cards, such as 24Gi. */
@@ -1833,6 +1891,12 @@ export interface components {
              * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
              */
             terminationGraceSeconds?: number;
+            /**
+             * Format: int64
+             * @description Place in the project's line while a cap or a concurrency group is full: the highest first, then the oldest. It can be changed while the job waits. Default: 0.
+             */
+            priority?: number;
+            concurrencyGroup?: components["schemas"]["ConcurrencyGroupOutput"];
             /**
              * @description Purchase option of the VM: onDemand, spot, or spotFirst (spot if available, else on-demand).
              * @default onDemand
@@ -3649,6 +3713,8 @@ export interface components {
             level: "project" | "organization" | "installation";
             /** @description Maximum number of VMs at a time. Null: no cap. */
             max_vms: number | null;
+            /** @description Maximum number of GPUs of all VMs at a time. Null: no cap. */
+            max_gpus: number | null;
             /** @description Maximum price of all VMs, USD per hour. Null: no cap. */
             max_hourly_usd: number | null;
             /** @description Maximum spending in a calendar month (UTC), USD. Null: no cap. */
@@ -3665,6 +3731,8 @@ export interface components {
             reserve: "expected" | "strict";
             /** @description Present number of VMs. */
             vms: number;
+            /** @description Present number of GPUs of all VMs. */
+            gpus: number;
             /** @description Present price of all VMs an hour, USD. */
             hourly_usd: number;
             /** @description Cost of this month so far, USD. */
@@ -3834,6 +3902,11 @@ export interface components {
                  * @description Maximum number of VMs at a time.
                  */
                 maxVms?: number;
+                /**
+                 * Format: int64
+                 * @description Maximum number of GPUs of all VMs at a time.
+                 */
+                maxGpus?: number;
                 /** @description Maximum price of all VMs with disk and address, USD per hour. */
                 maxHourlyUsd?: number;
                 /** @description Maximum spending in a calendar month (UTC), USD. */
@@ -3885,6 +3958,11 @@ export interface components {
                  * @description Maximum number of VMs at a time.
                  */
                 maxVms?: number | null;
+                /**
+                 * Format: int64
+                 * @description Maximum number of GPUs of all VMs at a time.
+                 */
+                maxGpus?: number | null;
                 /** @description Maximum price of all VMs with disk and address, USD per hour. */
                 maxHourlyUsd?: number | null;
                 /** @description Maximum spending in a calendar month (UTC), USD. */
@@ -4420,6 +4498,59 @@ export interface operations {
             401: components["responses"]["Problem401"];
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    changeJob: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "priority": 50
+                 *     }
+                 */
+                "application/json": components["schemas"]["JobChange"];
+                "application/yaml": components["schemas"]["JobChange"];
+            };
+        };
+        responses: {
+            /** @description The changed job. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobRecord"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            409: components["responses"]["Problem409"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
@@ -7070,11 +7201,13 @@ export interface operations {
                      *         {
                      *           "level": "project",
                      *           "max_vms": null,
+                     *           "max_gpus": null,
                      *           "max_hourly_usd": null,
                      *           "max_monthly_usd": 90,
                      *           "on_exceeded": "wait",
                      *           "reserve": "expected",
                      *           "vms": 2,
+                     *           "gpus": 0,
                      *           "hourly_usd": 1.2,
                      *           "spent_usd": 61.2,
                      *           "reserved_usd": 7.1,

@@ -160,6 +160,8 @@ const JOB = {
   timeout: flagControl(JOB_FLAGS.timeout, TIME),
   maxQueue: flagControl(JOB_FLAGS.maxQueue, TIME),
   maxRetries: flagControl(JOB_FLAGS.retries, AMOUNT),
+  priority: flagControl(JOB_FLAGS.priority, AMOUNT),
+  group: flagControl(JOB_FLAGS.group, line()),
   retryOn: flagControl(
     JOB_FLAGS.retryOn,
     line((text) => text.replace(/\s+/g, "")),

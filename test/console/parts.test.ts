@@ -262,6 +262,8 @@ const JOB = {
 const UNSHOWN = {
   workdir: { sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", path: "/src" },
   terminationGraceSeconds: 60,
+  priority: 50,
+  concurrencyGroup: { name: "db", limit: 2 },
   maxPreemptions: 4,
   retryRules: [{ reasons: ["OutOfMemory"], exitCodes: [137], action: "newVm", limit: 2 }, { action: "fail" }],
   fallbackAfter: 2,
@@ -327,6 +329,7 @@ const SUBMISSIONS = (() => {
       region: fc.array(name, { minLength: 1 }),
       cloud: fc.constantFrom(["aws"], ["gcp", "azure"]),
       provisioning: fc.constantFrom("spot", "spotFirst"),
+      ...{ priority: fc.integer({ min: -100, max: 100 }), concurrencyGroup: fc.record({ name, limit: count }) },
       ...{ maxPreemptions: count, fallbackAfter: count, maxRetries: count },
       ...{ maxLostVms: count, maxMemory: size },
       retryRules: fc.constantFrom([{ exitCodes: [75], action: "newVm" }], [{ exitCodes: [1, "2-9"], action: "newVm" }]),
@@ -608,7 +611,7 @@ describe("the price of many jobs", () => {
   const plan = { dry_run: true, ...array }
   const cap = {
     ...({ level: "project", on_exceeded: "wait", reserve: "expected" } as const),
-    ...{ max_vms: null, max_hourly_usd: null, max_monthly_usd: null, left_usd: null },
+    ...{ max_vms: null, max_gpus: null, gpus: 0, max_hourly_usd: null, max_monthly_usd: null, left_usd: null },
     ...{ vms: 2, hourly_usd: 1, spent_usd: 40, reserved_usd: 0 },
   }
 

@@ -158,6 +158,9 @@ organization_id: ${fixture.organization}
       provisioning: "spotFirst",
       max_hourly_price_usd: 1.5,
       max_preemptions: 5,
+      priority: 0,
+      queue_position: null,
+      concurrency_group: null,
       preemption_count: 0,
       retry_rules: [
         { reasons: ["OutOfMemory"], exit_codes: [137], action: "newVm", limit: 5 },
@@ -684,6 +687,36 @@ describe("GET /1/jobs/{id|name}", () => {
     } finally {
       await fixture.client.delete(JOBS, { namespace: "default", name: "foreign" })
     }
+  })
+})
+
+describe("PATCH /1/jobs/{id|name}", () => {
+  const prioritize = (job: string, body: unknown) => call(`/1/jobs/${job}`, { method: "PATCH", body })
+  const waits = { phase: "queued", reason: "CapReached", message: "the project's cap of 1 VMs is reached" } as const
+
+  it("changes the priority, and with it the places of the jobs that wait for a cap", async () => {
+    const [first, second] = await Promise.all(
+      ["first", "second"].map(async (name) => created(await call("/1/jobs", { body: { name, image: "i" } }))),
+    )
+    for (const name of ["first", "second"]) await setStatus(fixture, name, waits)
+    const places = async () =>
+      Promise.all(
+        [first, second].map(async (job) => (await recordIn(await call(`/1/jobs/${job?.name}`))).queue_position),
+      )
+    expect((await places()).sort()).toEqual([1, 2])
+    const response = await prioritize("second", { priority: 50 })
+    expect(await recordIn(response)).toMatchObject({ name: "second", priority: 50, queue_position: 1 })
+    expect(await places()).toEqual([2, 1])
+    expect((await jobsOf(fixture)).find(({ metadata }) => metadata.name === "second")?.spec.priority).toBe(50)
+  })
+
+  it("rejects other values and fields, and jobs that have ended, and changes nothing", async () => {
+    const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
+    for (const body of [{}, { priority: 101 }, { priority: "1" }, { priority: 1, image: "other" }])
+      expect((await prioritize(name, body)).status).toBe(400)
+    await setStatus(fixture, name, { phase: "succeeded" })
+    expect((await prioritize(name, { priority: 1 })).status).toBe(409)
+    expect((await jobsOf(fixture))[0]?.spec.priority).toBeUndefined()
   })
 })
 

@@ -18,6 +18,7 @@ import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { pausedAccounts } from "../../src/market/placement/breaker.ts"
 import { findCooldowns } from "../../src/market/placement/cooldowns.ts"
 import { launchHistory } from "../../src/market/placement/ledger.ts"
+import { isDue, toWaiter } from "../../src/market/placement/line.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide as decideArray } from "../../src/operator/array/decide.ts"
 import { decide as decideConnection } from "../../src/operator/connection/decide.ts"
@@ -284,6 +285,19 @@ const ROWS: readonly Row[] = [
     slow: 60 + SKEW,
   },
   {
+    // A job that waits for a cap is passed for two hours more or less. It keeps its place in the line.
+    times: ["Job.status.conditions[].lastTransitionTime for the line"],
+    decide: (written) => {
+      const job = jobOf({
+        status: { conditions: [{ type: "Placed", status: "False", lastTransitionTime: written(60) }] },
+      } as never)
+      return isDue(toWaiter(job), { now: NOW, passSeconds: 600 })
+    },
+    right: false,
+    fast: false,
+    slow: true,
+  },
+  {
     // An ended object is kept for two hours more or less than its TTL. Webhooks get the end of a job in any case.
     times: ["JobArray.status.completionTime", "Job.status.completionTime"],
     decide: (written) => {
@@ -362,12 +376,13 @@ const ROWS: readonly Row[] = [
 /** Times that no process compares with its own clock, with the reason. */
 const NOT_COMPARED: Record<string, string> = {
   "*.status.conditions[].lastTransitionTime":
-    "shown; the end of a job is a row of its own, and other events have it in their id",
+    "shown; the line and the end of a job are rows of their own, and other events have it in their id",
   "*.spec.resumedTime": "any change of the spec enables a webhook",
   "Webhook.status.deliveries[].time": "shown",
   "Webhook.status.deliveries[].endTime": "shown",
   "Webhook.status.lastSuccessTime": "shown",
   "Job.status.refusedOffers[].time": "shown; cooldowns come from the Launches",
+  "Job.status.retries[].time": "shown",
   "Job.status.cost.since": "compared with the VM's last heartbeat, which the same programs wrote",
   "Job.status.lastHeartbeatTime": "shown",
   "CronJob.status.nextTriggerTime": "shown; only its absence decides",

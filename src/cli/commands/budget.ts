@@ -14,6 +14,7 @@ interface BudgetFlags {
   monthly?: string
   hourly?: string
   vms?: string
+  gpus?: string
   onExceeded?: Caps["onExceeded"]
   reserve?: Caps["reserve"]
 }
@@ -49,6 +50,7 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
       new Option("--monthly <usd>", "maximum spending in a calendar month (UTC), USD"),
       new Option("--hourly <usd>", "maximum price of all VMs, USD per hour"),
       new Option("--vms <number>", "maximum number of VMs at a time"),
+      new Option("--gpus <number>", "maximum number of GPUs of all VMs at a time"),
       new Option("--on-exceeded <action>", "action when the month's cap is spent").choices(["wait", "cancel"]),
       new Option("--reserve <amount>", "amount that a live VM takes from the month's cap").choices([
         "expected",
@@ -80,8 +82,8 @@ const NOT_STRICT =
 
 /** Returns the given caps; undefined for one to remove. @throws Failure if none is given, or one isn't a number */
 function changesOf({ options }: Call<BudgetFlags>): object {
-  const { monthly, hourly, vms, onExceeded, reserve } = options
-  const amounts = { maxMonthlyUsd: monthly, maxHourlyUsd: hourly, maxVms: vms }
+  const { monthly, hourly, vms, gpus, onExceeded, reserve } = options
+  const amounts = { maxMonthlyUsd: monthly, maxHourlyUsd: hourly, maxVms: vms, maxGpus: gpus }
   const given = Object.entries({ ...amounts, onExceeded, reserve }).filter(([, value]) => value !== undefined)
   if (given.length === 0) throw usageError("Give a cap to set, such as --monthly 90.")
   return Object.fromEntries(given.map(([name, text = ""]) => [name, name in amounts ? amountOf(text) : text]))
@@ -111,6 +113,11 @@ const COLUMNS = [
   {
     title: "VMS",
     cell: ({ vms, max_vms: most }: Budget) => `${vms}${most === null ? "" : ` of ${most}`}`,
+    alignsRight: true,
+  },
+  {
+    title: "GPUS",
+    cell: ({ gpus, max_gpus: most }: Budget) => `${gpus}${most === null ? "" : ` of ${most}`}`,
     alignsRight: true,
   },
 ]

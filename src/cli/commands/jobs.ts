@@ -33,7 +33,34 @@ export function addJobCommands(commands: Commands, program: Command): void {
     },
   })
   addWait(commands, program)
+  addPriority(commands, program)
   addCancel(commands, program)
+}
+
+function addPriority(commands: Commands, program: Command): void {
+  commands.add(program, {
+    usage: "priority <job> <number>",
+    summary: "Move a waiting job in its project's line.",
+    more: "From -100 to 100: the highest starts first. A negative number comes after --.",
+    examples: [
+      ["berth priority train 50", "before all jobs with a lower priority"],
+      ["berth priority -- train -10", "after the others"],
+    ],
+    run: async (call) => {
+      const [id = "", text = ""] = call.args
+      const priority = Number(text)
+      if (!Number.isInteger(priority)) throw usageError(`"${text}" is not a whole number: write -100 to 100.`)
+      const request = { params: { path: { id } }, body: { priority } }
+      const job = await readBody(call.client().api.PATCH("/jobs/{id}", request))
+      if (call.isForProgram) await call.printValue(job)
+      else await call.terminal.line(`${job.name} has priority ${priority}${place(job)}.`)
+      return 0
+    },
+  })
+}
+
+function place({ queue_position }: JobRecord): string {
+  return queue_position === null ? "" : `, and is number ${queue_position} in the line`
 }
 
 const GOALS = ["running", "ended", "succeeded"] as const

@@ -24,6 +24,7 @@ const STYLES: Partial<Record<JobStatus, Style>> = {
 interface ListFlags extends Filter {
   all?: boolean
   watch?: boolean
+  queue?: boolean
   array?: string
   name?: string
   sort?: SortField
@@ -41,11 +42,18 @@ export function addPsCommand(commands: Commands, program: Command): void {
       ["berth ps -w", "the list, live"],
       ["berth ps -a -w --array sweep", "the jobs of an array, live"],
       ["berth ps -a --name train --sort cost", "jobs with train in their name, the most expensive first"],
+      ["berth ps --queue", "jobs that wait for a cap or a group, in the order of the line"],
       ["berth cancel $(berth ps -q --tag sweep)", "names for another command"],
     ],
     options: [
       new Option("-a, --all", "also jobs that have ended"),
       new Option("-w, --watch", "keep showing changes"),
+      new Option("--queue", "only jobs in the project's line, in its order").conflicts([
+        "watch",
+        "all",
+        "status",
+        "sort",
+      ]),
       ...filterOptions(),
       new Option("--array <name>", "only jobs of this array"),
       new Option("--name <part>", "only jobs with this part in their name"),
@@ -62,6 +70,7 @@ export function addPsCommand(commands: Commands, program: Command): void {
       const client = call.client()
       const selection = selectionOf(call.options)
       if (call.options.watch === true) return watch(call, client, selection, limit)
+      if (call.options.queue === true) return await printLine(call, await listLine(client, selection, limit))
       const { jobs, total } = await listJobs(client, selection, limit, call.options.sort)
       await printJobs(call, jobs)
       if (jobs.length < total) call.terminal.progress(`${jobs.length} of ${total} jobs; --limit 0 shows all.`)
@@ -70,6 +79,29 @@ export function addPsCommand(commands: Commands, program: Command): void {
       return 0
     },
   })
+}
+
+/** Returns the jobs of a selection that stand in the project's line, in its order. */
+async function listLine(client: BerthClient, selection: JobSelection, limit: number): Promise<JobRecord[]> {
+  const { jobs } = await listJobs(client, { ...selection, statuses: ["queued"] }, Number.POSITIVE_INFINITY)
+  const place = ({ queue_position }: JobRecord) => queue_position ?? Number.POSITIVE_INFINITY
+  const line = jobs.filter(({ queue_position }) => queue_position !== null)
+  return line.sort((a, b) => place(a) - place(b)).slice(0, limit)
+}
+
+async function printLine(call: Call<unknown>, jobs: readonly JobRecord[]): Promise<number> {
+  const now = new Date()
+  const columns: Column<JobRecord>[] = [
+    { title: "#", cell: ({ queue_position }) => String(queue_position ?? ""), alignsRight: true },
+    { title: "NAME", cell: ({ name }) => name },
+    { title: "PRIORITY", cell: ({ priority }) => String(priority), alignsRight: true },
+    { title: "WHY", cell: whyOf },
+    { title: "AGE", cell: ({ created_at }) => formatAge(created_at, now), alignsRight: true },
+    { title: "MESSAGE", cell: ({ message }) => message ?? "", isWide: true },
+  ]
+  await call.print(jobs, columns, ({ name }) => name)
+  if (jobs.length === 0) call.terminal.progress("No job waits for a cap or a group.")
+  return 0
 }
 
 /** Jobs that a terminal shows by default. A pipe gets all: a program does not see that some are left out. */

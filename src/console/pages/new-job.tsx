@@ -394,6 +394,8 @@ const LABELS: Record<Name, string> = {
   timeout: "Timeout",
   maxQueue: "Longest wait",
   maxRetries: "Retries",
+  priority: "Priority",
+  group: "Group",
   retryOn: "New machine after exit codes",
   maxMemory: "Memory grows to",
   maxLostVms: "Lost machines",
@@ -511,6 +513,8 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
       <Group title={shape.value === "job" ? "Limits" : "Limits of each job"}>
         {line("timeout", undefined, "2h")}
         {line("maxQueue", "Until the container starts. Empty: no limit.", "30m")}
+        {line("priority", "From -100 to 100. The highest starts first where jobs wait for a cap.", "0")}
+        {line("group", "Its name, and how many of its jobs run at the same time.", "db:1")}
         {line("maxRetries", "On the same machine.", "0")}
         {line("retryOn", "Such as 75,100-119, up to 3 times.")}
         {line("maxMemory", "Doubles on a new machine after the container ran out. Empty: it doesn't grow.", "128Gi")}

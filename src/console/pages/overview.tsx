@@ -310,6 +310,26 @@ function PriceTile({ prices }: { prices: Prices }) {
   )
 }
 
+/** Number of jobs at the head of a line that are shown. */
+const HEAD_OF_LINE = 5
+
+/** First jobs of the project's line, in its order. Nothing if none of the jobs stands in it. */
+function Line({ of }: { of: readonly JobRecord[] }) {
+  const place = ({ queue_position }: JobRecord) => queue_position ?? Number.POSITIVE_INFINITY
+  const line = of.filter(({ queue_position }) => queue_position !== null).sort((a, b) => place(a) - place(b))
+  if (line.length < 2) return null
+  return (
+    <ol class="plain minor" aria-label="The line">
+      {line.slice(0, HEAD_OF_LINE).map(({ id, name, queue_position, priority }) => (
+        <li key={id}>
+          {queue_position}. <a href={at(`/jobs/${encodeURIComponent(name)}`)}>{name}</a>
+          {priority !== 0 && ` (priority ${priority})`}
+        </li>
+      ))}
+    </ol>
+  )
+}
+
 /** Reasons for which jobs wait, the most frequent first. */
 function Queue({ queued: { jobs, total } }: { queued: Listed }) {
   const reasons = Map.groupBy(jobs, ({ reason }) => reason ?? "Waiting for its turn")
@@ -323,6 +343,7 @@ function Queue({ queued: { jobs, total } }: { queued: Listed }) {
           <li key={reason}>
             <strong>{count(of.length)}</strong> {reason}
             {of[0]?.message && <span class="minor"> {of[0].message}</span>}
+            <Line of={of} />
           </li>
         ))}
       </ul>

@@ -95,7 +95,8 @@ async function readAccess(): Promise<Access> {
 }
 
 function BudgetOf({ budget }: { budget: Budget }) {
-  const { level, vms, max_vms, hourly_usd, max_hourly_usd, max_monthly_usd, on_exceeded, reserve } = budget
+  const { level, vms, max_vms, gpus, max_gpus, hourly_usd, max_hourly_usd, max_monthly_usd, on_exceeded, reserve } =
+    budget
   return (
     <article class="budget" aria-label={LEVELS[level]}>
       <h3>{LEVELS[level]}</h3>
@@ -107,6 +108,10 @@ function BudgetOf({ budget }: { budget: Budget }) {
             `${usd(hourly_usd)}/h${max_hourly_usd === null ? "" : ` of ${usd(max_hourly_usd)}/h`}`,
           ],
           ["Machines", `${count(vms)}${max_vms === null ? "" : ` of ${count(max_vms)}`}`],
+          [
+            "GPUs",
+            (gpus > 0 || max_gpus !== null) && `${count(gpus)}${max_gpus === null ? "" : ` of ${count(max_gpus)}`}`,
+          ],
           ["When the month is spent", max_monthly_usd !== null && ON_EXCEEDED[on_exceeded]],
           ["A running machine reserves", max_monthly_usd !== null && RESERVES[reserve]],
         ]}
@@ -153,6 +158,7 @@ const AMOUNTS = [
   { name: "maxMonthlyUsd", label: "USD in a calendar month", step: "any" },
   { name: "maxHourlyUsd", label: "USD per hour, of all machines", step: "any" },
   { name: "maxVms", label: "Machines at a time", step: "1" },
+  { name: "maxGpus", label: "GPUs at a time", step: "1" },
 ] as const
 
 /** Caps of the project. An empty field isn't a cap. */

@@ -20,6 +20,7 @@ export function SpendCaps(of: string) {
   return Type.Object(
     {
       maxVms: Type.Optional(Int({ description: "Maximum number of VMs at a time." })),
+      maxGpus: Type.Optional(Int({ description: "Maximum number of GPUs of all VMs at a time." })),
       maxHourlyUsd: Usd("Maximum price of all VMs with disk and address, USD per hour."),
       maxMonthlyUsd: Usd("Maximum spending in a calendar month (UTC), USD."),
       onExceeded: Type.Optional(

@@ -50,6 +50,10 @@ export const LIMITS = {
   gpuCount: 64,
   maxRetries: 100,
   maxPreemptions: 10_000,
+  priority: 100,
+  /** Name of a concurrency group, and its limit. */
+  groupName: 63,
+  groupLimit: 10_000,
   retryRules: 8,
   /** Exit codes and ranges of them in one retry rule. */
   retryExitCodes: 32,

@@ -84,6 +84,8 @@ export const JobReason = {
   AgentImageMissing: "AgentImageMissing",
   NoCapacity: "NoCapacity",
   CapReached: "CapReached",
+  /** As many jobs of its concurrency group as its limit allows have a VM. */
+  GroupFull: "GroupFull",
   LaunchesPaused: "LaunchesPaused",
   /** The project, or its organization, is being deleted. */
   ProjectDeleting: "ProjectDeleting",
@@ -436,7 +438,41 @@ const containerFields = containerFieldsOf(OF_JOB)
 export const RunSchema = Type.Object(containerFieldsOf(OF_LAUNCH), { description: "Container to run." })
 export type Run = Static<typeof RunSchema>
 
+/** Group of jobs of a project of which only some run at the same time. */
+export const ConcurrencyGroupSchema = Type.Object(
+  {
+    name: Type.String({
+      minLength: 1,
+      maxLength: LIMITS.groupName,
+      pattern: JOB_NAME_PATTERN,
+      description: "Name of the group in the project.",
+      [ALLOWED]: "a-z, 0-9 and -, with a letter or digit at both ends",
+      [PATTERN_AS_RULE]: true,
+    }),
+    limit: Int({
+      minimum: 1,
+      maximum: LIMITS.groupLimit,
+      description: "Maximum number of the group's jobs that have a VM. That of the waiting job counts.",
+    }),
+  },
+  {
+    [COMPONENT]: "ConcurrencyGroup",
+    description:
+      "Group of the project's jobs, such as those that use one database. The job waits while the group is full.",
+  },
+)
+export type ConcurrencyGroup = Static<typeof ConcurrencyGroupSchema>
+
+export const PRIORITY = Int({
+  minimum: -LIMITS.priority,
+  maximum: LIMITS.priority,
+  description:
+    "Place in the project's line while a cap or a concurrency group is full: the highest first, then the oldest. It can be changed while the job waits. Default: 0.",
+})
+
 const placementFields = {
+  priority: Type.Optional(PRIORITY),
+  concurrencyGroup: Type.Optional(ConcurrencyGroupSchema),
   resources: Type.Optional(ResourcesSchema),
   cloud: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: 32 }), {

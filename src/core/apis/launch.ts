@@ -137,6 +137,7 @@ export const LaunchSpecSchema = Type.Object(
     labels: LaunchLabelsSchema,
     cronJob: Type.Optional(Text(64, "Uid of the CronJob that created the Job.")),
     cronJobName: Type.Optional(Text(LIMITS.cronJobName, "Name of the CronJob, by which its costs are shown.")),
+    concurrencyGroup: Type.Optional(Text(LIMITS.groupName, "Concurrency group of the Job.")),
     imageId: Type.Optional(Text(512, "Id of the VM image.")),
     network: Type.Optional(VmNetworkSchema),
     disk: Type.Optional(VmDiskSchema),

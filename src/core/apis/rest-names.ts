@@ -38,6 +38,7 @@ export const JOB_RECORD_FIELDS = {
   maxHourlyPriceUsd: "max_hourly_price_usd",
   maxCostUsd: "max_cost_usd",
   maxPreemptions: "max_preemptions",
+  concurrencyGroup: "concurrency_group",
   retryRules: "retry_rules",
   maxLostVms: "max_lost_vms",
   maxMemory: "max_memory",

@@ -3,6 +3,8 @@ import { creationTimeOf } from "../apis/creation-times.ts"
 import { DEFAULT_RESOURCES, LIMITS } from "../apis/field-limits.ts"
 import {
   CANCELLED,
+  type ConcurrencyGroup,
+  ConcurrencyGroupSchema,
   CREDENTIALS_STATES,
   DEFAULT_WORKDIR_PATH,
   isTerminal,
@@ -151,6 +153,17 @@ export const JobRecordSchema = Type.Object({
   [NAMES.maxHourlyPriceUsd]: nullable<number>("number", "Maximum price, USD per hour."),
   [NAMES.maxCostUsd]: nullable<number>("number", "Maximum cost of all VMs of the job, USD. Null: no limit."),
   [NAMES.maxPreemptions]: nullable<number>("integer", "Maximum number of preempted VMs. Null: no limit."),
+  priority: Type.Integer({ description: "Place in the project's line: the highest first, then the oldest." }),
+  queue_position: nullable<number>(
+    "integer",
+    "Place in the project's line of jobs that wait for a cap or a concurrency group, from 1. Null: the job waits for neither.",
+  ),
+  [NAMES.concurrencyGroup]: Type.Unsafe<ConcurrencyGroup | null>({
+    type: ["object", "null"],
+    required: ["name", "limit"],
+    properties: ConcurrencyGroupSchema.properties,
+    description: "Group of which only some jobs run at the same time. Null: none.",
+  }),
   [NAMES.retryRules]: Type.Array(RetryRuleRecordSchema, {
     description:
       "Rules on failures of the container, its image, volumes and workdir. The first one that matches decides.",
@@ -198,11 +211,20 @@ function standingOf({ spec, status = {} }: StoredJob): Pick<JobStatus, "phase" |
   return spec.cancelled && !isTerminal(status.phase) ? CANCELLED : status
 }
 
-/**
- * Returns the record of a Job, with every field of the contract.
- * @param lastHeartbeatTime of its VMs, which the Job does not have while it runs
- */
-export function toRecord(job: StoredJob, owner: Owner, lastHeartbeatTime?: string): JobRecord {
+/** Parts of a record that are not in the Job. */
+export interface SeenOfJob {
+  /** Last heartbeat of its VMs, which the Job does not have while it runs. */
+  lastHeartbeatTime?: string | undefined
+  /** Place in its project's line, from 1. */
+  queuePosition?: number | undefined
+}
+
+/** Returns the record of a Job, with every field of the contract. */
+export function toRecord(
+  job: StoredJob,
+  owner: Owner,
+  { lastHeartbeatTime, queuePosition }: SeenOfJob = {},
+): JobRecord {
   const { metadata, spec } = job
   return {
     id: metadata.uid,
@@ -213,6 +235,7 @@ export function toRecord(job: StoredJob, owner: Owner, lastHeartbeatTime?: strin
     ...submittedFields(spec),
     ...creatorFields(job),
     ...progressFields(job, lastHeartbeatTime),
+    queue_position: queuePosition ?? null,
     ...placementFields(job.status),
     ...costFields(job.status, lastHeartbeatTime ?? job.status?.lastHeartbeatTime),
     created_at: creationTimeOf(job),
@@ -259,6 +282,8 @@ function toRuleRecord({ reasons = [], exitCodes = [], action, limit }: RetryRule
 function limitFields(spec: StoredJob["spec"]) {
   const { maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds, maxLostVms, maxMemory } = spec
   return {
+    priority: spec.priority ?? 0,
+    [NAMES.concurrencyGroup]: spec.concurrencyGroup ?? null,
     [NAMES.retryRules]: (spec.retryRules ?? []).map(toRuleRecord),
     [NAMES.maxLostVms]: maxLostVms ?? null,
     [NAMES.maxMemory]: maxMemory ?? null,

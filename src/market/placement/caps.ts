@@ -9,6 +9,7 @@ import { usd } from "../router/explain.ts"
 import type { Room } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
 import { END_RESERVE_SECONDS, longestBilledSeconds } from "./budget.ts"
+import type { Amounts, Pool, Waiter } from "./line.ts"
 import { isMarked, monthlyCosts } from "./statements.ts"
 
 /** Caps of one level, and the VMs and Statements that count under them. */
@@ -24,6 +25,7 @@ export interface LevelCaps {
 /** Spending under the caps of one level. */
 export interface Spending {
   vms: number
+  gpus: number
   hourlyUsd: number
   /** Cost of the month's ended VMs, USD. */
   endedUsd: number
@@ -38,6 +40,8 @@ export interface Spending {
 /** Caps of one level with the spending under them. */
 export interface CappedLevel extends LevelCaps {
   spending: Spending
+  /** Room that jobs ahead in the line take, or that is kept for them. */
+  taken?: Readonly<Amounts>
 }
 
 /** Costs of a level that are in Statements. */
@@ -78,6 +82,7 @@ export function sumSpending(
   const amounts = live.map((launch) => liveAmounts(launch, now, expectedSeconds))
   return {
     vms: live.length,
+    gpus: sum(live.map(({ spec }) => spec.offer.gpu?.count ?? 0)),
     hourlyUsd: sum(live.map((launch) => sumOfParts(pricesOf(launch)))),
     endedUsd: sum([recorded.usd, ...costs.map((cost) => cost.usd)]),
     liveUsd: sum(amounts.map(({ soFarUsd }) => soFarUsd)),
@@ -137,14 +142,41 @@ export function hasStrictCap(levels: readonly Pick<LevelCaps, "caps">[]): boolea
 }
 
 /** Returns what a level's cap of the month leaves for new VMs, USD, at least 0; undefined without one. */
-export function leftUsd({ caps, spending }: Pick<CappedLevel, "caps" | "spending">): number | undefined {
+export function leftUsd({
+  caps,
+  spending,
+  taken,
+}: Pick<CappedLevel, "caps" | "spending" | "taken">): number | undefined {
   const { maxMonthlyUsd } = caps
   if (maxMonthlyUsd === undefined) return undefined
-  return Math.max(0, roundUsd(maxMonthlyUsd - spentUsd(spending) - reservedUsd({ caps, spending })))
+  const takenUsd = (isStrict(caps) ? taken?.mostUsd : taken?.expectedUsd) ?? 0
+  return Math.max(0, roundUsd(maxMonthlyUsd - spentUsd(spending) - reservedUsd({ caps, spending }) - takenUsd))
 }
 
-function leftPerHour({ caps: { maxHourlyUsd }, spending }: CappedLevel): number | undefined {
-  return maxHourlyUsd === undefined ? undefined : Math.max(0, roundUsd(maxHourlyUsd - spending.hourlyUsd))
+function leftPerHour({ caps: { maxHourlyUsd }, spending, taken }: CappedLevel): number | undefined {
+  if (maxHourlyUsd === undefined) return undefined
+  return Math.max(0, roundUsd(maxHourlyUsd - spending.hourlyUsd - (taken?.hourlyUsd ?? 0)))
+}
+
+function leftGpus({ caps: { maxGpus }, spending, taken }: CappedLevel): number | undefined {
+  return maxGpus === undefined ? undefined : Math.max(0, maxGpus - spending.gpus - (taken?.gpus ?? 0))
+}
+
+function leftVms({ caps: { maxVms }, spending, taken }: CappedLevel): number | undefined {
+  return maxVms === undefined ? undefined : Math.max(0, maxVms - spending.vms - (taken?.vms ?? 0))
+}
+
+/** Returns a level as a pool of the line of a namespace's project. */
+export function poolOf(level: CappedLevel, namespace: string): Pool {
+  const usd = leftUsd(level)
+  const left = {
+    vms: leftVms(level),
+    gpus: leftGpus(level),
+    hourlyUsd: leftPerHour(level),
+    ...(isStrict(level.caps) ? { mostUsd: usd } : { expectedUsd: usd }),
+  }
+  const concerns = ({ key }: Waiter) => level.level !== "project" || key.startsWith(`${namespace}/`)
+  return { level: level.level, concerns, left: defined(left) }
 }
 
 /** Returns the remaining budget under the caps of all levels, at least 0. */
@@ -153,6 +185,7 @@ export function roomUnder(levels: readonly CappedLevel[]): Room {
     const left = among.map(leftIn).filter((each) => each !== undefined)
     return left.length === 0 ? undefined : Math.min(...left)
   }
+  const gpus = least(levels, leftGpus)
   const hourlyUsd = least(levels, leftPerHour)
   const monthlyUsd = least(
     levels.filter(({ caps }) => !isStrict(caps)),
@@ -163,7 +196,7 @@ export function roomUnder(levels: readonly CappedLevel[]): Room {
     leftUsd,
   )
   return {
-    ...defined({ hourlyUsd, monthlyUsd, strictUsd }),
+    ...defined({ gpus, hourlyUsd, monthlyUsd, strictUsd }),
   }
 }
 
@@ -174,27 +207,30 @@ function nameOf({ level }: Pick<LevelCaps, "level">): string {
 
 /** Returns the message for a cap of VMs that is reached; undefined if none is. */
 export function vmCapReached(levels: readonly CappedLevel[]): string | undefined {
-  const full = levels.find(({ caps, spending }) => caps.maxVms !== undefined && spending.vms >= caps.maxVms)
+  const full = levels.find((level) => leftVms(level) === 0)
   if (full === undefined) return undefined
-  return `${nameOf(full)}'s cap of ${full.caps.maxVms} VMs is reached: it has ${full.spending.vms}`
+  return `${nameOf(full)}'s cap of ${full.caps.maxVms} VMs is reached: it has ${full.spending.vms}${aheadText(full, ({ vms }) => String(vms))}`
 }
 
 /** Returns why no matching offer is under the caps, with the numbers of each cap that leaves too little. */
 export function overCapsText(levels: readonly CappedLevel[], overCaps: Shortfall["overCaps"]): string {
-  const { offers, cheapestHourlyUsd = 0, cheapestUsd = 0, cheapestMostUsd = 0 } = overCaps
+  const { offers, fewestGpus = 0, cheapestHourlyUsd = 0, cheapestUsd = 0, cheapestMostUsd = 0 } = overCaps
   const blocking = levels.flatMap((level) => {
-    const [left, perHour] = [leftUsd(level), leftPerHour(level)]
+    const [left, perHour, gpus] = [leftUsd(level), leftPerHour(level), leftGpus(level)]
     const needed = isStrict(level.caps) ? cheapestMostUsd : cheapestUsd
     return [
+      ...(gpus !== undefined && fewestGpus > gpus ? [gpusText(level, gpus)] : []),
       ...(perHour !== undefined && cheapestHourlyUsd > perHour ? [hourlyText(level, perHour)] : []),
       ...(left !== undefined && needed > left ? [monthlyText(level, left)] : []),
     ]
   })
   const isAnyStrict = hasStrictCap(levels)
   const deadline = isAnyStrict ? `, and up to ${usd(cheapestMostUsd)} until the VM's deadline` : ""
-  const needs = `the cheapest of ${offers.toLocaleString("en-US")} matching offers needs ${usd(cheapestHourlyUsd)}/h, ${usd(cheapestUsd)} for the job${deadline}`
+  const needsGpus = fewestGpus === 0 ? "" : `${fewestGpus} ${fewestGpus === 1 ? "GPU" : "GPUs"}, `
+  const needs = `the cheapest of ${offers.toLocaleString("en-US")} matching offers needs ${needsGpus}${usd(cheapestHourlyUsd)}/h, ${usd(cheapestUsd)} for the job${deadline}`
   const isTooLow = levels.some(
-    ({ caps: { maxHourlyUsd = Infinity, maxMonthlyUsd = Infinity, ...caps } }) =>
+    ({ caps: { maxGpus = Infinity, maxHourlyUsd = Infinity, maxMonthlyUsd = Infinity, ...caps } }) =>
+      fewestGpus > maxGpus ||
       cheapestHourlyUsd > maxHourlyUsd ||
       (isStrict({ ...caps, maxMonthlyUsd }) ? cheapestMostUsd : cheapestUsd) > maxMonthlyUsd,
   )
@@ -203,16 +239,27 @@ export function overCapsText(levels: readonly CappedLevel[], overCaps: Shortfall
   return `${blocking.join("; ") || "the caps leave too little"}; ${needs}; ${advice}`
 }
 
+function gpusText(level: CappedLevel, left: number): string {
+  const { caps, spending } = level
+  return `${nameOf(level)}'s cap of ${caps.maxGpus} GPUs leaves ${left}: its VMs have ${spending.gpus}${aheadText(level, ({ gpus }) => String(gpus))}`
+}
+
+/** Returns what jobs ahead in the line take; empty if none takes anything. */
+function aheadText({ taken }: CappedLevel, amountOf: (taken: Readonly<Amounts>) => string): string {
+  return taken === undefined || taken.vms === 0 ? "" : `, and jobs ahead in the line take ${amountOf(taken)}`
+}
+
 function hourlyText(level: CappedLevel, left: number): string {
   const { caps, spending } = level
-  return `${nameOf(level)}'s cap of ${usd(caps.maxHourlyUsd ?? 0)} an hour leaves ${usd(left)}: ${spending.vms} VMs cost ${usd(spending.hourlyUsd)}/h`
+  return `${nameOf(level)}'s cap of ${usd(caps.maxHourlyUsd ?? 0)} an hour leaves ${usd(left)}: ${spending.vms} VMs cost ${usd(spending.hourlyUsd)}/h${aheadText(level, ({ hourlyUsd }) => `${usd(hourlyUsd)}/h`)}`
 }
 
 function monthlyText(level: CappedLevel, left: number): string {
   const { caps, spending } = level
   return (
     `${nameOf(level)}'s cap of ${usd(caps.maxMonthlyUsd ?? 0)} a month leaves ${usd(left)}: ` +
-    `${usd(spentUsd(spending))} is spent and ${usd(reservedUsd(level))} is reserved for ${spending.vms} ${spending.vms === 1 ? "VM" : "VMs"}`
+    `${usd(spentUsd(spending))} is spent and ${usd(reservedUsd(level))} is reserved for ${spending.vms} ${spending.vms === 1 ? "VM" : "VMs"}` +
+    aheadText(level, ({ expectedUsd, mostUsd }) => usd(isStrict(caps) ? mostUsd : expectedUsd))
   )
 }
 

@@ -1,8 +1,9 @@
 import type { Clock } from "../../core/apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
+import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
-import type { StoredJob } from "../../core/apis/job.ts"
-import type { StoredLaunch } from "../../core/apis/launch.ts"
+import type { ConcurrencyGroup, StoredJob } from "../../core/apis/job.ts"
+import { isOver, type LaunchSpec, type StoredLaunch } from "../../core/apis/launch.ts"
 import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
@@ -11,10 +12,19 @@ import type { BucketPlace } from "../router/egress.ts"
 import type { LostWork } from "../router/lost-work.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"
 import type { Budget } from "./budget.ts"
-import { type CappedLevel, type LevelCaps, NOTHING_RECORDED, type Recorded, sumRecorded, sumSpending } from "./caps.ts"
+import {
+  type CappedLevel,
+  type LevelCaps,
+  NOTHING_RECORDED,
+  poolOf,
+  type Recorded,
+  sumRecorded,
+  sumSpending,
+} from "./caps.ts"
 import { findCooldowns } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
+import type { LinePlace, LineRoom } from "./line.ts"
 import type { PreemptionHistory } from "./preemptions.ts"
 import type { JobSettings } from "./settings.ts"
 
@@ -43,6 +53,10 @@ export interface Market {
   cooldowns: readonly Cooldown[]
   /** Levels with caps, and the spending under them. */
   levels: readonly CappedLevel[]
+  /** The job's place in its project's line. Absent: there are no caps, and it is in no concurrency group. */
+  line?: LinePlace
+  /** Concurrency group of the job. */
+  group?: GroupState
   /** Known places of the job's buckets. */
   buckets?: readonly BucketPlace[]
   /** Known architectures of the job's image. */
@@ -109,6 +123,51 @@ function rateWait(launches: LaunchHistory, namespace: string, now: Date, perMinu
     return oldest === undefined ? 0 : Math.max(1, (oldest - minuteAgo) / 1000)
   }
   return Math.min(until(recent, perMinute), until(own, Math.max(1, Math.floor(perMinute / projects.size))))
+}
+
+/** Concurrency group, and those of its jobs that have a VM. */
+export interface GroupState extends ConcurrencyGroup {
+  /** Names of the jobs that have a VM. */
+  members: readonly string[]
+}
+
+/** Returns the state of a job's concurrency group; undefined without one. */
+export function groupState(
+  {
+    metadata,
+    spec,
+  }: { metadata: { namespace?: string; uid?: string }; spec: Pick<StoredJob["spec"], "concurrencyGroup"> },
+  ledger: LaunchLedger,
+): GroupState | undefined {
+  const { concurrencyGroup: group } = spec
+  if (group === undefined) return undefined
+  const members = membersOf(group.name, metadata.namespace ?? "", ledger)
+  return { ...group, members: members.filter(({ uid }) => uid !== metadata.uid).map(({ name }) => name) }
+}
+
+/** Returns the room in which the jobs of a namespace's project stand in line. */
+export function lineRoom(levels: readonly CappedLevel[], namespace: string, ledger: LaunchLedger): LineRoom {
+  const live = new Map<string, number>()
+  return {
+    pools: levels.map((level) => poolOf(level, namespace)),
+    liveIn: (group) => {
+      const known = live.get(group) ?? membersOf(group, namespace, ledger).length
+      live.set(group, known)
+      return known
+    },
+  }
+}
+
+/** Returns the market of a job at its place in the line, without the room that jobs ahead of it take. */
+export function withTaken(market: Market, line: LinePlace): Market {
+  const levels = market.levels.map((level) => ({ ...level, ...defined({ taken: line.taken.get(level.level) }) }))
+  return { ...market, levels, line }
+}
+
+/** Returns the jobs of a namespace's concurrency group that have a VM, or may have one. */
+export function membersOf(group: string, namespace: string, ledger: LaunchLedger): readonly LaunchSpec["job"][] {
+  const live = ledger.unmarked(namespace).filter((launch) => launch.spec.concurrencyGroup === group && !isOver(launch))
+  return live.map(({ spec }) => spec.job)
 }
 
 /** Sources of a market in any process: caches and earlier answers. */

@@ -31,7 +31,7 @@ export interface OfferSearch {
   now: Date
 }
 
-const ANY_USD = Number.POSITIVE_INFINITY
+const ANY = Number.POSITIVE_INFINITY
 
 /** Finds the cheapest offers that a job could get from any account. Pure. */
 export function matchingOffers(
@@ -45,7 +45,7 @@ export function matchingOffers(
   const { best, fitting } = scan(requirements, catalogue, {
     ...context,
     clouds: new Set(launchAccounts.map(({ cloud }) => cloud)),
-    ...{ maxHourlyUsd: ANY_USD, maxTotalUsd: ANY_USD, maxMostUsd: ANY_USD },
+    ...{ maxGpus: ANY, maxHourlyUsd: ANY, maxTotalUsd: ANY, maxMostUsd: ANY },
     count: Math.min(offset + limit, catalogue.size),
     isAvailable: () => true,
   })

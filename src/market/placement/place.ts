@@ -18,24 +18,36 @@ import {
 import { lostHours } from "../router/lost-work.ts"
 import { type Requirements, toRequirements } from "../router/requirements.ts"
 import { type RankedPlacement, type RouteContext, type Routing, rank, route } from "../router/route.ts"
-import type { Shortfall } from "../router/shortfall.ts"
+import type { OfferNeeds, Shortfall } from "../router/shortfall.ts"
 import { jobBudget, longestBilledSeconds, vmLifetime } from "./budget.ts"
 import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
 import { type Buckets, choosePlatform, type Images, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { LaunchLedger } from "./ledger.ts"
-import { buildMarket, expectedRunSeconds, type Market, type MarketSources } from "./market.ts"
+import { type Amounts, compareWaiters, isDue, lineText, placeBehind, toWaiter } from "./line.ts"
+import {
+  buildMarket,
+  expectedRunSeconds,
+  groupState,
+  lineRoom,
+  type Market,
+  type MarketSources,
+  withTaken,
+} from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** Result of the search for a place. */
 export type PlaceVerdict =
   | { kind: "placed"; placement: RankedPlacement<LaunchAccount>; why: string }
-  | { kind: "wait"; reason: JobReason; message: string; seconds: number }
+  /** `needs`: what its VM takes from the caps for which it waits. */
+  | { kind: "wait"; reason: JobReason; message: string; seconds: number; needs?: Amounts }
   /** No offer of any cloud can ever match. */
   | { kind: "noOffer"; message: string }
   /** The registry says that there is no such image. */
   | { kind: "noImage"; message: string }
   /** Too little is left of the job's maxCostUsd for a VM. */
   | { kind: "overBudget"; message: string }
+
+type Waiting = Extract<PlaceVerdict, { kind: "wait" }>
 
 /** Delay before checking again for a registry's answer, seconds. */
 const LOOK_AGAIN_SECONDS = 1
@@ -89,7 +101,7 @@ export function placeAmong(
   if (open.length === 0 && routing.placements.length > 0) return judged(allPaused(market.paused, now, settings))
   const unaffordable = overBudget(job, shortfall, market)
   if (unaffordable !== undefined) return judged(unaffordable)
-  const blocked = blockingReason(shortfall, market, settings)
+  const blocked = blockingReason(open[0], shortfall, market, settings)
   if (blocked !== undefined) return judged(blocked)
   const [best] = open
   if (best === undefined) return judged(noCapacity(shortfall?.cooldowns, now))
@@ -155,7 +167,7 @@ function allPaused(paused: Market["paused"], now: Date, settings: JobSettings): 
   return wait(JobReason.LaunchesPaused, message, secondsUntil(new Date(first), now))
 }
 
-function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict {
+function wait(reason: JobReason, message: string, seconds: number): Waiting {
   return { kind: "wait", reason, message, seconds }
 }
 
@@ -178,8 +190,9 @@ function overBudget(
 
 /** Returns the reason why a job with matching offers cannot be placed. */
 function blockingReason(
+  best: RankedPlacement<LaunchAccount> | undefined,
   shortfall: Shortfall | undefined,
-  { levels, rateWaitSeconds, launchAccounts, deniedAccounts = [] }: Market,
+  { levels, line, group, rateWaitSeconds, launchAccounts, deniedAccounts = [] }: Market,
   settings: JobSettings,
 ): PlaceVerdict | undefined {
   if (shortfall !== undefined && shortfall.cooldowns.offers + shortfall.overCaps.offers === 0) {
@@ -195,15 +208,44 @@ function blockingReason(
     return wait(JobReason.NoConnection, message + details, settings.connectionRetrySeconds)
   }
   const full = vmCapReached(levels)
-  if (full !== undefined) return wait(JobReason.CapReached, full, settings.capRetrySeconds)
+  if (group !== undefined) {
+    const ahead = line?.inGroups.get(group.name) ?? 0
+    if (group.members.length + ahead >= group.limit) {
+      const message = `group ${group.name} has ${group.members.length} of ${group.limit}: ${someOf(group.members)}${lineText(line)}`
+      const needs = { vms: 1, ...(best === undefined ? leastNeeds(shortfall) : needsOf(best)) }
+      return { ...wait(JobReason.GroupFull, message, settings.capRetrySeconds), needs }
+    }
+  }
+  const capReached = (message: string, needs: OfferNeeds) => ({
+    ...wait(JobReason.CapReached, message + lineText(line), settings.capRetrySeconds),
+    needs: { vms: 1, ...needs },
+  })
+  if (full !== undefined) return capReached(full, best === undefined ? leastNeeds(shortfall) : needsOf(best))
   if (shortfall?.cooldowns.offers === 0) {
-    return wait(JobReason.CapReached, overCapsText(levels, shortfall.overCaps), settings.capRetrySeconds)
+    return capReached(overCapsText(levels, shortfall.overCaps), leastNeeds(shortfall))
   }
   if (rateWaitSeconds > 0) {
     const message = `the installation's launch rate of ${settings.launchesPerMinute} per minute is reached; the job starts as soon as the rate allows`
     return wait(JobReason.CapReached, message, rateWaitSeconds)
   }
   return undefined
+}
+
+/** Largest number of jobs that a message names. */
+const NAMED_JOBS = 5
+
+function someOf(names: readonly string[]): string {
+  const others = names.length - NAMED_JOBS
+  return `${names.slice(0, NAMED_JOBS).join(", ")}${others > 0 ? ` and ${others} others` : ""}`
+}
+
+/** Returns what the cheapest offer over a cap takes. */
+function leastNeeds(shortfall: Shortfall | undefined): OfferNeeds {
+  return shortfall?.overCaps.least ?? { gpus: 0, hourlyUsd: 0, expectedUsd: 0, mostUsd: 0 }
+}
+
+function needsOf({ offer, prices, totalUsd }: RankedPlacement<LaunchAccount>): OfferNeeds {
+  return { gpus: offer.gpu?.count ?? 0, hourlyUsd: sumOfParts(prices), expectedUsd: totalUsd, mostUsd: totalUsd }
 }
 
 /** Returns the wait for the end of the first cooldown, with the cause and the remedy. */
@@ -294,6 +336,55 @@ function buildPlan({ message, ...outline }: Outline, placements: RankedPlacement
   return { ...outline, message: cutTo(message, LIMITS.message), placements, ranking: explainRanking({ placements }) }
 }
 
+/** Largest number of waiting jobs whose needs a plan calculates. */
+const PLANNED_JOBS = 20
+
+/**
+ * Returns the market of a planned job with its place in the line, as the job controller would see it. A job ahead that is
+ * not due needs nothing here: if it fitted, it would have its VM. Pure.
+ */
+function inPlannedLine(
+  job: { metadata: { namespace: string }; spec: JobSpec },
+  market: Market,
+  { now, settings, ledger, waiting }: PlannedLine,
+): Market {
+  const { namespace } = job.metadata
+  const group = groupState(job, ledger)
+  if (market.levels.length === 0 && group === undefined) return market
+  const terms = { now, passSeconds: settings.passSeconds }
+  const ahead = waiting
+    .map((one) => ({ one, waiter: toWaiter(one, NEVER_FITS) }))
+    .filter(({ waiter }) => waiter.priority >= (job.spec.priority ?? 0))
+    .sort((a, b) => compareWaiters(a.waiter, b.waiter))
+  const due = ahead.filter(({ waiter }) => isDue(waiter, terms)).slice(0, PLANNED_JOBS)
+  for (const { one, waiter } of due) {
+    const verdict = place(one, market, now, settings)
+    waiter.needs = verdict.kind === "wait" ? verdict.needs : undefined
+  }
+  const room = lineRoom(market.levels, namespace, ledger)
+  const line = placeBehind(
+    ahead.map(({ waiter }) => waiter),
+    room,
+    terms,
+  )
+  return withTaken({ ...market, ...(group && { group }) }, line)
+}
+
+interface PlannedLine {
+  now: Date
+  settings: JobSettings
+  ledger: LaunchLedger
+  waiting: readonly StoredJob[]
+}
+
+const NEVER_FITS: Amounts = {
+  vms: Number.POSITIVE_INFINITY,
+  gpus: 0,
+  hourlyUsd: 0,
+  expectedUsd: 0,
+  mostUsd: 0,
+}
+
 /** Reads why a run's secretEnv can't be resolved now, for people; undefined: it can. */
 export type WhySecretMissing = (namespace: string, refs: SecretRefs) => Promise<string | undefined>
 
@@ -306,6 +397,8 @@ export function jobPlanner(
     images?: Images
     buckets?: Buckets
     whySecretMissing?: WhySecretMissing
+    /** Returns the jobs that wait in the line of a namespace's project. Absent: none does. */
+    inLine?: (namespace: string) => readonly StoredJob[]
     /** Waits until the scan of all offers may begin. */
     nextTurn: () => Promise<void>
   },
@@ -323,7 +416,14 @@ export function jobPlanner(
     await sources.nextTurn()
     const now = sources.clock.now()
     const known = { ...(image && { image }), budget: jobBudget({ spec }, []) }
-    const market = { ...buildMarket(namespace, sources, ledger, effective), ...known }
+    const open = { ...buildMarket(namespace, sources, ledger, effective), ...known }
+    const job = { metadata: { namespace }, spec }
+    const market = inPlannedLine(job, open, {
+      now,
+      settings: effective,
+      ledger,
+      waiting: sources.inLine?.(namespace) ?? [],
+    })
     if (secretMissing !== undefined) {
       const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
       return buildPlan(outline, laterPlacements({ spec }, market, now, effective))

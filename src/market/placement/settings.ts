@@ -39,6 +39,8 @@ export interface JobSettings {
   answerSeconds: number
   /** Minimum duration of a VM state before it is written on its own. */
   settleSeconds: number
+  /** Time for which jobs behind it may pass a job that waits for a cap. Then what becomes free is kept for it. */
+  passSeconds: number
   /** Delay between two checks for something that emits no event. */
   capRetrySeconds: number
   connectionRetrySeconds: number
@@ -64,6 +66,7 @@ export const JOB_DEFAULTS: JobSettings = {
   architectures: [],
   answerSeconds: 2,
   settleSeconds: 3,
+  passSeconds: 600,
   capRetrySeconds: 15,
   connectionRetrySeconds: 300,
   bucketRetrySeconds: 60,

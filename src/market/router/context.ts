@@ -1,8 +1,10 @@
 import type { Cooldown, LaunchAccount } from "./cooldown.ts"
 import type { CostTerms } from "./cost.ts"
 
-/** Budget that the caps leave, US dollars. An absent field sets no limit. */
+/** Room that the caps leave for a new VM, US dollars if not said otherwise. An absent field sets no limit. */
 export interface Room {
+  /** Number of GPUs. */
+  gpus?: number
   hourlyUsd?: number
   /** For the job's expected cost. */
   monthlyUsd?: number

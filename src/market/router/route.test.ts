@@ -283,6 +283,8 @@ describe("the scan", () => {
     expect(route({ ...anyJob, cpu: 2 }, offers, context({ room: { hourlyUsd: 0.15 } })).placements).toHaveLength(1)
     expect(route(big, offers, context({ room: { hourlyUsd: 0.15 } })).shortfall?.overCaps).toEqual({
       offers: 1,
+      least: { gpus: 0, hourlyUsd: 0.2, expectedUsd: 0.2, mostUsd: 0 },
+      fewestGpus: 0,
       cheapestHourlyUsd: 0.2,
       cheapestUsd: 0.2,
       cheapestMostUsd: 0,

@@ -78,6 +78,7 @@ export function rank<P extends LaunchAccount>(
   const { best, fitting, passedOver } = scan(requirements, catalogue, {
     ...context,
     clouds: launchAccounts.clouds,
+    maxGpus: room.gpus ?? Number.POSITIVE_INFINITY,
     maxHourlyUsd: room.hourlyUsd ?? Number.POSITIVE_INFINITY,
     maxTotalUsd: room.monthlyUsd ?? Number.POSITIVE_INFINITY,
     maxMostUsd: room.strictUsd ?? Number.POSITIVE_INFINITY,

@@ -17,6 +17,8 @@ export interface Found extends OfferCost {
 export interface ScanTerms extends CostTerms {
   /** Clouds that an account can pay for. */
   clouds: ReadonlySet<string>
+  /** Largest number of GPUs. */
+  maxGpus: number
   /** For machine, disk and address, US dollars an hour. */
   maxHourlyUsd: number
   /** US dollars. */
@@ -44,6 +46,11 @@ export interface Scanned {
 
 /** Limit of a job's own cost, US dollars, and the shortest time for which it must be enough. */
 export type Budget = NonNullable<RouteContext["budget"]>
+
+/** Returns the number of GPUs of a row's machine. */
+export function gpusAt({ table }: Catalogue, row: number): number {
+  return table.machines[table.machine[row] as number]?.gpu?.count ?? 0
+}
 
 /** Returns the cost of the shortest time on a row's offer, US dollars. */
 export function leastUsd(
@@ -166,11 +173,11 @@ class Cheapest {
   }
 
   #addVm(row: number, shape: VmShape, cost: OfferCost): void {
-    const { maxHourlyUsd, maxTotalUsd, isAvailable } = this.#terms
+    const { maxGpus, maxHourlyUsd, maxTotalUsd, isAvailable } = this.#terms
     const { totalUsd, prices } = cost
     const isBefore = (other: Found | undefined) => other === undefined || this.#isBefore(row, rankedUsd(cost), other)
     if (!isBefore(this.#last) || totalUsd > maxTotalUsd || sumOfParts(prices) > maxHourlyUsd) return
-    if (!this.#isUnderStrictLimits(row, prices)) return
+    if (gpusAt(this.#catalogue, row) > maxGpus || !this.#isUnderStrictLimits(row, prices)) return
     const vm = { row, shape, ...cost, ...this.#ceiling(row) }
     const isFirst = isBefore(this.#first)
     if (isAvailable(row, shape)) {

@@ -10,7 +10,7 @@ import { ActiveCooldowns, CooldownCounter, type CooldownTally, type LaunchAccoun
 import { Costs, type OfferCost } from "./cost.ts"
 import { BIT, CRITERIA, type Criterion, unmetByRow } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
-import { leastUsd, mostUsd } from "./scan.ts"
+import { gpusAt, leastUsd, mostUsd } from "./scan.ts"
 import type { Machine } from "./table.ts"
 
 /** Offers for a job that gives up one requirement and keeps all others. */
@@ -31,6 +31,14 @@ export interface NearestMiss {
   unmet: readonly Criterion[]
 }
 
+/** Amounts that one offer takes from caps. */
+export interface OfferNeeds {
+  gpus: number
+  hourlyUsd: number
+  expectedUsd: number
+  mostUsd: number
+}
+
 /** Reasons for which there is no placement. Of each offer that fits, the first obstacle counts: no account, cooldown, caps. */
 export interface Shortfall {
   /** Offers that meet every requirement. */
@@ -46,9 +54,17 @@ export interface Shortfall {
   cooldowns: CooldownTally
   /**
    * Fitting, payable, available offers that exceed a cap. Of these the lowest price with disk and address an hour, the
-   * lowest expected cost, and the least that one can cost at most.
+   * lowest expected cost, and the least that one can cost at most; and the fewest GPUs. `least`: the offer
+   * with the lowest price an hour.
    */
-  overCaps: { offers: number; cheapestHourlyUsd?: number; cheapestUsd?: number; cheapestMostUsd?: number }
+  overCaps: {
+    offers: number
+    least?: OfferNeeds
+    fewestGpus?: number
+    cheapestHourlyUsd?: number
+    cheapestUsd?: number
+    cheapestMostUsd?: number
+  }
   /** Fitting, payable, available offers whose shortest time costs more than is left of the job's budget. */
   overBudget: { offers: number; cheapestUsd?: number }
 }
@@ -246,12 +262,16 @@ class OverLimits {
     }
     const hourlyUsd = least(({ prices }) => sumOfParts(prices))
     const totalUsd = least((cost) => cost.totalUsd)
-    const most = (cost: OfferCost) =>
+    const mostOf = (cost: OfferCost) =>
       strict === undefined ? 0 : mostUsd(this.#catalogue, row, { prices: highest(cost), budget, ...strict })
-    const atMostUsd = least(most)
-    const { hourlyUsd: perHour = Infinity, monthlyUsd = Infinity, strictUsd = Infinity } = room
-    if (hourlyUsd <= perHour && totalUsd <= monthlyUsd && atMostUsd <= strictUsd) return
+    const atMostUsd = least(mostOf)
+    const gpus = gpusAt(this.#catalogue, row)
+    const { gpus: most = Infinity, hourlyUsd: perHour = Infinity, monthlyUsd = Infinity, strictUsd = Infinity } = room
+    if (gpus <= most && hourlyUsd <= perHour && totalUsd <= monthlyUsd && atMostUsd <= strictUsd) return
     overCaps.offers++
+    if (hourlyUsd < (overCaps.least?.hourlyUsd ?? Infinity))
+      overCaps.least = { gpus, hourlyUsd, expectedUsd: totalUsd, mostUsd: atMostUsd }
+    overCaps.fewestGpus = Math.min(overCaps.fewestGpus ?? Infinity, gpus)
     overCaps.cheapestHourlyUsd = Math.min(overCaps.cheapestHourlyUsd ?? Infinity, hourlyUsd)
     overCaps.cheapestUsd = Math.min(overCaps.cheapestUsd ?? Infinity, totalUsd)
     overCaps.cheapestMostUsd = Math.min(overCaps.cheapestMostUsd ?? Infinity, atMostUsd)

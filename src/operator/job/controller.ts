@@ -21,6 +21,7 @@ import type { JobControllerDependencies } from "./dependencies.ts"
 import { CancelStates, gather } from "./gather.ts"
 import type { JobAction, JobDecision } from "./render.ts"
 import { JobTimes } from "./times.ts"
+import { WaitingLine } from "./waiting-line.ts"
 
 /** Delay before retrying a decision made on a stale cache. Usually the watch event arrives sooner. */
 const AGAIN_SECONDS = 0.2
@@ -28,10 +29,11 @@ const AGAIN_SECONDS = 0.2
 /** Returns the controller of a Job's whole life until it is settled. */
 export function createJobController(options: JobControllerDependencies): Controller {
   const reconciler = new JobReconciler(options)
+  const sources = [...createSources(options), reconciler.line.source]
   return new Controller({
     name: "job",
     reconcile: (key, context) => reconciler.reconcile(key, context),
-    sources: createSources(options),
+    sources,
     logger: options.logger,
     clock: options.clock,
     workers: options.workers ?? 8,
@@ -92,23 +94,29 @@ class JobReconciler {
   readonly #ledger: LaunchLedger
   readonly #times: JobTimes
   readonly #cancels = new CancelStates()
+  readonly line: WaitingLine
 
   constructor(options: JobControllerDependencies) {
     this.#options = options
     this.#settings = { ...JOB_DEFAULTS, ...options.settings }
     this.#ledger = new LaunchLedger(options.launches.store, options.clock)
     this.#times = new JobTimes(options.clock)
+    this.line = new WaitingLine(options, this.#ledger, this.#settings)
   }
 
   async reconcile(key: string, context: ReconcileContext): Promise<ReconcileResult> {
     const job = this.#options.jobs.store.getByKey(key)
     if (job === undefined || isTerminal(job.status?.phase)) this.#times.forget(key)
-    if (job === undefined) return {}
-    const parts = { settings: this.#settings, times: this.#times, cancels: this.#cancels }
+    if (job === undefined) {
+      this.line.forget(key)
+      return {}
+    }
+    const parts = { settings: this.#settings, times: this.#times, cancels: this.#cancels, line: this.line }
     const observed = await gather(job, this.#options, this.#ledger, parts)
     const decision = decide(job, observed, this.#options.clock.now(), this.#settings)
     // Reserved before the first await: the next job that looks for a place must count this one.
     for (const action of decision.actions) if (action.do === "createLaunch") this.#ledger.assume(action.launch)
+    this.line.note(job, decision.needs)
     return this.#carryOut(job, decision, context)
   }
 

@@ -202,7 +202,11 @@ export const CHECKS: readonly Check[] = [
         "an offer fits",
         "booting: the Launch is written, which is the decision; the status follows within 2 s, with the VM if there is one",
       ],
-      ["an offer fits, but not now (capacity, quota, caps)", "queued: the next offer; a rejected one is in cooldown"],
+      ["an offer fits, but not now (capacity, quota)", "queued: the next offer; a rejected one is in cooldown"],
+      [
+        "a cap or its concurrency group is full, or jobs ahead in the line take what is left",
+        "queued (CapReached, GroupFull), in the project's line",
+      ],
       ["nothing in any catalogue fits", "failed (NoOffer), with the nearest miss"],
       ["the registry says that there is no such image", "failed (ImagePullFailed)"],
       ["too little of `maxCostUsd` is left for a VM", "failed (BudgetExceeded)"],
@@ -393,7 +397,7 @@ function findPlace(facts: JobFacts): Step {
     case "overBudget":
       return fails(JobReason.BudgetExceeded, unplacedText(retries.open, found.message))
     case "wait":
-      return waits(found.reason, found.message, found.seconds)
+      return waitForPlace(found, market.line)
     case "placed": {
       const { placement } = found
       const why = [retries.open && placedText(retries.open, placement), found.why].filter(Boolean).join("; ")
@@ -408,6 +412,18 @@ function findPlace(facts: JobFacts): Step {
       }
     }
   }
+}
+
+/** Number of jobs at the head of a line that are checked again without an event. A month may begin, or caps may change. */
+const HEAD_OF_LINE = 16
+
+function waitForPlace(
+  { reason, message, seconds, needs }: Extract<PlaceVerdict, { kind: "wait" }>,
+  line: Market["line"],
+): Step {
+  if (needs === undefined) return waits(reason, message, seconds)
+  const isAtHead = (line?.position ?? 1) <= HEAD_OF_LINE
+  return { ...waits(reason, message, isAtHead ? seconds : undefined), needs }
 }
 
 /**

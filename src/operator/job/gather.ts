@@ -16,6 +16,7 @@ import type { JobSettings } from "../../market/placement/settings.ts"
 import type { JobControllerDependencies } from "./dependencies.ts"
 import type { JobObservation } from "./facts.ts"
 import type { JobTimes } from "./times.ts"
+import type { WaitingLine } from "./waiting-line.ts"
 
 /** Everything that a decision on a Job needs besides the caches and the market. */
 export interface GatherParts {
@@ -23,6 +24,7 @@ export interface GatherParts {
   times: JobTimes
   /** States of the caps that cancel running jobs, by namespace. */
   cancels: CancelStates
+  line: Pick<WaitingLine, "market">
 }
 
 /** Time for which a state of caps is used again, seconds. All running jobs of a project ask for it. */
@@ -55,7 +57,7 @@ export async function gather(
   job: StoredJob,
   options: JobControllerDependencies,
   ledger: LaunchLedger,
-  { settings, cancels, times }: GatherParts,
+  { settings, cancels, times, line }: GatherParts,
 ): Promise<JobObservation> {
   const { namespace = "" } = job.metadata
   const overLimit = options.quota && limitForPlacement(options.quota, job)
@@ -74,7 +76,7 @@ export async function gather(
     ...times.of(job, launches),
     launches,
     installation: options.installation,
-    market: () => buildMarket(namespace, options, ledger, settings),
+    market: () => line.market(job, buildMarket(namespace, options, ledger, settings)),
   }
   if (ending !== undefined) return base
   if (overLimit !== undefined) return { ...base, overLimit: overLimit.message }

@@ -68,6 +68,7 @@ export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
       ...(connection !== undefined && { connection }),
       ...(account !== undefined && { account }),
       ...(job.spec.labels !== undefined && { labels: job.spec.labels }),
+      ...(job.spec.concurrencyGroup !== undefined && { concurrencyGroup: job.spec.concurrencyGroup.name }),
       ...(cronJob !== undefined && { cronJob }),
       ...(cronJobName !== undefined && { cronJobName: cronJobName.slice(0, LIMITS.cronJobName) }),
       ...chooseDisk(job),

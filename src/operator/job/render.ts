@@ -20,6 +20,7 @@ import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { type CostParts, costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import { recordedVolumes } from "../../market/placement/inputs.ts"
+import type { Amounts } from "../../market/placement/line.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import { settlesIn } from "../elapsed.ts"
 import { buildConditions, buildEvents, refusalKey } from "./conditions.ts"
@@ -46,6 +47,8 @@ export interface JobDecision {
   /** Events that are emitted after the actions. */
   events: EventNote[]
   requeueAfter?: number
+  /** Needs of a job that waits in its project's line. Absent: it is not in the line. */
+  needs?: Amounts
 }
 
 /**
@@ -63,7 +66,7 @@ export function render(facts: JobFacts, step: Step): JobDecision {
     status,
     actions: buildActions(facts, step, status, after),
     events: after === 0 ? buildEvents(facts.job, status) : [],
-    ...defined({ requeueAfter: requeueAfter(facts, step, status, after) }),
+    ...defined({ requeueAfter: requeueAfter(facts, step, status, after), needs: step.needs }),
   }
 }
 

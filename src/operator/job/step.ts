@@ -3,6 +3,7 @@ import type { Launch, StoredLaunch } from "../../core/apis/launch.ts"
 import type { Offer } from "../../core/apis/offer.ts"
 import type { HourlyPrices } from "../../core/apis/price.ts"
 import type { RecordedVolumes } from "../../market/placement/inputs.ts"
+import type { Amounts } from "../../market/placement/line.ts"
 
 /** Result of a decision for the job's phase. */
 export interface Verdict {
@@ -36,4 +37,6 @@ export interface Step {
   /** True for an end that holds only if no VM has started the container: its Launches are ended before it is written. */
   isUnstarted?: boolean
   requeueAfter?: number
+  /** Needs of a job that waits in its project's line. Absent: it is not in the line. */
+  needs?: Amounts
 }

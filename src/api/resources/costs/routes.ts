@@ -74,11 +74,13 @@ const REPORT = namedSchema("CostReport", CostReportSchema, {
     {
       level: "project",
       max_vms: null,
+      max_gpus: null,
       max_hourly_usd: null,
       max_monthly_usd: 90,
       on_exceeded: "wait",
       reserve: "expected",
       vms: 2,
+      gpus: 0,
       hourly_usd: 1.2,
       spent_usd: 61.2,
       reserved_usd: 7.1,

@@ -93,7 +93,8 @@ export interface SourcesOptions extends Pick<JobServices, "lastHeartbeatOf"> {
 
 /** Returns the sources of projects' events. Connections are shown as viewers see them. */
 export function createSources({ client, caches, lastHeartbeatOf }: SourcesOptions): Source[] {
-  const ofJob = (job: StoredJob, owner: Owner): object => toRecord(job, owner, lastHeartbeatOf(job))
+  const ofJob = (job: StoredJob, owner: Owner): object =>
+    toRecord(job, owner, { lastHeartbeatTime: lastHeartbeatOf(job) })
   const { jobs, cronJobs, jobArrays, connections } = caches
   return [
     source(client, { kind: "job", cache: jobs, resource: JOBS, record: ofJob }),

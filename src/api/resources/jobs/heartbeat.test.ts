@@ -12,7 +12,8 @@ const owner = { organizationId: "o", projectId: "p" }
 function shown(agent: Partial<AgentStatus> | undefined, heard?: Date, of = job): string | null {
   const launches = new IndexedStore<StoredLaunch>({ jobUid: (launch) => [launch.spec.job.uid] })
   if (agent !== undefined) launches.put(launchOf(job, 1, { status: vmStatus({ agent: agentOf(agent) }) }))
-  return toRecord(of, owner, lastHeartbeatIn(of, launches, { get: () => heard })).last_heartbeat_at
+  return toRecord(of, owner, { lastHeartbeatTime: lastHeartbeatIn(of, launches, { get: () => heard }) })
+    .last_heartbeat_at
 }
 
 test("a running job shows the later heartbeat of Launch and Lease", () => {

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { type CreationTimes, creationBound, parseMicroseconds } from "../../../core/apis/creation-times.ts"
 import { quote } from "../../../core/apis/field-error.ts"
-import type { Job, JobPhase, StoredJob } from "../../../core/apis/job.ts"
+import type { Job, JobPhase, JobSpec, StoredJob } from "../../../core/apis/job.ts"
 import { ANNOTATIONS } from "../../../core/apis/meta.ts"
 import { isSubmissionTimely, submissionId } from "../../../core/apis/origin.ts"
 import type { CallerClient } from "../../../core/identity/principal.ts"
@@ -81,8 +81,8 @@ function pageFilterOf(filter: JobFilter): PageFilter {
   }
 }
 
-/** Attempts to cancel a job that changes at the same time. */
-const CANCEL_ATTEMPTS = 8
+/** Attempts to change a job that others change at the same time. */
+const CHANGE_ATTEMPTS = 8
 
 /** Jobs of one project. Reads come from the cache, writes have the caller's rights. */
 export class Jobs {
@@ -167,19 +167,40 @@ export class Jobs {
     return cancelled === present ? present : this.waitForCache(cancelled)
   }
 
+  /** Changes a job's priority in the line. @throws Problem 404, 409 if the job has ended, 412, 503 */
+  async prioritize(idOrName: string, priority: number, precondition?: Precondition): Promise<StoredJob> {
+    const present = await this.#collection.present(idOrName)
+    const isDone = ({ spec }: StoredJob) => (spec.priority ?? 0) === priority
+    const changed = await this.#change(present, { priority }, isDone, precondition)
+    return changed === present ? present : this.waitForCache(changed)
+  }
+
   /**
    * Cancels a job as `cancel` does. Its state may be stale: the patch fails then, and the job is read again. Does not wait
    * for the cache. @throws Problem 404, 409, 412, 503
    */
-  async cancelFound(found: StoredJob, precondition?: Precondition): Promise<StoredJob> {
+  cancelFound(found: StoredJob, precondition?: Precondition): Promise<StoredJob> {
+    return this.#change(found, { cancelled: true }, (job) => recordStatus(job) === "cancelled", precondition)
+  }
+
+  /**
+   * Changes fields of a job's spec. The patch names the resourceVersion at which the job had not ended, and the uid.
+   * @param isDone true for a job that needs no change
+   */
+  async #change(
+    found: StoredJob,
+    spec: Partial<JobSpec>,
+    isDone: (job: StoredJob) => boolean,
+    precondition: Precondition | undefined,
+  ): Promise<StoredJob> {
     let job = found
     const { name, uid } = job.metadata
-    for (let attempt = 0; attempt < CANCEL_ATTEMPTS; attempt++) {
+    for (let attempt = 0; attempt < CHANGE_ATTEMPTS; attempt++) {
       this.requireUnfinished(job)
       requireVersion("job", job, precondition)
-      if (recordStatus(job) === "cancelled") return job
-      const cancelled = await this.#tryToCancel(job)
-      if (cancelled !== undefined) return cancelled
+      if (isDone(job)) return job
+      const changed = await this.#tryToChange(job, spec)
+      if (changed !== undefined) return changed
       const present = await this.read(name)
       if (present?.metadata.uid !== uid) throw notFound(`The job ${quote(name)} has just been deleted.`)
       job = present
@@ -193,10 +214,10 @@ export class Jobs {
     if (status === "succeeded" || status === "failed") throw alreadyEnded(job.metadata.name, status)
   }
 
-  /** Returns the cancelled job, or undefined if the job has changed since it was read. */
-  async #tryToCancel({ metadata }: StoredJob): Promise<StoredJob | undefined> {
+  /** Returns the changed job, or undefined if the job has changed since it was read. */
+  async #tryToChange({ metadata }: StoredJob, spec: Partial<JobSpec>): Promise<StoredJob | undefined> {
     const { resourceVersion, uid } = metadata
-    const merge = { metadata: { resourceVersion, uid }, spec: { cancelled: true } }
+    const merge = { metadata: { resourceVersion, uid }, spec }
     try {
       return await this.#client.patch(JOBS, metadata, { merge })
     } catch (error) {

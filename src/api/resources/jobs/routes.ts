@@ -1,8 +1,9 @@
+import Type from "typebox"
 import type { Clock } from "../../../core/apis/clock.ts"
-import { JOB_PHASES, type StoredJob } from "../../../core/apis/job.ts"
+import { JOB_PHASES, PRIORITY, type StoredJob } from "../../../core/apis/job.ts"
 import type { StoredLaunch } from "../../../core/apis/launch.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
-import { JobRecordSchema, toRecord } from "../../../core/records/job.ts"
+import { JobRecordSchema, type SeenOfJob, toRecord } from "../../../core/records/job.ts"
 import { toOwner } from "../../../core/records/owner.ts"
 import type { Planner } from "../../../market/placement/place.ts"
 import { filters } from "../../filters.ts"
@@ -10,7 +11,7 @@ import { BODY_LIMIT_BYTES } from "../../http/body.ts"
 import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { filter, flag, paging, type QueryValues, wholeNumber, withinBytes } from "../../http/query.ts"
 import type { ConcurrencyLimit } from "../../http/rate-limits.ts"
-import { type Answer, checkedBody, json, record, routeDeclarer, text } from "../../http/route.ts"
+import { type Answer, checkedBody, declareBody, json, record, routeDeclarer, text } from "../../http/route.ts"
 import { sorting } from "../../sorting.ts"
 import {
   cancelJobs,
@@ -41,6 +42,8 @@ export interface JobServices {
   creatorOf: (principal: Principal, origin: Origin) => Creator | undefined
   /** Returns the last heartbeat of a job's VMs, if their records still exist. */
   lastHeartbeatOf: (job: StoredJob) => string | undefined
+  /** Returns a job's place in its project's line, from 1; undefined: it is not in it. */
+  queuePositionOf: (job: StoredJob) => number | undefined
   /** Returns the Launches of a job that still exist. */
   launchesOf: (job: StoredJob) => StoredLaunch[]
   submitterOf: (principal: Principal) => Submitter
@@ -54,6 +57,12 @@ export interface JobServices {
   cancellations: ConcurrencyLimit
   clock: Clock
 }
+
+const CHANGE = declareBody(
+  "JobChange",
+  Type.Object({ priority: PRIORITY }, { description: "Change of a job that has not ended." }),
+  { what: "The change", example: { priority: 50 } },
+)
 
 /** Response to the creation of a job. */
 export const JOB_CREATED = namedSchema("JobCreated", JobCreatedSchema, {
@@ -263,7 +272,7 @@ const OTHERS = [
     query: { ...FILTERS, ...JOB_SORTING, ...paging() },
     responses: { 200: json(LIST, "A page of jobs.") },
     handle: async ({ query, principal }, services) => {
-      const { jobsOf, lastHeartbeatOf } = services
+      const { jobsOf } = services
       const { jobs, total } = jobsOf(principal).list(
         await filterOf(query, principal, services),
         query,
@@ -271,7 +280,7 @@ const OTHERS = [
       )
       const owner = toOwner(principal.project)
       const fitting = withinBytes(
-        jobs.map((job) => toRecord(job, owner, lastHeartbeatOf(job))),
+        jobs.map((job) => toRecord(job, owner, seen(job, services))),
         query,
       )
       return { body: { jobs: fitting.records, total, ...fitting.page } }
@@ -284,7 +293,7 @@ const OTHERS = [
     query: { ...FILTERS, ...JOB_SORTING, ...paging() },
     responses: { 200: json(GROUPS, "A page of groups.") },
     handle: async ({ query, principal }, services) => {
-      const { jobsOf, creatorOf, lastHeartbeatOf } = services
+      const { jobsOf, creatorOf } = services
       const filter = await filterOf(query, principal, services)
       const sorting = sortingOf(query, services)
       const creator = (origin: Origin) => creatorOf(principal, origin)
@@ -292,7 +301,7 @@ const OTHERS = [
       const owner = toOwner(principal.project)
       const fitting = withinBytes(
         groups.map(({ group, newest, name, creator: by }) =>
-          toGroupRecord(group, { name, by, latest: toRecord(newest, owner, lastHeartbeatOf(newest)), owner }),
+          toGroupRecord(group, { name, by, latest: toRecord(newest, owner, seen(newest, services)), owner }),
         ),
         query,
       )
@@ -304,9 +313,22 @@ const OTHERS = [
     summary: "Get a job.",
     role: "viewer",
     responses: { 200: record(JOB, "The job.") },
-    handle: async ({ path, principal }, { jobsOf, lastHeartbeatOf }) => {
-      const job = await jobsOf(principal).find(path.id)
-      return jobAnswer(job, principal, lastHeartbeatOf(job))
+    handle: async ({ path, principal }, services) => {
+      const job = await services.jobsOf(principal).find(path.id)
+      return jobAnswer(job, principal, services)
+    },
+  }),
+  route("PATCH /jobs/{id}", {
+    id: "changeJob",
+    summary: "Change the priority of a job in its project's line.",
+    role: "developer",
+    body: CHANGE,
+    ifMatch: true,
+    responses: { 200: record(JOB, "The changed job.") },
+    problems: ["already-ended"],
+    handle: async ({ path, body, precondition, principal }, services) => {
+      const job = await services.jobsOf(principal).prioritize(path.id, body.priority, precondition)
+      return jobAnswer(job, principal, services)
     },
   }),
   route("POST /jobs/{id}/cancel", {
@@ -316,9 +338,9 @@ const OTHERS = [
     ifMatch: true,
     responses: { 200: record(JOB, "The cancelled job.") },
     problems: ["already-ended"],
-    handle: async ({ path, precondition, principal }, { jobsOf, lastHeartbeatOf }) => {
-      const job = await jobsOf(principal).cancel(path.id, precondition)
-      return jobAnswer(job, principal, lastHeartbeatOf(job))
+    handle: async ({ path, precondition, principal }, services) => {
+      const job = await services.jobsOf(principal).cancel(path.id, precondition)
+      return jobAnswer(job, principal, services)
     },
   }),
   route("GET /jobs/{id}/launches", {
@@ -381,8 +403,17 @@ export function jobCreatedAnswer({ metadata }: StoredJob): Answer<JobCreated> {
   return { status: 201, body: { job_id: uid, name, status: "queued" }, location: `/jobs/${uid}` }
 }
 
-/** Returns the answer with a job's record. A heartbeat doesn't change the Job, so it has a part of the entity tag. */
-function jobAnswer(job: StoredJob, { project }: Principal, lastHeartbeat: string | undefined) {
-  const body = toRecord(job, toOwner(project), lastHeartbeat)
-  return { of: job, body, ...(lastHeartbeat !== undefined && { view: lastHeartbeat }) }
+/** Returns what a job's record has that is not in the Job. */
+function seen(
+  job: StoredJob,
+  { lastHeartbeatOf, queuePositionOf }: Pick<JobServices, "lastHeartbeatOf" | "queuePositionOf">,
+): SeenOfJob {
+  return { lastHeartbeatTime: lastHeartbeatOf(job), queuePosition: queuePositionOf(job) }
+}
+
+/** Returns the answer with a job's record. What is not in the Job has a part of the entity tag. */
+function jobAnswer(job: StoredJob, { project }: Principal, services: JobServices) {
+  const others = seen(job, services)
+  const view = [others.lastHeartbeatTime, others.queuePosition].filter((part) => part !== undefined).join(" ")
+  return { of: job, body: toRecord(job, toOwner(project), others), ...(view !== "" && { view }) }
 }
