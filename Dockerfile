@@ -2,8 +2,10 @@
 #   docker build -t berth .                              operator and façade
 #   docker build -t berth-agent --target agent .         the agent, which every VM pulls
 #   docker build -t berth-volumes --target volumes .     rclone, which only VMs of jobs with volumes pull
-# A base that has what a stage would install (node_modules, rclone …) is used as it is: for builds without a network.
+# A base that has what a stage would make (node_modules, /out/<architecture>/rclone …) is used as it is: for builds without
+# a network.
 ARG BUILD_IMAGE=docker.io/library/node:24-trixie-slim
+ARG GO_IMAGE=docker.io/library/golang:1.26-trixie
 ARG TOOLS_IMAGE=docker.io/library/debian:trixie-slim
 ARG RUNTIME_IMAGE=gcr.io/distroless/nodejs24-debian13:nonroot
 # Of the same Debian as the tools and Node.js, whose programs are linked to its libraries.
@@ -19,13 +21,23 @@ COPY . .
 RUN node scripts/bundle.ts --out /program && rm /program/*.map /program/parts/*.map \
     && mkdir /agent && mv /program/agent.mjs /agent && cp /program/package.json /program/*LICENCES.txt /program/LICENSE /agent
 
+# rclone of the version in go.mod. Go checks each part's source by go.sum. The builder makes it for every architecture.
+FROM --platform=${BUILDPLATFORM:-linux/amd64} ${GO_IMAGE} AS rclone
+ARG TARGETARCH
+WORKDIR /build
+COPY src/agent/volumes/rclone/ ./
+RUN [ -x "/out/$TARGETARCH/rclone" ] || \
+    CGO_ENABLED=0 GOARCH=$TARGETARCH go build -trimpath -ldflags="-s -w" -o "/out/$TARGETARCH/" .
+
 # What mounts volumes: docs/data.md.
 FROM ${TOOLS_IMAGE} AS tools
+ARG TARGETARCH
 # Of what is taken from here, the image has no package manager's records: the SBOM lists them from this stage.
 ARG BUILDKIT_SBOM_SCAN_STAGE=true
-RUN [ -x /usr/bin/rclone -a -x /usr/bin/fusermount3 -a -x /bin/busybox ] || { \
-      apt-get update && apt-get install --yes --no-install-recommends rclone fuse3 busybox-static; }
-RUN mkdir -p /tools/usr/bin && cd /tools/usr/bin && cp /usr/bin/rclone /usr/bin/fusermount3 /bin/busybox . \
+RUN [ -x /usr/bin/fusermount3 -a -x /bin/busybox ] || { \
+      apt-get update && apt-get install --yes --no-install-recommends fuse3 busybox-static; }
+COPY --from=rclone /out/${TARGETARCH}/rclone /tools/usr/bin/rclone
+RUN cd /tools/usr/bin && cp /usr/bin/fusermount3 /bin/busybox . \
     && ln -s fusermount3 fusermount && ln -s busybox sh && ln -s busybox cat
 
 FROM ${VM_RUNTIME_IMAGE} AS volumes

@@ -25,6 +25,7 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   scale: () => import("../bench/scale.ts"),
   peer: () => import("../bench/peer-jobs.ts"),
   start: () => import("../bench/start.ts"),
+  volumes: () => import("../bench/volumes.ts"),
 }
 
 /**
@@ -38,6 +39,7 @@ const SHORTENED: Record<string, string[]> = {
   throughput: ["--sizes", "1000"],
   scale: ["--sizes", "3000,10000", "--seconds", "90"],
   peer: ["--sizes", "500"],
+  volumes: ["--sizes", "256"],
 }
 
 /** Benchmarks that `npm run bench` leaves to `npm run bench:long`: they take minutes at any size. */

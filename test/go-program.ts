@@ -20,7 +20,8 @@ export type GoProgram = {
       /** True if the module excludes versions of others: `go install` rejects it, so Go builds it from a module here. */
       excludes?: true
     }
-  | { folder: string }
+  /** `path`: of the package in the folder. Default: the folder itself. */
+  | { folder: string; path?: string }
 )
 
 /** Returns the executable's path. Go builds it once into the cache directory. @throws Error with Go's last output */
@@ -38,7 +39,7 @@ export async function goProgram(program: GoProgram): Promise<string> {
 /** Returns the commands that build a program into a directory. */
 function commandsFor(program: GoProgram, directory: string): string[][] {
   const executable = join(directory, program.name)
-  if ("folder" in program) return [["go", "build", "-C", program.folder, "-o", executable, "."]]
+  if ("folder" in program) return [["go", "build", "-C", program.folder, "-o", executable, program.path ?? "."]]
   const { package: path, version, excludes } = program
   if (excludes !== true) return [[`GOBIN=${directory}`, "go", "install", `${path}@${version}`]]
   const at = ["-C", directory]

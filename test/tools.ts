@@ -10,6 +10,7 @@ import { KSTATUS } from "./kstatus/kstatus.ts"
 import { motoEnvironment } from "./moto.ts"
 import { ETCD_TOOLS } from "./operate/etcd-tools.ts"
 import { pythonEnvironment } from "./python-environment.ts"
+import { RCLONE } from "./rclone.ts"
 import { PROMQL } from "./telemetry/promql.ts"
 
 /** The Lua interpreter with which Argo CD runs health scripts. */
@@ -57,6 +58,7 @@ export const TOOLS = {
   actionlint: { prepare: () => goProgram(ACTIONLINT) },
   "etcd-tools": { prepare: () => goProgram(ETCD_TOOLS) },
   "fake-gcs-server": { prepare: () => goProgram(FAKE_GCS) },
+  rclone: { prepare: () => goProgram(RCLONE) },
 } satisfies Record<string, { prepare: () => Promise<unknown> }>
 
 export type ToolName = keyof typeof TOOLS

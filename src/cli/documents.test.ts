@@ -140,7 +140,7 @@ test("a job is unchanged if the record has all that the body sets", () => {
     labels: {},
     max_retries: 2,
     resources: { cpu: 2, memory: "4Gi", disk: null, gpu: { model: "L4", count: 1, vram: null } },
-    volumes: [{ name: "data", bucket: "b", mount_path: "/data", connection: null, prefix: null }],
+    volumes: [{ name: "data", bucket: "b", mount_path: "/data", connection: null, prefix: null, read_only: null }],
   } as unknown as JobRecord
   const body = {
     name: "train",
@@ -150,7 +150,7 @@ test("a job is unchanged if the record has all that the body sets", () => {
     region: "eu",
     maxRetries: 2,
     resources: { cpu: 2, gpu: { model: "L4" } },
-    volumes: { data: { bucket: "b", mountPath: "/data" } },
+    volumes: { data: { bucket: "b", mountPath: "/data", readOnly: false } },
   }
   expect(differences(body, record)).toEqual([])
   expect([isSame(["eu"], "eu"), isSame([], undefined), isSame({}, null)]).toEqual([true, true, true])

@@ -1,6 +1,8 @@
 import { type BerthClient, type JobRecord, readBody, type Schemas } from "../client/client.ts"
 import { troublesOf } from "../client/conditions.ts"
+import { readLogTail } from "../client/logs.ts"
 import { troubleLines } from "./conditions.ts"
+import { toFailure } from "./exit.ts"
 import { type Column, durationText, formatTable, usdText, wrapText } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
@@ -10,16 +12,27 @@ type Launch = Schemas["LaunchList"]["launches"][number]
 /** Returns the story of a job as text: what it is, what happened when, on which VMs, and what it cost. */
 export async function tellStory(client: BerthClient, job: JobRecord, terminal: Terminal): Promise<string> {
   const path = { params: { path: { id: job.id } } }
-  const [timeline, launches] = await Promise.all([
+  const [timeline, launches, tail] = await Promise.all([
     readBody(client.api.GET("/jobs/{id}/timeline", path)),
     readBody(client.api.GET("/jobs/{id}/launches", path)),
+    job.status === "failed" ? logTail(client, job) : "",
   ])
   const parts = [
     [heading(job, terminal), ...facts(job), ...troubleLines(job.conditions, [job.message])].join("\n"),
+    section("End of its log", tail, terminal),
     section("What happened (UTC)", stepsOf(timeline, terminal), terminal),
     section("VMs", vmsOf(launches.launches), terminal),
   ]
   return parts.filter((part) => part !== "").join("\n\n")
+}
+
+/** Returns the end of a job's log. The rest of the story is shown without it too. */
+async function logTail(client: BerthClient, { id }: JobRecord): Promise<string> {
+  try {
+    return await readLogTail(client, id)
+  } catch (error) {
+    return `The log can't be read: ${toFailure(error).message}`
+  }
 }
 
 function section(title: string, text: string, terminal: Terminal): string {
@@ -35,7 +48,7 @@ function heading(job: JobRecord, terminal: Terminal): string {
 /** Returns the lines `name: value` of the record. */
 function facts(job: JobRecord): string[] {
   const rows: [string, string | null][] = [
-    ["Message", job.message],
+    ["Message", job.error_message ?? job.message],
     ["Image", job.image],
     ["Command", [...job.command, ...job.args].join(" ")],
     ["Needs", needsOf(job)],

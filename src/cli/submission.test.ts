@@ -31,7 +31,7 @@ test("flags become the fields of the body", () => {
     fallbackAfter: "4",
     env: ["SEED=7", "EMPTY=", "EQUALS=a=b", "TOKEN"],
     secret: ["HUB=hub:token"],
-    volume: ["data:/data", "models/run 1:/out@aws"],
+    volume: ["data:/data", "models/run 1:/out@aws", "corpus:/in:ro:cache@gcp"],
     checkpoint: "runs/train:/ckpt",
     label: ["team=vision"],
     tag: ["nightly"],
@@ -45,6 +45,7 @@ test("flags become the fields of the body", () => {
     volumes: {
       "volume-1": { bucket: "data", mountPath: "/data" },
       "volume-2": { bucket: "models", prefix: "run 1", mountPath: "/out", connection: "aws" },
+      "volume-3": { bucket: "corpus", mountPath: "/in", readOnly: true, cache: "reads", connection: "gcp" },
       checkpoint: { bucket: "runs", prefix: "train", mountPath: "/ckpt", checkpoint: true },
     },
     resources: { cpu: 4, memory: "16Gi", gpu: { model: "L4", count: 2 } },

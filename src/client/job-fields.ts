@@ -15,6 +15,7 @@ import {
   TEXT,
   VARIABLE,
   VOLUME,
+  VOLUME_FORM,
   type Volume,
 } from "./job-grammar.ts"
 import { CLOUDS } from "./providers.ts"
@@ -323,10 +324,7 @@ export const JOB_FLAGS = {
     "workdir",
     undefined,
   ),
-  volume: volume(
-    { flags: "--volume <bucket:path>", help: "bucket to mount: BUCKET[/PREFIX]:/PATH[@CONNECTION]", isRepeated: true },
-    false,
-  ),
+  volume: volume({ flags: "--volume <bucket:path>", help: `bucket to mount: ${VOLUME_FORM}`, isRepeated: true }, false),
   checkpoint: volume(
     { flags: "--checkpoint <bucket:path>", help: "bucket for the job's checkpoints, kept until it has succeeded" },
     true,

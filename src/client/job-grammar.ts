@@ -124,20 +124,30 @@ export const SECRET: Grammar<[name: string, from: SecretKey]> = {
 
 export type Volume = NonNullable<JobSubmission["volumes"]>[string]
 
-/** A bucket and its place as `BUCKET[/PREFIX]:/PATH[@CONNECTION]`. */
+/** Form of a volume, in the words of docker run. */
+export const VOLUME_FORM = "BUCKET[/PREFIX]:/PATH[:ro][:cache][@CONNECTION]"
+
+const VOLUME_PATTERN = /^([^/:@]+)(?:\/([^:]*))?:(\/[^@]*?)(:ro)?(:cache)?(?:@(.+))?$/
+
+/** A bucket, its place and its use. */
 export const VOLUME: Grammar<Volume> = {
   parse: (text) => {
-    const [, bucket, prefix, mountPath, connection] = /^([^/:@]+)(?:\/([^:]*))?:(\/[^@]*)(?:@(.+))?$/.exec(text) ?? []
+    const [, bucket, prefix, mountPath, readOnly, cache, connection] = VOLUME_PATTERN.exec(text) ?? []
     if (bucket === undefined || mountPath === undefined) return undefined
     return {
       ...{ bucket, mountPath },
       ...(prefix !== undefined && { prefix }),
+      ...(readOnly !== undefined && { readOnly: true }),
+      ...(cache !== undefined && { cache: "reads" }),
       ...(connection !== undefined && { connection }),
     }
   },
-  print: ({ bucket, prefix, mountPath, connection }) =>
-    `${bucket}${prefix == null ? "" : `/${prefix}`}:${mountPath}${connection == null ? "" : `@${connection}`}`,
-  refusal: (text) => `${text} is not a volume: write BUCKET[/PREFIX]:/PATH[@CONNECTION].`,
+  print: ({ bucket, prefix, mountPath, readOnly, cache, connection }) =>
+    [
+      ...[bucket, prefix == null ? "" : `/${prefix}`, `:${mountPath}`],
+      ...[readOnly === true ? ":ro" : "", cache == null ? "" : ":cache", connection == null ? "" : `@${connection}`],
+    ].join(""),
+  refusal: (text) => `${text} is not a volume: write ${VOLUME_FORM}.`,
 }
 
 export type RetryRule = NonNullable<JobSubmission["retryRules"]>[number]

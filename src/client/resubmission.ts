@@ -8,9 +8,9 @@ const DEFAULT_TIMEOUT_SECONDS = 2_592_000
 const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
   volumes: ({ volumes }) =>
     Object.fromEntries(
-      Object.entries(submittedVolumes(volumes)).map(([name, { checkpoint, ...volume }]) => [
+      Object.entries(submittedVolumes(volumes)).map(([name, { checkpoint, readOnly, ...volume }]) => [
         name,
-        withoutEmpty({ ...volume, checkpoint: checkpoint === true ? true : null }),
+        withoutEmpty({ ...volume, checkpoint: checkpoint || null, readOnly: readOnly || null }),
       ]),
     ),
   resources: ({ resources: { gpu, ...parts } }) =>
@@ -24,7 +24,10 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
 /** Returns the volumes of a job's record by their names, with the fields of a submission. */
 export function submittedVolumes(volumes: JobRecord["volumes"]) {
   return Object.fromEntries(
-    volumes.map(({ name, mount_path: mountPath, ...volume }) => [name, { ...volume, mountPath }]),
+    volumes.map(({ name, mount_path: mountPath, read_only: readOnly, ...volume }) => [
+      name,
+      { ...volume, mountPath, readOnly: readOnly ?? false },
+    ]),
   )
 }
 

@@ -874,6 +874,13 @@ export interface components {
             prefix?: string | null;
             /** @description True for the job's checkpoints: a separate folder, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
             checkpoint?: boolean | null;
+            /** @description True to mount the bucket read-only: a write in the container fails, and the VM gets no right to write. */
+            readOnly?: boolean | null;
+            /**
+             * @description reads: keep what the container reads on the VM's disk, so that a second read does not download it again. All caches of a job get half of the free disk. Default: no cache of reads.
+             * @enum {string|null}
+             */
+            cache?: "reads" | null;
         };
         /** @description Files of an upload that the container gets before it starts. The image is not changed. */
         Workdir: {
@@ -1161,6 +1168,10 @@ export interface components {
             prefix: string | null;
             /** @description True for the job's checkpoints, in a separate folder. */
             checkpoint: boolean;
+            /** @description True: the container can't write to the bucket. Null: it can. */
+            read_only: boolean | null;
+            /** @description reads: what the container reads stays on the VM's disk. Null: no cache. */
+            cache: string | null;
         };
         GpuRecord: {
             /** @description Minimum GPU memory in total. */
@@ -1285,7 +1296,7 @@ export interface components {
             /** @description Time at which the job ended. */
             ended_at: string | null;
             timeout_seconds: number;
-            /** @description Error of a failed job. */
+            /** @description Error of a failed job, with the last line of its output. */
             error_message: string | null;
             /** @description Reason for the status, one word. */
             reason: string | null;
@@ -1731,6 +1742,13 @@ export interface components {
             prefix?: string;
             /** @description True for the job's checkpoints: a separate folder, named by the job's id, which all VMs of the job share. Berth deletes it after the job has succeeded. BERTH_CHECKPOINT_DIR is its mountPath. */
             checkpoint?: boolean;
+            /** @description True to mount the bucket read-only: a write in the container fails, and the VM gets no right to write. */
+            readOnly?: boolean;
+            /**
+             * @description reads: keep what the container reads on the VM's disk, so that a second read does not download it again. All caches of a job get half of the free disk. Default: no cache of reads.
+             * @enum {string}
+             */
+            cache?: "reads";
         };
         /** @description Files of an upload that the container gets before it starts. The image is not changed. */
         WorkdirOutput: {
@@ -3304,8 +3322,8 @@ export interface components {
             } | null;
             /** @description Tags that a job must have. Default: none. At most 2048 bytes in total. */
             tags?: string[] | null;
-            /** @description Fields of a job's record to send too. They may hold secrets. Default: none of them. */
-            include?: ("env" | "command" | "args")[] | null;
+            /** @description Fields of a job's record to send too, and output: the end of its log. They may hold secrets. Default: none of them. */
+            include?: ("env" | "command" | "args" | "output")[] | null;
             /**
              * @description Form of the messages: CloudEvents 1.0 with signatures of Standard Webhooks, or Slack's. The address of a Slack webhook is stored encrypted.
              * @default cloudevents
@@ -3432,8 +3450,8 @@ export interface components {
             } | null;
             /** @description Tags that a job must have. Default: none. At most 2048 bytes in total. */
             tags?: string[] | null;
-            /** @description Fields of a job's record to send too. They may hold secrets. Default: none of them. */
-            include?: ("env" | "command" | "args")[] | null;
+            /** @description Fields of a job's record to send too, and output: the end of its log. They may hold secrets. Default: none of them. */
+            include?: ("env" | "command" | "args" | "output")[] | null;
             /** @description False: nothing is sent. True also enables a webhook that Berth disabled. */
             is_active?: boolean | null;
             /** @description Ignored. */

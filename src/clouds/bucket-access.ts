@@ -10,6 +10,8 @@ export interface BucketScope {
   /** Maximum lifetime of the VM, seconds: for access that can't be renewed. */
   lifetimeSeconds: number
   region?: string
+  /** True for access that can't write, if the provider supports it. */
+  readOnly?: boolean | undefined
 }
 
 /** Access to a bucket, in the form that a VM's agent needs. */

@@ -3,6 +3,7 @@ import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import type { Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
+import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { until } from "../harness/eventually.ts"
 import { needing } from "../needing.ts"
 import { engineOfSize, engineWith } from "./engines.ts"
@@ -186,7 +187,26 @@ containers.describe("a container", () => {
 
   it("names the signal that ended it", async () => {
     const { finish } = await runVm("docker", shell("kill -SEGV $$"))
-    expect(finish).toMatchObject({ exitCode: 139, message: "exit code 139 (SIGSEGV)" })
+    expect(finish).toMatchObject({ exitCode: 139, message: expect.stringMatching(/^exit code 139 \(SIGSEGV\); /) })
+  })
+
+  it("reports the last line of its last attempt: cut, as text, and without the values of secretEnv", async () => {
+    const stringData = { token: "c4n4ry\nof two lines" }
+    await fixture.client.create(SECRETS, {
+      metadata: { name: "door", namespace: fixture.namespace },
+      type: "berth.dev/env",
+      stringData,
+    } as unknown as Secret)
+    const secretEnv = { TOKEN: { secret: "door", key: "token" } }
+    const long = "head -c 102400 /dev/zero | tr '\\0' x".replace("tr", "busybox tr")
+    const script = `printf 'key c4n4ry of two lines \\377 '; ${long}; exit 9`
+    const { finish } = await runVm("docker", shell(script, { secretEnv, maxRetries: 1 }))
+    expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 9, message: "exit code 9" })
+    expect(finish?.lastLine).toMatch(/^key \*\*\* \*\*\* \ufffd x+…$/)
+    expect(Buffer.byteLength(finish?.lastLine ?? "")).toBe(256)
+    const silent = await runVm("docker", shell("exit 9"))
+    expect(silent.finish?.message).toBe("exit code 9")
+    expect(silent.finish).not.toHaveProperty("lastLine")
   })
 
   it("has an init that reaps orphans, and takes SIGTERM for a command that doesn't", async () => {

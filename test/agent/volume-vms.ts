@@ -1,31 +1,18 @@
-import { execFileSync } from "node:child_process"
-import { once } from "node:events"
-import { existsSync } from "node:fs"
-import { mkdtemp, readFile, rm } from "node:fs/promises"
-import { createServer } from "node:net"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { readFile } from "node:fs/promises"
 import { expect } from "vitest"
 import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import type { Volume } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
-import { until } from "../harness/eventually.ts"
 import type { TestGateway } from "../harness/gateway.ts"
 import type { LaunchFixture } from "../harness/launches.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
-import { buildImage, buildImages, docker, librariesOf, missingForContainers } from "./images.ts"
-
-/** Programs of Debian's packages rclone and fuse3, busybox and the FUSE device. */
-const PROGRAMS = ["/usr/bin/rclone", "/usr/bin/fusermount3", "/bin/busybox", "/dev/fuse"]
+import { missingTool } from "../needing.ts"
+import { buildImages, docker } from "./images.ts"
+import { buildRcloneImage, engineVolumes, missingForMounts, removeSharedDisk, sharedDisk } from "./mounts.ts"
 
 /** Returns the reason why tests that mount buckets can't run here, or undefined. */
 export async function missingForVolumes(): Promise<string | undefined> {
-  const lacking = PROGRAMS.filter((path) => !existsSync(path))
-  return (
-    (await missingForContainers()) ??
-    (process.getuid?.() === 0 ? undefined : "only root may mount") ??
-    (lacking.length > 0 ? `${lacking.join(", ")} missing` : undefined)
-  )
+  return (await missingForMounts()) ?? missingTool("rclone")
 }
 
 /** Agents that mount buckets into containers, each on a disk of its own. */
@@ -39,26 +26,6 @@ export interface VolumeVms {
   /** Expects that nothing of a VM is left on this machine. */
   expectNothingLeft: (launch: StoredLaunch) => Promise<void>
   remove: () => Promise<void>
-}
-
-/** Timeout of a suite's hook while another suite has the engine's volumes, in milliseconds. */
-export const VOLUMES_WAIT_MS = 600_000
-
-/**
- * Waits until no other suite uses the engine's volumes: an engine has one Berth driver, because a VM runs one job. A
- * name among Linux' abstract sockets is free again after any end of its process.
- */
-export async function engineVolumes(): Promise<Disposable> {
-  const server = createServer()
-  const isOurs = async (): Promise<boolean> => {
-    server.listen("\0berth-test-volumes")
-    return await once(server, "listening").then(
-      () => true,
-      () => false,
-    )
-  }
-  await until("no other suite mounts buckets", isOurs, VOLUMES_WAIT_MS / 1000)
-  return { [Symbol.dispose]: () => void server.close() }
 }
 
 /** Returns VMs that hold the engine's volumes until they are removed. */
@@ -108,32 +75,4 @@ async function removeDrivers(launches: readonly string[]): Promise<void> {
       await docker.getContainer(Id).remove({ force: true, v: true })
     }
   }
-}
-
-/** Builds an image with the programs that Berth's own image has for volumes. */
-export async function buildRcloneImage(image: string): Promise<void> {
-  const [rclone, fusermount, busybox] = PROGRAMS as [string, string, string]
-  await buildImage(image, {
-    Dockerfile: 'FROM scratch\nCOPY . /\nRUN ["/bin/sh", "-c", "/bin/busybox ln -s busybox /bin/cat"]\n',
-    "usr/bin/rclone": await readFile(rclone),
-    "usr/bin/fusermount": await readFile(fusermount),
-    "bin/sh": await readFile(busybox),
-    "bin/busybox": await readFile(busybox),
-    "etc/passwd": "root:x:0:0:root:/:/bin/sh\n",
-    ...(await librariesOf(rclone)),
-  })
-}
-
-/** Returns a folder whose mounts propagate, as for everything that systemd mounts. */
-export async function sharedDisk(): Promise<string> {
-  const disk = await mkdtemp(join(tmpdir(), "berth-volumes-"))
-  execFileSync("mount", ["--bind", disk, disk])
-  execFileSync("mount", ["--make-shared", disk])
-  return disk
-}
-
-/** Removes such a folder, also with mounts of a driver that was killed. */
-export async function removeSharedDisk(disk: string): Promise<void> {
-  execFileSync("umount", ["--recursive", "--lazy", disk])
-  await rm(disk, { recursive: true, force: true })
 }

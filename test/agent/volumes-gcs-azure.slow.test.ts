@@ -21,7 +21,8 @@ import { launchFixture } from "../harness/launches.ts"
 import { missingTool, needing } from "../needing.ts"
 import { type ApiServer, type Operation, redirectTo, startApiServer } from "../providers/api-server.ts"
 import type { TiedProcess } from "../tied-process.ts"
-import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
+import { VOLUMES_WAIT_MS } from "./mounts.ts"
+import { missingForVolumes, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
 const volumes = needing(await missingForVolumes())
 const storageServer = needing(missingTool("fake-gcs-server"))
@@ -61,7 +62,7 @@ volumes.describe("buckets", () => {
 
   const SCRIPT = "cat /in/a.txt > /out/copy.txt && head -c 300000 /dev/zero > /out/big && ls /in"
   const volumesOf = (bucket: string) => ({
-    in: { bucket, mountPath: "/in", prefix: "data" },
+    in: { bucket, mountPath: "/in", prefix: "data", readOnly: true },
     out: { bucket, mountPath: "/out", prefix: "results/today" },
   })
 
@@ -122,6 +123,7 @@ volumes.describe("buckets", () => {
       expect(await download("results/today/copy.txt")).toBe("from the bucket")
       expect((await download("results/today/big")).length).toBe(300_000)
       expect((await gateway.logOf(launch)).toString()).toBe("a.txt\n")
+      expect(requestsFor("data/a.txt", front)).toEqual(["GET"])
       const used = [...new Set(front.requests.map(({ headers }) => headers.authorization))].sort()
       expect(used).toEqual(["Bearer ya29.down-1", "Bearer ya29.down-2"])
       expect(given.map(({ expiration }) => Date.parse(expiration ?? "") > Date.now())).toEqual([true, true])
@@ -226,6 +228,9 @@ volumes.describe("buckets", () => {
       expect(await (await blob("GET", "/cargo/results/today/copy.txt")).text()).toBe("from the container")
       expect((await (await blob("GET", "/cargo/results/today/big")).text()).length).toBe(300_000)
       expect((await gateway.logOf(launch)).toString()).toBe("a.txt\n")
+      expect(requestsFor("data/a.txt", front)).toEqual(["GET"])
+      const rights = given.map(({ remote }) => new URL(remote["sas_url"] ?? "").searchParams.get("sp"))
+      expect(rights.sort()).toEqual(["racwdl", "rl"])
       const signature = new URL(given[0]?.remote["sas_url"] ?? "").searchParams
       // The harness' Launches have a lifetime of one hour.
       const left = Date.parse(signature.get("se") ?? "") - Date.now()
@@ -285,14 +290,16 @@ function googleTokens(downscoped: () => string): Operation[] {
         const form = Object.fromEntries(new URLSearchParams(body))
         const accessToken = "urn:ietf:params:oauth:token-type:access_token"
         const { availableResource, availablePermissions, availabilityCondition } = rule(form["options"] ?? "") ?? {}
+        const condition = String((availabilityCondition as { expression?: string } | undefined)?.expression)
         const isRight =
           form["subject_token"] === source &&
           form["subject_token_type"] === accessToken &&
           form["requested_token_type"] === accessToken &&
           availableResource === "//storage.googleapis.com/projects/_/buckets/cargo" &&
-          JSON.stringify(availablePermissions) === '["inRole:roles/storage.objectUser"]' &&
+          JSON.stringify(availablePermissions) ===
+            `["inRole:roles/storage.${condition.includes("/data/") ? "objectViewer" : "objectUser"}"]` &&
           /^resource\.name\.startsWith\('projects[/]_[/]buckets[/]cargo[/]objects[/][a-z/]+[/]'\) \|\| api\.getAttribute\('storage\.googleapis\.com[/]objectListPrefix', ''\)\.startsWith\('[a-z/]+[/]'\)$/.test(
-            String((availabilityCondition as { expression?: string } | undefined)?.expression),
+            condition,
           )
         if (!isRight) return { status: 400, json: { error: "invalid_request", error_description: body } }
         return {
@@ -373,6 +380,14 @@ async function startFront(handle: (req: IncomingMessage, res: ServerResponse) =>
       await once(server, "close")
     },
   }
+}
+
+/** Returns the methods of the requests for an object. */
+function requestsFor(object: string, { requests }: Front): (string | undefined)[] {
+  return requests.flatMap(({ method, url = "" }) => {
+    const { pathname } = new URL(url, "http://front")
+    return decodeURIComponent(pathname).endsWith(`/${object}`) ? method : []
+  })
 }
 
 type Request = (options: RequestOptions, answered: (answer: IncomingMessage) => void) => ReturnType<typeof request>

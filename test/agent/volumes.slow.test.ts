@@ -17,7 +17,8 @@ import { startGateway, type TestGateway } from "../harness/gateway.ts"
 import { launchFixture } from "../harness/launches.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
+import { VOLUMES_WAIT_MS } from "./mounts.ts"
+import { missingForVolumes, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
 const volumes = needing((await missingForVolumes()) ?? missingTool("moto"))
 
@@ -162,6 +163,55 @@ volumes.describe("volumes", () => {
     }
   })
 
+  it("volumes reject each write if they are read-only, and run programs of the bucket", async () => {
+    await bucket("data", { "run.sh": "#!/bin/sh\necho from the bucket\n", "a.txt": "old" })
+    const script = "/in/run.sh; echo new > /in/b.txt; echo new > /in/a.txt; rm /in/a.txt; mkdir /in/c; cat /in/a.txt"
+    const { launch, exit } = await launchVm(script, { in: { bucket: "data", mountPath: "/in", readOnly: true } })
+    expect((await exit).finish?.reason).toBe("Succeeded")
+    const log = (await gateway.logOf(launch)).toString()
+    expect(log.match(/Read-only file system/g)).toHaveLength(4)
+    expect(log).toMatch(/^from the bucket\n[\s\S]*old$/)
+    expect(Object.keys(await objectsOf("data"))).toEqual(["a.txt", "run.sh"])
+    await vms.expectNothingLeft(launch)
+  })
+
+  it("volumes download a file by one request, and never again if they cache reads", async () => {
+    const names = Array.from({ length: 40 }, (_, index) => `${index}`)
+    await bucket("many", Object.fromEntries(names.map((name) => [`small/${name}`, `content of ${name}`])))
+    using proxy = await proxyTo(moto.url)
+    change = (access) => ({ ...access, remote: { ...access.remote, endpoint: proxy.url } })
+    try {
+      const read = "cat /b/small/* > /dev/null"
+      const script = `${read}; ${read}; ls -l /b/small > /dev/null; echo kept > /b/out; cat /b/small/39`
+      const volumes = { b: { bucket: "many", mountPath: "/b", cache: "reads" as const } }
+      const { launch, exit } = await launchVm(script, volumes)
+      expect((await exit).finish?.reason).toBe("Succeeded")
+      expect((await gateway.logOf(launch)).toString()).toBe("content of 39")
+      const ofFiles = proxy.requests.filter((request) => request.includes("/many/small/"))
+      const once = names.map((name) => `GET /many/small/${name}`)
+      expect(ofFiles.map((request) => request.replace(/[?].*/, "")).sort()).toEqual(once.sort())
+      expect((await objectsOf("many"))["out"]).toBe("kept\n")
+    } finally {
+      change = (access) => access
+    }
+  })
+
+  it("volumes can do what docs/data.md says of a bucket, and nothing else", async () => {
+    await bucket("limits")
+    const steps = [
+      "echo 1 > a; echo 2 >> a; mv a b; mkdir d; echo x > d/x; mv d e",
+      "ln -s b soft || echo no symbolic link; ln b hard || echo no hard link",
+      "chmod 600 b; ls -l b; df -h . | tail -1",
+      "dd if=/dev/zero of=e/x bs=1 seek=3 count=1 conv=notrunc",
+    ]
+    const script = `cd /b; { ${steps.join("; ")}; } 2>&1`
+    const { launch, exit } = await launchVm(script, { b: { bucket: "limits", mountPath: "/b" } })
+    expect((await exit).finish?.reason).toBe("Succeeded")
+    const log = (await gateway.logOf(launch)).toString()
+    expect(log).toMatch(/no symbolic link[\s\S]*no hard link[\s\S]*-rwxrwxrwx +1 0 +0 [\s\S]*1\.0P/)
+    expect(await objectsOf("limits")).toEqual({ b: "1\n2\n", "e/x": "x\n\0\0" })
+  })
+
   it("volumes fail the job before its start when no connection has access to the bucket", async () => {
     const { launch, exit } = await launchVm("true", { b: { bucket: "nowhere", mountPath: "/b" } })
     expect((await exit).cause).toBe("refused")
@@ -219,12 +269,17 @@ function connection(name: string, creationTimestamp: string): StoredConnection {
 /** Starts S3 with a key that can read everything and write nothing. */
 const refusingUploads = (url: string) => proxyTo(url, ["PUT", "POST"])
 
-/** Starts a proxy to S3 that rejects some methods and records the keys of the requests. */
+/** Round trip of the proxy to S3, milliseconds: what a bucket in the VM's region has. */
+const ROUND_TRIP_MS = 20
+
+/** Starts a proxy to S3 that rejects some methods, delays the others, and records the requests with their keys. */
 async function proxyTo(url: string, refused: readonly string[] = []) {
   const keys = new Set<string>()
+  const requests: string[] = []
   const server = createServer((req, res) => {
     const key = /Credential=([^/]+)/.exec(req.headers.authorization ?? "")?.[1]
     if (key !== undefined) keys.add(key)
+    requests.push(`${req.method} ${req.url}`)
     if (refused.includes(req.method ?? "")) {
       req.resume()
       const body = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
@@ -236,12 +291,13 @@ async function proxyTo(url: string, refused: readonly string[] = []) {
       answer.pipe(res)
     })
     onward.on("error", () => res.destroy())
-    req.pipe(onward)
+    setTimeout(() => req.pipe(onward), ROUND_TRIP_MS)
   }).listen(0, "127.0.0.1")
   await once(server, "listening")
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     keys,
+    requests,
     [Symbol.dispose]: () => {
       server.closeAllConnections()
       server.close()

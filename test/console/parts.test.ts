@@ -312,6 +312,8 @@ const SUBMISSIONS = (() => {
       prefix: text,
       connection: name,
       checkpoint: fc.constant(true),
+      readOnly: fc.constant(true),
+      cache: fc.constant("reads"),
     },
     { requiredKeys: ["bucket", "mountPath"] },
   )
@@ -427,6 +429,7 @@ describe("the forms of a specification", () => {
       { resources: { gpu: { model: "A100", vram: "80Gi", count: 2 } as never } },
       { resources: { gpu: { count: 2 } as never } },
       { volumes: { data: { ...volume, mountPath: "/a@b" } } },
+      { volumes: { data: { ...volume, mountPath: "/a:ro" } } },
       { volumes: { data: { ...volume, prefix: "a:b" } } },
       // The flag is that of one volume.
       { volumes: { a: { ...volume, checkpoint: true }, b: { ...volume, mountPath: "/b", checkpoint: true } } },

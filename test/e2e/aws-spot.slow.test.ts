@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, expect } from "vitest"
-import { missingForVolumes, VOLUMES_WAIT_MS } from "../agent/volume-vms.ts"
+import { VOLUMES_WAIT_MS } from "../agent/mounts.ts"
+import { missingForVolumes } from "../agent/volume-vms.ts"
 import { missingTool, needing } from "../needing.ts"
 import { expectSameResult, type SpotCloud, startSpotCloud } from "./aws-spot-training.ts"
 

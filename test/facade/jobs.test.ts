@@ -74,7 +74,7 @@ command: [python, train.py]
 args: ["--epochs", "3"]
 env: {MODE: fast, PORT: "8080"}
 volumes:
-  data: {bucket: models, mountPath: /data, prefix: null}
+  data: {bucket: models, mountPath: /data, prefix: null, readOnly: true, cache: reads}
   state: {bucket: runs, mountPath: /state, checkpoint: true}
 resources: {cpu: 0.5, memory: 2Gi, gpu: 24Gi, disk: 200Gi}
 cloud: [aws, gcp]
@@ -118,11 +118,11 @@ organization_id: ${fixture.organization}
       volumes: [
         {
           ...{ name: "data", bucket: "models", mount_path: "/data" },
-          ...{ connection: null, prefix: null, checkpoint: false },
+          ...{ connection: null, prefix: null, checkpoint: false, read_only: true, cache: "reads" },
         },
         {
           ...{ name: "state", bucket: "runs", mount_path: "/state" },
-          ...{ connection: null, prefix: null, checkpoint: true },
+          ...{ connection: null, prefix: null, checkpoint: true, read_only: null, cache: null },
         },
       ],
       resources: { cpu: 0.5, memory: "2Gi", gpu: { vram: "24Gi", count: null, model: null }, disk: "200Gi" },
@@ -281,6 +281,11 @@ organization_id: ${fixture.organization}
     ["a cancelled job", { image: "a", cancelled: true }, "/cancelled"],
     ["another organization", { image: "a", organization_id: "x" }, "/organization_id"],
     ["a volume without a bucket", { image: "a", volumes: { d: { mountPath: "/d" } } }, "/volumes/d/bucket"],
+    [
+      "a read-only volume for checkpoints",
+      { image: "a", volumes: { d: { bucket: "b", mountPath: "/d", readOnly: true, checkpoint: true } } },
+      "/volumes/d/readOnly",
+    ],
     ["a null volume", { image: "a", volumes: { d: null } }, "/volumes/d"],
     ["a list for a body", ["image"], ""],
   ])("rejects %s with 400 and creates no job", async (_what, body, pointer) => {

@@ -166,6 +166,8 @@ export class Installation {
       gatewayUrl: this.#url,
       vmsDir: this.vmsDir,
       agentCommand: [process.execPath, MAIN, "agent", "--runtime", name, "--log-level", "trace"],
+      // The receivers of tests.
+      privateReceivers: { hosts: [], networks: ["127.0.0.0/8"] },
       ...(dockerSocket !== undefined && { dockerSocket }),
       ...variant,
     })

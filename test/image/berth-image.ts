@@ -7,6 +7,9 @@ import { dirname, join } from "node:path"
 import { promisify } from "node:util"
 import { bundle } from "../../scripts/bundle.ts"
 import { BUSYBOX, buildImage, docker, librariesOf, missingForContainers } from "../agent/images.ts"
+import { goProgram } from "../go-program.ts"
+import { missingTool } from "../needing.ts"
+import { RCLONE } from "../rclone.ts"
 
 /**
  * Builds Berth's image by its own Dockerfile. Without a registry, its base images are built from this machine's files.
@@ -16,8 +19,8 @@ import { BUSYBOX, buildImage, docker, librariesOf, missingForContainers } from "
 const ROOT = join(import.meta.dirname, "..", "..")
 const NODE = join(ROOT, "node_modules", "node", "bin", "node")
 
-/** Programs of Debian's packages rclone and fuse3, which the image for volumes gets. */
-const TOOLS = ["/usr/bin/rclone", "/usr/bin/fusermount3"]
+/** Program of Debian's package fuse3, which the image for volumes gets. */
+const FUSERMOUNT = "/usr/bin/fusermount3"
 
 /** Program of Debian's package binutils, which the build uses. */
 const STRIP = "/usr/bin/strip"
@@ -27,8 +30,9 @@ export async function missingForImage(): Promise<string | undefined> {
   const noContainers = await missingForContainers()
   if (noContainers !== undefined) return noContainers
   if (spawnSync("docker", ["--version"]).status !== 0) return "the program docker is missing"
-  const lacking = [...TOOLS, STRIP].filter((path) => !existsSync(path))
-  return lacking.length === 0 ? undefined : `${lacking.join(", ")} missing (Debian's packages rclone, fuse3, binutils)`
+  const lacking = [FUSERMOUNT, STRIP].filter((path) => !existsSync(path))
+  if (lacking.length > 0) return `${lacking.join(", ")} missing (Debian's packages fuse3, binutils)`
+  return missingTool("rclone")
 }
 
 /** Targets of the Dockerfile beside the last one, which is operator and façade. */
@@ -40,7 +44,13 @@ export type ImageTarget = "agent" | "volumes"
  */
 export async function buildBerthImage(name: string, target?: ImageTarget): Promise<void> {
   const { base, nodejs, libraries } = await bases()
-  const builtFrom = { BUILD_IMAGE: base, TOOLS_IMAGE: base, RUNTIME_IMAGE: nodejs, VM_RUNTIME_IMAGE: libraries }
+  const builtFrom = {
+    BUILD_IMAGE: base,
+    GO_IMAGE: base,
+    TOOLS_IMAGE: base,
+    RUNTIME_IMAGE: nodejs,
+    VM_RUNTIME_IMAGE: libraries,
+  }
   const args = Object.entries(builtFrom).flatMap(([key, value]) => ["--build-arg", `${key}=${value}`])
   if (target !== undefined) args.push("--target", target)
   await promisify(execFile)("docker", ["build", "--tag", name, "--label", `suite=${name}`, ...args, ROOT], {
@@ -53,7 +63,10 @@ async function bases(): Promise<{ base: string; nodejs: string; libraries: strin
   const files = await libraryFiles()
   const node = { "nodejs/bin/node": await readFile(NODE) }
   const packages = await packageFiles()
-  const digest = digestOf({ ...files, ...node, ...packages })
+  // Without BuildKit, a Dockerfile knows no name of an architecture.
+  const rclone = await readFile(await goProgram(RCLONE))
+  const built = { "out/rclone": rclone, [`out/${process.arch === "x64" ? "amd64" : "arm64"}/rclone`]: rclone }
+  const digest = digestOf({ ...files, ...node, ...packages, ...built })
   const libraries = `berth-test/library-base:${digest}`
   const nodejs = `berth-test/nodejs-base:${digest}`
   const base = `berth-test/build-base:${digest}`
@@ -66,7 +79,9 @@ async function bases(): Promise<{ base: string; nodejs: string; libraries: strin
     "COPY . /",
     'RUN ["/bin/sh", "-c", "/bin/busybox --install -s /bin && ln -s /nodejs/bin/node /usr/bin/node"]',
   ]
-  const tools = await Promise.all([...TOOLS, STRIP].map(async (path) => [path.slice(1), await readFile(path)] as const))
+  const tools = await Promise.all(
+    [FUSERMOUNT, STRIP].map(async (path) => [path.slice(1), await readFile(path)] as const),
+  )
   const busybox = await readFile(BUSYBOX)
   await buildImage(base, {
     Dockerfile: dockerfile.join("\n"),
@@ -75,13 +90,14 @@ async function bases(): Promise<{ base: string; nodejs: string; libraries: strin
     ...Object.fromEntries(tools),
     ...(await librariesOf(STRIP)),
     ...packages,
+    ...built,
   })
   return { base, nodejs, libraries }
 }
 
 /** Returns the files of the distroless image: libraries of the programs, without a shell. */
 async function libraryFiles(): Promise<Record<string, Uint8Array>> {
-  const libraries = await Promise.all([NODE, ...TOOLS].map(librariesOf))
+  const libraries = await Promise.all([NODE, FUSERMOUNT].map(librariesOf))
   const passwd = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
   return {
     "etc/passwd": Buffer.from(passwd),

@@ -9,7 +9,7 @@ import { GenericContainer, Wait } from "testcontainers"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { AGENT_DATA_DIR, renderCloudInit } from "../../src/clouds/cloud-init.ts"
 import { buildImages, containersOf, docker, type TestImages } from "../agent/images.ts"
-import { engineVolumes, VOLUMES_WAIT_MS } from "../agent/volume-vms.ts"
+import { engineVolumes, VOLUMES_WAIT_MS } from "../agent/mounts.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { startGateway, type TestGateway } from "../harness/gateway.ts"
 import { launchFixture } from "../harness/launches.ts"
@@ -51,9 +51,9 @@ image.describe("Berth's image", () => {
     await buildBerthImage(agentImage, "agent")
     await buildBerthImage(volumesImage, "volumes")
     images = await buildImages()
-    // A bucket in rclone's memory.
-    const memory = { remote: { type: "memory" }, path: "bucket/results" }
-    gateway = await startGateway(fixture, { parts: { buckets: async () => ({ out: memory }) } })
+    // A folder in the driver's container.
+    const local = { remote: { type: "local" }, path: "/results" }
+    gateway = await startGateway(fixture, { parts: { buckets: async () => ({ out: local }) } })
   }, 600_000)
   afterAll(async () => {
     await gateway?.close()

@@ -13,12 +13,14 @@ import { proxySettings } from "../../src/core/apis/proxy.ts"
 import { declareKey } from "../../src/core/identity/key-manifest.ts"
 import { renderUserData } from "../../src/core/protocol/messages.ts"
 import { API_KEYS } from "../../src/core/resources.ts"
+import { goProgram } from "../go-program.ts"
 import { eventually } from "../harness/eventually.ts"
 import { Program } from "../harness/program-process.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
 import { SimProvider } from "../harness/sim-provider.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
+import { RCLONE } from "../rclone.ts"
 import { Berth } from "./berth.ts"
 import { type ForwardProxy, isKnownHere, missingForProxy, startForwardProxy } from "./forward-proxy.ts"
 import { type Front, forwarding, startFront } from "./front.ts"
@@ -133,7 +135,7 @@ afterAll(async () => {
   if (folder !== undefined) await rm(folder, { recursive: true, force: true })
 })
 
-const { it } = needing(missingForProxy() ?? missingTool("moto"))
+const { it } = needing(missingForProxy() ?? missingTool("moto", "rclone"))
 
 it("each program reaches everything through the proxy, and the API server without it", async () => {
   for (const name of ["berth.example.com", "moto.example.com"]) expect(isKnownHere(name)).toBe(false)
@@ -224,7 +226,7 @@ it("each program reaches everything through the proxy, and the API server withou
   const variables = proxyEnvironment(settings, folder).map((line) => line.split("=", 2))
   const flags = ["--s3-provider", "Other", "--s3-endpoint", "https://bucket.example.com", "--config", "/dev/null"]
   const keys = ["--s3-access-key-id", "AKIAIOSFODNN7EXAMPLE", "--s3-secret-access-key", "s"]
-  const buckets = await run("rclone", ["lsd", ":s3:", ...flags, ...keys], {
+  const buckets = await run(await goProgram(RCLONE), ["lsd", ":s3:", ...flags, ...keys], {
     env: { PATH: process.env["PATH"], HOME: folder, ...Object.fromEntries(variables) },
   })
   expect(buckets.stdout).toMatch(/ logs$/m)

@@ -5,6 +5,7 @@ import { dirname, join } from "node:path"
 import { promisify } from "node:util"
 import { cached } from "../cached.ts"
 import { packageFiles } from "../image/berth-image.ts"
+import { RCLONE } from "../rclone.ts"
 
 /**
  * Bases of Berth's images for both architectures, from packages of Debian and npm. The images of Docker Hub and of
@@ -26,7 +27,7 @@ type Architecture = keyof typeof ARCHITECTURES
 const LIBRARIES = ["libc6", "libgcc-s1", "libstdc++6"]
 
 /** Packages that the Dockerfile's stages would install, with their libraries. */
-const TOOLS = ["rclone", "fuse3", "busybox-static", "binutils", "libbinutils", "zlib1g", "libzstd1", "libjansson4"]
+const TOOLS = ["fuse3", "busybox-static", "binutils", "libbinutils", "zlib1g", "libzstd1", "libjansson4"]
 
 const DOCKERFILE = `
 FROM scratch AS libraries
@@ -41,11 +42,13 @@ COPY \${TARGETARCH}/tools/ /
 RUN ["/bin/busybox", "--install", "-s", "/bin"]
 RUN ln -s /nodejs/bin/node /usr/bin/node
 COPY build/ /build/
+COPY out/ /out/
 `
 
 /** Arguments of Berth's Dockerfile that name a base, each with the target here. */
 const BASES = {
   BUILD_IMAGE: "build",
+  GO_IMAGE: "build",
   TOOLS_IMAGE: "build",
   RUNTIME_IMAGE: "nodejs",
   VM_RUNTIME_IMAGE: "libraries",
@@ -68,6 +71,7 @@ export async function pushBases(folder: string, registry: string, env: NodeJS.Pr
     await mkdir(dirname(join(folder, path)), { recursive: true })
     await writeFile(join(folder, path), content, { mode: 0o755 })
   }
+  for (const name of Object.keys(ARCHITECTURES)) await buildRclone(name, join(folder, "out", name))
   await writeFile(join(folder, "Dockerfile"), DOCKERFILE)
   const platforms = Object.keys(ARCHITECTURES).map((name) => `linux/${name}`)
   for (const target of new Set(Object.values(BASES))) {
@@ -76,6 +80,12 @@ export async function pushBases(folder: string, registry: string, env: NodeJS.Pr
     await run("docker", args, { env, maxBuffer: 64 * 1024 ** 2 })
   }
   return Object.entries(BASES).map(([name, target]) => `${name}=${registry}/bases/${target}`)
+}
+
+/** Builds rclone into a folder, as the Dockerfile does. Go keeps what it has compiled. */
+async function buildRclone(architecture: string, folder: string): Promise<void> {
+  const env = { ...process.env, CGO_ENABLED: "0", GOARCH: architecture, GOFLAGS: "-buildvcs=false" }
+  await run("go", ["build", "-trimpath", "-ldflags=-s -w", "-o", `${folder}/`, "."], { cwd: RCLONE.folder, env })
 }
 
 /** Returns the folder with the files of an architecture. They are downloaded once. */

@@ -15,6 +15,8 @@ export interface Ended {
 export interface Container {
   /** RFC 3339. */
   readonly startTime: string
+  /** Environment with which it was started, as `NAME=value`. Absent: that of the order. */
+  readonly env?: readonly string[]
   /** Yields the output from byte `from` on. Ends when the container has ended and all output was delivered. */
   output(from: number): AsyncIterable<Uint8Array>
   /** Resolves when the container has ended, for any reason. */

@@ -1,10 +1,11 @@
 import { randomBytes } from "node:crypto"
-import { mkdirSync, readdirSync, rmSync } from "node:fs"
+import { mkdirSync, readdirSync, rmSync, statfsSync } from "node:fs"
 import { createServer } from "node:net"
 import { join } from "node:path"
 import type Docker from "dockerode"
 import { Client, request } from "undici"
 import { systemClock } from "../../core/apis/clock.ts"
+import type { Volume } from "../../core/apis/job.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import { type ProxySettings, proxyOfProcess } from "../../core/apis/proxy.ts"
 import type { Buckets, RunOrder } from "../../core/protocol/protocol.ts"
@@ -44,6 +45,9 @@ interface Mounted {
   /** Bucket and folder in it. */
   path: string
   isCheckpoint: boolean
+  isReadOnly: boolean
+  /** Options of this volume's mount. They stay, since an existing volume of the engine can't get others. */
+  options: Record<string, string>
 }
 
 export interface VolumeDriverOptions {
@@ -77,10 +81,11 @@ export class VolumeDriver {
 
   /** Returns a container's volumes in the engine's form. */
   mountsOf({ run }: RunOrder): Docker.MountConfig {
-    return Object.entries(run.volumes ?? {}).map(([name, { mountPath }]) => ({
+    return Object.entries(run.volumes ?? {}).map(([name, { mountPath, readOnly = false }]) => ({
       Type: "volume",
       Source: this.#volumeName(name),
       Target: mountPath,
+      ReadOnly: readOnly,
     }))
   }
 
@@ -93,7 +98,8 @@ export class VolumeDriver {
     signal: AbortSignal,
     pull: (image: string) => Promise<void>,
   ): Promise<void> {
-    const names = Object.keys(run.volumes ?? {})
+    const { volumes = {} } = run
+    const names = Object.keys(volumes)
     if (names.length === 0) return
     const lacking = names.filter((name) => buckets[name] === undefined)
     if (lacking.length > 0) throw mountFailed(`the order has no access to the buckets of volumes ${lacking.join(", ")}`)
@@ -105,9 +111,12 @@ export class VolumeDriver {
     await pull(this.#options.image)
     try {
       await this.renew(buckets)
-      const mounted = names.map((name): [string, Mounted] => {
-        const isCheckpoint = run.volumes?.[name]?.checkpoint === true
-        return [name, { path: buckets[name]?.path ?? "", isCheckpoint }]
+      const caches = Object.values(volumes).filter(({ cache }) => cache === "reads").length
+      const cacheBytes = Math.floor(freeBytes(this.#folder) / 2 / caches)
+      const mounted = Object.entries(volumes).map(([name, volume]): [string, Mounted] => {
+        const { checkpoint: isCheckpoint = false, readOnly: isReadOnly = false } = volume
+        const options = mountOptions(volume, cacheBytes)
+        return [name, { path: buckets[name]?.path ?? "", isCheckpoint, isReadOnly, options }]
       })
       replaceFile(this.#namesPath, JSON.stringify(Object.fromEntries(mounted)))
       await this.#open(signal)
@@ -129,12 +138,15 @@ export class VolumeDriver {
     if (Object.keys(this.#mounted()).length === 0) return
     // After a reboot the driver uploads the remaining files.
     await this.#open(signal)
-    let since = await this.#uploads()
-    for (let now = since; now.pending > 0; now = await this.#uploads()) {
+    // The container has ended, so no other file changes now. A cache of reads may have very many that never did.
+    let files = this.#written().filter(isDirty)
+    let since = await this.#uploads(files)
+    for (let now = since; now.pending > 0; now = await this.#uploads(files)) {
       if (now.pending < since.pending) since = now
       else if (isRefused(since, now)) throw await this.#flushFailed(now, "the bucket rejects them")
       if (signal.aborted) throw await this.#flushFailed(now, "the time for uploads has ended")
       await waitUnlessAborted(systemClock, POLL_SECONDS, signal)
+      files = files.filter(isDirty)
     }
   }
 
@@ -202,9 +214,9 @@ export class VolumeDriver {
     if (found === undefined) await (await this.#create()).start()
     else if (!found.State.Running) await container.start()
     await this.#whenListening(signal)
-    for (const [name, { path }] of Object.entries(this.#mounted())) {
+    for (const [name, { path, options }] of Object.entries(this.#mounted())) {
       const Name = this.#volumeName(name)
-      await docker.createVolume({ Name, Driver: DRIVER, DriverOpts: { remote: `${name}:${path}` } })
+      await docker.createVolume({ Name, Driver: DRIVER, DriverOpts: { remote: `${name}:${path}`, ...options } })
       await this.#hold(Name)
       await this.#list(name, path)
     }
@@ -287,13 +299,23 @@ export class VolumeDriver {
       })
     } catch (error) {
       if (path !== bucket && /directory not found/.test(String(error))) return
-      throw new Error(`volume ${name}: ${error instanceof Error ? error.message : String(error)}`, { cause: error })
+      const why = (error instanceof Error ? error.message : String(error)).replace(/\s+/g, " ")
+      throw new Error(`volume ${name}: ${why}; its connection must be allowed to list and read ${bucket}`, {
+        cause: error,
+      })
     }
   }
 
-  async #uploads(): Promise<UploadState> {
+  async #uploads(files: readonly string[]): Promise<UploadState> {
     const { errors = 0 } = (await this.#control("core/stats", {})) as { errors?: number }
-    return { pending: dirtyFiles(join(this.#folder, "cache", "vfsMeta")).length, failures: errors }
+    return { pending: files.length, failures: errors }
+  }
+
+  /** Returns rclone's own metadata of each file on this disk, but for those of read-only volumes. */
+  #written(): string[] {
+    const folder = join(this.#folder, "cache", "vfsMeta")
+    const readOnly = Object.entries(this.#mounted()).flatMap(([name, { isReadOnly }]) => (isReadOnly ? name : []))
+    return listEntries(folder, readOnly)
   }
 
   async #flushFailed({ pending }: UploadState, why: string): Promise<RunError> {
@@ -338,33 +360,64 @@ export function proxyEnvironment(proxy: ProxySettings | undefined, trusted: stri
   return Object.entries(all).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]))
 }
 
+/** Options of rclone for all volumes. docs/decisions has what was measured. */
 const FLAGS = [
   ...["--config", `${CONFIG_DIR}/rclone.conf`, "--cache-dir", "/cache"],
   // A file's upload starts soon after it is closed, and retries start as soon.
   ...["--vfs-cache-mode", "writes", "--vfs-write-back", "1s"],
-  // Containers may run as any user.
-  ...["--allow-other", "--umask", "0", "--dir-perms", "0777", "--file-perms", "0666"],
+  // S3 lists no other times. To ask for a file's own time is a second request for each file.
+  "--use-server-modtime",
+  // Maximum time until others' changes of a folder are seen.
+  ...["--dir-cache-time", "1m"],
+  // A connection to a bucket is slower than a VM's network. Each open file has these chunks in memory.
+  ...["--vfs-read-chunk-streams", "4", "--vfs-read-chunk-size", "8M"],
+  // Maximum number of files that are uploaded at the same time.
+  ...["--transfers", "8"],
+  // Containers may run as any user, and programs of a bucket.
+  ...["--allow-other", "--umask", "0", "--dir-perms", "0777", "--file-perms", "0777"],
   ...["--rc", "--rc-user", RC_USER],
 ]
 
-/** Returns the files whose last content is on this disk only, from rclone's own metadata of each file. */
-function dirtyFiles(folder: string): string[] {
-  return listEntries(folder).filter((path) => {
-    const text = readIfThere(path)
-    // rclone rewrites the metadata in place. An incomplete text means that the file has changed.
-    if (text === undefined) return false
-    try {
-      return (JSON.parse(text) as { Dirty?: boolean }).Dirty === true
-    } catch {
-      return true
-    }
-  })
+/** Returns a volume's own options of rclone, by their names. Pure. @param cacheBytes maximum size of its cache of reads */
+export function mountOptions({ readOnly, cache }: Volume, cacheBytes: number): Record<string, string> {
+  return {
+    ...(readOnly === true && { read_only: "true" }),
+    ...(cache === "reads" && {
+      vfs_cache_mode: "full",
+      vfs_cache_max_size: `${cacheBytes}B`,
+      // A file is kept until the space is needed. The cache grows beyond its size between two looks.
+      vfs_cache_max_age: "720h",
+      vfs_cache_poll_interval: "10s",
+    }),
+  }
 }
 
-function listEntries(folder: string): string[] {
+/** Returns the free bytes of the folder's disk. */
+function freeBytes(folder: string): number {
+  const { bavail, bsize } = statfsSync(folder)
+  return bavail * bsize
+}
+
+/** Returns true if the file's last content is on this disk only. @param path of rclone's metadata of the file */
+function isDirty(path: string): boolean {
+  const text = readIfThere(path)
+  // rclone rewrites the metadata in place. An incomplete text means that the file has changed.
+  if (text === undefined) return false
   try {
-    const entries = readdirSync(folder, { recursive: true, withFileTypes: true })
-    return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name))
+    return (JSON.parse(text) as { Dirty?: boolean }).Dirty === true
+  } catch {
+    return true
+  }
+}
+
+/** Returns the paths of all files in a folder, but for those in some of its folders. */
+function listEntries(folder: string, without: readonly string[]): string[] {
+  try {
+    return readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
+      const path = join(folder, entry.name)
+      if (!entry.isDirectory()) return [path]
+      return without.includes(entry.name) ? [] : listEntries(path, [])
+    })
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return []
     throw error

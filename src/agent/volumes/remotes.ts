@@ -25,10 +25,16 @@ export function driverConfig(buckets: Readonly<Record<string, BucketAccess>>): R
   return files
 }
 
+/**
+ * Options of rclone's S3 backend: parts of a file from 32 MiB on are uploaded at the same time. By default only those of
+ * 200 MiB are. rclone holds four parts of each file in memory.
+ */
+const UPLOADS = { upload_cutoff: "32M", chunk_size: "8M" }
+
 function remoteSection(name: string, { remote, keys }: BucketAccess): string {
   if (keys === undefined) return section(name, remote)
   const byProcess = { env_auth: "true", profile: name, shared_credentials_file: `${CONFIG_DIR}/profiles.conf` }
-  return section(name, { ...remote, ...byProcess })
+  return section(name, { ...remote, ...byProcess, ...UPLOADS })
 }
 
 function section(title: string, options: Readonly<Record<string, string>>): string {

@@ -35,6 +35,8 @@ export interface BucketScope {
   prefix: string
   launch: string
   lifetimeSeconds: number
+  /** True for access that can't write, if the provider supports it. */
+  readOnly?: boolean | undefined
 }
 
 /** Operations on buckets with a connection of one type. Both reject with the errors of the clouds. */
@@ -87,7 +89,7 @@ async function openAll(
   const connections = byAge(all).filter(({ spec }) => spec.type in options.providers)
   const opened = Object.entries(volumes).map(async ([name, volume]): Promise<[string, BucketAccess]> => {
     const prefix = (volume.prefix ?? "").replace(/^\/+|\/+$/g, "")
-    const scope = { bucket: volume.bucket, prefix, launch, lifetimeSeconds }
+    const scope = { bucket: volume.bucket, prefix, launch, lifetimeSeconds, readOnly: volume.readOnly }
     const candidates = connections.filter(({ metadata }) => (volume.connection ?? metadata.name) === metadata.name)
     return [name, await firstAccess(name, { ...options, candidates, scope, named: volume.connection }, signal)]
   })
@@ -125,7 +127,9 @@ async function firstAccess(name: string, search: Search, signal: AbortSignal): P
       ? "no connection of the project opens it"
       : `connection ${fromMetadataName(named)} does not open it`
   const why = failures.length === 0 ? "there is no such connection" : failures.join("; ")
-  throw new BucketAccessError(`volume ${name}: bucket ${scope.bucket}: ${what} (${why})`)
+  throw new BucketAccessError(
+    `volume ${name}: bucket ${scope.bucket}: ${what} (${why}); correct the bucket or give a connection access to it`,
+  )
 }
 
 /** Returns the name in the form that the operator's messages about buckets use. */

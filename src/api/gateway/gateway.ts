@@ -2,6 +2,7 @@ import { errors } from "jose"
 import type { Static, TSchema } from "typebox"
 import { type Clock, timestamp } from "../../core/apis/clock.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
+import type { Run } from "../../core/apis/job.ts"
 import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import { nvidiaGpusOf } from "../../core/apis/offer.ts"
@@ -149,6 +150,7 @@ export class Gateway {
     const { run, offer, job } = launch.spec
     try {
       await this.#requireWorkdir(launch, request)
+      requireReadOnly(run, request)
       const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
       const buckets = await this.#openBuckets(launch)
       const registry = await this.#openRegistry(launch, isFirst)
@@ -398,6 +400,14 @@ class WorkdirError extends Error {
     super(message)
     this.reason = reason
   }
+}
+
+/** @throws BucketAccessError if the agent would mount a read-only volume writable */
+function requireReadOnly({ volumes = {} }: Run, { version, abilities }: RegisterRequest): void {
+  const [name] = Object.keys(volumes).filter((one) => volumes[one]?.readOnly === true)
+  if (name === undefined || abilities.includes("readOnly" satisfies Ability)) return
+  const why = `the agent of the VM (version ${version}) is older than the gateway, and would mount it writable`
+  throw new BucketAccessError(`volume ${name} is readOnly: ${why}; use the agent image of this version of Berth`)
 }
 
 /** Returns the reason why the Launch has nothing to run, if a retry would not help. */

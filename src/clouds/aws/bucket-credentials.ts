@@ -46,29 +46,28 @@ function remoteOf(region: string, endpoint: string | undefined): Record<string, 
   return { ...common, provider: "Other", endpoint, force_path_style: "true" }
 }
 
+const WRITE_ACTIONS = ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"]
+
 /** Returns the session policy of a volume's key, with the minimal rights. Pure. */
-export function bucketPolicy({ bucket, prefix, region = HOME_REGION }: BucketScope): object {
+export function bucketPolicy({ bucket, prefix, region = HOME_REGION, readOnly = false }: BucketScope): object {
+  const [list, objects, keys] = readOnly
+    ? [[], [], []]
+    : [["s3:ListBucketMultipartUploads"], WRITE_ACTIONS, ["kms:GenerateDataKey"]]
   const arn = `arn:${partitionOf(region)}:s3:::${bucket}`
   const listed = prefix === "" ? {} : { Condition: { StringLike: { "s3:prefix": [prefix, `${prefix}/*`] } } }
   return {
     Version: "2012-10-17",
     Statement: [
-      { Effect: "Allow", Action: ["s3:ListBucket", "s3:ListBucketMultipartUploads"], Resource: arn, ...listed },
+      { Effect: "Allow", Action: ["s3:ListBucket", ...list], Resource: arn, ...listed },
       {
         Effect: "Allow",
-        Action: [
-          "s3:GetObject",
-          "s3:PutObject",
-          "s3:DeleteObject",
-          "s3:AbortMultipartUpload",
-          "s3:ListMultipartUploadParts",
-        ],
+        Action: ["s3:GetObject", ...objects],
         Resource: prefix === "" ? `${arn}/*` : `${arn}/${prefix}/*`,
       },
       {
         // For buckets that are encrypted with the account's own keys.
         Effect: "Allow",
-        Action: ["kms:Decrypt", "kms:GenerateDataKey"],
+        Action: ["kms:Decrypt", ...keys],
         Resource: "*",
         Condition: { StringLike: { "kms:ViaService": "s3.*.amazonaws.com*" } },
       },

@@ -13,6 +13,9 @@ const CLOCK_SKEW_SECONDS = 900
 /** Read, add, create, write, delete, list. */
 const PERMISSIONS = "racwdl"
 
+/** Read, list. */
+const READING_PERMISSIONS = "rl"
+
 /**
  * Issues signatures for one container only, by a user delegation key
  * (https://learn.microsoft.com/azure/storage/blobs/storage-blob-user-delegation-sas-create-javascript). A signature
@@ -31,7 +34,7 @@ export function azureBuckets(options: AzureAccountOptions = {}): BucketOpener {
 
 async function access(
   credentials: CredentialFields,
-  { bucket, prefix, lifetimeSeconds }: BucketScope,
+  { bucket, prefix, lifetimeSeconds, readOnly }: BucketScope,
   { signal, ...options }: AzureAccountOptions & { signal: AbortSignal },
 ): Promise<ScopedBucket> {
   const { account, container } = containerIn(bucket) ?? {}
@@ -44,7 +47,7 @@ async function access(
   const startsOn = new Date(now - CLOCK_SKEW_SECONDS * 1000)
   const expiresOn = new Date(now + Math.min(lifetimeSeconds, MOST_SECONDS - CLOCK_SKEW_SECONDS) * 1000)
   const key = await service.getUserDelegationKey(startsOn, expiresOn, { abortSignal: signal })
-  const permissions = ContainerSASPermissions.parse(PERMISSIONS)
+  const permissions = ContainerSASPermissions.parse(readOnly ? READING_PERMISSIONS : PERMISSIONS)
   const values = { containerName: container, permissions, startsOn, expiresOn, protocol: SASProtocol.Https }
   const signature = generateBlobSASQueryParameters(values, key, account).toString()
   return {

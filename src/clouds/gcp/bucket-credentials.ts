@@ -12,6 +12,9 @@ const STS = "https://sts.googleapis.com/v1/token"
 /** Reads, writes, lists and deletes objects; has no rights on the bucket itself. */
 const ROLE = "inRole:roles/storage.objectUser"
 
+/** Reads and lists objects. */
+const READING_ROLE = "inRole:roles/storage.objectViewer"
+
 /**
  * Issues tokens for one bucket and folder only, which expire after an hour. Each is an access token of the service
  * account, exchanged for one with a Credential Access Boundary
@@ -72,14 +75,18 @@ async function downscope(google: OAuth2Client, boundary: object): Promise<{ toke
 }
 
 /** Returns the boundary with the minimal rights of a volume. Pure. */
-export function accessBoundary({ bucket, prefix }: Pick<BucketScope, "bucket" | "prefix">): object {
+export function accessBoundary({
+  bucket,
+  prefix,
+  readOnly,
+}: Pick<BucketScope, "bucket" | "prefix" | "readOnly">): object {
   const objects = `projects/_/buckets/${bucket}/objects/${prefix}/`
   const expression =
     `resource.name.startsWith(${celString(objects)}) || ` +
     `api.getAttribute('storage.googleapis.com/objectListPrefix', '').startsWith(${celString(`${prefix}/`)})`
   const rule = {
     availableResource: `//storage.googleapis.com/projects/_/buckets/${bucket}`,
-    availablePermissions: [ROLE],
+    availablePermissions: [readOnly ? READING_ROLE : ROLE],
     ...(prefix !== "" && { availabilityCondition: { expression } }),
   }
   return { accessBoundary: { accessBoundaryRules: [rule] } }

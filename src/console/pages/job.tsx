@@ -15,6 +15,7 @@ import {
 } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { Answer, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { LogTail } from "../parts/log-tail.tsx"
 import { LogViewer } from "../parts/log-viewer.tsx"
 import { SpecView } from "../parts/spec-view.tsx"
 import { Story } from "../parts/story.tsx"
@@ -59,6 +60,7 @@ function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
         <Actions job={job} loaded={loaded} />
       </PageTitle>
       <Summary job={job} />
+      {job.status === "failed" && job.started_at !== null && <LogTail job={job} />}
       <nav class="tabs" aria-label="Parts of the job">
         {TABS.map(([name, title]) => (
           <a
@@ -97,7 +99,7 @@ function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> })
 
 /** State of a job in a few facts. */
 export function Summary({ job }: { job: JobRecord }) {
-  const { message, exit_code, hourly_price_usd, labels, tags } = job
+  const { message, error_message, exit_code, hourly_price_usd, labels, tags } = job
   return (
     <section class="panel summary" aria-label="Summary">
       <p class="state">
@@ -105,7 +107,9 @@ export function Summary({ job }: { job: JobRecord }) {
         {exit_code !== null && <span>exit code {exit_code}</span>}
         {runTime(job) !== "" && <span>{isEnded(job) ? `ran ${runTime(job)}` : `for ${runTime(job)}`}</span>}
       </p>
-      {message !== null && <p class={{ failed: "fault", queued: "note" }[job.status as string]}>{message}</p>}
+      {message !== null && (
+        <p class={{ failed: "fault", queued: "note" }[job.status as string]}>{error_message ?? message}</p>
+      )}
       <Conditions of={job.conditions} said={[message]} />
       <Facts
         of={[

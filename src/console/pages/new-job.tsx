@@ -528,7 +528,7 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
         {area("secretEnv", "NAME=secret:key, one a line.")}
         {area(
           "volumes",
-          "name=bucket/prefix:/path, one a line. Add @connection, or checkpoint after a space, if needed.",
+          "name=bucket/prefix:/path, one a line. Add :ro, :cache, @connection, or checkpoint after a space, if needed.",
         )}
         {area("labels", "key=value, one a line.")}
         {line("tags", "Separated by spaces.")}

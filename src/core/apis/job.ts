@@ -218,6 +218,24 @@ const volumeFields = {
 const MOUNT_PATH = "Absolute path in the container at which the bucket is mounted."
 const PREFIX = "Folder in the bucket. Default: the bucket's root."
 
+/** Caches of a volume on the VM's disk. */
+export const VOLUME_CACHES = ["reads"] as const
+
+const useFields = {
+  readOnly: Type.Optional(
+    Type.Boolean({
+      description:
+        "True to mount the bucket read-only: a write in the container fails, and the VM gets no right to write.",
+    }),
+  ),
+  cache: Type.Optional(
+    StringEnum(VOLUME_CACHES, {
+      description:
+        "reads: keep what the container reads on the VM's disk, so that a second read does not download it again. All caches of a job get half of the free disk. Default: no cache of reads.",
+    }),
+  ),
+}
+
 /** Marks the volume of a job's checkpoints. */
 const checkpointField = {
   checkpoint: Type.Optional(
@@ -241,8 +259,9 @@ export const VolumeSchema = Type.Object(
     }),
     prefix: Type.Optional(Text(LIMITS.prefix, PREFIX, WITHOUT_NUL)),
     ...checkpointField,
+    ...useFields,
   },
-  { [COMPONENT]: "Volume" },
+  { [COMPONENT]: "Volume", [NAMED_RULE]: "writableCheckpoints" },
 )
 
 /** Volume of a Launch. The prefix of one for checkpoints has a folder of the job below. */

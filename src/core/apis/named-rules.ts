@@ -40,6 +40,12 @@ export const NAMED_RULES: Readonly<Record<string, NamedRule>> = {
     message: "is only for the action newVm",
     holds: (value) => fieldOf(value, "limit") === undefined || fieldOf(value, "action") === "newVm",
   },
+  writableCheckpoints: {
+    rule: "!(has(self.readOnly) && self.readOnly && has(self.checkpoint) && self.checkpoint)",
+    field: "readOnly",
+    message: "must not be true with checkpoint: remove one of them",
+    holds: (value) => fieldOf(value, "readOnly") !== true || fieldOf(value, "checkpoint") !== true,
+  },
   growsMemory: {
     rule:
       "!has(self.maxMemory) || !has(self.resources) || !has(self.resources.memory) || !isQuantity(self.maxMemory) || " +

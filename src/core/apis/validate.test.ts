@@ -45,6 +45,11 @@ describe("errorsOf", () => {
       'volumes.a and volumes["b/"] have the same mountPath: give each one its own',
     ],
     [
+      { volumes: { a: { bucket: "b", mountPath: "/a", readOnly: true, checkpoint: true } } },
+      "/volumes/a/readOnly",
+      "volumes.a.readOnly must not be true with checkpoint: remove one of them",
+    ],
+    [
       { env: { A: "1" }, secretEnv: { A: { secret: "s", key: "k" } } },
       "/secretEnv/A",
       "env.A and secretEnv.A have the same name: keep one of them",

@@ -61,7 +61,7 @@ export const REFUSALS = {
 export type Refusal = keyof typeof REFUSALS
 
 /** Abilities of this version's agent, in its registration. */
-export const ABILITIES = ["workdir"] as const
+export const ABILITIES = ["workdir", "readOnly"] as const
 export type Ability = (typeof ABILITIES)[number]
 
 /** Seconds between two reports of a healthy VM, until the gateway says otherwise. */

@@ -28,7 +28,10 @@ import type { Owner } from "./owner.ts"
 import { lastUpdateTime } from "./update-time.ts"
 
 /** Schema of a value that is null until it is known. */
-export function nullable<T extends string | number>(type: "string" | "number" | "integer", description: string) {
+export function nullable<T extends string | number | boolean>(
+  type: "string" | "number" | "integer" | "boolean",
+  description: string,
+) {
   return Type.Unsafe<T | null>({ type: [type, "null"], description })
 }
 
@@ -45,6 +48,9 @@ const VolumeRecordSchema = Type.Object(
     connection: nullable<string>("string", "Null: the project's first connection with access."),
     prefix: nullable<string>("string", "Null: the bucket's root."),
     checkpoint: Type.Boolean({ description: "True for the job's checkpoints, in a separate folder." }),
+    // Null for its default: the command line of 0.1.0 sends all that is not null when it reruns a job.
+    read_only: nullable<boolean>("boolean", "True: the container can't write to the bucket. Null: it can."),
+    cache: nullable<string>("string", "reads: what the container reads stays on the VM's disk. Null: no cache."),
   },
   { [COMPONENT]: "VolumeRecord" },
 )
@@ -133,7 +139,7 @@ export const JobRecordSchema = Type.Object({
   started_at: nullable<string>("string", "Time of the container's first start."),
   ended_at: nullable<string>("string", "Time at which the job ended."),
   [NAMES.timeoutSeconds]: Type.Integer(),
-  error_message: nullable<string>("string", "Error of a failed job."),
+  error_message: nullable<string>("string", "Error of a failed job, with the last line of its output."),
   reason: nullable<string>("string", "Reason for the status, one word."),
   message: nullable<string>("string", "Explanation of the status for people."),
   conditions: conditionsField(
@@ -264,13 +270,15 @@ function limitFields(spec: StoredJob["spec"]) {
 }
 
 function volumesOf(volumes: StoredJob["spec"]["volumes"]): JobRecord["volumes"] {
-  return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, connection, prefix, checkpoint }]) => ({
+  return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, ...volume }]) => ({
     name,
     bucket,
     mount_path: mountPath,
-    connection: connection ?? null,
-    prefix: prefix ?? null,
-    checkpoint: checkpoint ?? false,
+    connection: volume.connection ?? null,
+    prefix: volume.prefix ?? null,
+    checkpoint: volume.checkpoint ?? false,
+    read_only: volume.readOnly || null,
+    cache: volume.cache ?? null,
   }))
 }
 
@@ -303,12 +311,27 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     last_heartbeat_at: inUtc(lastHeartbeatTime ?? status?.lastHeartbeatTime),
     started_at: inUtc(status?.startTime),
     ended_at: inUtc(status?.completionTime),
-    error_message: status?.phase === "failed" ? (status.message ?? null) : null,
+    error_message: status?.phase === "failed" ? (errorMessage(status) ?? null) : null,
     reason: reason ?? null,
     message: message ?? null,
     ...ownTroubles(job, message ?? null),
     exit_code: status?.exitCode ?? null,
   } satisfies Partial<JobRecord>
+}
+
+/** Returns the message of a failed job, with the last line of its output. */
+function errorMessage({ message, lastLine }: Pick<JobStatus, "message" | "lastLine">): string | undefined {
+  if (lastLine === undefined) return message
+  if (message === undefined) return lastLine
+  // The line is the cause, unless the message has one.
+  return /[:;]/.test(message) ? `${message}; last line: ${lastLine}` : `${message}: ${lastLine}`
+}
+
+/** Returns the job without its output, for readers who did not ask for it. */
+export function withoutOutput(job: StoredJob): StoredJob {
+  if (job.status?.lastLine === undefined) return job
+  const { lastLine: _, ...status } = job.status
+  return { ...job, status }
 }
 
 function placementFields(status: StoredJob["status"]) {

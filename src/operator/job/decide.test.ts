@@ -527,6 +527,25 @@ describe("a running job", () => {
     expect(acts(decision)).toEqual(["writeStatus"])
   })
 
+  test("keeps the last line of a failed container's output, and has it in no message, condition or event", () => {
+    const finish = {
+      reason: "ContainerFailed",
+      exitCode: 1,
+      message: "exit code 1",
+      lastLine: "no GPU",
+      time: time(90),
+    } as const
+    const launch = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ ...started, finish }) }) })
+    const { status: next, events } = decideAt(91, job, [launch])
+    expect(next).toMatchObject({ message: "exit code 1", lastLine: "no GPU" })
+    expect(JSON.stringify([next.conditions, events])).not.toContain("no GPU")
+    expect(decideAt(200, jobOf({ ...job, status: next }), []).status.lastLine).toBe("no GPU")
+    const passed = agentOf({ ...started, finish: { ...finish, reason: "Succeeded", exitCode: 0 } })
+    expect(
+      decideAt(91, job, [launchOf(job, 1, { status: vmStatus({ agent: passed }) })]).status.lastLine,
+    ).toBeUndefined()
+  })
+
   test("stays running while its container is restarted in its VM", () => {
     const agent = agentOf({ ...started, retryCount: 1, lastExitCode: 7 })
     const { status: next, events } = decideAt(60, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])

@@ -259,7 +259,7 @@ function budgetExceeded({ spec }: StoredJob): Verdict {
 
 function deadlineExceeded({ spec }: StoredJob, settings: JobSettings): Verdict {
   const timeout = spec.timeoutSeconds ?? settings.timeoutSeconds
-  const message = `not finished within its timeout of ${timeout} s`
+  const message = `not finished within its timeout of ${timeout} s; raise timeoutSeconds if it needs longer`
   return { phase: "failed", reason: JobReason.DeadlineExceeded, message }
 }
 

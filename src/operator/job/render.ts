@@ -171,6 +171,8 @@ function story({ job, launches, now }: JobFacts, { name, launch }: Current, verd
         : refusedOffers(before.refusedOffers, launches),
     retryCount: agent?.retryCount ?? (name === undefined ? 0 : (before.retryCount ?? 0)),
     exitCode: agent?.finish?.exitCode ?? agent?.lastExitCode ?? before.exitCode,
+    // A job that gets another VM after a failure has none.
+    lastLine: verdict.phase === "failed" ? agent?.finish?.lastLine : undefined,
     startTime,
     completionTime: hasEnded ? endTime(verdict.finishTime, startTime, now) : undefined,
     lastHeartbeatTime: hasEnded

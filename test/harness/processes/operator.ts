@@ -4,6 +4,7 @@ import { LOCAL_REGION, localOffers } from "../../../dev/local-cloud/offers.ts"
 import type { Cloud, Clouds } from "../../../src/clouds/cloud.ts"
 import { connect } from "../../../src/connect.ts"
 import { systemClock } from "../../../src/core/apis/clock.ts"
+import type { PrivateTargets } from "../../../src/core/outbound/public-fetch.ts"
 import type { Offer } from "../../../src/core/apis/offer.ts"
 import { createLogger } from "../../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../../src/market/catalogue/offers.ts"
@@ -20,6 +21,7 @@ export interface OperatorConfig {
   /** Folder of the local cloud's VMs. */
   vmsDir: string
   agentCommand: string[]
+  privateReceivers: PrivateTargets
   dockerSocket?: string
   /** True for a catalogue without offers: jobs stay queued. */
   withoutOffers?: boolean
