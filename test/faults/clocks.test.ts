@@ -382,7 +382,7 @@ const NOT_COMPARED: Record<string, string> = {
   "Webhook.status.deliveries[].endTime": "shown",
   "Webhook.status.lastSuccessTime": "shown",
   "Job.status.refusedOffers[].time": "shown; cooldowns come from the Launches",
-  "Job.status.retries[].time": "shown",
+  "Job.status.retries[].time": "shown; the number of the Launch decides",
   "Job.status.cost.since": "compared with the VM's last heartbeat, which the same programs wrote",
   "Job.status.lastHeartbeatTime": "shown",
   "CronJob.status.nextTriggerTime": "shown; only its absence decides",

@@ -23,8 +23,8 @@ import {
   withVm,
 } from "./model-state.ts"
 
-/** Behaviour of containers: they end, or hang forever. */
-export type Containers = "end" | "hang"
+/** Behaviour of containers: they succeed, the one on the first VM fails, or they hang forever. */
+export type Containers = "end" | "failFirst" | "hang"
 
 /** Returns the steps that happen by themselves; on a fair path each of them gets its turn. */
 export function naturalSteps(world: World, containers: Containers): Step<World>[] {
@@ -52,6 +52,8 @@ function agentSteps(world: World, number: number, containers: Containers): Step<
   const steps = vm.cutOff ? [] : gatewaySteps(world, number)
   if (vm.container === "ready") steps.push(to("the container starts", { container: "running" }))
   if (vm.container !== "running" || containers === "hang") return steps
+  if (containers === "failFirst" && number === 1)
+    return [...steps, to("the container fails", { container: "ended", finish: "ContainerFailed" })]
   steps.push(to("the container succeeds", { container: "ended", finish: "Succeeded" }))
   return steps
 }

@@ -43,7 +43,7 @@ export function jobModel({ faults, ticks, containers, people = true, retries = 0
     steps: (world) =>
       [
         ...operatorSteps(world),
-        ...naturalSteps(world, "end"),
+        ...naturalSteps(world, containers === "hang" ? "end" : containers),
         ...recoverySteps(world),
         ...(people ? userSteps(world) : []),
         ...faultSteps(world),
