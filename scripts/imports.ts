@@ -38,7 +38,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   "api/gateway": ["core", "api/http", "api/logs", "api/uploads"],
   "api/main.ts": ["core", "clouds", "market", "accounts", "api", "options.ts"],
   agent: ["core/apis", "core/protocol", "clouds/definition.ts", "clouds/definitions.ts"],
-  client: ["core/apis/rest-names.ts", "core/apis/trouble.ts"],
+  client: ["core/apis/output.ts", "core/apis/rest-names.ts", "core/apis/trouble.ts"],
   console: ["client"],
   cli: ["core/apis", "client", "smoke"],
   smoke: ["client/providers.ts"],

@@ -37,6 +37,11 @@ describe("the commands of docs/operate.md", () => {
   })
 })
 
+it("docs/failures.md has the failures that test/agent/failures.nightly.test.ts runs", () => {
+  const golden = readFileSync(join(ROOT, "test/agent/golden/failures.md"), "utf8")
+  expect(readFileSync(join(ROOT, "docs/failures.md"), "utf8")).toContain(golden)
+})
+
 describe("the documents' commands", () => {
   const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { scripts: object }
 

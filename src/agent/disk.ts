@@ -11,6 +11,7 @@ import {
   writeSync,
 } from "node:fs"
 import { join } from "node:path"
+import type { Run } from "../core/apis/job.ts"
 import type { Finish } from "../core/apis/launch.ts"
 import { type AgentKeys, generateAgentKeys } from "../core/protocol/messages.ts"
 import { processIdentity } from "./processes.ts"
@@ -26,7 +27,7 @@ export interface AgentState {
   /** Runtime of this disk's containers. */
   runtime?: "docker" | "process"
   /** Limits from the order, for a container that a later agent finds. */
-  limits?: { maxRetries: number; timeoutSeconds?: number; terminationGraceSeconds?: number }
+  limits?: { maxRetries: number } & Pick<Run, "retryRules" | "timeoutSeconds" | "terminationGraceSeconds">
   /** Current attempt, 0 before the first. */
   attempt: number
   /** `intended` is written before the container is created: it may or may not exist. */

@@ -1,5 +1,6 @@
 import { join } from "node:path"
 import { type Clock, secondsBetween, systemClock, timestamp } from "../core/apis/clock.ts"
+import { defined } from "../core/apis/defined.ts"
 import type { Workdir } from "../core/apis/job.ts"
 import type { Finish } from "../core/apis/launch.ts"
 import type { Logger } from "../core/apis/logger.ts"
@@ -351,13 +352,8 @@ class Session {
     this.#reporter.heartbeatSeconds = heartbeatSeconds
     if (!state.registered) this.#disk.update({ registered: true })
     const opened = await openOrder(order, keys.encryption)
-    const { maxRetries = 0, timeoutSeconds, terminationGraceSeconds } = opened.run
-    const limits = {
-      maxRetries,
-      ...(timeoutSeconds !== undefined && { timeoutSeconds }),
-      ...(terminationGraceSeconds !== undefined && { terminationGraceSeconds }),
-    }
-    this.#disk.update({ limits })
+    const { maxRetries = 0, retryRules, timeoutSeconds, terminationGraceSeconds } = opened.run
+    this.#disk.update({ limits: { maxRetries, ...defined({ retryRules, timeoutSeconds, terminationGraceSeconds }) } })
     this.#startLoops()
     return opened
   }

@@ -5,9 +5,9 @@ import { pino } from "pino"
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
 import { systemClock } from "../core/apis/clock.ts"
 import type { RunOrder } from "../core/protocol/protocol.ts"
-import { Disk } from "./disk.ts"
+import { type AgentState, Disk } from "./disk.ts"
 import { runToEnd, type StopCause } from "./run.ts"
-import { type Container, RunError, type Runtime } from "./runtimes/runtime.ts"
+import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
 import { Spool } from "./spool.ts"
 
 const ORDER: RunOrder = {
@@ -35,8 +35,18 @@ beforeEach(async () => {
 })
 afterEach(() => rm(folder, { recursive: true, force: true }))
 
+const NOTHING: Record<Step, () => Promise<void>> = {
+  workdir: () => Promise.resolve(),
+  pull: () => Promise.resolve(),
+  mount: () => Promise.resolve(),
+}
+
 /** Runs with these steps before the start. Returns the finish, the number of starts and the steps that were aborted. */
-async function run(steps: Record<Step, (signal: AbortSignal) => Promise<void>>, stop = new AbortController()) {
+async function run(
+  steps: Record<Step, (signal: AbortSignal) => Promise<void>>,
+  stop = new AbortController(),
+  { limits, ended = { exitCode: 0 } }: { limits?: AgentState["limits"]; ended?: Ended } = {},
+) {
   const aborted: Step[] = []
   let starts = 0
   const step = (name: Step, signal: AbortSignal): Promise<void> => {
@@ -48,7 +58,7 @@ async function run(steps: Record<Step, (signal: AbortSignal) => Promise<void>>, 
     name: "docker",
     prepare: (_, { signal }) => step("pull", signal),
     mount: (_, { signal }) => step("mount", signal),
-    start: () => Promise.resolve(ENDED).finally(() => starts++),
+    start: () => Promise.resolve({ ...ENDED, wait: () => Promise.resolve(ended) }).finally(() => starts++),
     find: () => Promise.resolve(undefined),
     flush: () => Promise.resolve(),
     ...{ renew: unused, deleteCheckpoints: unused, clear: unused },
@@ -58,9 +68,10 @@ async function run(steps: Record<Step, (signal: AbortSignal) => Promise<void>>, 
     limit: 1000,
     onAppend: () => undefined,
   })
+  const disk = await Disk.open(folder, "2026-01-01T00:00:00Z", (error) => expect.unreachable(String(error)))
+  if (limits !== undefined) disk.update({ limits })
   const finish = await runToEnd({
-    ...{ runtime, spool, stop, clock: systemClock, logger: pino({ enabled: false }) },
-    disk: await Disk.open(folder, "2026-01-01T00:00:00Z", (error) => expect.unreachable(String(error))),
+    ...{ runtime, spool, stop, disk, clock: systemClock, logger: pino({ enabled: false }) },
     vm: { lifetimeSeconds: 3600 },
     order: Promise.resolve(ORDER),
     reorder: () => Promise.resolve(ORDER),
@@ -77,6 +88,60 @@ const hangs = (signal: AbortSignal): Promise<void> =>
   new Promise((_, reject) => signal.addEventListener("abort", () => reject(new Error("aborted"))))
 
 const fails = (message: string) => () => Promise.reject(new RunError("ImagePullFailed", message))
+
+describe("runToEnd after a failed container", () => {
+  const OUT_OF_MEMORY: Ended = { exitCode: 137, message: "OOMKilled", cause: "OutOfMemory" }
+  const newVm = { action: "newVm" as const }
+
+  it.each<[string, AgentState["limits"], Ended, number]>([
+    ["without a rule uses its retries", { maxRetries: 1 }, OUT_OF_MEMORY, 2],
+    [
+      "with a rule on its cause ends",
+      { maxRetries: 1, retryRules: [{ reasons: ["OutOfMemory"], ...newVm }] },
+      OUT_OF_MEMORY,
+      1,
+    ],
+    [
+      "with a rule on its exit code ends",
+      { maxRetries: 1, retryRules: [{ exitCodes: ["70-75"], ...newVm }] },
+      { exitCode: 75 },
+      1,
+    ],
+    [
+      "with a rule that lets the job fail ends",
+      { maxRetries: 1, retryRules: [{ action: "fail" }] },
+      { exitCode: 1 },
+      1,
+    ],
+    [
+      "killed, but not for its memory, uses its retries",
+      { maxRetries: 1, retryRules: [{ reasons: ["OutOfMemory"], ...newVm }] },
+      { exitCode: 137 },
+      2,
+    ],
+    [
+      "with a rule on another code uses its retries",
+      { maxRetries: 1, retryRules: [{ exitCodes: [76], ...newVm }] },
+      { exitCode: 75 },
+      2,
+    ],
+  ])("%s", async (_, limits, ended, attempts) => {
+    const { finish, starts } = await run(NOTHING, new AbortController(), { limits, ended })
+    expect(starts).toBe(attempts)
+    const { exitCode, cause } = ended
+    expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode })
+    expect(finish.cause).toBe(cause)
+  })
+
+  it("says that a fault before its start may pass", async () => {
+    const busy = () => Promise.reject(new RunError("VolumeMountFailed", "503", undefined, true))
+    expect((await run({ ...NOTHING, mount: busy })).finish).toMatchObject({
+      reason: "VolumeMountFailed",
+      transient: true,
+    })
+    expect((await run({ ...NOTHING, pull: fails("no such image") })).finish.transient).toBeUndefined()
+  })
+})
 
 describe("runToEnd before the start of a container", () => {
   it("fetches the workdir, pulls the image and mounts the buckets at the same time", async () => {

@@ -1,12 +1,14 @@
 import { backoffSeconds } from "../core/apis/backoff.ts"
 import { type Clock, secondsBetween, timestamp } from "../core/apis/clock.ts"
 import { LIMITS } from "../core/apis/field-limits.ts"
-import type { Workdir } from "../core/apis/job.ts"
+import type { Run, Workdir } from "../core/apis/job.ts"
 import type { Finish, FinishReason } from "../core/apis/launch.ts"
 import type { Logger } from "../core/apis/logger.ts"
+import { matchingRule } from "../core/apis/retry-rules.ts"
 import type { BootConfig, RunOrder } from "../core/protocol/protocol.ts"
 import type { Disk } from "./disk.ts"
-import { exitText, KILLED_EXIT_CODE } from "./exit-codes.ts"
+import { failureText, KILLED_EXIT_CODE } from "./exit-codes.ts"
+import { readLastLine } from "./last-line.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
 import type { Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
@@ -22,6 +24,12 @@ const STOPPED_FLUSH_SECONDS = 60
 
 /** Time without output after which the output of an ended container counts as complete, seconds. */
 const OUTPUT_SILENCE_SECONDS = 30
+
+/**
+ * Longest wait for the order at a container's end, seconds. Only an agent that was restarted, and that has not reached the
+ * gateway, doesn't have it. Without the order the secrets are unknown, so the finish has no line of the output.
+ */
+const ORDER_SECONDS = 10
 
 const ATTEMPT_RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
 
@@ -79,10 +87,11 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     const { ended, stopped, ignored } = await superviseAttempt(options, container)
     const { attempt, limits } = disk.state
     const time = timestamp(clock.now())
-    const finish =
+    const end =
       stopped === undefined
-        ? finishAfter(ended, (limits?.maxRetries ?? 0) + 1 - attempt, time)
+        ? finishAfter(ended, { left: (limits?.maxRetries ?? 0) + 1 - attempt, rules: limits?.retryRules }, time)
         : stoppedFinish(options, stopped, time, { ended, ignored })
+    const finish = end?.reason === "ContainerFailed" ? await withLastLine(end, options, container) : end
     // Written at once, before the container is removed, so that no later agent decides about this attempt again.
     disk.update({
       stage: "ended",
@@ -95,6 +104,24 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     if (finish !== undefined) continue
     await waitUnlessAborted(clock, backoffSeconds(attempt, ATTEMPT_RETRY_SECONDS), stop.signal)
     throwIfStopped(stop.signal)
+  }
+}
+
+/** Adds the last line of the attempt's output, without secrets. */
+async function withLastLine(finish: Finish, options: RunOptions, { env }: Container): Promise<Finish> {
+  const { clock, disk, logger, spool } = options
+  const { promise: late, resolve } = Promise.withResolvers<undefined>()
+  const cancel = timer(clock, ORDER_SECONDS, () => resolve(undefined))
+  try {
+    const order = await Promise.race([options.order, late])
+    if (order === undefined) return finish
+    const lastLine = await readLastLine(spool, disk.state.outputStart, { order, env })
+    return lastLine === undefined ? finish : { ...finish, lastLine }
+  } catch (error) {
+    logger.warn({ err: error }, "failed to read the last line of the output")
+    return finish
+  } finally {
+    cancel()
   }
 }
 
@@ -148,8 +175,9 @@ function flushLimit({ clock, stop, stopGraceSeconds }: RunOptions): Disposable &
 }
 
 function failedFinish(error: unknown, time: string): Finish {
-  const reason = error instanceof RunError ? error.reason : "AgentFailed"
-  return { reason, message: cutMessage(error instanceof Error ? error.message : String(error)), time }
+  const message = cutMessage(error instanceof Error ? error.message : String(error))
+  if (!(error instanceof RunError)) return { reason: "AgentFailed", message, time }
+  return { reason: error.reason, message, ...(error.isTransient && { transient: true }), time }
 }
 
 /** The run was stopped while no container ran. */
@@ -402,23 +430,33 @@ function stoppedFinish(
 ): Finish {
   const { reason, message } = STOPPED[cause]
   const said = message({ ...disk.state.limits, ...vm })
-  if (container === undefined) return { reason, message: said, time }
+  const helps = cause === "timeout" ? "; raise timeoutSeconds if it needs longer" : ""
+  if (container === undefined) return { reason, message: `${said}${helps}`, time }
   const { ended, ignored } = container
   const subject = cause === "timeout" ? "it" : "the container"
   const how = ignored === undefined ? "" : `; ${subject} ignored ${ignored} and was killed`
-  return { reason, message: `${said}${how}`, exitCode: ended.exitCode, time }
+  return { reason, message: `${said}${how}${helps}`, exitCode: ended.exitCode, time }
 }
 
-/** Returns the finish after an attempt that ended by itself; undefined if a retry is left. */
-function finishAfter(ended: Ended, retriesLeft: number, time: string): Finish | undefined {
-  const { exitCode, message } = ended
+/** Retries in the same VM, and the rules on failures, which decide before them. */
+interface Retries {
+  left: number
+  rules: Run["retryRules"]
+}
+
+/**
+ * Returns the finish after an attempt that ended by itself; undefined if a retry is left. A failure that a rule matches
+ * ends the run: it gets a new VM, or the job fails.
+ */
+function finishAfter(ended: Ended, { left, rules = [] }: Retries, time: string): Finish | undefined {
+  const { exitCode, message, cause } = ended
   if (exitCode === 0) {
     const warning = message === undefined ? {} : { message: cutMessage(`succeeded, but ${message}`) }
     return { reason: "Succeeded", exitCode, ...warning, time }
   }
-  if (retriesLeft > 0) return undefined
-  const text = message === undefined ? exitText(exitCode) : `${exitText(exitCode)}: ${message}`
-  return { reason: "ContainerFailed", exitCode, message: cutMessage(text), time }
+  const failure = { reason: "ContainerFailed", exitCode, ...(cause && { cause }) } as const
+  if (left > 0 && matchingRule(rules, failure) === undefined) return undefined
+  return { ...failure, message: cutMessage(failureText(exitCode, message)), time }
 }
 
 /** Cuts a message to the limit of the Launch's status. */

@@ -1,6 +1,8 @@
 import { type BerthClient, type JobRecord, readBody, type Schemas } from "../client/client.ts"
 import { troublesOf } from "../client/conditions.ts"
+import { readLogTail } from "../client/logs.ts"
 import { troubleLines } from "./conditions.ts"
+import { toFailure } from "./exit.ts"
 import { type Column, durationText, formatTable, usdText, wrapText } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
@@ -10,16 +12,27 @@ type Launch = Schemas["LaunchList"]["launches"][number]
 /** Returns the story of a job as text: what it is, what happened when, on which VMs, and what it cost. */
 export async function tellStory(client: BerthClient, job: JobRecord, terminal: Terminal): Promise<string> {
   const path = { params: { path: { id: job.id } } }
-  const [timeline, launches] = await Promise.all([
+  const [timeline, launches, tail] = await Promise.all([
     readBody(client.api.GET("/jobs/{id}/timeline", path)),
     readBody(client.api.GET("/jobs/{id}/launches", path)),
+    job.status === "failed" ? logTail(client, job) : "",
   ])
   const parts = [
     [heading(job, terminal), ...facts(job), ...troubleLines(job.conditions, [job.message])].join("\n"),
+    section("End of its log", tail, terminal),
     section("What happened (UTC)", stepsOf(timeline, terminal), terminal),
     section("VMs", vmsOf(launches.launches), terminal),
   ]
   return parts.filter((part) => part !== "").join("\n\n")
+}
+
+/** Returns the end of a job's log. The rest of the story is shown without it too. */
+async function logTail(client: BerthClient, { id }: JobRecord): Promise<string> {
+  try {
+    return await readLogTail(client, id)
+  } catch (error) {
+    return `The log can't be read: ${toFailure(error).message}`
+  }
 }
 
 function section(title: string, text: string, terminal: Terminal): string {
@@ -35,7 +48,7 @@ function heading(job: JobRecord, terminal: Terminal): string {
 /** Returns the lines `name: value` of the record. */
 function facts(job: JobRecord): string[] {
   const rows: [string, string | null][] = [
-    ["Message", job.message],
+    ["Message", job.error_message ?? job.message],
     ["Image", job.image],
     ["Command", [...job.command, ...job.args].join(" ")],
     ["Needs", needsOf(job)],
@@ -43,6 +56,7 @@ function facts(job: JobRecord): string[] {
     ["Why", job.placement_reason],
     ["Cost", job.actual_cost === null ? estimate(job) : usdText(job.actual_cost)],
     ["Retries", job.max_retries === 0 ? null : `${job.retry_count} of ${job.max_retries}`],
+    ["New VMs", newVmsOf(job)],
     [
       "Labels",
       Object.entries(job.labels)
@@ -55,6 +69,17 @@ function facts(job: JobRecord): string[] {
   return rows.flatMap(([name, value]) =>
     value === null || value === "" ? [] : [wrapText(`  ${`${name}:`.padEnd(9)} ${shown(value)}`, " ".repeat(12))],
   )
+}
+
+/** Returns how many VMs the job got after failures, and its limits of them. */
+function newVmsOf({ new_vm_retries, retry_rules, max_memory, max_lost_vms }: JobRecord): string {
+  const limits = [
+    ...(retry_rules.length === 0 ? [] : [`${retry_rules.length} retry ${retry_rules.length === 1 ? "rule" : "rules"}`]),
+    ...(max_memory === null ? [] : [`memory up to ${max_memory}`]),
+    ...(max_lost_vms === null ? [] : [`at most ${max_lost_vms} lost`]),
+  ]
+  const failed = new_vm_retries === 0 ? [] : [`${new_vm_retries} after failed runs`]
+  return [...failed, ...limits].join(", ")
 }
 
 function needsOf({ resources: { cpu, memory, gpu } }: JobRecord): string {
@@ -78,7 +103,9 @@ function estimate({ estimated_cost }: JobRecord): string | null {
 }
 
 /** Entries about trouble. */
-const TROUBLE: readonly string[] = ["Waiting", "Refused", "Unanswered", "BootFailed", "PreemptionNotice", "Lost"]
+const TROUBLE: readonly string[] = [
+  ...["Waiting", "Refused", "Unanswered", "BootFailed", "PreemptionNotice", "Retried", "Lost"],
+]
 
 /** Returns the entries of the timeline, each with its time and the time since the one before. */
 function stepsOf({ timeline, message }: Timeline, terminal: Terminal): string {
@@ -100,6 +127,13 @@ function vmsOf(launches: readonly Launch[]): string {
   return [formatTable(launches, VM_COLUMNS), ...troubles].join("\n")
 }
 
+/** Returns the reason why a VM did not bring the job to a good end, with the exit code of its container. */
+function failureOf({ refusal, boot_failure, loss, failure, exit_code }: Launch): string {
+  const { reason } = refusal ?? boot_failure ?? loss ?? failure ?? {}
+  if (reason === undefined) return ""
+  return failure === null || exit_code === null ? reason : `${reason} (${exit_code})`
+}
+
 const VM_COLUMNS: Column<Launch>[] = [
   { title: "#", cell: ({ number }) => String(number), alignsRight: true },
   { title: "MACHINE", cell: ({ provider, instance_type }) => `${provider}/${instance_type}` },
@@ -108,5 +142,5 @@ const VM_COLUMNS: Column<Launch>[] = [
   { title: "$/H", cell: ({ hourly_price_usd }) => String(hourly_price_usd), alignsRight: true },
   { title: "COST", cell: ({ cost_usd }) => (cost_usd === null ? "" : usdText(cost_usd)), alignsRight: true },
   { title: "STATE", cell: ({ phase }) => phase },
-  { title: "WHY", cell: ({ refusal, boot_failure, loss }) => (refusal ?? boot_failure ?? loss)?.reason ?? "" },
+  { title: "WHY", cell: failureOf },
 ]

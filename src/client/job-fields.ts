@@ -7,7 +7,9 @@ import {
   type Grammar,
   NUMBER,
   PAIR,
+  RETRY_ON,
   type Reading,
+  type RetryRule,
   readText,
   SECRET,
   TEXT,
@@ -277,6 +279,25 @@ export const JOB_FLAGS = {
     "maximum time from the stop signal to SIGKILL; default: 10s",
   ),
   retries: one("--retries <number>", "maxRetries", NUMBER, "number of times to start a failed container again"),
+  // Other rules than one on exit codes have no flag.
+  retryOn: flag<"retryRules", RetryRule>(
+    { flags: "--retry-on <codes>", help: "exit codes that get a new machine, such as 75,100-119; up to 3 times" },
+    "retryRules",
+    RETRY_ON,
+    { get: (rules) => rules, set: (_, rules) => [...rules] },
+  ),
+  growMemoryTo: one(
+    "--grow-memory-to <size>",
+    "maxMemory",
+    TEXT,
+    "memory up to which it doubles, on a new machine, when the container runs out",
+  ),
+  maxLostVms: one(
+    "--max-lost-vms <number>",
+    "maxLostVms",
+    NUMBER,
+    "maximum number of lost machines; default: 2; 0: never run twice",
+  ),
   env: map(
     "-e, --env <name=value>",
     "env",

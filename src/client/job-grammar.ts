@@ -149,3 +149,18 @@ export const VOLUME: Grammar<Volume> = {
     ].join(""),
   refusal: (text) => `${text} is not a volume: write ${VOLUME_FORM}.`,
 }
+
+export type RetryRule = NonNullable<JobSubmission["retryRules"]>[number]
+
+const EXIT_CODES = /^[0-9]+(-[0-9]+)?$/
+
+/** Exit codes that get a new VM, as `75,100-119`: one rule without reasons and without a limit of its own. */
+export const RETRY_ON: Grammar<RetryRule> = {
+  parse: (text) => {
+    const codes = text.split(",").map((code) => code.trim())
+    if (!codes.every((code) => EXIT_CODES.test(code))) return undefined
+    return { exitCodes: codes.map((code) => (code.includes("-") ? code : Number(code))), action: "newVm" }
+  },
+  print: ({ exitCodes }) => (exitCodes ?? []).join(","),
+  refusal: (text) => `${text} has no exit codes: write 75 or 75,100-119.`,
+}

@@ -1,3 +1,4 @@
+import { readTail, TAIL_LINES } from "../core/apis/output.ts"
 import { joinBytes, lastIndexOf, readPieces } from "./bytes.ts"
 import type { BerthClient } from "./client.ts"
 import { delay } from "./delay.ts"
@@ -49,6 +50,11 @@ export async function* readLog(
     report(end, onReconnect)
     if (!isFruitful) await delay(RECONNECT_SECONDS * 1000, signal)
   }
+}
+
+/** Returns the last lines of a job's log, at most 2 KiB, as plain text. */
+export async function readLogTail(client: BerthClient, id: string, signal?: AbortSignal): Promise<string> {
+  return await readTail(withoutCut(client, id, { follow: false, tail: TAIL_LINES, ...(signal && { signal }) }))
 }
 
 /** A stream that was opened again after silence isn't news. */

@@ -15,6 +15,7 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
     ),
   resources: ({ resources: { gpu, ...parts } }) =>
     withoutEmpty({ ...parts, gpu: gpu === null ? null : withoutEmpty(gpu) }),
+  retryRules: ({ retry_rules: rules }) => submittedRules(rules),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
   maxRetries: valueBut("maxRetries", 0),
   timeoutSeconds: valueBut("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS),
@@ -28,6 +29,11 @@ export function submittedVolumes(volumes: JobRecord["volumes"]) {
       { ...volume, mountPath, readOnly: readOnly ?? false },
     ]),
   )
+}
+
+/** Returns the retry rules of a job's record, with the fields of a submission. */
+export function submittedRules(rules: JobRecord["retry_rules"]) {
+  return rules.map(({ exit_codes: exitCodes, ...rule }) => withoutEmpty({ ...rule, exitCodes }))
 }
 
 /** Returns a function that reads a field, and is null for the field's default. */

@@ -889,6 +889,22 @@ export interface components {
             /** @description Folder in the container, where the command starts. Default: /workspace. */
             path?: string | null;
         };
+        RetryRule: {
+            /** @description Reasons of failures to which the rule applies. Default: all of them. */
+            reasons?: ("OutOfMemory" | "ContainerFailed" | "ImagePullFailed" | "VolumeMountFailed" | "VolumeFlushFailed" | "WorkdirFailed")[] | null;
+            /** @description Exit codes to which the rule applies, such as 75 or 100-119. Default: all of them. */
+            exitCodes?: (number | string)[] | null;
+            /**
+             * @description newVm: the job gets another VM. fail: the job fails at once, whatever maxRetries is.
+             * @enum {string}
+             */
+            action: "newVm" | "fail";
+            /**
+             * Format: int64
+             * @description Maximum number of new VMs by this rule. Default: 3.
+             */
+            limit?: number | null;
+        };
         /** @description Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram. */
         Gpu: string | ({
             /** @description Minimum GPU memory, summed over all cards, such as 24Gi. */
@@ -951,6 +967,8 @@ export interface components {
              * @default 0
              */
             maxRetries?: number | null;
+            /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
+            retryRules?: components["schemas"]["RetryRule"][] | null;
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -974,6 +992,13 @@ export interface components {
              * @description Maximum number of preempted VMs. The job fails at the next one. Default: no limit.
              */
             maxPreemptions?: number | null;
+            /**
+             * Format: int64
+             * @description Maximum number of lost VMs: they failed or disappeared. The job fails at the next one. 0: a lost VM is never followed by another. Default: 2.
+             */
+            maxLostVms?: number | null;
+            /** @description Memory up to which it grows: after the container ran out of memory, the next VM has twice as much. Default: no growth. */
+            maxMemory?: string | null;
             /**
              * Format: int64
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
@@ -1175,6 +1200,16 @@ export interface components {
             /** @description Time of the last change of the status. */
             last_transition_time: string;
         };
+        RetryRuleRecord: {
+            /** @description Empty: all of them. */
+            reasons: ("OutOfMemory" | "ContainerFailed" | "ImagePullFailed" | "VolumeMountFailed" | "VolumeFlushFailed" | "WorkdirFailed")[];
+            /** @description Exit codes and ranges of them. Empty: all of them. */
+            exit_codes: (number | string)[];
+            /** @enum {string} */
+            action: "newVm" | "fail";
+            /** @description Maximum number of new VMs by this rule. Null: 3. */
+            limit: number | null;
+        };
         WorkdirRecord: {
             /** @description SHA-256 of the upload. */
             sha256: string;
@@ -1261,7 +1296,7 @@ export interface components {
             /** @description Time at which the job ended. */
             ended_at: string | null;
             timeout_seconds: number;
-            /** @description Error of a failed job. */
+            /** @description Error of a failed job, with the last line of its output. */
             error_message: string | null;
             /** @description Reason for the status, one word. */
             reason: string | null;
@@ -1281,6 +1316,14 @@ export interface components {
             max_cost_usd: number | null;
             /** @description Maximum number of preempted VMs. Null: no limit. */
             max_preemptions: number | null;
+            /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. */
+            retry_rules: components["schemas"]["RetryRuleRecord"][];
+            /** @description Number of failures after which the job got a new VM: by its rules, or for a transient fault. */
+            new_vm_retries: number;
+            /** @description Maximum number of lost VMs. Null: 2. */
+            max_lost_vms: number | null;
+            /** @description Memory up to which it grows after the container ran out. Null: it never grows. */
+            max_memory: string | null;
             /** @description Number of the job's VMs that the cloud preempted. */
             preemption_count: number;
             /** @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Null: 3. */
@@ -1424,6 +1467,14 @@ export interface components {
             /** Format: date-time */
             at: string;
         };
+        /** @description Cause or reason for which the run on the VM failed. */
+        LaunchFailure: {
+            /** @enum {string} */
+            reason: "OutOfMemory" | "ContainerFailed" | "ImagePullFailed" | "RegistryUnavailable" | "DeadlineExceeded" | "BudgetExceeded" | "VolumeMountFailed" | "VolumeFlushFailed" | "SecretMissing" | "WorkdirMissing" | "WorkdirFailed" | "Stopped" | "Preempted" | "AgentFailed" | "MachineFailed";
+            message: string;
+            /** Format: date-time */
+            at: string;
+        };
         LaunchRecord: {
             /** @description Number of the VM among those of the job, from 1. */
             number: number;
@@ -1485,6 +1536,7 @@ export interface components {
             refusal: components["schemas"]["LaunchRefusal"] | null;
             boot_failure: components["schemas"]["LaunchBootFailure"] | null;
             loss: components["schemas"]["LaunchLoss"] | null;
+            failure: components["schemas"]["LaunchFailure"] | null;
             /** @description Explanation of the phase. */
             message: string | null;
             /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
@@ -1504,7 +1556,7 @@ export interface components {
             /** Format: date-time */
             at: string;
             /** @enum {string} */
-            type: "Submitted" | "Waiting" | "Requested" | "Refused" | "Unanswered" | "Created" | "Registered" | "BootFailed" | "Started" | "PreemptionNotice" | "Finished" | "Lost" | "Deleted" | "Ended";
+            type: "Submitted" | "Waiting" | "Requested" | "Refused" | "Unanswered" | "Created" | "Registered" | "BootFailed" | "Started" | "PreemptionNotice" | "Finished" | "Retried" | "Lost" | "Deleted" | "Ended";
             /** @description Reason, one word. */
             reason: string | null;
             /** @description The entry for people. */
@@ -1547,6 +1599,8 @@ export interface components {
              * @default 0
              */
             maxRetries?: number | null;
+            /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
+            retryRules?: components["schemas"]["RetryRule"][] | null;
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -1568,6 +1622,13 @@ export interface components {
              * @description Maximum number of preempted VMs. The job fails at the next one. Default: no limit.
              */
             maxPreemptions?: number | null;
+            /**
+             * Format: int64
+             * @description Maximum number of lost VMs: they failed or disappeared. The job fails at the next one. 0: a lost VM is never followed by another. Default: 2.
+             */
+            maxLostVms?: number | null;
+            /** @description Memory up to which it grows: after the container ran out of memory, the next VM has twice as much. Default: no growth. */
+            maxMemory?: string | null;
             /**
              * Format: int64
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
@@ -1696,6 +1757,22 @@ export interface components {
             /** @description Folder in the container, where the command starts. Default: /workspace. */
             path?: string;
         };
+        RetryRuleOutput: {
+            /** @description Reasons of failures to which the rule applies. Default: all of them. */
+            reasons?: ("OutOfMemory" | "ContainerFailed" | "ImagePullFailed" | "VolumeMountFailed" | "VolumeFlushFailed" | "WorkdirFailed")[];
+            /** @description Exit codes to which the rule applies, such as 75 or 100-119. Default: all of them. */
+            exitCodes?: (number | string)[];
+            /**
+             * @description newVm: the job gets another VM. fail: the job fails at once, whatever maxRetries is.
+             * @enum {string}
+             */
+            action: "newVm" | "fail";
+            /**
+             * Format: int64
+             * @description Maximum number of new VMs by this rule. Default: 3.
+             */
+            limit?: number;
+        };
         /** @description Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram. */
         GpuOutput: string | {
             /** @description Minimum GPU memory, summed over all cards, such as 24Gi. */
@@ -1744,6 +1821,8 @@ export interface components {
              * @default 0
              */
             maxRetries?: number;
+            /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
+            retryRules?: components["schemas"]["RetryRuleOutput"][];
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -1765,6 +1844,13 @@ export interface components {
              * @description Maximum number of preempted VMs. The job fails at the next one. Default: no limit.
              */
             maxPreemptions?: number;
+            /**
+             * Format: int64
+             * @description Maximum number of lost VMs: they failed or disappeared. The job fails at the next one. 0: a lost VM is never followed by another. Default: 2.
+             */
+            maxLostVms?: number;
+            /** @description Memory up to which it grows: after the container ran out of memory, the next VM has twice as much. Default: no growth. */
+            maxMemory?: string;
             /**
              * Format: int64
              * @description Number of preempted spot VMs in a row after which a spotFirst job gets on-demand VMs. Default: 3.
@@ -3236,8 +3322,8 @@ export interface components {
             } | null;
             /** @description Tags that a job must have. Default: none. At most 2048 bytes in total. */
             tags?: string[] | null;
-            /** @description Fields of a job's record to send too. They may hold secrets. Default: none of them. */
-            include?: ("env" | "command" | "args")[] | null;
+            /** @description Fields of a job's record to send too, and output: the end of its log. They may hold secrets. Default: none of them. */
+            include?: ("env" | "command" | "args" | "output")[] | null;
             /**
              * @description Form of the messages: CloudEvents 1.0 with signatures of Standard Webhooks, or Slack's. The address of a Slack webhook is stored encrypted.
              * @default cloudevents
@@ -3364,8 +3450,8 @@ export interface components {
             } | null;
             /** @description Tags that a job must have. Default: none. At most 2048 bytes in total. */
             tags?: string[] | null;
-            /** @description Fields of a job's record to send too. They may hold secrets. Default: none of them. */
-            include?: ("env" | "command" | "args")[] | null;
+            /** @description Fields of a job's record to send too, and output: the end of its log. They may hold secrets. Default: none of them. */
+            include?: ("env" | "command" | "args" | "output")[] | null;
             /** @description False: nothing is sent. True also enables a webhook that Berth disabled. */
             is_active?: boolean | null;
             /** @description Ignored. */

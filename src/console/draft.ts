@@ -160,6 +160,12 @@ const JOB = {
   timeout: flagControl(JOB_FLAGS.timeout, TIME),
   maxQueue: flagControl(JOB_FLAGS.maxQueue, TIME),
   maxRetries: flagControl(JOB_FLAGS.retries, AMOUNT),
+  retryOn: flagControl(
+    JOB_FLAGS.retryOn,
+    line((text) => text.replace(/\s+/g, "")),
+  ),
+  maxMemory: flagControl(JOB_FLAGS.growMemoryTo, line()),
+  maxLostVms: flagControl(JOB_FLAGS.maxLostVms, AMOUNT),
   env: flagControl(JOB_FLAGS.env, LINES),
   secretEnv: flagControl(JOB_FLAGS.secret, LINES),
   volumes: flagControl(VOLUMES, LINES),

@@ -71,6 +71,7 @@ import { createStatementController } from "./statement/controller.ts"
 import { VmImages } from "./vm-images.ts"
 import { createWebhookController, type WebhookControl } from "./webhook/controller.ts"
 import { reportingToWebhooks, reportThreshold } from "./webhook/other-events.ts"
+import { gatewayOutput } from "./webhook/output.ts"
 import type { WebhookSettings } from "./webhook/settings.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
@@ -132,7 +133,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   const caches = operatorCaches({ client, logger }, options)
   const watches = catalogueWatches(parts.offers, { client, systemNamespace, recorder, logger })
   const shared = sharedParts(options, parts, { caches, elector, recorder })
-  const webhooks = webhookControl(shared, options, parts)
+  const webhooks = webhookControl(shared, options, parts, installation)
   const vms = vmControllers(shared, options, parts, { installation, webhooks })
   const prices = priceRefresher(shared, options, parts, watches)
   const guard = copyGuard(shared, options, parts, { installation, elector })
@@ -221,8 +222,9 @@ type Shared = ReturnType<typeof sharedParts>
 /** Constructs the sender of events to webhooks. */
 function webhookControl(
   shared: Shared,
-  { privateReceivers = NO_TARGETS }: Options,
+  { privateReceivers = NO_TARGETS, gatewayUrl }: Options,
   { webhooks }: OperatorParts,
+  installation: Installation,
 ): WebhookControl {
   const { timeoutSeconds, ...settings } = webhooks ?? {}
   const sending = { send: publicFetch(privateReceivers), privateTargets: privateReceivers, version: packageVersion() }
@@ -230,6 +232,7 @@ function webhookControl(
     ...shared,
     secrets: shared.webhookSecrets,
     recordOf: (job, project) => toRecord(job, toOwner(project)),
+    readOutput: gatewayOutput(gatewayUrl, installation.bootstrapKey),
     sending: { ...sending, clock: shared.clock, timeoutSeconds },
     settings,
   })

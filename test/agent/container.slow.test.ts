@@ -3,6 +3,7 @@ import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import type { Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
+import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { until } from "../harness/eventually.ts"
 import { needing } from "../needing.ts"
 import { engineOfSize, engineWith } from "./engines.ts"
@@ -148,12 +149,13 @@ containers.describe("a container", () => {
     const options = { spec: await onVm(), dockerSocket: engine.socket }
     try {
       const { finish } = await runVm("docker", shell(`exec ${fill}`), options)
-      expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 137 })
+      expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 137, cause: "OutOfMemory" })
       const memory = "exceeded its 56 MiB of memory; raise resources.memory"
       expect(finish?.message).toBe(`exit code 137 (SIGKILL): OOMKilled: a process of the container ${memory}`)
       const silent = await runVm("docker", shell(`${fill}; rm /dev/shm/x; echo went on`), options)
       expect(silent.log).toContain("went on\n")
       expect(silent.finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
+      expect(silent.finish?.cause).toBeUndefined()
       expect(silent.finish?.message).toBe(
         `succeeded, but a process was killed for memory (OOMKilled): the container ${memory}`,
       )
@@ -176,6 +178,7 @@ containers.describe("a container", () => {
       const run = shell("exec /bin/busybox dd if=/dev/zero of=/dev/null bs=200M count=1")
       const { finish } = await runVm("docker", run, { spec: await onVm(), dockerSocket: engine.socket })
       expect(finish?.message).toMatch(/^exit code 137 \(SIGKILL\): OOMKilled: .* exceeded its 56 MiB of memory/)
+      expect(finish?.cause).toBe("OutOfMemory")
     } finally {
       await engine.close()
       await real.close()
@@ -184,7 +187,26 @@ containers.describe("a container", () => {
 
   it("names the signal that ended it", async () => {
     const { finish } = await runVm("docker", shell("kill -SEGV $$"))
-    expect(finish).toMatchObject({ exitCode: 139, message: "exit code 139 (SIGSEGV)" })
+    expect(finish).toMatchObject({ exitCode: 139, message: expect.stringMatching(/^exit code 139 \(SIGSEGV\); /) })
+  })
+
+  it("reports the last line of its last attempt: cut, as text, and without the values of secretEnv", async () => {
+    const stringData = { token: "c4n4ry\nof two lines" }
+    await fixture.client.create(SECRETS, {
+      metadata: { name: "door", namespace: fixture.namespace },
+      type: "berth.dev/env",
+      stringData,
+    } as unknown as Secret)
+    const secretEnv = { TOKEN: { secret: "door", key: "token" } }
+    const long = "head -c 102400 /dev/zero | tr '\\0' x".replace("tr", "busybox tr")
+    const script = `printf 'key c4n4ry of two lines \\377 '; ${long}; exit 9`
+    const { finish } = await runVm("docker", shell(script, { secretEnv, maxRetries: 1 }))
+    expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 9, message: "exit code 9" })
+    expect(finish?.lastLine).toMatch(/^key \*\*\* \*\*\* \ufffd x+…$/)
+    expect(Buffer.byteLength(finish?.lastLine ?? "")).toBe(256)
+    const silent = await runVm("docker", shell("exit 9"))
+    expect(silent.finish?.message).toBe("exit code 9")
+    expect(silent.finish).not.toHaveProperty("lastLine")
   })
 
   it("has an init that reaps orphans, and takes SIGTERM for a command that doesn't", async () => {

@@ -1,9 +1,11 @@
 import { once } from "node:events"
+import { readFile } from "node:fs/promises"
 import { connect, createServer, type Socket } from "node:net"
 import { join } from "node:path"
 import { describe, expect, it } from "vitest"
 import type { Run } from "../../src/core/apis/job.ts"
 import type { Launch } from "../../src/core/apis/launch.ts"
+import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { until } from "../harness/eventually.ts"
 import { noDisk, smallDisk } from "../small-disk.ts"
 import { engineWith } from "./engines.ts"
@@ -111,6 +113,27 @@ describe("an agent whose machine is at fault", () => {
 })
 
 describe("an agent that is killed", () => {
+  containers.it(
+    "is followed by one that reports the last line, without a secret that was rotated meanwhile",
+    async () => {
+      const ref = { name: "rotated", namespace: fixture.namespace }
+      const data = (value: string) => ({ token: Buffer.from(value).toString("base64") })
+      const secret = { metadata: ref, type: "berth.dev/env", data: data("first-value") } as unknown as Secret
+      await fixture.client.create(SECRETS, secret)
+      const secretEnv = { TOKEN: { secret: "rotated", key: "token" } }
+      const launch = await fixture.launch(shell(`echo began; ${WAIT}; echo "no $TOKEN"; exit 4`, { secretEnv }))
+      const dataDir = await newDisk()
+      const agent = await startProcess(launch, "docker", dataDir)
+      await logShows(launch, "began")
+      await kill(agent)
+      await pass(launch, "docker", dataDir)
+      await fixture.client.patch(SECRETS, ref, { merge: { data: data("second-value") } })
+      const { exit } = await start(launch, { runtime: "docker", dataDir })
+      expect((await exit).finish).toMatchObject({ reason: "ContainerFailed", exitCode: 4, lastLine: "no ***" })
+      expect(await readFile(join(dataDir, "state.json"), "utf8")).not.toContain("first-value")
+    },
+  )
+
   containers.it("finds its running container again, with every byte, and reports once", async () => {
     // The first part is long enough for several agents to start and end in it. It ends after the last one started.
     const said = (from: number, to: number): string => `for i in $(seq ${from} ${to}); do echo line $i; sleep 0.1; done`
@@ -228,13 +251,16 @@ containers.describe("the docker runtime", () => {
     const spec = { offer: { ...offer, memoryGib: 1 / 32 } }
     const run = shell("exec /bin/busybox dd if=/dev/zero of=/dev/null bs=200M count=1")
     const messages: (string | undefined)[] = []
+    let cause: string | undefined
     // On a busy machine the engine misses some kills (https://github.com/containerd/containerd/issues/8893). The kernel's count
     // is of the whole machine, so on a shared host it can't say whose kill it was.
     for (let runs = 0; runs < 3 && !messages.at(-1)?.includes("OOMKilled"); runs++) {
       const { finish } = await runVm("docker", run, { spec })
       expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 137 })
       messages.push(finish?.message)
+      cause = finish?.cause
     }
+    expect(cause).toBe("OutOfMemory")
     expect(messages.at(-1)).toMatch(
       /^exit code 137 \(SIGKILL\): OOMKilled: .* exceeded its 32 MiB of memory; raise resources\.memory$/,
     )

@@ -9,6 +9,7 @@ import { AwaitedGateway } from "../../src/api/gateway/awaited.ts"
 import { kubeLaunches } from "../../src/api/gateway/launches.ts"
 import { kubeSecretEnv } from "../../src/api/gateway/secrets.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { compareResourceVersions } from "../../src/core/kube/resource-version.ts"
@@ -21,8 +22,10 @@ import {
   publicKey,
   signMessage,
 } from "../../src/core/protocol/messages.ts"
+import { OUTPUT_PATH, outputToken } from "../../src/core/protocol/output.ts"
 import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/core/protocol/protocol.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
+import { gatewayOutput } from "../../src/operator/webhook/output.ts"
 import { kubeConfig } from "../control-plane.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
 import { launchFixture } from "../harness/launches.ts"
@@ -653,6 +656,32 @@ describe("gateway: logs", () => {
     expect((await agent.logs(99, "gap")).body).toMatchObject({ length: 6 })
     expect((await agent.logs(4, "o world")).body).toMatchObject({ length: 11 })
     expect((await gateway.logOf(launch)).toString()).toBe("hello world")
+  })
+
+  it("gives the tail of a log to the installation's operator only", async () => {
+    const launch = await fixture.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    const lines = Array.from({ length: 100 }, (_, index) => `\x1b[32mline ${index}\x1b[0m`)
+    await agent.logs(0, lines.join("\n"))
+    const { namespace, uid } = launch.spec.job
+    const job = { metadata: { namespace, uid } } as StoredJob
+    const { signal } = new AbortController()
+    const tail = Array.from({ length: 20 }, (_, index) => `line ${index + 80}`).join("\n")
+    expect(await gatewayOutput(gateway.url, BOOTSTRAP_KEY)(job, signal)).toBe(tail)
+    const without = { metadata: { namespace, uid: "none" } } as StoredJob
+    expect(await gatewayOutput(gateway.url, BOOTSTRAP_KEY)(without, signal)).toBe("")
+    await expect(gatewayOutput(gateway.url, new Uint8Array(32).fill(6))(job, signal)).rejects.toThrow("answered 401")
+    const url = `${gateway.url}${GATEWAY_PATH}${OUTPUT_PATH}?${new URLSearchParams({ namespace, uid })}`
+    const tokens = [
+      undefined,
+      outputToken(BOOTSTRAP_KEY, { namespace, uid: "none" }),
+      bootstrapToken(BOOTSTRAP_KEY, launch.metadata.name),
+    ]
+    for (const token of tokens) {
+      const answer = await fetch(url, { headers: token === undefined ? {} : { authorization: `Bearer ${token}` } })
+      expect(answer.status).toBe(401)
+    }
   })
 
   it("stores the times of an agent that was offline, by its own clock however wrong, within the life of the Launch", async () => {

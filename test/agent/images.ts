@@ -1,7 +1,8 @@
 import { execFileSync } from "node:child_process"
-import { randomBytes } from "node:crypto"
+import { createHash, randomBytes } from "node:crypto"
 import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
+import { buffer } from "node:stream/consumers"
 import Docker from "dockerode"
 import { pack } from "tar-stream"
 import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
@@ -105,6 +106,25 @@ export async function buildImage(name: string, files: Record<string, string | Ui
   }
   context.finalize()
   await followProgress(await docker.buildImage(context as unknown as NodeJS.ReadableStream, { t: name }))
+}
+
+/** Loads an image of any architecture, which has one program and nothing else. */
+export async function loadImage(name: string, of: { architecture: string; program: Buffer }): Promise<void> {
+  const files = pack()
+  files.entry({ name: "app", mode: 0o755 }, of.program)
+  files.finalize()
+  const layer = await buffer(files)
+  const diff = `sha256:${createHash("sha256").update(layer).digest("hex")}`
+  const config = {
+    ...{ architecture: of.architecture, os: "linux", config: { Entrypoint: ["/app"] } },
+    rootfs: { type: "layers", diff_ids: [diff] },
+  }
+  const image = pack()
+  image.entry({ name: "manifest.json" }, JSON.stringify([{ Config: "c.json", RepoTags: [name], Layers: ["l.tar"] }]))
+  image.entry({ name: "c.json" }, JSON.stringify(config))
+  image.entry({ name: "l.tar" }, layer)
+  image.finalize()
+  await followProgress(await docker.loadImage(image as unknown as NodeJS.ReadableStream))
 }
 
 /** Waits for the stream's end. The engine reports an error in the last line. */

@@ -93,11 +93,11 @@ containers.describe("a pull", () => {
   it("gives up a registry without progress, as the VM's failure, and doesn't wait longer than it would", async () => {
     gate = (_req, res) => answer(res, 503)
     const down = await runVm("docker", { image }, { pullPatienceSeconds: 2 })
-    expect(down.finish?.reason).toBe("RegistryUnavailable")
+    expect(down.finish).toMatchObject({ reason: "RegistryUnavailable", transient: true })
     expect(down.finish?.message).toMatch(/team\/app:\w+ can't be pulled: .*503.*; no progress for \d s in [2-9] tries$/)
     gate = (_req, res) => answer(res, 429, { "retry-after": "3600" })
     const busy = await runVm("docker", { image })
-    expect(busy.finish?.reason).toBe("RegistryUnavailable")
+    expect(busy.finish).toMatchObject({ reason: "RegistryUnavailable", transient: true })
     expect(busy.finish?.message).toMatch(/; no progress for 0 s in 1 tries; the registry asks to wait 3600 s$/)
   })
 

@@ -197,7 +197,7 @@ export function agentSuite(runtime: Kind): void {
 
   it("retries a failing container in one VM, then reports its exit code", async () => {
     const { log, finish, launch } = await runVm(runtime, shell("echo try; exit 7", { maxRetries: 2 }))
-    expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 7, message: "exit code 7" })
+    expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 7, message: "exit code 7", lastLine: "try" })
     expect(log).toBe("try\n--- attempt 2 ---\ntry\n--- attempt 3 ---\ntry\n")
     expect(await fixture.agentOf(launch)).toMatchObject({ retryCount: 2, lastExitCode: 7 })
   })
@@ -206,6 +206,7 @@ export function agentSuite(runtime: Kind): void {
     const { finish, log } = await runVm(runtime, { ...shell(""), command: ["/no/such/program"] })
     expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 127 })
     expect(finish?.message).toMatch(/^exit code 127 \(command not found\)/)
+    expect(finish?.message).toMatch(/; use a program that the image has, for the VM's architecture$/)
     expect(`${finish?.message} ${log}`).toMatch(/\/no\/such\/program.*(No such file|ENOENT)/)
   })
 
@@ -417,14 +418,17 @@ export function agentLongSuite(runtime: Kind): void {
   it("kills a container after its timeout, with SIGKILL if SIGTERM has no effect", async () => {
     const run = shell("trap '' TERM; echo began; while true; do sleep 1; done", { timeoutSeconds: 4, maxRetries: 5 })
     const { finish, log } = await runVm(runtime, run, { stopGraceSeconds: 1 })
-    const message = "the job exceeded its timeout of 4 s; it ignored SIGTERM for 1 s and was killed"
+    const message =
+      "the job exceeded its timeout of 4 s; it ignored SIGTERM for 1 s and was killed; raise timeoutSeconds if it needs longer"
     expect(finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137, message })
     expect(log).toBe("began\n")
   })
 
   it("counts the timeout over all attempts", async () => {
     const { finish, launch } = await runVm(runtime, shell("exit 1", { timeoutSeconds: 8, maxRetries: 100 }))
-    expect(finish).toMatchObject({ reason: "DeadlineExceeded", message: "the job exceeded its timeout of 8 s" })
+    const message = "the job exceeded its timeout of 8 s; raise timeoutSeconds if it needs longer"
+    expect(finish).toMatchObject({ reason: "DeadlineExceeded", message })
+    expect(finish?.lastLine).toBeUndefined()
     expect((await fixture.agentOf(launch))?.retryCount).toBeGreaterThan(0)
   })
 

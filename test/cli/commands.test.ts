@@ -243,6 +243,31 @@ describe("run and plan", () => {
     expect(await berth("attach", name)).toMatchObject({ code, out: "the log\n" })
   })
 
+  it("attach and show end with the last line of a failed job, and with the end of its log", async () => {
+    const { id, name } = await makeJob()
+    const lines = Array.from({ length: 30 }, (_, index) => `line ${index + 1}`)
+    await writeLog(id, `${lines.join("\n")}\n\x1b[31mValueError\x1b[0m: no data\n`)
+    const failed = {
+      ...ended,
+      phase: "failed",
+      reason: "ContainerFailed",
+      message: "exit code 1",
+      exitCode: 1,
+    } as const
+    await setStatus(fixture, name, { ...failed, startTime: "2026-01-01T00:00:00Z", lastLine: "ValueError: no data" })
+    const why = "exit code 1: ValueError: no data"
+    const tail = [...lines.slice(-19), "ValueError: no data"].map((line) => `  ${line}`).join("\n")
+    const { err } = await berth("attach", name)
+    expect(err).toContain(`The end of its log:\n${tail}\n${name}: failed, ${why}, ran for 0s`)
+    const { out } = await berth("show", name)
+    expect(out).toContain(`Message:  ${why}\n`)
+    expect(out).toContain(`End of its log\n${tail}\n\n`)
+    expect(JSON.parse((await berth("show", name, "--json")).out)).toMatchObject({
+      error_message: why,
+      message: "exit code 1",
+    })
+  })
+
   it("attach --json prints the record on standard output, and the log on standard error", async () => {
     const { id, name } = await makeJob()
     await writeLog(id, "the log\n")
@@ -735,6 +760,7 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
   it("finds nothing to change at a second time, whatever the file sets", async () => {
     const job =
       "{ image: a, terminationGraceSeconds: 30, maxPreemptions: 2, fallbackAfter: 1, provisioning: spotFirst, " +
+      "retryRules: [{ exitCodes: [75, 100-119], action: newVm }, { reasons: [OutOfMemory], action: fail }], maxMemory: 8Gi, maxLostVms: 0, " +
       "resources: { gpu: null, memory: 2Gi }, secretEnv: { T: { secret: s, key: k } }, region: eu, timeoutSeconds: 600 }"
     const array = `name: twice-array\nmatrix: { b: ["2"], a: ["1"] }\njob_definition: ${job}`
     const text = `${job.replace("{ ", "{ name: twice, ")}\n---\n${array}\n---\nname: twice-cron\ncron_spec: "0 3 * * *"\njob_definition: ${job}\n`

@@ -434,6 +434,25 @@ browserNeeded.describe("the console", () => {
     expect(faults).toEqual([])
   })
 
+  browserNeeded.it("shows a failed job's last line, and the end of its log near it", async () => {
+    await submit("fails")
+    const { metadata } = await jobOf("fails")
+    await writeLog(sample(), metadata.uid, "0%\r100%\n\x1b[31mValueError\x1b[0m: no <data>\n")
+    const failed = { phase: "failed", reason: "ContainerFailed", message: "exit code 1", exitCode: 1 } as const
+    const time = timestamp(new Date())
+    await setStatus(fixture, "fails", {
+      ...failed,
+      startTime: time,
+      completionTime: time,
+      lastLine: "ValueError: no <data>",
+    })
+    const { page, faults } = await site.signedIn("/jobs/fails?tab=spec")
+    await page.getByText("exit code 1: ValueError: no <data>").waitFor()
+    const tail = page.getByRole("region", { name: "End of its log" }).locator("pre")
+    expect(await tail.textContent()).toBe("100%\nValueError: no <data>")
+    expect(faults).toEqual([])
+  })
+
   browserNeeded.it("shows the present page in the menu of a small screen", async () => {
     const { page } = await site.signedIn("/members", { viewport: { width: 360, height: 700 } })
     const box = () => page.getByRole("navigation", { name: "Pages" }).getByText("Members").boundingBox()

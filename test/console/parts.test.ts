@@ -263,6 +263,7 @@ const UNSHOWN = {
   workdir: { sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", path: "/src" },
   terminationGraceSeconds: 60,
   maxPreemptions: 4,
+  retryRules: [{ reasons: ["OutOfMemory"], exitCodes: [137], action: "newVm", limit: 2 }, { action: "fail" }],
   fallbackAfter: 2,
   ttlSecondsAfterFinished: 3600,
 }
@@ -278,6 +279,8 @@ describe("the submission of a job's record", () => {
       ...UNSHOWN,
       maxCostUsd: 20,
       maxQueueSeconds: 5400,
+      maxMemory: "128Gi",
+      maxLostVms: 0,
       cloud: ["aws"],
       volumes: { ...JOB.volumes, ...CHECKPOINTS },
     }
@@ -325,6 +328,8 @@ const SUBMISSIONS = (() => {
       cloud: fc.constantFrom(["aws"], ["gcp", "azure"]),
       provisioning: fc.constantFrom("spot", "spotFirst"),
       ...{ maxPreemptions: count, fallbackAfter: count, maxRetries: count },
+      ...{ maxLostVms: count, maxMemory: size },
+      retryRules: fc.constantFrom([{ exitCodes: [75], action: "newVm" }], [{ exitCodes: [1, "2-9"], action: "newVm" }]),
       ...{ maxHourlyPriceUsd: usd, maxCostUsd: usd },
       ...{ timeoutSeconds: count, maxQueueSeconds: count, terminationGraceSeconds: count },
       ...{ labels: fc.dictionary(name, text, { minKeys: 1 }), tags: fc.array(text, { minLength: 1 }) },

@@ -69,6 +69,7 @@ browserNeeded.describe("the webhooks in the console", () => {
     await form.getByLabel("Only jobs with labels").fill("team=vision run=a17")
     await form.getByLabel("Only jobs with tags").fill("nightly")
     await form.getByLabel("connection.failed").check()
+    await form.getByLabel("Send the end of each job's log too.").check()
     await form.getByRole("button", { name: "Add the webhook" }).click()
     const secret = await takeSecret(page)
     const panel = panelOf(page, "ci-server")
@@ -76,7 +77,7 @@ browserNeeded.describe("the webhooks in the console", () => {
     const { spec } = (await stored("ci-server")) ?? {}
     expect(spec).toMatchObject({
       ...{ url: receiver.url, format: "cloudevents", events: ["job.*", "connection.failed"] },
-      ...{ labels: { team: "vision", run: "a17" }, tags: ["nightly"] },
+      ...{ labels: { team: "vision", run: "a17" }, tags: ["nightly"], include: ["output"] },
     })
 
     await panel.getByRole("button", { name: "Test ci-server" }).click()

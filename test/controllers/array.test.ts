@@ -13,8 +13,8 @@ import { eventually } from "../harness/eventually.ts"
 
 const newHarness = controllerHarnesses()
 
-/** Result of the container of a job; undefined while it runs. */
-type Work = (name: string) => FinishReason | undefined
+/** Result of the container of a job on its n-th VM; undefined while it runs. */
+type Work = (name: string, vm: number) => FinishReason | undefined
 
 /** Opens a harness with an operator and agents. Their work may change while they run. */
 async function start(
@@ -27,7 +27,7 @@ async function start(
   const end = new AbortController()
   const step = async (): Promise<void> => {
     while (!end.signal.aborted) {
-      await harness.agentsStep((launch: StoredLaunch) => present(launch.spec.job.name))
+      await harness.agentsStep((launch: StoredLaunch) => present(launch.spec.job.name, launch.spec.number))
       await new Promise((resolve) => setTimeout(resolve, 20))
     }
   }
@@ -86,6 +86,21 @@ describe("an array", () => {
     expect(status.costUsd).toBe(roundUsd(costs))
     expect(status.costUsd).toBeGreaterThan(0)
     expect(findCondition(status.conditions, "Complete")?.status).toBe("True")
+  })
+
+  test("counts an index once whose job gets new VMs", async () => {
+    const { harness } = await start((name, vm) => (name === "sweep-1" && vm < 3 ? "ContainerFailed" : "Succeeded"))
+    await harness.submitArray("sweep", {
+      size: 3,
+      parallelism: 3,
+      maxFailed: 0,
+      jobDefinition: { image: "busybox", retryRules: [{ reasons: ["ContainerFailed"], action: "newVm", limit: 2 }] },
+    })
+    const status = await reaches(harness, { phase: "succeeded", succeededIndexes: "0-2", failedIndexes: "" })
+    expect(status.counts).toMatchObject({ succeeded: 3, failed: 0 })
+    const jobs = await jobsOf(harness)
+    expect(jobs.map((job) => job.status?.launches?.retried ?? 0)).toEqual([0, 2, 0])
+    expect(vmsByJob(harness).sort()).toEqual([1, 1, 3])
   })
 
   test("counts a job that somebody cancels or deletes as cancelled, and runs named indexes again", async () => {

@@ -1,10 +1,13 @@
 import { describe, expect, test } from "vitest"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
+import type { JobSpec, StoredJob } from "../../src/core/apis/job.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
-import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "../harness/controllers.ts"
+import { JOBS } from "../../src/core/resources.ts"
+import { type ControllerHarness, controllerHarnesses, type OperatorClients, type Work } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
 import { isNightly } from "../nightly.ts"
+import { randomFrom } from "../random.ts"
 import { Crash, type Moment } from "./crash.ts"
 
 const newHarness = controllerHarnesses()
@@ -31,7 +34,8 @@ interface Scenario {
   /** Acts like a user; called again and again. */
   interfere?: (harness: ControllerHarness) => Promise<void>
   /** Last step of the agents' work. */
-  agents: "succeed" | "run"
+  agents: "succeed" | "run" | Work
+  spec?: Partial<JobSpec>
   /** Seconds that a state of a VM lasts before it is written to the status. Default: a moment. */
   settleSeconds?: number
   /** Required end, however often the operator crashed. */
@@ -51,6 +55,11 @@ const SCENARIOS: Record<string, Scenario> = {
     agents: "succeed",
     expected: { phase: "succeeded", launches: [1, 2], vms: 1 },
   },
+  "three new VMs after failed runs": {
+    agents: ({ spec: { number } }) => (number < 4 ? "ContainerFailed" : "Succeeded"),
+    spec: { retryRules: [{ action: "newVm", limit: 3 }] },
+    expected: { phase: "succeeded", launches: [4], vms: 4 },
+  },
   "cancel while running": {
     interfere: async (harness) => ((await isRunning(harness)) ? harness.cancel("job") : undefined),
     agents: "run",
@@ -61,6 +70,10 @@ const SCENARIOS: Record<string, Scenario> = {
     agents: "run",
     expected: { phase: undefined, launches: [1], vms: 1 },
   },
+}
+
+async function jobsOf({ client, namespace }: ControllerHarness): Promise<StoredJob[]> {
+  return (await client.list(JOBS, { namespace })).items
 }
 
 /** True if the status of the job's Launch has its VM. */
@@ -82,7 +95,7 @@ async function isSettled(harness: ControllerHarness): Promise<boolean> {
 async function runWithCrash(scenario: Scenario, last: number, moment: Moment): Promise<string[]> {
   const harness = await newHarness()
   scenario.prepare?.(harness)
-  await harness.submit("job")
+  await harness.submit("job", scenario.spec)
   const crash = new Crash(harness.client, last, moment)
   const { settleSeconds } = scenario
   const clients = { client: crash.client, clouds: crashingClouds(harness, crash), fence: crash.fence }
@@ -120,6 +133,10 @@ async function check(harness: ControllerHarness, { expected }: Scenario, about: 
   }
 }
 
+/** Operators that crash one after the other while jobs fail and get new VMs. */
+const KILLS = isNightly ? 200 : 15
+const ATTEMPTS = 3
+
 describe("an operator that takes over after a crash at any write", () => {
   test.each(Object.entries(SCENARIOS))(
     "reaches the same end with one VM for each Launch and no VM left: %s",
@@ -137,6 +154,48 @@ describe("an operator that takes over after a crash at any write", () => {
     },
     900_000,
   )
+
+  test(`runs each attempt of failing jobs once, over ${KILLS} crashes at random writes`, async () => {
+    const harness = await newHarness()
+    const random = randomFrom(12)
+    const work: Work = ({ spec: { number } }) => (number < ATTEMPTS ? "ContainerFailed" : "Succeeded")
+    const names: string[] = []
+    const areOver = async () => {
+      const jobs = await jobsOf(harness)
+      return jobs.every(({ status }) => status?.cost?.actualUsd !== undefined)
+    }
+    const live = (isOverNow: () => Promise<boolean> | boolean) =>
+      eventually(async () => {
+        await harness.agentsStep(work)
+        expect(await isOverNow()).toBe(true)
+      })
+    for (let kills = 0; kills < KILLS; ) {
+      // There is always a job that has not ended.
+      if (await areOver()) {
+        names.push(`job-${names.length}`)
+        await harness.submit(names.at(-1) ?? "", { retryRules: [{ reasons: ["ContainerFailed"], action: "newVm" }] })
+      }
+      const crash = new Crash(harness.client, 1 + Math.floor(random() * 12), random() < 0.5 ? "before" : "after")
+      const clients = { client: crash.client, clouds: crashingClouds(harness, crash), fence: crash.fence }
+      const operator = harness.operator({ clients })
+      await live(async () => crash.dead || (await areOver()))
+      if (crash.dead) kills++
+      await operator.stop()
+    }
+    harness.operator()
+    await live(areOver)
+    const starts = new Set(harness.cloud.vms.map(({ vm }) => vm.launch))
+    expect(harness.cloud.breaches).toEqual([])
+    expect(harness.cloud.alive).toEqual([])
+    expect(starts.size).toBe(names.length * ATTEMPTS)
+    expect(harness.cloud.vms.length).toBe(names.length * ATTEMPTS)
+    const jobs = await jobsOf(harness)
+    expect(jobs.map(({ status }) => [status?.phase, status?.launches?.count, status?.launches?.retried])).toEqual(
+      names.map(() => ["succeeded", ATTEMPTS, ATTEMPTS - 1]),
+    )
+    console.info(`${KILLS} crashes, ${names.length} jobs, ${harness.cloud.vms.length} attempts, none doubled`)
+    await harness.close()
+  }, 1_800_000)
 
   test("makes few writes for an undisturbed job", async () => {
     const scenario: Scenario = {

@@ -99,6 +99,28 @@ describe("the end of a job", () => {
     })
   })
 
+  it("arrives with the end of the log if the webhook wants it, which each retry repeats", async () => {
+    const own = await stage()
+    const { harness, hook, end } = own
+    harness.operator({ webhooks: FAST })
+    await hook("hook", { include: ["output"] })
+    await hook("plain", { url: `${own.url}/plain` })
+    await active(own)
+    await active(own, "plain")
+    let failures = 2
+    receiver.reply = ({ path }) => (path !== "/plain" && failures-- > 0 ? 500 : 204)
+    const uid = await end("job")
+    await eventually(async () => expect((await harness.job("job")).status?.settled).toBe(true))
+    receiver.reply = () => 204
+    const seen = receiver.received.filter(({ body }) => body.includes(uid))
+    const bodies = seen.filter(({ path }) => path !== "/plain").map(({ body }) => body)
+    expect(bodies).toHaveLength(3)
+    expect(new Set(bodies).size).toBe(1)
+    expect(JSON.parse(bodies[0] ?? "").data.output).toBe("output of job, read 1")
+    const plain = seen.find(({ path }) => path === "/plain")
+    expect(JSON.parse(plain?.body ?? "").data).not.toHaveProperty("output")
+  })
+
   it("arrives only at webhooks that want its type, its labels and its tags", async () => {
     const own = await stage()
     const { harness, hook, end } = own

@@ -1,5 +1,6 @@
 import { LIMITS } from "../../src/core/apis/field-limits.ts"
 import { JOB } from "../../src/core/apis/job.ts"
+import { RETRY_REASONS } from "../../src/core/apis/retry-rules.ts"
 import { type Corpus, entries, items, parsed } from "./corpus.ts"
 
 const VOLUME = { bucket: "data", mountPath: "/data" }
@@ -121,6 +122,10 @@ function startedAt(time: unknown): Record<string, unknown> {
   return { startTime: time }
 }
 
+function rule(fields: object): Record<string, unknown> {
+  return { retryRules: [{ action: "newVm", ...fields }] }
+}
+
 /** Jobs on which API server and validator must agree. */
 export const JOBS: Corpus = {
   kind: JOB,
@@ -146,6 +151,13 @@ export const JOBS: Corpus = {
       maxCostUsd: 20,
       maxQueueSeconds: 1800,
       maxPreemptions: 0,
+      retryRules: [
+        { reasons: ["OutOfMemory"], action: "newVm", limit: 20 },
+        { exitCodes: [75, "100-119", "255"], action: "newVm" },
+        { reasons: ["ContainerFailed"], exitCodes: ["2-2"], action: "fail" },
+      ],
+      maxLostVms: 0,
+      maxMemory: "128Gi",
       fallbackAfter: 2,
       terminationGraceSeconds: 90,
       ttlSecondsAfterFinished: 0,
@@ -216,6 +228,15 @@ export const JOBS: Corpus = {
     "a volume for checkpoints with a cache of reads": volume({ checkpoint: true, cache: "reads" }),
     "no grace": { terminationGraceSeconds: 0 },
     "the most preemptions": { maxPreemptions: LIMITS.maxPreemptions, fallbackAfter: LIMITS.maxPreemptions },
+    "the most retry rules": { retryRules: items(LIMITS.retryRules, { action: "fail" }) },
+    "a rule with all reasons and the most exit codes": rule({
+      reasons: RETRY_REASONS,
+      exitCodes: items(LIMITS.retryExitCodes, "100-101"),
+    }),
+    "a maxMemory without memory": { maxMemory: "1Ki" },
+    "a maxMemory that is the memory in another unit": { maxMemory: "2Gi", resources: { memory: "2048Mi" } },
+    "the largest maxMemory": { maxMemory: "999999999999.999Ti", resources: { memory: "999999999999.999Ti" } },
+    "the most lost VMs": { maxLostVms: LIMITS.newVms },
     "the longest bucket": volume({ bucket: "b".repeat(LIMITS.bucket) }),
     "cpu 1": cpu(1),
     "cpu 9999": cpu(9999),
@@ -443,6 +464,26 @@ export const JOBS: Corpus = {
     "a cost below zero": { maxCostUsd: -1 },
     "fewer than no preemptions": { maxPreemptions: -1 },
     "a fallback before any preemption": { fallbackAfter: 0 },
+    "too many retry rules": { retryRules: items(LIMITS.retryRules + 1, { action: "fail" }) },
+    "a rule without an action": { retryRules: [{ exitCodes: [1] }] },
+    "an unknown action": rule({ action: "retry" }),
+    "a rule for a success": rule({ reasons: ["Succeeded"] }),
+    "a rule for a missing Secret": rule({ reasons: ["SecretMissing"] }),
+    "a rule without any reason": rule({ reasons: [] }),
+    "a rule without any exit code": rule({ exitCodes: [] }),
+    ...Object.fromEntries(
+      [0, 256, "0", "256", "a", "1-", "-1", "1-256", "119-100", "10-9", "01", 1.5, true].map((code) => [
+        `the exit code ${JSON.stringify(code)}`,
+        rule({ exitCodes: [code] }),
+      ]),
+    ),
+    "too many exit codes": rule({ exitCodes: items(LIMITS.retryExitCodes + 1, 1) }),
+    "a limit of 0": rule({ limit: 0 }),
+    "a limit that is too high": rule({ limit: LIMITS.newVms + 1 }),
+    "a limit of a rule that fails": rule({ action: "fail", limit: 2 }),
+    "a maxMemory below the memory": { maxMemory: "1Gi", resources: { memory: "1025Mi" } },
+    "a maxMemory without a unit": { maxMemory: "128" },
+    "more lost VMs than a job may get": { maxLostVms: LIMITS.newVms + 1 },
     "no time to wait": { maxQueueSeconds: 0 },
     "a wait that is too long": { maxQueueSeconds: LIMITS.maxQueueSeconds + 1 },
     "a grace that is too long": { terminationGraceSeconds: LIMITS.terminationGraceSeconds + 1 },

@@ -1,9 +1,14 @@
 import { readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
+import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
+import { WEBHOOKS } from "../../src/core/resources.ts"
+import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
 import { containerRuntime } from "../harness/container-runtime.ts"
 import { Installation } from "../harness/installation.ts"
+import { WebhookReceiver } from "../harness/webhook-receiver.ts"
 
 const SECRET = "correct-horse-battery-staple"
 const KINDS = ["jobs.berth.dev", "launches.berth.dev", "apikeys.berth.dev", "projects.berth.dev", "events", "leases"]
@@ -16,6 +21,17 @@ beforeAll(async () => {
   await berth.startOperator()
 })
 afterAll(() => berth?.close())
+
+const CANARY = "c4n4ry-in-the-mine"
+
+/** Returns true for the files that have the output itself: the store of logs, and the agents' copy until it is stored. */
+function isLog(path: string): boolean {
+  return path.startsWith(join(berth.folder, "logs")) || /\/disk\/output/.test(path)
+}
+
+function jsonPath(where: string): string {
+  return where === "events" ? "jsonpath={.items[*].message}" : "jsonpath={.items[*].status.conditions}"
+}
 
 /** Returns every file below a folder with its content. */
 async function filesBelow(folder: string): Promise<[path: string, content: string][]> {
@@ -72,5 +88,62 @@ describe("secrets", { timeout: 200_000 }, () => {
     expect(whileRunning.get(join(berth.vmsDir, `${launch}`, "disk", "user-data.json"))).toContain(berth.url)
     expect(whileRunning.get("description")).toContain("confidant")
     expect(whileRunning.get("output of the facade")).toContain("/1/jobs")
+  })
+
+  it("secrets in a failed job's last line are in its log, and nowhere else", async () => {
+    const receiver = await WebhookReceiver.start()
+    try {
+      const secret = ["create", "secret", "generic", "canary", "--type=berth.dev/env", `--from-literal=code=${CANARY}`]
+      await kubectl([...secret, "-n", berth.namespace])
+      const { client, namespace } = berth
+      const data = { secret: btoa(newSigningSecret()) }
+      await client.create(SECRETS, { metadata: { name: "hook", namespace }, type: "berth.dev/webhook", data } as Secret)
+      for (const name of ["plain", "output"]) {
+        const include = name === "output" ? { include: ["output"] } : {}
+        const spec = { url: `${receiver.url}/${name}`, events: ["job.*"], secretRef: { name: "hook" }, ...include }
+        await client.create(WEBHOOKS, { metadata: { name, namespace }, spec } as StoredWebhook)
+      }
+      await berth.submit("talker", 'echo one; echo "login failed for $CODE at door 7"; exit 3', {
+        secretEnv: { CODE: { secret: "canary", key: "code" } },
+      })
+      await berth.untilJobs("failed", () => berth.job("talker").status?.phase === "failed")
+      await expect
+        .poll(() => receiver.accepted.map(({ path }) => path).sort(), { timeout: 60_000 })
+        .toEqual(["/output", "/plain"])
+      const paths = ["/jobs/talker", "/jobs/talker/timeline", "/jobs/talker/launches", "/jobs?status=failed"]
+      const answers = await Promise.all(paths.map(async (path) => (await berth.fetch(path)).text()))
+      await berth.allOver()
+      const [plain, output] = ["/plain", "/output"].map(
+        (path) => receiver.accepted.find((one) => one.path === path)?.body,
+      )
+      const written = new Map<string, string>([
+        ...[...(await everythingWritten())].filter(([path]) => !isLog(path)),
+        ...answers.map((answer, index): [string, string] => [`REST ${paths[index]}`, answer]),
+        ["webhook without output", plain ?? ""],
+      ])
+      const forms = [CANARY, Buffer.from(CANARY).toString("base64")]
+      expect([...written].filter(([, text]) => forms.some((form) => text.includes(form))).map(([at]) => at)).toEqual([])
+      // It was there to be found, and the line is shown to those who may read output.
+      expect(await berth.log("talker")).toContain(CANARY)
+      const line = "login failed for *** at door 7"
+      expect(berth.job("talker").status).toMatchObject({ message: "exit code 3", lastLine: line })
+      expect(JSON.parse(answers[0] ?? "")).toMatchObject({
+        message: "exit code 3",
+        error_message: `exit code 3: ${line}`,
+      })
+      expect(JSON.parse(plain ?? "").data).toMatchObject({ message: "exit code 3", error_message: "exit code 3" })
+      expect(plain).not.toContain("door 7")
+      expect(JSON.parse(output ?? "").data).toMatchObject({
+        error_message: `exit code 3: ${line}`,
+        output: `one\nlogin failed for ${CANARY} at door 7`,
+      })
+      // Events, conditions and descriptions don't have it, because more people may read these.
+      for (const where of ["events", "conditions"])
+        expect(
+          await kubectl(["get", where === "events" ? "events" : "bj", "-n", namespace, "-o", jsonPath(where)]),
+        ).not.toContain("door 7")
+    } finally {
+      await receiver.stop()
+    }
   })
 })

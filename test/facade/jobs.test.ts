@@ -86,6 +86,12 @@ timeoutSeconds: 60
 provisioning: spotFirst
 maxHourlyPriceUsd: 1.5
 maxPreemptions: 5
+retryRules:
+  - {reasons: [OutOfMemory], exitCodes: [137], action: newVm, limit: 5}
+  - {exitCodes: [75, 100-119], action: newVm}
+  - {action: fail}
+maxLostVms: 0
+maxMemory: 128Gi
 fallbackAfter: 2
 terminationGraceSeconds: 90
 secretEnv: {TOKEN: {secret: s, key: k}}
@@ -153,6 +159,14 @@ organization_id: ${fixture.organization}
       max_hourly_price_usd: 1.5,
       max_preemptions: 5,
       preemption_count: 0,
+      retry_rules: [
+        { reasons: ["OutOfMemory"], exit_codes: [137], action: "newVm", limit: 5 },
+        { reasons: [], exit_codes: [75, "100-119"], action: "newVm", limit: null },
+        { reasons: [], exit_codes: [], action: "fail", limit: null },
+      ],
+      new_vm_retries: 0,
+      max_lost_vms: 0,
+      max_memory: "128Gi",
       fallback_after: 2,
       termination_grace_seconds: 90,
       secret_env: { TOKEN: { secret: "s", key: "k" } },
@@ -179,6 +193,24 @@ organization_id: ${fixture.organization}
     const body = { name: "nulls", namePrefix: null, image: "alpine", env: null, region: null, resources: { gpu: null } }
     const { job_id } = await created(await call("/1/jobs", { body }))
     expect(await recordIn(await call(`/1/jobs/${job_id}`))).toMatchObject({ env: {}, region: [], namePrefix: null })
+  })
+
+  it("rejects retry rules and memory that mean nothing, each with its own sentence", async () => {
+    const rules = [
+      { exitCodes: ["119-100", 0] },
+      { action: "fail", limit: 2 },
+      { action: "newVm", reasons: ["SecretMissing"] },
+    ]
+    const body = { image: "a", retryRules: rules, maxMemory: "1Gi", resources: { memory: "2Gi" } }
+    const { errors = [] } = await problemIn(await call("/1/jobs", { body }))
+    expect(errors.map(({ detail }) => detail).sort()).toEqual([
+      "maxMemory must be at least resources.memory",
+      "retryRules[0].action is required",
+      'retryRules[0].exitCodes[0] must have its lower exit code first, such as 100-119, not "119-100"',
+      "retryRules[0].exitCodes[1] must be at least 1, not 0",
+      "retryRules[1].limit is only for the action newVm",
+      expect.stringContaining("retryRules[2].reasons[0] must be OutOfMemory, ContainerFailed, "),
+    ])
   })
 
   it("rejects a job name that is taken with 409", async () => {

@@ -132,6 +132,50 @@ describe("a job's VMs and its timeline", () => {
     expect(messages.at(-1)).toBe("VM 3 was deleted; it cost $0.12.")
   })
 
+  it("show a run that ran out of memory, with its cost and the memory of the next VM", async () => {
+    const id = await submit("grown")
+    const finish = (minute: number, more: object) => ({ finish: { ...more, time: time(minute) } })
+    const oom = { reason: "ContainerFailed", cause: "OutOfMemory", exitCode: 137, message: "exit code 137" } as const
+    for (const [number, more, costUsd] of [
+      [1, oom, 0.0125],
+      [2, { reason: "Succeeded", exitCode: 0 } as const, 0.05],
+    ] as const) {
+      await launch("grown", number, {
+        phase: "terminated",
+        vm: {
+          state: "terminated",
+          id: `vm-${number}`,
+          createTime: time(2 * number),
+          terminationTime: time(2 * number + 1),
+        },
+        agent: agentOf({ startTime: time(2 * number), ...finish(2 * number, more) } as never),
+        costUsd,
+      })
+    }
+    await setStatus(fixture, "grown", {
+      phase: "succeeded",
+      launches: { count: 2, retried: 1 },
+      retries: [{ launch: 1, reason: "OutOfMemory", exitCode: 137, memoryGib: 31, time: time(2) }],
+    })
+    await eventually(async () => expect((await launchesOf(id)).launches.at(-1)?.cost_usd).toBe(0.05))
+    const { launches } = await launchesOf(id)
+    expect(launches.map(({ failure, cost_usd }) => [failure, cost_usd])).toEqual([
+      [{ reason: "OutOfMemory", message: "exit code 137", at: time(2) }, 0.0125],
+      [null, 0.05],
+    ])
+    await eventually(async () =>
+      expect((await timelineOf(id)).timeline).toContainEqual({
+        at: time(2),
+        type: "Retried",
+        reason: "OutOfMemory",
+        launch: 1,
+        message:
+          "The run on VM 1 failed (OutOfMemory, exit code 137), and the job gets another VM whose container has at least 31 GiB.",
+      }),
+    )
+    expect(await (await call(`/1/jobs/${id}`)).json()).toMatchObject({ new_vm_retries: 1 })
+  })
+
   it("say what is deleted, and show what the job itself has", async () => {
     const id = await submit("old")
     const condition = { status: "True", observedGeneration: 1, message: "" } as const

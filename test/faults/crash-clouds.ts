@@ -53,6 +53,7 @@ function pair(cloud: string, regions: readonly [string, string], types: readonly
   return types.map((instanceType, index) =>
     offerOf({
       ...{ cloud, region: regions[index] ?? "", instanceType, cpu: 2 + index, hourlyPriceUsd: 0.1 * (index + 1) },
+      memoryGib: 8 * (index + 1),
       minimumBilledSeconds: MINIMUM_SECONDS,
     }),
   )

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto"
 import { toJob } from "../../src/api/resources/jobs/submission.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
-import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import { type FinishCause, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { roundUsd } from "../../src/core/apis/money.ts"
 import { ensureInstallation, readInstallation } from "../../src/core/identity/installation.ts"
 import { ensureSealingKeys } from "../../src/core/identity/sealing-keys.ts"
@@ -209,9 +209,9 @@ export class Fixture implements Observer {
   }
 
   /** Lets the container on the VM of a Launch fail. */
-  async fail(launch: string): Promise<void> {
+  async fail(launch: string, cause?: FinishCause): Promise<void> {
     this.#finished.add(launch)
-    await this.reports.finish(launch, "ContainerFailed", 1)
+    await this.reports.finish(launch, "ContainerFailed", 1, cause)
   }
 
   /** Lets the cloud preempt the VM of a Launch. */

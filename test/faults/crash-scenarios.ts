@@ -47,6 +47,16 @@ const retry: Work = async ({ metadata, status }, fixture) => {
   else await fixture.reports.report(metadata.name, () => ({ retryCount: 1, lastExitCode: 7 }))
 }
 
+/** The container fails on its first VM, and succeeds on the next one. */
+const failOnce: Work = (launch, fixture) =>
+  launch.spec.number === 1 ? fixture.fail(launch.metadata.name) : fixture.succeed(launch.metadata.name)
+
+/** The container runs out of memory on its first VM, and succeeds on the next one, which has more. */
+const outgrow: Work = (launch, fixture) =>
+  launch.spec.offer.memoryGib < 16
+    ? fixture.fail(launch.metadata.name, "OutOfMemory")
+    : fixture.succeed(launch.metadata.name)
+
 /** The cloud preempts the first VM as soon as its job runs. */
 const lose: Work = async (launch, fixture) => {
   if (launch.spec.number > 1) return await fixture.succeed(launch.metadata.name)
@@ -171,6 +181,8 @@ export const JOB_SCENARIOS: Readonly<Record<string, Scenario>> = {
   success: jobScenario(succeed),
   "success over REST": { ...jobScenario(succeed), begin: (fixture) => fixture.post("job") },
   retry: jobScenario(retry, undefined, { maxRetries: 1 }),
+  "new VM": jobScenario(failOnce, undefined, { retryRules: [{ exitCodes: [1], action: "newVm" }] }),
+  "more memory": jobScenario(outgrow, undefined, { maxMemory: "32Gi" }),
   cancel: jobScenario(idle, cancel),
   delete: jobScenario(idle, remove),
   "cancel at boot": atBoot(cancel),

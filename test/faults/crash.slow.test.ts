@@ -31,7 +31,7 @@ interface Faults {
   most: number
 }
 
-const DEATHS: Faults = { at: deathsAt, sampled: { success: 4, cancel: 2, delete: 2 }, most: 1 }
+const DEATHS: Faults = { at: deathsAt, sampled: { success: 4, cancel: 2, delete: 2, "new VM": 3 }, most: 1 }
 const PAUSES: Faults = {
   at: pausesAt,
   sampled: { success: 2, cancel: 1, failover: 1, array: 1, [MONTH_END]: 1 },

@@ -45,7 +45,7 @@ import {
 /** Settings with few losses until a job fails, a timeout of two ticks, and no optional looks at the VM. */
 const SETTINGS: JobSettings = {
   ...JOB_DEFAULTS,
-  ...{ timeoutSeconds: 1800, maxLost: 2, maxBootFailures: 2, settleSeconds: 0 },
+  ...{ timeoutSeconds: 1800, maxLostVms: 1, maxBootFailures: 2, settleSeconds: 0 },
 }
 
 const JOB_DECISIONS: Interned<JobDecision> = new Interned()

@@ -12,6 +12,10 @@ afterAll(() => tally.close())
 const SEARCHES: { options: ModelOptions; states: number }[] = [
   { options: { faults: 1, ticks: 1, containers: "end" }, states: EVERYTHING ? 2_000_000 : 55_000 },
   { options: { faults: 2, ticks: 2, containers: "hang" }, states: EVERYTHING ? 2_000_000 : 55_000 },
+  {
+    options: { faults: 2, ticks: 1, containers: "end", people: false, retries: 1 },
+    states: EVERYTHING ? 2_000_000 : 15_000,
+  },
 ]
 
 /** Number of walks of up to 400 steps. They reach states that are too deep for a search. */
@@ -40,6 +44,7 @@ describe("a job's life in any order of steps", () => {
     const way = fc.record({
       faults: fc.nat(4),
       people: fc.boolean(),
+      retries: fc.nat(2),
       containers: fc.constantFrom("end", "hang"),
       choices: fc.array(fc.nat(999), { minLength: 60, maxLength: 400, size: "max" }),
     })

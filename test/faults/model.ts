@@ -23,6 +23,8 @@ export interface ModelOptions {
   containers: Containers
   /** True if users may cancel or delete the job. Default: true. */
   people?: boolean
+  /** Maximum number of new VMs by a retry rule. Default: the job has no rule. */
+  retries?: number
 }
 
 /** Ticks after a cancellation or deletion within which everything of the job must have ended. */
@@ -32,8 +34,9 @@ const PATIENCE_TICKS = 2
  * Returns the model of one job's life. It contains the real decisions of both controllers, stale caches, lost answers,
  * clouds that reject, agents, users who cancel and delete, and operators that die between any two calls.
  */
-export function jobModel({ faults, ticks, containers, people = true }: ModelOptions): Model<World> {
-  const job = aJob({ metadata: { uid: "job", finalizers: [], annotations: {} } })
+export function jobModel({ faults, ticks, containers, people = true, retries = 0 }: ModelOptions): Model<World> {
+  const spec = retries === 0 ? {} : { retryRules: [{ action: "newVm" as const, limit: retries }] }
+  const job = aJob({ metadata: { uid: "job", finalizers: [], annotations: {} }, spec })
   return {
     initial: newWorld(job, faults),
     keyOf: worldKey,

@@ -89,6 +89,18 @@ class Writer {
       ["terminationGraceSeconds", () => this.scalar(NUMBERS, "30")],
       ["maxPreemptions", () => this.scalar(NUMBERS, "3")],
       ["fallbackAfter", () => this.scalar(NUMBERS, "1")],
+      ["maxLostVms", () => this.scalar(NUMBERS, "1")],
+      ["maxMemory", () => this.scalar(["1Gi", "128", "0128Gi"], "128Gi")],
+      [
+        "retryRules",
+        () =>
+          this.pick([
+            " [{ action: newVm }]",
+            " [{ action: no }]",
+            " [{ exitCodes: [075, 100-119], action: fail }]",
+            " ~",
+          ]),
+      ],
       ["maxHourlyPriceUsd", () => this.scalar(NUMBERS, "1.5")],
       ["maxCostUsd", () => this.scalar(NUMBERS, "10")],
       ["provisioning", () => this.scalar(["Spot", "no", "onDemand"], "spotFirst")],

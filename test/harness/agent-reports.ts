@@ -1,6 +1,6 @@
 import type { Clock } from "../../src/core/apis/clock.ts"
 import { timestamp } from "../../src/core/apis/clock.ts"
-import { type AgentStatus, type FinishReason, isOver } from "../../src/core/apis/launch.ts"
+import { type AgentStatus, type FinishCause, type FinishReason, isOver } from "../../src/core/apis/launch.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { isConflict } from "../../src/core/kube/errors.ts"
 import { LAUNCHES } from "../../src/core/resources.ts"
@@ -52,8 +52,8 @@ export class AgentReports {
     return this.report(launch, () => ({ startTime: this.#now() }))
   }
 
-  finish(launch: string, reason: FinishReason, exitCode = 0): Promise<void> {
-    return this.report(launch, () => ({ finish: { reason, exitCode, time: this.#now() } }))
+  finish(launch: string, reason: FinishReason, exitCode = 0, cause?: FinishCause): Promise<void> {
+    return this.report(launch, () => ({ finish: { reason, exitCode, ...(cause && { cause }), time: this.#now() } }))
   }
 
   #now(): string {

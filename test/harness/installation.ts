@@ -56,7 +56,7 @@ export function gate(before: string, after: string): string {
 export const GATE_WAIT = `until [ -e ${GATE} ]; do sleep 0.1; done`
 
 /** Further options of an operator, beside those that come from its installation. */
-export type OperatorVariant = Pick<OperatorConfig, "hang" | "inject" | "withoutOffers">
+export type OperatorVariant = Pick<OperatorConfig, "hang" | "inject" | "memoriesGib" | "withoutOffers">
 
 /**
  * Berth installation beside others on one API server. Its operators and its façade are processes of their own and serve
@@ -166,6 +166,8 @@ export class Installation {
       gatewayUrl: this.#url,
       vmsDir: this.vmsDir,
       agentCommand: [process.execPath, MAIN, "agent", "--runtime", name, "--log-level", "trace"],
+      // The receivers of tests.
+      privateReceivers: { hosts: [], networks: ["127.0.0.0/8"] },
       ...(dockerSocket !== undefined && { dockerSocket }),
       ...variant,
     })

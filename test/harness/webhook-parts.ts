@@ -59,11 +59,13 @@ export function webhookParts(
   const sealingKeys = new Reflector({ ...base, ...SEALING_KEYS_CACHE })
   const projects = new Reflector({ client, logger: silentLogger, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE })
   const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf({ webhooks }, clock) }
+  let reads = 0
   const control = createWebhookController({
     ...{ ...shared, webhooks, secrets, sealingKeys, projects, logger: silentLogger, settings },
     ...(quota && { quota }),
     sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, namespace))),
     recordOf: (job, project) => toRecord(job, toOwner(project)),
+    readOutput: async ({ metadata }) => `output of ${metadata.name}, read ${++reads}`,
     sending: { send: publicFetch(privateTargets), privateTargets, clock, timeoutSeconds, version: "test" },
   })
   return { control, reflectors: [webhooks, secrets, sealingKeys, projects] }

@@ -222,7 +222,7 @@ export class World {
       market: () => this.#marketOf(namespace),
       ...(cancels && { cancel: cancelState(this.#levelsOf(namespace)) }),
     }
-    const { status, actions } = decideJob(job, observed, this.#date(), { ...JOB_DEFAULTS, maxLost: 100 })
+    const { status, actions } = decideJob(job, observed, this.#date(), { ...JOB_DEFAULTS, maxLostVms: 99 })
     for (const action of actions) {
       if (action.do === "createLaunch") this.#launch(action.launch as StoredLaunch)
       if (action.do === "endLaunch") this.#endVm(action.launch)

@@ -3,7 +3,7 @@ import { backoffSeconds } from "../../core/apis/backoff.ts"
 import { systemClock, timestamp } from "../../core/apis/clock.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import { whyDiskFull } from "../disk-space.ts"
-import { KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
+import { isNotStarted, KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
 import { memoryKills } from "../memory-kills.ts"
 import { waitUnlessAborted } from "../timers.ts"
 import { CALL_SECONDS, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
@@ -27,11 +27,15 @@ const WAIT_SECONDS = 10
 
 interface DockerContainerOptions {
   startTime: string
+  /** Environment, as `NAME=value`. */
+  env?: readonly string[] | undefined
   /** Signal that the image asks for, in any of Docker's forms. */
   stopSignal?: string | undefined
   logger: Logger
   /** Number of the machine's memory kills before the start. Absent: it is unknown, or other jobs' kills count in it. */
   killsBefore?: number | undefined
+  /** Says that the image is for another architecture than this machine's; undefined if it is for this one. */
+  foreign?: string | undefined
   /** Path on the disk that the container writes to. */
   dataDir: string
   /** Attached output of a container that this agent process has started. */
@@ -43,6 +47,7 @@ interface DockerContainerOptions {
 /** A container of the engine, running or ended. */
 export class DockerContainer implements Container {
   readonly startTime: string
+  readonly env: readonly string[]
   readonly stopSignal: string
   readonly #container: Docker.Container
   readonly #logger: Logger
@@ -50,17 +55,20 @@ export class DockerContainer implements Container {
   readonly #ended: Ended | undefined
   readonly #dataDir: string
   readonly #killsBefore: number
+  readonly #foreign: string | undefined
   /** True if this agent has sent SIGKILL. */
   #killed = false
 
   constructor(container: Docker.Container, options: DockerContainerOptions) {
     this.#container = container
     this.startTime = timestamp(new Date(options.startTime))
+    this.env = options.env ?? []
     this.stopSignal = signalName(options.stopSignal || DEFAULT_STOP_SIGNAL)
     this.#logger = options.logger
     this.#stream = options.stream
     this.#ended = options.ended
     this.#dataDir = options.dataDir
+    this.#foreign = options.foreign
     this.#killsBefore = options.killsBefore ?? Number.POSITIVE_INFINITY
   }
 
@@ -125,8 +133,14 @@ export class DockerContainer implements Container {
     const settled = await this.#settled(found)
     if (settled === undefined) return REMOVED
     const ended = toEnded(settled)
-    const why = ended.exitCode === 0 ? undefined : await whyDiskFull(this.#dataDir)
-    return why === undefined ? ended : { ...ended, message: [ended.message, why].filter(Boolean).join("; ") }
+    if (ended.exitCode === 0) return ended
+    const whys = [
+      ended.message,
+      isNotStarted(ended.exitCode) ? this.#foreign : undefined,
+      await whyDiskFull(this.#dataDir),
+    ]
+    const message = whys.filter(Boolean).join("; ")
+    return message === "" ? ended : { ...ended, message }
   }
 
   /**
@@ -221,5 +235,5 @@ function toEnded({ State, HostConfig }: Docker.ContainerInspectInfo): Ended {
     exitCode === 0
       ? `a process was killed for memory (OOMKilled): the container exceeded ${limit}`
       : `OOMKilled: a process of the container exceeded ${limit}`
-  return { exitCode, message: `${what}; raise resources.memory` }
+  return { exitCode, message: `${what}; raise resources.memory`, ...(exitCode !== 0 && { cause: "OutOfMemory" }) }
 }

@@ -66,6 +66,10 @@ const LACKING = {
 } as const
 type Part = keyof typeof LACKING
 
+/** Names of the layers through which an error of a start has come. */
+const START_LAYERS =
+  /^(failed to create (shim )?task[^:]*: )?(OCI runtime create failed: )?(runc create failed: )?(unable to start container process: )?/
+
 export interface DockerRuntimeOptions {
   launch: string
   /** Public key of the agent. If several VMs share an engine, each touches only its own containers. */
@@ -143,11 +147,16 @@ export class DockerRuntime implements Runtime {
   }
 
   prepare(order: RunOrder, options: PrepareOptions): Promise<void> {
-    return this.#pull(withTag(order.run.image), order.registry, options)
+    const remedy = "correct the image's name, or add a connection for its registry"
+    return this.#pull(withTag(order.run.image), order.registry, { ...options, remedy })
   }
 
   /** Pulls an image that the engine doesn't have. */
-  async #pull(image: string, access: RunOrder["registry"], options: PrepareOptions): Promise<void> {
+  async #pull(
+    image: string,
+    access: RunOrder["registry"],
+    options: PrepareOptions & { remedy?: string },
+  ): Promise<void> {
     if ((await ifFound(this.#docker.getImage(image).inspect())) !== undefined) return
     await pullImage(image, access, {
       ...options,
@@ -172,10 +181,12 @@ export class DockerRuntime implements Runtime {
       failure = error
     }
     const found = await withTimeout(CALL_SECONDS, container.inspect())
-    if (failure === undefined) return this.#running(container, found, { stream, killsBefore })
+    const foreign = await this.#foreignImage(found.Image)
+    if (failure === undefined) return this.#running(container, found, { stream, killsBefore, foreign })
     // The container did start; only the answer was lost.
-    if (found.State.Status !== "created") return this.#running(container, found, { killsBefore })
-    const why = `the container can't be started: ${await this.#explained(failure)}`
+    if (found.State.Status !== "created") return this.#running(container, found, { killsBefore, foreign })
+    const start = `the container can't be started: ${(await this.#explained(failure)).replace(START_LAYERS, "")}`
+    const why = foreign === undefined ? start : `${start}; ${foreign}`
     const lacking = this.#lackingPart(why)
     if (lacking !== undefined) {
       this.#logger.warn(
@@ -196,12 +207,20 @@ export class DockerRuntime implements Runtime {
   #running(
     container: Docker.Container,
     { State, Config }: Docker.ContainerInspectInfo,
-    started: { stream?: NodeJS.ReadableStream; killsBefore?: number | undefined } = {},
+    started: { stream?: NodeJS.ReadableStream; killsBefore?: number | undefined; foreign?: string | undefined } = {},
   ): DockerContainer {
     const given = { logger: this.#logger, dataDir: this.#dataDir, ...started }
     // dockerode's types lack it.
     const { StopSignal: stopSignal } = Config as { StopSignal?: string }
-    return new DockerContainer(container, { ...given, startTime: State.StartedAt, stopSignal })
+    return new DockerContainer(container, { ...given, startTime: State.StartedAt, env: Config.Env, stopSignal })
+  }
+
+  /** Says that an image is for another architecture than this machine's. An engine pulls and starts it all the same. */
+  async #foreignImage(id: string): Promise<string | undefined> {
+    const { Architecture: architecture } = (await ifFound(this.#docker.getImage(id).inspect())) ?? {}
+    const own = process.arch === "x64" ? "amd64" : process.arch
+    if (architecture === undefined || architecture === "" || architecture === own) return undefined
+    return `the image is for ${architecture}, and this machine is ${own}`
   }
 
   /** Returns the part of a container for whose lack a start has failed, unless it failed without that part. */
@@ -222,7 +241,7 @@ export class DockerRuntime implements Runtime {
       await container.remove({ force: true, v: true })
       return undefined
     }
-    return this.#running(container, found)
+    return this.#running(container, found, { foreign: await this.#foreignImage(found.Image) })
   }
 
   async clear(): Promise<void> {

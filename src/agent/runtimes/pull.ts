@@ -37,6 +37,8 @@ export interface PullOptions {
   patienceSeconds: number
   /** Returns the message of an error, with its cause on this machine if there is one. */
   explain: (error: unknown) => Promise<string>
+  /** Remedy if the registry knows no such image, or denies it. */
+  remedy?: string
 }
 
 /**
@@ -138,8 +140,12 @@ class Pull {
   async #failed(reason: FinishReason, error: unknown, how = ""): Promise<RunError> {
     const message = await this.#options.explain(error)
     const why = this.#registry?.why
-    const missing = why !== undefined && ACCESS_ERROR.test(message) ? ` (${why})` : ""
-    return new RunError(reason, `image ${this.#image} can't be pulled: ${message}${missing}${how}`, error)
+    const isAccess = ACCESS_ERROR.test(message)
+    const missing = why !== undefined && isAccess ? ` (${why})` : ""
+    const { remedy } = this.#options
+    const helps = remedy !== undefined && isAccess && reason === "ImagePullFailed" ? `; ${remedy}` : ""
+    const text = `image ${this.#image} can't be pulled: ${message}${missing}${how}${helps}`
+    return new RunError(reason, text, error, reason === "RegistryUnavailable")
   }
 }
 

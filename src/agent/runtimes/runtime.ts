@@ -1,4 +1,4 @@
-import type { FinishReason } from "../../core/apis/launch.ts"
+import type { FinishCause, FinishReason } from "../../core/apis/launch.ts"
 import type { Buckets, RunOrder } from "../../core/protocol/protocol.ts"
 
 /** Result of an attempt. */
@@ -7,12 +7,16 @@ export interface Ended {
   exitCode: number
   /** Message in addition to the exit code. After a success it is a warning. */
   message?: string
+  /** Cause of a failure that the exit code does not say. */
+  cause?: FinishCause
 }
 
 /** One attempt: a container, or its equivalent. */
 export interface Container {
   /** RFC 3339. */
   readonly startTime: string
+  /** Environment with which it was started, as `NAME=value`. Absent: that of the order. */
+  readonly env?: readonly string[]
   /** Yields the output from byte `from` on. Ends when the container has ended and all output was delivered. */
   output(from: number): AsyncIterable<Uint8Array>
   /** Resolves when the container has ended, for any reason. */
@@ -55,13 +59,16 @@ export interface Runtime {
   clear(): Promise<void>
 }
 
-/** Error that ends the run, because another attempt would not help. */
+/** Error that ends the run, because another attempt on this VM would not help. */
 export class RunError extends Error {
   override readonly name = "RunError"
   readonly reason: FinishReason
+  /** True if another VM may succeed: a service that the run needs was down or busy. */
+  readonly isTransient: boolean
 
-  constructor(reason: FinishReason, message: string, cause?: unknown) {
+  constructor(reason: FinishReason, message: string, cause?: unknown, isTransient = false) {
     super(message, { cause })
     this.reason = reason
+    this.isTransient = isTransient
   }
 }

@@ -12,6 +12,7 @@ import type { Buckets, RunOrder } from "../../core/protocol/protocol.ts"
 import { readIfThere, replaceFile } from "../disk.ts"
 import { RunError } from "../runtimes/runtime.ts"
 import { waitUnlessAborted } from "../timers.ts"
+import { isTransientFault } from "./faults.ts"
 import { CONFIG_DIR, driverConfig, isRefused, type UploadState } from "./remotes.ts"
 
 /**
@@ -298,7 +299,10 @@ export class VolumeDriver {
       })
     } catch (error) {
       if (path !== bucket && /directory not found/.test(String(error))) return
-      throw new Error(`volume ${name}: ${error instanceof Error ? error.message : String(error)}`, { cause: error })
+      const why = (error instanceof Error ? error.message : String(error)).replace(/\s+/g, " ")
+      throw new Error(`volume ${name}: ${why}; its connection must be allowed to list and read ${bucket}`, {
+        cause: error,
+      })
     }
   }
 
@@ -421,7 +425,7 @@ function listEntries(folder: string, without: readonly string[]): string[] {
 }
 
 function mountFailed(why: string, cause?: unknown): RunError {
-  return new RunError("VolumeMountFailed", `volumes can't be mounted: ${why}`, cause)
+  return new RunError("VolumeMountFailed", `volumes can't be mounted: ${why}`, cause, isTransientFault(why))
 }
 
 async function freePort(): Promise<number> {

@@ -127,7 +127,9 @@ async function firstAccess(name: string, search: Search, signal: AbortSignal): P
       ? "no connection of the project opens it"
       : `connection ${fromMetadataName(named)} does not open it`
   const why = failures.length === 0 ? "there is no such connection" : failures.join("; ")
-  throw new BucketAccessError(`volume ${name}: bucket ${scope.bucket}: ${what} (${why})`)
+  throw new BucketAccessError(
+    `volume ${name}: bucket ${scope.bucket}: ${what} (${why}); correct the bucket or give a connection access to it`,
+  )
 }
 
 /** Returns the name in the form that the operator's messages about buckets use. */

@@ -8,6 +8,7 @@ import express, {
 } from "express"
 import { OWNER_PATH } from "../../core/identity/gateway-owner.ts"
 import { runIn } from "../../core/kube/flow.ts"
+import { OUTPUT_PATH } from "../../core/protocol/output.ts"
 import {
   ARCHIVE_CONTENT_TYPE,
   JWS_CONTENT_TYPE,
@@ -20,6 +21,7 @@ import { FailureLimit } from "../http/rate-limits.ts"
 import { bootFailureHandlers } from "./boot-failure.ts"
 import { type AdmittedKind, Gateway, type GatewayOptions, type Message } from "./gateway.ts"
 import { bearerTokenIn, LAUNCH_NAME, MESSAGE_BYTES } from "./messages.ts"
+import { outputHandler } from "./output.ts"
 import { ownerHandler, type ReadLeader } from "./owner.ts"
 import { reportFault } from "./reports.ts"
 
@@ -73,6 +75,7 @@ export function gatewayRouter(
   receive("workdir", MESSAGE_BYTES, async (message, res) =>
     sendArchive(res, await gateway.openWorkdir(message), options.logger),
   )
+  router.get(OUTPUT_PATH, outputHandler(options, bearerToken))
   router.get(OWNER_PATH, ownerHandler(options, options.readLeader, bearerToken))
   router.post("/launches/:launch/boot-failure", admit("boot-failure"), bootFailureHandlers(options))
   router.use((_req, _res, next) =>

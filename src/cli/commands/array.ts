@@ -262,7 +262,7 @@ const FAILED_COLUMNS: Column<FailedIndex>[] = [
   { title: "JOB", cell: ({ name }) => name },
   { title: "EXIT", cell: ({ job }) => (job?.exit_code == null ? "" : String(job.exit_code)), alignsRight: true },
   { title: "WHY", cell: ({ job }) => (job === undefined ? "its job is deleted" : (job.reason ?? "")) },
-  { title: "MESSAGE", cell: ({ job }) => job?.message ?? "", isWide: true },
+  { title: "MESSAGE", cell: ({ job }) => job?.error_message ?? job?.message ?? "", isWide: true },
 ]
 
 const PHASES = ["pending", "queued", "booting", "running", "succeeded", "failed", "cancelled"] as const

@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander"
 import { type BerthClient, type JobRecord, readBody } from "../../client/client.ts"
 import { isEnded, readJob, watchJobs } from "../../client/jobs.ts"
-import { readLog } from "../../client/logs.ts"
+import { readLog, readLogTail } from "../../client/logs.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, exitOfJob, Failure, toFailure } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
@@ -80,6 +80,7 @@ export async function attach(call: Call<FollowFlags>, client: BerthClient, id: s
     }
     if (lines !== undefined) await write(lines.end())
     const ended = await progress
+    await reportTail(call, client, ended)
     terminal.progress(endText(ended, (text) => terminal.noted(ended.status === "succeeded" ? "green" : "red", text)))
     if (call.isForProgram) await call.printValue(ended)
     return exitOfJob(ended)
@@ -89,6 +90,13 @@ export async function attach(call: Call<FollowFlags>, client: BerthClient, id: s
     else if (!isEnded(job)) terminal.warn(`${job.name} was submitted and may still run: berth show ${job.name}`)
     throw error
   }
+}
+
+/** Reports the end of a failed job's log, if the person who waits has not just seen it. */
+async function reportTail({ terminal, isForProgram, signal }: Call<unknown>, client: BerthClient, job: JobRecord) {
+  if (job.status !== "failed" || terminal.isScreen || isForProgram) return
+  const tail = await readLogTail(client, job.id, signal)
+  if (tail !== "") terminal.progress(`The end of its log:\n${tail.replace(/^/gm, "  ")}`)
 }
 
 function followedJob({ id, name }: JobRecord) {
@@ -119,14 +127,15 @@ function stepText(job: JobRecord): string {
 }
 
 /** Returns how a job has ended, in one line. */
-function endText(job: JobRecord, styled: (text: string) => string): string {
+export function endText(job: JobRecord, styled = (text: string): string => text): string {
   const ran =
     job.started_at === null || job.ended_at === null
       ? undefined
       : (Date.parse(job.ended_at) - Date.parse(job.started_at)) / 1000
+  const why = job.error_message ?? job.message
   const parts = [
     `${job.name}: ${styled(job.status)}`,
-    ...(job.status === "succeeded" || job.message === null ? [] : [shown(job.message)]),
+    ...(job.status === "succeeded" || why === null ? [] : [shown(why)]),
     ...(ran === undefined ? [] : [`ran for ${durationText(ran)}`]),
     ...(job.actual_cost === null ? [] : [`cost ${usdText(job.actual_cost)}`]),
   ]

@@ -148,7 +148,10 @@ function addCreation(commands: Commands, group: Command): void {
       new Option("--event <type>", "event to send; repeatable; default: job.*").argParser(list),
       new Option("--label <key=value>", "only jobs with this label; repeatable").argParser(list),
       new Option("--tag <tag>", "only jobs with this tag; repeatable").argParser(list),
-      new Option("--include <field>", "send env, command or args too; repeatable").argParser(list),
+      new Option(
+        "--include <field>",
+        "send env, command, args or output (the end of the log) too; repeatable",
+      ).argParser(list),
       new Option("--slack", "send messages in Slack's format"),
       secretOption(),
     ],

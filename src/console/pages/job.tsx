@@ -15,6 +15,7 @@ import {
 } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { Answer, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { LogTail } from "../parts/log-tail.tsx"
 import { LogViewer } from "../parts/log-viewer.tsx"
 import { SpecView } from "../parts/spec-view.tsx"
 import { Story } from "../parts/story.tsx"
@@ -59,6 +60,7 @@ function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
         <Actions job={job} loaded={loaded} />
       </PageTitle>
       <Summary job={job} />
+      {job.status === "failed" && job.started_at !== null && <LogTail job={job} />}
       <nav class="tabs" aria-label="Parts of the job">
         {TABS.map(([name, title]) => (
           <a
@@ -97,7 +99,7 @@ function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> })
 
 /** State of a job in a few facts. */
 export function Summary({ job }: { job: JobRecord }) {
-  const { message, exit_code, hourly_price_usd, labels, tags } = job
+  const { message, error_message, exit_code, hourly_price_usd, labels, tags } = job
   return (
     <section class="panel summary" aria-label="Summary">
       <p class="state">
@@ -105,7 +107,9 @@ export function Summary({ job }: { job: JobRecord }) {
         {exit_code !== null && <span>exit code {exit_code}</span>}
         {runTime(job) !== "" && <span>{isEnded(job) ? `ran ${runTime(job)}` : `for ${runTime(job)}`}</span>}
       </p>
-      {message !== null && <p class={{ failed: "fault", queued: "note" }[job.status as string]}>{message}</p>}
+      {message !== null && (
+        <p class={{ failed: "fault", queued: "note" }[job.status as string]}>{error_message ?? message}</p>
+      )}
       <Conditions of={job.conditions} said={[message]} />
       <Facts
         of={[
@@ -117,6 +121,10 @@ export function Summary({ job }: { job: JobRecord }) {
           ["Timeout", job.timeout_seconds > 0 ? duration(job.timeout_seconds) : undefined],
           ["Longest wait", job.max_queue_seconds === null ? undefined : duration(job.max_queue_seconds)],
           ["Retries", job.max_retries === 0 ? undefined : `${job.retry_count} of ${job.max_retries}`],
+          ["Memory up to", job.max_memory],
+          ["Retry rules", retryRulesOf(job)],
+          ["New machines after failures", job.new_vm_retries === 0 ? undefined : job.new_vm_retries],
+          ["Lost machines", job.max_lost_vms === null ? undefined : `at most ${job.max_lost_vms}`],
           ["Submitted", <Time at={job.created_at} />],
           ["Labels", labelsText(labels)],
           ["Working directory", job.workdir && <Workdir of={job.workdir} />],
@@ -125,6 +133,18 @@ export function Summary({ job }: { job: JobRecord }) {
       />
     </section>
   )
+}
+
+/** Returns the retry rules of a job in words; undefined: it has none. */
+export function retryRulesOf({ retry_rules }: Pick<JobRecord, "retry_rules">): string | undefined {
+  if (retry_rules.length === 0) return undefined
+  return retry_rules
+    .map(({ reasons, exit_codes, action, limit }) => {
+      const codes = exit_codes.length === 0 ? [] : [`exit code ${exit_codes.join(", ")}`]
+      const what = [...(reasons.length === 0 ? [] : [reasons.join(", ")]), ...codes].join(", ") || "any failure"
+      return `${what}: ${action === "fail" ? "fails" : `new machine, up to ${limit ?? 3} times`}`
+    })
+    .join("; ")
 }
 
 /** Returns the resources that a job asked for. */

@@ -394,6 +394,9 @@ const LABELS: Record<Name, string> = {
   timeout: "Timeout",
   maxQueue: "Longest wait",
   maxRetries: "Retries",
+  retryOn: "New machine after exit codes",
+  maxMemory: "Memory grows to",
+  maxLostVms: "Lost machines",
   maxHourlyPriceUsd: "Highest price, $/h",
   maxCostUsd: "Highest cost, $",
   env: "Environment",
@@ -508,7 +511,10 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
       <Group title={shape.value === "job" ? "Limits" : "Limits of each job"}>
         {line("timeout", undefined, "2h")}
         {line("maxQueue", "Until the container starts. Empty: no limit.", "30m")}
-        {line("maxRetries", undefined, "0")}
+        {line("maxRetries", "On the same machine.", "0")}
+        {line("retryOn", "Such as 75,100-119, up to 3 times.")}
+        {line("maxMemory", "Doubles on a new machine after the container ran out. Empty: it doesn't grow.", "128Gi")}
+        {line("maxLostVms", "0: the job never runs twice.", "2")}
         {line("maxHourlyPriceUsd")}
         {line("maxCostUsd")}
       </Group>

@@ -271,6 +271,7 @@ function NewWebhook({ done }: { done: () => void }) {
   const events = useSignal<readonly EventName[]>(["job.*"])
   const labels = useSignal("")
   const tags = useSignal("")
+  const hasOutput = useSignal(false)
   const secret = useSignal<string | undefined>(undefined)
   const create = async (): Promise<void> => {
     const body = {
@@ -280,6 +281,7 @@ function NewWebhook({ done }: { done: () => void }) {
       events: [...events.value],
       labels: parseLabels(labels.value),
       tags: parseList(tags.value),
+      ...(hasOutput.value && { include: ["output" as const] }),
     }
     const { signing_secret } = await readBody(client.value.api.POST("/webhooks", { body }))
     if (signing_secret === null) done()
@@ -332,6 +334,18 @@ function NewWebhook({ done }: { done: () => void }) {
         </Field>
       </div>
       <EventChoice chosen={events.value} choose={(next) => (events.value = next)} />
+      <label class="toggle">
+        <input
+          type="checkbox"
+          checked={hasOutput.value}
+          onChange={({ currentTarget }) => {
+            hasOutput.value = currentTarget.checked
+          }}
+        />
+        <span>
+          Send the end of each job's log too. <span class="minor">It may hold secrets.</span>
+        </span>
+      </label>
     </PanelForm>
   )
 }

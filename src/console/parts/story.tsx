@@ -11,7 +11,9 @@ type Timeline = Schemas["Timeline"]
 type Launch = Schemas["LaunchRecord"]
 
 /** Events that mean trouble. */
-const TROUBLE: readonly string[] = ["Waiting", "Refused", "Unanswered", "BootFailed", "PreemptionNotice", "Lost"]
+const TROUBLE: readonly string[] = [
+  ...["Waiting", "Refused", "Unanswered", "BootFailed", "PreemptionNotice", "Retried", "Lost"],
+]
 
 /** Story of a job: the timeline, the choice of the machine, and the machines with their costs. */
 export function Story({ job }: { job: JobRecord }) {
@@ -140,8 +142,8 @@ function Machines({ launches, message }: { launches: readonly Launch[]; message:
 
 /** A VM of a job: its machine, its times, and what is wrong with it. */
 export function Machine({ launch }: { launch: Launch }) {
-  const { number, provider, instance_type, region, zone, phase, refusal, boot_failure, loss } = launch
-  const fault = refusal ?? boot_failure ?? loss
+  const { number, provider, instance_type, region, zone, phase, refusal, boot_failure, loss, failure } = launch
+  const fault = refusal ?? boot_failure ?? loss ?? failure
   return (
     <article class="machine">
       <h3>

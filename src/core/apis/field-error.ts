@@ -1,5 +1,6 @@
 import type { ErrorObject } from "ajv"
-import { ALLOWED, DISJOINT_KEYS, DISTINCT_PATHS, FORBIDDEN, NOT_BOTH, SENSITIVE, TOTAL_BYTES } from "./schema.ts"
+import { NAMED_RULES } from "./named-rules.ts"
+import { ALLOWED, DISJOINT_KEYS, DISTINCT_PATHS, FORBIDDEN, NAMED_RULE, SENSITIVE, TOTAL_BYTES } from "./schema.ts"
 import { bytesIn, commonKey, samePaths } from "./totals.ts"
 
 /** Error of one field of a value that a user sent. */
@@ -54,7 +55,10 @@ function insideOf({ keyword, data, schema }: ErrorObject): string {
     const fields = schema as string[]
     return `/${fields[1]}/${escapePointer(commonKey(data, fields) ?? "")}`
   }
-  if (keyword === NOT_BOTH) return `/${(schema as string[])[0]}`
+  if (keyword === NAMED_RULE) {
+    const { field } = NAMED_RULES[String(schema)] ?? {}
+    return field === undefined ? "" : `/${field}`
+  }
   if (keyword !== DISTINCT_PATHS) return ""
   return `/${escapePointer(samePaths(data, String(schema))?.[1] ?? "")}/${schema}`
 }
@@ -133,14 +137,12 @@ const SENTENCES: Readonly<Record<string, Sentence>> = {
     const [first, second] = fields.map((name) => childOf(error, `${name}`))
     return `${joinField(first ?? "", key)} and ${joinField(second ?? "", key)} have the same name: keep one of them`
   },
-  [NOT_BOTH]: (error, field) => `${field}: ${notBoth(error.schema as string[])}`,
+  [NAMED_RULE]: (error, field) => {
+    const { field: inner, message = "" } = NAMED_RULES[String(error.schema)] ?? {}
+    return `${inner === undefined ? field : childOf(error, inner)} ${message}${inner === undefined ? butIs(error) : ""}`
+  },
   "x-kubernetes-list-map-keys": (error, field) =>
     `${field} must not have two items with the same ${(error.schema as string[]).join(" and ")}`,
-}
-
-/** Returns the words of a rule, in messages of Berth and of the API server. */
-export function notBoth([first, second]: readonly string[]): string {
-  return `${first} and ${second} must not both be true: remove one of them`
 }
 
 function allowedBy(error: ErrorObject): string | undefined {

@@ -50,6 +50,14 @@ export const LIMITS = {
   gpuCount: 64,
   maxRetries: 100,
   maxPreemptions: 10_000,
+  retryRules: 8,
+  /** Exit codes and ranges of them in one retry rule. */
+  retryExitCodes: 32,
+  /**
+   * VMs that a job gets after its first one: by its retry rules, after lost VMs, and after transient faults, all together.
+   * No limit of a rule is higher.
+   */
+  newVms: 20,
   terminationGraceSeconds: 3600,
   /** 30 days, also the default timeout of a job. A finite lifetime ends an orphaned VM. */
   timeoutSeconds: 30 * 24 * 3600,

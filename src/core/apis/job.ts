@@ -6,6 +6,7 @@ import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
 import { CostPartsSchema, HourlyPricesSchema } from "./price.ts"
+import { LaunchedRetryRulesSchema, RetryRulesSchema } from "./retry-rules.ts"
 import {
   ALLOWED,
   COMPONENT,
@@ -15,7 +16,7 @@ import {
   DISTINCT_PATHS,
   Int,
   MapSchema,
-  NOT_BOTH,
+  NAMED_RULE,
   ObservedGeneration,
   PATTERN_AS_RULE,
   SENSITIVE,
@@ -116,6 +117,8 @@ export const JobReason = {
   /** The files of the job's `workdir` could not be put into the container. */
   WorkdirFailed: "WorkdirFailed",
   LaunchLimitExceeded: "LaunchLimitExceeded",
+  /** The run failed, and a retry rule, or a fault that passes, gives the job a new VM. */
+  Retrying: "Retrying",
   Cancelled: "Cancelled",
   Deleted: "Deleted",
 } as const
@@ -258,7 +261,7 @@ export const VolumeSchema = Type.Object(
     ...checkpointField,
     ...useFields,
   },
-  { [COMPONENT]: "Volume", [NOT_BOTH]: ["readOnly", "checkpoint"] },
+  { [COMPONENT]: "Volume", [NAMED_RULE]: "readOnlyOrCheckpoint" },
 )
 
 /** Volume of a Launch. The prefix of one for checkpoints has a folder of the job below. */
@@ -328,6 +331,7 @@ interface ContainerRules {
   /** Maximum number of variables. */
   envItems: number
   volume: typeof VolumeSchema | typeof LaunchedVolumeSchema
+  retryRules: typeof RetryRulesSchema | typeof LaunchedRetryRulesSchema
   distinctPaths: Record<string, unknown>
   /** Returns the description of a field, and the bound of all its texts. */
   within: (bytes: number, description: string) => { description: string }
@@ -342,6 +346,7 @@ const OF_JOB: ContainerRules = {
   text: WITHOUT_NUL,
   envItems: LIMITS.envItems,
   volume: VolumeSchema,
+  retryRules: RetryRulesSchema,
   distinctPaths: { [DISTINCT_PATHS]: "mountPath" },
   within: atMost,
 }
@@ -351,12 +356,13 @@ const OF_LAUNCH: ContainerRules = {
   text: {},
   envItems: LIMITS.envItems + LIMITS.ownEnvItems,
   volume: LaunchedVolumeSchema,
+  retryRules: LaunchedRetryRulesSchema,
   distinctPaths: {},
   within: (_bytes, description) => ({ description }),
 }
 
 /** Returns the fields of the container, in a Job and in its Launch. */
-function containerFieldsOf({ image, text, envItems, volume, distinctPaths, within }: ContainerRules) {
+function containerFieldsOf({ image, text, envItems, volume, retryRules, distinctPaths, within }: ContainerRules) {
   const words = (description: string) =>
     Type.Optional(
       Type.Array(Type.String({ maxLength: LIMITS.commandItem, ...text, [SENSITIVE]: true }), {
@@ -406,6 +412,7 @@ function containerFieldsOf({ image, text, envItems, volume, distinctPaths, withi
         description: "Number of times to restart a failed container on its VM. A new VM starts the count at 0.",
       }),
     ),
+    retryRules: Type.Optional(retryRules),
     timeoutSeconds: Type.Optional(
       Int({
         minimum: 1,
@@ -455,6 +462,18 @@ const placementFields = {
       maximum: LIMITS.maxPreemptions,
       description: "Maximum number of preempted VMs. The job fails at the next one. Default: no limit.",
     }),
+  ),
+  maxLostVms: Type.Optional(
+    Int({
+      maximum: LIMITS.newVms,
+      description:
+        "Maximum number of lost VMs: they failed or disappeared. The job fails at the next one. 0: a lost VM is never followed by another. Default: 2.",
+    }),
+  ),
+  maxMemory: Type.Optional(
+    SizeQuantity(
+      "Memory up to which it grows: after the container ran out of memory, the next VM has twice as much. Default: no growth.",
+    ),
   ),
   fallbackAfter: Type.Optional(
     Int({
@@ -523,7 +542,7 @@ const describingFields = describeFields({
 })
 
 /** Rules on several fields of a Job's spec, a CronJob's definition and the bodies of the REST API. */
-export const JOB_FIELDS_TOGETHER = { [DISJOINT_KEYS]: ["env", "secretEnv"] }
+export const JOB_FIELDS_TOGETHER = { [DISJOINT_KEYS]: ["env", "secretEnv"], [NAMED_RULE]: "growsMemory" }
 
 export const JobSpecSchema = Type.Object(
   {

@@ -45,8 +45,8 @@ export const DISTINCT_PATHS = "x-berth-distinct-paths"
 /** Names of two map fields of an object that have no key in common. */
 export const DISJOINT_KEYS = "x-berth-disjoint-keys"
 
-/** Names of two fields of an object that are not both true. */
-export const NOT_BOTH = "x-berth-not-both"
+/** Name of a rule in `NAMED_RULES` that the value must follow. */
+export const NAMED_RULE = "x-berth-rule"
 
 /** Declares one of a fixed list of strings. */
 export function StringEnum<const T extends readonly string[]>(values: T, options: Record<string, unknown> = {}) {

@@ -70,12 +70,6 @@ describe("structuralSchema", () => {
     expect(rules(Type.Object({}, { "x-berth-disjoint-keys": ["a", "b"] }))).toEqual([
       expect.objectContaining({ optionalOldSelf: true, rule: expect.stringContaining("oldSelf.value().a") }),
     ])
-    expect(rules(Type.Object({}, { "x-berth-not-both": ["a", "b"] }))).toEqual([
-      {
-        rule: "!(has(self.a) && self.a && has(self.b) && self.b)",
-        message: "a and b must not both be true: remove one of them",
-      },
-    ])
   })
 
   test("writes rules on keys and dependent fields in CEL, beside the schema's own", () => {

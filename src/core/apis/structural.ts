@@ -1,12 +1,12 @@
 import type { TSchema } from "typebox"
-import { notBoth } from "./field-error.ts"
+import { NAMED_RULES } from "./named-rules.ts"
 import {
   ALLOWED,
   type CelRule,
   celName,
   DISJOINT_KEYS,
   DISTINCT_PATHS,
-  NOT_BOTH,
+  NAMED_RULE,
   PATTERN_AS_RULE,
   TOTAL_BYTES,
 } from "./schema.ts"
@@ -174,6 +174,18 @@ const OWN_RULES: Readonly<Record<string, (schema: Json, path: string) => CelRule
       },
     ]
   },
+  [NAMED_RULE]: (schema, path) => {
+    const named = NAMED_RULES[String(schema[NAMED_RULE])]
+    if (named === undefined) throw new Error(`${path}.${NAMED_RULE}: there is no rule ${schema[NAMED_RULE]}`)
+    const { rule, field, message } = named
+    return [
+      {
+        rule,
+        message: field === undefined ? message : `${field} ${message}`,
+        ...(field && { fieldPath: `.${field}` }),
+      },
+    ]
+  },
   [DISJOINT_KEYS]: (schema) => {
     const [first, second] = (schema[DISJOINT_KEYS] as string[]).map(celName)
     const unchanged = [first, second].map(
@@ -190,11 +202,6 @@ const OWN_RULES: Readonly<Record<string, (schema: Json, path: string) => CelRule
         optionalOldSelf: true,
       },
     ]
-  },
-  [NOT_BOTH]: (schema) => {
-    const fields = schema[NOT_BOTH] as string[]
-    const areTrue = fields.map(celName).map((field) => `has(self.${field}) && self.${field}`)
-    return [{ rule: `!(${areTrue.join(" && ")})`, message: notBoth(fields) }]
   },
 }
 

@@ -26,11 +26,6 @@ export function samePaths(map: unknown, field: string): [string, string] | undef
   return undefined
 }
 
-/** Returns true if all these fields of an object are true. */
-export function areAllTrue(object: unknown, fields: readonly string[]): boolean {
-  return fields.every((field) => (object as Record<string, unknown>)[field] === true)
-}
-
 /** Returns a key that both map fields of an object have, undefined if there is none. */
 export function commonKey(object: unknown, fields: readonly string[]): string | undefined {
   const [first, second] = fields.map((field) => (object as Record<string, unknown>)[field])

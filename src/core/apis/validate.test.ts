@@ -47,7 +47,7 @@ describe("errorsOf", () => {
     [
       { volumes: { a: { bucket: "b", mountPath: "/a", readOnly: true, checkpoint: true } } },
       "/volumes/a/readOnly",
-      "volumes.a: readOnly and checkpoint must not both be true: remove one of them",
+      "volumes.a.readOnly must not be true for checkpoints, which the job writes: remove readOnly or checkpoint",
     ],
     [
       { env: { A: "1" }, secretEnv: { A: { secret: "s", key: "k" } } },

@@ -3,6 +3,7 @@ import type { TSchema } from "typebox"
 import { type FieldError, MOST_ERRORS, toFieldError } from "./field-error.ts"
 import type { KindDefinition } from "./kind.ts"
 import { API_VERSION } from "./meta.ts"
+import { NAMED_RULES } from "./named-rules.ts"
 import { withoutNulls } from "./nulls.ts"
 import {
   ALLOWED,
@@ -10,13 +11,13 @@ import {
   DISJOINT_KEYS,
   DISTINCT_PATHS,
   FORBIDDEN,
-  NOT_BOTH,
+  NAMED_RULE,
   PATTERN_AS_RULE,
   SENSITIVE,
   TOTAL_BYTES,
 } from "./schema.ts"
 import { cutToSize } from "./size.ts"
-import { areAllTrue, bytesIn, commonKey, samePaths } from "./totals.ts"
+import { bytesIn, commonKey, samePaths } from "./totals.ts"
 
 export type { FieldError } from "./field-error.ts"
 
@@ -59,10 +60,9 @@ const ajv = new Ajv2020({
       validate: (fields: string[], value: unknown) => commonKey(value, fields) === undefined,
     },
     {
-      keyword: NOT_BOTH,
-      type: "object",
-      schemaType: "array",
-      validate: (fields: string[], value: unknown) => !areAllTrue(value, fields),
+      keyword: NAMED_RULE,
+      schemaType: "string",
+      validate: (name: string, value: unknown) => NAMED_RULES[name]?.holds(value) ?? false,
     },
   ],
 })

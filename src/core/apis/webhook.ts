@@ -35,6 +35,10 @@ export type WebhookFormat = (typeof WEBHOOK_FORMATS)[number]
 export const OPTIONAL_FIELDS = ["env", "command", "args"] as const
 export type OptionalField = (typeof OPTIONAL_FIELDS)[number]
 
+/** Contents of the messages about jobs that a webhook may ask for. `output`: the end of the container's output. */
+export const OPTIONAL_CONTENTS = [...OPTIONAL_FIELDS, "output"] as const
+export type OptionalContent = (typeof OPTIONAL_CONTENTS)[number]
+
 /** The only type of Secret that a Webhook may name. */
 export const WEBHOOK_SECRET_TYPE = "berth.dev/webhook"
 
@@ -107,9 +111,10 @@ export const WebhookSpecSchema = Type.Object(
       }),
     ),
     include: Type.Optional(
-      Type.Array(StringEnum(OPTIONAL_FIELDS), {
-        maxItems: OPTIONAL_FIELDS.length,
-        description: "Fields of a job's record to send too. They may hold secrets. Default: none of them.",
+      Type.Array(StringEnum(OPTIONAL_CONTENTS), {
+        maxItems: OPTIONAL_CONTENTS.length,
+        description:
+          "Fields of a job's record to send too, and output: the end of its log. They may hold secrets. Default: none of them.",
         "x-kubernetes-list-type": "set",
       }),
     ),

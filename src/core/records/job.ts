@@ -20,6 +20,7 @@ import { arrayIndexOf } from "../apis/jobarray.ts"
 import { ANNOTATIONS, LABELS } from "../apis/meta.ts"
 import { parseCpu } from "../apis/quantity.ts"
 import { JOB_RECORD_FIELDS as NAMES } from "../apis/rest-names.ts"
+import { RETRY_ACTIONS, RETRY_REASONS, type RetryRule } from "../apis/retry-rules.ts"
 import { COMPONENT, StringEnum } from "../apis/schema.ts"
 import { conditionsField, ownTroubles } from "./conditions.ts"
 import { CostBreakdownSchema, costFields } from "./cost.ts"
@@ -77,6 +78,18 @@ export const GpuRecordSchema = Type.Unsafe<{ vram: string | null; count: number 
   },
 })
 
+const RetryRuleRecordSchema = Type.Object(
+  {
+    reasons: Type.Array(StringEnum(RETRY_REASONS), { description: "Empty: all of them." }),
+    exit_codes: Type.Array(Type.Unsafe<number | string>({ type: ["integer", "string"] }), {
+      description: "Exit codes and ranges of them. Empty: all of them.",
+    }),
+    action: StringEnum(RETRY_ACTIONS),
+    limit: nullable<number>("integer", "Maximum number of new VMs by this rule. Null: 3."),
+  },
+  { [COMPONENT]: "RetryRuleRecord" },
+)
+
 /** Job in the responses of GET, cancel and lists: every field of the contract, then the extensions. */
 export const JobRecordSchema = Type.Object({
   id: Type.String({ description: "UUID." }),
@@ -126,7 +139,7 @@ export const JobRecordSchema = Type.Object({
   started_at: nullable<string>("string", "Time of the container's first start."),
   ended_at: nullable<string>("string", "Time at which the job ended."),
   [NAMES.timeoutSeconds]: Type.Integer(),
-  error_message: nullable<string>("string", "Error of a failed job."),
+  error_message: nullable<string>("string", "Error of a failed job, with the last line of its output."),
   reason: nullable<string>("string", "Reason for the status, one word."),
   message: nullable<string>("string", "Explanation of the status for people."),
   conditions: conditionsField(
@@ -138,6 +151,18 @@ export const JobRecordSchema = Type.Object({
   [NAMES.maxHourlyPriceUsd]: nullable<number>("number", "Maximum price, USD per hour."),
   [NAMES.maxCostUsd]: nullable<number>("number", "Maximum cost of all VMs of the job, USD. Null: no limit."),
   [NAMES.maxPreemptions]: nullable<number>("integer", "Maximum number of preempted VMs. Null: no limit."),
+  [NAMES.retryRules]: Type.Array(RetryRuleRecordSchema, {
+    description:
+      "Rules on failures of the container, its image, volumes and workdir. The first one that matches decides.",
+  }),
+  new_vm_retries: Type.Integer({
+    description: "Number of failures after which the job got a new VM: by its rules, or for a transient fault.",
+  }),
+  [NAMES.maxLostVms]: nullable<number>("integer", "Maximum number of lost VMs. Null: 2."),
+  [NAMES.maxMemory]: nullable<string>(
+    "string",
+    "Memory up to which it grows after the container ran out. Null: it never grows.",
+  ),
   preemption_count: Type.Integer({ description: "Number of the job's VMs that the cloud preempted." }),
   [NAMES.fallbackAfter]: nullable<number>(
     "integer",
@@ -227,8 +252,16 @@ function creatorFields(job: StoredJob) {
   } satisfies Partial<JobRecord>
 }
 
-function limitFields({ maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds }: StoredJob["spec"]) {
+function toRuleRecord({ reasons = [], exitCodes = [], action, limit }: RetryRule) {
+  return { reasons: [...reasons], exit_codes: [...exitCodes], action, limit: limit ?? null }
+}
+
+function limitFields(spec: StoredJob["spec"]) {
+  const { maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds, maxLostVms, maxMemory } = spec
   return {
+    [NAMES.retryRules]: (spec.retryRules ?? []).map(toRuleRecord),
+    [NAMES.maxLostVms]: maxLostVms ?? null,
+    [NAMES.maxMemory]: maxMemory ?? null,
     [NAMES.maxQueueSeconds]: maxQueueSeconds ?? null,
     [NAMES.maxPreemptions]: maxPreemptions ?? null,
     [NAMES.fallbackAfter]: fallbackAfter ?? null,
@@ -274,15 +307,31 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     vm_status: status?.vm?.state ?? "nonassigned",
     retry_count: status?.retryCount ?? 0,
     preemption_count: status?.launches?.preempted ?? 0,
+    new_vm_retries: status?.launches?.retried ?? 0,
     last_heartbeat_at: inUtc(lastHeartbeatTime ?? status?.lastHeartbeatTime),
     started_at: inUtc(status?.startTime),
     ended_at: inUtc(status?.completionTime),
-    error_message: status?.phase === "failed" ? (status.message ?? null) : null,
+    error_message: status?.phase === "failed" ? (errorMessage(status) ?? null) : null,
     reason: reason ?? null,
     message: message ?? null,
     ...ownTroubles(job, message ?? null),
     exit_code: status?.exitCode ?? null,
   } satisfies Partial<JobRecord>
+}
+
+/** Returns the message of a failed job, with the last line of its output. */
+function errorMessage({ message, lastLine }: Pick<JobStatus, "message" | "lastLine">): string | undefined {
+  if (lastLine === undefined) return message
+  if (message === undefined) return lastLine
+  // The line is the cause, unless the message has one.
+  return /[:;]/.test(message) ? `${message}; last line: ${lastLine}` : `${message}: ${lastLine}`
+}
+
+/** Returns the job without its output, for readers who did not ask for it. */
+export function withoutOutput(job: StoredJob): StoredJob {
+  if (job.status?.lastLine === undefined) return job
+  const { lastLine: _, ...status } = job.status
+  return { ...job, status }
 }
 
 function placementFields(status: StoredJob["status"]) {

@@ -11,12 +11,13 @@ import {
 } from "../apis/launch.ts"
 import { sumOfParts } from "../apis/price.ts"
 import { REFUSALS } from "../apis/refusals.ts"
+import { RETRY_REASONS } from "../apis/retry-rules.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
 
 export interface MeasuredObjects {
   /** Cache of the unsettled jobs. */
-  jobs: Pick<Reflector<StoredJob>, "store">
+  jobs: Pick<Reflector<StoredJob>, "store" | "onChange">
   /** Settled jobs, which are counted by sweeps. */
   settled: { phases(): ReadonlyMap<JobPhase, number> }
   launches: Pick<Reflector<StoredLaunch>, "store" | "onChange">
@@ -48,6 +49,23 @@ export function measureJobs(registry: Registry, { jobs, settled, launches, isLea
     amountOf: (launch) => sumOfParts(pricesOf(launch)),
   })
   measureLaunches(registry, launches, isLeading)
+  measureRetries(registry, jobs, isLeading)
+}
+
+/** Counts new VMs after failed runs as they happen. */
+function measureRetries(registry: Registry, jobs: MeasuredObjects["jobs"], isLeading: () => boolean): void {
+  const retries = new Counter({
+    name: "berth_new_vm_retries_total",
+    help: "Failed runs after which a job got another VM, by the reason or cause of the failure.",
+    labelNames: ["reason"],
+    registers: [registry],
+  })
+  for (const reason of RETRY_REASONS) retries.inc({ reason }, 0)
+  jobs.onChange(({ old, current }) => {
+    if (old === undefined || current === undefined || !isLeading()) return
+    const known = old.status?.retries?.at(-1)?.launch ?? 0
+    for (const { launch, reason } of current.status?.retries ?? []) if (launch > known) retries.inc({ reason })
+  })
 }
 
 interface Summands {

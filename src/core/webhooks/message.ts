@@ -1,4 +1,4 @@
-import type { OptionalField, WebhookEvent, WebhookSpec } from "../apis/webhook.ts"
+import type { OptionalContent, WebhookEvent, WebhookSpec } from "../apis/webhook.ts"
 import { OPTIONAL_FIELDS } from "../apis/webhook.ts"
 
 /** Event of a project, for its receivers. */
@@ -72,6 +72,8 @@ function slackMessage({ type, project, subject, data }: ProjectEvent): Message {
   const head = `${ICONS[type]} *${type}* \`${escapeText(subject)}\` in project ${escapeText(project)}`
   const why = [reason, message].filter((part) => part !== "").join(": ")
   const lines = [head, ...(why === "" ? [] : [why]), ...(facts.length === 0 ? [] : [facts.join(", ")])]
+  const output = text(data["output"]).replaceAll("```", "'''")
+  if (output !== "") lines.push(`\`\`\`\n${output}\n\`\`\``)
   return { body: JSON.stringify({ text: lines.join("\n") }), contentType: "application/json; charset=utf-8" }
 }
 
@@ -85,7 +87,7 @@ function escapeText(value: string): string {
 }
 
 /** Returns a job's record without the fields that the webhook does not ask for. */
-export function publicRecord(record: object, include: readonly OptionalField[] = []): Record<string, unknown> {
+export function publicRecord(record: object, include: readonly OptionalContent[] = []): Record<string, unknown> {
   const hidden: readonly string[] = OPTIONAL_FIELDS.filter((field) => !include.includes(field))
   return Object.fromEntries(Object.entries(record).filter(([field]) => !hidden.includes(field)))
 }

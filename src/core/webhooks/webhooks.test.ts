@@ -179,6 +179,12 @@ describe("messages", () => {
     )
   })
 
+  it("show output to Slack as one block of code, which the output can't end", () => {
+    const data = { message: "exit code 1", output: "a\n``` <!channel>" }
+    const { text } = JSON.parse(buildMessage({ ...event, data }, { format: "slack" }).body) as { text: string }
+    expect(text.split("\n").slice(1).join("\n")).toBe("exit code 1\n```\na\n''' &lt;!channel&gt;\n```")
+  })
+
   it("have env, command and args only if the webhook asks", () => {
     const record = { id: "1", env: { A: "1" }, command: ["a"], args: ["b"] }
     expect(publicRecord(record)).toEqual({ id: "1" })

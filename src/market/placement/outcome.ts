@@ -23,13 +23,7 @@ export type Outcome =
   | { kind: "unused" }
 
 /** Ends of the agent that are not the job's own result: the VM was lost or failed. */
-const VM_FINISHES: readonly FinishReason[] = [
-  "Stopped",
-  "Preempted",
-  "AgentFailed",
-  "MachineFailed",
-  "RegistryUnavailable",
-]
+const VM_FINISHES: readonly FinishReason[] = ["Stopped", "Preempted", "AgentFailed", "MachineFailed"]
 
 /**
  * Returns the outcome of a Launch whose job has not ended. The agent's report about the container takes precedence over
@@ -39,7 +33,8 @@ const VM_FINISHES: readonly FinishReason[] = [
 export function launchOutcome(launch: StoredLaunch): Outcome {
   const { status, spec } = launch
   const finish = status?.agent?.finish
-  if (finish !== undefined && !VM_FINISHES.includes(finish.reason)) return { kind: "finished", finish }
+  if (finish !== undefined && !VM_FINISHES.includes(finish.reason))
+    return { kind: "finished", finish: toJobFinish(finish) }
   if (status?.refusal !== undefined) return { kind: "refused", refusal: status.refusal }
   const failure = machineFailureOf(status)
   if (failure !== undefined) return reportedFailure(failure)
@@ -71,14 +66,16 @@ export function preemptionWitness(
   return isReported && spec.offer.provisioning === "spot" ? "agent" : undefined
 }
 
-/** Ends of the agent with which its VM never started the container, though another VM may. */
-const FAILED_STARTS: readonly FinishReason[] = ["MachineFailed", "RegistryUnavailable"]
+/** Returns the finish in the words of jobs. A registry without an answer is a failed pull that may pass. */
+function toJobFinish(finish: Finish): Finish {
+  return finish.reason === "RegistryUnavailable" ? { ...finish, reason: "ImagePullFailed", transient: true } : finish
+}
 
 /** Returns the report that the VM cannot run the container: of its user data at boot, or of its agent. */
 function machineFailureOf(status: LaunchStatus | undefined): MachineFailure | undefined {
   const finish = status?.agent?.finish
   const failure = bootFailureOf(status)
-  if (failure !== undefined || finish === undefined || !FAILED_STARTS.includes(finish.reason)) return failure
+  if (failure !== undefined || finish?.reason !== "MachineFailed") return failure
   return { reason: finish.reason, message: finish.message ?? "no details", time: finish.time }
 }
 
@@ -101,8 +98,12 @@ function lostOutcome(reason: "VMLost" | "Preempted", message: string, time: stri
 }
 
 function reportedFailure({ reason, message, time }: MachineFailure): Outcome {
-  const what = reason === "RegistryUnavailable" ? "did not get the image" : "cannot run containers"
-  return { kind: "bootFailed", reason: "BootFailed", message: `its VM ${what} (${reason}): ${message}`, time }
+  return {
+    kind: "bootFailed",
+    reason: "BootFailed",
+    message: `its VM cannot run containers (${reason}): ${message}`,
+    time,
+  }
 }
 
 function bootFailed(launch: StoredLaunch): Outcome {

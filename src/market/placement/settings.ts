@@ -19,8 +19,8 @@ export interface JobSettings {
   timeoutGraceSeconds: number
   /** Expected run time of a job without a timeout, for its estimated cost and for ranking. */
   expectedSeconds: number
-  /** Number of lost VMs after which a job fails. */
-  maxLost: number
+  /** Default of `maxLostVms`: the number of lost VMs after which a job gets another one. */
+  maxLostVms: number
   /** Number of VMs that were billed but never started the container, after which a job fails. */
   maxBootFailures: number
   /** Cooldown of an offer after a rejection. Each further rejection in a row doubles it, up to the cap. */
@@ -53,7 +53,7 @@ export const JOB_DEFAULTS: JobSettings = {
   timeoutSeconds: LIMITS.timeoutSeconds,
   timeoutGraceSeconds: 120,
   expectedSeconds: 3600,
-  maxLost: 3,
+  maxLostVms: 2,
   maxBootFailures: 5,
   cooldownSeconds: 300,
   maxCooldownSeconds: 3600,

@@ -107,6 +107,7 @@ export function buildEvents(job: StoredJob, next: JobStatus): EventNote[] {
   const before = job.status ?? {}
   return [
     ...refusals(before, next),
+    ...newVms(before, next),
     ...fellBack(before, next),
     ...placedEvents(before, next),
     ...waiting(before, next),
@@ -136,12 +137,13 @@ function refusals(before: JobStatus, next: JobStatus): EventNote[] {
   })
 }
 
-/** Reasons that already have an event from `refusals`. */
+/** Reasons that already have an event from `refusals` or `newVms`. */
 const HAS_EVENT: readonly string[] = [
   JobReason.BootDeadlineExceeded,
   JobReason.BootFailed,
   JobReason.VMLost,
   JobReason.Preempted,
+  JobReason.Retrying,
 ]
 
 function waiting(before: JobStatus, next: JobStatus): EventNote[] {
@@ -149,6 +151,15 @@ function waiting(before: JobStatus, next: JobStatus): EventNote[] {
   const isExpected = reason === JobReason.Queued || HAS_EVENT.includes(reason)
   if (next.phase !== "queued" || before.reason === reason || isExpected) return []
   return [warning(reason, message)]
+}
+
+function newVms(before: JobStatus, { launches, retries = [] }: JobStatus): EventNote[] {
+  const latest = retries.at(-1)
+  if (latest === undefined || (launches?.retried ?? 0) <= (before.launches?.retried ?? 0)) return []
+  const { launch, reason, exitCode, memoryGib } = latest
+  const code = exitCode === undefined ? "" : `, exit code ${exitCode}`
+  const memory = memoryGib === undefined ? "" : `, whose container has at least ${Number(memoryGib.toPrecision(4))} GiB`
+  return [warning(JobReason.Retrying, `launch ${launch} failed (${reason}${code}): the job gets another VM${memory}`)]
 }
 
 function fellBack(before: JobStatus, next: JobStatus): EventNote[] {

@@ -354,12 +354,13 @@ describe("a booting job", () => {
     })
   })
 
-  test.each([
-    ["MachineFailed", "cannot run containers", "the container can't be started: could not select device driver"],
-    ["RegistryUnavailable", "did not get the image", "image a can't be pulled: 503 Service Unavailable"],
-  ] as const)("shows why its agent ended with %s, and gets another VM", (reason, what, message) => {
+  test("shows why its agent ended with MachineFailed, and gets another VM", () => {
+    const [reason, message] = [
+      "MachineFailed",
+      "the container can't be started: could not select device driver",
+    ] as const
     const finish = { reason, message, time: time(40) }
-    const why = `launch 1: its VM ${what} (${reason}): ${message}`
+    const why = `launch 1: its VM cannot run containers (${reason}): ${message}`
     const agent = agentOf({ finish })
     const failed = decideAt(41, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])
     // The Launch's controller terminates the VM of a finished agent.
@@ -524,6 +525,25 @@ describe("a running job", () => {
     expect(truth(decision.status)).toMatchObject(conditions)
     expect(findCondition(decision.status.conditions, phase === "succeeded" ? "Failed" : "Complete")).toBeUndefined()
     expect(acts(decision)).toEqual(["writeStatus"])
+  })
+
+  test("keeps the last line of a failed container's output, and has it in no message, condition or event", () => {
+    const finish = {
+      reason: "ContainerFailed",
+      exitCode: 1,
+      message: "exit code 1",
+      lastLine: "no GPU",
+      time: time(90),
+    } as const
+    const launch = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ ...started, finish }) }) })
+    const { status: next, events } = decideAt(91, job, [launch])
+    expect(next).toMatchObject({ message: "exit code 1", lastLine: "no GPU" })
+    expect(JSON.stringify([next.conditions, events])).not.toContain("no GPU")
+    expect(decideAt(200, jobOf({ ...job, status: next }), []).status.lastLine).toBe("no GPU")
+    const passed = agentOf({ ...started, finish: { ...finish, reason: "Succeeded", exitCode: 0 } })
+    expect(
+      decideAt(91, job, [launchOf(job, 1, { status: vmStatus({ agent: passed }) })]).status.lastLine,
+    ).toBeUndefined()
   })
 
   test("stays running while its container is restarted in its VM", () => {

@@ -1,5 +1,6 @@
+import { LIMITS } from "../../core/apis/field-limits.ts"
 import { CANCELLED, isTerminal, JobReason, type StoredJob } from "../../core/apis/job.ts"
-import type { Finish, StoredLaunch } from "../../core/apis/launch.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { hasStrictCap } from "../../market/placement/caps.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
@@ -10,6 +11,7 @@ import type { JobSettings } from "../../market/placement/settings.ts"
 import { deriveFacts, type JobFacts, type JobObservation } from "./facts.ts"
 import { launchObject } from "./launch-spec.ts"
 import { type JobDecision, render } from "./render.ts"
+import { failureText, placedText, retryText, unplacedText, withGrownMemory } from "./retries.ts"
 import type { Step, Verdict } from "./step.ts"
 
 /**
@@ -69,9 +71,12 @@ export const CHECKS: readonly Check[] = [
         "the agent reports another exit code, and no retry is left. With retries it runs the container again in the same VM",
         "failed (ContainerFailed)",
       ],
+      [
+        "the agent reports a failure for which a retry rule, or a fault that passes, gives the job a new VM",
+        "the checks below: queued (Retrying) until this VM is deleted",
+      ],
     ],
-    check: ({ newest, alive }) =>
-      newest?.outcome.kind === "finished" ? conclude(newest.outcome.finish, alive) : undefined,
+    check: concludeRun,
   },
   {
     phase: "queued, booting",
@@ -145,8 +150,9 @@ export const CHECKS: readonly Check[] = [
   {
     phase: "booting, running",
     rows: [
-      ["the cloud confirms that the VM is deleted", "queued, or failed (VMLost) after three"],
+      ["the cloud confirms that the VM is deleted", "queued, or failed (VMLost) above `maxLostVms`"],
       ["the cloud has preempted the VM", "queued, or failed (Preempted) above `maxPreemptions`"],
+      ["a run failed or a VM was lost, and 20 VMs followed such ends before", "failed (LaunchLimitExceeded)"],
       ["the VM was billed, and never started the container", "queued, or failed (LaunchLimitExceeded) after five"],
     ],
     check: limitReached,
@@ -227,14 +233,16 @@ function checkOrigin({ origin }: JobFacts): Step | undefined {
   return waits(JobReason.Held, message)
 }
 
-/** Returns the step after the agent reported the end of the run. */
-function conclude(finish: Finish, alive: readonly StoredLaunch[]): Step {
-  const { reason, exitCode, time } = finish
+/** Returns the step after the agent reported the end of the run; undefined if the job gets a new VM after it. */
+function concludeRun({ newest, retries: { latest }, alive }: JobFacts): Step | undefined {
+  if (newest?.outcome.kind !== "finished") return undefined
+  if (latest !== undefined && latest.refusal === undefined) return undefined
+  const { reason, exitCode, message, time } = newest.outcome.finish
   const isSuccess = reason === "Succeeded"
   const code = exitCode === undefined ? "" : ` (exit code ${exitCode})`
-  const message = finish.message ?? (isSuccess ? `the container succeeded${code}` : `the container failed${code}`)
-  const phase = isSuccess ? "succeeded" : "failed"
-  return { verdict: { phase, reason, message, finishTime: time }, end: alive }
+  const what = message ?? (isSuccess ? `the container succeeded${code}` : `the container failed${code}`)
+  const said = [what, latest?.refusal].filter(Boolean).join("; ")
+  return { verdict: { phase: isSuccess ? "succeeded" : "failed", reason, message: said, finishTime: time }, end: alive }
 }
 
 function queuedTooLong({ job: { spec, status }, alive }: JobFacts): Step {
@@ -251,7 +259,7 @@ function budgetExceeded({ spec }: StoredJob): Verdict {
 
 function deadlineExceeded({ spec }: StoredJob, settings: JobSettings): Verdict {
   const timeout = spec.timeoutSeconds ?? settings.timeoutSeconds
-  const message = `not finished within its timeout of ${timeout} s`
+  const message = `not finished within its timeout of ${timeout} s; raise timeoutSeconds if it needs longer`
   return { phase: "failed", reason: JobReason.DeadlineExceeded, message }
 }
 
@@ -295,16 +303,36 @@ function running({ left, observed: { cancel } }: JobFacts, launch: StoredLaunch)
   return { verdict: { phase: "running", reason: JobReason.Started, message }, requeueAfter }
 }
 
-/** Checks the limits of lost VMs, of preemptions, and of VMs that never started the container. */
-function limitReached({ job, launches, losses, settings, alive }: JobFacts): Step | undefined {
+/** Checks the limits of lost VMs, of preemptions, of all new VMs, and of VMs that never started the container. */
+function limitReached(facts: JobFacts): Step | undefined {
+  const { job, losses, settings, alive } = facts
   const { lost, preempted } = losses
-  if (lost >= settings.maxLost)
-    return { ...fails(JobReason.VMLost, `lost ${lost} VMs, the maximum for a job`), end: alive }
-  const { maxPreemptions = Number.POSITIVE_INFINITY } = job.spec
+  const { maxPreemptions = Number.POSITIVE_INFINITY, maxLostVms = settings.maxLostVms } = job.spec
+  if (lost > maxLostVms) {
+    const message = `lost ${countVms(lost)}, and maxLostVms is ${maxLostVms}`
+    return { ...fails(JobReason.VMLost, message), end: alive }
+  }
   if (preempted > maxPreemptions) {
     const message = `the cloud preempted ${preempted} VMs, and maxPreemptions is ${maxPreemptions}`
     return { ...fails(JobReason.Preempted, message), end: alive }
   }
+  return newVmsUsed(facts) ?? bootsFailed(facts)
+}
+
+function countVms(count: number): string {
+  return count === 1 ? "1 VM" : `${count} VMs`
+}
+
+/** Checks the limit of VMs after failed runs and lost VMs, whatever rules and maxLostVms allow. */
+function newVmsUsed({ losses: { lost }, retries: { past, latest }, alive }: JobFacts): Step | undefined {
+  const failed = past.length + (latest === undefined ? 0 : 1)
+  if (failed + lost <= LIMITS.newVms) return undefined
+  const why = latest === undefined ? "" : `; ${failureText(latest)}`
+  const message = `${failed} runs failed and ${countVms(lost)} ${lost === 1 ? "was" : "were"} lost, and a job gets at most ${LIMITS.newVms} new VMs after such ends${why}`
+  return { ...fails(JobReason.LaunchLimitExceeded, message), end: alive }
+}
+
+function bootsFailed({ launches, settings, alive }: JobFacts): Step | undefined {
   const failed = launches.flatMap(({ launch, outcome }) => (outcome.kind === "bootFailed" ? [{ launch, outcome }] : []))
   if (failed.length < settings.maxBootFailures) return undefined
   const last = failed.findLast(({ outcome }) => outcome.reason === JobReason.BootFailed)
@@ -314,17 +342,18 @@ function limitReached({ job, launches, losses, settings, alive }: JobFacts): Ste
 }
 
 /** Waits until no earlier VM is left. One that cannot run containers is ended. */
-function waitsForEnd({ launches }: JobFacts): Step | undefined {
+function waitsForEnd({ launches, retries: { latest } }: JobFacts): Step | undefined {
   const alive = launches.filter(({ isOver }) => !isOver)
   const last = alive.at(-1)
   if (last === undefined) return undefined
   const reason = waitReason(last)
   const end = alive.flatMap(({ launch, outcome }) => (outcome.kind === "bootFailed" ? [launch] : []))
-  return { ...waits(reason, waitMessage(alive)), end }
+  return { ...waits(reason, latest === undefined ? waitMessage(alive) : retryText(latest)), end }
 }
 
 function waitReason({ outcome }: JobFacts["launches"][number]): JobReason {
   if (outcome.kind === "lost" || outcome.kind === "bootFailed") return outcome.reason
+  if (outcome.kind === "finished") return JobReason.Retrying
   return outcome.kind === "unused" ? JobReason.BootDeadlineExceeded : JobReason.Queued
 }
 
@@ -351,22 +380,23 @@ function withoutBuckets({ observed: { volumes }, settings }: JobFacts): Step | u
 
 /** Finds an offer for a job without a VM. */
 function findPlace(facts: JobFacts): Step {
-  const { observed, budget, nextNumber: number } = facts
+  const { observed, budget, nextNumber: number, retries } = facts
   const volumes = observed.volumes?.kind === "found" ? observed.volumes : undefined
   const image = observed.image
   const market = { ...observed.market(), ...(volumes && { buckets: volumes.places }), ...(image && { image }), budget }
   const found = placeFor(facts, market)
   switch (found.kind) {
     case "noOffer":
-      return fails(JobReason.NoOffer, found.message)
+      return fails(JobReason.NoOffer, unplacedText(retries.open, found.message))
     case "noImage":
       return fails(JobReason.ImagePullFailed, found.message)
     case "overBudget":
-      return fails(JobReason.BudgetExceeded, found.message)
+      return fails(JobReason.BudgetExceeded, unplacedText(retries.open, found.message))
     case "wait":
       return waits(found.reason, found.message, found.seconds)
     case "placed": {
-      const { placement, why } = found
+      const { placement } = found
+      const why = [retries.open && placedText(retries.open, placement), found.why].filter(Boolean).join("; ")
       const isStrict = budget !== undefined || hasStrictCap(market.levels)
       const { offer, prices, launchAccount } = placement
       const chosen = { number, offer, prices, connection: launchAccount.connection, why, volumes: volumes?.recorded }
@@ -381,10 +411,11 @@ function findPlace(facts: JobFacts): Step {
 }
 
 /**
- * Finds a place. A `spotFirst` job whose spot VMs were preempted gets an on-demand VM, or a spot VM if there is no
+ * Finds a place, with more memory after the container ran out of it. A `spotFirst` job whose spot VMs were preempted gets an on-demand VM, or a spot VM if there is no
  * on-demand one now.
  */
-function placeFor({ job, fallback, now, settings }: JobFacts, market: Market): PlaceVerdict {
+function placeFor({ job: asked, retries, fallback, now, settings }: JobFacts, market: Market): PlaceVerdict {
+  const job = withGrownMemory(asked, retries)
   if (fallback !== undefined) {
     const onDemand = { ...job, spec: { ...job.spec, provisioning: "onDemand" as const } }
     const found = place(onDemand, market, now, settings)

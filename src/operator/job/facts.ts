@@ -12,6 +12,7 @@ import { expectedRunSeconds, type Market } from "../../market/placement/market.t
 import { bootStage, launchOutcome } from "../../market/placement/outcome.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import type { InstallationFacts } from "./dependencies.ts"
+import { deriveRetries, type Retries } from "./retries.ts"
 
 /** Inputs of a decision on a Job that `gather` has read, besides the Job itself. */
 export interface JobObservation {
@@ -82,6 +83,7 @@ export interface JobFacts {
   nextNumber: number
   origin: Origin
   losses: Losses
+  retries: Retries
   /** Reason why a `spotFirst` job gets on-demand VMs. Absent: it may get spot VMs. */
   fallback: string | undefined
   /** Amount that the job may still spend. Absent: it has no limit of its own. */
@@ -123,6 +125,7 @@ export function deriveFacts(job: StoredJob, observed: JobObservation, now: Date,
     nextNumber: Math.max(job.status?.launches?.count ?? 0, newest?.launch.spec.number ?? 0) + 1,
     origin: originIn(job, observed),
     losses: countLosses(job, launches),
+    retries: deriveRetries(job, launches),
     fallback: hasEnded ? undefined : fallbackReason(job, launches),
     budget: jobBudget(job, observed.launches),
     left: timeLeft(job, newest?.launch, observed, { now, settings }),

@@ -7,6 +7,7 @@ import { LAUNCH_FINALIZER, type Launch, launchName } from "../../core/apis/launc
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../core/apis/meta.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
 import { parseGib } from "../../core/apis/quantity.ts"
+import { rulesOf } from "../../core/apis/retry-rules.ts"
 import { longestBilledSeconds, vmLifetime, withinBudget } from "../../market/placement/budget.ts"
 import type { LaunchAccount } from "../../market/router/cooldown.ts"
 import type { RankedPlacement } from "../../market/router/route.ts"
@@ -118,6 +119,7 @@ function runFor({ job, losses, left, nextNumber }: JobFacts, choice: LaunchChoic
   const [checkpoints] = Object.entries(volumes ?? {})
     .filter(([, { checkpoint }]) => checkpoint === true)
     .sort(([a], [b]) => (a < b ? -1 : 1))
+  const retryRules = [...rulesOf(job.spec)]
   const own = {
     BERTH_LAUNCH: String(nextNumber),
     BERTH_PREEMPTIONS: String(losses.preempted),
@@ -126,6 +128,7 @@ function runFor({ job, losses, left, nextNumber }: JobFacts, choice: LaunchChoic
   const secret = new Set(Object.keys(run.secretEnv ?? {}))
   return {
     ...run,
+    ...(retryRules.length > 0 && { retryRules }),
     timeoutSeconds: left.timeout,
     // The job's own variables take precedence.
     env: { ...Object.fromEntries(Object.entries(own).filter(([name]) => !secret.has(name))), ...run.env },

@@ -24,6 +24,7 @@ import type { JobSettings } from "../../market/placement/settings.ts"
 import { settlesIn } from "../elapsed.ts"
 import { buildConditions, buildEvents, refusalKey } from "./conditions.ts"
 import type { JobFacts, LaunchFacts } from "./facts.ts"
+import { type Retry, recordRetries } from "./retries.ts"
 import type { Step, Verdict } from "./step.ts"
 
 /** Actions, in the order of execution. */
@@ -142,6 +143,7 @@ function nextStatus(facts: JobFacts, verdict: Verdict | undefined): JobStatus {
     credentials: nextCredentials(before, current),
     volumes: verdict?.placement?.volumes ?? before.volumes ?? recordedVolumes(launch?.launch),
     launches: countLaunches(facts, current),
+    retries: verdict === undefined ? before.retries : (recordRetries(retriesUntil(facts, phase)) ?? before.retries),
     cost: jobCost(facts, current, phase, isCostFinal),
     // All readers have seen the end.
     settled: before.settled ?? (isCostFinal && observed.isEndAwaited !== true ? true : undefined),
@@ -169,6 +171,8 @@ function story({ job, launches, now }: JobFacts, { name, launch }: Current, verd
         : refusedOffers(before.refusedOffers, launches),
     retryCount: agent?.retryCount ?? (name === undefined ? 0 : (before.retryCount ?? 0)),
     exitCode: agent?.finish?.exitCode ?? agent?.lastExitCode ?? before.exitCode,
+    // A job that gets another VM after a failure has none.
+    lastLine: verdict.phase === "failed" ? agent?.finish?.lastLine : undefined,
     startTime,
     completionTime: hasEnded ? endTime(verdict.finishTime, startTime, now) : undefined,
     lastHeartbeatTime: hasEnded
@@ -243,11 +247,14 @@ function nextCredentials(before: JobStatus, { name, launch }: Current): Credenti
   return launch.launch.status?.agent === undefined ? "issued" : "delivered"
 }
 
+/** Returns the failed runs after which the job got a new VM, or gets one unless it has ended. */
+function retriesUntil({ retries: { past, latest } }: JobFacts, phase: JobPhase): readonly Retry[] {
+  return latest === undefined || latest.refusal !== undefined || isTerminal(phase) ? past : [...past, latest]
+}
+
 /** Returns the numbers of VMs. After the job's end its VM is terminated on purpose, which isn't a loss. */
-function countLaunches(
-  { job, launches, losses, nextNumber }: JobFacts,
-  { name, verdict }: Current,
-): JobStatus["launches"] {
+function countLaunches(facts: JobFacts, { name, verdict }: Current): JobStatus["launches"] {
+  const { job, launches, losses, nextNumber } = facts
   const known = job.status?.launches
   const count = verdict?.placement?.number ?? nextNumber - 1
   if (count === 0) return undefined
@@ -255,7 +262,9 @@ function countLaunches(
   const { lost, preempted } = verdict === undefined ? { lost: 0, preempted: 0, ...known } : losses
   const isShown = preempted > 0 || known?.preempted !== undefined
   const counts = { count, billed: Math.max(known?.billed ?? 0, billed), lost }
-  return { ...counts, ...(isShown && { preempted }), ...defined({ current: name }) }
+  const failed = verdict === undefined ? 0 : retriesUntil(facts, verdict.phase).length
+  const retried = Math.max(known?.retried ?? 0, failed)
+  return { ...counts, ...(isShown && { preempted }), ...(retried > 0 && { retried }), ...defined({ current: name }) }
 }
 
 /** Returns the latest offers that failed, oldest first, each once. */
@@ -361,6 +370,7 @@ function awaitsAnswer(before: JobStatus, next: JobStatus): boolean {
   const others = ({ launches, refusedOffers: offers, volumes }: JobStatus) => [
     launches?.lost ?? 0,
     launches?.preempted ?? 0,
+    launches?.retried ?? 0,
     offers,
     volumes,
   ]

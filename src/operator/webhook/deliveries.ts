@@ -5,9 +5,11 @@ import type { StoredJob } from "../../core/apis/job.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import { type StoredWebhook, WebhookCondition, type WebhookEvent, WebhookReason } from "../../core/apis/webhook.ts"
 import { NAMESPACE_INDEX } from "../../core/identity/catch-up.ts"
+import type { ProjectScope } from "../../core/identity/principal.ts"
 import { ifFound } from "../../core/kube/errors.ts"
 import type { Change } from "../../core/kube/store.ts"
 import { type LimitReached, limitForExisting } from "../../core/quota/project-limits.ts"
+import { withoutOutput } from "../../core/records/job.ts"
 import { JOBS } from "../../core/resources.ts"
 import type { Source } from "../../core/runtime/controller.ts"
 import { KeyQueue } from "../../core/runtime/queue.ts"
@@ -46,6 +48,8 @@ interface Courier {
   jobs: Map<string, StoredJob>
   /** Content of other events, by message id. */
   contents: Map<string, Record<string, unknown>>
+  /** Ends of logs by message id, so that each retry sends the same. Null: it could not be read. */
+  outputs: Map<string, string | null>
 }
 
 /** Keys that a controller is to reconcile. */
@@ -253,6 +257,7 @@ export class WebhookDeliveries implements EndReader {
       workers: Promise.resolve(),
       jobs: new Map(),
       contents: new Map(),
+      outputs: new Map(),
     }
     this.#couriers.set(webhook.metadata.uid, courier)
     if (webhook.spec.active === false) this.#stop(courier)
@@ -357,7 +362,7 @@ export class WebhookDeliveries implements EndReader {
   }
 
   async #attempt(courier: Courier, id: string): Promise<void> {
-    const { backlog, queue, contents, jobs } = courier
+    const { backlog, queue, contents, outputs, jobs } = courier
     const { clock, random = Math.random } = this.#options
     const delivery = backlog.get(id)
     if (delivery === undefined || backlog.stopped !== undefined) return
@@ -371,6 +376,7 @@ export class WebhookDeliveries implements EndReader {
     if (backlog.stopped !== undefined) this.#silence(courier)
     if (backlog.get(id) === undefined) {
       contents.delete(id)
+      outputs.delete(id)
       jobs.delete(delivery.jobUid ?? "")
     }
     if (delivery.jobUid !== undefined && !backlog.holds(delivery.jobUid)) this.release([delivery.jobUid])
@@ -386,7 +392,8 @@ export class WebhookDeliveries implements EndReader {
       const { receiver, project } = await receiverIn(webhook, this.#options, clock.now())
       const job = delivery.jobUid === undefined ? undefined : await this.#jobOf(courier, delivery)
       if (delivery.jobUid !== undefined && job === undefined) return undefined
-      const content = job === undefined ? (courier.contents.get(id) ?? {}) : this.#options.recordOf(job, project)
+      const content =
+        job === undefined ? (courier.contents.get(id) ?? {}) : await this.#contentOf(job, { courier, id, project })
       const data = publicRecord(content, webhook.spec.include)
       const message = buildMessage({ id, type, project: project.id, subject, time, data }, webhook.spec)
       fence()
@@ -396,6 +403,25 @@ export class WebhookDeliveries implements EndReader {
       if (error instanceof ReceiverUnusable) return { is: "failed", error: `${error.reason}: ${error.message}` }
       throw error
     }
+  }
+
+  /** Returns the record of a job, with its output only if the webhook asks for that. */
+  async #contentOf(job: StoredJob, { courier, id, project }: { courier: Courier; id: string; project: ProjectScope }) {
+    const { recordOf, logger, readOutput } = this.#options
+    const { webhook, outputs } = courier
+    if (webhook.spec.include?.includes("output") !== true) return recordOf(withoutOutput(job), project)
+    const read = async (): Promise<string | null> => {
+      try {
+        return await readOutput(job, this.#signal ?? AbortSignal.abort())
+      } catch (err) {
+        // A message without it is better than one that comes late.
+        logger.warn({ err, webhook: keyOf(webhook), job: keyOf(job) }, "the log could not be read; sending without it")
+        return null
+      }
+    }
+    const output = outputs.has(id) ? outputs.get(id) : await read()
+    outputs.set(id, output ?? null)
+    return { ...recordOf(job, project), output: output ?? null }
   }
 
   async #jobOf({ jobs, webhook }: Courier, { jobUid = "", subject }: Delivery): Promise<StoredJob | undefined> {

@@ -13,6 +13,7 @@ import type { Quota } from "../../core/quota/project-limits.ts"
 import type { Sealer } from "../../core/sealing/envelope.ts"
 import type { SendOptions } from "../../core/webhooks/send.ts"
 import type { Fence } from "../fence.ts"
+import type { ReadOutput } from "./output.ts"
 import type { WebhookSettings } from "./settings.ts"
 
 /** Sources of the secrets of a webhook. */
@@ -38,6 +39,8 @@ export interface WebhookControllerDependencies extends WebhookSources {
   sealingKeys: Reflector<Secret>
   /** Returns the record of a job, as the REST API shows it. */
   recordOf: (job: StoredJob, project: ProjectScope) => object
+  /** Reads the end of a job's log, for webhooks that want it. */
+  readOutput: ReadOutput
   sending: SendOptions
   fence: Fence
   /** Limits of the webhooks of a project, and of their messages. Absent: there are none. */

@@ -4,6 +4,8 @@ import { LOCAL_REGION, localOffers } from "../../../dev/local-cloud/offers.ts"
 import type { Cloud, Clouds } from "../../../src/clouds/cloud.ts"
 import { connect } from "../../../src/connect.ts"
 import { systemClock } from "../../../src/core/apis/clock.ts"
+import type { PrivateTargets } from "../../../src/core/outbound/public-fetch.ts"
+import type { Offer } from "../../../src/core/apis/offer.ts"
 import { createLogger } from "../../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../../src/market/catalogue/offers.ts"
 import { startOperator } from "../../../src/operator/main.ts"
@@ -19,9 +21,12 @@ export interface OperatorConfig {
   /** Folder of the local cloud's VMs. */
   vmsDir: string
   agentCommand: string[]
+  privateReceivers: PrivateTargets
   dockerSocket?: string
   /** True for a catalogue without offers: jobs stay queued. */
   withoutOffers?: boolean
+  /** Memory of the machines that are offered, GiB, the cheapest first. Default: those of the local cloud. */
+  memoriesGib?: readonly number[]
   /** Makes launch calls hang forever: before the VM is created, or after. */
   hang?: "beforeLaunch" | "afterLaunch"
   /** Call at which the operator kills itself with SIGKILL: before the call, or after its effect. */
@@ -54,7 +59,7 @@ const { ended } = await startOperator(
     clouds: life.clouds(logged(cloud)),
     providers: {},
     architectures: [],
-    offers: fixedOffers(config.withoutOffers === true ? [] : localOffers()),
+    offers: fixedOffers(config.withoutOffers === true ? [] : offersOf(config)),
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
     observeSeconds: 0.5,
     leaseTimes: LEASE_TIMES,
@@ -67,6 +72,12 @@ await ended
 process.stdout.write(`CALLS ${JSON.stringify(plan.points())}\n`)
 await cloud.close()
 await client.close()
+
+function offersOf({ memoriesGib }: OperatorConfig): Offer[] {
+  const offers = localOffers()
+  if (memoriesGib === undefined) return offers
+  return offers.slice(0, memoriesGib.length).map((offer, index) => ({ ...offer, memoryGib: memoriesGib[index] ?? 0 }))
+}
 
 /** Wraps the local cloud and logs each call that changes something before the call. */
 function logged(local: LocalCloud): Clouds {

@@ -2,7 +2,15 @@ import Type, { type Static } from "typebox"
 import { findCondition } from "../../../core/apis/conditions.ts"
 import { creationTimeOf } from "../../../core/apis/creation-times.ts"
 import { JobCondition, type RefusedOffer, type StoredJob, VM_STATES } from "../../../core/apis/job.ts"
-import { BOOT_FAILURES, bootFailureOf, LAUNCH_PHASES, LOSSES, type StoredLaunch } from "../../../core/apis/launch.ts"
+import {
+  BOOT_FAILURES,
+  bootFailureOf,
+  FINISH_CAUSES,
+  FINISH_REASONS,
+  LAUNCH_PHASES,
+  LOSSES,
+  type StoredLaunch,
+} from "../../../core/apis/launch.ts"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { OFFER_PROVISIONINGS } from "../../../core/apis/offer.ts"
 import { REFUSALS } from "../../../core/apis/refusals.ts"
@@ -62,6 +70,11 @@ export const LaunchRecordSchema = Type.Object(
     refusal: failureOf("LaunchRefusal", REFUSALS, "Rejection by the cloud: there was no VM."),
     boot_failure: failureOf("LaunchBootFailure", BOOT_FAILURES, "Reason why the VM could not run containers."),
     loss: failureOf("LaunchLoss", LOSSES, "Reason why the VM ended before its job."),
+    failure: failureOf(
+      "LaunchFailure",
+      [...FINISH_CAUSES, ...FINISH_REASONS.filter((reason) => reason !== "Succeeded")],
+      "Cause or reason for which the run on the VM failed.",
+    ),
     message: nullable<string>("string", "Explanation of the phase."),
     conditions: conditionsField(),
   },
@@ -95,6 +108,7 @@ export const TIMELINE_TYPES = [
   "Started",
   "PreemptionNotice",
   "Finished",
+  "Retried",
   "Lost",
   "Deleted",
   "Ended",
@@ -134,6 +148,7 @@ export function toTimeline(job: StoredJob, launches: readonly StoredLaunch[]): T
     ...sorted.flatMap(entriesOf),
     ...forgottenRefusals(job, sorted),
     ...conditionEntries(job, sorted),
+    ...retryEntries(job),
     ...end(job),
   ]
   // Most times have whole seconds. The sort is stable: entries of one second keep the order of a VM's life.
@@ -200,12 +215,15 @@ function agentFields(status: StoredLaunch["status"]) {
 }
 
 function failureFields(status: StoredLaunch["status"]) {
-  const { refusal, loss } = status ?? {}
+  const { refusal, loss, agent } = status ?? {}
+  const { reason, cause, message, time: at } = agent?.finish ?? {}
+  const hasFailed = reason !== undefined && reason !== "Succeeded"
   const bootFailure = bootFailureOf(status)
   return {
     refusal: refusal === undefined ? null : failure(refusal.class, refusal),
     boot_failure: bootFailure === undefined ? null : failure(bootFailure.reason, bootFailure),
     loss: loss === undefined ? null : failure(loss.reason, loss),
+    failure: hasFailed ? failure(cause ?? reason, { message: message ?? "", time: at ?? "" }) : null,
   } satisfies Partial<LaunchRecord>
 }
 
@@ -315,6 +333,17 @@ function forgottenRefusals({ status }: StoredJob, launches: readonly StoredLaunc
     .map(({ cloud, region, instanceType, reason, message, time: at }) =>
       entry("Refused", at, `${cloud} ${instanceType} in ${region}: ${message}`, { reason }),
     )
+}
+
+/** Returns the latest failures after which the job got another VM. */
+function retryEntries({ status }: StoredJob): TimelineEntry[] {
+  return (status?.retries ?? []).map(({ launch, reason, exitCode, memoryGib, time: at }) => {
+    const code = exitCode === undefined ? "" : `, exit code ${exitCode}`
+    const memory =
+      memoryGib === undefined ? "" : ` whose container has at least ${Number(memoryGib.toPrecision(4))} GiB`
+    const message = `The run on VM ${launch} failed (${reason}${code}), and the job gets another VM${memory}.`
+    return entry("Retried", at, message, { launch, reason })
+  })
 }
 
 /** Returns what only the job's conditions still have: why it waits, and the first VM's times if its record is deleted. */

@@ -1,0 +1,61 @@
+import { parseSize } from "./quantity.ts"
+import { SIZE_PATTERN } from "./schema.ts"
+
+/** A rule on a value that JSON Schema can't say: once for the API server, and once for the REST API and the command line. */
+interface NamedRule {
+  /** CEL expression (https://kubernetes.io/docs/reference/using-api/cel/). */
+  rule: string
+  /** Field of the object that the rule is about. Absent: the value itself. */
+  field?: string
+  /** End of the sentence about the field. */
+  message: string
+  holds: (value: unknown) => boolean
+}
+
+const SIZE = new RegExp(SIZE_PATTERN, "u")
+
+/** Returns the bytes of a size; undefined for a value that is none, which another rule reports. */
+function sizeOf(value: unknown): number | undefined {
+  return typeof value === "string" && SIZE.test(value) ? parseSize(value) : undefined
+}
+
+/** Returns a field of an object; undefined for a value that is none. */
+function fieldOf(value: unknown, field: string): unknown {
+  return typeof value === "object" && value !== null ? (value as Readonly<Record<string, unknown>>)[field] : undefined
+}
+
+/** The rules by the names that a schema's NAMED_RULE has. */
+export const NAMED_RULES: Readonly<Record<string, NamedRule>> = {
+  ascendingRange: {
+    rule: "!string(self).matches('^[0-9]+-[0-9]+$') || int(string(self).split('-')[0]) <= int(string(self).split('-')[1])",
+    message: "must have its lower exit code first, such as 100-119",
+    holds: (value) => {
+      const [, low, high] = /^([0-9]+)-([0-9]+)$/.exec(String(value)) ?? []
+      return low === undefined || Number(low) <= Number(high)
+    },
+  },
+  readOnlyOrCheckpoint: {
+    rule: "!(has(self.readOnly) && self.readOnly && has(self.checkpoint) && self.checkpoint)",
+    field: "readOnly",
+    message: "must not be true for checkpoints, which the job writes: remove readOnly or checkpoint",
+    holds: (value) => fieldOf(value, "readOnly") !== true || fieldOf(value, "checkpoint") !== true,
+  },
+  limitOfNewVm: {
+    rule: "!has(self.limit) || self.action == 'newVm'",
+    field: "limit",
+    message: "is only for the action newVm",
+    holds: (value) => fieldOf(value, "limit") === undefined || fieldOf(value, "action") === "newVm",
+  },
+  growsMemory: {
+    rule:
+      "!has(self.maxMemory) || !has(self.resources) || !has(self.resources.memory) || !isQuantity(self.maxMemory) || " +
+      "!isQuantity(self.resources.memory) || !quantity(self.maxMemory).isLessThan(quantity(self.resources.memory))",
+    field: "maxMemory",
+    message: "must be at least resources.memory",
+    holds: (value) => {
+      const most = sizeOf(fieldOf(value, "maxMemory"))
+      const least = sizeOf(fieldOf(fieldOf(value, "resources"), "memory"))
+      return most === undefined || least === undefined || most >= least
+    },
+  },
+}

@@ -1,0 +1,37 @@
+import { Registry } from "prom-client"
+import { expect, test } from "vitest"
+import { jobOf } from "../../../test/harness/builders.ts"
+import type { JobStatus, StoredJob } from "../apis/job.ts"
+import type { Change } from "../kube/store.ts"
+import { type MeasuredObjects, measureJobs } from "./jobs.ts"
+
+test("each failed run after which a job gets another VM is counted once, by its cause, in the leader", async () => {
+  const registry = new Registry()
+  let change: (change: Change<StoredJob>) => void = () => undefined
+  let isLeading = true
+  const store = { list: () => [] } as unknown as MeasuredObjects["jobs"]["store"]
+  measureJobs(registry, {
+    jobs: {
+      store,
+      onChange: (listener) => {
+        change = listener
+        return () => undefined
+      },
+    },
+    settled: { phases: () => new Map() },
+    launches: { store: store as never, onChange: () => () => undefined },
+    isLeading: () => isLeading,
+  })
+  const failed = (launch: number, reason: string) => ({ launch, reason, time: "2026-01-01T00:00:00Z" })
+  const job = (...retries: NonNullable<JobStatus["retries"]>) => jobOf({ status: { retries } })
+  const [first, second] = [failed(1, "OutOfMemory"), failed(3, "ContainerFailed")]
+  change({ old: job(), current: job(first) } as Change<StoredJob>)
+  change({ old: job(first), current: job(first) } as Change<StoredJob>)
+  change({ old: job(first), current: job(first, second) } as Change<StoredJob>)
+  isLeading = false
+  change({ old: job(), current: job(first) } as Change<StoredJob>)
+  const lines = (await registry.metrics()).split("\n").filter((line) => line.startsWith("berth_new_vm_retries_total{"))
+  expect(lines).toContain('berth_new_vm_retries_total{reason="OutOfMemory"} 1')
+  expect(lines).toContain('berth_new_vm_retries_total{reason="ContainerFailed"} 1')
+  expect(lines).toContain('berth_new_vm_retries_total{reason="ImagePullFailed"} 0')
+})
