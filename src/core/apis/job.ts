@@ -261,7 +261,7 @@ export const VolumeSchema = Type.Object(
     ...checkpointField,
     ...useFields,
   },
-  { [COMPONENT]: "Volume", [NAMED_RULE]: "readOnlyOrCheckpoint" },
+  { [COMPONENT]: "Volume", [NAMED_RULE]: "writableCheckpoints" },
 )
 
 /** Volume of a Launch. The prefix of one for checkpoints has a folder of the job below. */

@@ -34,17 +34,17 @@ export const NAMED_RULES: Readonly<Record<string, NamedRule>> = {
       return low === undefined || Number(low) <= Number(high)
     },
   },
-  readOnlyOrCheckpoint: {
-    rule: "!(has(self.readOnly) && self.readOnly && has(self.checkpoint) && self.checkpoint)",
-    field: "readOnly",
-    message: "must not be true for checkpoints, which the job writes: remove readOnly or checkpoint",
-    holds: (value) => fieldOf(value, "readOnly") !== true || fieldOf(value, "checkpoint") !== true,
-  },
   limitOfNewVm: {
     rule: "!has(self.limit) || self.action == 'newVm'",
     field: "limit",
     message: "is only for the action newVm",
     holds: (value) => fieldOf(value, "limit") === undefined || fieldOf(value, "action") === "newVm",
+  },
+  writableCheckpoints: {
+    rule: "!(has(self.readOnly) && self.readOnly && has(self.checkpoint) && self.checkpoint)",
+    field: "readOnly",
+    message: "must not be true with checkpoint: remove one of them",
+    holds: (value) => fieldOf(value, "readOnly") !== true || fieldOf(value, "checkpoint") !== true,
   },
   growsMemory: {
     rule:

@@ -47,7 +47,7 @@ describe("errorsOf", () => {
     [
       { volumes: { a: { bucket: "b", mountPath: "/a", readOnly: true, checkpoint: true } } },
       "/volumes/a/readOnly",
-      "volumes.a.readOnly must not be true for checkpoints, which the job writes: remove readOnly or checkpoint",
+      "volumes.a.readOnly must not be true with checkpoint: remove one of them",
     ],
     [
       { env: { A: "1" }, secretEnv: { A: { secret: "s", key: "k" } } },
