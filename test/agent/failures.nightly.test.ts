@@ -13,8 +13,8 @@ import { smallDisk } from "../small-disk.ts"
 import { engineOfSize } from "./engines.ts"
 import { toldOf } from "./failures.ts"
 import { buildImage, docker, loadImage } from "./images.ts"
-import { fixture, images, logShows, pass, prepareAgents, runVm, shell, start, WAIT } from "./suite.ts"
 import { VOLUMES_WAIT_MS } from "./mounts.ts"
+import { fixture, images, logShows, pass, prepareAgents, runVm, shell, start, WAIT } from "./suite.ts"
 import { missingForVolumes, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
 prepareAgents()
