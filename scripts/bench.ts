@@ -26,6 +26,7 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   peer: () => import("../bench/peer-jobs.ts"),
   start: () => import("../bench/start.ts"),
   volumes: () => import("../bench/volumes.ts"),
+  line: () => import("../bench/line.ts"),
 }
 
 /**

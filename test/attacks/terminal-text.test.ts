@@ -35,6 +35,7 @@ const BY_KEY: Record<string, string[][]> = {
   ps: [["-a"], ["-a", "-o", "wide"], ["-a", "-o", "yaml"], ["-a", "-q"]],
   show: [["fine-tune"], ["nightly-5"], ["fine-tune", "--json"], ["lr-sweep"], ["none"]],
   wait: [["nightly-1", "nightly-5"]],
+  priority: [["nightly-1", "5"]],
   logs: [["nightly-1"], ["lr-sweep"], ["none"]],
   cancel: [
     ["sweep-1", "none"],

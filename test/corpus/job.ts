@@ -151,6 +151,8 @@ export const JOBS: Corpus = {
       maxCostUsd: 20,
       maxQueueSeconds: 1800,
       maxPreemptions: 0,
+      priority: -100,
+      concurrencyGroup: { name: "db", limit: 1 },
       retryRules: [
         { reasons: ["OutOfMemory"], action: "newVm", limit: 20 },
         { exitCodes: [75, "100-119", "255"], action: "newVm" },
@@ -227,6 +229,10 @@ export const JOBS: Corpus = {
     "a volume with a cache of reads": volume({ readOnly: true, cache: "reads" }),
     "a volume for checkpoints with a cache of reads": volume({ checkpoint: true, cache: "reads" }),
     "no grace": { terminationGraceSeconds: 0 },
+    "the greatest priority and group": {
+      priority: LIMITS.priority,
+      concurrencyGroup: { name: "g".repeat(LIMITS.groupName), limit: LIMITS.groupLimit },
+    },
     "the most preemptions": { maxPreemptions: LIMITS.maxPreemptions, fallbackAfter: LIMITS.maxPreemptions },
     "the most retry rules": { retryRules: items(LIMITS.retryRules, { action: "fail" }) },
     "a rule with all reasons and the most exit codes": rule({
@@ -463,6 +469,11 @@ export const JOBS: Corpus = {
     "a price below zero": { maxHourlyPriceUsd: -0.01 },
     "a cost below zero": { maxCostUsd: -1 },
     "fewer than no preemptions": { maxPreemptions: -1 },
+    "a priority above the greatest": { priority: LIMITS.priority + 1 },
+    "a priority that is no number": { priority: "high" },
+    "a group without a limit": { concurrencyGroup: { name: "db" } },
+    "a group of no jobs": { concurrencyGroup: { name: "db", limit: 0 } },
+    "a group whose name is no name": { concurrencyGroup: { name: "a b", limit: 1 } },
     "a fallback before any preemption": { fallbackAfter: 0 },
     "too many retry rules": { retryRules: items(LIMITS.retryRules + 1, { action: "fail" }) },
     "a rule without an action": { retryRules: [{ exitCodes: [1] }] },

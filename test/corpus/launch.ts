@@ -53,6 +53,7 @@ export const LAUNCHES: Corpus = {
       ceilingUsd: 0.1214,
       reservedUsd: 0.4,
       organization: "acme-9f3c01ab7e",
+      concurrencyGroup: "db",
       cronJob: "123e4567-e89b-12d3-a456-426614174000",
       cronJobName: "nightly",
       agentImage: "registry.example/berth-agent:1",

@@ -51,6 +51,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       maxCostUsd: 3,
       maxQueueSeconds: 1,
       maxPreemptions: 1,
+      concurrencyGroup: { name: "other", limit: 2 },
       retryRules: [],
       maxLostVms: 1,
       maxMemory: "64Gi",
@@ -76,6 +77,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       reservedUsd: 1,
       organization: "other",
       cronJob: "other",
+      concurrencyGroup: "other",
       cronJobName: "other",
       network: { publicAddress: true },
       disk: { sizeGib: 1 },
@@ -96,7 +98,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
 
 /** Fields of a spec that may change, by kind. */
 const MUTABLE: Record<string, readonly string[]> = {
-  Job: ["cancelled", "ttlSecondsAfterFinished"],
+  Job: ["cancelled", "priority", "ttlSecondsAfterFinished"],
   Launch: ["ended"],
   ApiKey: ["expiresAt", "role"],
 }

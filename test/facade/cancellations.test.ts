@@ -144,7 +144,7 @@ describe("POST /1/jobs/cancellations", () => {
       expect((await call("/1/jobs/cancellations", { method })).status, method).toBe(200)
     expect(await (await call("/1/jobs/cancellations")).json()).toMatchObject({ id, name: "cancellations" })
     const options = await call("/1/jobs/cancellations", { method: "OPTIONS" })
-    expect(options.headers.get("allow")).toBe("GET, HEAD, POST, OPTIONS")
+    expect(options.headers.get("allow")).toBe("GET, HEAD, POST, PATCH, OPTIONS")
     expect((await call("/1/jobs/cancellations", { method: "PUT", body: {} })).status).toBe(405)
   })
 

@@ -217,7 +217,7 @@ describe("a dry run predicts the operator's decision", () => {
         expect(plan).toMatchObject({ verdict: "waits", reason: "CapReached" })
         return plan
       })
-      expect(plan.message).toBe("the project's cap of 1 VMs is reached: it has 1")
+      expect(plan.message).toBe("the project's cap of 1 VMs is reached: it has 1; 1st in line")
       expect(plan.placements[0]?.estimated_cost_usd).toBe(plan.estimated_cost)
       expectSame(plan, await decided({ image: "a" }))
     } finally {

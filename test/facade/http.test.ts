@@ -365,7 +365,7 @@ describe("HTTP", () => {
   it("returns 405 with Allow for other methods, and the same Allow for OPTIONS", async () => {
     const table = [
       ["/1/jobs", "GET, HEAD, POST, OPTIONS", "DELETE"],
-      ["/1/jobs/x", "GET, HEAD, OPTIONS", "PATCH"],
+      ["/1/jobs/x", "GET, HEAD, PATCH, OPTIONS", "PUT"],
       ["/1/jobs/x/cancel", "POST, OPTIONS", "GET"],
       ["/1/jobs/x/logs", "GET, HEAD, OPTIONS", "PUT"],
       ["/1/openapi.json", "GET, HEAD, OPTIONS", "POST"],

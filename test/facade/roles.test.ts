@@ -85,6 +85,10 @@ const TABLE: Readonly<Record<string, Row>> = {
     request: async () => ({ path: `/jobs/${(await job()).id}/logs` }),
   },
   "GET /events": { statuses: [200, 200, 200], request: () => ({ path: "/events" }) },
+  "PATCH /jobs/:id": {
+    statuses: [403, 200, 200],
+    request: async () => ({ path: `/jobs/${(await job()).name}`, body: { priority: 1 } }),
+  },
   "POST /jobs/:id/cancel": {
     statuses: [403, 200, 200],
     request: async () => ({ path: `/jobs/${(await job()).name}/cancel` }),

@@ -290,6 +290,9 @@ BY_CONTENT = re.compile(
     r"matrix has \d+ combinations|matrix\.\S+ is a variable of |"
     # Addresses that match their pattern: an empty part of an IPv6 address, a port above 65535.
     r"^url must be an address such as|"
+    # Fields that depend on each other, and ranges in a text.
+    r"must have its lower exit code first|is only for the action newVm|must be at least resources\.memory|"
+    r"must not be true with checkpoint|"
     # Calendars and periods: 30 February, and parameters that limit each other.
     r"must be a day \(UTC\), such as|must be before to \(|whole months|"
     # A change of a connection is checked together with its other settings and fields.
