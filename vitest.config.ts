@@ -34,7 +34,6 @@ const LONGER = [
   "test/cloud/aws-faults.slow.test.ts",
   "test/agent/cloud-init.slow.test.ts",
   "test/e2e/array-workdir.slow.test.ts",
-  "test/e2e/refusing-accounts.slow.test.ts",
   "test/e2e/stops.slow.test.ts",
   "test/console/pages.slow.test.ts",
   "test/controllers/crash.slow.test.ts",
