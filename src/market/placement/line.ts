@@ -129,18 +129,23 @@ export function turns(
 
 /** Room that remains while jobs take from it, one after the other. */
 class Remaining {
-  readonly #pools: { pool: Pool; left: Partial<Amounts> }[]
+  readonly #pools: { pool: Pool; left: Partial<Amounts>; limited: readonly (keyof Amounts)[] }[]
   readonly #liveIn: LineRoom["liveIn"]
   readonly taken = new Map<CapLevel, Amounts>()
   readonly inGroups = new Map<string, number>()
+  /** True if no job of the project fits, whatever it needs. */
+  isExhausted: boolean
 
   constructor({ pools, liveIn }: LineRoom) {
-    this.#pools = pools.map((pool) => ({ pool, left: { ...pool.left } }))
+    this.#pools = pools.map((pool) => {
+      const left = { ...pool.left }
+      return { pool, left, limited: AMOUNTS.filter((name) => left[name] !== undefined) }
+    })
     this.#liveIn = liveIn
+    this.isExhausted = this.#hasNothing()
   }
 
-  /** True if no job of the project fits, whatever it needs. */
-  get isExhausted(): boolean {
+  #hasNothing(): boolean {
     return this.#pools.some(({ left }) => AMOUNTS.some((name) => name !== "gpus" && (left[name] ?? 1) <= 0))
   }
 
@@ -149,9 +154,9 @@ class Remaining {
     if (group !== undefined && this.#liveIn(group.name) + (this.inGroups.get(group.name) ?? 0) >= group.limit)
       return false
     return this.#pools.every(
-      ({ pool, left }) =>
+      ({ pool, left, limited }) =>
         !pool.concerns(waiter) ||
-        AMOUNTS.every((name) => (waiter.needs?.[name] ?? LEAST[name]) <= (left[name] ?? Number.POSITIVE_INFINITY)),
+        limited.every((name) => (waiter.needs ?? LEAST)[name] <= (left[name] ?? Number.POSITIVE_INFINITY)),
     )
   }
 
@@ -170,6 +175,7 @@ class Remaining {
       }
       this.taken.set(pool.level, taken)
     }
+    this.isExhausted = this.#hasNothing()
   }
 }
 
