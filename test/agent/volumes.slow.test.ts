@@ -165,7 +165,8 @@ volumes.describe("volumes", () => {
 
   it("volumes reject each write if they are read-only, and run programs of the bucket", async () => {
     await bucket("data", { "run.sh": "#!/bin/sh\necho from the bucket\n", "a.txt": "old" })
-    const script = "exec 2>&1; /in/run.sh; echo new > /in/b.txt; echo new > /in/a.txt; rm /in/a.txt; mkdir /in/c; cat /in/a.txt"
+    const script =
+      "exec 2>&1; /in/run.sh; echo new > /in/b.txt; echo new > /in/a.txt; rm /in/a.txt; mkdir /in/c; cat /in/a.txt"
     const { launch, exit } = await launchVm(script, { in: { bucket: "data", mountPath: "/in", readOnly: true } })
     expect((await exit).finish?.reason).toBe("Succeeded")
     const log = (await gateway.logOf(launch)).toString()
