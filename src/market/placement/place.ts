@@ -342,6 +342,7 @@ const PLANNED_JOBS = 20
 /**
  * Returns the market of a planned job with its place in the line, as the job controller would see it. A job ahead that is
  * not due needs nothing here: if it fitted, it would have its VM. Pure.
+ * @param market that of the project, without what is known of the planned job
  */
 function inPlannedLine(
   job: { metadata: { namespace: string }; spec: JobSpec },
@@ -416,14 +417,8 @@ export function jobPlanner(
     await sources.nextTurn()
     const now = sources.clock.now()
     const known = { ...(image && { image }), budget: jobBudget({ spec }, []) }
-    const open = { ...buildMarket(namespace, sources, ledger, effective), ...known }
-    const job = { metadata: { namespace }, spec }
-    const market = inPlannedLine(job, open, {
-      now,
-      settings: effective,
-      ledger,
-      waiting: sources.inLine?.(namespace) ?? [],
-    })
+    const open = buildMarket(namespace, sources, ledger, effective)
+    const market = { ...open, ...known }
     if (secretMissing !== undefined) {
       const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
       return buildPlan(outline, laterPlacements({ spec }, market, now, effective))
@@ -432,6 +427,9 @@ export function jobPlanner(
       const outline = { verdict: "waits", reason: reasonToWait(volumes), message: volumes.message } as const
       return buildPlan(outline, laterPlacements({ spec }, market, now, effective))
     }
-    return planJob({ spec }, { ...market, ...(volumes && { buckets: volumes.places }) }, now, effective)
+    const waiting = sources.inLine?.(namespace) ?? []
+    const inLine = inPlannedLine({ metadata: { namespace }, spec }, open, { now, settings: effective, ledger, waiting })
+    const places = volumes && { buckets: volumes.places }
+    return planJob({ spec }, { ...inLine, ...known, ...places }, now, effective)
   }
 }
