@@ -45,7 +45,7 @@ import type { Catalogue } from "../market/router/catalogue.ts"
 import { PROJECT_PATH, ProjectAddresses } from "./addresses.ts"
 import { AccountAuthenticator, ProjectAuthenticator } from "./authentication.ts"
 import type { Caches } from "./caches.ts"
-import { queuePosition } from "./caches.ts"
+import { queuePositions } from "./caches.ts"
 import { Changes } from "./changes.ts"
 import { Collection, type CollectionOptions } from "./collection.ts"
 import { CONSOLE_PATH } from "./console/paths.ts"
@@ -387,7 +387,7 @@ function jobParts(
     cancellations: new ConcurrencyLimit(MOST_CANCELLATIONS),
     clock,
     lastHeartbeatOf: (job) => lastHeartbeatIn(job, launches, heartbeatTimes),
-    queuePositionOf: (job) => queuePosition(job, caches.jobs.store),
+    queuePositionsIn: (namespace) => queuePositions(caches.jobs.store, namespace),
   }
 }
 

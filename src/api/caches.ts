@@ -30,7 +30,7 @@ import {
   WEBHOOKS,
 } from "../core/resources.ts"
 import { systemCaches } from "../market/caches.ts"
-import { compareWaiters, isInLine, toWaiter } from "../market/placement/line.ts"
+import { isInLine, lineUp } from "../market/placement/line.ts"
 import { unavailable } from "./http/problem.ts"
 import { groupOf } from "./resources/jobs/groups.ts"
 import { JOB_NUMBERS } from "./resources/jobs/numbers.ts"
@@ -90,12 +90,20 @@ export function jobsInLine(store: Pick<Store<StoredJob>, "byIndex">, namespace: 
   return store.byIndex(LINE_INDEX, namespace)
 }
 
-/** Returns a job's place in its project's line, from 1; undefined: it is not in it. */
-export function queuePosition(job: StoredJob, store: Pick<Store<StoredJob>, "byIndex">): number | undefined {
-  if (!isInLine(job)) return undefined
-  const own = toWaiter(job)
-  const line = jobsInLine(store, job.metadata.namespace ?? "")
-  return 1 + line.filter((other) => compareWaiters(toWaiter(other), own) < 0).length
+/**
+ * Returns a function that returns a job's place in its project's line, from 1; undefined: it is not in it. The line is
+ * sorted at the first job that is in it, so one function is for the jobs of one answer.
+ */
+export function queuePositions(
+  store: Pick<Store<StoredJob>, "byIndex">,
+  namespace: string,
+): (job: StoredJob) => number | undefined {
+  let places: Map<string, number> | undefined
+  return (job) => {
+    if (!isInLine(job)) return undefined
+    places ??= new Map(lineUp(jobsInLine(store, namespace)).map(({ uid }, index) => [uid, index + 1]))
+    return places.get(job.metadata.uid)
+  }
 }
 
 /**

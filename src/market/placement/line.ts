@@ -208,6 +208,11 @@ export function isInLine({ status, spec }: Pick<StoredJob, "status" | "spec">): 
   return status?.phase === "queued" && LINE_REASONS.includes(status.reason) && spec.cancelled !== true
 }
 
+/** Returns the jobs of a project that wait, in the order of their line. What they need is not known. */
+export function lineUp(jobs: readonly StoredJob[]): Waiter[] {
+  return jobs.map((job) => toWaiter(job)).sort(compareWaiters)
+}
+
 /** Returns a job as one that waits. @param needs what its cheapest VM takes; undefined: not known yet */
 export function toWaiter(job: StoredJob, needs?: Amounts): Waiter {
   const { metadata, spec, status } = job

@@ -11,6 +11,7 @@ import {
   isDue,
   isInLine,
   type LineTerms,
+  lineUp,
   placeBehind,
   toWaiter,
   turns,
@@ -107,9 +108,7 @@ export class WaitingLine {
   #fromStatuses(): Map<string, Waiter[]> {
     const waiting = this.#dependencies.jobs.store.list().filter(isInLine)
     const lines = Map.groupBy(waiting, ({ metadata }) => metadata.namespace ?? "")
-    return new Map(
-      [...lines].map(([namespace, jobs]) => [namespace, jobs.map((job) => toWaiter(job)).sort(compareWaiters)]),
-    )
+    return new Map([...lines].map(([namespace, jobs]) => [namespace, lineUp(jobs)]))
   }
 
   #terms(): LineTerms {

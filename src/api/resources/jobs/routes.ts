@@ -42,8 +42,8 @@ export interface JobServices {
   creatorOf: (principal: Principal, origin: Origin) => Creator | undefined
   /** Returns the last heartbeat of a job's VMs, if their records still exist. */
   lastHeartbeatOf: (job: StoredJob) => string | undefined
-  /** Returns a job's place in its project's line, from 1; undefined: it is not in it. */
-  queuePositionOf: (job: StoredJob) => number | undefined
+  /** Returns a function for the jobs of one answer: a job's place in its project's line, from 1; undefined: it is not in it. */
+  queuePositionsIn: (namespace: string) => (job: StoredJob) => number | undefined
   /** Returns the Launches of a job that still exist. */
   launchesOf: (job: StoredJob) => StoredLaunch[]
   submitterOf: (principal: Principal) => Submitter
@@ -279,8 +279,9 @@ const OTHERS = [
         sortingOf(query, services),
       )
       const owner = toOwner(principal.project)
+      const seen = observer(principal, services)
       const fitting = withinBytes(
-        jobs.map((job) => toRecord(job, owner, seen(job, services))),
+        jobs.map((job) => toRecord(job, owner, seen(job))),
         query,
       )
       return { body: { jobs: fitting.records, total, ...fitting.page } }
@@ -299,9 +300,10 @@ const OTHERS = [
       const creator = (origin: Origin) => creatorOf(principal, origin)
       const { groups, total } = jobsOf(principal).groups(filter, query, sorting, creator)
       const owner = toOwner(principal.project)
+      const seen = observer(principal, services)
       const fitting = withinBytes(
         groups.map(({ group, newest, name, creator: by }) =>
-          toGroupRecord(group, { name, by, latest: toRecord(newest, owner, seen(newest, services)), owner }),
+          toGroupRecord(group, { name, by, latest: toRecord(newest, owner, seen(newest)), owner }),
         ),
         query,
       )
@@ -403,17 +405,18 @@ export function jobCreatedAnswer({ metadata }: StoredJob): Answer<JobCreated> {
   return { status: 201, body: { job_id: uid, name, status: "queued" }, location: `/jobs/${uid}` }
 }
 
-/** Returns what a job's record has that is not in the Job. */
-function seen(
-  job: StoredJob,
-  { lastHeartbeatOf, queuePositionOf }: Pick<JobServices, "lastHeartbeatOf" | "queuePositionOf">,
-): SeenOfJob {
-  return { lastHeartbeatTime: lastHeartbeatOf(job), queuePosition: queuePositionOf(job) }
+/** Returns a function for the jobs of one answer: what a job's record has that is not in the Job. */
+function observer(
+  { project }: Principal,
+  { lastHeartbeatOf, queuePositionsIn }: Pick<JobServices, "lastHeartbeatOf" | "queuePositionsIn">,
+): (job: StoredJob) => SeenOfJob {
+  const queuePositionOf = queuePositionsIn(project.namespace)
+  return (job) => ({ lastHeartbeatTime: lastHeartbeatOf(job), queuePosition: queuePositionOf(job) })
 }
 
 /** Returns the answer with a job's record. What is not in the Job has a part of the entity tag. */
-function jobAnswer(job: StoredJob, { project }: Principal, services: JobServices) {
-  const others = seen(job, services)
+function jobAnswer(job: StoredJob, principal: Principal, services: JobServices) {
+  const others = observer(principal, services)(job)
   const view = [others.lastHeartbeatTime, others.queuePosition].filter((part) => part !== undefined).join(" ")
-  return { of: job, body: toRecord(job, toOwner(project), others), ...(view !== "" && { view }) }
+  return { of: job, body: toRecord(job, toOwner(principal.project), others), ...(view !== "" && { view }) }
 }
