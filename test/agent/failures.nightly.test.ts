@@ -11,7 +11,7 @@ import { needing } from "../needing.ts"
 import { missingForRegistry, type OpenRegistry, startOpenRegistry } from "../registry.ts"
 import { smallDisk } from "../small-disk.ts"
 import { engineOfSize } from "./engines.ts"
-import { toldOf } from "./failures.ts"
+import { wordsFor } from "./failures.ts"
 import { buildImage, docker, loadImage } from "./images.ts"
 import { VOLUMES_WAIT_MS } from "./mounts.ts"
 import { fixture, images, logShows, pass, prepareAgents, runVm, shell, start, WAIT } from "./suite.ts"
@@ -217,11 +217,11 @@ possible.describe("19 ordinary failures", () => {
     for (const { what, helps, run } of FAILURES) {
       const finish = await run()
       if (finish === undefined) throw new Error(`no finish: ${what}`)
-      const told = toldOf(finish)
-      expect.soft(told.cli).toContain(told.rest)
-      expect.soft(told.rest.startsWith(told.kubectl) || told.rest.includes(told.kubectl), what).toBe(true)
-      if (helps === undefined) expect.soft(told.rest, what).toMatch(/; |, /)
-      rows.push(`| ${what} | \`${told.reason}\` | ${shown(told.rest)} | ${helps ?? ""} |`)
+      const words = wordsFor(finish)
+      expect.soft(words.cli).toContain(words.rest)
+      expect.soft(words.rest.startsWith(words.kubectl) || words.rest.includes(words.kubectl), what).toBe(true)
+      if (helps === undefined) expect.soft(words.rest, what).toMatch(/; |, /)
+      rows.push(`| ${what} | \`${words.reason}\` | ${shown(words.rest)} | ${helps ?? ""} |`)
     }
     expect(FAILURES).toHaveLength(19)
     const head = ["| what happened | reason | what Berth says | what you can do |", "|---|---|---|---|"]

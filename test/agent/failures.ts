@@ -6,7 +6,7 @@ import { decide } from "../../src/operator/job/decide.ts"
 import { agentOf, at, INSTALLATION, jobOf, launchOf, marketOf, time, vmStatus } from "../harness/builders.ts"
 
 /** Words that a user reads of a failure, by place. */
-export interface Told {
+export interface FailureWords {
   /** `status.reason`, and the reason of the condition `Failed`. */
   reason: string
   /** `status.message`, and the message of conditions and events. */
@@ -18,7 +18,7 @@ export interface Told {
 }
 
 /** Returns what a user reads after an agent has reported this finish. */
-export function toldOf(finish: Finish): Told {
+export function wordsFor(finish: Finish): FailureWords {
   const job = jobOf({ status: { phase: "running", reason: "Started", startTime: time(30), launches: { count: 1 } } })
   const ended = { ...finish, time: time(90) }
   const agent = agentOf({ startTime: time(30), lastHeartbeatTime: time(40), finish: ended })

@@ -38,7 +38,7 @@ describe("jobs that fail and get new VMs while their operator is killed", { time
     }
     await berth.startOperator()
     await berth.allOver()
-    const told = `killed ${moments.slice(-40).join(", ")} ms after it led`
+    const moment = `killed ${moments.slice(-40).join(", ")} ms after it led`
     const attempts = Array.from({ length: ATTEMPTS }, (_, index) => `began ${index + 1}`)
     const ends = await Promise.all(
       names.map(async (name) => {
@@ -48,9 +48,9 @@ describe("jobs that fail and get new VMs while their operator is killed", { time
       }),
     )
     const once = { phase: "succeeded", count: ATTEMPTS, retried: ATTEMPTS - 1, lost: 0, began: attempts }
-    expect(ends, told).toEqual(names.map(() => once))
-    expect((await berth.vms()).length, told).toBe(names.length * ATTEMPTS)
-    expect(await berth.runningOn(), told).toEqual([])
+    expect(ends, moment).toEqual(names.map(() => once))
+    expect((await berth.vms()).length, moment).toBe(names.length * ATTEMPTS)
+    expect(await berth.runningOn(), moment).toEqual([])
     console.info(`${KILLS} kills, ${names.length} jobs, ${names.length * ATTEMPTS} attempts, none doubled`)
   })
 })
