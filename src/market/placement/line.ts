@@ -89,15 +89,11 @@ export function placeBehind(
   ahead: Iterable<Waiter>,
   room: LineRoom,
   terms: LineTerms,
-  others: Iterable<Waiter> = [],
+  others: readonly Waiter[] = [],
 ): LinePlace {
-  const left = new Remaining(room)
+  const left = new Remaining(room, others)
   let position = 1
-  let behind: Waiter | undefined
-  for (const waiter of others) {
-    left.take(waiter)
-    behind ??= waiter
-  }
+  let behind = others[0]
   for (const waiter of ahead) {
     position++
     const isExhausted = left.isExhausted
@@ -113,10 +109,9 @@ export function turns(
   line: Iterable<Waiter>,
   room: LineRoom,
   terms: LineTerms,
-  others: Iterable<Waiter> = [],
+  others: readonly Waiter[] = [],
 ): Waiter[] {
-  const left = new Remaining(room)
-  for (const waiter of others) left.take(waiter)
+  const left = new Remaining(room, others)
   const found: Waiter[] = []
   for (const waiter of line) {
     if (left.isExhausted) break
@@ -136,13 +131,15 @@ class Remaining {
   /** True if no job of the project fits, whatever it needs. */
   isExhausted: boolean
 
-  constructor({ pools, liveIn }: LineRoom) {
+  /** @param kept jobs for which room is kept */
+  constructor({ pools, liveIn }: LineRoom, kept: readonly Waiter[]) {
     this.#pools = pools.map((pool) => {
       const left = { ...pool.left }
       return { pool, left, limited: AMOUNTS.filter((name) => left[name] !== undefined) }
     })
     this.#liveIn = liveIn
     this.isExhausted = this.#hasNothing()
+    for (const waiter of kept) this.take(waiter)
   }
 
   #hasNothing(): boolean {

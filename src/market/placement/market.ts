@@ -24,7 +24,7 @@ import {
 import { findCooldowns } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
-import type { LinePlace, LineRoom } from "./line.ts"
+import { type LinePlace, type LineRoom, type LineTerms, placeBehind, type Waiter } from "./line.ts"
 import type { PreemptionHistory } from "./preemptions.ts"
 import type { JobSettings } from "./settings.ts"
 
@@ -132,7 +132,7 @@ export interface GroupState extends ConcurrencyGroup {
 }
 
 /** Returns the state of a job's concurrency group; undefined without one. */
-export function groupState(
+function groupState(
   {
     metadata,
     spec,
@@ -158,8 +158,28 @@ export function lineRoom(levels: readonly CappedLevel[], namespace: string, ledg
   }
 }
 
-/** Returns the market of a job at its place in the line, without the room that jobs ahead of it take. */
-export function withTaken(market: Market, line: LinePlace): Market {
+/** Jobs with which a job stands in line, and the terms on which they pass each other. */
+export interface LineFacts {
+  ledger: LaunchLedger
+  terms: LineTerms
+  /** Returns the jobs ahead of it: of its project in their order, and of others. It runs only if there is a line. */
+  ahead: () => { own: readonly Waiter[]; others?: readonly Waiter[] }
+}
+
+/** Returns the market of a job with its place in the line, and without the room that jobs ahead of it take. */
+export function marketInLine(
+  job: Parameters<typeof groupState>[0],
+  market: Market,
+  { ledger, terms, ahead }: LineFacts,
+): Market {
+  const group = groupState(job, ledger)
+  if (market.levels.length === 0 && group === undefined) return market
+  const { own, others } = ahead()
+  const room = lineRoom(market.levels, job.metadata.namespace ?? "", ledger)
+  return withTaken({ ...market, ...(group && { group }) }, placeBehind(own, room, terms, others))
+}
+
+function withTaken(market: Market, line: LinePlace): Market {
   const levels = market.levels.map((level) => ({ ...level, ...defined({ taken: line.taken.get(level.level) }) }))
   return { ...market, levels, line }
 }

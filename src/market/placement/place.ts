@@ -23,16 +23,8 @@ import { jobBudget, longestBilledSeconds, vmLifetime } from "./budget.ts"
 import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
 import { type Buckets, choosePlatform, type Images, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { LaunchLedger } from "./ledger.ts"
-import { type Amounts, compareWaiters, isDue, lineText, placeBehind, toWaiter } from "./line.ts"
-import {
-  buildMarket,
-  expectedRunSeconds,
-  groupState,
-  lineRoom,
-  type Market,
-  type MarketSources,
-  withTaken,
-} from "./market.ts"
+import { type Amounts, compareWaiters, isDue, lineText, toWaiter } from "./line.ts"
+import { buildMarket, expectedRunSeconds, type Market, type MarketSources, marketInLine } from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** Result of the search for a place. */
@@ -349,26 +341,20 @@ function inPlannedLine(
   market: Market,
   { now, settings, ledger, waiting }: PlannedLine,
 ): Market {
-  const { namespace } = job.metadata
-  const group = groupState(job, ledger)
-  if (market.levels.length === 0 && group === undefined) return market
   const terms = { now, passSeconds: settings.passSeconds }
-  const ahead = waiting
-    .map((one) => ({ one, waiter: toWaiter(one, NEVER_FITS) }))
-    .filter(({ waiter }) => waiter.priority >= (job.spec.priority ?? 0))
-    .sort((a, b) => compareWaiters(a.waiter, b.waiter))
-  const due = ahead.filter(({ waiter }) => isDue(waiter, terms)).slice(0, PLANNED_JOBS)
-  for (const { one, waiter } of due) {
-    const verdict = place(one, market, now, settings)
-    waiter.needs = verdict.kind === "wait" ? verdict.needs : undefined
+  const ahead = () => {
+    const jobs = waiting
+      .map((one) => ({ one, waiter: toWaiter(one, NEVER_FITS) }))
+      .filter(({ waiter }) => waiter.priority >= (job.spec.priority ?? 0))
+      .sort((a, b) => compareWaiters(a.waiter, b.waiter))
+    const due = jobs.filter(({ waiter }) => isDue(waiter, terms)).slice(0, PLANNED_JOBS)
+    for (const { one, waiter } of due) {
+      const verdict = place(one, market, now, settings)
+      waiter.needs = verdict.kind === "wait" ? verdict.needs : undefined
+    }
+    return { own: jobs.map(({ waiter }) => waiter) }
   }
-  const room = lineRoom(market.levels, namespace, ledger)
-  const line = placeBehind(
-    ahead.map(({ waiter }) => waiter),
-    room,
-    terms,
-  )
-  return withTaken({ ...market, ...(group && { group }) }, line)
+  return marketInLine(job, market, { ledger, terms, ahead })
 }
 
 interface PlannedLine {

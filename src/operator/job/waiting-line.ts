@@ -12,12 +12,11 @@ import {
   isInLine,
   type LineTerms,
   lineUp,
-  placeBehind,
   toWaiter,
   turns,
   type Waiter,
 } from "../../market/placement/line.ts"
-import { cappedLevels, groupState, lineRoom, type Market, withTaken } from "../../market/placement/market.ts"
+import { cappedLevels, lineRoom, type Market, marketInLine } from "../../market/placement/market.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import type { JobControllerDependencies } from "./dependencies.ts"
 
@@ -62,14 +61,13 @@ export class WaitingLine {
   /** Returns a job's market with its place in the line, and without the room that jobs ahead of it take. */
   market(job: StoredJob, market: Market): Market {
     const { namespace = "" } = job.metadata
-    const group = groupState(job, this.#ledger)
-    if (market.levels.length === 0 && group === undefined) return market
-    const own = toWaiter(job)
-    const line = this.#line(namespace)
-    const ahead = line.slice(0, positionIn(line, own)).filter(({ uid }) => uid !== own.uid)
-    const others = this.#others(namespace, market.levels, own)
-    const place = placeBehind(ahead, lineRoom(market.levels, namespace, this.#ledger), this.#terms(), others)
-    return withTaken({ ...market, ...(group && { group }) }, place)
+    const ahead = () => {
+      const waiter = toWaiter(job)
+      const line = this.#line(namespace)
+      const own = line.slice(0, positionIn(line, waiter)).filter(({ uid }) => uid !== waiter.uid)
+      return { own, others: this.#others(namespace, market.levels, waiter) }
+    }
+    return marketInLine(job, market, { ledger: this.#ledger, terms: this.#terms(), ahead })
   }
 
   /**
@@ -84,7 +82,10 @@ export class WaitingLine {
     if (known === undefined && needs === undefined) return
     if (known !== undefined) line.splice(at, 1)
     const waiter = needs && toWaiter(job, needs)
-    if (waiter !== undefined) line.splice(positionIn(line, waiter), 0, waiter)
+    if (waiter !== undefined) {
+      line.splice(positionIn(line, waiter), 0, waiter)
+      this.#lines?.set(namespace, line)
+    }
     if (known !== undefined && (waiter === undefined || hasChanged(known, waiter))) this.#wakeNext(namespace)
   }
 
@@ -100,9 +101,7 @@ export class WaitingLine {
 
   #line(namespace: string): Waiter[] {
     this.#lines ??= this.#fromStatuses()
-    const line = this.#lines.get(namespace) ?? []
-    this.#lines.set(namespace, line)
-    return line
+    return this.#lines.get(namespace) ?? []
   }
 
   #fromStatuses(): Map<string, Waiter[]> {
