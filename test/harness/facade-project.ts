@@ -5,7 +5,7 @@ import type { Role } from "../../src/core/apis/apikey.ts"
 import type { Job, JobStatus, StoredJob } from "../../src/core/apis/job.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { ensureSealingKeys } from "../../src/core/identity/sealing-keys.ts"
-import { KubeClient } from "../../src/core/kube/client.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import type { ObjectRef } from "../../src/core/kube/resource.ts"
 import { JOBS, PROJECTS } from "../../src/core/resources.ts"
@@ -14,6 +14,7 @@ import { makeKey, tendedNamespaces } from "./api-keys.ts"
 import { confirmedProject } from "./confirmed-project.ts"
 import { PATIENCE_MS } from "./eventually.ts"
 import { type KeyController, startKeyController } from "./machine-users.ts"
+import { ShownClient } from "./shown-writes.ts"
 import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 /** A project with a namespace of its own and a key of each role. */
@@ -34,7 +35,7 @@ export function projectFixture(prefix: string): ProjectFixture {
   const namespace = testNamespace(prefix)
   const project = `p-${randomBytes(4).toString("hex")}`
   const keys = { admin: "", developer: "", viewer: "" }
-  const fixture = { client: new KubeClient(kubeConfig()), namespace, project, organization: `org-of-${project}`, keys }
+  const fixture = { client: new ShownClient(kubeConfig()), namespace, project, organization: `org-of-${project}`, keys }
   let keyController: KeyController
   beforeAll(async () => {
     await installBase(fixture.client, AbortSignal.timeout(PATIENCE_MS))
