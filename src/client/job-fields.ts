@@ -347,6 +347,7 @@ type Flagged = (typeof JOB_FLAGS)[keyof typeof JOB_FLAGS]["field"]
 const FLAGLESS: Readonly<Record<Exclude<JobField, Flagged>, boolean>> = {
   // After --.
   args: true,
+  after: false,
   ttlSecondsAfterFinished: false,
 }
 

@@ -919,6 +919,18 @@ export interface components {
              */
             limit: number;
         };
+        Prerequisite: {
+            /** @description Name of a job of the project. It may be created later. */
+            job?: string | null;
+            /** @description Name of an array of the project. It may be created later. */
+            array?: string | null;
+            /**
+             * @description Outcome that is waited for. After another one the waiting job or array fails.
+             * @default succeeded
+             * @enum {string|null}
+             */
+            outcome?: "succeeded" | "failed" | "ended" | null;
+        };
         /** @description Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram. */
         Gpu: string | ({
             /** @description Minimum GPU memory, summed over all cards, such as 24Gi. */
@@ -1039,6 +1051,8 @@ export interface components {
             } | null;
             /** @description User-defined tags. At most 2048 bytes in total. */
             tags?: string[] | null;
+            /** @description Jobs and arrays of the project that must end first. Until then it is queued (WaitsForJob), without a VM. */
+            after?: components["schemas"]["Prerequisite"][] | null;
             /**
              * Format: int64
              * @description Seconds after which a finished Job is deleted. Default: 30 days.
@@ -1697,6 +1711,8 @@ export interface components {
             } | null;
             /** @description User-defined tags. At most 2048 bytes in total. */
             tags?: string[] | null;
+            /** @description Jobs and arrays of the project that must end first. Until then it is queued (WaitsForJob), without a VM. */
+            after?: components["schemas"]["Prerequisite"][] | null;
             /**
              * Format: int64
              * @description Seconds after which a finished Job is deleted. Default: 30 days.
@@ -1831,6 +1847,18 @@ export interface components {
              */
             limit: number;
         };
+        PrerequisiteOutput: {
+            /** @description Name of a job of the project. It may be created later. */
+            job?: string;
+            /** @description Name of an array of the project. It may be created later. */
+            array?: string;
+            /**
+             * @description Outcome that is waited for. After another one the waiting job or array fails.
+             * @default succeeded
+             * @enum {string}
+             */
+            outcome?: "succeeded" | "failed" | "ended";
+        };
         /** @description Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram. */
         GpuOutput: string | {
             /** @description Minimum GPU memory, summed over all cards, such as 24Gi. */
@@ -1935,6 +1963,8 @@ export interface components {
             };
             /** @description User-defined tags. At most 2048 bytes in total. */
             tags?: string[];
+            /** @description Jobs and arrays of the project that must end first. Until then it is queued (WaitsForJob), without a VM. */
+            after?: components["schemas"]["PrerequisiteOutput"][];
             /**
              * Format: int64
              * @description Seconds after which a finished Job is deleted. Default: 30 days.

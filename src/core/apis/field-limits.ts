@@ -54,6 +54,8 @@ export const LIMITS = {
   /** Name of a concurrency group, and its limit. */
   groupName: 63,
   groupLimit: 10_000,
+  /** Jobs and arrays that one job or array waits for. */
+  prerequisites: 20,
   retryRules: 8,
   /** Exit codes and ranges of them in one retry rule. */
   retryExitCodes: 32,

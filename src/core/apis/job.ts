@@ -5,6 +5,7 @@ import { IMAGE_PATTERN } from "./image.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
+import { AfterSchema, JOB_NAME_PATTERN, ObservedAfterSchema } from "./prerequisites.ts"
 import { CostPartsSchema, HourlyPricesSchema } from "./price.ts"
 import { LaunchedRetryRulesSchema, RetryRulesSchema } from "./retry-rules.ts"
 import {
@@ -92,6 +93,14 @@ export const JobReason = {
   /** The project has reached a limit of what it may store, such as its number of unfinished jobs. */
   ProjectLimit: "ProjectLimit",
   Held: "Held",
+  /** A job or an array of its `after` has not ended yet. */
+  WaitsForJob: "WaitsForJob",
+  /** A job or an array of its `after` doesn't exist yet. */
+  JobMissing: "JobMissing",
+  /** A job or an array of its `after` ended with another outcome than the one that it waits for. */
+  DependencyFailed: "DependencyFailed",
+  /** It waits for itself: each job of a circle waits for the next one. */
+  DependencyCycle: "DependencyCycle",
   Placed: "Placed",
   Launching: "Launching",
   Booting: "Booting",
@@ -168,8 +177,6 @@ const LABEL_KEYS = {
   pattern: IN_ONE_LINE.pattern,
   allowed: `1 to ${LIMITS.labelKey} characters, none of them a control character`,
 }
-
-export const JOB_NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 /** GPU requirement, NVIDIA only. `vram` is the total of all cards. */
 export const GpuSchema = Type.Object(
@@ -585,6 +592,7 @@ export const JobSpecSchema = Type.Object(
     ...containerFields,
     ...placementFields,
     ...describingFields,
+    after: Type.Optional(AfterSchema),
     ttlSecondsAfterFinished: Type.Optional(
       Int({
         maximum: LIMITS.ttlSecondsAfterFinished,
@@ -602,7 +610,7 @@ export const JobSpecSchema = Type.Object(
 )
 export type JobSpec = Static<typeof JobSpecSchema>
 
-const { cancelled: _cancelled, ...definitionFields } = JobSpecSchema.properties
+const { cancelled: _cancelled, after: _after, ...definitionFields } = JobSpecSchema.properties
 
 /** Declares the spec of Jobs that another object creates. */
 export function jobDefinition(description: string) {
@@ -645,6 +653,7 @@ export const JobStatusSchema = Type.Object(
     reason: Type.Optional(Text(128, "Reason for the phase, one CamelCase word.")),
     message: Type.Optional(Text(LIMITS.message, "Explanation of the phase for people.")),
     conditions: Type.Optional(ConditionList),
+    after: Type.Optional(ObservedAfterSchema),
     placement: Type.Optional(PlacementSchema),
     vm: Type.Optional(
       Type.Object(
@@ -768,6 +777,10 @@ export const JOB = defineKind({
     {
       rule: `self.metadata.name.matches('${JOB_NAME_PATTERN}')`,
       message: "metadata.name must consist of a-z, 0-9 and -, with a letter or digit at both ends",
+    },
+    {
+      rule: "!has(self.spec.after) || self.spec.after.all(one, !has(one.job) || one.job != self.metadata.name)",
+      message: "spec.after must not name the job itself",
     },
   ],
   printerColumns: [

@@ -1,9 +1,10 @@
 import Type, { type Static } from "typebox"
 import { INDEXES_PATTERN } from "./array-indexes.ts"
 import { LIMITS } from "./field-limits.ts"
-import { JOB_NAME_PATTERN, type JobSpec, JobSpecSchema, jobDefinition, WITHOUT_NUL } from "./job.ts"
+import { type JobSpec, JobSpecSchema, jobDefinition, WITHOUT_NUL } from "./job.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { GROUP, type KubeObject, LABELS, type ObjectMeta, type Stored } from "./meta.ts"
+import { AfterSchema, JOB_NAME_PATTERN, ObservedAfterSchema } from "./prerequisites.ts"
 import {
   ALLOWED,
   ConditionList,
@@ -55,6 +56,14 @@ export const JobArrayReason = {
   ProjectLimit: "ProjectLimit",
   Retried: "Retried",
   NameTaken: "NameTaken",
+  /** A job or an array of its `after` has not ended yet. */
+  WaitsForJob: "WaitsForJob",
+  /** A job or an array of its `after` doesn't exist yet. */
+  JobMissing: "JobMissing",
+  /** A job or an array of its `after` ended with another outcome than the one that it waits for. */
+  DependencyFailed: "DependencyFailed",
+  /** It waits for itself: each job or array of a circle waits for the next one. */
+  DependencyCycle: "DependencyCycle",
 } as const
 export type JobArrayReason = (typeof JobArrayReason)[keyof typeof JobArrayReason]
 
@@ -144,6 +153,7 @@ export const JobArraySpecSchema = Type.Object(
         description: "Number of failed and cancelled jobs to keep, those that ended last.",
       }),
     ),
+    after: Type.Optional(AfterSchema),
     ttlSecondsAfterFinished: Type.Optional(
       Int({
         maximum: LIMITS.ttlSecondsAfterFinished,
@@ -167,7 +177,7 @@ export const JobArraySpecSchema = Type.Object(
   {
     description: "Jobs of one definition, each with its own index and variables.",
     "x-kubernetes-validations": [
-      immutable(["jobDefinition", "size", "matrix"]),
+      immutable(["jobDefinition", "size", "matrix", "after"]),
       { rule: "has(self.size) != has(self.matrix)", message: "must have either size or matrix" },
       {
         rule: "!(has(oldSelf.cancelled) && oldSelf.cancelled) || (has(self.cancelled) && self.cancelled)",
@@ -205,6 +215,7 @@ export const JobArrayStatusSchema = Type.Object(
     observedGeneration: ObservedGeneration,
     phase: Type.Optional(StringEnum(ARRAY_PHASES, { description: "Status of the array, as in the REST API." })),
     conditions: Type.Optional(ConditionList),
+    after: Type.Optional(ObservedAfterSchema),
     size: Type.Optional(Int({ description: "Number of indexes." })),
     counts: Type.Optional(ArrayCountsSchema),
     activeIndexes: Type.Optional(
@@ -321,6 +332,10 @@ export const JOB_ARRAY = defineKind({
     {
       rule: `self.metadata.name.matches('${JOB_NAME_PATTERN}')`,
       message: "metadata.name must consist of a-z, 0-9 and -, with a letter or digit at both ends",
+    },
+    {
+      rule: "!has(self.spec.after) || self.spec.after.all(one, !has(one.array) || one.array != self.metadata.name)",
+      message: "spec.after must not name the array itself",
     },
   ],
   printerColumns: [

@@ -58,4 +58,19 @@ export const NAMED_RULES: Readonly<Record<string, NamedRule>> = {
       return most === undefined || least === undefined || most >= least
     },
   },
+  jobOrArray: {
+    rule: "has(self.job) != has(self.array)",
+    message: "must have either job or array",
+    holds: (value) => (fieldOf(value, "job") === undefined) !== (fieldOf(value, "array") === undefined),
+  },
+  distinctPrerequisites: {
+    rule:
+      "self.all(one, self.exists_one(other, (has(one.job) ? one.job : '') == (has(other.job) ? other.job : '') && " +
+      "(has(one.array) ? one.array : '') == (has(other.array) ? other.array : '')))",
+    message: "must name each job and each array once",
+    holds: (value) => {
+      const names = Array.isArray(value) ? value.map((one) => `${fieldOf(one, "job")}/${fieldOf(one, "array")}`) : []
+      return new Set(names).size === names.length
+    },
+  },
 }

@@ -1,12 +1,7 @@
 import Type, { type Static } from "typebox"
 import { LIMITS } from "../../../core/apis/field-limits.ts"
-import {
-  GpuSchema,
-  JOB_FIELDS_TOGETHER,
-  JOB_NAME_PATTERN,
-  JobSpecSchema,
-  ResourcesSchema,
-} from "../../../core/apis/job.ts"
+import { GpuSchema, JOB_FIELDS_TOGETHER, JobSpecSchema, ResourcesSchema } from "../../../core/apis/job.ts"
+import { JOB_NAME_PATTERN } from "../../../core/apis/prerequisites.ts"
 import { ALLOWED, COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { noUuid } from "../../names.ts"
 
