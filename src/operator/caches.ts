@@ -1,6 +1,7 @@
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "../accounts/caches.ts"
 import type { StoredCronJob } from "../core/apis/cronjob.ts"
 import type { StoredJob } from "../core/apis/job.ts"
+import type { StoredJobArray } from "../core/apis/jobarray.ts"
 import { ANNOTATIONS, isOwnFieldManager, LABELS } from "../core/apis/meta.ts"
 import { submissionsOf } from "../core/apis/origin.ts"
 import { ENV_SECRET_TYPE, type SecretKeys, secretKeys } from "../core/apis/secret-env.ts"
@@ -18,6 +19,7 @@ import type { IndexFunction } from "../core/kube/store.ts"
 import { API_KEYS, CRON_JOBS, JOB_ARRAYS, JOBS, ORGANIZATIONS, PROJECTS, WEBHOOKS } from "../core/resources.ts"
 import { systemCaches } from "../market/caches.ts"
 import { creatorIndexes } from "./created-jobs.ts"
+import { dependentIndexes } from "./prerequisites.ts"
 import { UNSETTLED } from "./settled-jobs.ts"
 
 /** Index of Webhooks by the Secret that they name, as `namespace/name`. */
@@ -61,7 +63,13 @@ export const JOB_CACHE: Required<Pick<ReflectorOptions<StoredJob>, "resource" | 
 }
 
 /** Indexes that the cache of Jobs must have. */
-export const jobIndexes: Record<"submission", IndexFunction<StoredJob>> = { submission: submissionsOf }
+export const jobIndexes: Record<string, IndexFunction<StoredJob>> = { submission: submissionsOf, ...dependentIndexes }
+
+/** Options that the reflector of JobArrays must have. */
+export const JOB_ARRAY_CACHE: Pick<ReflectorOptions<StoredJobArray>, "resource" | "indexes"> = {
+  resource: JOB_ARRAYS,
+  indexes: dependentIndexes,
+}
 
 /** Secret of type `berth.dev/env`, without its values. */
 export interface EnvSecret extends ApiObject {
@@ -149,7 +157,7 @@ export function operatorCaches(
     ...systemCaches(base, options),
     jobs: new Reflector({ ...base, ...JOB_CACHE, namespace, indexes: { ...creatorIndexes, ...jobIndexes } }),
     cronJobs: new Reflector({ ...base, ...CRON_JOB_CACHE, namespace }),
-    jobArrays: new Reflector({ ...base, resource: JOB_ARRAYS, namespace }),
+    jobArrays: new Reflector({ ...base, ...JOB_ARRAY_CACHE, namespace }),
     projects: new Reflector({ ...base, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE }),
     organizations: new Reflector({ ...base, resource: ORGANIZATIONS }),
     namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),

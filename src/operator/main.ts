@@ -64,6 +64,7 @@ import { createJobController } from "./job/controller.ts"
 import { HistoryPruner } from "./job/history.ts"
 import { createLaunchController } from "./launch/controller.ts"
 import { createOrganizationController } from "./organization/controller.ts"
+import { Prerequisites } from "./prerequisites.ts"
 import { PriceRefresher, type PriceRefresherOptions } from "./prices/refresher.ts"
 import { createProjectController } from "./project/controller.ts"
 import { checkSelection, SettledJobs } from "./settled-jobs.ts"
@@ -201,8 +202,10 @@ function sharedParts(
   const { heartbeats, ...objects } = caches
   const fence = createFence(elector)
   const quota = { limits: { ...PROJECT_LIMITS, ...projectLimits }, usage: new Usage(caches, clock) }
+  const prerequisites = new Prerequisites({ client, ...caches })
   const settled = new SettledJobs({
     ...{ client, namespace: watchNamespace, fence, clock, logger },
+    isAwaited: ({ metadata }) => prerequisites.isAwaited({ job: metadata.name }, metadata),
     ttlSeconds: JOB_DEFAULTS.ttlSeconds,
     limitsHistory: (creatorUid) => {
       const cronJob = caches.cronJobs.store.getByUid(creatorUid)
@@ -213,7 +216,8 @@ function sharedParts(
   const heartbeatTimes = new SharedHeartbeats(heartbeats, clock)
   const sealer = storedKeysSealer(client, systemNamespace)
   const addresses = { systemNamespace, watchNamespace, identityIssuer: identity?.issuer }
-  return { ...objects, ...addresses, client, clock, recorder, logger, fence, quota, settled, heartbeatTimes, sealer }
+  const parts = { client, clock, recorder, logger, fence, quota, prerequisites, settled, heartbeatTimes, sealer }
+  return { ...objects, ...addresses, ...parts }
 }
 
 type Caches = ReturnType<typeof operatorCaches>

@@ -42,6 +42,8 @@ export interface SettledJobsOptions {
   ttlSeconds: number
   /** Returns true if a CronJob or an array limits its history. All its jobs are then known, else the latest only. */
   limitsHistory: (creatorUid: string) => boolean
+  /** Returns true while another job or an array lacks the outcome of a job. It is not deleted then. */
+  isAwaited: (job: SettledJob) => boolean
   /** Gets each change of the bytes of settled jobs. */
   usage?: { addEnded(namespace: string, bytes: number): void }
   fence: Fence
@@ -174,9 +176,13 @@ export class SettledJobs {
     for await (const page of client.pages(JOBS, { namespace, ...SETTLED })) yield* page.items
   }
 
-  /** Deletes a settled job in the version that is known. Returns false if it was changed or deleted before. */
+  /**
+   * Deletes a settled job in the version that is known. Returns false if it was changed or deleted before, or if its outcome
+   * is awaited.
+   */
   async delete(job: SettledJob): Promise<boolean> {
-    const { client, fence } = this.#options
+    const { client, fence, isAwaited } = this.#options
+    if (isAwaited(job)) return false
     const { namespace, name, uid, resourceVersion } = job.metadata
     const ref = { namespace, name }
     fence()

@@ -18,7 +18,7 @@ const SIZES = [1, 2, 4]
 const WINDOW_SECONDS = 600
 const GOAL = 0.95
 
-test(`at least ${GOAL * 100} % of the runs that a cap allows take place, although the operator never looks by itself`, async () => {
+test(`a cap lets at least ${GOAL * 100} % of the possible runs take place, although the operator never looks by itself`, async () => {
   const harness = await newHarness()
   const { client, namespace } = harness
   const random = randomFrom(7)
@@ -55,7 +55,7 @@ test(`at least ${GOAL * 100} % of the runs that a cap allows take place, althoug
   harness.operator({
     caps: { maxHourlyUsd: CAP_USD },
     market: { offers, account: { cloud: "sim", region: "here" } },
-    // No job waits for so long that room is kept for it. The clock also goes on while the test works.
+    // Room is kept for none. The clock also runs while the test works.
     settings: { capRetrySeconds: 86_400, passSeconds: 86_400 },
   })
 

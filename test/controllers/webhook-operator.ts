@@ -11,8 +11,9 @@ import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
-import { JOB_CACHE, jobIndexes } from "../../src/operator/caches.ts"
+import { JOB_ARRAY_CACHE, JOB_CACHE, jobIndexes } from "../../src/operator/caches.ts"
 import { createJobController } from "../../src/operator/job/controller.ts"
+import { Prerequisites } from "../../src/operator/prerequisites.ts"
 import { SettledJobs } from "../../src/operator/settled-jobs.ts"
 import type { WebhookSettings } from "../../src/operator/webhook/settings.ts"
 import { webhookParts } from "../harness/webhook-parts.ts"
@@ -32,18 +33,27 @@ async function main({ kubeconfig, namespace, webhooks }: WebhookOperatorOptions)
   const logger = createLogger({ level: "error", name: "operator" })
   const base = { client, namespace, logger }
   const jobs = new Reflector({ ...base, ...JOB_CACHE, indexes: jobIndexes })
+  const jobArrays = new Reflector({ ...base, ...JOB_ARRAY_CACHE })
   const launches = new Reflector({ ...base, ...LAUNCH_CACHE })
   const statements = new Reflector({ ...base, ...STATEMENT_CACHE })
   const clock = systemClock
   const fence = (): void => undefined
   const recorder = { record: (): void => undefined }
   const settled = new SettledJobs({
-    ...{ ...base, fence, clock, limitsHistory: () => false, ttlSeconds: JOB_DEFAULTS.ttlSeconds },
+    ...{
+      ...base,
+      fence,
+      clock,
+      limitsHistory: () => false,
+      isAwaited: () => false,
+      ttlSeconds: JOB_DEFAULTS.ttlSeconds,
+    },
   })
   const shared = { client, jobs, settled, launches, statements, fence, clock, recorder, logger }
   const parts = webhooks && webhookParts({ ...shared, namespace }, webhooks)
   const jobControl = createJobController({
     ...shared,
+    prerequisites: new Prerequisites({ client, jobs, jobArrays }),
     ...(parts && { endReaders: [parts.control.deliveries] }),
     installation: { id: namespace, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
     offers: fixedOffers([]),
@@ -51,7 +61,7 @@ async function main({ kubeconfig, namespace, webhooks }: WebhookOperatorOptions)
   })
   const seconds: number[] = []
   const manager = new Manager({
-    reflectors: [jobs, launches, statements, ...(parts?.reflectors ?? [])],
+    reflectors: [jobs, jobArrays, launches, statements, ...(parts?.reflectors ?? [])],
     controllers: [jobControl, ...(parts ? [parts.control.controller] : [])],
     leaderTasks: [
       (signal) => settled.run(signal),

@@ -22,13 +22,14 @@ import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../src/market/placement/settings.ts"
 import { arrayEndReader, createArrayController } from "../../src/operator/array/controller.ts"
-import { JOB_CACHE, jobIndexes } from "../../src/operator/caches.ts"
+import { JOB_ARRAY_CACHE, JOB_CACHE, jobIndexes } from "../../src/operator/caches.ts"
 import { creatorIndexes } from "../../src/operator/created-jobs.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
 import { createJobController } from "../../src/operator/job/controller.ts"
 import type { JobControllerDependencies } from "../../src/operator/job/dependencies.ts"
 import { HistoryPruner } from "../../src/operator/job/history.ts"
 import { createLaunchController, type LaunchControl } from "../../src/operator/launch/controller.ts"
+import { Prerequisites } from "../../src/operator/prerequisites.ts"
 import { SettledJobs } from "../../src/operator/settled-jobs.ts"
 import { createStatementController } from "../../src/operator/statement/controller.ts"
 import { AgentReports } from "./agent-reports.ts"
@@ -117,7 +118,8 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       ...{ client, ...JOB_CACHE, namespace, logger: silentLogger },
       indexes: { ...jobIndexes, ...creatorIndexes },
     })
-    const jobArrays = new Reflector<StoredJobArray>({ client, resource: JOB_ARRAYS, namespace, logger: silentLogger })
+    const jobArrays = new Reflector<StoredJobArray>({ client, ...JOB_ARRAY_CACHE, namespace, logger: silentLogger })
+    const prerequisites = new Prerequisites({ client, jobs, jobArrays })
     const launches = new Reflector<StoredLaunch>({
       client,
       ...LAUNCH_CACHE,
@@ -133,11 +135,13 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf({ jobs }, clock) }
     const settled = new SettledJobs({
       ...{ client, namespace, fence, clock, logger: silentLogger },
+      isAwaited: ({ metadata }) => prerequisites.isAwaited({ job: metadata.name }, metadata),
       limitsHistory: (uid) => jobArrays.store.getByUid(uid) !== undefined,
       ...{ ttlSeconds: JOB_DEFAULTS.ttlSeconds, sweepSeconds: 0.5, expireSeconds: 0.1 },
       ...(quota && { usage: quota.usage }),
     })
-    const shared = { client, jobs, settled, launches, statements, fence, clock, recorder, logger: silentLogger }
+    const parts = { client, fence, clock, recorder, logger: silentLogger }
+    const shared = { ...parts, jobs, prerequisites, settled, launches, statements }
     const launchControl = createLaunchController({
       ...shared,
       systemNamespace,

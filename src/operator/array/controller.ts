@@ -61,6 +61,7 @@ function createSources(options: ArrayControllerDependencies): Source[] {
     watchSource(jobArrays),
     watchSource(jobs, (change) => keysOf(change, options)),
     settledJobsSource(jobArrays.store, options),
+    ...options.prerequisites.arraySources(),
   ]
   if (tenancy === undefined) return sources
   const { projects, organizations } = tenancy

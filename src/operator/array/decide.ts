@@ -4,13 +4,16 @@ import type { StoredJob } from "../../core/apis/job.ts"
 import {
   arrayError,
   DEFAULT_PARALLELISM,
+  hasArrayEnded,
   JOB_ARRAY_FINALIZER,
   JobArrayReason,
   type JobArrayStatus,
   type StoredJobArray,
 } from "../../core/apis/jobarray.ts"
 import type { EventNote } from "../../core/kube/events.ts"
+import { observedAfter, openPrerequisites } from "../../core/order/prerequisites.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
+import type { PrerequisiteFacts } from "../prerequisites.ts"
 import type { JobSummary } from "../settled-jobs.ts"
 import {
   attemptOf,
@@ -48,6 +51,10 @@ export interface ArrayObservation {
   missing: ReadonlySet<number>
   /** Indexes whose Job could not be created, because another Job has its name. */
   taken: ReadonlySet<number>
+  /** What the array waits for. Absent: nothing. */
+  prerequisites?: PrerequisiteFacts
+  /** True while a job or an array that waits for this one lacks its outcome. */
+  isAwaited?: boolean
   /** Reason why no Job may be created now. */
   blocked?: Cause
   /** Number of Jobs that the project may still create. */
@@ -110,18 +117,39 @@ export function decide(
   const counts = countIndexes(progress, current)
   const { maxFailed = Number.POSITIVE_INFINITY } = array.spec
   const pending = progress.failed.size > maxFailed ? [] : pendingIn(progress)
-  const isOver = progress.active.size === 0 && pending.length === 0
-  const verdict = isOver ? endVerdict(array, counts) : runningVerdict(array, counts, observed.blocked)
-  const status = { ...progressFields(progress), counts }
+  const isDone = progress.active.size === 0 && pending.length === 0
+  const blocked = waitsFor(array, observed) ?? observed.blocked
+  const failure = blocked?.reason === "DependencyFailed" && !isDone ? blocked : undefined
+  const isOver = isDone || failure !== undefined
+  const verdict = isDone ? endVerdict(array, counts) : runningVerdict(array, counts, blocked)
+  const after = observedAfter(observed.prerequisites?.states ?? [])
+  const status = { ...progressFields(progress), counts, ...(after && { after }) }
   const decision = writeIfDue(array, { status, verdict, events }, observed, now)
-  decision.actions.push(...actionsOn(array, observed, { progress, current, pending }))
-  return { ...decision, ...requeue(array, decision, { isOver, pending }, { now, settings, observed }) }
+  const seen = { ...observed, ...(blocked && { blocked }) }
+  decision.actions.push(...actionsOn(array, seen, { progress, current, pending }))
+  return { ...decision, ...requeue(array, decision, { isOver, pending }, { now, settings, observed: seen }) }
+}
+
+/**
+ * Returns why an array waits for its prerequisites; undefined: it doesn't. All outcomes are in its status before it creates
+ * a job.
+ */
+function waitsFor(array: StoredJobArray, { prerequisites }: ArrayObservation): Cause | undefined {
+  if (prerequisites === undefined) return undefined
+  if (prerequisites.obstacle !== undefined) return prerequisites.obstacle
+  const isRecorded = openPrerequisites(array).length === 0
+  return isRecorded ? undefined : { reason: JobArrayReason.Queued, message: "all that it waited for has ended" }
 }
 
 /** Cancels the unfinished Jobs. The deletion doesn't wait for their end. */
-function decideDeletion({ metadata }: StoredJobArray, { jobs }: ArrayObservation): ArrayDecision {
-  if (!metadata.finalizers?.includes(JOB_ARRAY_FINALIZER)) return { actions: [], events: [] }
-  return { actions: [...cancel(unfinishedAmong(jobs)), { do: "dropFinalizer" }], events: [] }
+function decideDeletion(array: StoredJobArray, { jobs, isAwaited }: ArrayObservation): ArrayDecision {
+  if (!array.metadata.finalizers?.includes(JOB_ARRAY_FINALIZER)) return { actions: [], events: [] }
+  // What waits for an array that has ended gets its outcome first.
+  const isKept = hasArrayEnded(array) && isAwaited === true
+  return {
+    actions: [...cancel(unfinishedAmong(jobs)), ...(isKept ? [] : [{ do: "dropFinalizer" } as const])],
+    events: [],
+  }
 }
 
 function invalid(array: StoredJobArray, message: string, now: Date, settings: ArraySettings): ArrayDecision {
@@ -225,5 +253,6 @@ function requeue(
   if (completionTime === undefined) return {}
   const left = (array.spec.ttlSecondsAfterFinished ?? settings.ttlSeconds) - secondsBetween(completionTime, now)
   if (left > 0) return { requeueAfter: Math.min(left, requeueAfter ?? left) }
+  if (observed?.isAwaited === true) return { requeueAfter: BLOCKED_SECONDS }
   return { actions: [...actions, { do: "deleteArray" }] }
 }

@@ -20,14 +20,16 @@ export async function gather(
   options: ArrayControllerDependencies,
   memory: Memory,
 ): Promise<ArrayObservation> {
-  const { namespace = "", uid } = array.metadata
+  const { namespace = "", name, uid } = array.metadata
   const { taken, rejection, writtenSeconds } = memory.of(uid)
-  const base = { taken, room: roomOf(namespace, options), ...defined({ writtenSeconds }) }
+  const isAwaited = options.prerequisites.isAwaited({ array: name }, array.metadata)
+  const base = { taken, isAwaited, room: roomOf(namespace, options), ...defined({ writtenSeconds }) }
   if (array.metadata.deletionTimestamp !== undefined) {
     return { ...base, jobs: await listJobs(array, LABELS.arrayUid, options), settled: [], missing: new Set() }
   }
+  const prerequisites = await options.prerequisites.look({ array: name }, array)
   const blocked = blockedBy(array, options) ?? rejection
-  return { ...base, ...(await findJobs(array, options)), ...defined({ blocked }) }
+  return { ...base, ...(await findJobs(array, options)), ...defined({ prerequisites, blocked }) }
 }
 
 function roomOf(namespace: string, { quota }: ArrayControllerDependencies): number {

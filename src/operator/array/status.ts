@@ -35,6 +35,8 @@ const WAITS: readonly JobArrayReason[] = [
   JobArrayReason.ProjectLimit,
   JobArrayReason.ProjectDeleting,
   JobArrayReason.JobRefused,
+  JobArrayReason.WaitsForJob,
+  JobArrayReason.JobMissing,
 ]
 
 /** Returns the verdict on an array that has jobs to create, or unfinished ones. `waiting`: why it creates none now. */
@@ -46,6 +48,7 @@ export function runningVerdict(
   const { running, succeeded, failed, cancelled, pending } = counts
   const hasBegun = running + succeeded + failed + cancelled > 0 || status?.phase === "running"
   const phase = hasBegun ? "running" : "queued"
+  if (waiting?.reason === JobArrayReason.DependencyFailed) return { phase: "failed", ...waiting, isOver: true }
   if (waiting !== undefined && pending > 0) return { phase, ...waiting, isOver: false }
   const { parallelism = DEFAULT_PARALLELISM } = spec
   const message = `at most ${parallelism} jobs at the same time`
@@ -77,7 +80,8 @@ export function buildConditions({ metadata, status }: StoredJobArray, verdict: V
   const before = status?.conditions
   const { phase, reason, message } = verdict
   const cause = { reason, message }
-  const isStalled = phase === "failed" || phase === "cancelled"
+  const hasFailed = phase === "failed" || phase === "cancelled"
+  const isStalled = hasFailed || reason === JobArrayReason.DependencyCycle
   const isReconciling = !isStalled && (phase === "queued" || WAITS.includes(reason))
   const causeIf = (isTrue: boolean) => (isTrue ? cause : { ...cause, message: "" })
   const updates = [
@@ -85,7 +89,7 @@ export function buildConditions({ metadata, status }: StoredJobArray, verdict: V
     condition(JobArrayCondition.Reconciling, isReconciling, causeIf(isReconciling)),
     conditionOnceTrue(JobArrayCondition.Stalled, isStalled, causeIf(isStalled)),
     conditionOnceTrue(JobArrayCondition.Complete, phase === "succeeded", causeIf(phase === "succeeded")),
-    conditionOnceTrue(JobArrayCondition.Failed, isStalled, causeIf(isStalled)),
+    conditionOnceTrue(JobArrayCondition.Failed, hasFailed, causeIf(hasFailed)),
   ]
   return setConditions(before, updates, metadata.generation, now)
 }
@@ -101,8 +105,9 @@ export function reasonEvents(before: JobArrayStatus | undefined, after: JobArray
   const ready = changedCondition(before?.conditions, after.conditions, JobArrayCondition.Ready)
   if (ready === undefined) return []
   const { reason, message } = ready
-  const isNormal = after.phase === "succeeded" || after.phase === "cancelled" || ready.status === "True"
-  return [{ type: isNormal || reason === JobArrayReason.Queued ? "Normal" : "Warning", reason, message }]
+  const isEnd = after.phase === "succeeded" || after.phase === "cancelled"
+  const isExpected = reason === JobArrayReason.Queued || reason === JobArrayReason.WaitsForJob
+  return [{ type: isEnd || isExpected || ready.status === "True" ? "Normal" : "Warning", reason, message }]
 }
 
 /** Returns the event of indexes that run again. */

@@ -88,7 +88,8 @@ function kstatus(status: JobStatus): ConditionUpdate[] {
   const { phase, reason } = status
   const cause = causeOf(status)
   const isReady = phase === "running" || phase === "succeeded"
-  const isStalled = phase === "failed" || phase === "cancelled" || reason === JobReason.Held
+  const needsUser = reason === JobReason.Held || reason === JobReason.DependencyCycle
+  const isStalled = phase === "failed" || phase === "cancelled" || needsUser
   const isReconciling = !isReady && !isStalled
   const causeIf = (isTrue: boolean) => (isTrue ? cause : { ...cause, message: "" })
   return [
@@ -150,7 +151,7 @@ function waiting(before: JobStatus, next: JobStatus): EventNote[] {
   const { reason = "", message = "" } = next
   const isExpected = reason === JobReason.Queued || HAS_EVENT.includes(reason)
   if (next.phase !== "queued" || before.reason === reason || isExpected) return []
-  return [warning(reason, message)]
+  return [reason === JobReason.WaitsForJob ? normal(reason, message) : warning(reason, message)]
 }
 
 function newVms(before: JobStatus, { launches, retries = [] }: JobStatus): EventNote[] {

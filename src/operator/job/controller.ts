@@ -53,8 +53,9 @@ function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControl
 }
 
 function createSources(options: JobControllerDependencies): Source[] {
-  const { jobs, launches, endReaders = [], connections, envSecrets, tenancy } = options
+  const { jobs, launches, endReaders = [], prerequisites, connections, envSecrets, tenancy } = options
   const sources = [watchSource(jobs), watchSource(launches, jobOf), ...endReaders.map(({ source }) => source)]
+  sources.push(...prerequisites.jobSources())
   const waiting = (namespace: string | undefined) =>
     jobs.store
       .list()

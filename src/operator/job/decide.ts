@@ -2,6 +2,7 @@ import { LIMITS } from "../../core/apis/field-limits.ts"
 import { CANCELLED, isTerminal, JobReason, type StoredJob } from "../../core/apis/job.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
+import { openPrerequisites } from "../../core/order/prerequisites.ts"
 import { hasStrictCap } from "../../market/placement/caps.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
 import type { Market } from "../../market/placement/market.ts"
@@ -170,6 +171,18 @@ export const CHECKS: readonly Check[] = [
   },
   {
     phase: "queued",
+    rows: [
+      [
+        "a job or an array of its `after` doesn't exist, has not ended, or waits for this job",
+        "queued (JobMissing, WaitsForJob, DependencyCycle)",
+      ],
+      ["one of them ended with another outcome than it needs", "failed (DependencyFailed)"],
+      ["its status has not all their outcomes yet", "queued: they are written before a VM is bought"],
+    ],
+    check: checkPrerequisites,
+  },
+  {
+    phase: "queued",
     rows: [["a limit of its project is reached", "queued (ProjectLimit)"]],
     check: ({ observed: { overLimit }, settings }) =>
       overLimit === undefined ? undefined : waits(JobReason.ProjectLimit, overLimit, settings.limitRetrySeconds),
@@ -235,6 +248,19 @@ function checkOrigin({ origin }: JobFacts): Step | undefined {
     `this Job is a copy of ${origin.of}, which already ran, so Berth does not run it. ` +
     `To run it, remove its annotation ${origin.annotation}`
   return waits(JobReason.Held, message)
+}
+
+/** Delay before a live read looks again for a prerequisite that doesn't exist, seconds. A new one usually requeues the job. */
+const MISSING_SECONDS = 60
+
+function checkPrerequisites({ job, observed: { prerequisites }, alive }: JobFacts): Step | undefined {
+  if (prerequisites === undefined) return undefined
+  const { obstacle } = prerequisites
+  if (obstacle?.reason === "DependencyFailed") return { ...fails(obstacle.reason, obstacle.message), end: alive }
+  if (obstacle !== undefined)
+    return waits(obstacle.reason, obstacle.message, obstacle.reason === "JobMissing" ? MISSING_SECONDS : undefined)
+  const isRecorded = openPrerequisites(job).length === 0
+  return isRecorded ? undefined : waits(JobReason.Queued, "all that it waited for has ended")
 }
 
 /** Returns the step after the agent reported the end of the run; undefined if the job gets a new VM after it. */

@@ -21,6 +21,7 @@ import type { LaunchAccounts } from "../../market/placement/market.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import type { EnvSecret } from "../caches.ts"
 import type { Fence } from "../fence.ts"
+import type { Prerequisites } from "../prerequisites.ts"
 import type { SettledJobs } from "../settled-jobs.ts"
 
 /** Namespace of this installation's Launches, and the address of its gateway. */
@@ -58,6 +59,8 @@ export interface JobControllerDependencies {
   settled: Pick<SettledJobs, "add" | "submitted">
   /** Readers of the ends of jobs. Default none. */
   endReaders?: readonly EndReader[]
+  /** What jobs wait for. */
+  prerequisites: Prerequisites
   launches: Reflector<StoredLaunch>
   /** Heartbeats that are not in the Launches. */
   heartbeatTimes?: HeartbeatTimes

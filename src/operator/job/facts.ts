@@ -11,6 +11,7 @@ import { countLosses, type EndedLaunch, fallbackReason, type Losses } from "../.
 import { expectedRunSeconds, type Market } from "../../market/placement/market.ts"
 import { bootStage, launchOutcome } from "../../market/placement/outcome.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
+import type { PrerequisiteFacts } from "../prerequisites.ts"
 import type { InstallationFacts } from "./dependencies.ts"
 import { deriveRetries, type Retries } from "./retries.ts"
 
@@ -37,6 +38,10 @@ export interface JobObservation {
   overLimit?: string
   /** Reason why the job has not all values of its secretEnv, for people. Absent: it has, or is not waiting for a place. */
   secretMissing?: string
+  /** What the job waits for. Absent: nothing, or it has ended. */
+  prerequisites?: PrerequisiteFacts
+  /** True while a job or an array that waits for this one lacks its outcome. Absent: none does. */
+  isOutcomeAwaited?: boolean
   /** True while a reader waits for the job's end. Absent: none does. */
   isEndAwaited?: boolean
   /** Seconds since the container's first start, on any VM. Absent: they are counted by the calendar. */

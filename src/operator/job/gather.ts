@@ -67,12 +67,14 @@ export async function gather(
   const origin = launches.length === 0 ? originAmong(job, options) : readOrigin(job, options.installation.id)
   const cancel = cancels.of(namespace, options, ledger, settings)
   const organization = options.tenants?.organizationOf(namespace)
+  const order = await orderOf(job, options)
   const base = {
     origin,
     ...(cancel !== undefined && { cancel }),
     ...(organization !== undefined && { organization }),
     ...(ending !== undefined && { ending }),
-    isEndAwaited: isEndAwaited(job, options),
+    ...order,
+    isEndAwaited: order.isOutcomeAwaited || isEndAwaited(job, options),
     ...times.of(job, launches),
     launches,
     installation: options.installation,
@@ -89,6 +91,13 @@ export async function gather(
     ...(image !== undefined && { image }),
     ...base,
   }
+}
+
+/** Returns what a job waits for, unless it has ended, and if something waits for it. */
+async function orderOf(job: StoredJob, { prerequisites }: Pick<JobControllerDependencies, "prerequisites">) {
+  const name = { job: job.metadata.name }
+  const found = isTerminal(job.status?.phase) ? undefined : await prerequisites.look(name, job)
+  return { ...(found && { prerequisites: found }), isOutcomeAwaited: prerequisites.isAwaited(name, job.metadata) }
 }
 
 /** Returns why a job that waits for a place has not all values of its secretEnv. A job with a VM has asked for them. */

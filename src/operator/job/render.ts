@@ -19,6 +19,7 @@ import { bootFailureOf, type Launch, launchName, pricesOf, type StoredLaunch } f
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { type CostParts, costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
+import { observedAfter } from "../../core/order/prerequisites.ts"
 import { recordedVolumes } from "../../market/placement/inputs.ts"
 import type { Amounts } from "../../market/placement/line.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
@@ -70,9 +71,13 @@ export function render(facts: JobFacts, step: Step): JobDecision {
   }
 }
 
-/** Ends the VMs, then drops the finalizer when no VM is left. */
-function renderDeletion({ job, alive }: JobFacts): JobDecision {
-  const isKept = job.metadata.finalizers?.includes(JOB_FINALIZER) ?? false
+/**
+ * Ends the VMs, then drops the finalizer when no VM is left. A job that has ended stays until all that waits for it has its
+ * outcome.
+ */
+function renderDeletion({ job, observed, alive }: JobFacts): JobDecision {
+  const isAwaited = isTerminal(job.status?.phase) && observed.isOutcomeAwaited === true
+  const isKept = !isAwaited && (job.metadata.finalizers?.includes(JOB_FINALIZER) ?? false)
   const dropped: JobAction[] = isKept ? [{ do: "dropFinalizer" }] : []
   return { status: job.status ?? {}, actions: alive.length > 0 ? endAll(alive) : dropped, events: [] }
 }
@@ -141,6 +146,7 @@ function nextStatus(facts: JobFacts, verdict: Verdict | undefined): JobStatus {
     ...before,
     observedGeneration: job.metadata.generation,
     phase,
+    after: (observed.prerequisites && observedAfter(observed.prerequisites.states)) ?? before.after,
     placement: nextPlacement(before, current),
     vm: nextVm(before, current),
     credentials: nextCredentials(before, current),

@@ -90,6 +90,7 @@ export class CronHarness extends NamespaceHarness<Operator> {
         ttlSeconds: JOB_DEFAULTS.ttlSeconds,
         sweepSeconds: 0.5,
       },
+      isAwaited: () => false,
       limitsHistory: (uid) => {
         const cronJob = cronJobs.store.getByUid(uid)
         return cronJob !== undefined && limitsHistory(cronJob)
