@@ -13,18 +13,17 @@ const BINDINGS = declareResource<ApiObject & { spec: object }>(POLICY_BINDINGS)
 /**
  * Lets the policy of manifests/base ask the Lease of this system namespace about the jobs of one namespace, beside the one
  * of `berth-system`. The shared API server has no Lease there, so the policy rejects nothing in other suites. Creates the
- * Lease without a holder, and resolves when the API server rejects `after` by it. Returns a function that ends it.
+ * Lease without a holder, and resolves when the API server rejects `after` by it. All stays until the control plane ends.
  */
 export async function bindAbilities(
   client: KubeClient,
   { namespace, systemNamespace }: { namespace: string; systemNamespace: string },
-): Promise<() => Promise<void>> {
-  const metadata = { name: `${ABILITIES_POLICY}-${namespace}` }
+): Promise<void> {
   const matchResources = { namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": namespace } } }
   const paramRef = { name: OPERATOR_LEASE, namespace: systemNamespace, parameterNotFoundAction: "Allow" }
   await client.create(leases, { metadata: { name: OPERATOR_LEASE, namespace: systemNamespace }, spec: {} } as Lease)
   await client.create(BINDINGS, {
-    metadata,
+    metadata: { name: `${ABILITIES_POLICY}-${namespace}` },
     spec: { policyName: ABILITIES_POLICY, paramRef, matchResources, validationActions: ["Deny"] },
   })
   const dependent = {
@@ -32,5 +31,4 @@ export async function bindAbilities(
     spec: { image: "a", after: [{ job: "b" }] },
   }
   await eventually(() => expect(client.create(JOBS, dependent, { dryRun: true })).rejects.toThrow("No operator leads"))
-  return () => client.delete(BINDINGS, metadata).then(() => undefined)
 }
