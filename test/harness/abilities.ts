@@ -8,7 +8,8 @@ import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts
 import { JOBS } from "../../src/core/resources.ts"
 import { eventually } from "./eventually.ts"
 
-const BINDINGS = declareResource<ApiObject & { spec: object }>(POLICY_BINDINGS)
+/** Resource of the objects that put a policy into effect. */
+export const BINDINGS = declareResource<ApiObject & { spec: object }>(POLICY_BINDINGS)
 
 /**
  * Lets the policy of manifests/base ask the Lease of this system namespace about the jobs of one namespace, beside the one

@@ -1,15 +1,16 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
 import { ANNOTATIONS, API_VERSION } from "../../src/core/apis/meta.ts"
-import { OPERATOR_ABILITIES, OPERATOR_LEASE } from "../../src/core/identity/installation.ts"
+import { ABILITIES_POLICY, OPERATOR_ABILITIES, OPERATOR_LEASE } from "../../src/core/identity/installation.ts"
 import { LeaderElector, type Lease, leases } from "../../src/core/kube/lease.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
-import { bindAbilities } from "../harness/abilities.ts"
+import { BINDINGS, bindAbilities } from "../harness/abilities.ts"
 import { caller, problemIn } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
 import { type Replica, startReplica } from "../harness/facade.ts"
 import { projectFixture, removeJob } from "../harness/facade-project.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 
 /** The policy of manifests/base, asked for the Lease of this suite. */
 const fixture = projectFixture("abilities")
@@ -142,6 +143,12 @@ describe("`after`", () => {
     const restored = { [ANNOTATIONS.recordedUid]: "5d3c5a0e-3f36-4a3a-9d3c-0c6d0c8f2f10" }
     expect(await create(job("restored", AFTER, restored))).toContain("created")
     expect(await create(array("restored", AFTER, restored))).toContain("created")
+  })
+
+  it("is accepted or rejected by the Lease in the system namespace, where no suite has one", async () => {
+    const { spec } = await fixture.client.get(BINDINGS, { name: ABILITIES_POLICY })
+    const paramRef = { name: OPERATOR_LEASE, namespace: SYSTEM_NAMESPACE, parameterNotFoundAction: "Allow" }
+    expect(spec).toMatchObject({ policyName: ABILITIES_POLICY, paramRef, validationActions: ["Deny"] })
   })
 
   it("is accepted before any operator has led", async () => {
