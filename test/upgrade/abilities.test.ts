@@ -86,7 +86,7 @@ async function expectRejected(message: string): Promise<void> {
     expect(type).toContain("unavailable")
     expect(detail).toMatch(new RegExp(`^${message}`))
   }
-  await create(job("free"))
+  await create(job("free", { after: [] }))
   await create(array("frees"))
   expect((await call("/1/jobs", { body: { name: "other", image: "a" } })).status).toBe(201)
 }
