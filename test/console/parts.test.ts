@@ -283,6 +283,7 @@ describe("the submission of a job's record", () => {
       maxQueueSeconds: 5400,
       maxMemory: "128Gi",
       maxLostVms: 0,
+      after: [{ job: "prepare" }, { array: "sweep", outcome: "ended" }],
       cloud: ["aws"],
       volumes: { ...JOB.volumes, ...CHECKPOINTS },
     }
