@@ -22,6 +22,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   "market/router": ["core/apis", "clouds/definitions.ts", "clouds/machines"],
   "market/placement": [
     "core/apis",
+    "core/order",
     "clouds/machines",
     "clouds/rejection.ts",
     "clouds/rejections.ts",

@@ -64,12 +64,13 @@ import { type InstallationFacts, installationRouter, type SignIn } from "./insta
 import type { LogStore } from "./logs/store.ts"
 import { Accounts } from "./resources/accounts/accounts.ts"
 import { accountRoutes } from "./resources/accounts/routes.ts"
-import { arrayRoutes } from "./resources/arrays/routes.ts"
+import { type ArrayServices, arrayRoutes } from "./resources/arrays/routes.ts"
 import { CHECK_WAIT_SECONDS, Connections } from "./resources/connections/connections.ts"
 import { connectionCheckRoutes, connectionRoutes } from "./resources/connections/routes.ts"
 import { type CostServices, costRoutes } from "./resources/costs/routes.ts"
 import { cronJobRoutes } from "./resources/cronjobs/routes.ts"
 import type { RunOptions } from "./resources/cronjobs/runs.ts"
+import { Dependents } from "./resources/dependents/dependents.ts"
 import { resourceRoutes } from "./resources/discovery/routes.ts"
 import type { Discoverer } from "./resources/discovery/schema.ts"
 import { ChangeFeed } from "./resources/events/feed.ts"
@@ -256,7 +257,8 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
     mutexes,
   })
   const { cronJobsOf, arraysOf, ...lookups } = creatorsOfJobs(caches, collectionOf)
-  mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, ...lookups, submitterOf })
+  const dependentsIn = dependentLookup(caches, { jobsOf, arraysOf })
+  mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, ...lookups, dependentsIn, submitterOf })
   mount(router, eventRoutes, guard, eventParts(dependencies, ofJobs))
   const ofSealed = { ...dependencies, creationTimes, collectionOf }
   const connectionsOf = connectionsIn(ofSealed)
@@ -269,7 +271,8 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
     return { submitter: submitterOf(principal), jobs: jobsOf(principal), creations, reader: client }
   }
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, runsOf, ...ofJobs })
-  mount(router, arrayRoutes(settings.clouds), guard, { arraysOf, jobsOf, creationTimes, uploads, ...ofJobs })
+  const ofArrays = { arraysOf, jobsOf, dependentsIn, creationTimes, uploads }
+  mount(router, arrayRoutes(settings.clouds), guard, { ...ofArrays, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
   mount(router, connectionCheckRoutes, discoveryGuard(guard, limits), { connectionsOf })
   const webhookServices = { webhooksOf, privateReceivers: dependencies.sending.privateTargets }
@@ -308,6 +311,15 @@ function creatorsOfJobs({ cronJobs, jobArrays }: Caches, collectionOf: Collectio
   const creatorOf = (principal: Principal, { kind, uid }: Origin) =>
     (kind === "array" ? arraysOf(principal) : cronJobsOf(principal)).cached(uid)
   return { cronJobsOf, cronJobIdOf: idIn(cronJobsOf), arraysOf, arrayIdOf: idIn(arraysOf), creatorOf }
+}
+
+/** Returns the lookup of what waits for the jobs and arrays of a project. */
+function dependentLookup(
+  { jobs, jobArrays }: Caches,
+  { jobsOf, arraysOf }: Pick<ArrayServices, "arraysOf"> & Pick<JobServices, "jobsOf">,
+): JobServices["dependentsIn"] {
+  const stores = { jobs: jobs.store, jobArrays: jobArrays.store }
+  return (principal) => new Dependents({ stores, jobs: jobsOf(principal), arrays: arraysOf(principal) })
 }
 
 /** Parts of the services of connections and of webhooks, which seal secrets. */
@@ -375,7 +387,7 @@ function callerLimits(settings: FacadeSettings): CallerLimits {
 /** Returns what the operations of jobs need for any caller. */
 function jobParts(
   dependencies: FacadeDependencies,
-): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "creatorOf" | "submitterOf"> {
+): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "creatorOf" | "dependentsIn" | "submitterOf"> {
   const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown } = dependencies
   return {
     plan,

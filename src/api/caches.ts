@@ -7,6 +7,7 @@ import type { StoredJobArray } from "../core/apis/jobarray.ts"
 import { ANNOTATIONS, type KubeObject, LABELS, type Stored } from "../core/apis/meta.ts"
 import type { StoredOrganization } from "../core/apis/organization.ts"
 import { originalUidOf } from "../core/apis/origin.ts"
+import { type PrerequisiteName, prerequisiteText } from "../core/apis/prerequisites.ts"
 import type { StoredProject } from "../core/apis/project.ts"
 import type { StoredWebhook } from "../core/apis/webhook.ts"
 import { API_KEY_INDEXES } from "../core/identity/authenticate.ts"
@@ -17,6 +18,7 @@ import type { PageIndexDefinition } from "../core/kube/page-index.ts"
 import { Reflector, type ReflectorOptions } from "../core/kube/reflector.ts"
 import type { ApiObject } from "../core/kube/resource.ts"
 import type { IndexFunction, Packing, Store } from "../core/kube/store.ts"
+import { awaitedBy } from "../core/order/waiting.ts"
 import { recordStatus } from "../core/records/job.ts"
 import { keepUpdateTime, textWithUpdateTime, withUpdateTime } from "../core/records/update-time.ts"
 import {
@@ -115,7 +117,27 @@ export function requireSynced<T extends ApiObject>(store: Store<T>): Store<T> {
   throw unavailable("The server is still loading its cache: try again.")
 }
 
-/** Terms that filter jobs. */
+/** Index of the jobs or arrays that wait for others, by what they wait for. Its values begin with the namespace. */
+const WAITING_INDEX = "waitingFor"
+
+/** @param kind of the objects of the cache, with any name */
+function waitingFor(kind: PrerequisiteName): IndexFunction<StoredJob | StoredJobArray> {
+  return (object) =>
+    awaitedBy(kind, object).map(({ prerequisite }) =>
+      inNamespace(object.metadata.namespace ?? "", prerequisiteText(prerequisite)),
+    )
+}
+
+/** Returns the objects of a namespace that wait for one of this name, in no order. */
+export function waitingIn<T extends ApiObject>(
+  store: Pick<Store<T>, "byIndex">,
+  namespace: string,
+  name: PrerequisiteName,
+): T[] {
+  return store.byIndex(WAITING_INDEX, inNamespace(namespace, prerequisiteText(name)))
+}
+
+/** Terms that filter jobs; `after` filters arrays too. */
 export const JobTerm = {
   status: (status: JobPhase) => `status\0${status}`,
   tag: (tag: string) => `tag\0${tag}`,
@@ -124,11 +146,17 @@ export const JobTerm = {
   cronJob: (uid: string) => `cronjob\0${uid}`,
   /** @param uid of the array that created the job */
   array: (uid: string) => `array\0${uid}`,
+  /** @param name of a prerequisite, as people type it */
+  after: (name: string) => `after\0${name}`,
 } as const
 
 function originalUids(job: StoredJob): string[] {
   const uid = originalUidOf(job)
   return uid === job.metadata.uid ? [] : [inNamespace(job.metadata.namespace ?? "", uid)]
+}
+
+function afterTerms({ spec: { after = [] } }: StoredJob | StoredJobArray): string[] {
+  return after.map((one) => JobTerm.after(prerequisiteText(one)))
 }
 
 function termsOfJob(job: StoredJob): string[] {
@@ -138,7 +166,14 @@ function termsOfJob(job: StoredJob): string[] {
   const ofCronJob = cronJob === undefined ? [] : [JobTerm.cronJob(cronJob)]
   const array = job.metadata.labels?.[LABELS.arrayUid]
   const ofArray = array === undefined ? [] : [JobTerm.array(array)]
-  return [JobTerm.status(recordStatus(job)), ...tags.map(JobTerm.tag), ...ofLabels, ...ofCronJob, ...ofArray]
+  return [
+    JobTerm.status(recordStatus(job)),
+    ...tags.map(JobTerm.tag),
+    ...ofLabels,
+    ...ofCronJob,
+    ...ofArray,
+    ...afterTerms(job),
+  ]
 }
 
 /** Defines pages of a project's objects, newest first. */
@@ -168,6 +203,9 @@ const UNTIL_DELETED: PageIndexDefinition<Stored<KubeObject>> = {
   scopeOf: (one) => (isBeingDeleted(one) ? undefined : scopeOf(one)),
 }
 
+const ANY_JOB: PrerequisiteName = { job: "" }
+const ANY_ARRAY: PrerequisiteName = { array: "" }
+
 type CacheOptions<T extends ApiObject> = Pick<
   ReflectorOptions<T>,
   "resource" | "indexes" | "pages" | "packing" | "transform"
@@ -186,7 +224,12 @@ export const CACHE_OPTIONS: {
 } = {
   jobs: {
     resource: JOBS,
-    indexes: { ...OBJECT_INDEXES, [ORIGINAL_UID_INDEX]: originalUids, [LINE_INDEX]: inLine },
+    indexes: {
+      ...OBJECT_INDEXES,
+      [ORIGINAL_UID_INDEX]: originalUids,
+      [LINE_INDEX]: inLine,
+      [WAITING_INDEX]: waitingFor(ANY_JOB),
+    },
     pages: { ...newestOfProject(termsOfJob), numbers: JOB_NUMBERS, groupOf },
     packing: ENDED_JOBS,
     transform: keepUpdateTime,
@@ -197,7 +240,12 @@ export const CACHE_OPTIONS: {
     pages: UNTIL_DELETED,
     transform: keepUpdateTime,
   },
-  jobArrays: { resource: JOB_ARRAYS, indexes: OBJECT_INDEXES, pages: UNTIL_DELETED, transform: keepUpdateTime },
+  jobArrays: {
+    resource: JOB_ARRAYS,
+    indexes: { ...OBJECT_INDEXES, [WAITING_INDEX]: waitingFor(ANY_ARRAY) },
+    pages: { ...UNTIL_DELETED, termsOf: afterTerms },
+    transform: keepUpdateTime,
+  },
   connections: { resource: CONNECTIONS, indexes: OBJECT_INDEXES },
   webhooks: {
     resource: WEBHOOKS,

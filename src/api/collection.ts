@@ -138,6 +138,11 @@ export class Collection<T extends Stored<KubeObject>> {
     return found?.metadata.namespace === namespace ? found : undefined
   }
 
+  /** Waits until the cache shows what the API server has in the project now. @throws CacheBehind */
+  async caughtUp(): Promise<void> {
+    await this.#findOrCatchUp(() => undefined)
+  }
+
   #byId(uid: string): Promise<T | undefined> {
     return this.#findOrCatchUp(() => this.cached(uid))
   }

@@ -15,6 +15,23 @@ const LABELS: QueryParameter<{ key: string; value: string }[]> = {
     }),
 }
 
+const NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+const PREREQUISITE = new RegExp(`^(array/)?${NAME}$`)
+
+/** Declares a filter by a prerequisite: a job's name, or `array/NAME`. @param what such as `Jobs` */
+export function prerequisite(what: string): QueryParameter<string | undefined> {
+  return {
+    schema: { type: "string", pattern: `^((array/)?${NAME})?$` },
+    description: `${what} that name this job, or array/NAME, in after. Empty: any.`,
+    read: (query, name) => {
+      const text = query.one(name)
+      if (text === undefined || text === "") return undefined
+      if (!PREREQUISITE.test(text)) query.error(name, `must be the name of a job, or array/NAME, not ${quote(text)}`)
+      return text
+    },
+  }
+}
+
 /** Declares the parameters that select jobs or arrays in a list. @param what such as `Jobs` */
 export function filters<const Status extends string>(what: string, statuses: readonly Status[]) {
   return {

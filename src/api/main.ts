@@ -38,7 +38,7 @@ import { catalogueWatches } from "../market/catalogue/watch.ts"
 import { LaunchLedger } from "../market/placement/ledger.ts"
 import type { MarketSources } from "../market/placement/market.ts"
 import { cappedLevels } from "../market/placement/market.ts"
-import { jobPlanner, type Planner } from "../market/placement/place.ts"
+import { jobPlanner, type ObstacleTo, type Planner } from "../market/placement/place.ts"
 import { JOB_DEFAULTS } from "../market/placement/settings.ts"
 import type { FacadeOptions } from "../options.ts"
 import { createFacade, type FacadeDependencies, type FacadeSettings } from "./app.ts"
@@ -54,6 +54,7 @@ import { REPORT_ROUTE, withReports } from "./gateway/reports.ts"
 import { kubeSecretEnv, secretChecker } from "./gateway/secrets.ts"
 import { createHttpServer, drain, listen } from "./http/server.ts"
 import { DEFAULT_SCOPES } from "./installation-document.ts"
+import { plannedObstacle } from "./order.ts"
 import { pruneLogs } from "./resources/jobs/logs.ts"
 import { keepRemovingUploads } from "./resources/uploads/retention.ts"
 import { openStores, type Stores } from "./stores.ts"
@@ -161,11 +162,14 @@ export async function startFacade(
 
 /** Returns the planner of jobs, which knows the lines that jobs wait in. */
 function planner(
-  sources: MarketSources & Pick<ReturnType<typeof facadeCaches>, "jobs">,
+  sources: MarketSources & Pick<ReturnType<typeof facadeCaches>, "jobs" | "jobArrays">,
   { client, architectures }: FacadeParts,
 ): Planner {
   const inLine = (namespace: string) => jobsInLine(sources.jobs.store, namespace)
-  return jobPlanner({ ...sources, whySecretMissing: secretChecker(client), nextTurn, inLine }, { architectures })
+  const stores = { jobs: sources.jobs.store, jobArrays: sources.jobArrays.store }
+  const obstacleTo: ObstacleTo = (namespace, order) => plannedObstacle(stores, namespace, order)
+  const own = { whySecretMissing: secretChecker(client), nextTurn, inLine, obstacleTo }
+  return jobPlanner({ ...sources, ...own }, { architectures })
 }
 
 /** Returns the lookup of the caps that a project is under, with the spending under them. */

@@ -15,6 +15,7 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
     ),
   resources: ({ resources: { gpu, ...parts } }) =>
     withoutEmpty({ ...parts, gpu: gpu === null ? null : withoutEmpty(gpu) }),
+  after: ({ after }) => submittedAfter(after),
   retryRules: ({ retry_rules: rules }) => submittedRules(rules),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
   priority: valueBut("priority", 0),
@@ -35,6 +36,13 @@ export function submittedVolumes(volumes: JobRecord["volumes"]) {
 /** Returns the retry rules of a job's record, with the fields of a submission. */
 export function submittedRules(rules: JobRecord["retry_rules"]) {
   return rules.map(({ exit_codes: exitCodes, ...rule }) => withoutEmpty({ ...rule, exitCodes }))
+}
+
+/** Returns the prerequisites of a job's or an array's record, with the fields of a submission. */
+export function submittedAfter(after: JobRecord["after"]) {
+  return (after ?? []).map(({ outcome, ...name }) =>
+    withoutEmpty({ ...name, ...(outcome !== "succeeded" && { outcome }) }),
+  )
 }
 
 /** Returns a function that reads a field, and is null for the field's default. */

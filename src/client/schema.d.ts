@@ -109,6 +109,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{id}/dependents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the jobs and arrays that wait for the job, also through others.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listJobDependents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/{id}/launches": {
         parameters: {
             query?: never;
@@ -327,6 +347,26 @@ export interface paths {
          * @description Needs the role developer or higher.
          */
         post: operations["cancelArray"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/arrays/{id}/dependents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the jobs and arrays that wait for the array, also through others.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listArrayDependents"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1234,6 +1274,30 @@ export interface components {
             /** @description Time of the last change of the status. */
             last_transition_time: string;
         };
+        PrerequisiteRecord: {
+            /** @description Name of the job. Null: it is an array. */
+            job: string | null;
+            /** @description Name of the array. Null: it is a job. */
+            array: string | null;
+            /**
+             * @description Outcome that is waited for. ended: any.
+             * @enum {string}
+             */
+            outcome: "succeeded" | "failed" | "ended";
+        };
+        AwaitedRecord: {
+            /** @description Name of the job. Null: it is an array. */
+            job: string | null;
+            /** @description Name of the array. Null: it is a job. */
+            array: string | null;
+            /** @description Id of the job or array. Null: Berth has not seen it yet. */
+            id: string | null;
+            /**
+             * @description Outcome that is waited for. ended: any.
+             * @enum {string}
+             */
+            outcome: "succeeded" | "failed" | "ended";
+        };
         RetryRuleRecord: {
             /** @description Empty: all of them. */
             reasons: ("OutOfMemory" | "ContainerFailed" | "ImagePullFailed" | "VolumeMountFailed" | "VolumeFlushFailed" | "WorkdirFailed")[];
@@ -1364,6 +1428,10 @@ export interface components {
                  */
                 limit: number;
             } | null;
+            /** @description Jobs and arrays that must end first. Null: none. */
+            after: components["schemas"]["PrerequisiteRecord"][] | null;
+            /** @description Those of them that have not ended yet, while it is queued. Null: none. */
+            waits_for: components["schemas"]["AwaitedRecord"][] | null;
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. */
             retry_rules: components["schemas"]["RetryRuleRecord"][];
             /** @description Number of failures after which the job got a new VM: by its rules, or for a transient fault. */
@@ -1498,6 +1566,23 @@ export interface components {
              * @description Place in the project's line while a cap or a concurrency group is full: the highest first, then the oldest. It can be changed while the job waits. Default: 0.
              */
             priority: number;
+        };
+        /** @description Job or array that has not started, because it waits. */
+        Dependent: {
+            /** @description Name of the job. Null: it is an array. */
+            job: string | null;
+            /** @description Name of the array. Null: it is a job. */
+            array: string | null;
+            /** @description UUID. */
+            id: string;
+            /** @description True: it waits for the job or array itself. False: for another dependent. */
+            direct: boolean;
+        };
+        DependentList: {
+            dependents: components["schemas"]["Dependent"][];
+            total: number;
+            offset: number;
+            limit: number;
         };
         /** @description Rejection by the cloud: there was no VM. */
         LaunchRefusal: {
@@ -1711,8 +1796,6 @@ export interface components {
             } | null;
             /** @description User-defined tags. At most 2048 bytes in total. */
             tags?: string[] | null;
-            /** @description Jobs and arrays of the project that must end first. Until then it is queued (WaitsForJob), without a VM. */
-            after?: components["schemas"]["Prerequisite"][] | null;
             /**
              * Format: int64
              * @description Seconds after which a finished Job is deleted. Default: 30 days.
@@ -1725,6 +1808,7 @@ export interface components {
             cloud?: ("aws" | "gcp" | "azure") | ("aws" | "gcp" | "azure")[] | null;
             name?: null;
             namePrefix?: null;
+            after?: null;
             project_id?: null;
             organization_id?: null;
         };
@@ -1847,18 +1931,6 @@ export interface components {
              */
             limit: number;
         };
-        PrerequisiteOutput: {
-            /** @description Name of a job of the project. It may be created later. */
-            job?: string;
-            /** @description Name of an array of the project. It may be created later. */
-            array?: string;
-            /**
-             * @description Outcome that is waited for. After another one the waiting job or array fails.
-             * @default succeeded
-             * @enum {string}
-             */
-            outcome?: "succeeded" | "failed" | "ended";
-        };
         /** @description Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram. */
         GpuOutput: string | {
             /** @description Minimum GPU memory, summed over all cards, such as 24Gi. */
@@ -1963,8 +2035,6 @@ export interface components {
             };
             /** @description User-defined tags. At most 2048 bytes in total. */
             tags?: string[];
-            /** @description Jobs and arrays of the project that must end first. Until then it is queued (WaitsForJob), without a VM. */
-            after?: components["schemas"]["PrerequisiteOutput"][];
             /**
              * Format: int64
              * @description Seconds after which a finished Job is deleted. Default: 30 days.
@@ -2114,6 +2184,8 @@ export interface components {
              * @description Seconds after which a finished array is deleted. Its jobs have a separate time. Default: 30 days.
              */
             ttl_seconds_after_finished?: number | null;
+            /** @description Jobs and arrays of the project that must end first. Until then it is queued (WaitsForJob), without a VM. */
+            after?: components["schemas"]["Prerequisite"][] | null;
             /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
@@ -2195,6 +2267,10 @@ export interface components {
             cancelled_indexes: string;
             /** @description Indexes that are not in their first attempt. */
             attempts: components["schemas"]["ArrayAttempt"][];
+            /** @description Jobs and arrays that must end first. Null: none. */
+            after: components["schemas"]["PrerequisiteRecord"][] | null;
+            /** @description Those of them that have not ended yet, while it is queued. Null: none. */
+            waits_for: components["schemas"]["AwaitedRecord"][] | null;
             /** @description Cost of the jobs whose VMs are deleted, USD. */
             actual_cost: number;
             created_at: string;
@@ -4210,6 +4286,8 @@ export interface operations {
                 cronjob?: string;
                 /** @description Id or name of the array that created the jobs. Empty: any. */
                 array?: string;
+                /** @description Jobs that name this job, or array/NAME, in after. Empty: any. */
+                after?: string;
                 /** @description cost: so far. run_time: from the first start to the end, or until now. Jobs without the value are last. Of groups: the sum, or the latest time. */
                 sort_by?: "created_at" | "started_at" | "ended_at" | "name" | "cost" | "run_time";
                 sort_order?: "asc" | "desc";
@@ -4455,6 +4533,8 @@ export interface operations {
                 cronjob?: string;
                 /** @description Id or name of the array that created the jobs. Empty: any. */
                 array?: string;
+                /** @description Jobs that name this job, or array/NAME, in after. Empty: any. */
+                after?: string;
                 /** @description cost: so far. run_time: from the first start to the end, or until now. Jobs without the value are last. Of groups: the sum, or the latest time. */
                 sort_by?: "created_at" | "started_at" | "ended_at" | "name" | "cost" | "run_time";
                 sort_order?: "asc" | "desc";
@@ -4588,7 +4668,10 @@ export interface operations {
     };
     cancelJob: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description true: first cancel all that waits for it, as GET …/dependents lists it, so that nothing starts. */
+                dependents?: boolean;
+            };
             header?: {
                 /**
                  * @description ETag of an earlier response: 412 if the object has changed since.
@@ -4624,6 +4707,40 @@ export interface operations {
             412: components["responses"]["Problem412"];
             413: components["responses"]["Problem413"];
             415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    listJobDependents: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of dependents, those that wait for the job itself first. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DependentList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
@@ -5169,6 +5286,8 @@ export interface operations {
                 ended_after?: string | "";
                 /** @description Arrays that ended before this time. RFC 3339 with a zone. Empty: any. */
                 ended_before?: string | "";
+                /** @description Arrays that name this job, or array/NAME, in after. Empty: any. */
+                after?: string;
                 sort_by?: "name" | "created_at";
                 sort_order?: "asc" | "desc";
                 limit?: number;
@@ -5236,7 +5355,12 @@ export interface operations {
                  *         ]
                  *       },
                  *       "parallelism": 4,
-                 *       "max_failed": 2
+                 *       "max_failed": 2,
+                 *       "after": [
+                 *         {
+                 *           "job": "prepare"
+                 *         }
+                 *       ]
                  *     }
                  */
                 "application/json": components["schemas"]["ArrayCreation"];
@@ -5345,6 +5469,13 @@ export interface operations {
                      *       },
                      *       "parallelism": 4,
                      *       "max_failed": 2,
+                     *       "after": [
+                     *         {
+                     *           "job": "prepare",
+                     *           "array": null,
+                     *           "outcome": "succeeded"
+                     *         }
+                     *       ],
                      *       "size": 6,
                      *       "successful_jobs_history_limit": 100,
                      *       "failed_jobs_history_limit": 100,
@@ -5369,7 +5500,8 @@ export interface operations {
                      *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
-                     *       "ended_at": null
+                     *       "ended_at": null,
+                     *       "waits_for": null
                      *     }
                      */
                     "application/json": components["schemas"]["ArrayRecord"];
@@ -5444,6 +5576,13 @@ export interface operations {
                      *       },
                      *       "parallelism": 4,
                      *       "max_failed": 2,
+                     *       "after": [
+                     *         {
+                     *           "job": "prepare",
+                     *           "array": null,
+                     *           "outcome": "succeeded"
+                     *         }
+                     *       ],
                      *       "size": 6,
                      *       "successful_jobs_history_limit": 100,
                      *       "failed_jobs_history_limit": 100,
@@ -5468,7 +5607,8 @@ export interface operations {
                      *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
-                     *       "ended_at": null
+                     *       "ended_at": null,
+                     *       "waits_for": null
                      *     }
                      */
                     "application/json": components["schemas"]["ArrayRecord"];
@@ -5595,6 +5735,13 @@ export interface operations {
                      *       },
                      *       "parallelism": 4,
                      *       "max_failed": 2,
+                     *       "after": [
+                     *         {
+                     *           "job": "prepare",
+                     *           "array": null,
+                     *           "outcome": "succeeded"
+                     *         }
+                     *       ],
                      *       "size": 6,
                      *       "successful_jobs_history_limit": 100,
                      *       "failed_jobs_history_limit": 100,
@@ -5619,7 +5766,8 @@ export interface operations {
                      *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
-                     *       "ended_at": null
+                     *       "ended_at": null,
+                     *       "waits_for": null
                      *     }
                      */
                     "application/json": components["schemas"]["ArrayRecord"];
@@ -5677,7 +5825,10 @@ export interface operations {
     };
     cancelArray: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description true: first cancel all that waits for it, as GET …/dependents lists it, so that nothing starts. */
+                dependents?: boolean;
+            };
             header?: {
                 /**
                  * @description ETag of an earlier response: 412 if the object has changed since.
@@ -5731,6 +5882,13 @@ export interface operations {
                      *       },
                      *       "parallelism": 4,
                      *       "max_failed": 2,
+                     *       "after": [
+                     *         {
+                     *           "job": "prepare",
+                     *           "array": null,
+                     *           "outcome": "succeeded"
+                     *         }
+                     *       ],
                      *       "size": 6,
                      *       "successful_jobs_history_limit": 100,
                      *       "failed_jobs_history_limit": 100,
@@ -5755,7 +5913,8 @@ export interface operations {
                      *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
-                     *       "ended_at": null
+                     *       "ended_at": null,
+                     *       "waits_for": null
                      *     }
                      */
                     "application/json": components["schemas"]["ArrayRecord"];
@@ -5769,6 +5928,40 @@ export interface operations {
             412: components["responses"]["Problem412"];
             413: components["responses"]["Problem413"];
             415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    listArrayDependents: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of dependents, those that wait for the array itself first. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DependentList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
@@ -5847,6 +6040,13 @@ export interface operations {
                      *       },
                      *       "parallelism": 4,
                      *       "max_failed": 2,
+                     *       "after": [
+                     *         {
+                     *           "job": "prepare",
+                     *           "array": null,
+                     *           "outcome": "succeeded"
+                     *         }
+                     *       ],
                      *       "size": 6,
                      *       "successful_jobs_history_limit": 100,
                      *       "failed_jobs_history_limit": 100,
@@ -5871,7 +6071,8 @@ export interface operations {
                      *       "actual_cost": 0.42,
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "updated_at": "2026-01-02T10:12:01Z",
-                     *       "ended_at": null
+                     *       "ended_at": null,
+                     *       "waits_for": null
                      *     }
                      */
                     "application/json": components["schemas"]["ArrayRecord"];

@@ -54,6 +54,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       concurrencyGroup: { name: "other", limit: 2 },
       retryRules: [],
       maxLostVms: 1,
+      after: [{ job: "other" }],
       maxMemory: "64Gi",
       fallbackAfter: 3,
       terminationGraceSeconds: 91,

@@ -91,6 +91,7 @@ retryRules:
   - {exitCodes: [75, 100-119], action: newVm}
   - {action: fail}
 maxLostVms: 0
+after: [{job: prepare}, {array: sweep, outcome: ended}]
 maxMemory: 128Gi
 fallbackAfter: 2
 terminationGraceSeconds: 90
@@ -161,6 +162,14 @@ organization_id: ${fixture.organization}
       priority: 0,
       queue_position: null,
       concurrency_group: null,
+      after: [
+        { job: "prepare", array: null, outcome: "succeeded" },
+        { job: null, array: "sweep", outcome: "ended" },
+      ],
+      waits_for: [
+        { job: "prepare", array: null, id: null, outcome: "succeeded" },
+        { job: null, array: "sweep", id: null, outcome: "ended" },
+      ],
       preemption_count: 0,
       retry_rules: [
         { reasons: ["OutOfMemory"], exit_codes: [137], action: "newVm", limit: 5 },

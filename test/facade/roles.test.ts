@@ -18,7 +18,8 @@ const call = caller(() => replica, fixture)
 const bad = { none: "", malformed: "hunter2", expired: "", revoked: "", otherProjects: "" }
 
 beforeAll(async () => {
-  replica = await startReplica()
+  // Its requests are more than a key's limit.
+  replica = await startReplica({ settings: { requestsPerMinute: 0 } })
   const { client, namespace } = fixture
   await makeProject(client, otherProject, elsewhere)
   bad.otherProjects = await makeKey(client, elsewhere, "admin")
@@ -93,6 +94,10 @@ const TABLE: Readonly<Record<string, Row>> = {
     statuses: [403, 200, 200],
     request: async () => ({ path: `/jobs/${(await job()).name}/cancel` }),
   },
+  "GET /jobs/:id/dependents": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/jobs/${(await job()).name}/dependents` }),
+  },
   "POST /cronjobs": { statuses: [403, 201, 201], request: () => ({ path: "/cronjobs", body: cronjobBody() }) },
   "GET /cronjobs": { statuses: [200, 200, 200], request: () => ({ path: "/cronjobs" }) },
   "GET /cronjobs/:name": {
@@ -114,6 +119,10 @@ const TABLE: Readonly<Record<string, Row>> = {
   "POST /arrays": { statuses: [403, 201, 201], request: () => ({ path: "/arrays", body: arrayBody() }) },
   "GET /arrays": { statuses: [200, 200, 200], request: () => ({ path: "/arrays" }) },
   "GET /arrays/:id": { statuses: [200, 200, 200], request: async () => ({ path: `/arrays/${(await array()).name}` }) },
+  "GET /arrays/:id/dependents": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/arrays/${(await array()).name}/dependents` }),
+  },
   "GET /arrays/:id/indexes": {
     statuses: [200, 200, 200],
     request: async () => ({ path: `/arrays/${(await array()).name}/indexes` }),

@@ -12,6 +12,7 @@ import { CACHE_OPTIONS } from "../../src/api/caches.ts"
 import { UNDECLARED } from "../../src/api/http/mount.ts"
 import { createHttpServer, type ServerLimits } from "../../src/api/http/server.ts"
 import { FileLogStore } from "../../src/api/logs/file-store.ts"
+import { plannedObstacle } from "../../src/api/order.ts"
 import type { Discoverer } from "../../src/api/resources/discovery/schema.ts"
 import { removeLogsOfDeletedJobs } from "../../src/api/resources/jobs/logs.ts"
 import { FileUploadStore } from "../../src/api/uploads/file-store.ts"
@@ -201,6 +202,8 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
       statements,
       clock: systemClock,
       nextTurn,
+      obstacleTo: (namespace, order) =>
+        plannedObstacle({ jobs: jobs.store, jobArrays: jobArrays.store }, namespace, order),
     }),
     sending: { send: publicFetch(RECEIVERS), privateTargets: RECEIVERS, clock: systemClock, version: "test" },
     discover: options.discover ?? (async () => ({ found: [], failures: [] })),

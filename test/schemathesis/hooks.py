@@ -292,7 +292,8 @@ BY_CONTENT = re.compile(
     r"^url must be an address such as|"
     # Fields that depend on each other, and ranges in a text.
     r"must have its lower exit code first|is only for the action newVm|must be at least resources\.memory|"
-    r"must not be true with checkpoint|"
+    r"must not be true with checkpoint|must have either job or array|must name each job and each array once|"
+    r"must name another (job|array) than |"
     # Calendars and periods: 30 February, and parameters that limit each other.
     r"must be a day \(UTC\), such as|must be before to \(|whole months|"
     # A change of a connection is checked together with its other settings and fields.

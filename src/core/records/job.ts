@@ -26,16 +26,10 @@ import { RETRY_ACTIONS, RETRY_REASONS, type RetryRule } from "../apis/retry-rule
 import { COMPONENT, StringEnum } from "../apis/schema.ts"
 import { conditionsField, ownTroubles } from "./conditions.ts"
 import { CostBreakdownSchema, costFields } from "./cost.ts"
+import { nullable } from "./nullable.ts"
+import { ORDER_FIELDS, orderFields } from "./order.ts"
 import type { Owner } from "./owner.ts"
 import { lastUpdateTime } from "./update-time.ts"
-
-/** Schema of a value that is null until it is known. */
-export function nullable<T extends string | number | boolean>(
-  type: "string" | "number" | "integer" | "boolean",
-  description: string,
-) {
-  return Type.Unsafe<T | null>({ type: [type, "null"], description })
-}
 
 /** Schema of a map with any keys. */
 function RecordOf<Value>(value: object) {
@@ -164,6 +158,7 @@ export const JobRecordSchema = Type.Object({
     properties: ConcurrencyGroupSchema.properties,
     description: "Group of which only some jobs run at the same time. Null: none.",
   }),
+  ...ORDER_FIELDS,
   [NAMES.retryRules]: Type.Array(RetryRuleRecordSchema, {
     description:
       "Rules on failures of the container, its image, volumes and workdir. The first one that matches decides.",
@@ -236,6 +231,7 @@ export function toRecord(
     ...creatorFields(job),
     ...progressFields(job, lastHeartbeatTime),
     queue_position: queuePosition ?? null,
+    ...orderFields({ job: metadata.name }, job),
     ...placementFields(job.status),
     ...costFields(job.status, lastHeartbeatTime ?? job.status?.lastHeartbeatTime),
     created_at: creationTimeOf(job),

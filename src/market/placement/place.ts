@@ -2,8 +2,10 @@ import { timestamp } from "../../core/apis/clock.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { JobReason, type JobSpec, type StoredJob } from "../../core/apis/job.ts"
+import type { Prerequisite, PrerequisiteName } from "../../core/apis/prerequisites.ts"
 import { sumOfParts } from "../../core/apis/price.ts"
 import type { SecretRefs } from "../../core/apis/secret-env.ts"
+import type { Obstacle } from "../../core/order/prerequisites.ts"
 import type { CooldownTally, LaunchAccount } from "../router/cooldown.ts"
 import {
   describeOffer,
@@ -283,11 +285,17 @@ export interface JobPlan {
   ranking: readonly string[]
 }
 
+/** Job or array that is planned, with the jobs and arrays that must end first. */
+export interface PlannedOrder {
+  name: PrerequisiteName
+  after?: readonly Prerequisite[] | undefined
+}
+
 /**
- * Plans a job of a namespace like the job controller, without side effects.
+ * Plans a job of a namespace like the job controller, without side effects. Without an order it waits for no other job.
  * Rejects with RangeError for a quantity that no validated spec has.
  */
-export type Planner = (namespace: string, spec: JobSpec) => Promise<JobPlan>
+export type Planner = (namespace: string, spec: JobSpec, order?: PlannedOrder) => Promise<JobPlan>
 
 /** Plans a job with the same function as its controller. Pure. */
 export function planJob(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): JobPlan {
@@ -387,6 +395,21 @@ const NEVER_FITS: Amounts = {
 /** Reads why a run's secretEnv can't be resolved now, for people; undefined: it can. */
 export type WhySecretMissing = (namespace: string, refs: SecretRefs) => Promise<string | undefined>
 
+/** Returns why a job or an array would not start yet, or never, for lack of its prerequisites; undefined: it would. */
+export type ObstacleTo = (namespace: string, order: PlannedOrder) => Obstacle | undefined
+
+/** Plans a job with an obstacle. One that no offer could ever match fails after it, so that is its plan. Pure. */
+function planBehind(
+  { reason, message }: Obstacle,
+  job: Pick<StoredJob, "spec">,
+  { market, now, settings }: { market: Market; now: Date; settings: JobSettings },
+): JobPlan {
+  if (reason === JobReason.DependencyFailed) return buildPlan({ verdict: "noOffer", reason, message }, [])
+  const found = place(job, market, now, settings)
+  if (found.kind === "noOffer" || found.kind === "overBudget") return planJob(job, market, now, settings)
+  return buildPlan({ verdict: "waits", reason, message }, laterPlacements(job, market, now, settings))
+}
+
 /**
  * Returns a planner that works from a process's caches. It writes nothing. It asks only the image's registry and the
  * accounts of the volumes' connections.
@@ -398,6 +421,8 @@ export function jobPlanner(
     whySecretMissing?: WhySecretMissing
     /** Returns the jobs that wait in the line of a namespace's project. Absent: none does. */
     inLine?: (namespace: string) => readonly StoredJob[]
+    /** Absent: nothing waits for other jobs. */
+    obstacleTo?: ObstacleTo
     /** Waits until the scan of all offers may begin. */
     nextTurn: () => Promise<void>
   },
@@ -406,7 +431,7 @@ export function jobPlanner(
   const effective = { ...JOB_DEFAULTS, ...settings }
   // A plan reserves nothing in it.
   const ledger = new LaunchLedger(sources.launches.store, sources.clock)
-  return async (namespace, spec) => {
+  return async (namespace, spec, order) => {
     const [secretMissing, image, volumes] = await Promise.all([
       spec.secretEnv && sources.whySecretMissing?.(namespace, spec.secretEnv),
       sources.images?.whenFound(namespace, spec.image),
@@ -417,6 +442,8 @@ export function jobPlanner(
     const known = { ...(image && { image }), budget: jobBudget({ spec }, []) }
     const open = buildMarket(namespace, sources, ledger, effective)
     const market = { ...open, ...known }
+    const obstacle = order && sources.obstacleTo?.(namespace, order)
+    if (obstacle !== undefined) return planBehind(obstacle, { spec }, { market, now, settings: effective })
     if (secretMissing !== undefined) {
       const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
       return buildPlan(outline, laterPlacements({ spec }, market, now, effective))

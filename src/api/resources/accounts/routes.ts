@@ -1,7 +1,7 @@
 import Type from "typebox"
 import { UserIdSchema } from "../../../core/apis/organization.ts"
 import { groupsWarning, groupsWithoutRole } from "../../../core/identity/group-claim.ts"
-import { nullable } from "../../../core/records/job.ts"
+import { nullable } from "../../../core/records/nullable.ts"
 import type { AuthenticatedUser } from "../../authentication.ts"
 import { listSchema, namedSchema } from "../../http/json-schema.ts"
 import { API_ROOT } from "../../http/mount.ts"

@@ -1,14 +1,14 @@
 import { creationBound, creationKey, parseMicroseconds } from "../../../core/apis/creation-times.ts"
 import { ARRAY_PHASES, type StoredJobArray } from "../../../core/apis/jobarray.ts"
-import { filters } from "../../filters.ts"
+import { filters, prerequisite } from "../../filters.ts"
 import type { QueryValues } from "../../http/query.ts"
 import { arrayStatus, hasEnded } from "./translate.ts"
 
 /** Parameters that select arrays. Tags and labels are those of their jobs. */
-export const ARRAY_FILTERS = filters("Arrays", ARRAY_PHASES)
+export const ARRAY_FILTERS = { ...filters("Arrays", ARRAY_PHASES), after: prerequisite("Arrays") }
 export type ArrayFilter = QueryValues<typeof ARRAY_FILTERS>
 
-/** True if an array matches the parameters of a list. Pure. */
+/** True if an array matches the parameters of a list, except `after`, for which there is an index. Pure. */
 export function isSelected(array: StoredJobArray, filter: ArrayFilter): boolean {
   const { status, tag, label, name_prefix = "", name_contains = "" } = filter
   const { name } = array.metadata

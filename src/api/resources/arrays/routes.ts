@@ -6,13 +6,15 @@ import type { StoredJobArray } from "../../../core/apis/jobarray.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import { toOwner } from "../../../core/records/owner.ts"
 import type { Planner } from "../../../market/placement/place.ts"
-import { isBeingDeleted } from "../../caches.ts"
+import { isBeingDeleted, JobTerm } from "../../caches.ts"
 import type { Collection, Replay } from "../../collection.ts"
+import { requireVersion } from "../../http/entity-tags.ts"
 import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { badRequest, notFound, Problem } from "../../http/problem.ts"
 import { filter, flag, paging, withinBytes } from "../../http/query.ts"
 import {
   type Answer,
+  type Call,
   checkedBody,
   created,
   declareBody,
@@ -22,10 +24,12 @@ import {
   routeDeclarer,
 } from "../../http/route.ts"
 import { replay, requestHash } from "../../idempotency.ts"
+import { orderedArray } from "../../order.ts"
 import { requireRepetition } from "../../repetition.ts"
 import { SORTING, sorted } from "../../sorting.ts"
+import { DEPENDENTS, WITH_DEPENDENTS } from "../dependents/dependents.ts"
 import type { Jobs } from "../jobs/jobs.ts"
-import { type JobServices, PLAN_EXAMPLE } from "../jobs/routes.ts"
+import { holdCancellation, type JobServices, PLAN_EXAMPLE } from "../jobs/routes.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import type { Uploads } from "../uploads/uploads.ts"
 import { ARRAY_FILTERS, isSelected } from "./filters.ts"
@@ -62,6 +66,8 @@ export interface ArrayServices {
   arraysOf: (principal: Principal) => Collection<StoredJobArray>
   jobsOf: (principal: Principal) => Pick<Jobs, "all">
   lastHeartbeatOf: JobServices["lastHeartbeatOf"]
+  dependentsIn: JobServices["dependentsIn"]
+  cancellations: JobServices["cancellations"]
   clock: Clock
   creationTimes: CreationTimes
   /** Check against the current catalogue. */
@@ -76,6 +82,7 @@ const CREATION = {
   matrix: { LEARNING_RATE: ["0.1", "0.01"], SEED: ["1", "2", "3"] },
   parallelism: 4,
   max_failed: 2,
+  after: [{ job: "prepare" }],
 }
 
 const ARRAY = namedSchema("ArrayRecord", ArrayRecordSchema, {
@@ -101,6 +108,8 @@ const ARRAY = namedSchema("ArrayRecord", ArrayRecordSchema, {
   created_at: "2026-01-02T10:00:00Z",
   updated_at: "2026-01-02T10:12:01Z",
   ended_at: null,
+  after: [{ job: "prepare", array: null, outcome: "succeeded" }],
+  waits_for: null,
 })
 const LIST = pageSchema("ArrayList", "arrays", ARRAY)
 const INDEXES = pageSchema("ArrayIndexList", "indexes", namedSchema("ArrayIndex", ArrayIndexSchema))
@@ -194,9 +203,7 @@ const OTHERS = [
     responses: { 200: json(LIST, "A page of arrays.") },
     handle: ({ query, principal }, { arraysOf }) => {
       const all = sorted(
-        arraysOf(principal)
-          .all()
-          .filter((array) => !isBeingDeleted(array) && isSelected(array, query)),
+        named(arraysOf(principal), query.after).filter((array) => !isBeingDeleted(array) && isSelected(array, query)),
         query,
       )
       const owner = toOwner(principal.project)
@@ -259,15 +266,30 @@ const OTHERS = [
     id: "cancelArray",
     summary: "Cancel an array and its jobs.",
     role: "developer",
+    query: { dependents: WITH_DEPENDENTS },
     ifMatch: true,
     responses: { 200: record(ARRAY, "The cancelled array.") },
     problems: ["already-ended"],
-    handle: async ({ path, precondition, principal }, { arraysOf }) => {
+    handle: async (call, services) => {
+      const { path, query, precondition, principal } = call
+      const { arraysOf } = services
+      if (query.dependents) await cancelDependents(call, services)
       const cancelled = (present: StoredJobArray) => {
         requireUnended(there(present, path.id))
         return withCancel(present)
       }
       return answerOf(await arraysOf(principal).change(path.id, cancelled, precondition), principal)
+    },
+  }),
+  route("GET /arrays/{id}/dependents", {
+    id: "listArrayDependents",
+    summary: "List the jobs and arrays that wait for the array, also through others.",
+    role: "viewer",
+    query: paging(),
+    responses: { 200: json(DEPENDENTS, "A page of dependents, those that wait for the array itself first.") },
+    handle: async ({ path, query, principal }, { arraysOf, dependentsIn }) => {
+      const array = there(await arraysOf(principal).find(path.id), path.id)
+      return { body: dependentsIn(principal).list(orderedArray(array), query) }
     },
   }),
   route("POST /arrays/{id}/retry-failed", {
@@ -298,6 +320,31 @@ const OTHERS = [
 /** Returns the operations on arrays. @param clouds the clouds that a job may name */
 export function arrayRoutes(clouds: readonly string[]) {
   return [createArray(clouds), ...OTHERS]
+}
+
+/** Returns the arrays of the project whose `after` has this prerequisite. @param after undefined: all arrays */
+function named(arrays: Collection<StoredJobArray>, after: string | undefined): StoredJobArray[] {
+  if (after === undefined) return arrays.all()
+  return arrays.page({ offset: 0, limit: Number.MAX_SAFE_INTEGER }, { terms: [JobTerm.after(after)] }).objects
+}
+
+/** Cancels what waits for an array that may be cancelled. */
+async function cancelDependents(
+  {
+    path,
+    precondition,
+    principal,
+    res,
+    isStillAuthenticated,
+  }: Call<Principal, "/arrays/{id}/cancel", unknown, unknown>,
+  { arraysOf, dependentsIn, cancellations, clock }: ArrayServices,
+): Promise<void> {
+  const array = there(await arraysOf(principal).present(path.id), path.id)
+  requireUnended(array)
+  requireVersion("array", array, precondition)
+  holdCancellation(cancellations, principal, res)
+  const options = { clock, isClosed: () => res.closed, isStillAuthenticated }
+  await dependentsIn(principal).cancel(orderedArray(array), options)
 }
 
 /** @throws Problem 409 if the array has ended; a cancelled one may be cancelled again */
@@ -344,7 +391,11 @@ function createdAnswer(array: StoredJobArray, principal: Principal): Answer<Arra
 
 async function planAnswer(array: StoredJobArray, plan: Planner): Promise<Answer<ArrayPlanRecord>> {
   const { metadata, spec } = array
-  return { status: 200, body: toArrayPlanRecord(array, await plan(metadata.namespace ?? "", spec.jobDefinition)) }
+  const order = { name: { array: metadata.name }, after: spec.after }
+  return {
+    status: 200,
+    body: toArrayPlanRecord(array, await plan(metadata.namespace ?? "", spec.jobDefinition, order)),
+  }
 }
 
 function replayOf(body: ArrayCreation, key: string): Replay<StoredJobArray> {

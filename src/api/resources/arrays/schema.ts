@@ -10,7 +10,8 @@ import {
 } from "../../../core/apis/jobarray.ts"
 import { ALLOWED, COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { conditionsField } from "../../../core/records/conditions.ts"
-import { nullable } from "../../../core/records/job.ts"
+import { nullable } from "../../../core/records/nullable.ts"
+import { ORDER_FIELDS } from "../../../core/records/order.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { noUuid } from "../../names.ts"
 import { Ignored, Repeated } from "../../repetition.ts"
@@ -25,6 +26,7 @@ const {
   successfulJobsHistoryLimit,
   failedJobsHistoryLimit,
   ttlSecondsAfterFinished,
+  after,
 } = JobArraySpecSchema.properties
 
 /** Fields that a PATCH changes. */
@@ -51,6 +53,7 @@ export const ArrayCreationSchema = Type.Object(
     size,
     matrix,
     ...changeableFields,
+    after,
     ...ownerFields,
   },
   { description: "New array." },
@@ -134,6 +137,7 @@ export const ArrayRecordSchema = Type.Object({
     ),
     { description: "Indexes that are not in their first attempt." },
   ),
+  ...ORDER_FIELDS,
   actual_cost: Type.Number({ description: "Cost of the jobs whose VMs are deleted, USD." }),
   created_at: Type.String(),
   updated_at: Type.String(),

@@ -24,6 +24,7 @@ import { withoutNulls } from "../../../core/apis/nulls.ts"
 import type { FieldError } from "../../../core/apis/validate.ts"
 import { toConditionRecords } from "../../../core/records/conditions.ts"
 import { inUtc } from "../../../core/records/job.ts"
+import { orderFields } from "../../../core/records/order.ts"
 import type { Owner } from "../../../core/records/owner.ts"
 import { lastUpdateTime } from "../../../core/records/update-time.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
@@ -31,7 +32,8 @@ import { type Checked, checked, type Rule } from "../../http/checked.ts"
 import { idempotencyMarks } from "../../idempotency-marks.ts"
 import { OWNER } from "../../owner.ts"
 import {
-  aboutName,
+  aboutField,
+  type FieldReasons,
   inDefinition,
   NAMELESS,
   NULLS_OF_DEFINITION,
@@ -39,7 +41,14 @@ import {
   toDefinitionSpec,
 } from "../jobs/definition.ts"
 import { toPlanRecord } from "../jobs/plan.ts"
-import { definitionRules, given, type JobIdentity, type SubmissionContext, withHint } from "../jobs/submission.ts"
+import {
+  definitionRules,
+  given,
+  type JobIdentity,
+  notItself,
+  type SubmissionContext,
+  withHint,
+} from "../jobs/submission.ts"
 import {
   type ArrayChange,
   ArrayChangeSchema,
@@ -59,20 +68,32 @@ export function checkChange(value: unknown, context: SubmissionContext): Checked
   return check(ArrayChangeSchema, value, context, [OWNER])
 }
 
+const FIELD_REASONS: FieldReasons = {
+  names: "<array>-<index>",
+  after: "the array as a whole waits, so send after beside job_definition",
+}
+
 function check<Body>(
   schema: TSchema,
   value: unknown,
   context: SubmissionContext,
   rules: readonly Rule<SubmissionContext>[],
 ): Checked<Body> {
-  const explain = (error: FieldError, body: unknown) => withHint(aboutName(error, "<array>-<index>"), body)
+  const explain = (error: FieldError, body: unknown) => withHint(aboutField(error, FIELD_REASONS), body)
   const checks = { schema, rules, context, explain }
   return checked<Body, SubmissionContext>(withoutNulls(NULLS_OF_DEFINITION, value, "fields"), checks)
 }
 
 /** Returns the rules of an array's creation. @param clouds the clouds that a job may name */
 export function arrayRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
-  return [SIZE_OR_MATRIX, COMBINATIONS, NAMELESS, ...definitionRules(clouds).map(inDefinition), OWNER]
+  return [
+    SIZE_OR_MATRIX,
+    COMBINATIONS,
+    NAMELESS,
+    notItself("array"),
+    ...definitionRules(clouds).map(inDefinition),
+    OWNER,
+  ]
 }
 
 const NEITHER = { size: { type: "null" }, matrix: { type: "null" } }
@@ -110,7 +131,7 @@ function isMatrix(value: unknown): value is Matrix {
 export function toArray(creation: ArrayCreation, identity: Omit<JobIdentity, "name">): JobArray {
   const { namespace, createdAt, idempotency } = identity
   const { labels, annotations } = idempotencyMarks(idempotency)
-  const { name, size, matrix, job_definition } = creation
+  const { name, size, matrix, job_definition, after } = creation
   return {
     apiVersion: API_VERSION,
     kind: JOB_ARRAY.kind,
@@ -119,6 +140,7 @@ export function toArray(creation: ArrayCreation, identity: Omit<JobIdentity, "na
       jobDefinition: toDefinitionSpec(job_definition),
       ...(size !== undefined && { size }),
       ...(matrix !== undefined && { matrix }),
+      ...(after !== undefined && { after }),
       ...changeableOf(creation),
     },
   }
@@ -204,6 +226,7 @@ export function toArrayRecord(array: StoredJobArray, owner: Owner): ArrayRecord 
     failed_indexes: status.failedIndexes ?? "",
     cancelled_indexes: status.cancelledIndexes ?? "",
     attempts: status.attempts ?? [],
+    ...orderFields({ array: metadata.name }, array),
     actual_cost: status.costUsd ?? 0,
     ...toConditionRecords(array),
     created_at: creationTimeOf(array),

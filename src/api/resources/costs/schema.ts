@@ -1,7 +1,7 @@
 import Type, { type Static } from "typebox"
 import { CAP_LEVELS, ON_EXCEEDED, RESERVATIONS } from "../../../core/apis/caps.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
-import { nullable } from "../../../core/records/job.ts"
+import { nullable } from "../../../core/records/nullable.ts"
 import { type CappedLevel, leftUsd, reservedUsd, spentUsd } from "../../../market/placement/caps.ts"
 
 const usd = (description: string) => Type.Number({ description: `${description}, USD.` })

@@ -26,7 +26,8 @@ import { inFormat } from "../../http/json-schema.ts"
 import { idempotencyMarks } from "../../idempotency-marks.ts"
 import { OWNER } from "../../owner.ts"
 import {
-  aboutName,
+  aboutField,
+  type FieldReasons,
   inDefinition,
   NAMELESS,
   NULLS_OF_DEFINITION,
@@ -54,8 +55,13 @@ export function checkChange(value: unknown, context: SubmissionContext): Checked
   return check(CronJobChangeSchema, value, context)
 }
 
+const FIELD_REASONS: FieldReasons = {
+  names: "<cronjob>-<UTC timestamp>",
+  after: "the runs of a cronjob wait for no other job",
+}
+
 function check<Body>(schema: TSchema, value: unknown, context: SubmissionContext): Checked<Body> {
-  const explain = (error: FieldError, body: unknown) => withHint(aboutName(error, "<cronjob>-<UTC timestamp>"), body)
+  const explain = (error: FieldError, body: unknown) => withHint(aboutField(error, FIELD_REASONS), body)
   const checks = { schema, rules: cronJobRules(), context, explain }
   return checked<Body, SubmissionContext>(withoutNulls(NULLS_OF_DEFINITION, value, "fields"), checks)
 }

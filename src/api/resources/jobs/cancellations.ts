@@ -1,5 +1,4 @@
 import Type, { type Static } from "typebox"
-import type { Clock } from "../../../core/apis/clock.ts"
 import type { StoredJob } from "../../../core/apis/job.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { UNFINISHED } from "../../../core/records/job.ts"
@@ -7,16 +6,11 @@ import { checked, type Rule } from "../../http/checked.ts"
 import type { Json } from "../../http/json-schema.ts"
 import { toProblem, unauthorized } from "../../http/problem.ts"
 import type { AuthenticatedRequest } from "../../http/route.ts"
+import { Allowance, type AllowanceOptions, BUDGET_SECONDS, onEach } from "./allowance.ts"
 import type { Jobs } from "./jobs.ts"
 
 /** Cancels many jobs by one request. */
 
-/** Jobs that are cancelled at the same time. */
-const AT_ONCE = 32
-/** Longest time of one request, seconds. It is less than the timeout of usual load balancers, which is 30 or 60 s. */
-const BUDGET_SECONDS = 25
-/** Interval at which the caller's credentials are checked again, seconds. */
-const CHECK_SECONDS = 1
 /** Largest number of names in one request. */
 const MAX_NAMES = 1000
 /** Names that count as one more request under the caller's limit. */
@@ -122,15 +116,11 @@ export const JobCancellationsSchema = Type.Object({
 })
 export type JobCancellations = Static<typeof JobCancellationsSchema>
 
-export interface CancellationOptions {
+export interface CancellationOptions extends AllowanceOptions {
   jobs: Jobs
   /** Uid of the array of the body. */
   array?: string | undefined
-  clock: Clock
   dryRun: boolean
-  /** Returns true once the client has disconnected. */
-  isClosed: () => boolean
-  isStillAuthenticated: () => Promise<boolean>
 }
 
 /** A job to cancel, or what is wrong with a name that no job has. */
@@ -147,14 +137,11 @@ interface Target {
 export async function cancelJobs(body: JobCancellation, options: CancellationOptions): Promise<JobCancellations> {
   const targets = await targetsOf(body, options)
   const run = new CancellationRun(options)
-  const queue = targets.values()
-  const work = async (): Promise<void> => {
-    for (const target of queue) {
-      if (await run.isOver()) return
-      await run.cancel(target)
-    }
-  }
-  await Promise.all(Array.from({ length: Math.min(AT_ONCE, targets.length) }, work))
+  await onEach(
+    targets,
+    () => run.isOver(),
+    (target) => run.cancel(target),
+  )
   return run.outcome(targets.length)
 }
 
@@ -172,9 +159,7 @@ async function targetsOf(
 /** State of one request. */
 class CancellationRun {
   readonly #options: CancellationOptions
-  readonly #until: number
-  #checkedAt: number
-  #isInvalid = false
+  readonly #allowance: Allowance
   #fault: unknown
   #attempted = 0
   #cancelled = 0
@@ -184,19 +169,12 @@ class CancellationRun {
 
   constructor(options: CancellationOptions) {
     this.#options = options
-    this.#checkedAt = options.clock.monotonic()
-    this.#until = this.#checkedAt + BUDGET_SECONDS
+    this.#allowance = new Allowance(options)
   }
 
   /** Returns true if no further job may be cancelled. */
   async isOver(): Promise<boolean> {
-    const { clock, isClosed, isStillAuthenticated } = this.#options
-    const now = clock.monotonic()
-    if (now - this.#checkedAt >= CHECK_SECONDS) {
-      this.#checkedAt = now
-      this.#isInvalid ||= !(await isStillAuthenticated())
-    }
-    return this.#isInvalid || this.#fault !== undefined || isClosed() || now >= this.#until
+    return (await this.#allowance.isOver()) || this.#fault !== undefined
   }
 
   async cancel({ name, found }: Target): Promise<void> {
@@ -222,7 +200,7 @@ class CancellationRun {
   }
 
   async outcome(targets: number): Promise<JobCancellations> {
-    if (this.#isInvalid) {
+    if (this.#allowance.isInvalid) {
       throw unauthorized(`The credentials are no longer valid. ${this.#cancelled} jobs were cancelled before.`)
     }
     if (this.#fault !== undefined && this.#cancelled === 0) throw this.#fault

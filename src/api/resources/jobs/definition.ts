@@ -15,6 +15,7 @@ const {
   project_id,
   organization_id,
   cloud: _cloud,
+  after: _after,
   ...definitionFields
 } = JobSubmissionSchema.properties
 
@@ -70,7 +71,7 @@ export const JobDefinitionRecordSchema = inResponse(
 )
 export type JobDefinitionRecord = Static<typeof JobDefinitionRecordSchema>
 
-type DefinitionSpec = Omit<JobSpec, "cancelled">
+type DefinitionSpec = Omit<JobSpec, "cancelled" | "after">
 
 /** Schema of the fields in which null means omitted: those of a submission, also fields that are not allowed here. */
 export const NULLS_OF_DEFINITION = { properties: { job_definition: JobSubmissionSchema } }
@@ -79,7 +80,7 @@ export const NULLS_OF_DEFINITION = { properties: { job_definition: JobSubmission
 export const NAMELESS: Rule = {
   keywords: {
     "/properties/job_definition/properties": Object.fromEntries(
-      ["name", "namePrefix", "project_id", "organization_id"].map((field) => [field, { type: "null" }]),
+      ["name", "namePrefix", "after", "project_id", "organization_id"].map((field) => [field, { type: "null" }]),
     ),
   },
 }
@@ -99,19 +100,29 @@ export function inDefinition({ keywords = {}, errors, errorsNow }: Rule<Submissi
   return { keywords: Object.fromEntries(entries), errors: inside(errors), errorsNow: inside(errorsNow) }
 }
 
-const NAMES = ["/job_definition/name", "/job_definition/namePrefix"]
+/** Reasons why a definition has no such field, for the error of one, which would only be an unknown field. */
+export interface FieldReasons {
+  /** Form of the names of the jobs, such as `<array>-<index>`. */
+  names: string
+  /** Words about `after`. */
+  after: string
+}
 
-/** Explains the error of a name, which would only be an unknown field. @param form such as `<array>-<index>` */
-export function aboutName(error: FieldError, form: string): FieldError {
-  if (!NAMES.includes(error.pointer)) return error
-  const field = error.pointer.slice("/job_definition/".length)
-  const detail = `job_definition must not contain ${field}: each of its jobs is named ${form}`
-  return { ...error, detail }
+/** Explains the error of a field that a submission has and a definition doesn't. */
+export function aboutField(error: FieldError, { names, after }: FieldReasons): FieldError {
+  const field = /^\/job_definition\/(name|namePrefix|after)$/.exec(error.pointer)?.[1]
+  if (field === undefined) return error
+  const why = field === "after" ? after : `each of its jobs is named ${names}`
+  return { ...error, detail: `job_definition must not contain ${field}: ${why}` }
 }
 
 /** Returns the spec of the jobs of a definition. */
 export function toDefinitionSpec({ cloud, ...definition }: JobDefinition): DefinitionSpec {
-  const { cancelled: _, ...spec } = toJobSpec({ ...definition, ...(cloud !== undefined && { cloud: [cloud].flat() }) })
+  const {
+    cancelled: _,
+    after: __,
+    ...spec
+  } = toJobSpec({ ...definition, ...(cloud !== undefined && { cloud: [cloud].flat() }) })
   return spec
 }
 

@@ -43,6 +43,8 @@ export interface JobFilter {
   cronJob?: string | undefined
   /** Uid of the array that created the job. */
   array?: string | undefined
+  /** Name of a prerequisite that `after` has, such as `array/sweep`. */
+  after?: string | undefined
 }
 
 /** Order of a list of jobs. */
@@ -61,7 +63,7 @@ function orderOf({ now, ...sorting }: JobSorting): ReturnType<typeof pageOrder> 
 
 function pageFilterOf(filter: JobFilter): PageFilter {
   const { status, tags, labels, namePrefix, namePart, createdAfter, createdBefore, endedAfter, endedBefore } = filter
-  const { cronJob, array } = filter
+  const { cronJob, array, after } = filter
   const [from, before] = [endedAfter, endedBefore].map((time) =>
     time === undefined ? undefined : parseMicroseconds(time),
   )
@@ -72,6 +74,7 @@ function pageFilterOf(filter: JobFilter): PageFilter {
       ...labels.map(({ key, value }) => JobTerm.label(key, value)),
       ...(cronJob === undefined ? [] : [JobTerm.cronJob(cronJob)]),
       ...(array === undefined ? [] : [JobTerm.array(array)]),
+      ...(after === undefined ? [] : [JobTerm.after(after)]),
     ],
     namePrefix,
     namePart,
@@ -151,6 +154,11 @@ export class Jobs {
     return this.#collection.madeBy(idempotencyKey)
   }
 
+  /** Waits until the cache shows the jobs that the API server has now. @throws CacheBehind */
+  caughtUp(): Promise<void> {
+    return this.#collection.caughtUp()
+  }
+
   /** Waits until the cache shows the written job, at most a second. */
   waitForCache(job: StoredJob): Promise<StoredJob> {
     return this.#collection.waitForCache(job)
@@ -159,10 +167,20 @@ export class Jobs {
   /**
    * Cancels a job. A cancelled job stays cancelled. The patch names the resourceVersion at which the job had not ended:
    * a job that has ended is never cancelled. It also names the uid: a new job with the same name is never cancelled.
+   * @param before called with the job if it may be cancelled, before it is
    * @throws Problem 404, 409 if the job has ended, 412, 503
    */
-  async cancel(idOrName: string, precondition?: Precondition): Promise<StoredJob> {
+  async cancel(
+    idOrName: string,
+    precondition?: Precondition,
+    before?: (present: StoredJob) => Promise<void>,
+  ): Promise<StoredJob> {
     const present = await this.#collection.present(idOrName)
+    if (before !== undefined) {
+      this.requireUnfinished(present)
+      requireVersion("job", present, precondition)
+      await before(present)
+    }
     const cancelled = await this.cancelFound(present, precondition)
     return cancelled === present ? present : this.waitForCache(cancelled)
   }

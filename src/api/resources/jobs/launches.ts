@@ -16,7 +16,8 @@ import { OFFER_PROVISIONINGS } from "../../../core/apis/offer.ts"
 import { REFUSALS } from "../../../core/apis/refusals.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { conditionsField, toConditionRecords } from "../../../core/records/conditions.ts"
-import { inUtc, nullable } from "../../../core/records/job.ts"
+import { inUtc } from "../../../core/records/job.ts"
+import { nullable } from "../../../core/records/nullable.ts"
 import { describeOffer, usd } from "../../../market/router/explain.ts"
 
 /** Records of a job's VMs, and the story of the job that follows from them. Pure. */

@@ -3,7 +3,7 @@ import { fromMetadataName } from "../../../core/apis/names.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, type Offer } from "../../../core/apis/offer.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { PlannedCostSchema, toBreakdown } from "../../../core/records/cost.ts"
-import { nullable } from "../../../core/records/job.ts"
+import { nullable } from "../../../core/records/nullable.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
 import type { RankedPlacement } from "../../../market/router/route.ts"
 

@@ -1,3 +1,4 @@
+import type { Response } from "express"
 import Type from "typebox"
 import type { Clock } from "../../../core/apis/clock.ts"
 import { JOB_PHASES, PRIORITY, type StoredJob } from "../../../core/apis/job.ts"
@@ -6,13 +7,15 @@ import type { Principal } from "../../../core/identity/principal.ts"
 import { JobRecordSchema, type SeenOfJob, toRecord } from "../../../core/records/job.ts"
 import { toOwner } from "../../../core/records/owner.ts"
 import type { Planner } from "../../../market/placement/place.ts"
-import { filters } from "../../filters.ts"
+import { filters, prerequisite } from "../../filters.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
 import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { filter, flag, paging, type QueryValues, wholeNumber, withinBytes } from "../../http/query.ts"
 import type { ConcurrencyLimit } from "../../http/rate-limits.ts"
 import { type Answer, checkedBody, declareBody, json, record, routeDeclarer, text } from "../../http/route.ts"
+import { orderedJob } from "../../order.ts"
 import { sorting } from "../../sorting.ts"
+import { DEPENDENTS, type Dependents, WITH_DEPENDENTS } from "../dependents/dependents.ts"
 import {
   cancelJobs,
   checkCancellation,
@@ -46,6 +49,8 @@ export interface JobServices {
   queuePositionsIn: (namespace: string) => (job: StoredJob) => number | undefined
   /** Returns the Launches of a job that still exist. */
   launchesOf: (job: StoredJob) => StoredLaunch[]
+  /** Returns what waits for the jobs and arrays of a project. */
+  dependentsIn: (principal: Principal) => Dependents
   submitterOf: (principal: Principal) => Submitter
   /** Check against the current catalogue. */
   catalogueErrors: SubmissionContext["catalogueErrors"]
@@ -144,6 +149,7 @@ const FILTERS = {
   ...filters("Jobs", JOB_PHASES),
   cronjob: filter("Id or name of the cronjob that created the jobs. Empty: any."),
   array: filter("Id or name of the array that created the jobs. Empty: any."),
+  after: prerequisite("Jobs"),
 }
 
 const JOB_SORTING = sorting(
@@ -156,7 +162,7 @@ async function filterOf(
   principal: Principal,
   { cronJobIdOf, arrayIdOf }: JobServices,
 ): Promise<JobFilter> {
-  const { cronjob, array } = query
+  const { cronjob, array, after } = query
   return {
     status: query.status,
     tags: query.tag,
@@ -169,6 +175,7 @@ async function filterOf(
     endedBefore: query.ended_before,
     cronJob: cronjob && (await cronJobIdOf(principal, cronjob)),
     array: array && (await arrayIdOf(principal, array)),
+    after,
   }
 }
 
@@ -185,6 +192,12 @@ const route = routeDeclarer<Principal, JobServices>({ tag: "jobs" })
 
 /** Bulk cancellations of one caller at the same time. */
 export const MOST_CANCELLATIONS = 4
+
+/** Counts a request that cancels many objects. @throws Problem 429 */
+export function holdCancellation(limit: ConcurrencyLimit, { id }: Principal, res: Response): void {
+  const detail = `${MOST_CANCELLATIONS} of your bulk cancellations are running; retry when one has finished.`
+  limit.hold(id, res, { detail, retryAfterSeconds: 5 })
+}
 
 const cancelMany = route("POST /jobs/cancellations", {
   id: "cancelJobs",
@@ -220,8 +233,7 @@ const cancelMany = route("POST /jobs/cancellations", {
     { jobsOf, arrayIdOf, cancellations, clock },
   ) => {
     await countNames(body, { countMore })
-    const detail = `${MOST_CANCELLATIONS} of your bulk cancellations are running; retry when one has finished.`
-    cancellations.hold(principal.id, res, { detail, retryAfterSeconds: 5 })
+    holdCancellation(cancellations, principal, res)
     const isClosed = () => res.closed
     const array = body.array === undefined ? undefined : await arrayIdOf(principal, body.array)
     const options = { jobs: jobsOf(principal), array, clock, dryRun: query.dry_run, isClosed, isStillAuthenticated }
@@ -337,12 +349,30 @@ const OTHERS = [
     id: "cancelJob",
     summary: "Cancel a job.",
     role: "developer",
+    query: { dependents: WITH_DEPENDENTS },
     ifMatch: true,
     responses: { 200: record(JOB, "The cancelled job.") },
     problems: ["already-ended"],
-    handle: async ({ path, precondition, principal }, services) => {
-      const job = await services.jobsOf(principal).cancel(path.id, precondition)
+    handle: async ({ path, query, precondition, principal, res, isStillAuthenticated }, services) => {
+      const { jobsOf, dependentsIn, cancellations, clock } = services
+      const before = async (job: StoredJob): Promise<void> => {
+        holdCancellation(cancellations, principal, res)
+        const options = { clock, isClosed: () => res.closed, isStillAuthenticated }
+        await dependentsIn(principal).cancel(orderedJob(job), options)
+      }
+      const job = await jobsOf(principal).cancel(path.id, precondition, query.dependents ? before : undefined)
       return jobAnswer(job, principal, services)
+    },
+  }),
+  route("GET /jobs/{id}/dependents", {
+    id: "listJobDependents",
+    summary: "List the jobs and arrays that wait for the job, also through others.",
+    role: "viewer",
+    query: paging(),
+    responses: { 200: json(DEPENDENTS, "A page of dependents, those that wait for the job itself first.") },
+    handle: async ({ path, query, principal }, { jobsOf, dependentsIn }) => {
+      const job = await jobsOf(principal).find(path.id)
+      return { body: dependentsIn(principal).list(orderedJob(job), query) }
     },
   }),
   route("GET /jobs/{id}/launches", {
@@ -396,7 +426,11 @@ export function jobRoutes(clouds: readonly string[]) {
 
 async function planOf({ metadata, spec }: StoredJob, principal: Principal, plan: Planner) {
   const { namespace } = principal.project
-  return { status: 200, body: toPlanRecord(metadata.name, await plan(namespace, spec)) }
+  const { name } = metadata
+  return {
+    status: 200,
+    body: toPlanRecord(name, await plan(namespace, spec, { name: { job: name }, after: spec.after })),
+  }
 }
 
 /** Returns the answer to the creation of a job. */

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto"
 import { adjectives, nouns } from "human-id"
 import type { TSchema } from "typebox"
+import { quote } from "../../../core/apis/field-error.ts"
 import {
   type Gpu,
   GpuSchema,
@@ -46,6 +47,20 @@ const NAME_OR_PREFIX: Rule = {
   },
 }
 
+/** Returns the rule that a new job or array doesn't wait for itself. */
+export function notItself(kind: "job" | "array"): Rule {
+  return {
+    errors: ({ name, after }) => {
+      if (typeof name !== "string" || !Array.isArray(after)) return []
+      return after.flatMap((one: unknown, index) => {
+        if (memberOf(one, kind) !== name) return []
+        const detail = `after[${index}].${kind} must name another ${kind} than ${quote(name)} itself`
+        return [{ pointer: `/after/${index}/${kind}`, detail }]
+      })
+    },
+  }
+}
+
 const CPU: Rule = {
   keywords: { "/properties/resources/properties/cpu": { multipleOf: 0.001 } },
   errors: ({ resources }) => {
@@ -86,7 +101,7 @@ function placesOf(clouds: readonly string[], ...pointers: string[]) {
 
 /** Returns the rules of a submission. @param clouds the clouds that a job may name, for the document */
 export function submissionRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
-  return [NAME_OR_PREFIX, CPU, GPU, OWNER, placesOf(clouds, "/properties/cloud/items")]
+  return [NAME_OR_PREFIX, notItself("job"), CPU, GPU, OWNER, placesOf(clouds, "/properties/cloud/items")]
 }
 
 /** Returns the rules of a cronjob's definition. @param clouds the clouds that a job may name, for the document */

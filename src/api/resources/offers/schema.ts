@@ -1,7 +1,7 @@
 import Type, { type Static } from "typebox"
 import { OFFER_PROVISIONINGS } from "../../../core/apis/offer.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
-import { nullable } from "../../../core/records/job.ts"
+import { nullable } from "../../../core/records/nullable.ts"
 import { PlannedPlacementSchema } from "../jobs/plan.ts"
 
 const { connection, estimated_cost_usd, cost_breakdown, why, ...machineFields } = PlannedPlacementSchema.properties
