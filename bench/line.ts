@@ -58,7 +58,7 @@ function waiter(index: number, random: () => number): Waiter {
   const createdAt = new Date(NOW.getTime() - index * 10).toISOString()
   const priority = Math.floor(random() * 3)
   return {
-    ...{ key: `team/job-${index}`, uid: String(index), priority, createdAt, needs },
+    ...{ key: `team/job-${index}`, namespace: "team", uid: String(index), priority, createdAt, needs },
     waitsSince: NOW.getTime() - index * 10,
     group: undefined,
   }

@@ -55,7 +55,7 @@ function worldOf(seed: number): World {
     // Half of them are there from the begin.
     const arrivesAt = index < JOBS / 2 ? 0 : between(0, JOBS * 10)
     const waiter = {
-      ...{ key: `team/job-${index}`, uid: `job-${index}`, needs },
+      ...{ key: `team/job-${index}`, namespace: "team", uid: `job-${index}`, needs },
       priority: random() < 0.9 ? 0 : whole(-2, 2),
       createdAt: `${String(Math.floor(arrivesAt * 1000)).padStart(12, "0")}-${String(index).padStart(6, "0")}`,
       waitsSince: arrivesAt * 1000,

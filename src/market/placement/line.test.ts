@@ -15,6 +15,7 @@ function waiter(name: string, age: number, changes: Partial<Waiter> = {}): Waite
   const key = `team/${name}`
   return {
     key,
+    namespace: "team",
     uid: name,
     priority: 0,
     createdAt,

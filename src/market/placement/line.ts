@@ -40,6 +40,7 @@ export interface LineRoom {
 export interface Waiter {
   /** `namespace/name` of the Job. */
   key: string
+  namespace: string
   uid: string
   /** From −100 to 100. The highest starts first. */
   priority: number
@@ -258,6 +259,7 @@ export function toWaiter(job: StoredJob, needs?: Amounts): Waiter {
   const since = placed?.status === "False" ? placed.lastTransitionTime : metadata.creationTimestamp
   return {
     key: keyOf({ metadata }),
+    namespace: metadata.namespace ?? "",
     uid: metadata.uid,
     priority: spec.priority ?? 0,
     createdAt: creationKey(job),

@@ -131,18 +131,14 @@ export interface GroupState extends ConcurrencyGroup {
   members: readonly string[]
 }
 
+/** Job that looks for a place. A planned one has no uid. */
+type Candidate = Pick<Waiter, "namespace" | "group"> & Partial<Pick<Waiter, "uid">>
+
 /** Returns the state of a job's concurrency group; undefined without one. */
-function groupState(
-  {
-    metadata,
-    spec,
-  }: { metadata: { namespace?: string; uid?: string }; spec: Pick<StoredJob["spec"], "concurrencyGroup"> },
-  ledger: LaunchLedger,
-): GroupState | undefined {
-  const { concurrencyGroup: group } = spec
+function groupState({ namespace, uid: own, group }: Candidate, ledger: LaunchLedger): GroupState | undefined {
   if (group === undefined) return undefined
-  const members = membersOf(group.name, metadata.namespace ?? "", ledger)
-  return { ...group, members: members.filter(({ uid }) => uid !== metadata.uid).map(({ name }) => name) }
+  const members = membersOf(group.name, namespace, ledger)
+  return { ...group, members: members.filter(({ uid }) => uid !== own).map(({ name }) => name) }
 }
 
 /** Returns the room in which the jobs of a namespace's project stand in line. */
@@ -167,15 +163,11 @@ export interface LineFacts {
 }
 
 /** Returns the market of a job with its place in the line, and without the room that jobs ahead of it take. */
-export function marketInLine(
-  job: Parameters<typeof groupState>[0],
-  market: Market,
-  { ledger, terms, ahead }: LineFacts,
-): Market {
-  const group = groupState(job, ledger)
+export function marketInLine(candidate: Candidate, market: Market, { ledger, terms, ahead }: LineFacts): Market {
+  const group = groupState(candidate, ledger)
   if (market.levels.length === 0 && group === undefined) return market
   const { own, others } = ahead()
-  const room = lineRoom(market.levels, job.metadata.namespace ?? "", ledger)
+  const room = lineRoom(market.levels, candidate.namespace, ledger)
   return withTaken({ ...market, ...(group && { group }) }, placeBehind(own, room, terms, others))
 }
 

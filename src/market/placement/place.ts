@@ -374,7 +374,8 @@ function inPlannedLine(
     }
     return { own: jobs.map(({ waiter }) => waiter) }
   }
-  return marketInLine(job, market, { ledger, terms, ahead })
+  const candidate = { namespace: job.metadata.namespace, group: job.spec.concurrencyGroup }
+  return marketInLine(candidate, market, { ledger, terms, ahead })
 }
 
 interface PlannedLine {

@@ -413,7 +413,12 @@ function findPlace(facts: JobFacts): Step {
   const { observed, budget, nextNumber: number, retries } = facts
   const volumes = observed.volumes?.kind === "found" ? observed.volumes : undefined
   const image = observed.image
-  const market = { ...observed.market(), ...(volumes && { buckets: volumes.places }), ...(image && { image }), budget }
+  const market = {
+    ...observed.market(facts.waiter),
+    ...(volumes && { buckets: volumes.places }),
+    ...(image && { image }),
+    budget,
+  }
   const found = placeFor(facts, market)
   switch (found.kind) {
     case "noOffer":

@@ -7,6 +7,7 @@ import { addParts, type CostParts, costOf, NO_COST, sumOfParts } from "../../cor
 import { BOOT_RESERVE_SECONDS, type Budget, jobBudget } from "../../market/placement/budget.ts"
 import type { CancelState } from "../../market/placement/caps.ts"
 import type { ImageState, VolumesVerdict } from "../../market/placement/inputs.ts"
+import { toWaiter, type Waiter } from "../../market/placement/line.ts"
 import { countLosses, type EndedLaunch, fallbackReason, type Losses } from "../../market/placement/losses.ts"
 import { expectedRunSeconds, type Market } from "../../market/placement/market.ts"
 import { bootStage, launchOutcome } from "../../market/placement/outcome.ts"
@@ -20,7 +21,7 @@ export interface JobObservation {
   /** The job's own Launches. They include the one that its status names, unless a live read found it deleted. */
   launches: readonly StoredLaunch[]
   /** Calculates the market from earlier reads. It runs only if the job needs a place. */
-  market: () => Market
+  market: (waiter: Waiter) => Market
   /** State of the search for the job's buckets. Absent if the job has none, or no search runs. */
   volumes?: VolumesVerdict
   /** Known architectures of the job's image. Absent if no lookup runs. */
@@ -93,6 +94,8 @@ export interface JobFacts {
   fallback: string | undefined
   /** Amount that the job may still spend. Absent: it has no limit of its own. */
   budget: Budget | undefined
+  /** The job as one that looks for a place. */
+  waiter: Waiter
   left: TimeLeft
   costs: CostFacts
   /** Time that the job is expected to run, seconds. */
@@ -133,6 +136,7 @@ export function deriveFacts(job: StoredJob, observed: JobObservation, now: Date,
     retries: deriveRetries(job, launches),
     fallback: hasEnded ? undefined : fallbackReason(job, launches),
     budget: jobBudget(job, observed.launches),
+    waiter: toWaiter(job),
     left: timeLeft(job, newest?.launch, observed, { now, settings }),
     costs: sumCosts(observed.launches, now),
     expectedSeconds: expectedRunSeconds(job, settings),

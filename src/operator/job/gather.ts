@@ -1,4 +1,5 @@
 import { secondsBetween } from "../../core/apis/clock.ts"
+import { defined } from "../../core/apis/defined.ts"
 import { isTerminal, type StoredJob } from "../../core/apis/job.ts"
 import { type StoredLaunch, withHeartbeat } from "../../core/apis/launch.ts"
 import { ANNOTATIONS, LABELS } from "../../core/apis/meta.ts"
@@ -11,6 +12,7 @@ import { LAUNCHES } from "../../core/resources.ts"
 import { type CancelState, cancelState } from "../../market/placement/caps.ts"
 import { findImage, findVolumes } from "../../market/placement/inputs.ts"
 import type { LaunchLedger } from "../../market/placement/ledger.ts"
+import type { Waiter } from "../../market/placement/line.ts"
 import { buildMarket, cappedLevels } from "../../market/placement/market.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import type { JobControllerDependencies } from "./dependencies.ts"
@@ -60,37 +62,32 @@ export async function gather(
   { settings, cancels, times, line }: GatherParts,
 ): Promise<JobObservation> {
   const { namespace = "" } = job.metadata
-  const overLimit = options.quota && limitForPlacement(options.quota, job)
-  const { tenancy } = options
-  const ending = tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace)
   const launches = (await readLaunches(job, options)).map((launch) => withHeartbeat(launch, options.heartbeatTimes))
   const origin = launches.length === 0 ? originAmong(job, options) : readOrigin(job, options.installation.id)
-  const cancel = cancels.of(namespace, options, ledger, settings)
-  const organization = options.tenants?.organizationOf(namespace)
   const order = await orderOf(job, options)
+  const secretMissing = whyWithoutSecrets(job, options)
+  const isEndRead = isEndAwaited(job, options)
+  const { tenancy } = options
   const base = {
     origin,
-    ...(cancel !== undefined && { cancel }),
-    ...(organization !== undefined && { organization }),
-    ...(ending !== undefined && { ending }),
     ...order,
-    isEndAwaited: order.isOutcomeAwaited || isEndAwaited(job, options),
+    isEndAwaited: order.isOutcomeAwaited || isEndRead,
+    ...defined({
+      cancel: cancels.of(namespace, options, ledger, settings),
+      organization: options.tenants?.organizationOf(namespace),
+      ending: tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace),
+    }),
     ...times.of(job, launches),
     launches,
     installation: options.installation,
-    market: () => line.market(job, buildMarket(namespace, options, ledger, settings)),
+    market: (waiter: Waiter) => line.market(waiter, buildMarket(waiter.namespace, options, ledger, settings)),
   }
-  if (ending !== undefined) return base
+  if (base.ending !== undefined) return base
+  const overLimit = options.quota && limitForPlacement(options.quota, job)
   if (overLimit !== undefined) return { ...base, overLimit: overLimit.message }
   const volumes = options.buckets && findVolumes(job, options.buckets)
   const image = options.images && findImage(job, options.images)
-  const secretMissing = whyWithoutSecrets(job, options)
-  return {
-    ...(secretMissing !== undefined && { secretMissing }),
-    ...(volumes !== undefined && { volumes }),
-    ...(image !== undefined && { image }),
-    ...base,
-  }
+  return { ...base, ...defined({ secretMissing, volumes, image }) }
 }
 
 /** Returns what a job waits for, unless it has ended, and if something waits for it. */

@@ -7,6 +7,7 @@ import { IndexedStore } from "../../core/kube/store.ts"
 import { launchIndexes } from "../../market/caches.ts"
 import type { LevelCaps } from "../../market/placement/caps.ts"
 import { LaunchLedger } from "../../market/placement/ledger.ts"
+import { toWaiter } from "../../market/placement/line.ts"
 import { cappedLevels, type Market } from "../../market/placement/market.ts"
 import { JOB_DEFAULTS } from "../../market/placement/settings.ts"
 import { WaitingLine } from "./waiting-line.ts"
@@ -41,7 +42,7 @@ describe("the line of a project under its organization's cap of $50 an hour", ()
     line.note(waiting, { vms: 1, gpus: 0, hourlyUsd: 40, expectedUsd: 40, mostUsd: 40 })
     const levels = cappedLevels("team", dependencies, ledger, JOB_DEFAULTS)
     const job = jobOf({ metadata: { name: "mine", namespace: "team", creationTimestamp: NOW.toISOString() } })
-    return line.market(job, { levels } as unknown as Market).levels[0]?.taken?.hourlyUsd
+    return line.market(toWaiter(job), { levels } as unknown as Market).levels[0]?.taken?.hourlyUsd
   }
 
   it("leaves room for a job of another project that has waited for the time in which it may be passed", () => {

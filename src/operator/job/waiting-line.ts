@@ -67,15 +67,14 @@ export class WaitingLine {
   }
 
   /** Returns a job's market with its place in the line, and without the room that jobs ahead of it take. */
-  market(job: StoredJob, market: Market): Market {
-    const { namespace = "" } = job.metadata
+  market(waiter: Waiter, market: Market): Market {
+    const { namespace } = waiter
     const ahead = () => {
-      const waiter = toWaiter(job)
       const line = this.#line(namespace)
       const own = line.slice(0, positionIn(line, waiter)).filter(({ uid }) => uid !== waiter.uid)
       return { own, others: this.#others(namespace, market.levels, waiter) }
     }
-    return marketInLine(job, market, { ledger: this.#ledger, terms: this.#terms(), ahead })
+    return marketInLine(waiter, market, { ledger: this.#ledger, terms: this.#terms(), ahead })
   }
 
   /**
