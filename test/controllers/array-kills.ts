@@ -4,52 +4,11 @@ import type { JobArraySpec, StoredJobArray } from "../../src/core/apis/jobarray.
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
 import { roundUsd } from "../../src/core/apis/money.ts"
-import type { KubeClient } from "../../src/core/kube/client.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { JOB_ARRAYS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
-import { NotLeaderError } from "../../src/operator/fence.ts"
-import type { ControllerHarness, Operator, OperatorClients, Work } from "../harness/controllers.ts"
+import type { ControllerHarness, Operator, Work } from "../harness/controllers.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
-
-/** Clients that are cut at a moment, in the middle of whatever they do: their operator has died. */
-class Mortal implements OperatorClients {
-  readonly client: KubeClient
-  readonly clouds: OperatorClients["clouds"]
-  #isDead = false
-
-  constructor({ client, cloud }: ControllerHarness) {
-    this.client = this.#until(client)
-    this.clouds = { open: async (account) => this.#until(await cloud.open(account)) }
-  }
-
-  readonly fence = (): void => {
-    if (this.#isDead) throw new NotLeaderError("killed")
-  }
-
-  kill(): void {
-    this.#isDead = true
-  }
-
-  /** Every answer after the death is lost, also that of a call that has taken effect. */
-  #until<T extends object>(whole: T): T {
-    return new Proxy(whole, {
-      get: (target, property) => {
-        const value: unknown = Reflect.get(target, property)
-        if (typeof value !== "function") return value
-        const method = value.bind(target) as (...args: unknown[]) => unknown
-        return (...args: unknown[]) => {
-          if (this.#isDead) throw new Error("killed")
-          const answer = method(...args)
-          if (!(answer instanceof Promise)) return answer
-          return answer.then((result: unknown) => {
-            if (this.#isDead) throw new Error("killed")
-            return result
-          })
-        }
-      },
-    })
-  }
-}
+import { Mortal } from "./mortal.ts"
 
 /** Jobs and Launches of an array, as watches saw them. */
 export class Seen {

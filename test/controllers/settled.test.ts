@@ -10,10 +10,11 @@ import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import type { ReconcileContext } from "../../src/core/runtime/controller.ts"
 import { release } from "../../src/operator/job/actions.ts"
 import type { JobControllerDependencies } from "../../src/operator/job/dependencies.ts"
-import { checkSelection } from "../../src/operator/settled-jobs.ts"
+import { checkSelection, type SettledJob, SettledJobs } from "../../src/operator/settled-jobs.ts"
 import { launchOf } from "../harness/builders.ts"
 import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
+import { silentLogger } from "../harness/silent-logger.ts"
 
 const newHarness = controllerHarnesses()
 
@@ -222,4 +223,27 @@ test("an API server that can't select jobs by status.settled is reported with th
     list: (_: unknown, options: object) => client.list(SECRETS, { ...options, namespace }),
   } as unknown as typeof client
   await expect(checkSelection(without)).rejects.toThrow(/status\.settled.*Kubernetes 1\.31 or newer/)
+})
+
+test("a settled job whose outcome is awaited is not deleted before it is known", async () => {
+  const harness = await newHarness()
+  const { client, namespace, clock } = harness
+  const job = await harness.submit("prepare", { ttlSecondsAfterFinished: 0 })
+  const status = { phase: "succeeded", completionTime: job.metadata.creationTimestamp, settled: true } as const
+  await client.replaceStatus(JOBS, { ...job, status })
+  let isAwaited = true
+  const settled = new SettledJobs({
+    ...{ client, namespace, clock, fence: () => undefined, logger: silentLogger, ttlSeconds: 60 },
+    limitsHistory: () => false,
+    isAwaited: ({ metadata }) => isAwaited && metadata.name === "prepare",
+  })
+  const found: SettledJob[] = []
+  await settled.sweep((one) => void found.push(one))
+  const [expired] = found
+  if (expired === undefined) throw new Error("the sweep found nothing")
+  expect(await settled.delete(expired)).toBe(false)
+  expect(await stored(harness, "prepare")).toBeDefined()
+  isAwaited = false
+  expect(await settled.delete(expired)).toBe(true)
+  expect(await stored(harness, "prepare")).toBeUndefined()
 })

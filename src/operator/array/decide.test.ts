@@ -281,6 +281,14 @@ describe("a cancelled array", () => {
     expect(kinds(decision.actions)).toEqual(["cancelJobs", "dropFinalizer"])
     expect(look(array({ metadata: { deletionTimestamp: START, finalizers: ["other"] } })).actions).toEqual([])
   })
+
+  it("stays until what waits for it has its outcome, if it has one", () => {
+    const metadata = { deletionTimestamp: START }
+    const ended = array({ metadata, status: { phase: "succeeded", completionTime: START } })
+    expect(kinds(look(ended, { isAwaited: true }).actions)).toEqual([])
+    expect(kinds(look(ended).actions)).toEqual(["dropFinalizer"])
+    expect(kinds(look(array({ metadata }), { isAwaited: true }).actions)).toEqual(["dropFinalizer"])
+  })
 })
 
 describe("the number of jobs", () => {

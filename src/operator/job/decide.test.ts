@@ -37,7 +37,7 @@ function decideAt(
   job: StoredJob,
   launches: readonly StoredLaunch[] = [],
   market: Partial<Market> = {},
-  others: Pick<JobObservation, "isEndAwaited" | "queueSeconds"> = {},
+  others: Partial<JobObservation> = {},
 ): JobDecision {
   const observed = { launches, market: () => marketOf(market), installation: INSTALLATION, ...others }
   return decide(job, observed, at(seconds), JOB_DEFAULTS)
@@ -1064,6 +1064,31 @@ describe("the conditions of a job", () => {
   })
 })
 
+describe("a job with prerequisites", () => {
+  const job = jobOf({ spec: { after: [{ job: "prepare" }] } })
+  const prerequisite = { job: "prepare" }
+
+  test("is not placed before its status has all outcomes", () => {
+    const met = { states: [{ prerequisite, uid: "u", outcome: "succeeded" }] } as const
+    const written = decideAt(1, job, [], {}, { prerequisites: met })
+    expect(acts(written)).toEqual(["writeStatus"])
+    expect(written.status).toMatchObject({
+      ...{ phase: "queued", reason: "Queued", after: [{ job: "prepare", uid: "u", outcome: "succeeded" }] },
+    })
+    const placed = decideAt(2, { ...job, status: written.status }, [], {}, { prerequisites: met })
+    expect(acts(placed)).toContain("createLaunch")
+  })
+
+  test("looks again for a missing one, and waits for an event of another", () => {
+    const missing = { reason: "JobMissing", message: "m" } as const
+    const delay = (obstacle: NonNullable<JobObservation["prerequisites"]>["obstacle"]) =>
+      decideAt(1, job, [], {}, { prerequisites: { states: [{ prerequisite }], ...(obstacle && { obstacle }) } })
+        .requeueAfter
+    expect(delay(missing)).toBe(60)
+    expect(delay({ reason: "WaitsForJob", message: "m" })).toBeUndefined()
+  })
+})
+
 describe("a deleted job", () => {
   const metadata = { deletionTimestamp: time(50) }
 
@@ -1075,6 +1100,15 @@ describe("a deleted job", () => {
     expect(acts(decideAt(51, job, [ending]))).toEqual([])
     const over = launchOf(job, 1, { status: vmStatus({ phase: "terminated" }) })
     expect(acts(decideAt(51, job, [over]))).toEqual(["dropFinalizer"])
+  })
+
+  test("stays until what waits for it has its outcome, if it has one", () => {
+    const awaited = { isOutcomeAwaited: true }
+    const ended = jobOf({ metadata, status: { phase: "succeeded" } })
+    expect(acts(decideAt(51, ended, [], {}, awaited))).toEqual([])
+    expect(acts(decideAt(51, ended))).toEqual(["dropFinalizer"])
+    const cut = jobOf({ metadata, status: { phase: "queued" } })
+    expect(acts(decideAt(51, cut, [], {}, awaited))).toEqual(["dropFinalizer"])
   })
 })
 
