@@ -7,6 +7,7 @@ const selection: JobSelection = {
   tags: ["t"],
   labels: [["team", "a"]],
   array: "sweep",
+  after: "array/prepare",
   namePart: "tra",
 }
 
@@ -20,6 +21,7 @@ function jobOf(number: number, fields: Partial<JobRecord> = {}): JobRecord {
     tags: ["t"],
     labels: { team: "a" },
     array_id: "sweep",
+    after: [{ job: null, array: "prepare", outcome: "ended" }],
     ...fields,
   }
   return { created_at: time, updated_at: time, ...record } as JobRecord
@@ -44,6 +46,9 @@ test.each<[string, Partial<JobRecord> & { deleted?: true }]>([
   ["has lost its tag", { tags: [] }],
   ["has another label", { labels: { team: "b" } }],
   ["is of another array", { array_id: "other" }],
+  ["waits for another array", { after: [{ job: null, array: "other", outcome: "ended" }] }],
+  ["waits for a job of that name", { after: [{ job: "prepare", array: null, outcome: "ended" }] }],
+  ["waits for nothing", { after: null }],
   ["has another name", { name: "eval-1" }],
   ["is deleted", { deleted: true }],
 ])("a job that %s is removed, and that is a change", (_, fields) => {

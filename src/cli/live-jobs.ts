@@ -1,5 +1,6 @@
 import type { JobRecord, JobStatus } from "../client/client.ts"
 import type { Deleted } from "../client/events.ts"
+import { prerequisiteText } from "../client/job-grammar.ts"
 
 /** Selection of jobs, with the words of GET /jobs. */
 export interface JobSelection {
@@ -9,16 +10,19 @@ export interface JobSelection {
   labels: readonly (readonly [string, string])[]
   /** Array that created them: its id, or its name in a list. Absent: any, or none. */
   array?: string | undefined
+  /** Job or array that the jobs name in `after`: a job's name, or `array/NAME`. Absent: any, or none. */
+  after?: string | undefined
   /** Part of the name. Absent: any. */
   namePart?: string | undefined
 }
 
 /** True if a list of this selection has the job. */
 export function isSelected(selection: JobSelection, job: JobRecord): boolean {
-  const { statuses, tags, labels, array, namePart } = selection
+  const { statuses, tags, labels, array, after, namePart } = selection
   return (
     (namePart === undefined || job.name.includes(namePart)) &&
     (array === undefined || job.array_id === array) &&
+    (after === undefined || (job.after ?? []).some(({ outcome: _, ...name }) => prerequisiteText(name) === after)) &&
     (statuses.length === 0 || statuses.includes(job.status)) &&
     tags.every((tag) => job.tags.includes(tag)) &&
     labels.every(([name, value]) => job.labels[name] === value)

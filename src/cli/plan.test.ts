@@ -54,4 +54,6 @@ test.each([
 test("a plan without machines says why, and no price", () => {
   const plan = planOf({ verdict: "noOffer", reason: "NoOffer", message: "no offer has 9000 CPUs", placements: [] })
   expect(planText(plan, { image: "a" }, terminal)).toBe("  Nothing fits (NoOffer): no offer has 9000 CPUs")
+  const failing = planOf({ ...plan, reason: "DependencyFailed", message: "prepare has failed" })
+  expect(planText(failing, { image: "a" }, terminal)).toBe("  Would fail (DependencyFailed): prepare has failed")
 })

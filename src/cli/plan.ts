@@ -54,7 +54,8 @@ function indent(text: string): string {
 export function verdictText(plan: Plan, terminal: Terminal): string {
   const { verdict, reason, message } = jobPlanOf(plan)
   if (verdict === "placeable") return ""
-  const title = verdict === "waits" ? terminal.noted("yellow", "Would wait") : terminal.noted("red", "Nothing fits")
+  const end = reason === "NoOffer" ? "Nothing fits" : "Would fail"
+  const title = verdict === "waits" ? terminal.noted("yellow", "Would wait") : terminal.noted("red", end)
   return `${title} (${reason}): ${shown(message)}`
 }
 

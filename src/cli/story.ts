@@ -3,6 +3,7 @@ import { troublesOf } from "../client/conditions.ts"
 import { readLogTail } from "../client/logs.ts"
 import { troubleLines } from "./conditions.ts"
 import { toFailure } from "./exit.ts"
+import { afterText, beforeText } from "./order.ts"
 import { type Column, durationText, formatTable, usdText, wrapText } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
@@ -12,13 +13,14 @@ type Launch = Schemas["LaunchList"]["launches"][number]
 /** Returns the story of a job as text: what it is, what happened when, on which VMs, and what it cost. */
 export async function tellStory(client: BerthClient, job: JobRecord, terminal: Terminal): Promise<string> {
   const path = { params: { path: { id: job.id } } }
-  const [timeline, launches, tail] = await Promise.all([
+  const [timeline, launches, before, tail] = await Promise.all([
     readBody(client.api.GET("/jobs/{id}/timeline", path)),
     readBody(client.api.GET("/jobs/{id}/launches", path)),
+    beforeText(client, { kind: "job", id: job.id }),
     job.status === "failed" ? logTail(client, job) : "",
   ])
   const parts = [
-    [heading(job, terminal), ...facts(job), ...troubleLines(job.conditions, [job.message])].join("\n"),
+    [heading(job, terminal), ...facts(job, before), ...troubleLines(job.conditions, [job.message])].join("\n"),
     section("End of its log", tail, terminal),
     section("What happened (UTC)", stepsOf(timeline, terminal), terminal),
     section("VMs", vmsOf(launches.launches), terminal),
@@ -45,10 +47,12 @@ function heading(job: JobRecord, terminal: Terminal): string {
   return `${terminal.styled("bold", job.name)}  ${terminal.styled(style, job.status)}${code}`
 }
 
-/** Returns the lines `name: value` of the record. */
-function facts(job: JobRecord): string[] {
+/** Returns the lines `name: value` of the record. @param before names of what waits for the job */
+function facts(job: JobRecord, before: string): string[] {
   const rows: [string, string | null][] = [
     ["Message", job.error_message ?? job.message],
+    ["After", afterText(job)],
+    ["Before", before],
     ["Image", job.image],
     ["Command", [...job.command, ...job.args].join(" ")],
     ["Needs", needsOf(job)],

@@ -28,6 +28,7 @@ test("flags become the fields of the body", () => {
     retryOn: "75,100-119",
     growMemoryTo: "128Gi",
     maxLostVms: "0",
+    after: ["prepare, array/sweep:ended", "check:failed"],
     fallbackAfter: "4",
     env: ["SEED=7", "EMPTY=", "EQUALS=a=b", "TOKEN"],
     secret: ["HUB=hub:token"],
@@ -62,6 +63,7 @@ test("flags become the fields of the body", () => {
     retryRules: [{ exitCodes: [75, "100-119"], action: "newVm" }],
     maxMemory: "128Gi",
     maxLostVms: 0,
+    after: [{ job: "prepare" }, { array: "sweep", outcome: "ended" }, { job: "check", outcome: "failed" }],
     fallbackAfter: 4,
     labels: { team: "vision" },
     tags: ["nightly"],
@@ -98,11 +100,24 @@ test.each<[JobFlags, string]>([
   [{ image: "a", timeout: "2" }, "--timeout 2 is not a duration"],
   [{ image: "a", retries: "two" }, "--retries two is not a number"],
   [{ image: "a", retryOn: "75,OutOfMemory" }, "--retry-on 75,OutOfMemory has no exit codes: write 75 or 75,100-119."],
+  [{ image: "a", after: [""] }, "--after  must name jobs or arrays"],
+  [
+    { image: "a", after: ["a,,b"] },
+    "--after a,,b must name jobs or arrays, such as prepare, array/sweep or prepare:ended",
+  ],
+  [{ image: "a", after: ["a:cancelled"] }, "After : comes succeeded, failed or ended."],
+  [{ image: "a", after: ["job/a"] }, "--after job/a must name jobs or arrays"],
   [{ image: "a", volume: ["data"] }, "--volume data is not a volume"],
   [{ image: "a", checkpoint: "data" }, "--checkpoint data is not a volume"],
   [{ image: "a", spot: true, spotFirst: true }, "exclude each other"],
 ])("%j is rejected: %s", (flags, message) => {
   expect(() => jobOf(flags)).toThrow(message)
+})
+
+test("--after replaces the prerequisites of a file", () => {
+  const base = { image: "a", after: [{ job: "prepare" }] }
+  expect(jobOf({}, [], base).after).toEqual([{ job: "prepare" }])
+  expect(jobOf({ after: ["check"] }, [], base).after).toEqual([{ job: "check" }])
 })
 
 test("a volume of a flag replaces none of the file", () => {

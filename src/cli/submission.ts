@@ -60,9 +60,13 @@ export function parseSeconds(flag: string, text: string): number {
   return readText(DURATION, [flag, text], READING)
 }
 
-/** Returns the submission of a job like the one of a record, with another name. */
+/**
+ * Returns the submission of a job like the one of a record, with another name. It waits for no other job: what the earlier one
+ * waited for has ended, or may be deleted.
+ */
 export function submissionLike(record: JobRecord): JobSubmission {
-  return { ...resubmissionOf(record), namePrefix: (record.namePrefix ?? record.name).slice(0, 40) }
+  const { after: _, ...same } = resubmissionOf(record)
+  return { ...same, namePrefix: (record.namePrefix ?? record.name).slice(0, 40) }
 }
 
 /** Returns a new name of an array, whose length is limited. As Kubernetes does with generateName, a long prefix is cut. */

@@ -28,7 +28,8 @@ export async function findTarget(call: Call<unknown>, client: BerthClient): Prom
   }
 }
 
-async function findByName(client: BerthClient, name: string): Promise<Target> {
+/** Returns the job or array with this id or name. @throws Failure if there is none */
+export async function findByName(client: BerthClient, name: string): Promise<Target> {
   try {
     return { kind: "job", job: await readJob(client, name) }
   } catch (error) {

@@ -36,9 +36,16 @@ export function csvOfIndexes({ matrix }: Pick<ArrayRecord, "matrix">, indexes: r
     .join("")
 }
 
-/** Returns the definition of the jobs of an array or a cronjob: a job without a name. The API checks it. */
+/** Returns the definition of the jobs of an array or a cronjob: a job without a name and an order. The API checks it. */
 export function definitionOf(job: JobSubmission): Schemas["JobDefinition"] {
-  const { name: _name, namePrefix: _prefix, project_id: _project, organization_id: _organization, ...definition } = job
+  const {
+    name: _name,
+    namePrefix: _prefix,
+    project_id: _project,
+    organization_id: _organization,
+    after: _after,
+    ...definition
+  } = job
   return definition as Schemas["JobDefinition"]
 }
 

@@ -1,6 +1,7 @@
 import { JOB_RECORD_FIELDS } from "../core/apis/rest-names.ts"
 import type { JobRecord, JobSubmission } from "./client.ts"
 import {
+  AFTER,
   DURATION,
   GPU,
   type Gpu,
@@ -8,6 +9,7 @@ import {
   type Grammar,
   NUMBER,
   PAIR,
+  type Prerequisite,
   RETRY_ON,
   type Reading,
   type RetryRule,
@@ -260,6 +262,16 @@ export const JOB_FLAGS = {
     GROUP,
     "group of jobs, and how many of them run at the same time, such as db:1",
   ),
+  after: flag<"after", readonly Prerequisite[]>(
+    {
+      flags: "--after <names>",
+      help: "jobs and arrays that must succeed first, such as prepare,array/sweep; with :ended or :failed, end so",
+      isRepeated: true,
+    },
+    "after",
+    AFTER,
+    { get: (after) => (after.length === 0 ? [] : [after]), set: (_, lists) => lists.flat() },
+  ),
   maxPreemptions: one(
     "--max-preemptions <number>",
     "maxPreemptions",
@@ -347,7 +359,6 @@ type Flagged = (typeof JOB_FLAGS)[keyof typeof JOB_FLAGS]["field"]
 const FLAGLESS: Readonly<Record<Exclude<JobField, Flagged>, boolean>> = {
   // After --.
   args: true,
-  after: false,
   ttlSecondsAfterFinished: false,
 }
 

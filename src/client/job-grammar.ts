@@ -162,6 +162,34 @@ export const VOLUME: Grammar<Volume> = {
   refusal: (text) => `${text} is not a volume: write ${VOLUME_FORM}.`,
 }
 
+export type Prerequisite = NonNullable<JobSubmission["after"]>[number]
+
+const PREREQUISITE = /^(array\/)?([^/:]+)(?::(succeeded|failed|ended))?$/
+
+/** Jobs and arrays that must end first, as `prepare,array/sweep:ended`. */
+export const AFTER: Grammar<readonly Prerequisite[]> = {
+  parse: (text) => {
+    const all = text.split(",").map((part) => prerequisiteIn(part.trim()))
+    return all.includes(undefined) ? undefined : (all as Prerequisite[])
+  },
+  print: (after) => after.map(prerequisiteText).join(","),
+  refusal: (text) =>
+    `${text} must name jobs or arrays, such as prepare, array/sweep or prepare:ended, with commas between them. ` +
+    "After : comes succeeded, failed or ended.",
+}
+
+function prerequisiteIn(text: string): Prerequisite | undefined {
+  const [, array, name, outcome] = PREREQUISITE.exec(text) ?? []
+  if (name === undefined) return undefined
+  const named = array === undefined ? { job: name } : { array: name }
+  return { ...named, ...(outcome !== undefined && { outcome: outcome as NonNullable<Prerequisite["outcome"]> }) }
+}
+
+/** Returns a prerequisite as people type it. */
+export function prerequisiteText({ job, array, outcome }: Prerequisite): string {
+  return `${job ?? `array/${array}`}${outcome == null ? "" : `:${outcome}`}`
+}
+
 export type RetryRule = NonNullable<JobSubmission["retryRules"]>[number]
 
 const EXIT_CODES = /^[0-9]+(-[0-9]+)?$/

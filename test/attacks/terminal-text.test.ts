@@ -33,12 +33,23 @@ const BY_KEY: Record<string, string[][]> = {
   rerun: [["fine-tune", "--yes", "--detach"]],
   attach: [["nightly-5"]],
   ps: [["-a"], ["-a", "-o", "wide"], ["-a", "-o", "yaml"], ["-a", "-q"]],
-  show: [["fine-tune"], ["nightly-5"], ["fine-tune", "--json"], ["lr-sweep"], ["none"]],
+  show: [
+    ["first"],
+    ["second"],
+    ["third"],
+    ["fine-tune"],
+    ["nightly-5"],
+    ["fine-tune", "--json"],
+    ["lr-sweep"],
+    ["none"],
+  ],
   wait: [["nightly-1", "nightly-5"]],
   priority: [["nightly-1", "5"]],
   logs: [["nightly-1"], ["lr-sweep"], ["none"]],
   cancel: [
     ["sweep-1", "none"],
+    ["first", "--and-dependents", "--yes"],
+    ["none", "--and-dependents"],
     ["--tag", "nightly", "--yes"],
   ],
   apply: [
@@ -63,7 +74,10 @@ const BY_KEY: Record<string, string[][]> = {
   "array wait": [["none"]],
   "array retry": [["lr-sweep"]],
   "array scale": [["lr-sweep", "3"]],
-  "array cancel": [["render", "--yes"]],
+  "array cancel": [
+    ["render", "--yes"],
+    ["second", "--and-dependents", "--yes"],
+  ],
   "array rm": [
     ["render", "--yes"],
     ["none", "--yes"],
@@ -150,6 +164,11 @@ describe("a text of a user on a terminal", () => {
       ...{ apiVersion: "berth.dev/v1alpha1", kind: "Organization", metadata: { name: fixture.organization } },
       spec: { displayName: "Acme", members: [{ userId: `${issuer.url}#ada`, role: "owner" }] },
     } as unknown as StoredOrganization)
+    const image = "alpine"
+    await call("/1/jobs", { body: { name: "first", image } })
+    const after = [{ job: "first" }]
+    await call("/1/arrays", { body: { name: "second", size: 1, job_definition: { image }, after } })
+    await call("/1/jobs", { body: { name: "third", image, after: [{ array: "second" }] } })
     const { id } = await recordIn(await call("/1/jobs/nightly-1"))
     // A log may draw a progress bar again.
     await writeLog(sample, id, `${MARK.before}first${MARK.after.replaceAll(/[\b\r]/g, "")}\nlast\n`)

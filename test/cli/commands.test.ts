@@ -730,6 +730,116 @@ describe("arrays", () => {
   })
 })
 
+describe("jobs and arrays that wait for others", () => {
+  const specOf = async (name: string) => (await jobsOf(fixture)).find(({ metadata }) => metadata.name === name)?.spec
+  const runAfter = (name: string, ...flags: string[]) =>
+    berth("run", "--image", "a", "--name", name, "--after", ...flags, "-d", "-y")
+
+  it("run and plan take --after, and say what the job would wait for", async () => {
+    const { code, out, err } = await runAfter("o-train", "o-prepare,array/o-sweep:ended")
+    expect([code, out]).toEqual([0, "o-train\n"])
+    expect(err).toContain("Would wait (JobMissing): o-prepare, array/o-sweep are not there yet.")
+    expect((await specOf("o-train"))?.after).toEqual([
+      { job: "o-prepare", outcome: "succeeded" },
+      { array: "o-sweep", outcome: "ended" },
+    ])
+    const plan = await berth("plan", "--image", "a", "--after", "o-train")
+    expect([plan.code, plan.out]).toEqual([4, expect.stringContaining("Would wait (WaitsForJob): waits for o-train")])
+    expect((await runAfter("o-bad", "o-train:done")).code).toBe(2)
+    await setStatus(fixture, (await makeJob({ name: "o-failed" })).name, { phase: "failed" })
+    const failing = await runAfter("o-never", "o-failed")
+    expect([failing.code, failing.err]).toEqual([3, expect.stringMatching(/Would fail \(DependencyFailed\)/)])
+    expect(failing.err).not.toContain("berth offers")
+  })
+
+  it("run --array lets the array as a whole wait, and apply finds the same order", async () => {
+    const flags = ["--image", "a", "--array", "2", "--name", "o-array", "--after", "o-prepare"]
+    expect((await berth("run", ...flags, "-d", "-y")).out).toBe("o-array\n")
+    const array = await fixture.client.get(JOB_ARRAYS, { namespace: fixture.namespace, name: "o-array" })
+    expect(array.spec.after).toEqual([{ job: "o-prepare", outcome: "succeeded" }])
+    const apply = (names: string) =>
+      berthWith(
+        `name: o-array\nsize: 2\nafter: [${names}]\njob_definition: { image: a }\n---\nname: o-applied\nimage: a\nafter: [${names}]`,
+        ...["apply", "-y", "-f", "-"],
+      )
+    expect((await apply("{ job: o-prepare }")).out).toBe("array/o-array unchanged\njob/o-applied created\n")
+    expect((await apply("{ job: o-prepare }")).out).toBe("array/o-array unchanged\njob/o-applied unchanged\n")
+    const other = await apply("{ job: o-prepare, outcome: ended }")
+    expect([other.code, other.out]).toEqual([5, ""])
+    expect(other.err).toContain("the array exists with other values of after")
+    expect(other.err).toContain("the job exists with other values of after")
+  })
+
+  it("rerun waits for nothing, unless --after says so", async () => {
+    await makeJob({ name: "o-first", after: [{ job: "o-prepare" }] })
+    await berth("rerun", "o-first", "--name", "o-again", "-d", "-y")
+    expect((await specOf("o-again"))?.after).toBeUndefined()
+    await berth("rerun", "o-first", "--name", "o-later", "--after", "o-first", "-d", "-y")
+    expect((await specOf("o-later"))?.after).toEqual([{ job: "o-first", outcome: "succeeded" }])
+  })
+
+  it("ps and array ls find what names a job, and show says both directions", async () => {
+    await makeJob({ name: "s-prepare" })
+    await makeJob({ name: "s-train", after: [{ job: "s-prepare" }, { array: "s-none", outcome: "ended" }] })
+    const array = { name: "s-array", size: 1, job_definition: { image: "a" }, after: [{ job: "s-train" }] }
+    await call("/1/arrays", { body: array })
+    expect((await berth("ps", "-q", "--after", "s-prepare")).out).toBe("s-train\n")
+    expect((await berth("ps", "-q", "--after", "array/s-none")).out).toBe("s-train\n")
+    expect((await berth("array", "ls", "-q", "--after", "s-train")).out).toBe("s-array\n")
+    expect((await berth("array", "ls", "--after", "s-array")).err).toContain("No array names s-array.")
+    const ofJob = (await berth("show", "s-train")).out
+    expect(ofJob).toContain("  After:    s-prepare (waits), array/s-none:ended (waits)\n")
+    expect(ofJob).toContain("  Before:   array/s-array\n")
+    expect((await berth("show", "s-prepare")).out).toContain("  Before:   s-train, array/s-array\n")
+    expect((await berth("array", "show", "s-array")).out).toMatch(/ After: +s-train \(waits\)\n/)
+    expect((await berth("show", "s-array")).out).not.toContain("Before:")
+  })
+
+  it("cancel --and-dependents counts first, asks, and cancels all", async () => {
+    await makeJob({ name: "c-prepare" })
+    await makeJob({ name: "c-train", after: [{ job: "c-prepare" }] })
+    const array = { name: "c-array", size: 1, job_definition: { image: "a" }, after: [{ job: "c-train" }] }
+    await call("/1/arrays", { body: array })
+    await makeJob({ name: "c-last", after: [{ array: "c-array", outcome: "ended" }] })
+    const asked = await berth("cancel", "c-prepare", "--and-dependents")
+    expect(asked.code).toBe(2)
+    expect(asked.err).toContain(
+      "Cancel c-prepare and 3 dependents (c-train, array/c-array, c-last)? There is no terminal to ask: give --yes.",
+    )
+    expect((await specOf("c-prepare"))?.cancelled).toBe(false)
+    const { code, out, err } = await berth("cancel", "c-prepare", "--and-dependents", "--yes")
+    expect([code, out]).toEqual([0, "c-prepare cancelled\n"])
+    expect(err).toContain("Also cancelled: 3 dependents (c-train, array/c-array, c-last).")
+    for (const name of ["c-prepare", "c-train", "c-last"]) expect((await specOf(name))?.cancelled, name).toBe(true)
+    const ref = { namespace: fixture.namespace, name: "c-array" }
+    expect((await fixture.client.get(JOB_ARRAYS, ref)).spec.cancelled).toBe(true)
+    // A job for which nothing waits needs no question.
+    await makeJob({ name: "c-alone" })
+    expect(await berth("cancel", "c-alone", "--and-dependents")).toMatchObject({ code: 0, out: "c-alone cancelled\n" })
+  })
+
+  it("cancel --and-dependents takes arrays, several names, and says what it could not cancel", async () => {
+    const array = { name: "d-array", size: 1, job_definition: { image: "a" } }
+    await call("/1/arrays", { body: array })
+    await makeJob({ name: "d-report", after: [{ array: "d-array" }] })
+    await setStatus(fixture, (await makeJob({ name: "d-ended" })).name, ended)
+    expect((await berth("cancel", "--tag", "t", "--and-dependents")).code).toBe(2)
+    expect((await berth("cancel", "d-nothing", "--and-dependents")).code).toBe(7)
+    const { code, out, err } = await berth("cancel", "d-ended", "d-array", "d-report", "--and-dependents", "--yes")
+    expect([code, out]).toEqual([5, "d-array cancelled\nd-report cancelled\n"])
+    expect(err).toContain("d-ended: The job d-ended has already succeeded")
+    expect((await specOf("d-report"))?.cancelled).toBe(true)
+    await call("/1/arrays", { body: { ...array, name: "e-array" } })
+    await makeJob({ name: "e-report", after: [{ array: "e-array" }] })
+    const ofArray = await berth("array", "cancel", "e-array", "--and-dependents", "--yes")
+    expect([ofArray.code, ofArray.err]).toEqual([
+      0,
+      expect.stringContaining("The array e-array is cancelled with 1 dependent (e-report)."),
+    ])
+    expect((await specOf("e-report"))?.cancelled).toBe(true)
+  })
+})
+
 describe("apply", () => {
   it("creates, then finds nothing to change; a job that differs is a conflict", async () => {
     const file = join(folder, "objects.yaml")

@@ -334,6 +334,10 @@ const SUBMISSIONS = (() => {
       ...{ maxPreemptions: count, fallbackAfter: count, maxRetries: count },
       ...{ maxLostVms: count, maxMemory: size },
       retryRules: fc.constantFrom([{ exitCodes: [75], action: "newVm" }], [{ exitCodes: [1, "2-9"], action: "newVm" }]),
+      after: fc.array(
+        fc.oneof(fc.record({ job: some }), fc.record({ array: some, outcome: fc.constantFrom("ended", "succeeded") })),
+        { minLength: 1, maxLength: 3 },
+      ),
       ...{ maxHourlyPriceUsd: usd, maxCostUsd: usd },
       ...{ timeoutSeconds: count, maxQueueSeconds: count, terminationGraceSeconds: count },
       ...{ labels: fc.dictionary(name, text, { minKeys: 1 }), tags: fc.array(text, { minLength: 1 }) },
@@ -439,6 +443,7 @@ describe("the forms of a specification", () => {
       { volumes: { a: { ...volume, checkpoint: true }, b: { ...volume, mountPath: "/b", checkpoint: true } } },
       { labels: { "a=b": "c" } },
       { timeoutSeconds: 1.5 },
+      { after: [{ job: "a,b" }] },
     ]
     expect(unsayable.filter((fields) => toBerthRun({ image: "a", ...fields }) !== undefined)).toEqual([])
   })

@@ -240,13 +240,18 @@ async function applyArray(client: BerthClient, body: Schemas["ArrayCreation"]) {
 
 /** @throws Failure if an array has other values of fields that can't change */
 function requireSameJobs(body: Schemas["ArrayCreation"], before: Schemas["ArrayRecord"]): void {
+  const isOther = body.after != null && !isSame(body.after, before.after)
   const fields = (["size", "matrix"] as const).filter(
     (field) => body[field] != null && !isDeepStrictEqual(body[field], before[field]),
   )
   const definition = Object.entries(body.job_definition).filter(
     ([field, value]) => value !== null && !isSame(value, (before.job_definition as Record<string, unknown>)[field]),
   )
-  const differing = [...fields, ...definition.map(([field]) => `job_definition.${field}`)]
+  const differing = [
+    ...fields,
+    ...(isOther ? ["after"] : []),
+    ...definition.map(([field]) => `job_definition.${field}`),
+  ]
   if (differing.length === 0) return
   const message = `the array exists with other values of ${differing.join(", ")}, which can't be changed. Use another name.`
   throw new Failure(EXIT.conflict, message)

@@ -23,10 +23,12 @@ import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { type LeaveFlags, leave } from "../leave.ts"
+import { afterText, allDependents, beforeText, namesText } from "../order.ts"
 import { type Column, cut, formatAge, formatTable, usdText, wrapText } from "../table.ts"
 import { arrayNameOf } from "../target.ts"
 import { shown } from "../terminal.ts"
 import { confirmDeletion } from "./cron.ts"
+import { afterOption } from "./filter.ts"
 
 /** `array`: arrays of jobs. `berth run --array` and `berth apply` create them. */
 export function addArrayCommands(commands: Commands, program: Command): void {
@@ -41,11 +43,14 @@ export function addArrayCommands(commands: Commands, program: Command): void {
   })
   addRetry(commands, group)
   addScale(commands, group)
-  commands.add<{ yes?: boolean }>(group, {
+  commands.add<CancelFlags>(group, {
     usage: "cancel <name>",
     summary: "Cancel an array and its jobs.",
-    examples: [["berth array cancel sweep", "asks first; --yes does not"]],
-    options: [new Option("-y, --yes", "do not ask")],
+    examples: [
+      ["berth array cancel sweep", "asks first; --yes does not"],
+      ["berth array cancel sweep --and-dependents", "also all that waits for it"],
+    ],
+    options: [dependentsOption(), new Option("-y, --yes", "do not ask")],
     run: async (call) => {
       const client = call.client()
       await cancelArray(call, client, await readArray(client, call.args[0] ?? ""))
@@ -67,29 +72,61 @@ export function addArrayCommands(commands: Commands, program: Command): void {
   })
 }
 
+/** Flags of the cancellation of a job or an array. */
+export interface CancelFlags {
+  yes?: boolean
+  andDependents?: boolean
+}
+
+export function dependentsOption(): Option {
+  return new Option("--and-dependents", "also all that waits for it, so that nothing starts")
+}
+
+/** Asks before a cancellation, unless --yes is given. @throws Failure if the answer is no */
+export async function confirmCancel({ options, terminal }: Call<CancelFlags>, question: string): Promise<void> {
+  if (options.yes !== true && !(await terminal.confirm(question, "--yes", false)))
+    throw new Failure(EXIT.failed, "Nothing was cancelled.")
+}
+
 /** Asks, and cancels an array. @throws Failure if the answer is no */
 export async function cancelArray(
-  call: Call<{ yes?: boolean }>,
+  call: Call<CancelFlags>,
   client: BerthClient,
   { id, name, counts, size }: ArrayRecord,
 ): Promise<void> {
+  const { andDependents: dependents = false } = call.options
+  const waiting = dependents ? await allDependents(client, { kind: "array", id }) : []
   const ended = counts.succeeded + counts.failed + counts.cancelled
-  const question = `Cancel the array ${name}? ${size - ended} of its ${size} jobs have not ended.`
-  if (call.options.yes !== true && !(await call.terminal.confirm(question, "--yes", false)))
-    throw new Failure(EXIT.failed, "Nothing was cancelled.")
-  await readBody(client.api.POST("/arrays/{id}/cancel", { params: { path: { id } } }))
-  call.terminal.progress(`The array ${name} is cancelled.`)
+  const others = waiting.length === 0 ? "" : ` And what waits for it: ${dependentsText(waiting)}.`
+  const question = `Cancel the array ${name}? ${size - ended} of its ${size} jobs have not ended.${others}`
+  await confirmCancel(call, question)
+  // An API of 0.1.0 takes no parameter.
+  const query = dependents ? { query: { dependents } } : {}
+  await readBody(client.api.POST("/arrays/{id}/cancel", { params: { path: { id }, ...query } }))
+  const too = waiting.length === 0 ? "" : ` with ${dependentsText(waiting)}`
+  call.terminal.progress(`The array ${name} is cancelled${too}.`)
+}
+
+/** Returns the number of dependents, and their names. */
+export function dependentsText(dependents: Parameters<typeof namesText>[0]): string {
+  const count = dependents.length
+  return `${count} ${count === 1 ? "dependent" : "dependents"} (${namesText(dependents)})`
 }
 
 function addReading(commands: Commands, group: Command): void {
-  commands.add(group, {
+  commands.add<{ after?: string }>(group, {
     usage: "ls",
     summary: "List the arrays.",
-    examples: [["berth array ls", "with their counts and costs"]],
+    examples: [
+      ["berth array ls", "with their counts and costs"],
+      ["berth array ls --after prepare", "arrays that name this job in --after"],
+    ],
+    options: [afterOption("arrays")],
     run: async (call) => {
       const client = call.client()
-      const read = (query: { offset: number; limit: number }) =>
-        readBody(client.api.GET("/arrays", { params: { query } }))
+      const { after } = call.options
+      const read = (page: { offset: number; limit: number }) =>
+        readBody(client.api.GET("/arrays", { params: { query: { ...page, ...defined({ after }) } } }))
       const rows = await allItems(read, (page) => page.arrays)
       const now = new Date()
       const count = (title: string, of: (counts: ArrayRecord["counts"]) => number) => ({
@@ -112,7 +149,10 @@ function addReading(commands: Commands, group: Command): void {
         ],
         ({ name }) => name,
       )
-      if (rows.length === 0) call.terminal.progress("No arrays: berth run --array creates one.")
+      if (rows.length === 0)
+        call.terminal.progress(
+          after === undefined ? "No arrays: berth run --array creates one." : `No array names ${after}.`,
+        )
       return 0
     },
   })
@@ -182,7 +222,8 @@ export function wholeNumber(flag: string, text: string): number {
   return Number(text)
 }
 
-function textOf(array: ArrayRecord): string {
+/** @param before names of what waits for the array */
+function textOf(array: ArrayRecord, before: string): string {
   const { name, status, size, counts, matrix, job_definition, message } = array
   const indexes = [
     ["Active", array.active_indexes],
@@ -193,6 +234,9 @@ function textOf(array: ArrayRecord): string {
   const line = (title: string, text: string) => wrapText(`  ${`${title}:`.padEnd(13)}${text}`, " ".repeat(15))
   return [
     `${name}  ${status}${message === null ? "" : `: ${shown(message)}`}`,
+    ...[["After", afterText(array)] as const, ["Before", before] as const].flatMap(([title, text]) =>
+      text === "" ? [] : [line(title, shown(text))],
+    ),
     line("Jobs", `${size}, at most ${array.parallelism} at the same time`),
     ...Object.entries(matrix ?? {}).map(([variable, values]) =>
       line(variable, shown(cut(values.join(", "), LONGEST_TEXT))),
@@ -215,13 +259,16 @@ const SHOWN_FAILED = 20
 /** Prints an array, and a table of its failed indexes. */
 export async function showArray(call: Call<unknown>, client: BerthClient, array: ArrayRecord): Promise<void> {
   if (call.isForProgram) return call.printValue(array)
-  const failed = await failedIndexes(client, array)
+  const [failed, before] = await Promise.all([
+    failedIndexes(client, array),
+    beforeText(client, { kind: "array", id: array.id }),
+  ])
   const isWide = call.format === "wide"
   const shownRows = isWide ? failed : failed.slice(0, SHOWN_FAILED)
   const rest = failed.length - shownRows.length
   const table = formatTable(shownRows, call.styledColumns(FAILED_COLUMNS), isWide).replace(/^/gm, "  ")
   const parts = [
-    textOf(array),
+    textOf(array, before),
     ...(failed.length === 0 ? [] : [`\n${call.terminal.styled("bold", "Failed")}\n${table}`]),
     ...(rest === 0 ? [] : [`  … and ${rest} more; -o wide shows all.`]),
   ]
@@ -275,9 +322,9 @@ function countsText(counts: ArrayRecord["counts"]): string {
 /** Array that the flags of `berth run` describe, besides its jobs. */
 export type ArraySettings = ArrayShape & { name: string; parallelism?: number; max_failed?: number }
 
-/** Returns the body of an array of a job. */
+/** Returns the body of an array of a job. The array as a whole waits for what the job names. */
 export function toArrayBody(job: JobSubmission, settings: ArraySettings): Schemas["ArrayCreation"] {
-  return { ...settings, job_definition: definitionOf(job) }
+  return { ...settings, ...(job.after != null && { after: job.after }), job_definition: definitionOf(job) }
 }
 
 /** Creates an array, and follows it unless it is detached. */

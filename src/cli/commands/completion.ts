@@ -102,8 +102,15 @@ function argumentsIn(command: Command, words: readonly string[]): number {
 /** Returns the values of a flag. */
 async function valuesOf(call: Call<unknown>, flag: string): Promise<readonly string[]> {
   if (flag === "--context") return Object.keys(call.config.read().contexts)
+  if (flag === "--after") return prerequisites(call)
   if (flag === "--connection") return namesFor(call, "connection", "name")
   return flag === "--cloud" ? CLOUDS : []
+}
+
+/** Returns the names that --after may have. */
+async function prerequisites(call: Call<unknown>): Promise<readonly string[]> {
+  const [jobs, arrays] = await Promise.all([namesFor(call, "", "job"), namesFor(call, "", "array")])
+  return [...jobs, ...arrays.map((name) => `array/${name}`)]
 }
 
 /** Returns the names that an argument may have. Without an answer in time, there are none. */

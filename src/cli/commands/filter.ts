@@ -20,6 +20,11 @@ export function filterOptions(): Option[] {
   ]
 }
 
+/** Returns the flag that selects what names a job or an array. @param what such as `jobs` */
+export function afterOption(what: string): Option {
+  return new Option("--after <name>", `only ${what} that wait, or waited, for this job, or array/NAME`)
+}
+
 /** Returns name and value of a label. @throws Failure that names the flag */
 export function parseLabel(text: string): [string, string] {
   const at = text.search(/[:=]/)

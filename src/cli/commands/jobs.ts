@@ -1,15 +1,17 @@
 import { type Command, Option } from "commander"
 import type { ArrayRecord } from "../../client/arrays.ts"
 import { type BerthClient, type JobRecord, readBody, type Schemas } from "../../client/client.ts"
+import { ApiError } from "../../client/errors.ts"
 import { isEnded, waitFor } from "../../client/jobs.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, exitOfStatus, Failure, usageError } from "../exit.ts"
+import { allDependents, type Ordered } from "../order.ts"
 import { tellStory } from "../story.ts"
 import { parseSeconds } from "../submission.ts"
-import { arrayNamed, findTarget, lastJob, TARGET } from "../target.ts"
+import { arrayNamed, findByName, findTarget, lastJob, TARGET, type Target } from "../target.ts"
 import { shown } from "../terminal.ts"
-import { cancelArray, showArray } from "./array.ts"
+import { type CancelFlags, cancelArray, confirmCancel, dependentsOption, dependentsText, showArray } from "./array.ts"
 import { type Filter, filterOptions, parseLabel } from "./filter.ts"
 
 /** `show`, `wait` and `cancel`: commands about jobs that exist. */
@@ -110,32 +112,38 @@ const MOST_NAMES = 1000
 type Selection = Schemas["JobCancellation"]
 
 function addCancel(commands: Commands, program: Command): void {
-  commands.add<Filter & { yes?: boolean }>(program, {
+  commands.add<Filter & CancelFlags>(program, {
     usage: "cancel [job-or-array...]",
     summary: "Cancel jobs by name, or by label, tag or status.",
     more: "The name of an array cancels it with all its jobs. The command asks first, unless --yes is given.",
     examples: [
       ["berth cancel train", "one job, without a question"],
+      ["berth cancel prepare --and-dependents", "counts what waits for it, then asks"],
       ["berth cancel --label sweep=7", "counts the jobs, then asks"],
       ["berth cancel --tag nightly --yes", "without a question"],
     ],
-    options: [...filterOptions(), new Option("-y, --yes", "do not ask")],
+    options: [...filterOptions(), dependentsOption(), new Option("-y, --yes", "do not ask")],
     run: async (call) => {
-      const { status, tag, label, yes } = call.options
+      const { status, tag, label, andDependents } = call.options
       const isFiltered = status !== undefined || tag !== undefined || label !== undefined
       if (isFiltered === call.args.length > 0)
         throw usageError("Name the jobs or arrays, or give --label, --tag or --status.")
+      if (isFiltered && andDependents === true)
+        throw usageError("--and-dependents needs names of jobs or arrays, not --label, --tag or --status.")
       const client = call.client()
-      if (!isFiltered) return cancelNamed(call, client)
-      const selection = selectionOf(call.options)
-      const { matched } = await cancelSelected(client, selection, true)
-      if (matched === 0) throw new Failure(EXIT.notFound, "No unfinished job matches.")
-      const question = `Cancel ${matched} ${matched === 1 ? "job" : "jobs"}?`
-      if (yes !== true && !(await call.terminal.confirm(question, "--yes", false)))
-        throw new Failure(EXIT.failed, "Nothing was cancelled.")
-      return cancelMatching(call, client, selection)
+      if (isFiltered) return cancelFiltered(call, client)
+      return andDependents === true ? cancelWithDependents(call, client) : cancelNamed(call, client)
     },
   })
+}
+
+/** Counts the jobs that the flags select, asks, and cancels them. */
+async function cancelFiltered(call: Call<Filter & CancelFlags>, client: BerthClient): Promise<number> {
+  const selection = selectionOf(call.options)
+  const { matched } = await cancelSelected(client, selection, true)
+  if (matched === 0) throw new Failure(EXIT.notFound, "No unfinished job matches.")
+  await confirmCancel(call, `Cancel ${matched} ${matched === 1 ? "job" : "jobs"}?`)
+  return cancelMatching(call, client, selection)
 }
 
 function selectionOf({ status, tag, label }: Filter): Selection {
@@ -164,6 +172,51 @@ async function cancelMatching(call: Call<unknown>, client: BerthClient, selectio
     else await call.terminal.line(`${sum} ${sum === 1 ? "job" : "jobs"} cancelled`)
     return reportFailed(call, result.failed)
   }
+}
+
+/** Job or array to cancel. */
+interface Named extends Ordered {
+  name: string
+}
+
+function toNamed(target: Target): Named {
+  if (target.kind === "job") return { kind: "job", id: target.job.id, name: target.job.name }
+  return { kind: "array", id: target.array.id, name: target.array.name }
+}
+
+/** Cancels the jobs and arrays that the arguments name, and what waits for them, after a question that counts it. */
+async function cancelWithDependents(call: Call<CancelFlags>, client: BerthClient): Promise<number> {
+  const targets = [...new Set(call.args)].map(async (name) => toNamed(await findByName(client, name)))
+  const named = await Promise.all(targets)
+  const lists = await Promise.all(named.map((one) => allDependents(client, one)))
+  const waiting = [...new Map(lists.flat().map((one) => [one.id, one])).values()]
+  const others = waiting.filter(({ id }) => !named.some((one) => one.id === id))
+  const names = named.map(({ kind, name }) => (kind === "job" ? name : `the array ${name}`)).join(", ")
+  const too = others.length === 0 ? "" : ` and ${dependentsText(others)}`
+  // A job alone is cancelled without a question, as it is without the flag.
+  if (too !== "" || named.some(({ kind }) => kind === "array")) await confirmCancel(call, `Cancel ${names}${too}?`)
+  const failed: Schemas["JobCancellations"]["failed"] = []
+  for (const one of named) {
+    try {
+      await cancelOne(call, client, one)
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error
+      failed.push({ name: one.name, status: error.status, detail: error.message })
+    }
+  }
+  if (others.length > 0 && failed.length === 0) call.terminal.progress(`Also cancelled: ${dependentsText(others)}.`)
+  return reportFailed(call, failed)
+}
+
+/** Cancels a job or an array with its dependents, and prints it. */
+async function cancelOne(call: Call<unknown>, client: BerthClient, { kind, id, name }: Named): Promise<void> {
+  const params = { path: { id }, query: { dependents: true } }
+  const record =
+    kind === "job"
+      ? await readBody(client.api.POST("/jobs/{id}/cancel", { params }))
+      : await readBody(client.api.POST("/arrays/{id}/cancel", { params }))
+  if (call.isForProgram) await call.printValue(record)
+  else await call.terminal.line(call.format === "name" ? name : `${name} cancelled`)
 }
 
 /** Cancels the jobs and arrays that the arguments name. */

@@ -11,7 +11,7 @@ import { usageError } from "../exit.ts"
 import { type JobSelection, LiveJobs, newestFirst } from "../live-jobs.ts"
 import { type Column, formatAge, formatTable, usdText } from "../table.ts"
 import type { Style } from "../terminal.ts"
-import { type Filter, filterOptions, parseLabel } from "./filter.ts"
+import { afterOption, type Filter, filterOptions, parseLabel } from "./filter.ts"
 
 const UNFINISHED = ["queued", "booting", "running"] as const
 const STYLES: Partial<Record<JobStatus, Style>> = {
@@ -26,6 +26,7 @@ interface ListFlags extends Filter {
   watch?: boolean
   queue?: boolean
   array?: string
+  after?: string
   name?: string
   sort?: SortField
   limit?: string
@@ -42,6 +43,7 @@ export function addPsCommand(commands: Commands, program: Command): void {
       ["berth ps -w", "the list, live"],
       ["berth ps -a -w --array sweep", "the jobs of an array, live"],
       ["berth ps -a --name train --sort cost", "jobs with train in their name, the most expensive first"],
+      ["berth ps --after prepare", "jobs that wait for prepare"],
       ["berth ps --queue", "jobs that wait for a cap or a group, in the order of the line"],
       ["berth cancel $(berth ps -q --tag sweep)", "names for another command"],
     ],
@@ -56,6 +58,7 @@ export function addPsCommand(commands: Commands, program: Command): void {
       ]),
       ...filterOptions(),
       new Option("--array <name>", "only jobs of this array"),
+      afterOption("jobs"),
       new Option("--name <part>", "only jobs with this part in their name"),
       new Option("--sort <field>", "order: newest, longest, most expensive or last first; name from a to z")
         .choices(SORT_FIELDS)
@@ -113,9 +116,9 @@ function limitOf({ options, terminal, isForProgram }: Call<ListFlags>): number {
   return text === "0" ? Number.POSITIVE_INFINITY : Number(text)
 }
 
-function selectionOf({ all, status, tag = [], label = [], array, name }: ListFlags): JobSelection {
+function selectionOf({ all, status, tag = [], label = [], array, after, name }: ListFlags): JobSelection {
   const statuses = status !== undefined ? [status] : all === true ? [] : UNFINISHED
-  return { statuses, tags: tag, labels: label.map(parseLabel), array, namePart: name }
+  return { statuses, tags: tag, labels: label.map(parseLabel), array, after, namePart: name }
 }
 
 /** Fields of `--sort`, as GET /jobs has them. */
@@ -153,12 +156,12 @@ async function listJobs(
   limit: number,
   sort: SortField = "created_at",
 ): Promise<Listed> {
-  const { statuses, tags, labels, array, namePart } = selection
+  const { statuses, tags, labels, array, after, namePart } = selection
   const ofLabels = labels.map(([name, value]) => `${name}=${value}`)
   const filter = {
     tag: [...tags],
     label: ofLabels,
-    ...defined({ array, name_contains: namePart }),
+    ...defined({ array, after, name_contains: namePart }),
     sort_by: sort,
     sort_order: sort === "name" ? ("asc" as const) : ("desc" as const),
   }

@@ -58,6 +58,7 @@ export function addRunCommands(commands: Commands, program: Command): void {
       ["berth plan --image alpine:3.22 --gpu L4", "prices of machines with an L4"],
       ["berth plan -f job.yaml", "the plan of a file"],
       ["berth plan --image acme/train:3 --gpu L4 --array 30", "the price of all 30, and of each"],
+      ["berth plan --image acme/train:3 --after prepare", "what it would wait for, and get after that"],
     ],
     options: [fileOption(), ...jobOptions(), ...arrayOptions()],
     run: async (call) => {
@@ -86,6 +87,10 @@ function addRun(commands: Commands, program: Command): void {
         "berth run --image acme/train:3 --array 'lr=0.1,0.01 seed=1..50' --parallelism 20 -- python train.py",
         "a job for each combination, whose values are environment variables",
       ],
+      [
+        "berth run --image acme/train:3 --after prepare,array/sweep:ended",
+        "when a job has succeeded and an array has ended",
+      ],
     ],
     options: [fileOption(), ...jobOptions(), ...submitOptions(), ...arrayOptions()],
     run: (call) =>
@@ -102,7 +107,7 @@ function addRerun(commands: Commands, program: Command): void {
     summary: "Submit a new job like an earlier one.",
     more:
       "The flags are those of berth run, and each replaces a part of the earlier job. The arguments after -- replace those\n" +
-      "of its container. Exit codes are those of berth run.",
+      "of its container. Only --after lets it wait for other jobs. Exit codes are those of berth run.",
     usageExit: EXIT.berth,
     usageHint: CONTAINER_FLAGS,
     examples: [
@@ -269,7 +274,8 @@ async function agreedTo(call: Call<SubmitFlags>, plan: Plan, job: JobSubmission)
   const { yes, detach } = call.options
   if (jobPlanOf(plan).verdict === "noOffer") {
     terminal.warn(planText(plan, job, terminal))
-    throw new Failure(EXIT.nothingFits, "Nothing was submitted. `berth offers` lists the machines that there are.")
+    const hint = jobPlanOf(plan).reason === "NoOffer" ? " `berth offers` lists the machines that there are." : ""
+    throw new Failure(EXIT.nothingFits, `Nothing was submitted.${hint}`)
   }
   const text = yes === true && detach === true ? verdictText(plan, terminal) : planText(plan, job, terminal)
   if (text !== "") terminal.progress(text)
