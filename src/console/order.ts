@@ -1,5 +1,6 @@
 import type { ArrayRecord } from "../client/arrays.ts"
 import type { JobRecord } from "../client/client.ts"
+import { prerequisiteText } from "../client/job-grammar.ts"
 
 /** What a job or an array waits for, and what waits for it, as the pages show it. */
 
@@ -17,7 +18,7 @@ export const NEEDS: Record<Prerequisite["outcome"], string> = {
 
 /** Returns a name as people type it: that of a job, or `array/NAME`. */
 export function nameText({ job, array }: OrderName): string {
-  return job ?? `array/${array}`
+  return prerequisiteText({ job, array })
 }
 
 /** Returns the path of the page of a job or an array, within its project. */
@@ -73,4 +74,23 @@ function isPast(waiting: Waiting): boolean {
   if (!("counts" in waiting)) return waiting.started_at !== null
   const { queued, booting, running, succeeded, failed } = waiting.counts
   return queued + booting + running + succeeded + failed > 0
+}
+
+/** Returns the last name of a text such as `prepare, array/sw`, also if it is not complete. */
+export function lastName(text: string): string {
+  return /[^\s,:]*(?=(:[^\s,]*)?$)/.exec(text)?.[0] ?? ""
+}
+
+/**
+ * Returns what the text of `after` may become: each name that it doesn't have yet, and for a complete name its outcomes.
+ * @param names as people type them
+ */
+export function completions(text: string, names: readonly string[]): string[] {
+  const [before = ""] = /^.*[\s,]/.exec(text) ?? []
+  const chosen = before.split(/[\s,]+/).map((one) => one.replace(/:.*$/, ""))
+  const last = lastName(text)
+  return names
+    .filter((name) => !chosen.includes(name))
+    .flatMap((name) => (name === last ? [name, `${name}:ended`, `${name}:failed`] : [name]))
+    .map((name) => before + name)
 }

@@ -104,9 +104,16 @@ function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> })
   )
 }
 
+function Message({ job }: { job: JobRecord }) {
+  const { message, error_message, status } = job
+  if (message === null) return null
+  const look = needsUser(job) ? "note trouble" : { failed: "fault", queued: "note" }[status as string]
+  return <p class={look}>{error_message ?? message}</p>
+}
+
 /** State of a job in a few facts. */
 export function Summary({ job }: { job: JobRecord }) {
-  const { message, error_message, exit_code, hourly_price_usd, labels, tags } = job
+  const { message, exit_code, hourly_price_usd, labels, tags } = job
   return (
     <section class="panel summary" aria-label="Summary">
       <p class="state">
@@ -114,11 +121,7 @@ export function Summary({ job }: { job: JobRecord }) {
         {exit_code !== null && <span>exit code {exit_code}</span>}
         {runTime(job) !== "" && <span>{isEnded(job) ? `ran ${runTime(job)}` : `for ${runTime(job)}`}</span>}
       </p>
-      {message !== null && (
-        <p class={needsUser(job) ? "note trouble" : { failed: "fault", queued: "note" }[job.status as string]}>
-          {error_message ?? message}
-        </p>
-      )}
+      <Message job={job} />
       <Conditions of={job.conditions} said={[message]} />
       <Facts
         of={[

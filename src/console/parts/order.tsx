@@ -16,7 +16,7 @@ import { PAGE_SIZE, Pages } from "./pages.tsx"
 export function Order({ of, name }: { of: JobRecord | ArrayRecord; name: OrderName }) {
   return (
     <>
-      {of.after !== null && <Prerequisites key={of.id} of={of} after={of.after} />}
+      {of.after && <Prerequisites key={of.id} of={of} after={of.after} />}
       <WaitedForBy key={nameText(name)} name={name} />
     </>
   )
