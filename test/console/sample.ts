@@ -315,6 +315,18 @@ async function waitingJobs(sample: SampleProject): Promise<void> {
     reason: "SpendCap",
     message: "The month's cap of $250 leaves $0.31.",
   })
+  const evaluate = { after: [{ job: "fine-tune" }, { array: "lr-sweep", outcome: "ended" }, { job: "labels" }] }
+  await job(sample, "evaluate", evaluate, {
+    phase: "queued",
+    reason: "JobMissing",
+    message: "labels is not there yet. Create it, or cancel this one",
+  })
+  const merge = { after: [{ job: "split" }] }
+  await job(sample, "merge", merge, {
+    phase: "queued",
+    reason: "DependencyCycle",
+    message: "each of these waits for the next one: merge → split → merge. Cancel one of them",
+  })
 }
 
 async function runningJobs(sample: SampleProject): Promise<void> {

@@ -1,5 +1,4 @@
 import { useSignal } from "@preact/signals"
-import type { InputHTMLAttributes } from "preact"
 import { readBody } from "../../client/client.ts"
 import { completions, lastName } from "../order.ts"
 import { client } from "../state.ts"
@@ -9,9 +8,12 @@ import { useLoad } from "./load.tsx"
 /** Jobs, and arrays, whose names are proposed. */
 const PROPOSED = 20
 
-interface Props extends Omit<InputHTMLAttributes, "value"> {
+interface Props {
   value: string
   set: (value: string) => void
+  /** Given by the field. */
+  "aria-describedby"?: string
+  "aria-invalid"?: boolean
 }
 
 /** Input for the jobs and arrays that must end first. It proposes the newest ones of the project. */
