@@ -185,7 +185,7 @@ const VALUES: Control = {
   set: (body, text) => ({ ...body, ...readText(ARRAY_SHAPE, ["It", text], READING) }),
 }
 
-/** What a job, or an array as a whole, waits for. */
+/** Controls of what a job, or an array as a whole, waits for. */
 const ORDER = {
   after: flagControl(
     JOB_FLAGS.after,

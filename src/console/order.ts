@@ -2,7 +2,7 @@ import type { ArrayRecord } from "../client/arrays.ts"
 import type { JobRecord } from "../client/client.ts"
 import { prerequisiteText } from "../client/job-grammar.ts"
 
-/** What a job or an array waits for, and what waits for it, as the pages show it. */
+/** Order of jobs and arrays, as the pages show it. */
 
 /** Name of a job or an array, as records have it. */
 export type OrderName = Pick<NonNullable<JobRecord["after"]>[number], "job" | "array">

@@ -389,7 +389,7 @@ browserNeeded.describe("the console", () => {
     await rows(waitedForBy).toEqual(["train queued"])
     const dialog = page.getByRole("dialog")
     await page.getByRole("button", { name: "Cancel", exact: true }).click()
-    await dialog.getByText("1 job or array waits for it: train.").waitFor()
+    await dialog.getByText("train waits for it. Unless it is cancelled too, it fails.").waitFor()
     await dialog.getByRole("button", { name: "Back" }).click()
 
     // A circle needs its user, wherever it is shown.

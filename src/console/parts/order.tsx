@@ -12,7 +12,7 @@ import { Reason, Status } from "./basics.tsx"
 import { Answer, errorText, useLoad, useReloadOnChange } from "./load.tsx"
 import { PAGE_SIZE, Pages } from "./pages.tsx"
 
-/** What a job or an array waits for, and what waits for it. Nothing if there is neither. */
+/** Lists of what a job or an array waits for, and of what waits for it. Nothing if there is neither. */
 export function Order({ of, name }: { of: JobRecord | ArrayRecord; name: OrderName }) {
   return (
     <>
@@ -196,11 +196,13 @@ export function DependentsChoice({
   if (data.value === undefined) return <p class="minor">Counting what waits for it …</p>
   const { total, dependents: named } = data.value
   if (total === 0) return null
+  const names = namesText(named, total)
   return (
     <>
       <p>
-        {total === 1 ? "1 job or array waits" : `${count(total)} jobs and arrays wait`} for it:{" "}
-        {namesText(named, total)}. What needs its success will fail. What needs only its end will start.
+        {total === 1
+          ? `${names} waits for it. Unless it is cancelled too, it fails. It starts if any end counts for it.`
+          : `${count(total)} jobs and arrays wait for it: ${names}. Unless they are cancelled too, they fail. Those for which any end counts start.`}
       </p>
       <label class="toggle">
         <input
@@ -210,7 +212,7 @@ export function DependentsChoice({
             isChosen.value = checked
           }}
         />
-        {total === 1 ? "Cancel it too" : `Cancel these ${count(total)} too`}
+        {total === 1 ? `Cancel ${names} too` : `Cancel these ${count(total)} too`}
       </label>
     </>
   )
