@@ -787,6 +787,8 @@ describe("jobs and arrays that wait for others", () => {
     expect((await berth("ps", "-q", "--after", "array/s-none")).out).toBe("s-train\n")
     expect((await berth("array", "ls", "-q", "--after", "s-train")).out).toBe("s-array\n")
     expect((await berth("array", "ls", "--after", "s-array")).err).toContain("No array names s-array.")
+    expect((await berth("__complete", "--", "run", "--after", "s-t")).out).toBe("s-train\n")
+    expect((await berth("__complete", "--", "plan", "--after", "array/s-")).out).toBe("array/s-array\n")
     const ofJob = (await berth("show", "s-train")).out
     expect(ofJob).toContain("  After:    s-prepare (waits), array/s-none:ended (waits)\n")
     expect(ofJob).toContain("  Before:   array/s-array\n")

@@ -180,6 +180,33 @@ describe("a dry run predicts the operator's decision", () => {
     expectSame(lost, await decided(withBucket("nowhere")))
   })
 
+  it("plans a job that waits for others, or for itself through others, in the operator's words", async () => {
+    const missing = { name: "prepare", image: "a", after: [{ job: "never" }] }
+    const plan = await planned(missing)
+    expect(plan).toMatchObject({ verdict: "waits", reason: "JobMissing" })
+    expect(plan.placements).toEqual((await planned({ image: "a" })).placements)
+    expectSame(plan, await decided(missing))
+    const waiting = { name: "train", image: "a", after: [{ job: "prepare", outcome: "ended" }] }
+    const train = await eventually(async () => {
+      const seen = await planned(waiting)
+      expect(seen.message).toBe("waits for prepare (queued: JobMissing)")
+      return seen
+    })
+    expectSame(train, await decided(waiting))
+    const circle = { name: "never", image: "a", after: [{ job: "train" }] }
+    const never = await planned(circle)
+    expect(never).toMatchObject({ verdict: "waits", reason: "DependencyCycle" })
+    expectSame(never, await decided(circle))
+    await call("/1/jobs/prepare/cancel", { method: "POST" })
+    const failing = { name: "report", image: "a", after: [{ job: "prepare" }] }
+    const report = await eventually(async () => {
+      const seen = await planned(failing)
+      expect(seen).toMatchObject({ verdict: "noOffer", reason: "DependencyFailed" })
+      return seen
+    })
+    expectSame(report, await decided(failing))
+  })
+
   it("plans the next machine after a rejection for lack of capacity", async () => {
     const [refusing] = (await planned(GPU_JOB)).placements
     cloud.faults.push({ fault: "capacity", instanceType: refusing?.instance_type ?? "" })

@@ -87,7 +87,9 @@ export function dependentGroups<T extends Orderable>(
       if (before === undefined) break
       before.height = Math.max(before.height, last.height + 1)
       heights.set(last.one.object.metadata.uid, last.height)
-      groups[last.height] = [...(groups[last.height] ?? []), last.one]
+      const group = groups[last.height] ?? []
+      groups[last.height] = group
+      group.push(last.one)
       continue
     }
     const { uid } = next.object.metadata
