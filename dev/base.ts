@@ -13,6 +13,14 @@ const BASE_FOLDER = packageFile("manifests", "base")
 const RBAC = { group: "rbac.authorization.k8s.io", version: "v1" }
 const ADMISSION = { group: "admissionregistration.k8s.io", version: "v1" }
 
+/** Kind of the objects that put an admission policy into effect. */
+export const POLICY_BINDINGS = {
+  ...ADMISSION,
+  kind: "ValidatingAdmissionPolicyBinding",
+  plural: "validatingadmissionpolicybindings",
+  namespaced: false,
+} as const
+
 const RESOURCES: readonly ResourceType[] = [
   { group: "", version: "v1", kind: "Namespace", plural: "namespaces", namespaced: false },
   { group: "", version: "v1", kind: "ServiceAccount", plural: "serviceaccounts", namespaced: true },
@@ -21,12 +29,7 @@ const RESOURCES: readonly ResourceType[] = [
   { ...RBAC, kind: "Role", plural: "roles", namespaced: true },
   { ...RBAC, kind: "RoleBinding", plural: "rolebindings", namespaced: true },
   { ...ADMISSION, kind: "ValidatingAdmissionPolicy", plural: "validatingadmissionpolicies", namespaced: false },
-  {
-    ...ADMISSION,
-    kind: "ValidatingAdmissionPolicyBinding",
-    plural: "validatingadmissionpolicybindings",
-    namespaced: false,
-  },
+  POLICY_BINDINGS,
 ]
 
 /** Installs or upgrades the objects of `kubectl apply -k manifests/base`. Throws KubeError, and the signal's reason. */

@@ -14,6 +14,7 @@ import { DRAIN_SECONDS } from "../../src/api/main.ts"
 import { connect } from "../../src/connect.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { KINDS } from "../../src/core/apis/kinds.ts"
+import { ABILITIES_POLICY, OPERATOR_LEASE } from "../../src/core/identity/installation.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { JOBS } from "../../src/core/resources.ts"
@@ -529,6 +530,15 @@ describe("a release", { timeout: 180_000 }, () => {
     expect(kinds.trim().split("\n")).toHaveLength(KINDS.length)
     expect((await client.get(JOBS, { namespace: "default", name: "kept" })).spec).toMatchObject({ [field]: 60 })
     await onCluster(["install", "berth", CHART], LEAST)
+  })
+
+  it("asks for the abilities of the operator in its own namespace", async () => {
+    const objects = await rendered(LEAST)
+    const isBinding = ({ kind = "", metadata }: ApiObject) =>
+      kind === "ValidatingAdmissionPolicyBinding" && metadata.name === ABILITIES_POLICY
+    expect(objects.find(isBinding)).toMatchObject({
+      spec: { paramRef: { name: OPERATOR_LEASE, namespace: NAMESPACE } },
+    })
   })
 
   it("gives its programs their rights in its own namespace only", async () => {

@@ -48,6 +48,13 @@ kind: JobArray
 metadata: {name: sweep, namespace: team}
 spec: {size: 3, parallelism: 1, jobDefinition: {image: busybox}}
 `
+/** An array that waits when the backups are made. */
+const DEPENDENTS = `
+apiVersion: berth.dev/v1alpha1
+kind: JobArray
+metadata: {name: dependents, namespace: team}
+spec: {size: 2, after: [{job: running}], jobDefinition: {image: busybox}}
+`
 
 let folder: string
 let berth: Berth
@@ -171,6 +178,9 @@ describeBackups("the backups of docs/operate.md", () => {
     await started("sweep-1")
     await apply(jobManifest("queued", "image: busybox, secretEnv: {TOKEN: {secret: token, key: token}}"))
     await eventually(async () => expect((await berth.job("team", "queued")).status?.reason).toBe("SecretMissing"))
+    await apply(jobManifest("dependent", "image: busybox, after: [{job: running}]"))
+    await apply(DEPENDENTS)
+    await eventually(async () => expect((await berth.job("team", "dependent")).status?.reason).toBe("WaitsForJob"))
     await eventually(async () => {
       const { items } = await berth.client.list(STATEMENTS, { namespace: SYSTEM_NAMESPACE })
       spent = items.reduce((sum, statement) => sum + (statement.status?.spentUsd ?? 0), 0)
@@ -274,11 +284,13 @@ describeBackups("the backups of docs/operate.md", () => {
     expect(commands[0]).toContain("facade.replicas=0")
     await expectTheSameTeam()
 
-    const held = ["queued", "running", "sweep-1"]
+    const held = ["queued", "running", "sweep-1", "dependent"]
     await eventually(async () => {
       for (const name of held) expect((await berth.job("team", name)).status?.reason).toBe("Held")
-      const { status } = await berth.client.get(JOB_ARRAYS, { namespace: "team", name: "sweep" })
-      expect(status?.phase).toBe("cancelled")
+      for (const name of ["sweep", "dependents"]) {
+        const { status } = await berth.client.get(JOB_ARRAYS, { namespace: "team", name })
+        expect(status?.phase).toBe("cancelled")
+      }
     })
     await eventually(() => {
       clock.advance(301)

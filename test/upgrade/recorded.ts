@@ -1,4 +1,6 @@
+import { execFile } from "node:child_process"
 import { join } from "node:path"
+import { promisify } from "node:util"
 
 /** File that the recorded job `running` waits for. */
 export const GATE = "/tmp/berth-upgrade-go"
@@ -18,4 +20,10 @@ export interface RecordedVersion {
 /** Returns the folder with the recorded data of a version. */
 export function recordedFolder(version: string): string {
   return join(import.meta.dirname, version)
+}
+
+/** Unpacks the program of a version into the folder. Returns the path of its `berth.mjs`. */
+export async function unpackProgram(version: string, folder: string): Promise<string> {
+  await promisify(execFile)("tar", ["-xJf", join(recordedFolder(version), "program.tar.xz"), "-C", folder])
+  return join(folder, "berth", "berth.mjs")
 }

@@ -2,6 +2,7 @@ import { STATUS_CODES } from "node:http"
 import type { ErrorRequestHandler, Request, Response } from "express"
 import { type FieldError, MOST_ERRORS, quote, shownText } from "../../core/apis/field-error.ts"
 import { CacheBehind } from "../../core/identity/catch-up.ts"
+import { ABILITIES_POLICY } from "../../core/identity/installation.ts"
 import { IssuerUnavailable } from "../../core/identity/oidc.ts"
 import { NotBoundYet } from "../../core/identity/principal.ts"
 import {
@@ -13,6 +14,7 @@ import {
   isUnauthorized,
   isUnavailable,
   type KubeError,
+  policyDenial,
 } from "../../core/kube/errors.ts"
 import { jsonText } from "./json-text.ts"
 
@@ -27,6 +29,9 @@ export interface ProblemDocument {
   /** All errors, each with the JSON pointer (RFC 6901) of the field in the body, or "" without a field. */
   errors: FieldError[]
 }
+
+/** Delay until a retry, while no operator leads or an older one does. */
+const UPGRADE_SECONDS = 5
 
 const MEDIA_TYPE = "application/problem+json"
 /** Base of problem types. They are names, not documents to fetch. The host is the CRDs' group, the same everywhere. */
@@ -166,6 +171,8 @@ function problemOfKube(error: unknown): Problem | undefined {
     const detail = "The Kubernetes API failed. A change may or may not have happened: check before you repeat it."
     return unavailable(detail, error.retryAfterSeconds, error)
   }
+  const denial = policyDenial(error)
+  if (denial?.policy === ABILITIES_POLICY) return unavailable(denial.message, UPGRADE_SECONDS, error)
   if (isForbidden(error)) return forbidden(`The Kubernetes API rejected this request: ${kubeErrorMessage(error)}`)
   if (isConflict(error)) return unavailable("The object is changed by many requests at once: try again.", 1, error)
   return undefined

@@ -14,10 +14,13 @@ export interface Installation {
 export const OPERATOR_LEASE = "berth-operator"
 
 /**
- * Abilities of this version's operator, which its Lease shows while it leads. A façade, or an admission policy, rejects what
- * an older operator would misread. 0.1.0 is the ground: it needs none.
+ * Abilities of this version's operator, which its Lease shows while it leads. ABILITIES_POLICY rejects what an older operator
+ * would misread. `after`: it starts a job or an array after its prerequisites.
  */
-export const OPERATOR_ABILITIES: readonly string[] = []
+export const OPERATOR_ABILITIES: readonly string[] = ["after"]
+
+/** Admission policy that rejects fields for which the leader lacks the ability (manifests/base/abilities.yaml). */
+export const ABILITIES_POLICY = "berth-abilities"
 
 const INSTALLATION: OwnSecret<Installation> = {
   name: "berth-installation",

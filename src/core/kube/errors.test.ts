@@ -11,6 +11,7 @@ import {
   isTooManyRequests,
   isUnavailable,
   KubeError,
+  policyDenial,
 } from "./errors.ts"
 import { retryDelaySeconds } from "./transport.ts"
 
@@ -30,6 +31,20 @@ describe("errorFromAnswer", () => {
     const message = `Job.berth.dev "a" is invalid: : ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`
     const error = errorFromAnswer({ ...answer, code: 422, body: { ...status(422, "Invalid"), message } })
     expect(error.message).toBe(`POST /api/v1/things: ${message.replace(": : ", ": ")}`)
+  })
+
+  test("reads the policy that rejected a request", () => {
+    const message = `jobs.berth.dev "a" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`
+    const error = errorFromAnswer({ ...answer, code: 403, body: { ...status(403, "Forbidden"), message } })
+    expect(policyDenial(error)).toEqual({ policy: "p", message: "no" })
+    expect(policyDenial(errorFromAnswer({ ...answer, code: 403, body: status(403, "Forbidden") }))).toBeUndefined()
+  })
+
+  test("takes a policy that can't be evaluated for an unavailable API server", () => {
+    const why = "failed to configure binding: paramKind kind `coordination.k8s.io/v1, Kind=Lease` not yet synced"
+    const message = `jobs.berth.dev "a" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: ${why}`
+    const error = errorFromAnswer({ ...answer, code: 422, body: { ...status(422, "Invalid"), message } })
+    expect([isInvalid(error), isUnavailable(error)]).toEqual([false, true])
   })
 
   test("distinguishes AlreadyExists from Conflict, which share 409", () => {

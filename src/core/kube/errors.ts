@@ -171,10 +171,33 @@ export function isTooManyRequests(error: unknown): error is KubeError {
   return hasReason(error, "TooManyRequests") || (error instanceof KubeError && error.code === 429)
 }
 
+/** Rejection by an admission policy. */
+export interface PolicyDenial {
+  policy: string
+  /** The policy's own message. */
+  message: string
+}
+
+/** Returns the policy that rejected the request, and its message; undefined for other errors. */
+export function policyDenial(error: unknown): PolicyDenial | undefined {
+  if (!(error instanceof KubeError)) return undefined
+  const pattern = /ValidatingAdmissionPolicy '([^']+)'(?: with binding '[^']+')? denied request: (.*)$/s
+  const [, policy, message] = pattern.exec(error.message) ?? []
+  return policy === undefined || message === undefined ? undefined : { policy, message }
+}
+
+/**
+ * Returns true if the API server can't evaluate a policy now: just started, it has not read the policy's parameter yet. It
+ * answers 422 to every request that the policy may concern. Source: addConfigError of its dispatcher.
+ */
+function isPolicyUnready(error: unknown): boolean {
+  return policyDenial(error)?.message.startsWith("failed to configure ") ?? false
+}
+
 /** Returns true if the API server is unavailable (network, timeout, 502, 503, 504): retry later. */
 export function isUnavailable(error: unknown): error is KubeError {
   if (!(error instanceof KubeError)) return false
-  if ([502, 503, 504].includes(error.code)) return true
+  if ([502, 503, 504].includes(error.code) || isPolicyUnready(error)) return true
   return hasReason(error, ...Object.values(CLIENT_REASONS))
 }
 
@@ -200,7 +223,7 @@ export function isUnauthorized(error: unknown): error is KubeError {
 
 /** Returns true if the object's schema or a rule rejects it. `details.causes` has the fields. */
 export function isInvalid(error: unknown): error is KubeError {
-  return hasReason(error, "Invalid", "BadRequest")
+  return hasReason(error, "Invalid", "BadRequest") && !isPolicyUnready(error)
 }
 
 /**
