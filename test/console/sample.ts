@@ -168,7 +168,10 @@ async function sweep({ call, fixture: { client, namespace } }: SampleProject): P
   }
   const job_definition = { image: "ghcr.io/acme/train:3.2", ...TRAIN, region: "eu" }
   await made(call, "/1/arrays", { name: "lr-sweep", job_definition, matrix, parallelism: 20, max_failed: 10 })
-  await made(call, "/1/arrays", { name: "render", job_definition: { image: "ghcr.io/acme/render:1" }, size: 2400 })
+  await made(call, "/1/arrays", {
+    ...{ name: "render", job_definition: { image: "ghcr.io/acme/render:1" }, size: 2400 },
+    after: [{ job: "fine-tune" }],
+  })
   const status = {
     observedGeneration: 1,
     phase: "running",

@@ -52,7 +52,7 @@ export const STATES: readonly Scene[] = [
     ...page("job-cancel", "/jobs/fine-tune?tab=log", "gradient norm"),
     prepare: async (of) => {
       await press("Cancel")(of)
-      await of.getByRole("checkbox", { name: "Cancel evaluate too" }).waitFor()
+      await of.getByRole("checkbox", { name: "Cancel these 2 too" }).waitFor()
     },
   },
   page("job-order", "/jobs/evaluate?tab=spec", "success needed"),
