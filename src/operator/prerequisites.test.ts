@@ -13,7 +13,11 @@ let version = 0
 function objectOf<T>(name: string, { uid = `uid-${name}`, after, status, metadata }: Fields = {}): T {
   const spec = { ...(after && { after }) }
   version++
-  return { metadata: { name, namespace: "team", uid, resourceVersion: String(version), ...metadata }, spec, status } as T
+  return {
+    metadata: { name, namespace: "team", uid, resourceVersion: String(version), ...metadata },
+    spec,
+    status,
+  } as T
 }
 
 /** Caches with handlers that a test calls, and an API server of which it counts the reads. */

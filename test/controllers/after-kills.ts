@@ -78,7 +78,7 @@ function makeGraph(index: number, random: () => number): Graph {
   return { nodes: [...nodes, waits], isRenewed }
 }
 
-/** What watches saw of all jobs, arrays and Launches. */
+/** Jobs, arrays and Launches, as watches saw them. */
 class Seen {
   readonly ends = new Map<string, End>()
   /** Uids by the name that they had first. */

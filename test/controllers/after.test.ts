@@ -65,13 +65,13 @@ describe("a job with a prerequisite", () => {
   it("starts after the outcome that it names, and fails after another one", async () => {
     const harness = await newHarness()
     const before = harness.operator()
-    const waiting = ["good", "bad", "gone", "cut"].flatMap((job) =>
+    const waiting = ["good", "bad", "halted", "cut"].flatMap((job) =>
       AWAITED_OUTCOMES.map((outcome) => ({ name: `after-${job}-${outcome}`, job, outcome })),
     )
     for (const { name, job, outcome } of waiting) await harness.submit(name, { after: [{ job, outcome }] })
-    for (const name of ["good", "bad", "gone", "cut"]) await harness.submit(name)
+    for (const name of ["good", "bad", "halted", "cut"]) await harness.submit(name)
     for (const { name } of waiting) await untilWaits(harness, name, "WaitsForJob", /^waits for /)
-    await harness.cancel("gone")
+    await harness.cancel("halted")
     await harness.delete("cut")
     expect(
       await runAll(
@@ -85,9 +85,9 @@ describe("a job with a prerequisite", () => {
       "after-bad-succeeded": "failed",
       "after-bad-failed": "succeeded",
       "after-bad-ended": "succeeded",
-      "after-gone-succeeded": "failed",
-      "after-gone-failed": "failed",
-      "after-gone-ended": "succeeded",
+      "after-halted-succeeded": "failed",
+      "after-halted-failed": "failed",
+      "after-halted-ended": "succeeded",
       "after-cut-succeeded": "failed",
       "after-cut-failed": "failed",
       "after-cut-ended": "succeeded",
@@ -102,8 +102,8 @@ describe("a job with a prerequisite", () => {
     expect(await said("after-bad-succeeded")).toBe(
       "DependencyFailed: bad has failed, and this one runs only after it has succeeded",
     )
-    expect(await said("after-gone-succeeded")).toBe(
-      "DependencyFailed: gone was cancelled, and this one runs only after it has succeeded",
+    expect(await said("after-halted-succeeded")).toBe(
+      "DependencyFailed: halted was cancelled, and this one runs only after it has succeeded",
     )
     expect(await said("after-cut-succeeded")).toBe("DependencyFailed: cut was deleted before it ended")
     await before.stop()

@@ -47,7 +47,7 @@ describe("the state of a prerequisite", () => {
     expect(prerequisiteState(PREPARE, record, object)).toEqual({ prerequisite: PREPARE, ...state })
   })
 
-  test("of one that is being deleted counts only for those that knew it before, or if it has ended", () => {
+  test("a prerequisite that is being deleted counts only for those that knew it before, or if it has ended", () => {
     const going = objectOf("prepare", { phase: "running" })
     going.metadata.deletionTimestamp = "2026-01-01T00:00:00Z"
     expect(prerequisiteState(PREPARE, undefined, going)).toEqual({ prerequisite: PREPARE })
@@ -57,7 +57,7 @@ describe("the state of a prerequisite", () => {
     expect(prerequisiteState(PREPARE, undefined, ended)).toMatchObject({ outcome: "succeeded" })
   })
 
-  test("of an array is known at its completion time: one that runs again has none", () => {
+  test("an array has an outcome at its completion time, and none while it runs again", () => {
     const sweep = { array: "sweep" }
     const ended = objectOf("sweep", { phase: "failed", completionTime: "2026-01-01T00:00:00Z" })
     expect(prerequisiteState(sweep, undefined, ended)).toMatchObject({ outcome: "failed" })

@@ -26,7 +26,7 @@ export interface Orderable {
   }
 }
 
-/** What is known of one prerequisite. */
+/** Present knowledge about one prerequisite. */
 export interface PrerequisiteState {
   prerequisite: Prerequisite
   /** Uid of the object that had the name first. Absent: there was none so far. */

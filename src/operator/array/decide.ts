@@ -51,7 +51,7 @@ export interface ArrayObservation {
   missing: ReadonlySet<number>
   /** Indexes whose Job could not be created, because another Job has its name. */
   taken: ReadonlySet<number>
-  /** What the array waits for. Absent: nothing. */
+  /** Prerequisites of the array. Absent: it has none. */
   prerequisites?: PrerequisiteFacts
   /** True while a job or an array that waits for this one lacks its outcome. */
   isAwaited?: boolean

@@ -6,7 +6,7 @@ import type { Prerequisites } from "../prerequisites.ts"
 /** Dependencies of the array controller. */
 export interface ArrayControllerDependencies extends CreatorControllerDependencies {
   jobArrays: Reflector<StoredJobArray>
-  /** What arrays wait for. */
+  /** Prerequisites of arrays. */
   prerequisites: Prerequisites
   /** Time for which an ended array is kept, unless it says otherwise. */
   ttlSeconds: number

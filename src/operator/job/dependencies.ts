@@ -59,7 +59,7 @@ export interface JobControllerDependencies {
   settled: Pick<SettledJobs, "add" | "submitted">
   /** Readers of the ends of jobs. Default none. */
   endReaders?: readonly EndReader[]
-  /** What jobs wait for. */
+  /** Prerequisites of jobs. */
   prerequisites: Prerequisites
   launches: Reflector<StoredLaunch>
   /** Heartbeats that are not in the Launches. */

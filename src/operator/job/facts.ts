@@ -38,7 +38,7 @@ export interface JobObservation {
   overLimit?: string
   /** Reason why the job has not all values of its secretEnv, for people. Absent: it has, or is not waiting for a place. */
   secretMissing?: string
-  /** What the job waits for. Absent: nothing, or it has ended. */
+  /** Prerequisites of the job. Absent: it has none, or it has ended. */
   prerequisites?: PrerequisiteFacts
   /** True while a job or an array that waits for this one lacks its outcome. Absent: none does. */
   isOutcomeAwaited?: boolean
