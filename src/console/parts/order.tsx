@@ -3,7 +3,6 @@ import { useEffect } from "preact/hooks"
 import { type ArrayRecord, readArray } from "../../client/arrays.ts"
 import { type JobRecord, readBody, type Schemas } from "../../client/client.ts"
 import { ApiError } from "../../client/errors.ts"
-import type { Change } from "../../client/events.ts"
 import { readJob } from "../../client/jobs.ts"
 import { count } from "../format.ts"
 import { type Found, isSame, NEEDS, namesText, nameText, type OrderName, pathOf, standingOf } from "../order.ts"
@@ -22,13 +21,6 @@ export function Order({ of, name }: { of: JobRecord | ArrayRecord; name: OrderNa
   )
 }
 
-/** Returns the name of the job or array that a change is about; undefined: it is about something else. */
-function changedName(change: Change): OrderName | undefined {
-  if (change.event !== "job" && change.event !== "array") return undefined
-  const { name } = change.record
-  return change.event === "job" ? { job: name, array: null } : { job: null, array: name }
-}
-
 interface PrerequisitesProps {
   of: JobRecord | ArrayRecord
   after: NonNullable<JobRecord["after"]>
@@ -37,8 +29,15 @@ interface PrerequisitesProps {
 function Prerequisites({ of, after }: PrerequisitesProps) {
   const all = useLoad(`prerequisites ${of.id}`, (signal) => Promise.all(after.map((one) => find(one, signal))))
   useReloadOnChange((change) => {
-    const name = changedName(change)
-    return name !== undefined && after.some((one) => isSame(one, name))
+    if (change.event !== "job" && change.event !== "array") return false
+    const { record, event } = change
+    const index = after.findIndex((one) => one[event] === record.name)
+    if (index < 0) return false
+    // A read that has not ended may be older than this change.
+    if (all.data.value === undefined || all.isLoading.value) return true
+    // The event has the record itself: no read of all of them is needed.
+    all.data.value = all.data.value.with(index, "deleted" in record ? null : record)
+    return false
   }, all.reload)
   const title = of.waits_for === null ? "Waited for" : "Waits for"
   return (
