@@ -29,6 +29,7 @@ const PURE = [
 
 /** Suites of other tiers that have a form of some minutes, too. */
 const LONGER = [
+  "src/market/placement/line-simulation.test.ts",
   "test/agent/flood.test.ts",
   "test/attacks/webhooks.test.ts",
   "test/cloud/aws-faults.slow.test.ts",

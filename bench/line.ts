@@ -27,7 +27,13 @@ export async function run({ report }: BenchContext): Promise<BenchResult> {
   const random = randomFrom(1)
   const line = Array.from({ length: WAITING }, (_, index) => waiter(index, random)).sort(compareWaiters)
   const room: LineRoom = {
-    pools: [{ level: "project", concerns: () => true, left: { hourlyUsd: 0.5, expectedUsd: 100 } }],
+    pools: [
+      {
+        ...{ level: "project", concerns: () => true },
+        left: { hourlyUsd: 0.5, expectedUsd: 100 },
+        whole: { hourlyUsd: 100, expectedUsd: 100 },
+      },
+    ],
     liveIn: () => 0,
   }
   const rounds = Array.from({ length: ROUNDS }, (_, round) => {

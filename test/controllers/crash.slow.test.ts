@@ -4,29 +4,14 @@ import type { JobSpec, StoredJob } from "../../src/core/apis/job.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { JOBS } from "../../src/core/resources.ts"
-import { type ControllerHarness, controllerHarnesses, type OperatorClients, type Work } from "../harness/controllers.ts"
+import { type ControllerHarness, controllerHarnesses, type Work } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
 import { isNightly } from "../nightly.ts"
 import { randomFrom } from "../random.ts"
-import { Crash, type Moment } from "./crash.ts"
+import { Crash, crashingClients, type Moment } from "./crash.ts"
+import { runGroupsWithCrashes } from "./group-crashes.ts"
 
 const newHarness = controllerHarnesses()
-
-/** Returns the harness's cloud until the crash. */
-function crashingClouds({ cloud }: ControllerHarness, crash: Crash): OperatorClients["clouds"] {
-  return {
-    open: async (account) => {
-      const opened = await cloud.open(account)
-      return {
-        consistencySeconds: opened.consistencySeconds,
-        launch: (spec) => crash.call("launch", () => opened.launch(spec)),
-        terminate: (vm) => crash.call("terminate", () => opened.terminate(vm)),
-        list: crash.untilDead((scope) => opened.list(scope)),
-        verify: () => opened.verify(),
-      }
-    },
-  }
-}
 
 interface Scenario {
   /** Adds faults of the cloud. */
@@ -98,7 +83,7 @@ async function runWithCrash(scenario: Scenario, last: number, moment: Moment): P
   await harness.submit("job", scenario.spec)
   const crash = new Crash(harness.client, last, moment)
   const { settleSeconds } = scenario
-  const clients = { client: crash.client, clouds: crashingClouds(harness, crash), fence: crash.fence }
+  const clients = crashingClients(harness, crash)
   const first = harness.operator({ clients, ...(settleSeconds !== undefined && { settleSeconds }) })
   const live = async (isOverNow: () => Promise<boolean> | boolean) => {
     await eventually(async () => {
@@ -136,6 +121,7 @@ async function check(harness: ControllerHarness, { expected }: Scenario, about: 
 /** Operators that crash one after the other while jobs fail and get new VMs. */
 const KILLS = isNightly ? 200 : 15
 const ATTEMPTS = 3
+const GROUP_CRASHES = isNightly ? 40 : 4
 
 describe("an operator that takes over after a crash at any write", () => {
   test.each(Object.entries(SCENARIOS))(
@@ -176,7 +162,7 @@ describe("an operator that takes over after a crash at any write", () => {
         await harness.submit(names.at(-1) ?? "", { retryRules: [{ reasons: ["ContainerFailed"], action: "newVm" }] })
       }
       const crash = new Crash(harness.client, 1 + Math.floor(random() * 12), random() < 0.5 ? "before" : "after")
-      const clients = { client: crash.client, clouds: crashingClouds(harness, crash), fence: crash.fence }
+      const clients = crashingClients(harness, crash)
       const operator = harness.operator({ clients })
       await live(async () => crash.dead || (await areOver()))
       if (crash.dead) kills++
@@ -196,6 +182,27 @@ describe("an operator that takes over after a crash at any write", () => {
     console.info(`${KILLS} crashes, ${names.length} jobs, ${harness.cloud.vms.length} attempts, none doubled`)
     await harness.close()
   }, 1_800_000)
+
+  test(`never has more VMs of a group than its limit, over ${GROUP_CRASHES} crashes`, async () => {
+    const harness = await newHarness()
+    const { crashes, ...result } = await runGroupsWithCrashes(harness, {
+      limits: { export: 1, train: 4 },
+      jobsOfEach: isNightly ? 80 : 6,
+      ...{ crashes: GROUP_CRASHES, random: randomFrom(51) },
+    })
+    expect(crashes).toBeGreaterThanOrEqual(GROUP_CRASHES)
+    expect(harness.cloud.breaches).toEqual([])
+    // Every fifth job fails once.
+    expect(result.vms).toBe(result.jobs + Math.ceil(result.jobs / 5))
+    for (const most of [result.mostLaunches, result.mostVms]) {
+      expect(most["export"]).toBe(1)
+      expect(most["train"]).toBeGreaterThan(isNightly ? 1 : 0)
+      expect(most["train"]).toBeLessThanOrEqual(4)
+    }
+    const atATime = `at most ${JSON.stringify(result.mostVms)} at a time`
+    console.info(`${crashes} crashes, ${result.jobs} jobs, ${result.vms} VMs, ${atATime}`)
+    await harness.close()
+  }, 3_600_000)
 
   test("makes few writes for an undisturbed job", async () => {
     const scenario: Scenario = {

@@ -1,5 +1,6 @@
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
+import type { ControllerHarness, OperatorClients } from "../harness/controllers.ts"
 
 /** `before`: the call is never made. `after`: the call is made, and its response is lost. */
 export type Moment = "before" | "after"
@@ -14,6 +15,7 @@ export class Crash {
   readonly calls: string[] = []
   readonly #last: number
   readonly #moment: Moment
+  readonly #death = Promise.withResolvers<void>()
   #dead = false
 
   constructor(client: KubeClient, last: number, moment: Moment) {
@@ -26,6 +28,11 @@ export class Crash {
     return this.#dead
   }
 
+  /** Resolves at the crash. */
+  get death(): Promise<void> {
+    return this.#death.promise
+  }
+
   readonly fence = (): void => {
     if (this.#dead) throw new NotLeaderError("crashed")
   }
@@ -36,6 +43,7 @@ export class Crash {
     this.calls.push(name)
     if (this.calls.length < this.#last) return call()
     this.#dead = true
+    this.#death.resolve()
     if (this.#moment === "after") await call().catch(() => undefined)
     throw new Error("crashed")
   }
@@ -67,5 +75,25 @@ export class Crash {
 
   #beAlive(): void {
     if (this.#dead) throw new Error("crashed")
+  }
+}
+
+/** Returns clients of an operator that work until the crash. */
+export function crashingClients(harness: ControllerHarness, crash: Crash): OperatorClients {
+  return { client: crash.client, clouds: cloudsUntil(crash, harness), fence: crash.fence }
+}
+
+function cloudsUntil(crash: Crash, { cloud }: ControllerHarness): OperatorClients["clouds"] {
+  return {
+    open: async (account) => {
+      const opened = await cloud.open(account)
+      return {
+        consistencySeconds: opened.consistencySeconds,
+        launch: (spec) => crash.call("launch", () => opened.launch(spec)),
+        terminate: (vm) => crash.call("terminate", () => opened.terminate(vm)),
+        list: crash.untilDead((scope) => opened.list(scope)),
+        verify: () => opened.verify(),
+      }
+    },
   }
 }

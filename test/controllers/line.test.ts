@@ -1,11 +1,14 @@
 import { describe, expect, it } from "vitest"
+import type { SpendCaps } from "../../src/core/apis/caps.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { CreationTimes } from "../../src/core/apis/creation-times.ts"
 import type { JobSpec } from "../../src/core/apis/job.ts"
 import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
-import { JOBS } from "../../src/core/resources.ts"
+import type { ApiObject, Resource } from "../../src/core/kube/resource.ts"
+import { JOBS, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { OFFERS } from "../harness/builders.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
 import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
 
@@ -114,6 +117,33 @@ describe("a job that needs more than a cap leaves", () => {
     })
     await untilReasons(harness, { large: "CapReached", c: "CapReached", d: "CapReached" })
     expect((await runAll(harness, ["a", "b", "large", "c", "d"])).slice(2, 3)).toEqual(["large"])
+  })
+})
+
+describe("jobs whose caps are raised", () => {
+  /** More than those that look again by themselves. */
+  const names = Array.from({ length: 20 }, (_, index) => `job-${String(index).padStart(2, "0")}`)
+
+  it.each(["project", "organization"] as const)("start without waiting for another look: of the %s", async (level) => {
+    const harness = await newHarness()
+    const { client, namespace } = harness
+    await client.create(ORGANIZATIONS, { metadata: { name: namespace }, spec: { displayName: "Sea" } } as never)
+    await confirmedProject(client, { name: namespace, organization: namespace, namespace })
+    const capped = level === "project" ? PROJECTS : ORGANIZATIONS
+    const setCaps = (caps: SpendCaps | null) =>
+      client.patch(capped as Resource<ApiObject>, { name: namespace }, { merge: { spec: { caps } } })
+    await setCaps({ maxVms: 1 })
+    harness.operator({ tenancy: true, settings: { capRetrySeconds: 86_400 } })
+    for (const name of names) await harness.submit(name)
+    const reasons = async () => {
+      const all = await Promise.all(names.map(async (name) => (await harness.job(name)).status?.reason ?? "none"))
+      return Object.fromEntries([...Map.groupBy(all, (reason) => reason)].map(([reason, its]) => [reason, its.length]))
+    }
+    await eventually(async () => expect(await reasons()).toEqual({ Booting: 1, CapReached: 19 }))
+    await setCaps({ maxVms: 18 })
+    await eventually(async () => expect(await reasons()).toEqual({ Booting: 18, CapReached: 2 }))
+    await setCaps(null)
+    await eventually(async () => expect(await reasons()).toEqual({ Booting: 20 }))
   })
 })
 

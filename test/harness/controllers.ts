@@ -7,7 +7,7 @@ import type { JobArraySpec, StoredJobArray } from "../../src/core/apis/jobarray.
 import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { ObjectMeta } from "../../src/core/apis/meta.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
-import { PROJECT_OF_NAMESPACE } from "../../src/core/identity/projects.ts"
+import { capsIn, PROJECT_OF_NAMESPACE } from "../../src/core/identity/projects.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import type { KubeEvent } from "../../src/core/kube/core.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
@@ -23,7 +23,7 @@ import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../src/market/placement/settings.ts"
 import { arrayEndReader, createArrayController } from "../../src/operator/array/controller.ts"
 import { JOB_ARRAY_CACHE, JOB_CACHE, jobIndexes } from "../../src/operator/caches.ts"
-import { creatorIndexes, type Tenancy } from "../../src/operator/created-jobs.ts"
+import { creatorIndexes } from "../../src/operator/created-jobs.ts"
 import { NotLeaderError } from "../../src/operator/fence.ts"
 import { createJobController } from "../../src/operator/job/controller.ts"
 import type { JobControllerDependencies } from "../../src/operator/job/dependencies.ts"
@@ -66,7 +66,7 @@ export interface OperatorOptions {
   observeSeconds?: number
   /** Webhooks of the namespace. Default: none are sent. */
   webhooks?: WebhookOptions
-  /** True: it knows the projects and organizations, whose deletion stops new jobs. Default: there are none. */
+  /** True: it knows the projects and organizations, which have the caps. Their deletion stops new jobs. Default: there are none. */
   tenancy?: boolean
   /** Minimum age of an orphaned VM that is terminated, in seconds. */
   youngSeconds?: number
@@ -335,13 +335,14 @@ export function controllerHarnesses(): () => Promise<ControllerHarness> {
   return harnessesOf((client) => new ControllerHarness(client))
 }
 
-/** Returns the option of controllers with the projects and organizations, and its caches. */
+/** Returns the options of controllers with the projects and organizations, and their caches. */
 function tenantsOf(
   client: OperatorClients["client"],
   { tenancy }: OperatorOptions,
-): { option: { tenancy?: Tenancy }; reflectors: RunnableReflector[] } {
+): { option: Pick<JobControllerDependencies, "tenancy" | "caps">; reflectors: RunnableReflector[] } {
   if (tenancy !== true) return { option: {}, reflectors: [] }
   const projects = new Reflector({ client, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE, logger: silentLogger })
   const organizations = new Reflector({ client, resource: ORGANIZATIONS, logger: silentLogger })
-  return { option: { tenancy: { projects, organizations } }, reflectors: [projects, organizations] }
+  const caps = capsIn({ projects: projects.store, organizations: organizations.store, installation: undefined })
+  return { option: { tenancy: { projects, organizations }, caps }, reflectors: [projects, organizations] }
 }

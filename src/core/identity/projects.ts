@@ -120,7 +120,14 @@ export function endedBy(
   projects: Store<StoredProject>,
 ): string[] {
   if (current?.metadata.deletionTimestamp === undefined || old?.metadata.deletionTimestamp !== undefined) return []
-  const { name } = current.metadata
+  return namespacesUnder(current, projects)
+}
+
+/** Returns the namespaces of a project, or of an organization's projects. One of the other kind may have the same name. */
+export function namespacesUnder(
+  { metadata: { name } }: StoredProject | StoredOrganization,
+  projects: Store<StoredProject>,
+): string[] {
   const its = projects.list().filter(({ metadata, spec }) => metadata.name === name || spec.organization === name)
   return its.flatMap(({ status }) => status?.namespace ?? [])
 }

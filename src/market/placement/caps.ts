@@ -168,15 +168,20 @@ function leftVms({ caps: { maxVms }, spending, taken }: CappedLevel): number | u
 
 /** Returns a level as a pool of the line of a namespace's project. */
 export function poolOf(level: CappedLevel, namespace: string): Pool {
-  const usd = leftUsd(level)
+  const { caps, spending } = level
+  const { maxVms: vms, maxGpus: gpus, maxHourlyUsd: hourlyUsd, maxMonthlyUsd } = caps
+  const monthly = (usd: number | undefined) => (isStrict(caps) ? { mostUsd: usd } : { expectedUsd: usd })
+  // What is spent stays spent until the month ends.
+  const unspentUsd = maxMonthlyUsd === undefined ? undefined : Math.max(0, roundUsd(maxMonthlyUsd - spentUsd(spending)))
   const left = {
     vms: leftVms(level),
     gpus: leftGpus(level),
     hourlyUsd: leftPerHour(level),
-    ...(isStrict(level.caps) ? { mostUsd: usd } : { expectedUsd: usd }),
+    ...monthly(leftUsd(level)),
   }
   const concerns = ({ key }: Waiter) => level.level !== "project" || key.startsWith(`${namespace}/`)
-  return { level: level.level, concerns, left: defined(left) }
+  const whole = { vms, gpus, hourlyUsd, ...monthly(unspentUsd) }
+  return { level: level.level, concerns, left: defined(left), whole: defined(whole) }
 }
 
 /** Returns the remaining budget under the caps of all levels, at least 0. */

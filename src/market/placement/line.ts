@@ -25,6 +25,8 @@ export interface Pool {
   concerns(waiter: Waiter): boolean
   /** An absent amount is not limited. */
   left: Readonly<Partial<Amounts>>
+  /** Most that its VMs' ends can leave. A job that needs more doesn't start before the caps change, or a month begins. */
+  whole: Readonly<Partial<Amounts>>
 }
 
 /** Room for new VMs of a project's jobs. */
@@ -61,12 +63,19 @@ export interface LineTerms {
 export interface LinePlace {
   /** From 1. */
   position: number
-  /** First job ahead that it can't pass. Absent: it can pass all of them. */
+  /** First job ahead that takes room, or for which room is kept. Absent: it can pass all of them. */
   behind?: Waiter
   /** Room that the jobs ahead take, or that is kept for them. */
   taken: ReadonlyMap<CapLevel, Readonly<Amounts>>
-  /** Slots that the jobs ahead take of their concurrency groups, by the group's name. */
-  inGroups: ReadonlyMap<string, number>
+  /** Slots of the concurrency groups, by the group's name. */
+  inGroups: ReadonlyMap<string, TakenSlots>
+}
+
+/** Slots of a concurrency group that jobs ahead take, or that are kept for them. */
+export interface TakenSlots {
+  slots: number
+  /** Smallest limit of these jobs. With more VMs in the group they would have to wait. */
+  limit: number
 }
 
 /** Order of a project's line: by priority, then by age. No two jobs are equal. */
@@ -81,7 +90,8 @@ export function isDue({ waitsSince }: Waiter, { now, passSeconds }: LineTerms): 
 
 /**
  * Returns a job's place behind those ahead of it. Each of them that fits starts first. One that doesn't fit is passed until
- * it is due: then what it needs is kept for it. Pure.
+ * it is due: then what it needs is kept for it. Nothing is kept for a job that needs more than a whole cap, and only a slot
+ * for one whose group is full. Pure.
  * @param ahead jobs of its project, in the order of the line
  * @param others jobs of other projects for which room is kept. They don't count for the position.
  */
@@ -96,10 +106,8 @@ export function placeBehind(
   let behind = others[0]
   for (const waiter of ahead) {
     position++
-    const isExhausted = left.isExhausted
-    if (!isExhausted && !left.fits(waiter) && !isDue(waiter, terms)) continue
-    behind ??= waiter
-    if (!isExhausted) left.take(waiter)
+    if (left.isExhausted) behind ??= waiter
+    else if (left.serve(waiter, isDue(waiter, terms)).hasRoom) behind ??= waiter
   }
   return { position, ...(behind && { behind }), taken: left.taken, inGroups: left.inGroups }
 }
@@ -115,19 +123,25 @@ export function turns(
   const found: Waiter[] = []
   for (const waiter of line) {
     if (left.isExhausted) break
-    const fits = left.fits(waiter)
-    if (fits) found.push(waiter)
-    if (fits || isDue(waiter, terms)) left.take(waiter)
+    if (left.serve(waiter, isDue(waiter, terms)).starts) found.push(waiter)
   }
   return found
 }
+
+/** Share of a job in the line. `hasRoom`: it takes room, or room is kept for it. */
+interface Served {
+  starts: boolean
+  hasRoom: boolean
+}
+
+const PASSED: Served = { starts: false, hasRoom: false }
 
 /** Room that remains while jobs take from it, one after the other. */
 class Remaining {
   readonly #pools: { pool: Pool; left: Partial<Amounts>; limited: readonly (keyof Amounts)[] }[]
   readonly #liveIn: LineRoom["liveIn"]
   readonly taken = new Map<CapLevel, Amounts>()
-  readonly inGroups = new Map<string, number>()
+  readonly inGroups = new Map<string, TakenSlots>()
   /** True if no job of the project fits, whatever it needs. */
   isExhausted: boolean
 
@@ -139,27 +153,53 @@ class Remaining {
     })
     this.#liveIn = liveIn
     this.isExhausted = this.#hasNothing()
-    for (const waiter of kept) this.take(waiter)
+    for (const waiter of kept) if (this.#canFit(waiter)) this.#takeRoom(waiter)
   }
 
   #hasNothing(): boolean {
     return this.#pools.some(({ left }) => AMOUNTS.some((name) => name !== "gpus" && (left[name] ?? 1) <= 0))
   }
 
-  fits(waiter: Waiter): boolean {
-    const { group } = waiter
-    if (group !== undefined && this.#liveIn(group.name) + (this.inGroups.get(group.name) ?? 0) >= group.limit)
-      return false
-    return this.#pools.every(
-      ({ pool, left, limited }) =>
-        !pool.concerns(waiter) ||
-        limited.every((name) => (waiter.needs ?? LEAST)[name] <= (left[name] ?? Number.POSITIVE_INFINITY)),
-    )
+  /** Gives a job what it needs if it fits, or keeps that for it if it is due. */
+  serve(waiter: Waiter, isDue: boolean): Served {
+    if (!this.#hasSlot(waiter)) {
+      // Jobs of its group have to end first, so kept room would be idle until then.
+      if (isDue && this.#canFit(waiter)) this.#takeSlot(waiter)
+      return PASSED
+    }
+    const starts = this.#fits(waiter, "left")
+    if (!starts && !(isDue && this.#canFit(waiter))) return PASSED
+    this.#takeSlot(waiter)
+    this.#takeRoom(waiter)
+    return { starts, hasRoom: true }
   }
 
-  take(waiter: Waiter): void {
-    const { group } = waiter
-    if (group !== undefined) this.inGroups.set(group.name, (this.inGroups.get(group.name) ?? 0) + 1)
+  #hasSlot({ group }: Waiter): boolean {
+    if (group === undefined) return true
+    const { slots = 0, limit = group.limit } = this.inGroups.get(group.name) ?? {}
+    return this.#liveIn(group.name) + slots < Math.min(limit, group.limit)
+  }
+
+  #takeSlot({ group }: Waiter): void {
+    if (group === undefined) return
+    const { slots = 0, limit = group.limit } = this.inGroups.get(group.name) ?? {}
+    this.inGroups.set(group.name, { slots: slots + 1, limit: Math.min(limit, group.limit) })
+  }
+
+  /** Returns false for a job that has to wait, whatever VMs end. */
+  #canFit(waiter: Waiter): boolean {
+    return this.#fits(waiter, "whole")
+  }
+
+  #fits(waiter: Waiter, room: "left" | "whole"): boolean {
+    const needs = waiter.needs ?? LEAST
+    return this.#pools.every(({ pool, left, limited }) => {
+      const amounts = room === "left" ? left : pool.whole
+      return !pool.concerns(waiter) || limited.every((name) => needs[name] <= (amounts[name] ?? Infinity))
+    })
+  }
+
+  #takeRoom(waiter: Waiter): void {
     for (const { pool, left } of this.#pools) {
       if (!pool.concerns(waiter)) continue
       const before = this.taken.get(pool.level) ?? NONE

@@ -25,8 +25,15 @@ import { jobBudget, longestBilledSeconds, vmLifetime } from "./budget.ts"
 import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
 import { type Buckets, choosePlatform, type Images, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { LaunchLedger } from "./ledger.ts"
-import { type Amounts, compareWaiters, isDue, lineText, toWaiter } from "./line.ts"
-import { buildMarket, expectedRunSeconds, type Market, type MarketSources, marketInLine } from "./market.ts"
+import { type Amounts, compareWaiters, isDue, type LinePlace, lineText, toWaiter } from "./line.ts"
+import {
+  buildMarket,
+  expectedRunSeconds,
+  type GroupState,
+  type Market,
+  type MarketSources,
+  marketInLine,
+} from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** Result of the search for a place. */
@@ -202,13 +209,10 @@ function blockingReason(
     return wait(JobReason.NoConnection, message + details, settings.connectionRetrySeconds)
   }
   const full = vmCapReached(levels)
-  if (group !== undefined) {
-    const ahead = line?.inGroups.get(group.name) ?? 0
-    if (group.members.length + ahead >= group.limit) {
-      const message = `group ${group.name} has ${group.members.length} of ${group.limit}: ${someOf(group.members)}${lineText(line)}`
-      const needs = { vms: 1, ...(best === undefined ? leastNeeds(shortfall) : needsOf(best)) }
-      return { ...wait(JobReason.GroupFull, message, settings.capRetrySeconds), needs }
-    }
+  const fullGroup = group && groupFull(group, line)
+  if (fullGroup !== undefined) {
+    const needs = { vms: 1, ...(best === undefined ? leastNeeds(shortfall) : needsOf(best)) }
+    return { ...wait(JobReason.GroupFull, fullGroup, settings.capRetrySeconds), needs }
   }
   const capReached = (message: string, needs: OfferNeeds) => ({
     ...wait(JobReason.CapReached, message + lineText(line), settings.capRetrySeconds),
@@ -223,6 +227,14 @@ function blockingReason(
     return wait(JobReason.CapReached, message, rateWaitSeconds)
   }
   return undefined
+}
+
+/** Returns the message for a concurrency group whose slots are taken, or kept for jobs ahead; undefined if one is free. */
+function groupFull({ name, limit, members }: GroupState, line: LinePlace | undefined): string | undefined {
+  const { slots = 0, limit: limitAhead = limit } = line?.inGroups.get(name) ?? {}
+  if (members.length + slots < Math.min(limit, limitAhead)) return undefined
+  const less = limitAhead < limit ? `; a job ahead in the line allows ${limitAhead}` : ""
+  return `group ${name} has ${members.length} of ${limit}: ${someOf(members)}${less}${lineText(line)}`
 }
 
 /** Largest number of jobs that a message names. */

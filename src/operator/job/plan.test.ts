@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { jobOf, offerOf } from "../../../test/harness/builders.ts"
+import { jobOf, launchOf, offerOf } from "../../../test/harness/builders.ts"
 import { systemClock } from "../../core/apis/clock.ts"
 import type { JobSpec, StoredJob } from "../../core/apis/job.ts"
 import { IndexedStore } from "../../core/kube/store.ts"
@@ -13,8 +13,11 @@ describe("the plan of a job under a cap", () => {
   const small = offerOf({ cloud: "aws", instanceType: "small", cpu: 2, hourlyPriceUsd: 1 })
   const large = offerOf({ cloud: "aws", instanceType: "large", cpu: 8, hourlyPriceUsd: 4 })
 
-  /** Plans a job with one vCPU where $2 an hour are left, behind a waiting job with eight. */
-  async function planBehind(waitsSeconds: number, spec: Partial<JobSpec> = {}): Promise<JobPlan> {
+  /** Plans a job with one vCPU where $2 an hour are left, behind a waiting job that needs $4. */
+  async function planBehind(waitsSeconds: number, spec: Partial<JobSpec> = {}, maxHourlyUsd = 5): Promise<JobPlan> {
+    const launches = new IndexedStore(launchIndexes)
+    const running = jobOf({ metadata: { name: "train-6", namespace: "team", uid: "running" } })
+    launches.put(launchOf(running, 1, { spec: { offer: { ...small, hourlyPriceUsd: maxHourlyUsd - 2 } } }))
     const since = new Date(NOW.getTime() - waitsSeconds * 1000).toISOString()
     const waiting = jobOf({
       metadata: { name: "train-7", namespace: "team", creationTimestamp: since },
@@ -23,11 +26,11 @@ describe("the plan of a job under a cap", () => {
     })
     const plan = jobPlanner({
       jobs: { store: new IndexedStore<StoredJob>() },
-      launches: { store: new IndexedStore(launchIndexes) },
+      launches: { store: launches },
       statements: { store: { list: () => [], byIndex: () => [] } },
       offers: fixedOffers([small, large]),
       launchAccounts: { of: () => [{ cloud: "aws" }] },
-      caps: () => [{ level: "project", caps: { maxHourlyUsd: 2 }, owns: () => true }],
+      caps: () => [{ level: "project", caps: { maxHourlyUsd }, owns: () => true }],
       clock: { ...systemClock, now: () => NOW },
       nextTurn: async () => undefined,
       inLine: () => [waiting],
@@ -43,6 +46,10 @@ describe("the plan of a job under a cap", () => {
     const { verdict, reason, message } = await planBehind(600)
     expect({ verdict, reason }).toEqual({ verdict: "waits", reason: "CapReached" })
     expect(message).toMatch(/and jobs ahead in the line take \$4\/h.*; 2nd in line, behind train-7 \(priority 50\)$/)
+  })
+
+  it("says that it passes a job that needs more than the whole cap", async () => {
+    expect((await planBehind(600, {}, 3.9)).verdict).toBe("placeable")
   })
 
   it("stands before jobs with a lower priority", async () => {

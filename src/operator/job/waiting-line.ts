@@ -1,6 +1,9 @@
 import { isDeepStrictEqual } from "node:util"
 import type { StoredJob } from "../../core/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../core/apis/launch.ts"
+import type { StoredOrganization } from "../../core/apis/organization.ts"
+import type { StoredProject } from "../../core/apis/project.ts"
+import { namespacesUnder } from "../../core/identity/projects.ts"
 import type { Change } from "../../core/kube/store.ts"
 import type { Source } from "../../core/runtime/controller.ts"
 import type { CappedLevel } from "../../market/placement/caps.ts"
@@ -18,9 +21,10 @@ import {
 } from "../../market/placement/line.ts"
 import { cappedLevels, lineRoom, type Market, marketInLine } from "../../market/placement/market.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
+import type { Tenancy } from "../created-jobs.ts"
 import type { JobControllerDependencies } from "./dependencies.ts"
 
-type Dependencies = Pick<JobControllerDependencies, "jobs" | "launches" | "caps" | "statements" | "clock">
+type Dependencies = Pick<JobControllerDependencies, "jobs" | "launches" | "caps" | "tenancy" | "statements" | "clock">
 
 /**
  * Jobs that wait for a cap or a concurrency group, in one line for each project. Nothing of it is stored: after a start
@@ -40,17 +44,21 @@ export class WaitingLine {
     this.#settings = settings
   }
 
-  /** Source of the jobs whose turn it is after a VM has ended. */
+  /** Source of the jobs whose turn it is after a VM has ended, or after caps of a project or an organization have changed. */
   get source(): Source {
-    const { launches } = this.#dependencies
+    const { launches, tenancy } = this.#dependencies
     return {
       subscribe: (add) => {
         this.#wake = add
-        const unsubscribe = launches.onChange((change) => {
-          if (isFreed(change)) this.#wakeAfter(change.old ?? change.current)
-        })
+        const ends = [
+          launches.onChange((change) => {
+            if (isFreed(change)) this.#wakeAfter(change.old ?? change.current)
+          }),
+          tenancy?.projects.onChange((change) => this.#wakeUnder(change, tenancy)),
+          tenancy?.organizations.onChange((change) => this.#wakeUnder(change, tenancy)),
+        ]
         return () => {
-          unsubscribe()
+          for (const end of ends) end?.()
           this.#wake = () => undefined
         }
       },
@@ -121,11 +129,20 @@ export class WaitingLine {
     const terms = this.#terms()
     const isAhead = (waiter: Waiter) =>
       isDue(waiter, terms) && (own === undefined || !isDue(own, terms) || waiter.waitsSince < own.waitsSince)
-    return [...(this.#lines ?? [])].flatMap(([other, [first]]) => {
-      const isUnder = other !== namespace && shared.some(({ owns }) => owns(other, undefined))
+    return [...(this.#lines ?? [])].flatMap(([other, line]) => {
+      if (other === namespace || !shared.some(({ owns }) => owns(other, undefined))) return []
+      const head = line.slice(0, MOST_WOKEN)
+      const first = head.some(isAhead) ? this.#waitForShared(other, head).find(isAhead) : undefined
       // Groups are those of a project.
-      return isUnder && first !== undefined && isAhead(first) ? [{ ...first, group: undefined }] : []
+      return first === undefined ? [] : [{ ...first, group: undefined }]
     })
+  }
+
+  /** Returns the jobs of a line that would start if their project's own caps and groups were all. */
+  #waitForShared(namespace: string, line: readonly Waiter[]): Waiter[] {
+    const caps = () => (this.#dependencies.caps?.(namespace) ?? []).filter(({ level }) => level === "project")
+    const levels = cappedLevels(namespace, { ...this.#dependencies, caps }, this.#ledger, this.#settings)
+    return turns(line, lineRoom(levels, namespace, this.#ledger), this.#terms())
   }
 
   /** Wakes jobs of all projects under the caps of a VM that has ended. */
@@ -140,6 +157,15 @@ export class WaitingLine {
     }
   }
 
+  /** Wakes jobs of a project, or of an organization's projects, whose caps have changed. */
+  #wakeUnder(change: Change<StoredProject | StoredOrganization>, { projects }: Tenancy): void {
+    const { old, current } = change
+    if (old === undefined || current === undefined || isDeepStrictEqual(old.spec.caps, current.spec.caps)) return
+    // Before the first decision there is no line, and each job is looked at anyway.
+    if (this.#lines === undefined) return
+    for (const namespace of namespacesUnder(current, projects.store)) this.#wakeNext(namespace)
+  }
+
   /** Wakes the jobs of a namespace whose turn it is. */
   #wakeNext(namespace: string): void {
     const line = this.#line(namespace)
@@ -151,7 +177,7 @@ export class WaitingLine {
   }
 }
 
-/** Largest number of jobs that the end of a VM wakes. Each of them wakes the next ones. */
+/** Largest number of jobs of a line that are woken at once. Each of them wakes the next ones. */
 const MOST_WOKEN = 32
 
 /** Returns the index before the first job that is behind this one. The job itself, if it is there, is before it. */
