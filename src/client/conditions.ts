@@ -1,4 +1,4 @@
-import { isTrouble } from "../core/apis/trouble.ts"
+import { isTrouble, NEEDS_USER } from "../core/apis/trouble.ts"
 
 /** Condition of an object, as a record of the REST API has it. */
 export interface ConditionRecord {
@@ -20,4 +20,9 @@ export function troublesOf(
   const troubles = (conditions ?? []).filter(isTrouble)
   const sentences = troubles.map(({ message, reason }) => message ?? reason)
   return [...new Set(sentences)].filter((sentence) => sentence !== "" && !said.includes(sentence))
+}
+
+/** Returns true if a job or an array waits until its user changes something, such as one of a circle. */
+export function needsUser({ status, reason }: { status: string; reason: string | null }): boolean {
+  return status === "queued" && reason !== null && NEEDS_USER.includes(reason)
 }

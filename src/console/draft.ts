@@ -185,7 +185,16 @@ const VALUES: Control = {
   set: (body, text) => ({ ...body, ...readText(ARRAY_SHAPE, ["It", text], READING) }),
 }
 
+/** Controls of what a job, or an array as a whole, waits for. */
+const ORDER = {
+  after: flagControl(
+    JOB_FLAGS.after,
+    line((text) => text.replace(/[\s,]+/g, ",").replace(/^,|,$/g, "")),
+  ),
+} as const satisfies Record<string, Control>
+
 const ARRAY = {
+  ...ORDER,
   values: VALUES,
   parallelism: fieldControl("parallelism", NUMBER, AMOUNT),
   maxFailed: fieldControl("max_failed", NUMBER, AMOUNT),
@@ -200,10 +209,10 @@ const CRONJOB = {
 } as const satisfies Record<string, Control>
 
 /** Name of a control of the form. */
-export type Name = keyof typeof JOB | keyof typeof ARRAY | keyof typeof CRONJOB
+export type Name = keyof typeof ORDER | keyof typeof JOB | keyof typeof ARRAY | keyof typeof CRONJOB
 
-/** Controls that describe an object besides its jobs. */
-const SETTINGS: Record<Shape, Record<string, Control>> = { job: {}, array: ARRAY, cronjob: CRONJOB }
+/** Controls that describe an object besides the definition of its jobs. */
+const SETTINGS: Record<Shape, Record<string, Control>> = { job: ORDER, array: ARRAY, cronjob: CRONJOB }
 
 function controlsOf(shape: Shape): [Name, Control][] {
   return Object.entries({ ...SETTINGS[shape], ...JOB }) as [Name, Control][]
@@ -221,23 +230,23 @@ export interface Form {
   rest: Rest
 }
 
-const EMPTY = Object.fromEntries(Object.keys({ ...JOB, ...ARRAY, ...CRONJOB }).map((name) => [name, ""])) as Draft
+const EMPTY = Object.fromEntries(
+  Object.keys({ ...ORDER, ...JOB, ...ARRAY, ...CRONJOB }).map((name) => [name, ""]),
+) as Draft
 
 const NO_REST: Rest = { job: {}, array: {}, cronjob: {} }
 
 /** Returns the form that shows a body. The texts and the rest of other shapes stay as they are. */
 export function fillForm(shape: Shape, body: Fields, { draft, rest }: Form = { draft: EMPTY, rest: NO_REST }): Form {
   const { name, job_definition: definition, ...own } = body
-  const isJob = shape === "job"
-  const job = isJob ? body : { ...(definition as Fields), name }
-  const settings = isJob ? {} : own
-  const texts = {
-    ...textsOf(JOB, job),
-    ...textsOf(SETTINGS[shape], settings),
+  if (shape === "job") {
+    const controls = { ...JOB, ...SETTINGS.job }
+    return { draft: { ...draft, ...textsOf(controls, body) }, rest: { ...rest, job: unshown(controls, body) } }
   }
+  const job = { ...(definition as Fields), name }
   return {
-    draft: { ...draft, ...texts },
-    rest: { ...rest, job: unshown(JOB, job), ...(!isJob && { [shape]: unshown(SETTINGS[shape], settings) }) },
+    draft: { ...draft, ...textsOf(JOB, job), ...textsOf(SETTINGS[shape], own) },
+    rest: { ...rest, job: unshown(JOB, job), [shape]: unshown(SETTINGS[shape], own) },
   }
 }
 
@@ -281,7 +290,7 @@ export function readForm(shape: Shape, { draft, rest }: Form, unnamed: string): 
     }, kept)
   const { namePrefix, ...unprefixed } = rest.job
   const job = read(JOB, draft.name.trim() === "" ? rest.job : unprefixed) as unknown as JobSubmission
-  if (shape === "job") return { body: withoutEmpty(job), errors }
+  if (shape === "job") return { body: withoutEmpty(read(SETTINGS.job, job as unknown as Fields)), errors }
   const settings = withoutEmpty(read(SETTINGS[shape], rest[shape]))
   const name = job.name ?? unnamed
   return { body: { name, ...settings, job_definition: withoutEmpty(definitionOf(job)) }, errors }

@@ -10,6 +10,17 @@ export function jobPlanOf(plan: AnyPlan): JobPlan {
   return "job" in plan ? plan.job : plan
 }
 
+/** Beginnings of the sentences about jobs that wait for others. */
+const ORDER_TEXTS: Readonly<Record<string, string>> = {
+  DependencyFailed: "The job would fail",
+  DependencyCycle: "The job would never start",
+}
+
+/** Returns the beginning of the sentence that says why a job would have no machine yet, or never. */
+export function verdictText({ verdict, reason }: Pick<JobPlan, "verdict" | "reason">): string {
+  return ORDER_TEXTS[reason] ?? (verdict === "waits" ? "The job would wait" : "Nothing fits")
+}
+
 /** Returns the price of all jobs in sentences, and what it counts; empty for a single job. */
 export function sumOf(plan: AnyPlan): string[] {
   if ("size" in plan) return sumOfArray(plan)

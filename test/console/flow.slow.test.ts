@@ -13,6 +13,8 @@ import { consoleSite, goTo, tabTo } from "./browser.ts"
 import { writeLog } from "./sample.ts"
 import { tqdmBar } from "./tqdm.ts"
 
+const oneLine = (text: string): string => text.replace(/\s+/g, " ").trim()
+
 /** The main flow of the console, as people and attackers use it. */
 browserNeeded.describe("the console", () => {
   const fixture = projectFixture("console")
@@ -350,6 +352,72 @@ browserNeeded.describe("the console", () => {
       expect(await Promise.all(["sweep-1", "sweep-2", "other"].map(cancelled))).toEqual([true, true, false]),
     )
     expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("lets a job wait for others, shows both sides live, and cancels all that waits", async () => {
+    await submit("prepare")
+    const { page, faults } = await site.signedIn("/new")
+    await page.getByLabel("Image").fill("alpine")
+    await page.getByLabel("Name", { exact: true }).fill("train")
+    const after = page.getByLabel("After", { exact: true })
+    await after.fill("prep")
+    await page.locator('#after-names option[value="prepare"]').waitFor({ state: "attached" })
+    await after.fill("prepare:done")
+    await page.locator(".field.wrong").getByText("prepare:done must name jobs or arrays").waitFor()
+    const plan = page.getByRole("complementary", { name: "Plan" })
+    await after.fill("prepare")
+    await plan.getByText("The job would wait (WaitsForJob): waits for prepare (queued)").waitFor()
+    await after.fill("prepare, array/sweep:ended")
+    await plan.getByText("The job would wait (JobMissing): array/sweep is not there yet").waitFor()
+    await page.getByRole("button", { name: "Submit the job" }).click()
+    await page.getByRole("heading", { name: "train" }).waitFor()
+    expect((await jobOf("train")).spec.after).toMatchObject([{ job: "prepare" }, { array: "sweep", outcome: "ended" }])
+
+    const waitsFor = page.getByRole("region", { name: "Waits for" }).getByRole("listitem")
+    const rows = (list: typeof waitsFor) => expect.poll(async () => (await list.allInnerTexts()).map(oneLine))
+    await rows(waitsFor).toEqual(["prepare queued success needed", "array/sweep doesn't exist yet any end counts"])
+    await setStatus(fixture, "prepare", { phase: "running", startTime: "2026-11-24T10:00:00Z" })
+    const definition = { image: "alpine" }
+    const sweep = { name: "sweep", size: 2, job_definition: definition, after: [{ job: "prepare" }] }
+    await created(await call("/1/arrays", { body: sweep }))
+    await rows(waitsFor).toEqual(["prepare running success needed", "array/sweep queued any end counts"])
+
+    await page.getByRole("link", { name: "array/sweep" }).click()
+    await page.getByRole("heading", { name: "sweep" }).waitFor()
+    await rows(waitsFor).toEqual(["prepare running success needed"])
+    const waitedForBy = page.getByRole("region", { name: "Waited for by" }).getByRole("listitem")
+    await rows(waitedForBy).toEqual(["train queued"])
+    const dialog = page.getByRole("dialog")
+    await page.getByRole("button", { name: "Cancel", exact: true }).click()
+    await dialog.getByText("train waits for it. Unless it is cancelled too, it fails.").waitFor()
+    await dialog.getByRole("button", { name: "Back" }).click()
+
+    // A circle needs its user, wherever it is shown.
+    const circle = "each of these waits for the next one: train → other → train. Cancel one of them"
+    await setStatus(fixture, "train", { phase: "queued", reason: "DependencyCycle", message: circle })
+    await rows(waitedForBy).toEqual(["train queued needs you DependencyCycle"])
+    await page.getByRole("link", { name: "train" }).click()
+    await page.locator(".note.trouble").getByText(circle).waitFor()
+    await goTo(page, fixture, "")
+    await page.locator(".reasons li").first().getByText("needs you").waitFor()
+
+    await goTo(page, fixture, "/jobs/prepare")
+    await rows(waitedForBy).toEqual(["train queued needs you DependencyCycle", "array/sweep queued"])
+    // What can't be counted is no reason not to cancel, and says so.
+    const denied = { status: 403, contentType: "application/problem+json", body: '{"status":403,"detail":"not now"}' }
+    await page.route("**/dependents*", (route) => route.fulfill(denied))
+    await page.getByRole("button", { name: "Cancel", exact: true }).click()
+    await dialog.getByText("What waits for it can't be counted").waitFor()
+    expect(await dialog.getByRole("button", { name: "Cancel the job" }).isEnabled()).toBe(true)
+    await dialog.getByRole("button", { name: "Back" }).click()
+    await page.unroute("**/dependents*")
+    await page.getByRole("button", { name: "Cancel", exact: true }).click()
+    await dialog.getByText("2 jobs and arrays wait for it: array/sweep, train.").waitFor()
+    await dialog.getByRole("checkbox", { name: "Cancel these 2 too" }).check()
+    await dialog.getByRole("button", { name: "Cancel the job" }).click()
+    await rows(waitedForBy).toEqual(["train cancelled", "array/sweep cancelled"])
+    expect((await jobOf("prepare")).spec.cancelled).toBe(true)
+    expect(faults.filter((fault) => !/status of 40[34]/.test(fault))).toEqual([])
   })
 
   browserNeeded.it("moves nothing for readers who want less motion", async () => {

@@ -93,6 +93,23 @@ browserNeeded.describe("the console", () => {
     expect(faults).toEqual([])
   })
 
+  browserNeeded.it("shows all that waits for a job", async () => {
+    await created(await call("/1/jobs", { body: { name: "awaited", image: "alpine" } }))
+    const names = Array.from({ length: MANY }, (_, number) => `late-${number}`)
+    const after = [{ job: "awaited" }]
+    for (const name of names)
+      await created(await call("/1/arrays", { body: { name, size: 2, job_definition: definition, after } }))
+    const { page, faults } = await site.signedIn("/jobs/awaited")
+    const list = page.getByRole("region", { name: "Waited for by" })
+    const shown = () => list.getByRole("link").allTextContents()
+    await list.getByText(`1–50 of ${MANY}`).waitFor()
+    const first = await shown()
+    await list.getByRole("button", { name: "Older" }).click()
+    await list.getByText(`51–51 of ${MANY}`).waitFor()
+    expect([...first, ...(await shown())].sort()).toEqual(names.map((name) => `array/${name}`).sort())
+    expect(faults).toEqual([])
+  })
+
   browserNeeded.describe("the console of a project with a sweep and a schedule", () => {
     const work = projectFixture("console-work")
     const own = caller(() => site.replica, work)

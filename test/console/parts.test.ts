@@ -26,7 +26,8 @@ import {
 import { ago, bytes, duration, usd } from "../../src/console/format.ts"
 import { LogBuffer } from "../../src/console/log-buffer.ts"
 import { LogRows, ROW_HEIGHT, RowWindow } from "../../src/console/log-rows.ts"
-import { capNotes, sumOf } from "../../src/console/plan.ts"
+import { completions, lastName, namesText, pathOf, standingOf, type Waiting } from "../../src/console/order.ts"
+import { capNotes, sumOf, verdictText } from "../../src/console/plan.ts"
 import { shellWord, toBerthRun, toCurl, toManifest, toYaml } from "../../src/console/spec.ts"
 import { type JobSpec, JobSpecSchema, type StoredJob } from "../../src/core/apis/job.ts"
 import { nextTick, scheduleError } from "../../src/core/apis/schedule.ts"
@@ -497,6 +498,7 @@ describe("the form of a job", () => {
       cpu: "many",
       timeout: "soon",
       env: "A",
+      after: "prepare:done",
       gpu: "L4:0",
       secretEnv: "T=value",
       values: "0",
@@ -507,6 +509,7 @@ describe("the form of a job", () => {
       cpu: "many is not a number.",
       timeout: "soon is not a duration: write 90s, 30m, 2h, 1d or 1h30m.",
       env: "A has no value: write NAME=VALUE.",
+      after: expect.stringMatching(/^prepare:done must name jobs or arrays/),
       gpu: expect.stringContaining("L4:0 is no GPU"),
       secretEnv: expect.stringMatching(/^T=… must name a Secret/),
       values: "It has 0, which is not a variable. Write a number, or NAME=VALUES such as lr=0.1,0.01.",
@@ -524,6 +527,10 @@ describe("the form of a job", () => {
       resources: { cpu: 1.5 },
       env: { A: " x ", B: "y" },
     })
+    const after = [{ job: "prepare" }, { array: "sweep", outcome: "ended" }]
+    for (const text of ["prepare,array/sweep:ended", " prepare,  array/sweep:ended, "])
+      expect(read({ after: text })["after"]).toEqual(after)
+    expect(fillForm("job", { image: "a", after }).draft.after).toBe("prepare,array/sweep:ended")
   })
 
   it("keeps the texts of each shape, and makes bodies that the API takes", () => {
@@ -537,10 +544,11 @@ describe("the form of a job", () => {
       noNullPrototype: true,
     })
     const count = fc.integer({ min: 1, max: 99 })
+    const after = fc.constantFrom([{ job: "prepare" }], [{ array: "sweep", outcome: "ended" }, { job: "a" }])
     const optional = { requiredKeys: [] }
     const arrays = fc.tuple(
       fc.oneof(fc.record({ size: count }), fc.record({ matrix })),
-      fc.record({ parallelism: count, max_failed: count, ttl_seconds_after_finished: count }, optional),
+      fc.record({ parallelism: count, max_failed: count, ttl_seconds_after_finished: count, after }, optional),
     )
     const cronJobs = fc.record(
       {
@@ -564,7 +572,8 @@ describe("the form of a job", () => {
         }
         expect(read("array")).toEqual({ ...array, name: "nightly" })
         expect(read("cronjob")).toEqual({ name: "nightly", ...cronJob, job_definition: definition })
-        expect(read("job")).toEqual({ name: "nightly", ...definition })
+        // A cronjob waits for nothing. What the array waits for is the same for a job.
+        expect(read("job")).toEqual({ name: "nightly", ...definition, ...(more.after && { after: more.after }) })
         const checks = [
           checkArray(read("array"), OWNER),
           checkCronJob(read("cronjob"), OWNER),
@@ -590,6 +599,7 @@ describe("the form of a job", () => {
       {
         name: "X",
         size: 0,
+        after: [{ job: "Not a name" }],
         parallelism: 0,
         job_definition: { resources: { cpu: -1, gpu: { model: "" } }, workdir: 1 },
       },
@@ -598,8 +608,86 @@ describe("the form of a job", () => {
     const errors = "errors" in checked ? checked.errors : []
     const fields = errors.map(({ pointer, detail }) => ({ field: pointer.slice(1).replaceAll("/", "."), detail }))
     const found = placed("array", fields)
-    expect(Object.keys(found.errors).sort()).toEqual(["cpu", "gpu", "image", "name", "parallelism", "values"])
+    expect(Object.keys(found.errors).sort()).toEqual([
+      ...["after", "cpu", "gpu", "image", "name", "parallelism", "values"],
+    ])
     expect(found.others).toEqual([expect.stringContaining("workdir")])
+  })
+})
+
+describe("the order of jobs", () => {
+  const prepare = { job: "prepare", array: null, outcome: "succeeded" } as const
+  const sweep = { job: null, array: "sweep", outcome: "ended" } as const
+  const job = (more: Partial<JobRecord>): Waiting => {
+    return { status: "queued", started_at: null, after: [prepare, sweep], waits_for: null, ...more }
+  }
+  const waits = job({
+    waits_for: [
+      { ...prepare, id: "u1" },
+      { ...sweep, id: null },
+    ],
+  })
+
+  it("shows the object that was meant, and not a later one of its name", () => {
+    expect(standingOf(waits, prepare, { id: "u1", status: "running" })).toEqual({ status: "running" })
+    for (const found of [null, { id: "u2", status: "running" } as const])
+      expect(standingOf(waits, prepare, found)).toEqual({ note: "was deleted before it ended" })
+    expect(standingOf(waits, sweep, null)).toEqual({ note: "doesn't exist yet" })
+    expect(standingOf(waits, sweep, { id: "u3", status: "queued" })).toEqual({ status: "queued" })
+  })
+
+  it("shows outcomes once they are known, also after deletions", () => {
+    for (const past of [
+      job({}),
+      job({ status: "running" }),
+      job({ status: "failed", started_at: "2026-11-24T10:00:00Z" }),
+    ]) {
+      for (const found of [null, { id: "u2", status: "queued" } as const])
+        expect(standingOf(past, prepare, found)).toEqual({ status: "succeeded" })
+      expect(standingOf(past, sweep, null)).toEqual({ note: "ended, and is deleted" })
+      expect(standingOf(past, sweep, { id: "u3", status: "running" })).toEqual({ note: "ended" })
+      expect(standingOf(past, sweep, { id: "u3", status: "failed" })).toEqual({ status: "failed" })
+    }
+  })
+
+  it("claims no outcome for what ended before it started", () => {
+    const counts = { pending: 0, queued: 0, booting: 0, running: 0, succeeded: 0, failed: 0, cancelled: 3 }
+    const array: Waiting = { status: "cancelled", after: [prepare], waits_for: null, counts }
+    for (const ended of [job({ status: "failed" }), job({ status: "cancelled" }), array]) {
+      expect(standingOf(ended, prepare, { id: "u1", status: "failed" })).toEqual({ status: "failed" })
+      expect(standingOf(ended, prepare, null)).toEqual({ note: "doesn't exist" })
+    }
+    const hasRun: Waiting = { ...array, counts: { ...counts, succeeded: 1 } } as Waiting
+    expect(standingOf(hasRun, prepare, null)).toEqual({ status: "succeeded" })
+  })
+
+  it("has names that lead to pages, and are counted", () => {
+    expect([prepare, sweep].map(pathOf)).toEqual(["/jobs/prepare", "/arrays/sweep"])
+    expect(namesText([prepare, sweep], 2)).toBe("prepare, array/sweep")
+    expect(namesText([prepare], 12)).toBe("prepare and 11 more")
+  })
+
+  it("proposes names for the last one of a text", () => {
+    const names = ["prepare", "train", "array/sweep"]
+    expect(["", "pre", "prepare, array/sw", "array/sweep:en"].map(lastName)).toEqual([
+      ...["", "pre", "array/sw", "array/sweep"],
+    ])
+    expect(completions("", names)).toEqual(names)
+    expect(completions("prepare:ended, array/sw", names)).toEqual([
+      "prepare:ended, train",
+      "prepare:ended, array/sweep",
+    ])
+    expect(completions("train", names)).toEqual(["prepare", "train", "train:ended", "train:failed", "array/sweep"])
+  })
+
+  it("is said in words by a plan", () => {
+    const texts = [
+      ["waits", "WaitsForJob", "The job would wait"],
+      ["waits", "DependencyCycle", "The job would never start"],
+      ["noOffer", "DependencyFailed", "The job would fail"],
+      ["noOffer", "NoOffer", "Nothing fits"],
+    ] as const
+    for (const [verdict, reason, text] of texts) expect(verdictText({ verdict, reason })).toBe(text)
   })
 })
 

@@ -168,7 +168,10 @@ async function sweep({ call, fixture: { client, namespace } }: SampleProject): P
   }
   const job_definition = { image: "ghcr.io/acme/train:3.2", ...TRAIN, region: "eu" }
   await made(call, "/1/arrays", { name: "lr-sweep", job_definition, matrix, parallelism: 20, max_failed: 10 })
-  await made(call, "/1/arrays", { name: "render", job_definition: { image: "ghcr.io/acme/render:1" }, size: 2400 })
+  await made(call, "/1/arrays", {
+    ...{ name: "render", job_definition: { image: "ghcr.io/acme/render:1" }, size: 2400 },
+    after: [{ job: "fine-tune" }],
+  })
   const status = {
     observedGeneration: 1,
     phase: "running",
@@ -314,6 +317,18 @@ async function waitingJobs(sample: SampleProject): Promise<void> {
     phase: "queued",
     reason: "SpendCap",
     message: "The month's cap of $250 leaves $0.31.",
+  })
+  const evaluate = { after: [{ job: "fine-tune" }, { array: "lr-sweep", outcome: "ended" }, { job: "labels" }] }
+  await job(sample, "evaluate", evaluate, {
+    phase: "queued",
+    reason: "JobMissing",
+    message: "labels is not there yet. Create it, or cancel this one",
+  })
+  const merge = { after: [{ job: "split" }] }
+  await job(sample, "merge", merge, {
+    phase: "queued",
+    reason: "DependencyCycle",
+    message: "each of these waits for the next one: merge → split → merge. Cancel one of them",
   })
 }
 

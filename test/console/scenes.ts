@@ -48,7 +48,14 @@ export const STATES: readonly Scene[] = [
     },
   },
   page("jobs-between", "/jobs?submitted=between&ended_before=2099-01-01T00:00:00Z&sort_by=cost", "nightly-7"),
-  { ...page("job-cancel", "/jobs/fine-tune?tab=log", "gradient norm"), prepare: press("Cancel") },
+  {
+    ...page("job-cancel", "/jobs/fine-tune?tab=log", "gradient norm"),
+    prepare: async (of) => {
+      await press("Cancel")(of)
+      await of.getByRole("checkbox", { name: "Cancel these 2 too" }).waitFor()
+    },
+  },
+  page("job-order", "/jobs/evaluate?tab=spec", "success needed"),
   {
     ...page("jobs-cancel", "/jobs?label=team%3Dspeech", "sweep-1"),
     prepare: async (of) => {

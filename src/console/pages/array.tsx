@@ -8,6 +8,7 @@ import { StateMessage } from "../parts/conditions.tsx"
 import { IndexTable, Stretch } from "../parts/index-table.tsx"
 import { jobsAddress } from "../parts/job-table.tsx"
 import { Answer, useLoad, useReloadOnChange } from "../parts/load.tsx"
+import { Order } from "../parts/order.tsx"
 import { JobDefinition } from "../parts/spec-view.tsx"
 import { Workdir } from "../parts/workdir.tsx"
 import { at, client, may } from "../state.ts"
@@ -32,6 +33,7 @@ export function ArrayPage() {
         {(found) => (
           <>
             <Summary array={found} />
+            <Order of={found} name={{ job: null, array: found.name }} />
             <Grid array={found} />
             <IndexTable array={found} reload={array.reload} />
             {found.matrix !== null && (

@@ -1,9 +1,11 @@
+import { useSignal } from "@preact/signals"
 import type { ArrayRecord } from "../../client/arrays.ts"
 import { readBody } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
-import { CancelButton, PageTitle, Status, TableFrame, Time } from "../parts/basics.tsx"
+import { CancelButton, PageTitle, Reason, Status, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, Empty, useReloadOnChange } from "../parts/load.tsx"
+import { DependentsChoice } from "../parts/order.tsx"
 import { Pages, SearchBar, useSearch } from "../parts/pages.tsx"
 import { at, client, may } from "../state.ts"
 
@@ -60,7 +62,8 @@ export function ArraysPage() {
   )
 }
 
-function Row({ array: { name, status, size, counts, actual_cost, created_at } }: { array: ArrayRecord }) {
+function Row({ array }: { array: ArrayRecord }) {
+  const { name, status, size, counts, actual_cost, created_at } = array
   return (
     <tr>
       <td class="row-name">
@@ -68,6 +71,7 @@ function Row({ array: { name, status, size, counts, actual_cost, created_at } }:
       </td>
       <td>
         <Status of={status} />
+        <Reason of={array} />
       </td>
       <td class="number" data-label="Jobs">
         {count(size)}
@@ -94,6 +98,7 @@ function Row({ array: { name, status, size, counts, actual_cost, created_at } }:
 /** Buttons that run failed indexes again, and cancel an array. */
 export function ArrayActions({ array, reload }: { array: ArrayRecord; reload: () => void }) {
   const action = useAction()
+  const isWithDependents = useSignal(false)
   const { id, name, size, counts, status, ended_at } = array
   const params = { path: { id } }
   const retry = async (): Promise<void> => {
@@ -101,7 +106,11 @@ export function ArrayActions({ array, reload }: { array: ArrayRecord; reload: ()
     reload()
   }
   const cancel = async (): Promise<void> => {
-    await readBody(client.value.api.POST("/arrays/{id}/cancel", { params }))
+    await readBody(
+      client.value.api.POST("/arrays/{id}/cancel", {
+        params: { ...params, query: { dependents: isWithDependents.value } },
+      }),
+    )
     reload()
   }
   const unended = size - counts.succeeded - counts.failed - counts.cancelled
@@ -120,6 +129,7 @@ export function ArrayActions({ array, reload }: { array: ArrayRecord; reload: ()
         act={cancel}
       >
         <p>{count(unended)} of its jobs have not ended. An array that is cancelled can't run again.</p>
+        <DependentsChoice id={id} kind="array" isChosen={isWithDependents} />
       </CancelButton>
     </>
   )

@@ -1,5 +1,7 @@
+import { useSignal } from "@preact/signals"
 import { useLocation, useRoute } from "preact-iso/router"
 import { type JobRecord, readBody } from "../../client/client.ts"
+import { needsUser } from "../../client/conditions.ts"
 import { isEnded, readJob } from "../../client/jobs.ts"
 import { duration, usd } from "../format.ts"
 import {
@@ -17,6 +19,7 @@ import { Conditions } from "../parts/conditions.tsx"
 import { Answer, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { LogTail } from "../parts/log-tail.tsx"
 import { LogViewer } from "../parts/log-viewer.tsx"
+import { DependentsChoice, Order } from "../parts/order.tsx"
 import { SpecView } from "../parts/spec-view.tsx"
 import { Story } from "../parts/story.tsx"
 import { Workdir } from "../parts/workdir.tsx"
@@ -60,6 +63,7 @@ function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
         <Actions job={job} loaded={loaded} />
       </PageTitle>
       <Summary job={job} />
+      <Order of={job} name={{ job: job.name, array: null }} />
       {job.status === "failed" && job.started_at !== null && <LogTail job={job} />}
       <nav class="tabs" aria-label="Parts of the job">
         {TABS.map(([name, title]) => (
@@ -80,9 +84,11 @@ function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
 }
 
 function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
+  const isWithDependents = useSignal(false)
   if (!may("developer")) return null
   const cancel = async (): Promise<void> => {
-    await readBody(client.value.api.POST("/jobs/{id}/cancel", { params: { path: { id: job.id } } }))
+    const params = { path: { id: job.id }, query: { dependents: isWithDependents.value } }
+    await readBody(client.value.api.POST("/jobs/{id}/cancel", { params }))
     loaded.reload()
   }
   return (
@@ -92,14 +98,22 @@ function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> })
       </a>
       <CancelButton of={job.name} action="Cancel the job" isShown={!isEnded(job)} act={cancel}>
         <p>Its machine is deleted. Its log and its cost stay.</p>
+        <DependentsChoice id={job.id} kind="job" isChosen={isWithDependents} />
       </CancelButton>
     </>
   )
 }
 
+function Message({ job }: { job: JobRecord }) {
+  const { message, error_message, status } = job
+  if (message === null) return null
+  const look = needsUser(job) ? "note trouble" : { failed: "fault", queued: "note" }[status as string]
+  return <p class={look}>{error_message ?? message}</p>
+}
+
 /** State of a job in a few facts. */
 export function Summary({ job }: { job: JobRecord }) {
-  const { message, error_message, exit_code, hourly_price_usd, labels, tags } = job
+  const { message, exit_code, hourly_price_usd, labels, tags } = job
   return (
     <section class="panel summary" aria-label="Summary">
       <p class="state">
@@ -107,9 +121,7 @@ export function Summary({ job }: { job: JobRecord }) {
         {exit_code !== null && <span>exit code {exit_code}</span>}
         {runTime(job) !== "" && <span>{isEnded(job) ? `ran ${runTime(job)}` : `for ${runTime(job)}`}</span>}
       </p>
-      {message !== null && (
-        <p class={{ failed: "fault", queued: "note" }[job.status as string]}>{error_message ?? message}</p>
-      )}
+      <Message job={job} />
       <Conditions of={job.conditions} said={[message]} />
       <Facts
         of={[

@@ -21,6 +21,7 @@ import {
   type Shape,
 } from "../draft.ts"
 import { zonedText } from "../format.ts"
+import { AfterInput } from "../parts/after-input.tsx"
 import { Field, onText, PageTitle } from "../parts/basics.tsx"
 import { Empty, errorText, Fault, fieldErrors, Skeleton, useLoad } from "../parts/load.tsx"
 import { PlanTable } from "../parts/plan-table.tsx"
@@ -375,6 +376,7 @@ const LABELS: Record<Name, string> = {
   values: "Values",
   parallelism: "Jobs at the same time",
   maxFailed: "Failures accepted",
+  after: "After",
   schedule: "Schedule (UTC)",
   concurrency: "If the earlier job still runs",
   deadline: "Longest delay of a start",
@@ -453,6 +455,11 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
       />
     </Field>
   )
+  const after = (
+    <Field {...fieldOf("after", "Such as prepare, array/sweep. They must succeed first, or add :ended or :failed.")}>
+      <AfterInput value={draft.after} set={set("after")} />
+    </Field>
+  )
   const choice = (name: Name, options: Record<string, string>) => (
     <Field {...fieldOf(name)}>
       <select value={draft[name]} onChange={onText(set(name))}>
@@ -477,6 +484,7 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
           </div>
           {line("parallelism", undefined, "10")}
           {line("maxFailed", "After one more, no job is created. Empty: any number.")}
+          {after}
         </Group>
       )}
       {shape.value === "cronjob" && (
@@ -513,6 +521,7 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
       <Group title={shape.value === "job" ? "Limits" : "Limits of each job"}>
         {line("timeout", undefined, "2h")}
         {line("maxQueue", "Until the container starts. Empty: no limit.", "30m")}
+        {shape.value === "job" && after}
         {line("priority", "From -100 to 100. The highest starts first where jobs wait for a cap.", "0")}
         {line("group", "Its name, and how many of its jobs run at the same time.", "db:1")}
         {line("maxRetries", "On the same machine.", "0")}

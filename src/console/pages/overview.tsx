@@ -1,4 +1,5 @@
 import { type JobRecord, readBody } from "../../client/client.ts"
+import { needsUser } from "../../client/conditions.ts"
 import { type CostReport, costReport } from "../../client/costs.ts"
 import { readLog } from "../../client/logs.ts"
 import { count, usd } from "../format.ts"
@@ -330,10 +331,11 @@ function Line({ of }: { of: readonly JobRecord[] }) {
   )
 }
 
-/** Reasons for which jobs wait, the most frequent first. */
+/** Reasons for which jobs wait: first those that only the user can end, then the most frequent. */
 function Queue({ queued: { jobs, total } }: { queued: Listed }) {
   const reasons = Map.groupBy(jobs, ({ reason }) => reason ?? "Waiting for its turn")
-  const sorted = [...reasons].sort(([, a], [, b]) => b.length - a.length)
+  const isForUser = ([first]: readonly JobRecord[]) => first !== undefined && needsUser(first)
+  const sorted = [...reasons].sort(([, a], [, b]) => Number(isForUser(b)) - Number(isForUser(a)) || b.length - a.length)
   return (
     <section class="panel">
       <h2>Why jobs wait</h2>
@@ -342,6 +344,7 @@ function Queue({ queued: { jobs, total } }: { queued: Listed }) {
         {sorted.map(([reason, of]) => (
           <li key={reason}>
             <strong>{count(of.length)}</strong> {reason}
+            {isForUser(of) && <span class="tag trouble">needs you</span>}
             {of[0]?.message && <span class="minor"> {of[0].message}</span>}
             <Line of={of} />
           </li>

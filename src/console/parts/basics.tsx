@@ -2,6 +2,7 @@ import { useSignal } from "@preact/signals"
 import { type ComponentChildren, cloneElement, type VNode } from "preact"
 import { useEffect, useId, useRef } from "preact/hooks"
 import type { JobRecord } from "../../client/client.ts"
+import { needsUser } from "../../client/conditions.ts"
 import { ago, duration, secondsBetween, timeText, usd } from "../format.ts"
 import { now, zone } from "../state.ts"
 import { ActionEnd, useAction, useFieldError } from "./action.tsx"
@@ -23,6 +24,18 @@ export function Status({ of }: { of: JobRecord["status"] }) {
       <i aria-hidden="true" />
       {of}
     </span>
+  )
+}
+
+/** Reason for which a job or an array waits or has failed, and a sign if only its user can help. */
+export function Reason({ of }: { of: Pick<JobRecord, "status" | "reason"> }) {
+  const { status, reason } = of
+  if (reason === null || (status !== "queued" && status !== "failed")) return null
+  return (
+    <>
+      {needsUser(of) && <span class="tag trouble">needs you</span>}
+      <span class="minor cut">{reason}</span>
+    </>
   )
 }
 

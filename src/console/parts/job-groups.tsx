@@ -2,7 +2,7 @@ import type { Schemas } from "../../client/client.ts"
 import { count, duration, usd } from "../format.ts"
 import { type Filters, isNarrowed, NO_FILTERS, STATUSES } from "../job-filters.ts"
 import { at } from "../state.ts"
-import { costOf, runTime, Status, TableFrame, Time } from "./basics.tsx"
+import { costOf, Reason, runTime, Status, TableFrame, Time } from "./basics.tsx"
 import { Heading, jobsAddress, NumberHeadings, type Sorting } from "./job-table.tsx"
 
 export type JobGroup = Schemas["JobGroup"]
@@ -41,7 +41,6 @@ export function GroupTable({ groups, filters = NO_FILTERS, sorting }: TableProps
 
 function Row({ group, filters }: { group: JobGroup; filters: Filters }) {
   const { kind, latest } = group
-  const note = latest.status === "failed" || latest.status === "queued" ? latest.reason : null
   return (
     <tr>
       <td class="row-name">
@@ -52,7 +51,7 @@ function Row({ group, filters }: { group: JobGroup; filters: Filters }) {
         {kind === "job" ? (
           <>
             <Status of={latest.status} />
-            {note !== null && <span class="minor cut">{note}</span>}
+            <Reason of={latest} />
           </>
         ) : (
           <Counts of={group} filters={filters} />

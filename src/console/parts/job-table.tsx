@@ -3,7 +3,7 @@ import { isEnded } from "../../client/jobs.ts"
 import { usd } from "../format.ts"
 import { type Filters, pathOf, type SortField } from "../job-filters.ts"
 import { at, may } from "../state.ts"
-import { costOf, machineOf, runTime, Status, TableFrame, Time } from "./basics.tsx"
+import { costOf, machineOf, Reason, runTime, Status, TableFrame, Time } from "./basics.tsx"
 
 /** Returns the address of a list of jobs. */
 export function jobsAddress(filters: Partial<Filters>): string {
@@ -118,7 +118,6 @@ interface RowProps {
 
 function JobRow({ job, isSelected, toggle }: RowProps) {
   const machine = machineOf(job)
-  const note = job.status === "failed" || job.status === "queued" ? (job.reason ?? "") : ""
   return (
     <tr>
       {toggle !== undefined && (
@@ -138,7 +137,7 @@ function JobRow({ job, isSelected, toggle }: RowProps) {
       </td>
       <td>
         <Status of={job.status} />
-        {note !== "" && <span class="minor cut">{note}</span>}
+        <Reason of={job} />
       </td>
       <td class="whole-row">{machine !== undefined && <span class="cut">{machine}</span>}</td>
       <td class="number" data-label="$/h">

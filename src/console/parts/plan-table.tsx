@@ -1,17 +1,19 @@
 import type { JobPlan } from "../../client/client.ts"
 import { usd } from "../format.ts"
+import { verdictText } from "../plan.ts"
 import { TableFrame, Time } from "./basics.tsx"
 
 /** Placements that a plan shows at first. */
 const SHOWN = 8
 
 /** Machines that a job may get, the cheapest first, and what their prices consist of. */
-export function PlanTable({ plan: { verdict, reason, message, placements } }: { plan: JobPlan }) {
+export function PlanTable({ plan }: { plan: JobPlan }) {
+  const { verdict, reason, message, placements } = plan
   return (
     <>
       {verdict !== "placeable" && (
         <p class={verdict === "noOffer" ? "fault" : "note"}>
-          <strong>{verdict === "waits" ? "The job would wait" : "Nothing fits"}</strong> ({reason}): {message}
+          <strong>{verdictText(plan)}</strong> ({reason}): {message}
         </p>
       )}
       {placements.length > 0 && (

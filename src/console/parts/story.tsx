@@ -103,10 +103,11 @@ function Choice({ job, launches }: { job: JobRecord; launches: readonly Launch[]
   )
 }
 
-/** Ranking of the offers for the job's needs, as a new job would get it. */
+/** Ranking of the offers for the job's needs, as a new job would get it that waits for no other. */
 function Ranking({ job }: { job: JobRecord }) {
+  const { after: _, ...body } = toSubmission(job)
   const plan = useLoad(`ranking ${job.id}`, (signal) =>
-    readBody(client.value.api.POST("/jobs", { body: toSubmission(job), params: { query: { dry_run: true } }, signal })),
+    readBody(client.value.api.POST("/jobs", { body, params: { query: { dry_run: true } }, signal })),
   )
   return (
     <>

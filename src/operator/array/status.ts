@@ -15,6 +15,7 @@ import {
   type JobArrayStatus,
   type StoredJobArray,
 } from "../../core/apis/jobarray.ts"
+import { NEEDS_USER } from "../../core/apis/trouble.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import { jobName } from "./jobs.ts"
 
@@ -81,7 +82,7 @@ export function buildConditions({ metadata, status }: StoredJobArray, verdict: V
   const { phase, reason, message } = verdict
   const cause = { reason, message }
   const hasFailed = phase === "failed" || phase === "cancelled"
-  const isStalled = hasFailed || reason === JobArrayReason.DependencyCycle
+  const isStalled = hasFailed || NEEDS_USER.includes(reason)
   const isReconciling = !isStalled && (phase === "queued" || WAITS.includes(reason))
   const causeIf = (isTrue: boolean) => (isTrue ? cause : { ...cause, message: "" })
   const updates = [

@@ -11,6 +11,7 @@ import { isTerminal, JobCondition, JobReason, type JobStatus, type StoredJob } f
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { REFUSALS } from "../../core/apis/refusals.ts"
 import type { Condition } from "../../core/apis/schema.ts"
+import { NEEDS_USER } from "../../core/apis/trouble.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 
 /**
@@ -85,11 +86,10 @@ function ends(status: JobStatus): ConditionUpdate[] {
 }
 
 function kstatus(status: JobStatus): ConditionUpdate[] {
-  const { phase, reason } = status
+  const { phase } = status
   const cause = causeOf(status)
   const isReady = phase === "running" || phase === "succeeded"
-  const needsUser = reason === JobReason.Held || reason === JobReason.DependencyCycle
-  const isStalled = phase === "failed" || phase === "cancelled" || needsUser
+  const isStalled = phase === "failed" || phase === "cancelled" || NEEDS_USER.includes(cause.reason)
   const isReconciling = !isReady && !isStalled
   const causeIf = (isTrue: boolean) => (isTrue ? cause : { ...cause, message: "" })
   return [
