@@ -348,6 +348,7 @@ const FLAGLESS: Readonly<Record<Exclude<JobField, Flagged>, boolean>> = {
   // After --.
   args: true,
   after: false,
+  idleLimit: false,
   ttlSecondsAfterFinished: false,
 }
 
