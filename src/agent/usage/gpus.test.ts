@@ -70,6 +70,7 @@ describe("the watch of GPUs", () => {
     await vi.waitUntil(startsOften, { interval: 1, timeout: 30_000 })
     watched.end.abort()
     await watched.done
+    expect(watched.warnings.filter((warning) => warning.includes("stays unknown"))).toEqual([])
   })
 
   it("says once that no helper can run", async () => {
