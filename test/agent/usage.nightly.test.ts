@@ -86,7 +86,7 @@ containers.describe("an agent that measures", () => {
     expect(log).toBe("done\n")
   })
 
-  it("starts its helper for GPUs again after the helper's death, and the container goes on", async () => {
+  it("starts its helper for GPUs again after the helper's death, and the container continues", async () => {
     const engine = await engineWithGpus()
     try {
       const launch = await fixture.launch(shell(`echo began; ${WAIT}; sleep 1`), { offer: TWO_GPUS })

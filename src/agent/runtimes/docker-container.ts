@@ -181,7 +181,7 @@ export class DockerContainer implements Container {
   async read(signal: AbortSignal): Promise<Reading | undefined> {
     if (this.#ended !== undefined) return undefined
     const late = new AbortController()
-    // `one-shot`: without it the engine waits a second for a second measurement. dockerode's types lack `abortSignal`.
+    // `one-shot`: without it the engine measures twice, a second apart. dockerode's types lack `abortSignal`.
     const options = { stream: false, "one-shot": true, abortSignal: AbortSignal.any([signal, late.signal]) } as const
     try {
       const stats = await withTimeout(STATS_SECONDS, this.#container.stats(options))

@@ -83,8 +83,11 @@ export class Meter {
     const { clock, disk, sampleSeconds = SAMPLE_SECONDS, onIdle } = this.#options
     const { idleLimit, gpus = 0 } = disk.state.limits ?? {}
     const guard = idleLimit === undefined ? undefined : new IdleGuard(idleLimit, gpus, clock.monotonic())
+    let due = clock.monotonic()
     for (let last = await this.#read(container, signal); ; ) {
-      await waitUnlessAborted(clock, sampleSeconds, signal)
+      // Some engines need a second to answer, which is no reason for fewer samples.
+      due = Math.max(due + sampleSeconds, clock.monotonic())
+      await waitUnlessAborted(clock, due - clock.monotonic(), signal)
       const reading = signal.aborted ? undefined : await this.#read(container, signal)
       // A container that has ended can't be measured, and that is no failure.
       if (signal.aborted) return
