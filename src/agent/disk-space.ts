@@ -20,3 +20,13 @@ export async function whyDiskFull(path: string, error = ""): Promise<string | un
     return undefined
   }
 }
+
+/** Returns the used part of the disk of this path, GiB; undefined if it can't be read. */
+export async function usedDiskGib(path: string): Promise<number | undefined> {
+  try {
+    const { blocks, bfree, bsize } = await statfs(path)
+    return ((blocks - bfree) * bsize) / GIB
+  } catch {
+    return undefined
+  }
+}

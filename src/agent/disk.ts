@@ -15,6 +15,7 @@ import type { Run } from "../core/apis/job.ts"
 import type { Finish } from "../core/apis/launch.ts"
 import { type AgentKeys, generateAgentKeys } from "../core/protocol/messages.ts"
 import { processIdentity } from "./processes.ts"
+import type { UsageState } from "./usage/window.ts"
 
 /** State that survives a restart of the agent and a reboot of the VM. It contains no secret of a user. */
 export interface AgentState {
@@ -27,7 +28,10 @@ export interface AgentState {
   /** Runtime of this disk's containers. */
   runtime?: "docker" | "process"
   /** Limits from the order, for a container that a later agent finds. */
-  limits?: { maxRetries: number } & Pick<Run, "retryRules" | "timeoutSeconds" | "terminationGraceSeconds">
+  limits?: { maxRetries: number; gpus?: number } & Pick<
+    Run,
+    "retryRules" | "timeoutSeconds" | "terminationGraceSeconds" | "idleLimit"
+  >
   /** Current attempt, 0 before the first. */
   attempt: number
   /** `intended` is written before the container is created: it may or may not exist. */
@@ -37,6 +41,8 @@ export interface AgentState {
   /** RFC 3339 time when the container first started. */
   startTime?: string
   lastExitCode?: number
+  /** What the run has used until the last complete minute. */
+  usage?: UsageState
   /** RFC 3339 time of the cloud's preemption notice. */
   preemptionNotice?: string
   finish?: Finish

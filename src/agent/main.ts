@@ -4,6 +4,7 @@ import { defined } from "../core/apis/defined.ts"
 import type { Workdir } from "../core/apis/job.ts"
 import type { Finish } from "../core/apis/launch.ts"
 import type { Logger } from "../core/apis/logger.ts"
+import type { IdleLimit } from "../core/apis/usage.ts"
 import { openBuckets, openOrder, parseUserData } from "../core/protocol/messages.ts"
 import {
   type BootConfig,
@@ -21,6 +22,7 @@ import { detectRuntime } from "./runtimes/detect.ts"
 import { RunError, type Runtime } from "./runtimes/runtime.ts"
 import { DEFAULT_SPOOL_BYTES, Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
+import { Meter } from "./usage/meter.ts"
 import { keepAccess } from "./volumes/renewal.ts"
 import { fetchWorkdir } from "./workdir.ts"
 
@@ -53,6 +55,12 @@ export interface AgentOptions {
   pullPatienceSeconds?: number
   /** Maximum number of bytes of output on the disk. Default 128 MiB. */
   spoolBytes?: number
+  /** Delay between two measurements of the container, seconds. Default 5. */
+  sampleSeconds?: number
+  /** Time of an idle limit, instead of the job's, seconds. */
+  idleSeconds?: number
+  /** Image that runs `nvidia-smi`. Default: the image of the agent's own container. */
+  gpuImage?: string
 }
 
 /** Cause of the agent's end. The VM powers off then. */
@@ -190,6 +198,7 @@ class Session {
   readonly #context: SessionContext
   readonly #disk: Disk
   readonly #client: GatewayClient
+  readonly #meter: Meter
   readonly #reporter: Reporter
   /** Aborted with a StopCause when the container has to be stopped. */
   readonly #stop = new AbortController()
@@ -206,9 +215,12 @@ class Session {
     this.#context = context
     this.#disk = disk
     this.#client = new GatewayClient(config, disk.keys, clock)
+    const onIdle = (): void => this.#stop.abort("idle" satisfies StopCause)
+    this.#meter = new Meter({ disk, clock, logger, sampleSeconds: context.sampleSeconds, onIdle })
     this.#reporter = new Reporter(
       {
         disk,
+        meter: this.#meter,
         client: this.#client,
         clock,
         logger,
@@ -272,8 +284,9 @@ class Session {
     const reorder = (): Promise<RunOrder> => this.#register(runtime.name)
     const signals = { stop: this.#stop, hurry: this.#hurry.signal }
     const fetchWorkdir = (workdir: Workdir, signal: AbortSignal) => this.#fetchWorkdir(workdir, signal)
-    const parts = { runtime, spool, order, reorder, fetchWorkdir, disk: this.#disk, ...signals }
+    const parts = { runtime, spool, order, reorder, fetchWorkdir, disk: this.#disk, meter: this.#meter, ...signals }
     const finish = await runToEnd({ ...parts, vm: config, clock, logger, stopGraceSeconds, onChange })
+    this.#loops.push(this.#meter.close())
     logger.info({ finish }, "the run has ended")
   }
 
@@ -324,10 +337,10 @@ class Session {
 
   /** Returns undefined if there is no runtime; the finish says so then. */
   async #openRuntime(): Promise<Runtime | undefined> {
-    const { config, clock, dataDir, dockerSocket, pullPatienceSeconds, logger } = this.#context
+    const { config, clock, dataDir, dockerSocket, pullPatienceSeconds, gpuImage, logger } = this.#context
     const { state, keys } = this.#disk
     const { launch, volumesImage, gatewayCa: ca } = config
-    const engine = { dockerSocket, volumesImage, ca, pullPatienceSeconds }
+    const engine = { dockerSocket, volumesImage, ca, pullPatienceSeconds, gpuImage }
     const options = { launch, agent: keys.signing.x ?? "", dataDir, clock, logger, ...engine }
     try {
       const found = await detectRuntime(
@@ -353,9 +366,15 @@ class Session {
     if (!state.registered) this.#disk.update({ registered: true })
     const opened = await openOrder(order, keys.encryption)
     const { maxRetries = 0, retryRules, timeoutSeconds, terminationGraceSeconds } = opened.run
-    this.#disk.update({ limits: { maxRetries, ...defined({ retryRules, timeoutSeconds, terminationGraceSeconds }) } })
+    const limits = { retryRules, timeoutSeconds, terminationGraceSeconds, idleLimit: this.#idleLimitOf(opened) }
+    this.#disk.update({ limits: { maxRetries, gpus: opened.gpus, ...defined(limits) } })
     this.#startLoops()
     return opened
+  }
+
+  #idleLimitOf({ run: { idleLimit } }: RunOrder): IdleLimit | undefined {
+    const { idleSeconds: seconds } = this.#context
+    return idleLimit === undefined || seconds === undefined ? idleLimit : { ...idleLimit, seconds }
   }
 
   async #registration(runtime: string): Promise<RegisterResponse> {

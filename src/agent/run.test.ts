@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest"
 import { systemClock } from "../core/apis/clock.ts"
 import type { RunOrder } from "../core/protocol/protocol.ts"
 import { type AgentState, Disk } from "./disk.ts"
-import { runToEnd, type StopCause } from "./run.ts"
+import { type RunOptions, runToEnd, type StopCause } from "./run.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
 import { Spool } from "./spool.ts"
 
@@ -23,7 +23,18 @@ const ENDED: Container = {
   async *output() {},
   wait: () => Promise.resolve({ exitCode: 0 }),
   signal: () => Promise.resolve(false),
+  read: () => Promise.resolve(undefined),
   remove: () => Promise.resolve(),
+}
+
+const NO_METER: RunOptions["meter"] = { start: () => () => undefined, finish: () => undefined }
+
+interface Options {
+  limits: AgentState["limits"]
+  ended: Ended
+  /** True if a signal reaches the container. */
+  isRunning: boolean
+  meter: RunOptions["meter"]
 }
 
 type Step = "workdir" | "pull" | "mount"
@@ -45,7 +56,7 @@ const NOTHING: Record<Step, () => Promise<void>> = {
 async function run(
   steps: Record<Step, (signal: AbortSignal) => Promise<void>>,
   stop = new AbortController(),
-  { limits, ended = { exitCode: 0 } }: { limits?: AgentState["limits"]; ended?: Ended } = {},
+  { limits, ended = { exitCode: 0 }, isRunning = false, meter = NO_METER }: Partial<Options> = {},
 ) {
   const aborted: Step[] = []
   let starts = 0
@@ -58,9 +69,14 @@ async function run(
     name: "docker",
     prepare: (_, { signal }) => step("pull", signal),
     mount: (_, { signal }) => step("mount", signal),
-    start: () => Promise.resolve({ ...ENDED, wait: () => Promise.resolve(ended) }).finally(() => starts++),
+    start: () => {
+      starts++
+      const signal = () => Promise.resolve(isRunning)
+      return Promise.resolve({ ...ENDED, signal, wait: () => Promise.resolve(ended) })
+    },
     find: () => Promise.resolve(undefined),
     flush: () => Promise.resolve(),
+    watchGpus: () => Promise.resolve(undefined),
     ...{ renew: unused, deleteCheckpoints: unused, clear: unused },
   }
   await using spool = await Spool.open(join(folder, "output"), {
@@ -72,6 +88,7 @@ async function run(
   if (limits !== undefined) disk.update({ limits })
   const finish = await runToEnd({
     ...{ runtime, spool, stop, disk, clock: systemClock, logger: pino({ enabled: false }) },
+    meter,
     vm: { lifetimeSeconds: 3600 },
     order: Promise.resolve(ORDER),
     reorder: () => Promise.resolve(ORDER),
@@ -140,6 +157,35 @@ describe("runToEnd after a failed container", () => {
       transient: true,
     })
     expect((await run({ ...NOTHING, pull: fails("no such image") })).finish.transient).toBeUndefined()
+  })
+})
+
+describe("runToEnd with an idle container", () => {
+  /** Runs a container that ends with 143 at its stop signal, and is idle from its start. */
+  async function idleRun(limits: Partial<NonNullable<AgentState["limits"]>>) {
+    const usage = { seconds: 300, cpuMean: 0, cpuPeak: 0, memoryPeakMib: 1 }
+    const stop = new AbortController()
+    const start = (): (() => void) => {
+      stop.abort("idle" satisfies StopCause)
+      return () => undefined
+    }
+    const meter = { start, finish: () => usage }
+    const { finish, starts } = await run(NOTHING, stop, {
+      ...{ meter, limits: { maxRetries: 3, ...limits }, ended: { exitCode: 143 }, isRunning: true },
+    })
+    expect(finish.usage).toEqual(usage)
+    expect(starts).toBe(1)
+    return finish
+  }
+
+  it.each([
+    ["GPUs", { gpus: 1, idleLimit: { seconds: 600 } }, "no GPU above 5 % for 10 min"],
+    ["vCPUs", { gpus: 0, idleLimit: {} }, "CPU at most 5 % for 30 min"],
+  ])("ends one that does not use its %s, without a retry, and says what helps", async (_what, limits, why) => {
+    const finish = await idleRun(limits)
+    expect(finish).toMatchObject({ reason: "DeadlineExceeded", cause: "Idle", exitCode: 143 })
+    const helps = "it was stopped. Raise idleLimit.seconds, or remove idleLimit, if it waits on purpose"
+    expect(finish.message).toBe(`${why}; ${helps}`)
   })
 })
 

@@ -2,9 +2,10 @@ import { backoffSeconds } from "../core/apis/backoff.ts"
 import { type Clock, secondsBetween, timestamp } from "../core/apis/clock.ts"
 import { LIMITS } from "../core/apis/field-limits.ts"
 import type { Run, Workdir } from "../core/apis/job.ts"
-import type { Finish, FinishReason } from "../core/apis/launch.ts"
+import type { Finish, FinishCause, FinishReason } from "../core/apis/launch.ts"
 import type { Logger } from "../core/apis/logger.ts"
 import { matchingRule } from "../core/apis/retry-rules.ts"
+import type { IdleLimit } from "../core/apis/usage.ts"
 import type { BootConfig, RunOrder } from "../core/protocol/protocol.ts"
 import type { Disk } from "./disk.ts"
 import { failureText, KILLED_EXIT_CODE } from "./exit-codes.ts"
@@ -12,6 +13,8 @@ import { readLastLine } from "./last-line.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
 import type { Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
+import { idleText } from "./usage/idle-guard.ts"
+import type { Meter } from "./usage/meter.ts"
 
 /** Delay between the stop signal and SIGKILL of a job that sets none, seconds. */
 export const STOP_GRACE_SECONDS = 10
@@ -37,6 +40,8 @@ export interface RunOptions {
   runtime: Runtime
   disk: Disk
   spool: Spool
+  /** Measures the containers. */
+  meter: Pick<Meter, "start" | "finish">
   clock: Clock
   logger: Logger
   /** Limits of the VM. */
@@ -68,7 +73,8 @@ export async function runToEnd(options: RunOptions): Promise<Finish> {
     return await runAttempts(options, timeout.arm)
   } catch (error) {
     const time = timestamp(clock.now())
-    const finish = error instanceof StoppedError ? stoppedFinish(options, error.cause, time) : failedFinish(error, time)
+    const end = error instanceof StoppedError ? stoppedFinish(options, error.cause, time) : failedFinish(error, time)
+    const finish = withUsage(end, options)
     logger.warn({ err: error, reason: finish.reason }, "the run ended without a result of its container")
     disk.update({ finish })
     onChange()
@@ -91,7 +97,8 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
       stopped === undefined
         ? finishAfter(ended, { left: (limits?.maxRetries ?? 0) + 1 - attempt, rules: limits?.retryRules }, time)
         : stoppedFinish(options, stopped, time, { ended, ignored })
-    const finish = end?.reason === "ContainerFailed" ? await withLastLine(end, options, container) : end
+    const said = end?.reason === "ContainerFailed" ? await withLastLine(end, options, container) : end
+    const finish = said && withUsage(said, options)
     // Written at once, before the container is removed, so that no later agent decides about this attempt again.
     disk.update({
       stage: "ended",
@@ -105,6 +112,12 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     await waitUnlessAborted(clock, backoffSeconds(attempt, ATTEMPT_RETRY_SECONDS), stop.signal)
     throwIfStopped(stop.signal)
   }
+}
+
+/** Adds what the run has used, if any of its containers was measured. */
+function withUsage(finish: Finish, { meter }: RunOptions): Finish {
+  const usage = meter.finish()
+  return usage === undefined ? finish : { ...finish, usage }
 }
 
 /** Adds the last line of the attempt's output, without secrets. */
@@ -159,8 +172,7 @@ function flushLimit({ clock, stop, stopGraceSeconds }: RunOptions): Disposable &
   let cancel = (): void => {}
   const begin = (): void => {
     const cause = stop.signal.reason as StopCause
-    const seconds =
-      cause === "stop" || cause === "timeout" || cause === "preempted" ? STOPPED_FLUSH_SECONDS : stopGraceSeconds
+    const seconds = isLeaving(cause) ? stopGraceSeconds : STOPPED_FLUSH_SECONDS
     cancel = timer(clock, seconds, () => limit.abort())
   }
   stop.signal.addEventListener("abort", begin, { once: true })
@@ -172,6 +184,11 @@ function flushLimit({ clock, stop, stopGraceSeconds }: RunOptions): Disposable &
       cancel()
     },
   }
+}
+
+/** Returns true if the VM ends for this cause, whatever its container does. */
+function isLeaving(cause: StopCause): boolean {
+  return cause !== "stop" && cause !== "timeout" && cause !== "idle" && cause !== "preempted"
 }
 
 function failedFinish(error: unknown, time: string): Finish {
@@ -263,11 +280,13 @@ async function superviseAttempt(
   options: RunOptions,
   container: Container,
 ): Promise<{ ended: Ended; stopped: StopCause | undefined; ignored: string | undefined }> {
-  const { stop } = options
+  const { stop, meter, runtime } = options
   const enough = new AbortController()
   const output = copyOutput(options, container, enough.signal)
   const killing = endWhenStopped(options, container)
+  const stopMeasuring = meter.start(container, runtime)
   const ended = await container.wait()
+  stopMeasuring()
   // A container that ended by itself before a signal reached it has its own result.
   const stopped = (await killing.reached()) ? (stop.signal.reason as StopCause) : undefined
   killing.cancel()
@@ -380,6 +399,7 @@ function vanishedContainer(startTime: string): Container {
     async *output() {},
     wait: () => Promise.resolve({ exitCode: KILLED_EXIT_CODE, message: "the container was removed, but not by Berth" }),
     signal: () => Promise.resolve(false),
+    read: () => Promise.resolve(undefined),
     remove: () => Promise.resolve(),
   }
 }
@@ -390,21 +410,41 @@ function vanishedContainer(startTime: string): Container {
  */
 export type LeaveCause = "expired" | "budget" | "shutdown" | "refused" | "unreached"
 
-/** Cause for which a container is stopped: the gateway asks for it, the job's timeout is over, or its VM ends. */
-export type StopCause = "stop" | "timeout" | "preempted" | LeaveCause
+/**
+ * Cause for which a container is stopped: the gateway asks for it, the job's timeout is over, the container uses nothing,
+ * or its VM ends.
+ */
+export type StopCause = "stop" | "timeout" | "idle" | "preempted" | LeaveCause
 
 /** Limits whose end stops a container, seconds. */
 interface StopLimits {
   timeoutSeconds?: number
+  idleLimit?: IdleLimit
+  gpus?: number
   lifetimeSeconds: number
   budgetSeconds?: number
 }
 
-const STOPPED: Record<StopCause, { reason: FinishReason; message: (limits: StopLimits) => string }> = {
+interface Stopped {
+  reason: FinishReason
+  cause?: FinishCause
+  message: (limits: StopLimits) => string
+  /** What helps against the job's own limit. */
+  helps?: string
+}
+
+const STOPPED: Record<StopCause, Stopped> = {
   stop: { reason: "Stopped", message: () => "stopped on request" },
   timeout: {
     reason: "DeadlineExceeded",
     message: ({ timeoutSeconds }) => `the job exceeded its timeout of ${timeoutSeconds} s`,
+    helps: "; raise timeoutSeconds if it needs longer",
+  },
+  idle: {
+    reason: "DeadlineExceeded",
+    cause: "Idle",
+    message: ({ idleLimit = {}, gpus = 0 }) => `${idleText(idleLimit, gpus)}; it was stopped`,
+    helps: ". Raise idleLimit.seconds, or remove idleLimit, if it waits on purpose",
   },
   preempted: { reason: "Preempted", message: () => "the cloud preempted the VM" },
   expired: {
@@ -424,18 +464,17 @@ const STOPPED: Record<StopCause, { reason: FinishReason; message: (limits: StopL
 /** Returns the finish of a run that the agent stopped, before or after its start. */
 function stoppedFinish(
   { disk, vm }: RunOptions,
-  cause: StopCause,
+  stopCause: StopCause,
   time: string,
   container?: { ended: Ended; ignored: string | undefined },
 ): Finish {
-  const { reason, message } = STOPPED[cause]
+  const { message, helps = "", ...end } = STOPPED[stopCause]
   const said = message({ ...disk.state.limits, ...vm })
-  const helps = cause === "timeout" ? "; raise timeoutSeconds if it needs longer" : ""
-  if (container === undefined) return { reason, message: `${said}${helps}`, time }
+  if (container === undefined) return { ...end, message: `${said}${helps}`, time }
   const { ended, ignored } = container
-  const subject = cause === "timeout" ? "it" : "the container"
+  const subject = helps === "" ? "the container" : "it"
   const how = ignored === undefined ? "" : `; ${subject} ignored ${ignored} and was killed`
-  return { reason, message: `${said}${how}${helps}`, exitCode: ended.exitCode, time }
+  return { ...end, message: `${said}${how}${helps}`, exitCode: ended.exitCode, time }
 }
 
 /** Retries in the same VM, and the rules on failures, which decide before them. */

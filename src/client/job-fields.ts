@@ -359,6 +359,7 @@ type Flagged = (typeof JOB_FLAGS)[keyof typeof JOB_FLAGS]["field"]
 const FLAGLESS: Readonly<Record<Exclude<JobField, Flagged>, boolean>> = {
   // After --.
   args: true,
+  idleLimit: false,
   ttlSecondsAfterFinished: false,
 }
 

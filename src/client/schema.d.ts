@@ -949,6 +949,19 @@ export interface components {
              */
             limit?: number | null;
         };
+        /** @description Ends a container that uses nothing. A time without a measurement counts as use. Default: no limit, or the installation's. */
+        IdleLimit: {
+            /**
+             * Format: int64
+             * @description Seconds without use after which the job fails (Idle).
+             * @default 1800
+             */
+            seconds?: number | null;
+            /** @description The GPUs count as unused up to this percentage, the highest of all cards. Default on a VM with GPUs: 5. */
+            gpuPercent?: number | null;
+            /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5. On one with GPUs they don't count unless this is given. */
+            cpuPercent?: number | null;
+        };
         /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
         ConcurrencyGroup: {
             /** @description Name of the group in the project. */
@@ -1035,6 +1048,7 @@ export interface components {
             maxRetries?: number | null;
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
             retryRules?: components["schemas"]["RetryRule"][] | null;
+            idleLimit?: components["schemas"]["IdleLimit"] | null;
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -1611,7 +1625,7 @@ export interface components {
         /** @description Cause or reason for which the run on the VM failed. */
         LaunchFailure: {
             /** @enum {string} */
-            reason: "OutOfMemory" | "ContainerFailed" | "ImagePullFailed" | "RegistryUnavailable" | "DeadlineExceeded" | "BudgetExceeded" | "VolumeMountFailed" | "VolumeFlushFailed" | "SecretMissing" | "WorkdirMissing" | "WorkdirFailed" | "Stopped" | "Preempted" | "AgentFailed" | "MachineFailed";
+            reason: "OutOfMemory" | "Idle" | "ContainerFailed" | "ImagePullFailed" | "RegistryUnavailable" | "DeadlineExceeded" | "BudgetExceeded" | "VolumeMountFailed" | "VolumeFlushFailed" | "SecretMissing" | "WorkdirMissing" | "WorkdirFailed" | "Stopped" | "Preempted" | "AgentFailed" | "MachineFailed";
             message: string;
             /** Format: date-time */
             at: string;
@@ -1742,6 +1756,7 @@ export interface components {
             maxRetries?: number | null;
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
             retryRules?: components["schemas"]["RetryRule"][] | null;
+            idleLimit?: components["schemas"]["IdleLimit"] | null;
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -1921,6 +1936,19 @@ export interface components {
              */
             limit?: number;
         };
+        /** @description Ends a container that uses nothing. A time without a measurement counts as use. Default: no limit, or the installation's. */
+        IdleLimitOutput: {
+            /**
+             * Format: int64
+             * @description Seconds without use after which the job fails (Idle).
+             * @default 1800
+             */
+            seconds?: number;
+            /** @description The GPUs count as unused up to this percentage, the highest of all cards. Default on a VM with GPUs: 5. */
+            gpuPercent?: number;
+            /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5. On one with GPUs they don't count unless this is given. */
+            cpuPercent?: number;
+        };
         /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
         ConcurrencyGroupOutput: {
             /** @description Name of the group in the project. */
@@ -1981,6 +2009,7 @@ export interface components {
             maxRetries?: number;
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
             retryRules?: components["schemas"]["RetryRuleOutput"][];
+            idleLimit?: components["schemas"]["IdleLimitOutput"];
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.

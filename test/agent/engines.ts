@@ -3,6 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { text } from "node:stream/consumers"
 
 const ENGINE = "/var/run/docker.sock"
 
@@ -41,6 +42,31 @@ export function engineOfSize(mebibytes: number): Promise<DifferentEngine> {
     res.end(JSON.stringify({ ...answered, MemTotal: mebibytes * 1024 * 1024 }))
     return true
   })
+}
+
+/** Body of a request for a container. */
+export interface CreateRequest {
+  Labels: Record<string, string>
+  HostConfig: Record<string, unknown>
+}
+
+/** Starts a proxy to the real engine that takes requests for GPUs, and gives none. `created` has all such requests. */
+export async function engineWithGpus(): Promise<DifferentEngine & { created: CreateRequest[] }> {
+  const created: CreateRequest[] = []
+  const engine = await engineWith(async (req, res) => {
+    if (req.method !== "POST" || req.url?.includes("/containers/create") !== true) return false
+    const body = JSON.parse(await text(req)) as CreateRequest
+    created.push(structuredClone(body))
+    delete body.HostConfig["DeviceRequests"]
+    const sent = Buffer.from(JSON.stringify(body))
+    const headers = { ...req.headers, "content-length": sent.byteLength }
+    const asked = request({ socketPath: ENGINE, method: "POST", path: req.url, headers }).end(sent)
+    const [answer] = (await once(asked, "response")) as [IncomingMessage]
+    res.writeHead(answer.statusCode ?? 500, answer.headers)
+    answer.pipe(res)
+    return true
+  })
+  return { ...engine, created }
 }
 
 async function fetchInfo({ url: path, headers }: IncomingMessage): Promise<object> {

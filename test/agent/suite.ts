@@ -12,6 +12,7 @@ import { AgentBusyError } from "../../src/agent/disk.ts"
 import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import { LOST_BY_STORE } from "../../src/agent/report.ts"
 import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
+import { ATTEMPT_LABEL } from "../../src/agent/runtimes/docker.ts"
 import { gapLine, limitCause } from "../../src/agent/spool.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { Run } from "../../src/core/apis/job.ts"
@@ -105,7 +106,7 @@ export const WAIT = "until [ -e go ]; do sleep 0.1; done; rm -f go"
 /** Lets the waiting container of a VM continue. */
 export async function pass(launch: StoredLaunch, runtime: Kind, dataDir: string): Promise<void> {
   if (runtime === "process") return await writeFile(join(dataDir, "work", "go"), "")
-  const [container] = await containersOf(launch)
+  const container = (await containersOf(launch)).find(({ Labels }) => ATTEMPT_LABEL in Labels)
   const archive = pack()
   archive.entry({ name: "go" }, "")
   archive.finalize()

@@ -26,6 +26,8 @@ export interface RuntimeOptions {
   volumesImage?: string | undefined
   /** Time without progress of a pull after which it fails, seconds. Default 300. */
   pullPatienceSeconds?: number | undefined
+  /** Image that runs `nvidia-smi`. Default: the image of the agent's own container. */
+  gpuImage?: string | undefined
   clock: Clock
   logger: Logger
 }
@@ -55,6 +57,7 @@ export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal
     }
     await waitUnlessAborted(clock, 1, signal)
   }
-  const { volumesImage, ca, pullPatienceSeconds } = options
-  return new DockerRuntime({ launch, agent, socketPath, dataDir, ca, volumesImage, pullPatienceSeconds, clock, logger })
+  const { volumesImage, ca, pullPatienceSeconds, gpuImage } = options
+  const parts = { ca, volumesImage, pullPatienceSeconds, gpuImage, clock, logger }
+  return new DockerRuntime({ launch, agent, socketPath, dataDir, ...parts })
 }

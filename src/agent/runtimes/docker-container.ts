@@ -2,12 +2,13 @@ import type Docker from "dockerode"
 import { backoffSeconds } from "../../core/apis/backoff.ts"
 import { systemClock, timestamp } from "../../core/apis/clock.ts"
 import type { Logger } from "../../core/apis/logger.ts"
-import { whyDiskFull } from "../disk-space.ts"
+import { usedDiskGib, whyDiskFull } from "../disk-space.ts"
 import { isNotStarted, KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
 import { memoryKills } from "../memory-kills.ts"
 import { waitUnlessAborted } from "../timers.ts"
 import { CALL_SECONDS, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
-import type { Container, Ended } from "./runtime.ts"
+import type { Container, Ended, Reading } from "./runtime.ts"
+import { readingOf } from "./stats.ts"
 
 const NEWLINE = 0x0a
 
@@ -19,6 +20,9 @@ const DEFAULT_STOP_SIGNAL = "SIGTERM"
  * seconds.
  */
 const AFTERMATH_SECONDS = 1
+
+/** Timeout of a measurement, seconds. */
+const STATS_SECONDS = 5
 
 const ENGINE_RETRY_SECONDS = { baseSeconds: 0.5, capSeconds: 10 }
 
@@ -38,6 +42,8 @@ interface DockerContainerOptions {
   foreign?: string | undefined
   /** Path on the disk that the container writes to. */
   dataDir: string
+  /** True if the host also runs other jobs, so that the use of its disk says nothing about this one. */
+  isHostShared?: boolean
   /** Attached output of a container that this agent process has started. */
   stream?: NodeJS.ReadableStream
   /** Set if the container never ran. */
@@ -54,6 +60,7 @@ export class DockerContainer implements Container {
   readonly #stream: NodeJS.ReadableStream | undefined
   readonly #ended: Ended | undefined
   readonly #dataDir: string
+  readonly #isHostShared: boolean
   readonly #killsBefore: number
   readonly #foreign: string | undefined
   /** True if this agent has sent SIGKILL. */
@@ -68,6 +75,7 @@ export class DockerContainer implements Container {
     this.#stream = options.stream
     this.#ended = options.ended
     this.#dataDir = options.dataDir
+    this.#isHostShared = options.isHostShared ?? false
     this.#foreign = options.foreign
     this.#killsBefore = options.killsBefore ?? Number.POSITIVE_INFINITY
   }
@@ -167,6 +175,21 @@ export class DockerContainer implements Container {
       // 404: removed, 409: not running.
       if (errorStatus(error) !== 404 && errorStatus(error) !== 409) throw error
       return false
+    }
+  }
+
+  async read(signal: AbortSignal): Promise<Reading | undefined> {
+    if (this.#ended !== undefined) return undefined
+    const late = new AbortController()
+    // `one-shot`: without it the engine measures twice, a second apart. dockerode's types lack `abortSignal`.
+    const options = { stream: false, "one-shot": true, abortSignal: AbortSignal.any([signal, late.signal]) } as const
+    try {
+      const stats = await withTimeout(STATS_SECONDS, this.#container.stats(options))
+      const diskGib = this.#isHostShared ? undefined : await usedDiskGib(this.#dataDir)
+      const reading = readingOf(stats)
+      return reading === undefined || diskGib === undefined ? reading : { ...reading, diskGib }
+    } finally {
+      late.abort()
     }
   }
 

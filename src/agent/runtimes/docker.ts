@@ -15,6 +15,7 @@ import { VolumeDriver } from "../volumes/driver.ts"
 import { type FileOwner, repack } from "../workdir.ts"
 import { DockerContainer } from "./docker-container.ts"
 import { CALL_SECONDS, errorMessage, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
+import { GpuHelper } from "./gpu-helper.ts"
 import { containerLimits, containerRights, gpuRequest, ulimits } from "./host-config.ts"
 import { takesInit } from "./init.ts"
 import { PULL_PATIENCE_SECONDS, pullImage } from "./pull.ts"
@@ -84,6 +85,8 @@ export interface DockerRuntimeOptions {
   volumesImage: string | undefined
   /** Time without progress of a pull after which it fails, seconds. Default 300. */
   pullPatienceSeconds?: number | undefined
+  /** Image that runs `nvidia-smi`. Default: the image of the agent's own container. */
+  gpuImage?: string | undefined
   clock: Clock
   logger: Logger
 }
@@ -96,6 +99,7 @@ export class DockerRuntime implements Runtime {
   readonly #agent: string
   readonly #logger: Logger
   readonly #volumes: VolumeDriver
+  readonly #gpus: GpuHelper
   readonly #dataDir: string
   readonly #clock: Clock
   readonly #pullPatienceSeconds: number
@@ -103,7 +107,7 @@ export class DockerRuntime implements Runtime {
   readonly #lacking = new Set<Part>()
 
   constructor({ launch, agent, socketPath, logger, dataDir, clock, ...options }: DockerRuntimeOptions) {
-    const { ca, volumesImage: image, pullPatienceSeconds } = options
+    const { ca, volumesImage: image, pullPatienceSeconds, gpuImage } = options
     this.#dataDir = dataDir
     this.#clock = clock
     this.#pullPatienceSeconds = pullPatienceSeconds ?? PULL_PATIENCE_SECONDS
@@ -113,6 +117,7 @@ export class DockerRuntime implements Runtime {
     this.#logger = logger
     const labels = { [LAUNCH_LABEL]: launch, [AGENT_LABEL]: agent }
     this.#volumes = new VolumeDriver({ docker: this.#docker, launch, labels, dataDir, ca, image, logger })
+    this.#gpus = new GpuHelper({ docker: this.#docker, launch, labels, image: gpuImage, logger })
   }
 
   mount(order: RunOrder, options: PrepareOptions): Promise<void> {
@@ -206,10 +211,11 @@ export class DockerRuntime implements Runtime {
 
   #running(
     container: Docker.Container,
-    { State, Config }: Docker.ContainerInspectInfo,
+    { State, Config, HostConfig }: Docker.ContainerInspectInfo,
     started: { stream?: NodeJS.ReadableStream; killsBefore?: number | undefined; foreign?: string | undefined } = {},
   ): DockerContainer {
-    const given = { logger: this.#logger, dataDir: this.#dataDir, ...started }
+    const isHostShared = HostConfig.NetworkMode === SHARED_HOST_NETWORK
+    const given = { logger: this.#logger, dataDir: this.#dataDir, isHostShared, ...started }
     // dockerode's types lack it.
     const { StopSignal: stopSignal } = Config as { StopSignal?: string }
     return new DockerContainer(container, { ...given, startTime: State.StartedAt, env: Config.Env, stopSignal })
@@ -244,12 +250,17 @@ export class DockerRuntime implements Runtime {
     return this.#running(container, found, { foreign: await this.#foreignImage(found.Image) })
   }
 
+  watchGpus(signal: AbortSignal): Promise<AsyncIterable<string> | undefined> {
+    return this.#gpus.watch(signal)
+  }
+
   async clear(): Promise<void> {
     const filters = { label: [`${LAUNCH_LABEL}=${this.#launch}`, `${AGENT_LABEL}=${this.#agent}`, ATTEMPT_LABEL] }
     for (const { Id } of await withTimeout(CALL_SECONDS, this.#docker.listContainers({ all: true, filters }))) {
       await ifFound(this.#docker.getContainer(Id).remove({ force: true, v: true }))
     }
     await this.#volumes.clear()
+    await this.#gpus.remove()
   }
 
   async #create(order: RunOrder, attempt: number): Promise<Docker.Container> {

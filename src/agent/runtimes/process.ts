@@ -93,6 +93,10 @@ export class ProcessRuntime implements Runtime {
     return lostContainer(record.startTime)
   }
 
+  watchGpus(): Promise<undefined> {
+    return Promise.resolve(undefined)
+  }
+
   async clear(): Promise<void> {
     endRecordedGroup(this.#dataDir)
     await rm(join(this.#dataDir, "work"), { recursive: true, force: true })
@@ -186,6 +190,11 @@ class GroupContainer implements Container {
     return Promise.resolve(true)
   }
 
+  /** A process that has ended takes its counters with it, so a sum over the group would be too small. */
+  read(): Promise<undefined> {
+    return Promise.resolve(undefined)
+  }
+
   remove(): Promise<void> {
     return rm(this.#recordPath, { force: true })
   }
@@ -200,6 +209,7 @@ function lostContainer(startTime: string): Container {
     async *output() {},
     wait: () => Promise.resolve({ exitCode: KILLED_EXIT_CODE, message }),
     signal: () => Promise.resolve(false),
+    read: () => Promise.resolve(undefined),
     remove: () => Promise.resolve(),
   }
 }

@@ -11,6 +11,21 @@ export interface Ended {
   cause?: FinishCause
 }
 
+/** What a container has used since its start, and uses now. What is unknown is absent, and never 0. */
+export interface Reading {
+  /** Time of all its processors since its start, seconds. */
+  cpuSeconds: number
+  /** Number of vCPUs that it may use. */
+  cpus: number
+  /** Its memory without inactive file cache, MiB. */
+  memoryMib: number
+  /** Use of the VM's disk, GiB. */
+  diskGib?: number
+  /** Bytes since its start. */
+  receivedBytes?: number
+  sentBytes?: number
+}
+
 /** One attempt: a container, or its equivalent. */
 export interface Container {
   /** RFC 3339. */
@@ -25,6 +40,11 @@ export interface Container {
   readonly stopSignal: string
   /** Sends the stop signal, or SIGKILL. Resolves with false, and no error, if the container has already ended. */
   signal(which: "stop" | "kill"): Promise<boolean>
+  /**
+   * Measures the container. Resolves with undefined if it can't be measured, or no longer runs. Rejects if the engine does not
+   * answer.
+   */
+  read(signal: AbortSignal): Promise<Reading | undefined>
   /** Removes what is left of the container. */
   remove(): Promise<void>
 }
@@ -55,6 +75,11 @@ export interface Runtime {
   start(order: RunOrder, attempt: number): Promise<Container>
   /** Returns the attempt's container, running or ended, if an earlier agent has started it. */
   find(attempt: number): Promise<Container | undefined>
+  /**
+   * Starts `NVIDIA_SMI`, and yields what it prints until it ends or the signal is aborted. Resolves with undefined if this
+   * runtime can't start it. Rejects if the start fails.
+   */
+  watchGpus(signal: AbortSignal): Promise<AsyncIterable<string> | undefined>
   /** Stops and removes everything of this Launch at once. */
   clear(): Promise<void>
 }

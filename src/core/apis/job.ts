@@ -30,6 +30,8 @@ import {
   TOTAL_BYTES,
 } from "./schema.ts"
 
+import { IdleLimitSchema, UsageSchema } from "./usage.ts"
+
 /** Job states of the contract. The last three are terminal: a job never leaves them. */
 export const JOB_PHASES = ["queued", "booting", "running", "succeeded", "failed", "cancelled"] as const
 export type JobPhase = (typeof JOB_PHASES)[number]
@@ -127,6 +129,8 @@ export const JobReason = {
   WorkdirMissing: "WorkdirMissing",
   /** The files of the job's `workdir` could not be put into the container. */
   WorkdirFailed: "WorkdirFailed",
+  /** The container used nothing for the time of its `idleLimit`. */
+  Idle: "Idle",
   LaunchLimitExceeded: "LaunchLimitExceeded",
   /** The run failed, and a retry rule, or a fault that passes, gives the job a new VM. */
   Retrying: "Retrying",
@@ -422,6 +426,7 @@ function containerFieldsOf({ image, text, envItems, volume, retryRules, distinct
       }),
     ),
     retryRules: Type.Optional(retryRules),
+    idleLimit: Type.Optional(IdleLimitSchema),
     timeoutSeconds: Type.Optional(
       Int({
         minimum: 1,
@@ -704,6 +709,7 @@ export const JobStatusSchema = Type.Object(
     retryCount: Type.Optional(Int({ description: "Number of container restarts on the current VM." })),
     exitCode: Type.Optional(Type.Integer({ description: "Exit code of the container's last run." })),
     lastLine: Type.Optional(Text(LIMITS.lastLine, "Last line of a failed container's output, without secrets.")),
+    usage: Type.Optional(UsageSchema),
     retries: Type.Optional(
       Type.Array(
         Type.Object({

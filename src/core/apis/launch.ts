@@ -9,6 +9,7 @@ import { OfferSchema } from "./offer.ts"
 import { CostPartsSchema, type HourlyPrices, HourlyPricesSchema } from "./price.ts"
 import { REFUSALS } from "./refusals.ts"
 import { ConditionList, Int, ObservedGeneration, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
+import { UsageSchema } from "./usage.ts"
 import { VmProxySchema } from "./vm-proxy.ts"
 import { VmNetworkSchema } from "./vm-settings.ts"
 
@@ -89,8 +90,8 @@ export const FINISH_REASONS = [
 ] as const
 export type FinishReason = (typeof FINISH_REASONS)[number]
 
-/** Causes of a failed container that its exit code does not say. Retry rules name them beside the reasons. */
-export const FINISH_CAUSES = ["OutOfMemory"] as const
+/** Causes of an end that its reason and exit code do not say. Retry rules name OutOfMemory beside the reasons. */
+export const FINISH_CAUSES = ["OutOfMemory", "Idle"] as const
 export type FinishCause = (typeof FINISH_CAUSES)[number]
 
 export const LaunchSpecSchema = Type.Object(
@@ -189,6 +190,7 @@ const FinishSchema = Type.Object({
     Type.Boolean({ description: "True if another VM may succeed: the fault is not the job's own." }),
   ),
   lastLine: Type.Optional(Text(LIMITS.lastLine, "Last line of a failed container's output, without secrets.")),
+  usage: Type.Optional(UsageSchema),
   time: Time("Time of the end, by the VM's clock."),
 })
 export type Finish = Static<typeof FinishSchema>

@@ -4,6 +4,7 @@ import { LIMITS } from "../apis/field-limits.ts"
 import { RunSchema } from "../apis/job.ts"
 import { BOOT_FAILURES, FINISH_CAUSES, FINISH_REASONS } from "../apis/launch.ts"
 import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
+import { USAGE_POINTS, UsagePointSchema, UsageSchema } from "../apis/usage.ts"
 
 /**
  * Protocol of agent and gateway, over HTTPS connections that the agent opens. Changes only add to it, because a VM may
@@ -196,9 +197,15 @@ export const ReportRequestSchema = Type.Object({
       transient: Type.Optional(Type.Boolean()),
       /** Last line of a failed container's output, without the values of its secretEnv. */
       lastLine: Type.Optional(Text(LIMITS.lastLine, "Last line of the output.")),
+      usage: Type.Optional(UsageSchema),
       time: Time("When."),
     }),
   ),
+  /**
+   * What the container has used since the last piece that the gateway has stored. At most once a minute, and with the
+   * finish: a message of its own would double the messages.
+   */
+  usage: Type.Optional(Type.Array(UsagePointSchema, { maxItems: USAGE_POINTS })),
 })
 export type ReportRequest = Static<typeof ReportRequestSchema>
 
@@ -207,6 +214,8 @@ export const ReportResponseSchema = Type.Object({
   desired: StringEnum(["run", "stop"]),
   /** Seconds until the next report. */
   heartbeatSeconds: Int({ minimum: 1 }),
+  /** Beginning of the last point of `usage` that is stored, milliseconds since 1970. The agent no longer sends it and older ones. */
+  usageStored: Type.Optional(Int()),
 })
 export type ReportResponse = Static<typeof ReportResponseSchema>
 

@@ -1,0 +1,58 @@
+import { DEFAULT_IDLE_PERCENT, DEFAULT_IDLE_SECONDS, type IdleLimit } from "../../core/apis/usage.ts"
+import type { Sample } from "./sample.ts"
+
+/** What counts as use of a run: percentages above which its VM is in use. */
+interface Thresholds {
+  gpu?: number
+  cpu?: number
+}
+
+function thresholdsOf({ gpuPercent, cpuPercent }: IdleLimit, gpus: number): Thresholds {
+  if (gpus === 0) return { cpu: cpuPercent ?? DEFAULT_IDLE_PERCENT }
+  return { gpu: gpuPercent ?? DEFAULT_IDLE_PERCENT, ...(cpuPercent !== undefined && { cpu: cpuPercent }) }
+}
+
+/**
+ * Decides from samples whether a container has used nothing for too long. Whatever is unknown counts as use: a run must
+ * not end because its VM could not be measured.
+ */
+export class IdleGuard {
+  readonly #seconds: number
+  readonly #thresholds: Thresholds
+  /** Monotonic time since which nothing was used, seconds. */
+  #idleSince: number
+
+  /** @param start monotonic time of the attempt's start, seconds */
+  constructor(limit: IdleLimit, gpus: number, start: number) {
+    this.#seconds = limit.seconds ?? DEFAULT_IDLE_SECONDS
+    this.#thresholds = thresholdsOf(limit, gpus)
+    this.#idleSince = start
+  }
+
+  /**
+   * Returns true if the container has now been idle for the whole limit.
+   * @param sample absent if the container could not be measured
+   * @param now monotonic time of the sample's end, seconds
+   */
+  isIdle(sample: Sample | undefined, now: number): boolean {
+    if (sample === undefined || this.#isUse(sample)) this.#idleSince = now
+    return now - this.#idleSince >= this.#seconds
+  }
+
+  #isUse({ cpu, cpus, gpu }: Sample): boolean {
+    const { gpu: gpuPercent, cpu: cpuPercent } = this.#thresholds
+    if (gpuPercent !== undefined && !(gpu?.highest !== undefined && gpu.highest <= gpuPercent)) return true
+    return cpuPercent !== undefined && (cpu / cpus) * 100 > cpuPercent
+  }
+}
+
+/** Returns what an idle container did, such as "no GPU above 5 % for 30 min". */
+export function idleText(limit: IdleLimit, gpus: number): string {
+  const { gpu, cpu } = thresholdsOf(limit, gpus)
+  const said = [
+    ...(gpu === undefined ? [] : [`no GPU above ${gpu} %`]),
+    ...(cpu === undefined ? [] : [`CPU at most ${cpu} %`]),
+  ].join(" and ")
+  const seconds = limit.seconds ?? DEFAULT_IDLE_SECONDS
+  return `${said} for ${seconds % 60 === 0 ? `${seconds / 60} min` : `${seconds} s`}`
+}
