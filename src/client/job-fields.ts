@@ -6,6 +6,7 @@ import {
   type Gpu,
   GROUP,
   type Grammar,
+  IDLE_LIMIT,
   NUMBER,
   PAIR,
   RETRY_ON,
@@ -274,6 +275,12 @@ export const JOB_FLAGS = {
     "maximum cost of the job, USD; Berth ends it before it costs more",
   ),
   timeout: one("--timeout <duration>", "timeoutSeconds", DURATION, "maximum run time, such as 90s, 2h or 1d"),
+  idleLimit: one(
+    "--idle-limit <duration>",
+    "idleLimit",
+    IDLE_LIMIT,
+    "end a container that uses nothing for so long, such as 30m, or 30m:gpu=5:cpu=10 in percent",
+  ),
   maxQueue: one(
     "--max-queue <duration>",
     "maxQueueSeconds",
@@ -348,7 +355,6 @@ const FLAGLESS: Readonly<Record<Exclude<JobField, Flagged>, boolean>> = {
   // After --.
   args: true,
   after: false,
-  idleLimit: false,
   ttlSecondsAfterFinished: false,
 }
 

@@ -16,6 +16,7 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
   resources: ({ resources: { gpu, ...parts } }) =>
     withoutEmpty({ ...parts, gpu: gpu === null ? null : withoutEmpty(gpu) }),
   retryRules: ({ retry_rules: rules }) => submittedRules(rules),
+  idleLimit: ({ idle_limit: limit }) => submittedIdleLimit(limit),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
   priority: valueBut("priority", 0),
   maxRetries: valueBut("maxRetries", 0),
@@ -35,6 +36,13 @@ export function submittedVolumes(volumes: JobRecord["volumes"]) {
 /** Returns the retry rules of a job's record, with the fields of a submission. */
 export function submittedRules(rules: JobRecord["retry_rules"]) {
   return rules.map(({ exit_codes: exitCodes, ...rule }) => withoutEmpty({ ...rule, exitCodes }))
+}
+
+/** Returns the idle limit of a job's record, with the fields of a submission; null for none, also from an older API. */
+export function submittedIdleLimit(limit: JobRecord["idle_limit"] | undefined) {
+  if (limit == null) return null
+  const { seconds, gpu_percent: gpuPercent, cpu_percent: cpuPercent } = limit
+  return withoutEmpty({ seconds, gpuPercent, cpuPercent })
 }
 
 /** Returns a function that reads a field, and is null for the field's default. */

@@ -4,7 +4,7 @@ import { COMPONENT, Int } from "./schema.ts"
 /** What a job's container uses of its VM. */
 
 /** Longest time of an idle limit, seconds. */
-const LONGEST_IDLE_SECONDS = 30 * 86_400
+export const LONGEST_IDLE_SECONDS = 30 * 86_400
 
 /** Shortest time of an idle limit, seconds: shorter ones end jobs that only load data. */
 export const SHORTEST_IDLE_SECONDS = 300
