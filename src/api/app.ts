@@ -139,7 +139,7 @@ export interface FacadeDependencies {
   logStore: LogStore
   /** Store of the working directories of jobs. */
   uploadStore: UploadStore
-  /** What jobs use and used. */
+  /** Reader of what jobs use and used. */
   usage: Pick<UsageTails, "read">
   /** Seals the credentials of connections. */
   sealer: Sealer

@@ -279,7 +279,7 @@ export const JOB_FLAGS = {
     "--idle-limit <duration>",
     "idleLimit",
     IDLE_LIMIT,
-    "end a container that uses nothing for so long, such as 30m, or 30m:gpu=5:cpu=10 in percent",
+    "end a container that uses nothing for this time, such as 30m, or 30m:gpu=5:cpu=10 in percent",
   ),
   maxQueue: one(
     "--max-queue <duration>",

@@ -265,6 +265,7 @@ const UNSHOWN = {
   priority: 50,
   concurrencyGroup: { name: "db", limit: 2 },
   maxPreemptions: 4,
+  idleLimit: { seconds: 3600, gpuPercent: 0 },
   retryRules: [{ reasons: ["OutOfMemory"], exitCodes: [137], action: "newVm", limit: 2 }, { action: "fail" }],
   fallbackAfter: 2,
   ttlSecondsAfterFinished: 3600,
@@ -334,6 +335,10 @@ const SUBMISSIONS = (() => {
       ...{ maxLostVms: count, maxMemory: size },
       retryRules: fc.constantFrom([{ exitCodes: [75], action: "newVm" }], [{ exitCodes: [1, "2-9"], action: "newVm" }]),
       ...{ maxHourlyPriceUsd: usd, maxCostUsd: usd },
+      idleLimit: fc.record(
+        { seconds: count, gpuPercent: fc.nat(100), cpuPercent: fc.nat(100) },
+        { requiredKeys: ["seconds"] },
+      ),
       ...{ timeoutSeconds: count, maxQueueSeconds: count, terminationGraceSeconds: count },
       ...{ labels: fc.dictionary(name, text, { minKeys: 1 }), tags: fc.array(text, { minLength: 1 }) },
     },

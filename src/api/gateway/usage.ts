@@ -28,7 +28,7 @@ interface Bounds {
   until: number
 }
 
-/** What a report says about use. */
+/** Usage as a report has it. */
 export interface ReportedUsage {
   /** Points in order, all within the run's time. */
   points: UsagePoint[]

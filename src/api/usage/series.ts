@@ -1,7 +1,7 @@
 import { defined } from "../../core/apis/defined.ts"
 import type { Usage, UsagePoint } from "../../core/apis/usage.ts"
 
-/** What the runs of a job used over time. All of it is pure. */
+/** Series of what the runs of a job used. All of it is pure. */
 
 /** Point of one of the job's Launches. */
 export interface LaunchPoint extends UsagePoint {

@@ -45,7 +45,7 @@ interface Tail {
 }
 
 /**
- * What running jobs used lately, in this replica's memory, and what all jobs used before, in the store. A tail is stored
+ * Usage of running jobs in this replica's memory, and of all jobs before that in the store. A tail is stored
  * when it spans half an hour, and with the finish. The agent keeps its points until they are stored.
  */
 export class UsageTails {

@@ -2,7 +2,7 @@ import Type from "typebox"
 import { COMPONENT } from "../apis/schema.ts"
 import type { Usage } from "../apis/usage.ts"
 
-/** What a run used, in REST. */
+/** Use of a run, in REST. */
 export interface UsageRecord {
   seconds: number
   cpu_mean: number
@@ -22,7 +22,7 @@ function measured(description: string) {
   return Type.Unsafe<number | null>({ type: ["number", "null"], description: `${description} Null: not measured.` })
 }
 
-/** What a run used; null: not known. */
+/** Schema of what a run used; null: not known. */
 export const UsageRecordSchema = Type.Unsafe<UsageRecord | null>({
   [COMPONENT]: "UsageRecord",
   ...Type.Object({

@@ -172,7 +172,7 @@ export interface LogRetentionOptions {
   client: Pick<KubeClient, "list">
   jobs: Cache<StoredJob>
   logStore: Pick<LogStore, "list" | "remove">
-  /** What jobs used is deleted with their logs. */
+  /** Store of what jobs used, which is deleted with their logs. */
   usageStore: Pick<UsageStore, "list" | "remove">
   logger: Logger
 }
