@@ -13,7 +13,7 @@ import { createLogger } from "../src/core/telemetry/logger.ts"
 import { Etcd, sumOf, WRITTEN_GROUPS, writesBetween } from "./api-server.ts"
 import { BerthStack, PROJECT, type Programs } from "./berth-stack.ts"
 import { type Program, SYSTEM_NAMESPACE, usageOf } from "./program.ts"
-import { type BenchContext, type BenchResult, compare, type Measured, spreadOf, within } from "./result.ts"
+import { type BenchContext, type BenchResult, compare, compareLess, type Measured, spreadOf, within } from "./result.ts"
 import type { Resumption } from "./simulated-cloud.ts"
 
 const RUNNING_JOBS = 10_000
@@ -238,6 +238,7 @@ async function measureRunning(stack: BerthStack, running: Running): Promise<Meas
   const minutes = (performance.now() - startedAt) / 60_000
   const writes = sumOf(others) + (await heartbeats.stop())
   const heard = { sent: stack.cloud.counts.sent - sent, answered: stack.cloud.counts.answered - answered }
+  const usage = await measureUsage(stack, programs, { count, seconds, report: context.report })
   await assertAllRun(stack, count)
   const about = `${count.toLocaleString("en")} running jobs`
   context.report(
@@ -273,8 +274,57 @@ async function measureRunning(stack: BerthStack, running: Running): Promise<Meas
         writesGoal(count),
       ),
       compare("reports of agents that were answered", [heard.answered], [heard.sent], ANSWERED_PART),
+      ...usage.rows,
     ],
-    spread: {},
+    spread: usage.spread,
+  }
+}
+
+/** Rounds without and with usage, in turns: other load of the machine varies. */
+const USAGE_ROUNDS = 4
+
+/** Share of the run that each turn takes. All VMs report in a minute. */
+const USAGE_PART = 0.1
+
+/** CPU of the façade with usage, at most, as a part of that without. */
+const USAGE_CPU = 1.1
+
+/** Measures what usage in the agents' reports costs: CPU of the façade, and writes. */
+async function measureUsage(
+  stack: BerthStack,
+  { facade }: Programs,
+  { count, seconds, report }: { count: number; seconds: number; report: Report },
+): Promise<Measured> {
+  const turn = async (isReported: boolean) => {
+    stack.cloud.usage.isReported = isReported
+    const before = await stack.api.writes(WRITTEN_GROUPS)
+    const heartbeats = await HeartbeatWrites.count(stack)
+    const { cpuSeconds } = await usageOf(facade.pid)
+    await delay(seconds * USAGE_PART * 1000)
+    const used = (await usageOf(facade.pid)).cpuSeconds - cpuSeconds
+    const writes = sumOf(writesBetween(before, await stack.api.writes(WRITTEN_GROUPS))) + (await heartbeats.stop())
+    return { used, writes }
+  }
+  const without: Awaited<ReturnType<typeof turn>>[] = []
+  const having: typeof without = []
+  for (let round = 1; round <= USAGE_ROUNDS; round++) {
+    const [plain, more] = [await turn(false), await turn(true)]
+    without.push(plain)
+    having.push(more)
+    const texts = [plain, more].map(({ used, writes }) => `${used.toFixed(1)} s of CPU and ${writes} writes`)
+    report(`usage, round ${round} of ${USAGE_ROUNDS}: without ${texts[0]}, with ${texts[1]}`)
+  }
+  stack.cloud.usage.isReported = false
+  const cpu = (rounds: typeof without) => rounds.map(({ used }) => used)
+  const writes = (rounds: typeof without) => rounds.map((round) => Math.max(1, round.writes))
+  const about = `with usage of ${count.toLocaleString("en")} running jobs, and without`
+  return {
+    rows: [
+      compareLess(`CPU of the façade ${about}, s`, cpu(having), cpu(without), 1 / USAGE_CPU),
+      // Heartbeats are in batches, whose number varies by a few.
+      compareLess(`API writes in a turn ${about}`, writes(having), writes(without), 1 / USAGE_CPU),
+    ],
+    spread: { "with usage": spreadOf(cpu(having)), "without usage": spreadOf(cpu(without)) },
   }
 }
 
@@ -331,6 +381,8 @@ async function fillRunning(
     if (agent === undefined) throw new Error(`launch ${launch.metadata.name} has no agent`)
     agent.signingKey = publicKey(keys.signing, "Ed25519")
     agent.encryptionKey = publicKey(keys.encryption, "X25519")
+    // No point of usage may be before it.
+    agent.registrationTime = timestamp(new Date(Date.now() - 3_600_000))
     resumptions.push({ launch, config: bootConfig(launch, installation.bootstrapKey), keys })
     return [path, JSON.stringify(launch)]
   })

@@ -12,6 +12,7 @@ import type { Vm } from "../src/clouds/cloud.ts"
 import { systemClock, timestamp } from "../src/core/apis/clock.ts"
 import type { Run } from "../src/core/apis/job.ts"
 import type { StoredLaunch } from "../src/core/apis/launch.ts"
+import { USAGE_POINTS, type UsagePoint } from "../src/core/apis/usage.ts"
 import { type AgentKeys, generateAgentKeys, openOrder, parseUserData } from "../src/core/protocol/messages.ts"
 import {
   type BootConfig,
@@ -63,6 +64,8 @@ export class SimulatedCloud {
   readonly #vms = new Map<string, SimulatedVm>()
   readonly #lives = new Set<Promise<void>>()
   readonly counts: ReportCounts = { sent: 0, answered: 0 }
+  /** Switch of the usage that agents of running VMs report. */
+  readonly usage = { isReported: false }
 
   private constructor() {
     this.#server = createServer((request, response) => {
@@ -96,7 +99,7 @@ export class SimulatedCloud {
     const { installation, offer } = spec
     const { sequence = 0, startTime = "" } = status?.agent ?? {}
     const started = this.#add({ name: metadata.name, installation, region: offer.region })
-    const agent = new SimulatedAgent(config, keys, { counts: this.counts, sequence })
+    const agent = new SimulatedAgent(config, keys, { counts: this.counts, sequence, usage: this.usage })
     this.#live(started, async (signal) => {
       await waitUnlessAborted(systemClock, Math.random() * HEARTBEAT_WRITE_SECONDS, signal)
       await agent.beat(startTime, HEARTBEAT_SECONDS, signal)
@@ -164,17 +167,31 @@ export class SimulatedCloud {
   }
 }
 
+const MINUTE_MS = 60_000
+
+interface AgentOptions {
+  counts: ReportCounts
+  sequence: number
+  /** Absent: the agent reports no usage. */
+  usage?: { isReported: boolean }
+}
+
 /** One VM's agent without a container. */
 class SimulatedAgent {
   readonly #client: GatewayClient
   readonly #encryption: JWK
   readonly #counts: ReportCounts
+  readonly #usage: { isReported: boolean }
   #sequence: number
+  /** Times in milliseconds since 1970. Tails of VMs that started at different times have all lengths up to half an hour. */
+  #unstoredFrom = Date.now() - Math.random() * 30 * MINUTE_MS
+  #usageAt = 0
 
-  constructor(config: BootConfig, keys: AgentKeys, { counts, sequence }: { counts: ReportCounts; sequence: number }) {
+  constructor(config: BootConfig, keys: AgentKeys, { counts, sequence, usage = { isReported: false } }: AgentOptions) {
     this.#client = new GatewayClient(config, keys, systemClock)
     this.#encryption = keys.encryption
     this.#counts = counts
+    this.#usage = usage
     this.#sequence = sequence
   }
 
@@ -210,11 +227,28 @@ class SimulatedAgent {
   /** Reports at intervals until the container must stop, or the VM must end. */
   async beat(startTime: string, intervalSeconds: number, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const answer = await this.#report({ startTime }, signal)
+      const usage = this.#nextUsage()
+      const answer = await this.#report({ startTime, ...(usage && { usage }) }, signal)
+      if (answer?.usageStored !== undefined) this.#unstoredFrom = answer.usageStored + MINUTE_MS
       if (answer?.desired === "stop") return await this.#finish(startTime, "Stopped", signal)
       await waitUnlessAborted(systemClock, answer?.heartbeatSeconds ?? intervalSeconds, signal)
     }
     await this.#client.close()
+  }
+
+  /** Returns the points that are not stored, once a minute; undefined in between. */
+  #nextUsage(): UsagePoint[] | undefined {
+    const now = Date.now()
+    if (!this.#usage.isReported || now - this.#usageAt < MINUTE_MS) return undefined
+    this.#usageAt = now
+    const minutes = Math.min(USAGE_POINTS, Math.floor((now - this.#unstoredFrom) / MINUTE_MS))
+    return Array.from({ length: minutes }, (_, index) => {
+      const time = Math.round(now - (minutes - index) * MINUTE_MS)
+      return {
+        ...{ time, seconds: 60, cpu: 3 + Math.random(), memoryMib: 12_000 + Math.random(), diskGib: 31.25 },
+        ...{ receivedMib: Math.random() * 100, sentMib: Math.random(), gpu: Math.random() * 100, vramMib: 20_480 },
+      }
+    })
   }
 
   async #finish(startTime: string, reason: "Succeeded" | "Stopped", signal: AbortSignal): Promise<void> {

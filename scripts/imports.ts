@@ -36,7 +36,8 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   "api/http": ["core"],
   "api/logs": ["core"],
   "api/uploads": ["core"],
-  "api/gateway": ["core", "api/http", "api/logs", "api/uploads"],
+  "api/usage": ["core", "api/logs"],
+  "api/gateway": ["core", "api/http", "api/logs", "api/uploads", "api/usage"],
   "api/main.ts": ["core", "clouds", "market", "accounts", "api", "options.ts"],
   agent: ["core/apis", "core/protocol", "clouds/definition.ts", "clouds/definitions.ts"],
   client: ["core/apis/output.ts", "core/apis/rest-names.ts", "core/apis/trouble.ts"],
@@ -49,8 +50,8 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
 const PACKAGES: readonly { from: RegExp; in: RegExp; why: string }[] = [
   {
     from: /^@aws-sdk\/client-s3$/,
-    in: /^src\/(clouds\/(aws|cloudflare)\/|api\/(logs|uploads)\/s3-store)|^test\/((logs|uploads)\/s3-store|agent\/volumes|(cloud|e2e)\/(aws|ec2-))/,
-    why: "only AWS, R2 and the stores of logs and uploads use the S3 client",
+    in: /^src\/(clouds\/(aws|cloudflare)\/|api\/(logs|uploads)\/s3-store|api\/usage\/s3-objects)|^test\/((logs|uploads)\/s3-store|usage\/store|agent\/volumes|(cloud|e2e)\/(aws|ec2-))/,
+    why: "only AWS, R2 and the stores of logs, uploads and usage use the S3 client",
   },
   {
     from: /^@aws-sdk\/(?!client-s3$)/,

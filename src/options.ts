@@ -15,6 +15,7 @@ import {
   hours,
   httpsUrl,
   httpUrl,
+  idleSeconds,
   json,
   keyName,
   mebibytes,
@@ -195,6 +196,12 @@ const OPERATOR = {
     env: "BERTH_GCP_NETWORKS",
     about: "network and subnetwork of VMs on Google Cloud, by region: docs/gcp.md",
     parse: networks(GcpNetworksSchema, { isRegion: /^[a-z]+-[a-z]+[0-9]+$/, example: "europe-west1" }),
+  },
+  defaultIdleSeconds: {
+    flag: "--default-idle-seconds <number>",
+    env: "BERTH_DEFAULT_IDLE_SECONDS",
+    about: "idle limit of jobs without one, at least 300; default: none: docs/usage.md",
+    parse: idleSeconds,
   },
   priceRefreshHours: {
     flag: "--price-refresh-hours <number>",

@@ -92,6 +92,7 @@ import { webhookRoutes, webhookTestRoutes } from "./resources/webhooks/routes.ts
 import { Webhooks } from "./resources/webhooks/webhooks.ts"
 import { type CallerLimits, whoAmIRoutes } from "./resources/whoami/routes.ts"
 import type { UploadStore } from "./uploads/store.ts"
+import type { UsageTails } from "./usage/tails.ts"
 
 export interface FacadeSettings {
   /** Domain below which each project has a host name of one label. */
@@ -139,6 +140,8 @@ export interface FacadeDependencies {
   logStore: LogStore
   /** Store of the working directories of jobs. */
   uploadStore: UploadStore
+  /** Reader of what jobs use and used. */
+  usage: Pick<UsageTails, "read">
   /** Seals the credentials of connections. */
   sealer: Sealer
   /** API of the agents, mounted at /agent/v1. It reads its own bodies. */
@@ -388,10 +391,11 @@ function callerLimits(settings: FacadeSettings): CallerLimits {
 function jobParts(
   dependencies: FacadeDependencies,
 ): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "creatorOf" | "dependentsIn" | "submitterOf"> {
-  const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown } = dependencies
+  const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown, usage } = dependencies
   return {
     plan,
     catalogueErrors: catalogueCheck(catalogue, settings.clouds),
+    readUsage: (job, current) => usage.read(job, current),
     logStreams: new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown }),
     followers: new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS),
     launchesOf: ({ metadata: { uid, namespace } }) =>

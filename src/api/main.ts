@@ -58,6 +58,7 @@ import { plannedObstacle } from "./order.ts"
 import { pruneLogs } from "./resources/jobs/logs.ts"
 import { keepRemovingUploads } from "./resources/uploads/retention.ts"
 import { openStores, type Stores } from "./stores.ts"
+import { UsageTails } from "./usage/tails.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
 export interface FacadeParts {
@@ -110,7 +111,8 @@ export async function startFacade(
   const placement = placementInputs({ ...options, ...parts, ...caches, credentialsOf })
   const heartbeatTimes = new SharedHeartbeats(heartbeats, clock)
   const writer = heartbeatWriter(options, parts, { ...caches, heartbeatTimes })
-  const { gateway, installation } = agentGateway(options, parts, { ...caches, ...stores, credentialsOf, writer })
+  const usage = usageTails(options, parts, { ...caches, ...stores })
+  const { gateway, installation } = agentGateway(options, parts, { ...caches, ...stores, credentialsOf, writer, usage })
   const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
@@ -118,6 +120,7 @@ export async function startFacade(
   const app = createFacade({
     ...{ client, caches: objects, launches: launches.store, statements: statements.store, heartbeatTimes },
     ...stores,
+    usage,
     sealer,
     gateway: gateway.handle,
     health,
@@ -234,6 +237,16 @@ function heartbeatWriter(
 
 type HeartbeatSources = Pick<Caches, "launches" | "heartbeats"> & { heartbeatTimes: SharedHeartbeats }
 
+/** Constructs the memory of what runs use. */
+function usageTails(
+  { systemNamespace: namespace }: Options,
+  { logger }: FacadeParts,
+  { launches, usageStore: store }: Pick<Caches, "launches"> & Pick<Stores, "usageStore">,
+): UsageTails {
+  const get = (name: string) => launches.store.get({ namespace, name })
+  return new UsageTails({ store, launches: { get }, clock: systemClock, logger })
+}
+
 /**
  * Constructs the gateway that agents talk to. It answers 503 until there is an installation, whose id is returned by
  * `installation` from then on.
@@ -241,7 +254,7 @@ type HeartbeatSources = Pick<Caches, "launches" | "heartbeats"> & { heartbeatTim
 function agentGateway(
   { systemNamespace, workdirMibPerMinute }: Options,
   { client, providers, logger }: FacadeParts,
-  { launches, connections, credentialsOf, logStore, uploadStore, writer }: GatewaySources,
+  { launches, connections, credentialsOf, logStore, uploadStore, writer, usage }: GatewaySources,
 ): { gateway: AwaitedGateway; installation: () => string | undefined } {
   let installation: Installation | undefined
   const gateway = new AwaitedGateway({
@@ -258,6 +271,7 @@ function agentGateway(
     uploads: uploadStore,
     ...defined({ workdirMibPerMinute }),
     heartbeats: writer,
+    usage,
     clock: systemClock,
     logger,
   })
@@ -304,7 +318,7 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
 }
 
 type GatewaySources = Pick<Caches, "launches" | "connections"> &
-  Stores & { credentialsOf: ReadCredentials; writer: HeartbeatWriter }
+  Stores & { credentialsOf: ReadCredentials; writer: HeartbeatWriter; usage: UsageTails }
 
 /** Constructs the server. Reports of VMs don't pass the app. */
 function serverOf(app: RequestListener, gateway: AwaitedGateway, metrics: Registry): Server {

@@ -5,8 +5,10 @@ import { FileLogStore } from "./logs/file-store.ts"
 import type { JobRef, LogStore } from "./logs/store.ts"
 import { FileUploadStore } from "./uploads/file-store.ts"
 import { UPLOADS_FOLDER, type UploadStore } from "./uploads/store.ts"
+import { FileObjects } from "./usage/objects.ts"
+import { USAGE_FOLDER, UsageStore } from "./usage/store.ts"
 
-/** Place of logs and uploads: a folder, or else a bucket. */
+/** Place of logs, uploads and usage: a folder, or else a bucket. */
 export interface StoreOptions {
   /** Folder, with one replica only. */
   logsDir?: string
@@ -22,9 +24,10 @@ export interface StoreOptions {
 export interface Stores {
   logStore: LogStore
   uploadStore: UploadStore
+  usageStore: UsageStore
 }
 
-/** Returns the stores of logs and uploads. @throws Error when the options name no place for them */
+/** Returns the stores of logs, uploads and usage. @throws Error when the options name no place for them */
 export async function openStores(options: StoreOptions, logger: Logger): Promise<Stores> {
   const { logsDir, logsBucket: bucket, logsPrefix, logsEndpoint: endpoint, logsRegion: region } = options
   const cap = options.logCapMib === undefined ? {} : { capBytes: options.logCapMib * 1024 * 1024 }
@@ -38,6 +41,7 @@ export async function openStores(options: StoreOptions, logger: Logger): Promise
     return {
       logStore: new FileLogStore(logsDir, { ...cap, onRemovedForSpace }),
       uploadStore: new FileUploadStore(join(logsDir, UPLOADS_FOLDER)),
+      usageStore: new UsageStore(new FileObjects(join(logsDir, USAGE_FOLDER))),
     }
   }
   if (bucket === undefined) {
@@ -45,6 +49,7 @@ export async function openStores(options: StoreOptions, logger: Logger): Promise
   }
   const { S3LogStore, s3Client } = await import("./logs/s3-store.ts")
   const { S3UploadStore } = await import("./uploads/s3-store.ts")
+  const { S3Objects } = await import("./usage/s3-objects.ts")
   const client = s3Client({ ...defined({ endpoint, region }) })
   const prefix = logsPrefix === undefined ? "" : `${logsPrefix.replace(/\/+$/, "")}/`
   return {
@@ -56,5 +61,6 @@ export async function openStores(options: StoreOptions, logger: Logger): Promise
       onCompactionError: (err, job) => logger.warn({ err, job }, "the small pieces of a log could not be merged yet"),
     }),
     uploadStore: new S3UploadStore({ client, bucket, prefix: `${prefix}${UPLOADS_FOLDER}/` }),
+    usageStore: new UsageStore(new S3Objects({ client, bucket, prefix: `${prefix}${USAGE_FOLDER}/` })),
   }
 }

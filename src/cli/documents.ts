@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
 import type { JobSubmission, Schemas } from "../client/client.ts"
 import { type JobField, recordField } from "../client/job-fields.ts"
-import { submittedRules, submittedVolumes } from "../client/resubmission.ts"
+import { submittedIdleLimit, submittedRules, submittedVolumes } from "../client/resubmission.ts"
 import type { FieldError } from "../core/apis/field-error.ts"
 import { readYaml, YamlError } from "../core/apis/yaml.ts"
 import { usageError } from "./exit.ts"
@@ -132,6 +132,7 @@ export function differences(wanted: JobSubmission, record: Schemas["JobRecord"])
 function recordedAs(field: string, record: Schemas["JobRecord"]): unknown {
   if (field === "volumes") return submittedVolumes(record.volumes)
   if (field === "retryRules") return submittedRules(record.retry_rules)
+  if (field === "idleLimit") return submittedIdleLimit(record.idle_limit)
   return record[recordField(field as JobField)]
 }
 

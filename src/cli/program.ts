@@ -21,6 +21,7 @@ import { addOffersCommand } from "./commands/offers.ts"
 import { addPsCommand } from "./commands/ps.ts"
 import { addRunCommands } from "./commands/run.ts"
 import { addSmokeCommand } from "./commands/smoke.ts"
+import { addTopCommand } from "./commands/top.ts"
 import { addWebhookCommands } from "./commands/webhook.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
 import { EXIT, Failure, toFailure } from "./exit.ts"
@@ -127,6 +128,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addRunCommands(commands, program)
   addAttachCommand(commands, program)
   addPsCommand(commands, program)
+  addTopCommand(commands, program)
   addJobCommands(commands, program)
   addLogsCommand(commands, program)
   addApplyCommand(commands, program)

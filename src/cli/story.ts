@@ -1,6 +1,7 @@
 import { type BerthClient, type JobRecord, readBody, type Schemas } from "../client/client.ts"
 import { troublesOf } from "../client/conditions.ts"
 import { readLogTail } from "../client/logs.ts"
+import { usedText } from "../client/usage.ts"
 import { troubleLines } from "./conditions.ts"
 import { toFailure } from "./exit.ts"
 import { afterText, beforeText } from "./order.ts"
@@ -59,6 +60,7 @@ function facts(job: JobRecord, before: string): string[] {
     ["Machine", machineOf(job)],
     ["Why", job.placement_reason],
     ["Cost", job.actual_cost === null ? estimate(job) : usdText(job.actual_cost)],
+    ["Used", usedText(job.usage) ?? null],
     ["Retries", job.max_retries === 0 ? null : `${job.retry_count} of ${job.max_retries}`],
     ["New VMs", newVmsOf(job)],
     [

@@ -7,6 +7,7 @@ import {
   type Gpu,
   GROUP,
   type Grammar,
+  IDLE_LIMIT,
   NUMBER,
   PAIR,
   type Prerequisite,
@@ -286,6 +287,12 @@ export const JOB_FLAGS = {
     "maximum cost of the job, USD; Berth ends it before it costs more",
   ),
   timeout: one("--timeout <duration>", "timeoutSeconds", DURATION, "maximum run time, such as 90s, 2h or 1d"),
+  idleLimit: one(
+    "--idle-limit <duration>",
+    "idleLimit",
+    IDLE_LIMIT,
+    "end a container that uses nothing for this time, such as 30m, or 30m:gpu=5:cpu=10 in percent",
+  ),
   maxQueue: one(
     "--max-queue <duration>",
     "maxQueueSeconds",
@@ -359,7 +366,6 @@ type Flagged = (typeof JOB_FLAGS)[keyof typeof JOB_FLAGS]["field"]
 const FLAGLESS: Readonly<Record<Exclude<JobField, Flagged>, boolean>> = {
   // After --.
   args: true,
-  idleLimit: false,
   ttlSecondsAfterFinished: false,
 }
 

@@ -66,6 +66,34 @@ export const DURATION: Grammar<number> = {
   refusal: (text) => `${text} is not a duration: write 90s, 30m, 2h, 1d or 1h30m.`,
 }
 
+type IdleLimit = NonNullable<JobSubmission["idleLimit"]>
+
+/** Idle limit as `30m`, `30m:gpu=5` or `30m:gpu=5:cpu=10`: a duration, and percentages that count as no use. */
+export const IDLE_LIMIT: Grammar<IdleLimit> = {
+  parse: (text) => {
+    const [duration = "", ...limits] = text.split(":")
+    const seconds = DURATION.parse(duration, {})
+    if (seconds === undefined) return undefined
+    const limit: IdleLimit = { seconds }
+    for (const each of limits) {
+      const [, unit, percent] = /^(gpu|cpu)=(\d+(?:\.\d+)?)$/.exec(each) ?? []
+      if (unit === undefined) return undefined
+      limit[unit === "gpu" ? "gpuPercent" : "cpuPercent"] = Number(percent)
+    }
+    return limit
+  },
+  print: ({ seconds, gpuPercent, cpuPercent }) =>
+    [
+      DURATION.print(seconds ?? DEFAULT_IDLE_SECONDS),
+      ...(gpuPercent == null ? [] : [`gpu=${gpuPercent}`]),
+      ...(cpuPercent == null ? [] : [`cpu=${cpuPercent}`]),
+    ].join(":"),
+  refusal: (text) => `${text} is no idle limit: write a duration, such as 30m, or 30m:gpu=5:cpu=10.`,
+}
+
+/** Seconds of an idle limit that names none. */
+const DEFAULT_IDLE_SECONDS = 1800
+
 export type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>
 
 const SIZE = /^[0-9.]+([KMGT]i|[kMGT])$/

@@ -17,6 +17,7 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
     withoutEmpty({ ...parts, gpu: gpu === null ? null : withoutEmpty(gpu) }),
   after: ({ after }) => submittedAfter(after),
   retryRules: ({ retry_rules: rules }) => submittedRules(rules),
+  idleLimit: ({ idle_limit: limit }) => submittedIdleLimit(limit),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
   priority: valueBut("priority", 0),
   maxRetries: valueBut("maxRetries", 0),
@@ -43,6 +44,13 @@ export function submittedAfter(after: JobRecord["after"]) {
   return (after ?? []).map(({ outcome, ...name }) =>
     withoutEmpty({ ...name, ...(outcome !== "succeeded" && { outcome }) }),
   )
+}
+
+/** Returns the idle limit of a job's record, with the fields of a submission; null for none, also from an older API. */
+export function submittedIdleLimit(limit: JobRecord["idle_limit"] | undefined) {
+  if (limit == null) return null
+  const { seconds, gpu_percent: gpuPercent, cpu_percent: cpuPercent } = limit
+  return withoutEmpty({ seconds, gpuPercent, cpuPercent })
 }
 
 /** Returns a function that reads a field, and is null for the field's default. */

@@ -169,6 +169,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{id}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what the job uses: CPU, memory, disk, network and GPUs over time.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["getJobUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/{id}/logs": {
         parameters: {
             query?: never;
@@ -1322,6 +1342,36 @@ export interface components {
             /** @description Maximum number of new VMs by this rule. Null: 3. */
             limit: number | null;
         };
+        /** @description Limit of the job itself. Null: none, or the installation's. */
+        IdleLimitRecord: {
+            /** @description Seconds without use after which the job fails. */
+            seconds: number;
+            /** @description The GPUs count as unused up to it. Null: 5 on a VM with GPUs. */
+            gpu_percent: number | null;
+            /** @description The vCPUs count as unused up to it. Null: 5 on a VM without GPUs. */
+            cpu_percent: number | null;
+        };
+        /** @description What the last run used, by samples of 5 seconds: peaks between them are unseen. Null before its end, and if the VM's agent measured nothing. */
+        UsageRecord: {
+            /** @description Time that was measured, seconds. */
+            seconds: number;
+            /** @description Mean number of vCPUs in use. */
+            cpu_mean: number;
+            /** @description Number of vCPUs in use in the minute with the most. */
+            cpu_peak: number;
+            /** @description Largest memory of the container without its file cache, MiB. */
+            memory_peak_mib: number;
+            /** @description Largest use of the VM's disk, GiB. Null: not measured. */
+            disk_peak_gib: number | null;
+            /** @description Data that the container received, GiB. Null: not measured. */
+            received_gib: number | null;
+            /** @description Data that the container sent, GiB. Null: not measured. */
+            sent_gib: number | null;
+            /** @description Mean use of the GPUs, percent of all of them. Null: not measured. */
+            gpu_mean: number | null;
+            /** @description Largest GPU memory in use, summed over all cards, MiB. Null: not measured. */
+            vram_peak_mib: number | null;
+        };
         WorkdirRecord: {
             /** @description SHA-256 of the upload. */
             sha256: string;
@@ -1448,6 +1498,8 @@ export interface components {
             waits_for: components["schemas"]["AwaitedRecord"][] | null;
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. */
             retry_rules: components["schemas"]["RetryRuleRecord"][];
+            idle_limit: components["schemas"]["IdleLimitRecord"] | null;
+            usage: components["schemas"]["UsageRecord"] | null;
             /** @description Number of failures after which the job got a new VM: by its rules, or for a transient fault. */
             new_vm_retries: number;
             /** @description Maximum number of lost VMs. Null: 2. */
@@ -1726,6 +1778,52 @@ export interface components {
             deleted: number;
             /** @description Explanation of the missing records. Null: none is missing. */
             message: string | null;
+        };
+        UsagePoint: {
+            /** @description Number of the job's VM, from 1. */
+            launch: number;
+            /**
+             * Format: date-time
+             * @description Beginning.
+             */
+            time: string;
+            /** @description Length. Usually a minute; more for old points of a long job. */
+            seconds: number;
+            /** @description Mean number of vCPUs in use. */
+            cpu: number;
+            /** @description Largest memory of the container without its file cache, MiB. */
+            memory_mib: number;
+            /** @description Largest use of the VM's disk, GiB. Null: not measured. */
+            disk_gib: number | null;
+            /** @description Data that the container received, MiB. Null: not measured. */
+            received_mib: number | null;
+            /** @description Data that the container sent, MiB. Null: not measured. */
+            sent_mib: number | null;
+            /** @description Mean use of the GPUs, percent of all of them. Null: not measured. */
+            gpu_percent: number | null;
+            /** @description Largest GPU memory in use, summed over all cards, MiB. Null: not measured. */
+            vram_mib: number | null;
+        };
+        JobUsage: {
+            usage: components["schemas"]["UsageRecord"] | null;
+            /** @description Size of the selected machine. Null: none was selected. */
+            machine: {
+                /** @description Number of vCPUs. */
+                cpu: number;
+                /** @description GiB. */
+                memory_gib: number;
+                /** @description Number of cards. Null: no GPU. */
+                gpus: number | null;
+                /** @description GPU memory of all cards, GiB. Null: no GPU. */
+                vram_gib: number | null;
+            } | null;
+            /**
+             * Format: date-time
+             * @description End of the last point. With several replicas of the façade, only the one that the VM reports to knows the last 30 minutes of a running job. Null: there are no points.
+             */
+            known_until: string | null;
+            /** @description What the job's runs used, oldest first. */
+            points: components["schemas"]["UsagePoint"][];
         };
         /** @description Definition of jobs, which get their names from a cronjob or an array. */
         JobDefinition: {
@@ -4826,6 +4924,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    getJobUsage: {
+        parameters: {
+            query?: {
+                /** @description Number of last points. Default: all. */
+                last?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What the job uses and used. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobUsage"];
                 };
             };
             400: components["responses"]["Problem400"];

@@ -158,6 +158,10 @@ const JOB = {
   maxHourlyPriceUsd: flagControl(JOB_FLAGS.maxPrice, AMOUNT),
   maxCostUsd: flagControl(JOB_FLAGS.maxCost, AMOUNT),
   timeout: flagControl(JOB_FLAGS.timeout, TIME),
+  idleLimit: flagControl(
+    JOB_FLAGS.idleLimit,
+    line((text) => text.replace(/\s+/g, "")),
+  ),
   maxQueue: flagControl(JOB_FLAGS.maxQueue, TIME),
   maxRetries: flagControl(JOB_FLAGS.retries, AMOUNT),
   priority: flagControl(JOB_FLAGS.priority, AMOUNT),

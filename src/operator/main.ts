@@ -249,7 +249,7 @@ function vmControllers(
   parts: OperatorParts,
   { installation, webhooks }: { installation: Installation; webhooks: WebhookControl },
 ) {
-  const { systemNamespace, gatewayUrl, vmProxy, vmCa, agentImage, volumesImage } = options
+  const { systemNamespace, gatewayUrl, vmProxy, vmCa, agentImage, volumesImage, defaultIdleSeconds: idleSeconds } = options
   const { providers, ownAccounts, architectures, launchesPerMinute, observeSeconds, retentionSeconds } = parts
   const connections = shared.connections.store
   const launches = shared.launches.store
@@ -272,7 +272,7 @@ function vmControllers(
       ...{ id: installation.id, systemNamespace, gatewayUrl },
       ...defined({ vmProxy, gatewayCa: vmCa, agentImage, volumesImage }),
     },
-    settings: { architectures, ...(launchesPerMinute && { launchesPerMinute }) },
+    settings: { architectures, ...defined({ idleSeconds }), ...(launchesPerMinute && { launchesPerMinute }) },
   })
   const launchController = createLaunchController({
     ...shared,

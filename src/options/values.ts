@@ -6,6 +6,7 @@ import type { Static, TSchema } from "typebox"
 import type { FieldError } from "../core/apis/field-error.ts"
 import { LIMITS } from "../core/apis/field-limits.ts"
 import { toMetadataName } from "../core/apis/names.ts"
+import { LONGEST_IDLE_SECONDS, SHORTEST_IDLE_SECONDS } from "../core/apis/usage.ts"
 import { findErrors } from "../core/apis/validate.ts"
 import { type VmProxy, VmProxySchema } from "../core/apis/vm-proxy.ts"
 import type { PrivateTargets } from "../core/outbound/public-fetch.ts"
@@ -32,6 +33,15 @@ export const port = parser("is not a port: give a number from 0 (any free one) t
 export const seconds = parser(
   "is not a number of seconds: give a whole number from 1 to 9999",
   number(/^[1-9]\d{0,3}$/),
+)
+
+/** Parses the time of an idle limit. */
+export const idleSeconds = parser(
+  `is not the time of an idle limit: give whole seconds from ${SHORTEST_IDLE_SECONDS} to ${LONGEST_IDLE_SECONDS}`,
+  (text) => {
+    const value = /^[1-9]\d{0,6}$/.test(text) ? Number(text) : 0
+    return value >= SHORTEST_IDLE_SECONDS && value <= LONGEST_IDLE_SECONDS ? value : undefined
+  },
 )
 
 export const hours = parser("is not a number of hours: give a whole number, 0 for never", number(/^\d{1,4}$/))

@@ -45,6 +45,7 @@ const BY_KEY: Record<string, string[][]> = {
   ],
   wait: [["nightly-1", "nightly-5"]],
   priority: [["nightly-1", "5"]],
+  top: [["nightly-1"], ["fine-tune", "--json"], ["-q"], ["-o", "yaml"]],
   logs: [["nightly-1"], ["lr-sweep"], ["none"]],
   cancel: [
     ["sweep-1", "none"],
@@ -223,10 +224,13 @@ describe("a text of a user on a terminal", () => {
     const watching = onPty([["ps", "-a", "-w"]], key)
     await watching.shows("<hacked>")
     watching.type("\u0003")
+    const using = onPty([["top"]], key)
+    await using.shows("<hacked>")
+    using.type("\u0003")
     const asking = onPty([["array", "cancel", "lr-sweep"]], key)
     await asking.shows("[y/N]")
     asking.type("n\n")
-    for (const { output } of await Promise.all([watching.ended, asking.ended]))
+    for (const { output } of await Promise.all([watching.ended, using.ended, asking.ended]))
       expect.soft(controlsIn(output), output).toEqual([])
   })
 

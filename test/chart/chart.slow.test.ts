@@ -361,6 +361,14 @@ describe("the chart", () => {
     for (const name of ["_PROXY", "NODE_EXTRA_CA_CERTS", "BERTH_VM", "/etc/berth/ca"]) expect(least).not.toContain(name)
   })
 
+  it("gives the operator the idle limit of jobs without one, in whole seconds, and none by default", async () => {
+    const envOf = async (values: object) => programOf(await rendered({ ...LEAST, ...values }), "berth-operator").env
+    expect((await envOf({ operator: { defaultIdleSeconds: 2_592_000 } })).get("BERTH_DEFAULT_IDLE_SECONDS")).toBe(
+      "2592000",
+    )
+    expect((await envOf({})).has("BERTH_DEFAULT_IDLE_SECONDS")).toBe(false)
+  })
+
   it("renders without programs, as a restore needs it", async () => {
     const objects = await rendered({ ...LEAST, operator: { replicas: 0 }, facade: { replicas: 0 } })
     for (const name of ["berth-operator", "berth-facade"]) {

@@ -13,6 +13,7 @@ import { LABELS } from "../../src/core/apis/meta.ts"
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
 import { CONNECTIONS, JOB_ARRAYS, JOBS, PROJECTS, WEBHOOKS } from "../../src/core/resources.ts"
 import { deleteKey, makeKey } from "../harness/api-keys.ts"
+import { offerOf } from "../harness/builders.ts"
 import { caller, created } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
 import { type Replica, startReplica } from "../harness/facade.ts"
@@ -266,6 +267,36 @@ describe("run and plan", () => {
       error_message: why,
       message: "exit code 1",
     })
+  })
+
+  it("top prints what running jobs use, and one job's last minutes and peaks; show has the peaks of an ended one", async () => {
+    const { id, name } = await makeJob()
+    const placement = { offer: offerOf({ cpu: 8, memoryGib: 32 }), reason: "cheapest" }
+    await setStatus(fixture, name, { phase: "running", placement, startTime: timestamp(new Date()) })
+    const points = Array.from({ length: 3 }, (_, index) => ({
+      ...{ time: Date.parse("2026-01-01T10:00:00Z") + index * 60_000, seconds: 60, cpu: index + 0.25 },
+      ...{ memoryMib: 6400, gpu: 37.4, vramMib: 20_480, diskGib: 12 },
+    }))
+    await replica.usageStore.add({ namespace: fixture.namespace, uid: id }, 1, points)
+    const { name: other } = await makeJob()
+    await setStatus(fixture, other, { phase: "running", placement })
+    const table = (await berth("top")).out
+    expect(table).toMatch(/NAME +MACHINE +CPU +MEMORY GIB +GPU +VRAM GIB +SEEN +AGE +\$\/H/)
+    expect(table).toMatch(new RegExp(`${name} +sim/\\S+ +2.3/8 +6.3/32 +37% +20 `))
+    expect(table).toMatch(new RegExp(`${other} +sim/\\S+ {10}`))
+    const { out } = await berth("top", name)
+    expect(out).toContain(
+      "2.3 of 8 vCPUs at most, 1.3 on average; 6.3 of 32 GiB memory; GPU 37.4 %; 20 GiB GPU memory; 12 GiB disk",
+    )
+    expect(out).toMatch(/10:01 +1.3 +6.3 +37% +20 +12/)
+    expect(JSON.parse((await berth("top", name, "--json")).out).points).toHaveLength(3)
+    expect(JSON.parse((await berth("top", "--json")).out)).toContainEqual(
+      expect.objectContaining({ name: other, usage: expect.objectContaining({ points: [], usage: null }) }),
+    )
+    expect((await berth("top", other)).out).toContain("No use is known.")
+    const usage = { seconds: 180, cpuMean: 1.25, cpuPeak: 2.25, memoryPeakMib: 6400 }
+    await setStatus(fixture, name, { ...ended, placement, usage })
+    expect((await berth("show", name)).out).toContain("Used:     2.3 vCPUs at most, 1.3 on average; 6.3 GiB memory\n")
   })
 
   it("attach --json prints the record on standard output, and the log on standard error", async () => {

@@ -6,6 +6,7 @@ import { timestamp } from "../../src/core/apis/clock.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/core/resources.ts"
 import { browserNeeded } from "../browser.ts"
+import { offerOf } from "../harness/builders.ts"
 import { caller, created } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
 import { projectFixture, setStatus } from "../harness/facade-project.ts"
@@ -518,6 +519,30 @@ browserNeeded.describe("the console", () => {
     await page.getByText("exit code 1: ValueError: no <data>").waitFor()
     const tail = page.getByRole("region", { name: "End of its log" }).locator("pre")
     expect(await tail.textContent()).toBe("100%\nValueError: no <data>")
+    expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("draws what a job used against its machine, and says why nothing is known", async () => {
+    await submit("used")
+    const placement = { offer: offerOf({ cpu: 8, memoryGib: 32 }), reason: "cheapest" }
+    const usage = { seconds: 120, cpuMean: 2, cpuPeak: 3, memoryPeakMib: 8192 }
+    const time = timestamp(new Date())
+    await setStatus(fixture, "used", { phase: "succeeded", placement, startTime: time, completionTime: time, usage })
+    const points = [1, 3].map((cpu, minute) => {
+      return { time: Date.parse("2026-01-01T10:00:00Z") + minute * 60_000, seconds: 60, cpu, memoryMib: 4096 * cpu }
+    })
+    const { metadata } = await jobOf("used")
+    await sample().replica.usageStore.add({ namespace: fixture.namespace, uid: metadata.uid }, 1, points)
+    const { page, faults } = await site.signedIn("/jobs/used?tab=usage")
+    const region = page.getByRole("region", { name: "Use" })
+    await region.getByText("CPU: at most 3 of 8 vCPU").waitFor()
+    await region.getByText("Memory: at most 12 of 32 GiB").waitFor()
+    expect(await region.getByText("GPU").count()).toBe(0)
+    const lines = await region.locator("svg .line-1").evaluateAll((all) => all.map((line) => line.getAttribute("d")))
+    expect(lines[0]).toBe("M0.0 175.0H480.0L480.0 125.0H960.0")
+    await submit("unused")
+    await page.goto(page.url().replace("/used?", "/unused?"))
+    await page.getByText("The container has not started.").waitFor()
     expect(faults).toEqual([])
   })
 

@@ -266,6 +266,7 @@ const UNSHOWN = {
   priority: 50,
   concurrencyGroup: { name: "db", limit: 2 },
   maxPreemptions: 4,
+  idleLimit: { seconds: 3600, gpuPercent: 0 },
   retryRules: [{ reasons: ["OutOfMemory"], exitCodes: [137], action: "newVm", limit: 2 }, { action: "fail" }],
   fallbackAfter: 2,
   ttlSecondsAfterFinished: 3600,
@@ -340,6 +341,10 @@ const SUBMISSIONS = (() => {
         { minLength: 1, maxLength: 3 },
       ),
       ...{ maxHourlyPriceUsd: usd, maxCostUsd: usd },
+      idleLimit: fc.record(
+        { seconds: count, gpuPercent: fc.nat(100), cpuPercent: fc.nat(100) },
+        { requiredKeys: ["seconds"] },
+      ),
       ...{ timeoutSeconds: count, maxQueueSeconds: count, terminationGraceSeconds: count },
       ...{ labels: fc.dictionary(name, text, { minKeys: 1 }), tags: fc.array(text, { minLength: 1 }) },
     },

@@ -6,6 +6,7 @@ import { LABELS } from "../../src/core/apis/meta.ts"
 import { roundUsd } from "../../src/core/apis/money.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { monthOf, type StoredStatement, statementName } from "../../src/core/apis/statement.ts"
+import type { UsagePoint } from "../../src/core/apis/usage.ts"
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
 import { JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS, STATEMENTS, WEBHOOKS } from "../../src/core/resources.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
@@ -91,6 +92,21 @@ export function writeLog(
   const data = typeof text === "string" ? new TextEncoder().encode(text) : text
   const log = { job: { namespace: fixture.namespace, uid }, launch: 1 }
   return replica.logStore.append(log, offset, data, [{ offset, time: Date.parse(time) }])
+}
+
+/** Stores what a training run of two hours used: data first, then the GPU. */
+function writeUsage({ fixture, replica }: SampleProject, uid: string): Promise<void> {
+  const points = Array.from({ length: 120 }, (_, minute): UsagePoint => {
+    const trains = minute >= 15
+    const wave = Math.sin(minute / 4)
+    return {
+      time: Date.parse("2026-11-24T10:00:00Z") + minute * 60_000,
+      ...{ seconds: 60, cpu: trains ? 1.2 + 0.2 * wave : 3.6, memoryMib: Math.min(11_200, 2400 + 500 * minute) },
+      ...{ diskGib: 31, receivedMib: trains ? 0 : 900, sentMib: 1 },
+      ...{ gpu: trains ? 88 + 6 * wave : 0, vramMib: trains ? 20_400 : 0 },
+    }
+  })
+  return replica.usageStore.add({ namespace: fixture.namespace, uid }, 2, points)
 }
 
 /** Log of a training run with colors, a progress bar and text of other scripts. */
@@ -363,6 +379,7 @@ async function runningJobs(sample: SampleProject): Promise<void> {
     },
   })
   await writeLog(sample, id, sampleLog(60))
+  await writeUsage(sample, id)
   await job(
     sample,
     "convert-images",

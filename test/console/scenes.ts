@@ -19,6 +19,7 @@ export const PAGES: readonly Scene[] = [
   page("jobs-grouped", "/jobs?group=origin", "6 succeeded"),
   page("job-log", "/jobs/fine-tune?tab=log", "gradient norm"),
   page("job-story", "/jobs/fine-tune?tab=story", "Offers that the cloud refused"),
+  page("job-use", "/jobs/fine-tune?tab=usage", "GPU memory: at most"),
   page("job-spec", "/jobs/fine-tune?tab=spec", "ghcr.io/acme/train:3.2"),
   page("new-job", "/new?from=fine-tune", "Its price per hour"),
   page("cronjobs", "/cronjobs", "nightly-train"),

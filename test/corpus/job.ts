@@ -1,6 +1,7 @@
 import { LIMITS } from "../../src/core/apis/field-limits.ts"
 import { JOB } from "../../src/core/apis/job.ts"
 import { RETRY_REASONS } from "../../src/core/apis/retry-rules.ts"
+import { LONGEST_IDLE_SECONDS } from "../../src/core/apis/usage.ts"
 import { type Corpus, entries, items, parsed } from "./corpus.ts"
 
 const VOLUME = { bucket: "data", mountPath: "/data" }
@@ -161,6 +162,7 @@ export const JOBS: Corpus = {
       maxLostVms: 0,
       after: [{ job: "prepare" }, { array: "sweep", outcome: "ended" }],
       maxMemory: "128Gi",
+      idleLimit: { seconds: 1800, gpuPercent: 5, cpuPercent: 0.5 },
       fallbackAfter: 2,
       terminationGraceSeconds: 90,
       ttlSecondsAfterFinished: 0,
@@ -243,6 +245,8 @@ export const JOBS: Corpus = {
     },
     "a job and an array of the same name": { after: [{ job: "prepare" }, { array: "prepare" }] },
     "the most preemptions": { maxPreemptions: LIMITS.maxPreemptions, fallbackAfter: LIMITS.maxPreemptions },
+    "the longest idle limit": { idleLimit: { seconds: LONGEST_IDLE_SECONDS, gpuPercent: 0, cpuPercent: 100 } },
+    "an idle limit with its defaults": { idleLimit: {} },
     "the most retry rules": { retryRules: items(LIMITS.retryRules, { action: "fail" }) },
     "a rule with all reasons and the most exit codes": rule({
       reasons: RETRY_REASONS,
@@ -480,6 +484,10 @@ export const JOBS: Corpus = {
     "fewer than no preemptions": { maxPreemptions: -1 },
     "a priority above the greatest": { priority: LIMITS.priority + 1 },
     "a priority that is no number": { priority: "high" },
+    "an idle limit of less than five minutes": { idleLimit: { seconds: 299 } },
+    "an idle limit of more than 30 days": { idleLimit: { seconds: LONGEST_IDLE_SECONDS + 1 } },
+    "an idle limit of more than all GPUs": { idleLimit: { gpuPercent: 101 } },
+    "an idle limit that is a number": { idleLimit: 1800 },
     "a group without a limit": { concurrencyGroup: { name: "db" } },
     "a group of no jobs": { concurrencyGroup: { name: "db", limit: 0 } },
     "a group whose name is no name": { concurrencyGroup: { name: "a b", limit: 1 } },

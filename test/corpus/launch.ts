@@ -39,6 +39,7 @@ export const LAUNCHES: Corpus = {
   },
   good: {
     "only required fields": {},
+    "a run with an idle limit": { run: { image: "alpine", idleLimit: { seconds: 300, cpuPercent: 5 } } },
     everything: {
       project: "acme-x1",
       connection: "my-gcp",

@@ -52,6 +52,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       maxQueueSeconds: 1,
       maxPreemptions: 1,
       concurrencyGroup: { name: "other", limit: 2 },
+      idleLimit: { seconds: 600 },
       retryRules: [],
       maxLostVms: 1,
       after: [{ job: "other" }],

@@ -93,6 +93,7 @@ retryRules:
 maxLostVms: 0
 after: [{job: prepare}, {array: sweep, outcome: ended}]
 maxMemory: 128Gi
+idleLimit: {gpuPercent: 2.5}
 fallbackAfter: 2
 terminationGraceSeconds: 90
 secretEnv: {TOKEN: {secret: s, key: k}}
@@ -176,6 +177,8 @@ organization_id: ${fixture.organization}
         { reasons: [], exit_codes: [75, "100-119"], action: "newVm", limit: null },
         { reasons: [], exit_codes: [], action: "fail", limit: null },
       ],
+      idle_limit: { seconds: 1800, gpu_percent: 2.5, cpu_percent: null },
+      usage: null,
       new_vm_retries: 0,
       max_lost_vms: 0,
       max_memory: "128Gi",

@@ -264,6 +264,7 @@ describe("logs of deleted jobs", () => {
       client: fixture.client,
       jobs: replica.jobs,
       logStore: replica.logStore,
+      usageStore: replica.usageStore,
       logger: silentLogger,
     })
     await eventually(async () => expect(await kept(orphan)).toBe(false))

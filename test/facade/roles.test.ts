@@ -210,6 +210,10 @@ const TABLE: Readonly<Record<string, Row>> = {
     statuses: [200, 200, 200],
     request: async () => ({ path: `/jobs/${(await job()).id}/launches` }),
   },
+  "GET /jobs/:id/usage": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/jobs/${(await job()).id}/usage` }),
+  },
   "GET /jobs/:id/timeline": {
     statuses: [200, 200, 200],
     request: async () => ({ path: `/jobs/${(await job()).id}/timeline` }),

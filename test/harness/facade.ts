@@ -17,6 +17,9 @@ import type { Discoverer } from "../../src/api/resources/discovery/schema.ts"
 import { removeLogsOfDeletedJobs } from "../../src/api/resources/jobs/logs.ts"
 import { FileUploadStore } from "../../src/api/uploads/file-store.ts"
 import { UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
+import { FileObjects } from "../../src/api/usage/objects.ts"
+import { USAGE_FOLDER, UsageStore } from "../../src/api/usage/store.ts"
+import { UsageTails } from "../../src/api/usage/tails.ts"
 import type { StoredApiKey } from "../../src/core/apis/apikey.ts"
 import type { SpendCaps } from "../../src/core/apis/caps.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
@@ -82,6 +85,8 @@ export interface Replica {
   /** Folder of logs and uploads. */
   folder: string
   uploadStore: FileUploadStore
+  usageStore: UsageStore
+  usage: UsageTails
   jobs: Reflector<StoredJob>
   cronJobs: Reflector<StoredCronJob>
   jobArrays: Reflector<StoredJobArray>
@@ -164,7 +169,10 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const folder = await mkdtemp(join(tmpdir(), "berth-facade-"))
   const { logStore = new FileLogStore(folder) } = options
   const uploadStore = new FileUploadStore(join(folder, UPLOADS_FOLDER))
-  removeLogsOfDeletedJobs({ client, jobs, logStore, logger })
+  const usageStore = new UsageStore(new FileObjects(join(folder, USAGE_FOLDER)))
+  const launchOf = (name: string) => launches.store.get({ namespace: SYSTEM_NAMESPACE, name })
+  const usage = new UsageTails({ store: usageStore, launches: { get: launchOf }, clock: systemClock, logger })
+  removeLogsOfDeletedJobs({ client, jobs, logStore, usageStore, logger })
   const gateway = Router().post("/hello", (_req, res) => void res.json({ hello: "agent" }))
   const metrics = createMetrics("facade")
   measureClient(metrics, client, running.signal)
@@ -183,6 +191,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
       ),
     logStore,
     uploadStore,
+    usage,
     sealer: new Sealer(
       new KeyringEncryption(() => readSealingKeys(client, options.sealingNamespace ?? SYSTEM_NAMESPACE)),
     ),
@@ -233,6 +242,8 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     logStore,
     folder,
     uploadStore,
+    usageStore,
+    usage,
     jobs,
     cronJobs,
     jobArrays,

@@ -17,6 +17,9 @@ import { FileLogStore } from "../../src/api/logs/file-store.ts"
 import type { ReadOptions } from "../../src/api/logs/store.ts"
 import { FileUploadStore } from "../../src/api/uploads/file-store.ts"
 import { UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
+import { FileObjects } from "../../src/api/usage/objects.ts"
+import { USAGE_FOLDER, UsageStore } from "../../src/api/usage/store.ts"
+import { UsageTails } from "../../src/api/usage/tails.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
@@ -34,8 +37,12 @@ export const BOOTSTRAP_KEY = new Uint8Array(32).fill(5)
 /** Gateway that listens, with real parts behind it. */
 export interface TestGateway {
   url: string
+  /** Folder of its stores. */
+  folder: string
   logs: FileLogStore
   uploads: FileUploadStore
+  /** Stored usage of runs. */
+  usage: UsageStore
   /** Kind and status of every message that was answered. */
   answered: { kind: string; status: number }[]
   /** Ends the gateway and its connections as a crash would; `restart` lets it listen on the same port again. */
@@ -75,16 +82,20 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
   const app = express()
   app.use(requestLog(logger))
   if (options.before !== undefined) app.use(options.before)
+  const launches = (options.launches ?? ((all) => all))(
+    kubeLaunches(client, options.cache ?? reflector.store, fixture.namespace),
+  )
+  const usage = new UsageStore(new FileObjects(join(folder, USAGE_FOLDER)))
+  const clock = options.parts?.clock ?? systemClock
   const parts = {
-    launches: (options.launches ?? ((all) => all))(
-      kubeLaunches(client, options.cache ?? reflector.store, fixture.namespace),
-    ),
+    launches,
+    usage: new UsageTails({ store: usage, launches, clock, logger }),
     secretEnv: kubeSecretEnv(client),
     logs,
     uploads,
     readLeader: async () => "",
     bootstrapKey: BOOTSTRAP_KEY,
-    clock: systemClock,
+    clock,
     logger,
     heartbeatSeconds: 1,
     ...options.parts,
@@ -110,8 +121,10 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
   }
   return {
     url,
+    folder,
     logs,
     uploads,
+    usage,
     answered,
     stop,
     restart: async () => {

@@ -33,7 +33,6 @@ import {
   type RegisterResponse,
   type RegistryAccess,
   type ReportRequest,
-  ReportRequestSchema,
   type ReportResponse,
   type RunOrder,
   VolumesRequestSchema,
@@ -43,6 +42,7 @@ import {
 import { badRequest, Problem, unavailable } from "../http/problem.ts"
 import type { LogStore, TimeMark } from "../logs/store.ts"
 import type { StoredUpload, UploadStore } from "../uploads/store.ts"
+import type { UsageTails } from "../usage/tails.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import type { HeartbeatWriter } from "./heartbeats.ts"
 import type { Launches } from "./launches.ts"
@@ -59,6 +59,7 @@ import {
   takeReport,
 } from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
+import { boundsOf, ReceivedReportSchema, readUsage } from "./usage.ts"
 
 /** Maximum number of attempts to write a Launch. Each attempt reads the Launch and decides again. */
 const WRITE_TRIES = 5
@@ -77,6 +78,8 @@ export interface GatewayOptions {
   workdirMibPerMinute?: number
   /** Writes heartbeats into Leases. Absent: each is written into its Launch. */
   heartbeats?: Pick<HeartbeatWriter, "beat" | "size">
+  /** Keeps what runs use. Absent: only a finish has usage. */
+  usage?: Pick<UsageTails, "take">
   /** Key that bootstrap tokens are derived from, at least 32 bytes. The launch controller has the same key. */
   bootstrapKey: Uint8Array
   clock: Clock
@@ -106,8 +109,8 @@ interface Opened<Content> extends BoundLaunch {
 }
 
 /**
- * Handles the agents' messages. Any replica can handle any message: the only state here is heartbeats that are not
- * written yet. It decides on the current Launch and writes with its resourceVersion as the precondition. Every method
+ * Handles the agents' messages. Any replica can handle any message: the only state here is heartbeats and usage that
+ * are not written yet. It decides on the current Launch and writes with its resourceVersion as the precondition. Every method
  * rejects with a Problem or a KubeError.
  */
 export class Gateway {
@@ -175,10 +178,15 @@ export class Gateway {
 
   /** Handles a report. If it has a finish, the finish is in the API server when this resolves. */
   async report(message: Message): Promise<ReportResponse> {
-    const { content: report, ...found } = await this.#open("report", message, ReportRequestSchema)
+    const { content, ...found } = await this.#open("report", message, ReceivedReportSchema)
+    const bounds = boundsOf(found.agent, this.#options.clock.now())
+    const { report, reported } = readUsage(content, bounds)
     const launch = await this.#take(found, report)
-    if (report.finish !== undefined && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
-    return { desired: desiredState(launch), heartbeatSeconds: this.#heartbeatSeconds }
+    const hasFinished = report.finish !== undefined
+    if (hasFinished && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
+    const usageStored = reported && (await this.#options.usage?.take(launch, reported, hasFinished))
+    const answer = { desired: desiredState(launch), heartbeatSeconds: this.#heartbeatSeconds }
+    return { ...answer, ...(usageStored !== undefined && { usageStored }) }
   }
 
   get #heartbeatSeconds(): number {

@@ -83,8 +83,8 @@ function news(agent: AgentStatus, report: ReportRequest, now: Date): Partial<Age
 
 /** Returns only the fields of the CRD. A newer agent may send more. */
 function finishOf(finish: NonNullable<ReportRequest["finish"]>): Omit<Finish, "time"> {
-  const { reason, exitCode, message, cause, transient, lastLine } = finish
-  return defined({ reason, exitCode, message, cause, transient, lastLine })
+  const { reason, exitCode, message, cause, transient, lastLine, usage } = finish
+  return defined({ reason, exitCode, message, cause, transient, lastLine, usage })
 }
 
 /**

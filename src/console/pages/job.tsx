@@ -2,7 +2,10 @@ import { useSignal } from "@preact/signals"
 import { useLocation, useRoute } from "preact-iso/router"
 import { type JobRecord, readBody } from "../../client/client.ts"
 import { needsUser } from "../../client/conditions.ts"
+import { IDLE_LIMIT } from "../../client/job-grammar.ts"
 import { isEnded, readJob } from "../../client/jobs.ts"
+import { submittedIdleLimit } from "../../client/resubmission.ts"
+import { usedText } from "../../client/usage.ts"
 import { duration, usd } from "../format.ts"
 import {
   CancelButton,
@@ -22,12 +25,14 @@ import { LogViewer } from "../parts/log-viewer.tsx"
 import { DependentsChoice, Order } from "../parts/order.tsx"
 import { SpecView } from "../parts/spec-view.tsx"
 import { Story } from "../parts/story.tsx"
+import { Usage } from "../parts/usage.tsx"
 import { Workdir } from "../parts/workdir.tsx"
 import { at, client, may } from "../state.ts"
 
 const TABS = [
   ["log", "Log"],
   ["story", "What happened"],
+  ["usage", "Use"],
   ["spec", "Specification"],
 ] as const
 
@@ -78,6 +83,7 @@ function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
       </nav>
       {tab === "log" && <LogViewer key={job.id} job={job} />}
       {tab === "story" && <Story job={job} />}
+      {tab === "usage" && <Usage job={job} />}
       {tab === "spec" && <SpecView job={job} />}
     </>
   )
@@ -130,7 +136,9 @@ export function Summary({ job }: { job: JobRecord }) {
           ["Price", hourly_price_usd === null ? undefined : `${usd(hourly_price_usd)}/h`],
           ["Cost", costOf(job)],
           ["Needs", needsOf(job)],
+          ["Used", usedText(job.usage)],
           ["Timeout", job.timeout_seconds > 0 ? duration(job.timeout_seconds) : undefined],
+          ["Idle limit", idleLimitOf(job)],
           ["Place in the line", job.queue_position === null ? undefined : String(job.queue_position)],
           ["Priority", job.priority === 0 ? undefined : String(job.priority)],
           ["Group", job.concurrency_group && `${job.concurrency_group.name}, at most ${job.concurrency_group.limit}`],
@@ -148,6 +156,12 @@ export function Summary({ job }: { job: JobRecord }) {
       />
     </section>
   )
+}
+
+/** Returns the idle limit of a job as the flag has it; undefined: it has none of its own. */
+function idleLimitOf({ idle_limit }: Pick<JobRecord, "idle_limit">): string | undefined {
+  const limit = submittedIdleLimit(idle_limit)
+  return limit === null ? undefined : IDLE_LIMIT.print(limit)
 }
 
 /** Returns the retry rules of a job in words; undefined: it has none. */

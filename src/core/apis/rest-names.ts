@@ -40,6 +40,7 @@ export const JOB_RECORD_FIELDS = {
   maxPreemptions: "max_preemptions",
   concurrencyGroup: "concurrency_group",
   retryRules: "retry_rules",
+  idleLimit: "idle_limit",
   maxLostVms: "max_lost_vms",
   maxMemory: "max_memory",
   maxQueueSeconds: "max_queue_seconds",

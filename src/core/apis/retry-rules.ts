@@ -119,8 +119,9 @@ export function matchingRule(rules: readonly RetryRule[], failure: Failure): Ret
   return isRetryable(failure) ? rules.find((rule) => matches(rule, failure)) : undefined
 }
 
-function isRetryable({ reason }: Failure): boolean {
-  return (RETRY_REASONS as readonly string[]).includes(reason)
+/** An idle run would be idle again, on another VM. */
+function isRetryable({ reason, cause }: Failure): boolean {
+  return cause !== "Idle" && (RETRY_REASONS as readonly string[]).includes(reason)
 }
 
 function matches({ reasons, exitCodes }: RetryRule, { reason, cause, exitCode }: Failure): boolean {

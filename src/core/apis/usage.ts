@@ -1,10 +1,10 @@
 import Type, { type Static } from "typebox"
 import { COMPONENT, Int } from "./schema.ts"
 
-/** What a job's container uses of its VM. */
+/** Use of a VM by a job's container. */
 
 /** Longest time of an idle limit, seconds. */
-const LONGEST_IDLE_SECONDS = 30 * 86_400
+export const LONGEST_IDLE_SECONDS = 30 * 86_400
 
 /** Shortest time of an idle limit, seconds: shorter ones end jobs that only load data. */
 export const SHORTEST_IDLE_SECONDS = 300
@@ -47,7 +47,7 @@ export type IdleLimit = Static<typeof IdleLimitSchema>
 
 const Amount = (description: string) => Type.Number({ minimum: 0, description })
 
-/** What a run used over all its time. */
+/** Use of a run over all its time. */
 export const UsageSchema = Type.Object(
   {
     seconds: Int({ description: "Time that was measured, seconds." }),
@@ -66,7 +66,7 @@ export const UsageSchema = Type.Object(
 )
 export type Usage = Static<typeof UsageSchema>
 
-/** What a run used in one piece of its time, usually a minute. Rates are means, memory and disk the largest values. */
+/** Use of a run in one piece of its time, usually a minute. Rates are means, memory and disk the largest values. */
 export const UsagePointSchema = Type.Object({
   /** Beginning, milliseconds since 1970. */
   time: Int(),

@@ -24,12 +24,14 @@ import { parseCpu } from "../apis/quantity.ts"
 import { JOB_RECORD_FIELDS as NAMES } from "../apis/rest-names.ts"
 import { RETRY_ACTIONS, RETRY_REASONS, type RetryRule } from "../apis/retry-rules.ts"
 import { COMPONENT, StringEnum } from "../apis/schema.ts"
+import { DEFAULT_IDLE_SECONDS, type IdleLimit } from "../apis/usage.ts"
 import { conditionsField, ownTroubles } from "./conditions.ts"
 import { CostBreakdownSchema, costFields } from "./cost.ts"
 import { nullable } from "./nullable.ts"
 import { ORDER_FIELDS, orderFields } from "./order.ts"
 import type { Owner } from "./owner.ts"
 import { lastUpdateTime } from "./update-time.ts"
+import { toUsageRecord, UsageRecordSchema } from "./usage.ts"
 
 /** Schema of a map with any keys. */
 function RecordOf<Value>(value: object) {
@@ -85,6 +87,23 @@ const RetryRuleRecordSchema = Type.Object(
   },
   { [COMPONENT]: "RetryRuleRecord" },
 )
+
+/** Idle limit in a record; null: none. */
+const IdleLimitRecordSchema = Type.Unsafe<{
+  seconds: number
+  gpu_percent: number | null
+  cpu_percent: number | null
+} | null>({
+  [COMPONENT]: "IdleLimitRecord",
+  type: ["object", "null"],
+  required: ["seconds", "gpu_percent", "cpu_percent"],
+  properties: {
+    seconds: Type.Integer({ description: "Seconds without use after which the job fails." }),
+    gpu_percent: nullable<number>("number", "The GPUs count as unused up to it. Null: 5 on a VM with GPUs."),
+    cpu_percent: nullable<number>("number", "The vCPUs count as unused up to it. Null: 5 on a VM without GPUs."),
+  },
+  description: "Limit of the job itself. Null: none, or the installation's.",
+})
 
 /** Job in the responses of GET, cancel and lists: every field of the contract, then the extensions. */
 export const JobRecordSchema = Type.Object({
@@ -163,6 +182,8 @@ export const JobRecordSchema = Type.Object({
     description:
       "Rules on failures of the container, its image, volumes and workdir. The first one that matches decides.",
   }),
+  [NAMES.idleLimit]: IdleLimitRecordSchema,
+  usage: UsageRecordSchema,
   new_vm_retries: Type.Integer({
     description: "Number of failures after which the job got a new VM: by its rules, or for a transient fault.",
   }),
@@ -233,6 +254,7 @@ export function toRecord(
     queue_position: queuePosition ?? null,
     ...orderFields({ job: metadata.name }, job),
     ...placementFields(job.status),
+    usage: job.status?.usage === undefined ? null : toUsageRecord(job.status.usage),
     ...costFields(job.status, lastHeartbeatTime ?? job.status?.lastHeartbeatTime),
     created_at: creationTimeOf(job),
     updated_at: lastUpdateTime(job),
@@ -275,12 +297,17 @@ function toRuleRecord({ reasons = [], exitCodes = [], action, limit }: RetryRule
   return { reasons: [...reasons], exit_codes: [...exitCodes], action, limit: limit ?? null }
 }
 
+function toIdleRecord({ seconds = DEFAULT_IDLE_SECONDS, gpuPercent, cpuPercent }: IdleLimit) {
+  return { seconds, gpu_percent: gpuPercent ?? null, cpu_percent: cpuPercent ?? null }
+}
+
 function limitFields(spec: StoredJob["spec"]) {
   const { maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds, maxLostVms, maxMemory } = spec
   return {
     priority: spec.priority ?? 0,
     [NAMES.concurrencyGroup]: spec.concurrencyGroup ?? null,
     [NAMES.retryRules]: (spec.retryRules ?? []).map(toRuleRecord),
+    [NAMES.idleLimit]: spec.idleLimit === undefined ? null : toIdleRecord(spec.idleLimit),
     [NAMES.maxLostVms]: maxLostVms ?? null,
     [NAMES.maxMemory]: maxMemory ?? null,
     [NAMES.maxQueueSeconds]: maxQueueSeconds ?? null,

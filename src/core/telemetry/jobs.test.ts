@@ -1,7 +1,8 @@
 import { Registry } from "prom-client"
 import { expect, test } from "vitest"
-import { jobOf } from "../../../test/harness/builders.ts"
+import { agentOf, jobOf, launchOf, offerOf, vmStatus } from "../../../test/harness/builders.ts"
 import type { JobStatus, StoredJob } from "../apis/job.ts"
+import type { StoredLaunch } from "../apis/launch.ts"
 import type { Change } from "../kube/store.ts"
 import { type MeasuredObjects, measureJobs } from "./jobs.ts"
 
@@ -34,4 +35,35 @@ test("each failed run after which a job gets another VM is counted once, by its 
   expect(lines).toContain('berth_new_vm_retries_total{reason="OutOfMemory"} 1')
   expect(lines).toContain('berth_new_vm_retries_total{reason="ContainerFailed"} 1')
   expect(lines).toContain('berth_new_vm_retries_total{reason="ImagePullFailed"} 0')
+})
+
+test("what a run used of its machine is observed once, when its agent reports the end", async () => {
+  const registry = new Registry()
+  const listeners: ((change: Change<StoredLaunch>) => void)[] = []
+  const store = { list: () => [] } as never
+  measureJobs(registry, {
+    jobs: { store, onChange: () => () => undefined },
+    settled: { phases: () => new Map() },
+    launches: {
+      store,
+      onChange: (listener) => {
+        listeners.push(listener)
+        return () => undefined
+      },
+    },
+    isLeading: () => true,
+  })
+  const usage = { seconds: 60, cpuMean: 1, cpuPeak: 2, memoryPeakMib: 6144 }
+  const finish = { reason: "Succeeded", usage, time: "2026-01-01T00:00:00Z" } as const
+  const spec = { offer: offerOf({ cpu: 4, memoryGib: 8 }) }
+  const running = launchOf(jobOf(), 1, { spec, status: vmStatus({ agent: agentOf() }) })
+  const finished = launchOf(jobOf(), 1, { spec, status: vmStatus({ agent: agentOf({ finish }) }) })
+  for (const listener of listeners) {
+    listener({ old: running, current: finished } as Change<StoredLaunch>)
+    listener({ old: finished, current: finished } as Change<StoredLaunch>)
+  }
+  const lines = (await registry.metrics()).split("\n")
+  expect(lines).toContain("berth_run_cpu_used_ratio_sum 0.25")
+  expect(lines).toContain("berth_run_memory_used_ratio_sum 0.75")
+  expect(lines).toContain("berth_run_memory_used_ratio_count 1")
 })

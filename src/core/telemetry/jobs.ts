@@ -49,6 +49,7 @@ export function measureJobs(registry: Registry, { jobs, settled, launches, isLea
     amountOf: (launch) => sumOfParts(pricesOf(launch)),
   })
   measureLaunches(registry, launches, isLeading)
+  measureUse(registry, launches, isLeading)
   measureRetries(registry, jobs, isLeading)
 }
 
@@ -115,6 +116,27 @@ function measureLaunches(registry: Registry, launches: MeasuredObjects["launches
     for (const { outcome, reason } of newOutcomes(change)) outcomes.inc({ cloud, outcome, reason })
     const seconds = bootSeconds(change)
     if (seconds !== undefined) boots.observe({ cloud }, seconds)
+  })
+}
+
+/** Measures what runs used of their machines, when they end. */
+function measureUse(registry: Registry, launches: MeasuredObjects["launches"], isLeading: () => boolean): void {
+  const buckets = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1]
+  const registers = [registry]
+  const help = "of a run that has ended, as a part of the machine's."
+  const cpu = new Histogram({ name: "berth_run_cpu_used_ratio", help: `Mean vCPUs in use ${help}`, buckets, registers })
+  const memory = new Histogram({
+    name: "berth_run_memory_used_ratio",
+    help: `Largest memory in use ${help}`,
+    buckets,
+    registers,
+  })
+  launches.onChange(({ old, current }) => {
+    const usage = current?.status?.agent?.finish?.usage
+    if (old === undefined || old.status?.agent?.finish !== undefined || usage === undefined || !isLeading()) return
+    const { offer } = old.spec
+    cpu.observe(usage.cpuMean / offer.cpu)
+    memory.observe(usage.memoryPeakMib / 1024 / offer.memoryGib)
   })
 }
 

@@ -15,6 +15,8 @@ export interface JobSettings {
   startDeadlineSeconds: number
   /** Default timeout of a job. */
   timeoutSeconds: number
+  /** Default of a job's `idleLimit`. Absent: none. */
+  idleSeconds?: number
   /** Delay after the timeout before the controller enforces it. The agent enforces it first. */
   timeoutGraceSeconds: number
   /** Expected run time of a job without a timeout, for its estimated cost and for ranking. */

@@ -527,6 +527,33 @@ describe("a running job", () => {
     expect(acts(decision)).toEqual(["writeStatus"])
   })
 
+  test("ends with the reason Idle if its agent ended it for that, with what it used", () => {
+    const usage = { seconds: 1800, cpuMean: 0.01, cpuPeak: 0.1, memoryPeakMib: 900 }
+    const message = "no GPU above 5 % for 30 min"
+    const idle = { reason: "DeadlineExceeded", cause: "Idle", message, usage, time: time(90) } as const
+    const launch = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ ...started, finish: idle }) }) })
+    const { status: ended } = decideAt(91, job, [launch])
+    expect(ended).toMatchObject({ phase: "failed", reason: "Idle", message, usage, completionTime: time(90) })
+  })
+
+  test("has the use of a run that its agent reports after a cancel, and is not written only for it", () => {
+    const usage = { seconds: 30, cpuMean: 1, cpuPeak: 2, memoryPeakMib: 900 }
+    const finish = { reason: "Stopped", usage, time: time(92) } as const
+    const before = launchOf(job, 1, { spec: { ended: true }, status: vmStatus({ agent: started }) })
+    const { status: cancelled } = decideAt(91, jobOf({ spec: { cancelled: true }, status }), [before])
+    expect(cancelled).toMatchObject({ phase: "cancelled" })
+    expect(cancelled).not.toHaveProperty("usage")
+    const after = jobOf({ spec: { cancelled: true }, status: cancelled })
+    const agent = agentOf({ ...started, finish })
+    const stopped = launchOf(job, 1, { spec: { ended: true }, status: vmStatus({ agent }) })
+    expect(acts(decideAt(92, after, [stopped]))).toEqual([])
+    const over = launchOf(job, 1, {
+      spec: { ended: true },
+      status: vmStatus({ phase: "terminated", costUsd: 1, agent }),
+    })
+    expect(decideAt(99, after, [over]).status).toMatchObject({ settled: true, usage })
+  })
+
   test("keeps the last line of a failed container's output, and has it in no message, condition or event", () => {
     const finish = {
       reason: "ContainerFailed",
@@ -810,6 +837,19 @@ describe("a VM's container", () => {
     expect(first?.["more"]?.prefix).toBe(`${uid}/more`)
     expect(runOf(job, [launchOf(job, 1, { status: vmStatus({ phase: "terminated", loss }) })])?.volumes).toEqual(first)
     expect(runOf(jobOf({ spec: { volumes } }))?.volumes?.["ckpt"]).not.toEqual(first?.["ckpt"])
+  })
+
+  test("has the installation's idle limit unless its job has one", () => {
+    const idleOf = (spec: object, idleSeconds?: number) => {
+      const observed = { launches: [], market: () => marketOf({}), installation: INSTALLATION }
+      const settings = { ...JOB_DEFAULTS, ...(idleSeconds !== undefined && { idleSeconds }) }
+      const { actions } = decide(jobOf({ spec }), observed, at(70), settings)
+      return actions.find((action) => action.do === "createLaunch")?.launch.spec.run.idleLimit
+    }
+    expect(idleOf({})).toBeUndefined()
+    expect(idleOf({}, 3600)).toEqual({ seconds: 3600 })
+    const none = { idleLimit: { seconds: 2_592_000 } }
+    expect(idleOf(none, 3600)).toEqual(none.idleLimit)
   })
 
   test("has its grace time on top of the timeout before its VM is ended", () => {

@@ -267,12 +267,14 @@ function checkPrerequisites({ job, observed: { prerequisites }, alive }: JobFact
 function concludeRun({ newest, retries: { latest }, alive }: JobFacts): Step | undefined {
   if (newest?.outcome.kind !== "finished") return undefined
   if (latest !== undefined && latest.refusal === undefined) return undefined
-  const { reason, exitCode, message, time } = newest.outcome.finish
+  const { reason, cause, exitCode, message, time } = newest.outcome.finish
   const isSuccess = reason === "Succeeded"
   const code = exitCode === undefined ? "" : ` (exit code ${exitCode})`
   const what = message ?? (isSuccess ? `the container succeeded${code}` : `the container failed${code}`)
   const said = [what, latest?.refusal].filter(Boolean).join("; ")
-  return { verdict: { phase: isSuccess ? "succeeded" : "failed", reason, message: said, finishTime: time }, end: alive }
+  const phase = isSuccess ? "succeeded" : "failed"
+  const why = cause === "Idle" && !isSuccess ? JobReason.Idle : reason
+  return { verdict: { phase, reason: why, message: said, finishTime: time }, end: alive }
 }
 
 function queuedTooLong({ job: { spec, status }, alive }: JobFacts): Step {

@@ -114,13 +114,14 @@ function buildRun({ spec }: StoredJob): Launch["spec"]["run"] {
 }
 
 /** Returns the container of one VM: that of the job, with its volumes and Berth's own variables. */
-function runFor({ job, losses, left, nextNumber }: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
+function runFor({ job, losses, left, nextNumber, settings }: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
   const run = buildRun(job)
   const volumes = choice.volumes ?? run.volumes
   const [checkpoints] = Object.entries(volumes ?? {})
     .filter(([, { checkpoint }]) => checkpoint === true)
     .sort(([a], [b]) => (a < b ? -1 : 1))
   const retryRules = [...rulesOf(job.spec)]
+  const idleLimit = run.idleLimit ?? (settings.idleSeconds === undefined ? undefined : { seconds: settings.idleSeconds })
   const own = {
     BERTH_LAUNCH: String(nextNumber),
     BERTH_PREEMPTIONS: String(losses.preempted),
@@ -130,6 +131,7 @@ function runFor({ job, losses, left, nextNumber }: JobFacts, choice: LaunchChoic
   return {
     ...run,
     ...(retryRules.length > 0 && { retryRules }),
+    ...(idleLimit !== undefined && { idleLimit }),
     timeoutSeconds: left.timeout,
     // The job's own variables take precedence.
     env: { ...Object.fromEntries(Object.entries(own).filter(([name]) => !secret.has(name))), ...run.env },

@@ -154,6 +154,8 @@ function nextStatus(facts: JobFacts, verdict: Verdict | undefined): JobStatus {
     launches: countLaunches(facts, current),
     retries: verdict === undefined ? before.retries : (recordRetries(retriesUntil(facts, phase)) ?? before.retries),
     cost: jobCost(facts, current, phase, isCostFinal),
+    // The agent of a cancelled job finishes after the job's end.
+    usage: isTerminal(phase) ? (launch?.launch.status?.agent?.finish?.usage ?? before.usage) : undefined,
     // All readers have seen the end.
     settled: before.settled ?? (isCostFinal && observed.isEndAwaited !== true ? true : undefined),
     ...(verdict !== undefined && story(facts, current, verdict)),
@@ -398,7 +400,8 @@ function answerTime(launch: StoredLaunch | undefined, now: Date, { answerSeconds
 const PASSING_CONDITIONS: readonly string[] = [JobCondition.VMReady, JobCondition.Unisolated]
 
 function significant(status: JobStatus): unknown {
-  const { vm: _, credentials: __, lastHeartbeatTime: ___, launches, cost, conditions, ...rest } = status
+  // Usage that comes after the end is written with the final cost.
+  const { vm: _, credentials: __, lastHeartbeatTime: ___, usage: ______, launches, cost, conditions, ...rest } = status
   const { billed: ____, ...counts } = launches ?? {}
   const { since: _____, ...costs } = cost ?? {}
   return { ...rest, counts, costs, conditions: conditions?.filter(({ type }) => !PASSING_CONDITIONS.includes(type)) }

@@ -92,6 +92,8 @@ const FINISHES: Record<string, Failed> = {
   "a missing Secret": { reason: "SecretMissing" },
   "the timeout": { reason: "DeadlineExceeded", exitCode: 75 },
   "the budget": { reason: "BudgetExceeded" },
+  "an idle run": { reason: "DeadlineExceeded", cause: "Idle", exitCode: 75 },
+  "an idle failure": { reason: "ContainerFailed", cause: "Idle", exitCode: 75 },
 }
 
 const RULES: [string, Partial<JobSpec>, string[]][] = [
@@ -99,7 +101,7 @@ const RULES: [string, Partial<JobSpec>, string[]][] = [
   [
     "a rule on all failures",
     { retryRules: [{ action: "newVm" }] },
-    Object.keys(FINISHES).filter((name) => !/missing|timeout|budget/.test(name)),
+    Object.keys(FINISHES).filter((name) => !/missing|timeout|budget|idle/.test(name)),
   ],
   [
     "a rule on exit codes",
@@ -142,7 +144,8 @@ const CASES = RULES.flatMap(([rules, spec, retried]) =>
 
 describe("a job with a failed run", () => {
   test.each(CASES)("decides about %s with %s", (_, __, { spec, finish, isRetried }) => {
-    const reason = finish.reason === "RegistryUnavailable" ? "ImagePullFailed" : (finish.reason ?? "ContainerFailed")
+    const own = finish.reason === "RegistryUnavailable" ? "ImagePullFailed" : (finish.reason ?? "ContainerFailed")
+    const reason = finish.cause === "Idle" ? "Idle" : own
     expect(resultOf(spec, finish)).toBe(isRetried ? "new VM" : `failed (${reason})`)
   })
 

@@ -16,6 +16,7 @@ import { unavailable } from "../../http/problem.ts"
 import type { AuthenticatedRequest } from "../../http/route.ts"
 import type { JobRef, LogStore, ReadOptions } from "../../logs/store.ts"
 import { timeOrAbort, untilRefused } from "../../long-responses.ts"
+import type { UsageStore } from "../../usage/store.ts"
 
 /** Sends the log of a job as plain text. */
 export async function streamLog(
@@ -170,7 +171,9 @@ function hasNoVm(job: StoredJob | undefined): boolean {
 export interface LogRetentionOptions {
   client: Pick<KubeClient, "list">
   jobs: Cache<StoredJob>
-  logStore: LogStore
+  logStore: Pick<LogStore, "list" | "remove">
+  /** Store of what jobs used, which is deleted with their logs. */
+  usageStore: Pick<UsageStore, "list" | "remove">
   logger: Logger
 }
 
@@ -188,33 +191,36 @@ export function pruneLogs(
 }
 
 /** Removes the log of each Job when the Job and its copies are deleted. Returns a function that stops this. */
-export function removeLogsOfDeletedJobs({ jobs, logStore, logger }: LogRetentionOptions): () => void {
+export function removeLogsOfDeletedJobs(retention: LogRetentionOptions): () => void {
+  const { jobs } = retention
   return jobs.onChange(({ old, current }) => {
     // A new Job with the same name has another uid, so the old Job's log is removed too.
     if (old === undefined || old.metadata.uid === current?.metadata.uid) return
     const ref = refOf(old)
-    if (jobsWithLog(jobs.store, ref.namespace, ref.uid).length === 0) remove(ref, { logStore, logger })
+    if (jobsWithLog(jobs.store, ref.namespace, ref.uid).length === 0) remove(ref, retention)
   })
 }
 
 /** Removes the logs of Jobs that were deleted while no façade ran. Call it after the cache has synced. */
-export async function removeOrphanedLogs({ client, jobs, logStore, logger }: LogRetentionOptions): Promise<void> {
+export async function removeOrphanedLogs(retention: LogRetentionOptions): Promise<void> {
+  const { client, jobs, logStore, usageStore } = retention
   const cached = { client, resource: JOBS, store: jobs.store }
-  for await (const ref of logStore.list()) {
-    const job = await findOrCatchUp(cached, ref.namespace, () => jobsWithLog(jobs.store, ref.namespace, ref.uid)[0])
-    if (job === undefined) remove(ref, { logStore, logger })
+  for (const stored of [logStore, usageStore]) {
+    for await (const ref of stored.list()) {
+      const job = await findOrCatchUp(cached, ref.namespace, () => jobsWithLog(jobs.store, ref.namespace, ref.uid)[0])
+      if (job === undefined) remove(ref, retention)
+    }
   }
 }
 
-/** Starts to remove a log. A failure is logged, and the next start of a façade removes the log. */
-function remove(ref: JobRef, { logStore, logger }: Pick<LogRetentionOptions, "logStore" | "logger">): void {
-  logStore
-    .remove(ref)
-    .catch((err: unknown) =>
+/** Starts to remove a log with its job's usage. A failure is logged, and the next start of a façade removes them. */
+function remove(ref: JobRef, { logStore, usageStore, logger }: LogRetentionOptions): void {
+  Promise.all([logStore.remove(ref), usageStore.remove(ref)]).catch((err: unknown) =>
       logger.error({ err, job: ref }, "cannot remove the log of a deleted job; retry at the next start"),
     )
 }
 
-function refOf(job: StoredJob): JobRef {
+/** Returns the key of what is stored for a job: that of the Job from which it was copied, if it was. */
+export function refOf(job: StoredJob): JobRef {
   return { namespace: job.metadata.namespace ?? "", uid: originalUidOf(job) }
 }

@@ -34,6 +34,7 @@ import { JOB_SORT_FIELDS } from "./numbers.ts"
 import { type JobPlanRecord, JobPlanSchema, toPlanRecord } from "./plan.ts"
 import { type JobCreated, JobCreatedSchema, type JobSubmission, JobSubmissionSchema } from "./schema.ts"
 import { checkSubmission, type SubmissionContext, submissionRules } from "./submission.ts"
+import { JobUsageSchema, jobUsage, type ReadUsage } from "./usage.ts"
 
 export interface JobServices {
   jobsOf: (principal: Principal) => Jobs
@@ -56,6 +57,7 @@ export interface JobServices {
   catalogueErrors: SubmissionContext["catalogueErrors"]
   plan: Planner
   logStreams: LogStreams
+  readUsage: ReadUsage
   /** Limit of the followed logs of a principal. */
   followers: ConcurrencyLimit
   /** Limit of the bulk cancellations of a principal. */
@@ -186,6 +188,11 @@ function sortingOf({ sort_by, sort_order }: QueryValues<typeof JOB_SORTING>, { c
 const TAIL = wholeNumber(
   { minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
   { description: "Number of last lines. Default: all." },
+)
+
+const LAST = wholeNumber(
+  { minimum: 1, maximum: Number.MAX_SAFE_INTEGER },
+  { description: "Number of last points. Default: all." },
 )
 
 const route = routeDeclarer<Principal, JobServices>({ tag: "jobs" })
@@ -393,6 +400,17 @@ const OTHERS = [
     handle: async ({ path, principal }, { jobsOf, launchesOf }) => {
       const job = await jobsOf(principal).find(path.id)
       return { body: toTimeline(job, launchesOf(job)) }
+    },
+  }),
+  route("GET /jobs/{id}/usage", {
+    id: "getJobUsage",
+    summary: "Get what the job uses: CPU, memory, disk, network and GPUs over time.",
+    role: "viewer",
+    query: { last: LAST },
+    responses: { 200: json(namedSchema("JobUsage", JobUsageSchema), "What the job uses and used.") },
+    handle: async ({ path, query, principal }, { jobsOf, readUsage }) => {
+      const job = await jobsOf(principal).find(path.id)
+      return { body: await jobUsage(job, readUsage, query.last) }
     },
   }),
   route("GET /jobs/{id}/logs", {
