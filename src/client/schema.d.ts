@@ -1160,12 +1160,16 @@ export interface components {
             estimated_cost: number | null;
             /** @description Candidates, best first. With the verdict waits: the machines that the job gets when the reason ends, without caps and cooldowns. */
             placements: components["schemas"]["PlannedPlacement"][];
+            /** @description Warnings, such as what a job without a limit may cost. Empty: none. */
+            warnings: string[];
         };
         JobCreated: {
             job_id: string;
             name: string;
             /** @enum {string} */
             status: "queued";
+            /** @description Warnings, such as what a job without a limit may cost. Empty: none. */
+            warnings: string[];
         };
         /** @description Jobs to cancel: names, or a filter of one or more fields. */
         JobCancellation: {
@@ -4363,7 +4367,8 @@ export interface operations {
                      *           },
                      *           "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
                      *         }
-                     *       ]
+                     *       ],
+                     *       "warnings": []
                      *     }
                      */
                     "application/json": components["schemas"]["JobPlan"];
@@ -4381,7 +4386,10 @@ export interface operations {
                      * @example {
                      *       "job_id": "5ea07726-efd2-42ec-a095-6d7674666e31",
                      *       "name": "train-4kzrd9wb",
-                     *       "status": "queued"
+                     *       "status": "queued",
+                     *       "warnings": [
+                     *         "This job has no timeoutSeconds: it may run for 30 days and cost up to $585.95. Set timeoutSeconds, maxCostUsd or idleLimit."
+                     *       ]
                      *     }
                      */
                     "application/json": components["schemas"]["JobCreated"];
@@ -4879,7 +4887,8 @@ export interface operations {
                      *             },
                      *             "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
                      *           }
-                     *         ]
+                     *         ],
+                     *         "warnings": []
                      *       }
                      *     }
                      */
@@ -5159,7 +5168,10 @@ export interface operations {
                      * @example {
                      *       "job_id": "5ea07726-efd2-42ec-a095-6d7674666e31",
                      *       "name": "train-4kzrd9wb",
-                     *       "status": "queued"
+                     *       "status": "queued",
+                     *       "warnings": [
+                     *         "This job has no timeoutSeconds: it may run for 30 days and cost up to $585.95. Set timeoutSeconds, maxCostUsd or idleLimit."
+                     *       ]
                      *     }
                      */
                     "application/json": components["schemas"]["JobCreated"];
@@ -5328,7 +5340,8 @@ export interface operations {
                      *             },
                      *             "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
                      *           }
-                     *         ]
+                     *         ],
+                     *         "warnings": []
                      *       }
                      *     }
                      */
