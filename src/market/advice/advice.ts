@@ -88,14 +88,14 @@ function reasonOf(
 ): string {
   const { cpu, memoryGib, vramGib = 0, diskGib = 0 } = peaksOf(runs)
   const { offer } = current
+  const [before, after] = [amountsOf(asked), amountsOf(resources)]
   const gpuGib = (offer.gpu?.count ?? 0) * (offer.gpu?.vramGib ?? 0)
   const texts: Record<ResourceName, readonly [change: string, peak: string]> = {
-    cpu: [`cpu ${resources.cpu}`, `${amount(cpu)} of ${amount(offer.cpu)} vCPUs`],
+    cpu: [`cpu ${after.cpu}`, `${amount(cpu)} of ${amount(offer.cpu)} vCPUs`],
     memory: [`memory ${resources.memory}`, `${amount(memoryGib)} of ${amount(containerMemoryGib(offer))} GiB`],
     gpu: [`gpu ${resources.gpu?.vram}`, `${amount(vramGib)} of ${amount(gpuGib)} GiB of GPU memory`],
     disk: [`disk ${resources.disk}`, `${amount(diskGib)} GiB of disk`],
   }
-  const [before, after] = [amountsOf(asked), amountsOf(resources)]
   const changed = RESOURCE_NAMES.filter((name) => before[name] !== after[name]).map((name) => texts[name])
   const used = listed(changed.map(([, peak]) => peak))
   const changes = listed(changed.map(([change]) => change))

@@ -18,7 +18,7 @@ const ADVICE = namedSchema("Advice", AdviceSchema, {
   latest_job: "nightly-29671380",
   runs: 12,
   reason:
-    "peak 0.3 of 4 vCPUs and 2.7 of 15.5 GiB in 12 runs: with cpu 400m and memory 3.5Gi t4g.medium instead of m7g.xlarge, " +
+    "peak 0.3 of 4 vCPUs and 2.7 of 15.5 GiB in 12 runs: with cpu 0.4 and memory 3.5Gi t4g.medium instead of m7g.xlarge, " +
     "$0.045 instead of $0.17/h, about $31 a month. Peaks shorter than 5 s are unseen.",
   current: {
     cloud: "aws",
