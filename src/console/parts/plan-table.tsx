@@ -6,7 +6,7 @@ import { TableFrame, Time } from "./basics.tsx"
 const SHOWN = 8
 
 /** Machines that a job may get, the cheapest first, and what their prices consist of. */
-export function PlanTable({ plan: { verdict, reason, message, placements } }: { plan: JobPlan }) {
+export function PlanTable({ plan: { verdict, reason, message, placements, warnings = [] } }: { plan: JobPlan }) {
   return (
     <>
       {verdict !== "placeable" && (
@@ -14,6 +14,11 @@ export function PlanTable({ plan: { verdict, reason, message, placements } }: { 
           <strong>{verdict === "waits" ? "The job would wait" : "Nothing fits"}</strong> ({reason}): {message}
         </p>
       )}
+      {warnings.map((warning) => (
+        <p key={warning} class="note">
+          {warning}
+        </p>
+      ))}
       {placements.length > 0 && (
         <TableFrame label="Machines, the cheapest first">
           <table class="cards">

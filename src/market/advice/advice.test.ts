@@ -128,7 +128,10 @@ describe("the needs of runs", () => {
   it("name memory and CPU that the job got by chance", () => {
     // It asks for 4 vCPUs and no memory: its machine had 16 GiB.
     expect(needs({ cpu: 4 }, [{ memoryPeakMib: 10_240 }])).toMatchObject({ cpu: "400m", memory: "12.5Gi" })
-    expect(needs({ memory: "12Gi" }, [{ cpuPeak: 1.7, machineCpu: 4 }])).toMatchObject({ cpu: "2500m", memory: "3.5Gi" })
+    expect(needs({ memory: "12Gi" }, [{ cpuPeak: 1.7, machineCpu: 4 }])).toMatchObject({
+      cpu: "2500m",
+      memory: "3.5Gi",
+    })
   })
 
   it("are unknown to advice if they are no less than what is asked for", () => {

@@ -38,15 +38,16 @@ export function jobAdvisor(sources: Sources, settings: Partial<JobSettings> = {}
     )
     if (asking.length === 0) return []
     const open = buildMarket(namespace, sources, ledger, effective)
-    const found = await Promise.all(
-      asking.map(async (group) => {
-        const facts = await factsOf(group, namespace, sources)
-        await sources.nextTurn()
-        const advice = facts && advise(group, { ...open, ...facts }, sources.clock.now(), effective)
-        return advice === undefined ? [] : [{ group, advice }]
-      }),
+    const known = await Promise.all(
+      asking.map(async (group) => ({ group, facts: await factsOf(group, namespace, sources) })),
     )
-    return found.flat()
+    const found = []
+    for (const { group, facts } of known) {
+      await sources.nextTurn()
+      const advice = facts && advise(group, { ...open, ...facts }, sources.clock.now(), effective)
+      if (advice !== undefined) found.push({ group, advice })
+    }
+    return found
   }
 }
 

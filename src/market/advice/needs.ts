@@ -12,11 +12,11 @@ export interface MeasuredRun {
   /** VCPUs in use in the minute with the most. */
   cpuPeak: number
   /** VCPUs of its last machine. */
-  machineCpu?: number
+  machineCpu?: number | undefined
   memoryPeakMib: number
-  diskPeakGib?: number
+  diskPeakGib?: number | undefined
   /** GPU memory over all cards. */
-  vramPeakMib?: number
+  vramPeakMib?: number | undefined
 }
 
 /** Largest use of all runs. Absent: unknown in one of them. */

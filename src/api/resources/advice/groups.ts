@@ -15,7 +15,7 @@ export interface MeasuredRuns {
 }
 
 /** Largest number of groups that one answer calculates: those that ran longest. Each costs two scans of all offers. */
-export const MOST_GROUPS = 200
+export const MOST_GROUPS = 100
 
 /** Collects measured runs, the newest first, in groups. */
 export class RunGroups {

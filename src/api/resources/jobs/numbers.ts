@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto"
 import { parseMicroseconds } from "../../../core/apis/creation-times.ts"
-import { defined } from "../../../core/apis/defined.ts"
 import { JOB_PHASES, type JobPhase, type StoredJob } from "../../../core/apis/job.ts"
 import { sumOfParts } from "../../../core/apis/price.ts"
 import type { Match, NumberColumn } from "../../../core/kube/page-index.ts"
@@ -80,17 +79,18 @@ export function programIn({ number }: Match): number {
 
 /** Returns what a succeeded job used that was measured. */
 export function measuredRunIn({ number }: Match): MeasuredRun {
-  const known = (column: number) => (Number.isNaN(number(column)) ? undefined : number(column))
+  const known = (column: number) => {
+    const value = number(column)
+    return Number.isNaN(value) ? undefined : value
+  }
   return {
     endedAt: number(END) / 1000,
     seconds: (number(END) - number(START)) / 1e6,
     cpuPeak: number(CPU_PEAK),
+    machineCpu: known(MACHINE_CPU),
     memoryPeakMib: number(MEMORY_PEAK),
-    ...defined({
-      machineCpu: known(MACHINE_CPU),
-      diskPeakGib: known(DISK_PEAK),
-      vramPeakMib: known(VRAM_PEAK),
-    }),
+    diskPeakGib: known(DISK_PEAK),
+    vramPeakMib: known(VRAM_PEAK),
   }
 }
 
