@@ -128,7 +128,9 @@ describe("run and plan", () => {
     expect(out).toBe("quiet\n")
     expect(err.trim().split("\n")).toEqual([
       expect.stringMatching(/^Would wait \(NoConnection\): /),
-      expect.stringMatching(/^Warning: This job has no timeoutSeconds: it may run for 30 days and cost up to \$[\d.]+\. Set /),
+      expect.stringMatching(
+        /^Warning: This job has no timeoutSeconds: it may run for 30 days and cost up to \$[\d.]+\. Set /,
+      ),
       expect.stringMatching(/^Submitted quiet, for about \$[\d.]+\. Follow it: berth attach quiet$/),
     ])
   })
@@ -568,7 +570,7 @@ describe("cost and budget", () => {
     expect((await berth("cost", "--by", "color")).err).toContain("must be one of day, cloud")
   })
 
-  it("tell from when on there is advice, and print it with the change to make", async () => {
+  it("print advice with the change to make, and say from when on there is some", async () => {
     const none = await berth("advice")
     expect([none.code, none.out, none.err]).toEqual([
       0,

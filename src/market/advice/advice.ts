@@ -31,7 +31,7 @@ export interface Advice {
   runs: number
   /** Resources in place of those of the latest run. */
   resources: Resources
-  /** What the latest run's definition gets now, and what it would get. */
+  /** Machine that the latest run's definition gets now, and the one that it would get. */
   current: RankedPlacement<LaunchAccount>
   advised: RankedPlacement<LaunchAccount>
   /** For as many runs as in the last 30 days. */

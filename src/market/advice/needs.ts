@@ -3,7 +3,7 @@ import type { JobSpec, Resources } from "../../core/apis/job.ts"
 import { containerPart } from "../../core/apis/memory.ts"
 import { formatCpu, parseCpu, parseGib } from "../../core/apis/quantity.ts"
 
-/** What one succeeded run used. Absent: unknown. */
+/** Use of one succeeded run. Absent: unknown. */
 export interface MeasuredRun {
   /** End, milliseconds since 1970. */
   endedAt: number

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest"
 import { warningsOf } from "./warnings.ts"
 
-it("a job without any limit is told what it may cost at most", () => {
+it("a job without any limit has a warning with the most that it may cost", () => {
   expect(warningsOf({ image: "a" }, 0.17)).toEqual([
     "This job has no timeoutSeconds: it may run for 30 days and cost up to $122.40. Set timeoutSeconds, maxCostUsd or idleLimit.",
   ])
