@@ -88,12 +88,12 @@ describe("GET /advice", () => {
   })
 })
 
-describe("a job", () => {
+describe("a job without a limit", () => {
   const WARNING =
     "This job has no timeoutSeconds: it may run for 30 days and cost up to $32.40. Set timeoutSeconds, maxCostUsd or idleLimit."
   const small = { image: "a", resources: { cpu: 0.4, memory: "3.5Gi" } }
 
-  it("without a limit gets a warning of its cost in the plan and in the answer to its creation", async () => {
+  it("gets a warning of its cost in the plan and in the answer to its creation", async () => {
     const plan = (await (await call("/1/jobs?dry_run=true", { body: small })).json()) as JobPlanRecord
     expect(plan.warnings).toEqual([WARNING])
     const headers = { "Idempotency-Key": "unlimited" }
@@ -103,7 +103,7 @@ describe("a job", () => {
     }
   })
 
-  it("without a limit gets it in the plan of an array or a cronjob", async () => {
+  it("gets it in the plan of an array or a cronjob", async () => {
     for (const [path, more] of [
       ["/1/arrays", { size: 2 }],
       ["/1/cronjobs", { cron_spec: "0 3 * * *" }],
@@ -115,7 +115,7 @@ describe("a job", () => {
   })
 
   it.each([{ timeoutSeconds: 60 }, { maxCostUsd: 1 }, { idleLimit: { seconds: 600 } }])(
-    "gets no warning with %o",
+    "gets no warning once it has %o",
     async (limit) => {
       for (const path of ["/1/jobs?dry_run=true", "/1/jobs"]) {
         const { warnings } = (await (await call(path, { body: { ...small, ...limit } })).json()) as JobCreated

@@ -14,7 +14,7 @@ import { isNightly } from "../nightly.ts"
 import { bruteForce, type OracleGroup, type OracleWorld } from "./advice-oracle.ts"
 
 /** Groups that the brute force answers. */
-const GROUPS = isNightly ? 50_000 : 2000
+const GROUPS = isNightly ? 50_000 : 1000
 const NOW = new Date("2026-11-28T00:00:00Z")
 const DAY_MS = 86_400_000
 
