@@ -78,7 +78,7 @@ const INPUT_OUTPUT =
 
 /** Files that do no I/O. */
 const PURE =
-  /^src\/(clouds\/(machines\/|definitions?\.ts|rejections?\.ts|[a-z]+\/(boot-disk|definition|disk-prices|machines|rejections)\.ts)|market\/(router|placement)\/|core\/records\/|api\/resources\/[a-z]+\/(record|schema|submission|translate)\.ts|operator\/.*\/(backlog|decide|schedule)\.ts)|^dev\/.*\/decide\.ts/
+  /^src\/(clouds\/(machines\/|definitions?\.ts|rejections?\.ts|[a-z]+\/(boot-disk|definition|disk-prices|machines|rejections)\.ts)|market\/(router\/|placement\/|advice\/(advice|needs)\.ts)|core\/records\/|api\/resources\/[a-z]+\/(record|schema|submission|translate)\.ts|operator\/.*\/(backlog|decide|schedule)\.ts)|^dev\/.*\/decide\.ts/
 
 const CLOUD_FOLDERS = new RegExp(`^src/clouds/(${Object.keys(DEFINITIONS).join("|")})/`)
 

@@ -39,8 +39,10 @@ import type { Logger } from "../core/telemetry/logger.ts"
 import type { Registry } from "../core/telemetry/metrics.ts"
 import { operationsRouter } from "../core/telemetry/operations.ts"
 import type { SendOptions } from "../core/webhooks/send.ts"
+import type { Advisor } from "../market/advice/advisor.ts"
 import type { CappedLevel } from "../market/placement/caps.ts"
 import type { Planner } from "../market/placement/place.ts"
+import type { HourlyPriceNow } from "../market/placement/warnings.ts"
 import type { Catalogue } from "../market/router/catalogue.ts"
 import { PROJECT_PATH, ProjectAddresses } from "./addresses.ts"
 import { AccountAuthenticator, ProjectAuthenticator } from "./authentication.ts"
@@ -64,6 +66,7 @@ import { type InstallationFacts, installationRouter, type SignIn } from "./insta
 import type { LogStore } from "./logs/store.ts"
 import { Accounts } from "./resources/accounts/accounts.ts"
 import { accountRoutes } from "./resources/accounts/routes.ts"
+import { adviceRoutes } from "./resources/advice/routes.ts"
 import { type ArrayServices, arrayRoutes } from "./resources/arrays/routes.ts"
 import { CHECK_WAIT_SECONDS, Connections } from "./resources/connections/connections.ts"
 import { connectionCheckRoutes, connectionRoutes } from "./resources/connections/routes.ts"
@@ -159,6 +162,10 @@ export interface FacadeDependencies {
   sending: SendOptions
   /** Planner of dry runs. */
   plan: Planner
+  /** Advisor about the resources of measured jobs. */
+  advise: Advisor
+  /** Looks up what the VM of a job would cost now. */
+  hourlyPriceNow: HourlyPriceNow
   /** Returns the id of this installation of Berth; undefined while it is not known. */
   installation: () => string | undefined
   /** Lists the resources in the accounts of connections. */
@@ -284,6 +291,7 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   const ofOffers = { catalogue, catalogueErrors: ofJobs.catalogueErrors, now: () => clock.now() }
   mount(router, offerRoutes(settings.clouds), guard, ofOffers)
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
+  mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
   const uploading = new ConcurrencyLimit(MOST_UPLOADS)
   mount(router, uploadRoutes, guard, { uploads, uploading, uploadSeconds: settings.uploadSeconds ?? UPLOAD_SECONDS })
   mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
@@ -391,9 +399,10 @@ function callerLimits(settings: FacadeSettings): CallerLimits {
 function jobParts(
   dependencies: FacadeDependencies,
 ): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "creatorOf" | "dependentsIn" | "submitterOf"> {
-  const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown, usage } = dependencies
+  const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown, usage, hourlyPriceNow } =
+    dependencies
   return {
-    plan,
+    ...{ plan, hourlyPriceNow },
     catalogueErrors: catalogueCheck(catalogue, settings.clouds),
     readUsage: (job, current) => usage.read(job, current),
     logStreams: new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown }),

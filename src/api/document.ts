@@ -6,6 +6,7 @@ import { API_ROOT, allowNoOther, routeAt } from "./http/mount.ts"
 import { described, sharedParts } from "./http/openapi.ts"
 import { notFound } from "./http/problem.ts"
 import { accountRoutes } from "./resources/accounts/routes.ts"
+import { adviceRoutes } from "./resources/advice/routes.ts"
 import { arrayRoutes } from "./resources/arrays/routes.ts"
 import { connectionCheckRoutes, connectionRoutes } from "./resources/connections/routes.ts"
 import { costRoutes } from "./resources/costs/routes.ts"
@@ -91,6 +92,7 @@ export function openApiDocument(clouds: readonly string[], { projectHosts = true
     ...resourceRoutes,
     ...offerRoutes(clouds),
     ...costRoutes,
+    ...adviceRoutes,
     ...uploadRoutes,
     ...whoAmIRoutes,
     ...accountRoutes,

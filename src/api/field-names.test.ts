@@ -52,7 +52,7 @@ test("docs/api.md has the rule with its exceptions", () => {
 })
 
 /** Names of amounts: of the contract, or with the unit. */
-const AMOUNT = /^(estimated|estimated_monthly|actual|accrued)_cost$|(^|_)usd(_per_hour)?$|Usd$/
+const AMOUNT = /^(estimated|estimated_monthly|actual|accrued)_cost$|(^|_)usd(_per_(hour|month))?$|Usd$/
 
 test("each amount of money has its unit in its name, or the contract's name", () => {
   const amounts = FIELDS.filter(({ part, schema: { type, description } }) => {

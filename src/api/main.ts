@@ -33,6 +33,7 @@ import type { Logger } from "../core/telemetry/logger.ts"
 import { createMetrics, type Registry } from "../core/telemetry/metrics.ts"
 import { type Running, serveOperations } from "../core/telemetry/program.ts"
 import type { SendOptions } from "../core/webhooks/send.ts"
+import { jobAdvisor } from "../market/advice/advisor.ts"
 import type { Offers } from "../market/catalogue/offers.ts"
 import { catalogueWatches } from "../market/catalogue/watch.ts"
 import { LaunchLedger } from "../market/placement/ledger.ts"
@@ -40,6 +41,7 @@ import type { MarketSources } from "../market/placement/market.ts"
 import { cappedLevels } from "../market/placement/market.ts"
 import { jobPlanner, type ObstacleTo, type Planner } from "../market/placement/place.ts"
 import { JOB_DEFAULTS } from "../market/placement/settings.ts"
+import { hourlyPrices } from "../market/placement/warnings.ts"
 import type { FacadeOptions } from "../options.ts"
 import { createFacade, type FacadeDependencies, type FacadeSettings } from "./app.ts"
 import { facadeCaches, jobsInLine } from "./caches.ts"
@@ -131,6 +133,8 @@ export async function startFacade(
     installation,
     spending: spendingIn(caches, placement),
     plan: planner({ ...placement, ...caches, clock }, parts),
+    advise: jobAdvisor({ ...placement, ...caches, clock, nextTurn }, { architectures: parts.architectures }),
+    hourlyPriceNow: hourlyPrices({ ...placement, clock, nextTurn }, { architectures: parts.architectures }),
     discover: discovererOf({ openAccount: accountOpener(providers), credentialsOf, clock, logger }),
     sending: sendingOf(options),
     consoleFolder: consoleFolderOf(options, parts),

@@ -43,6 +43,12 @@ test("a plan of a spot job with a timeout has the cost until the timeout", () =>
   ])
 })
 
+test("a plan ends with the warnings of the server", () => {
+  const plan = planOf({ warnings: ["it may cost \u001b[2Jup to $5"] })
+  expect(planText(plan, { image: "a" }, terminal).split("\n").at(-1)).toMatch(/Warning.*: it may cost .*up to \$5$/)
+  expect(planText(plan, { image: "a" }, terminal)).not.toContain("\u001b[2J")
+})
+
 test.each([
   ["placeable", 0],
   ["noOffer", 3],

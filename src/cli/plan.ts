@@ -42,7 +42,9 @@ export function planText(plan: Plan, job: JobSubmission, terminal: Terminal, isW
   const all = placements.map((placement, index): [Placement, number] => [placement, index])
   const rows = isWide ? all : all.slice(0, SHOWN_PLACEMENTS)
   const table = rows.length === 0 ? [] : [indent(formatTable(rows, COLUMNS, isWide))]
-  const notes = [verdictText(plan, terminal), ...costNotes(plan, job)].filter((note) => note !== "")
+  const notes = [verdictText(plan, terminal), ...costNotes(plan, job), warningText(plan, terminal)].filter(
+    (note) => note !== "",
+  )
   return [...table, ...notes.map((note) => indent(wrapText(note, "")))].join("\n")
 }
 
@@ -57,6 +59,12 @@ export function verdictText(plan: Plan, terminal: Terminal): string {
   const end = reason === "NoOffer" ? "Nothing fits" : "Would fail"
   const title = verdict === "waits" ? terminal.noted("yellow", "Would wait") : terminal.noted("red", end)
   return `${title} (${reason}): ${shown(message)}`
+}
+
+/** Returns the warnings of a plan; empty if it has none. A server of an earlier version sends none. */
+export function warningText(plan: Plan, terminal: Terminal): string {
+  const warnings: readonly string[] = jobPlanOf(plan).warnings ?? []
+  return warnings.map((warning) => `${terminal.noted("yellow", "Warning")}: ${shown(warning)}`).join("\n")
 }
 
 /** Returns the question before a plan is submitted. That of an array names the sum of its jobs. */

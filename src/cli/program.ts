@@ -2,6 +2,7 @@ import { Command } from "commander"
 import { type Credential, readBody } from "../client/client.ts"
 import { type Call, Commands, globalOptions, type Process } from "./command.ts"
 import { addAccountCommands } from "./commands/accounts.ts"
+import { addAdviceCommand } from "./commands/advice.ts"
 import { addApplyCommand } from "./commands/apply.ts"
 import { addArrayCommands } from "./commands/array.ts"
 import { addAttachCommand } from "./commands/attach.ts"
@@ -134,6 +135,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addApplyCommand(commands, program)
   addOffersCommand(commands, program)
   addCostCommand(commands, program)
+  addAdviceCommand(commands, program)
   addBudgetCommands(commands, program)
   addLoginCommand(commands, program)
   addContextCommands(commands, program)

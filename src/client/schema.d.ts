@@ -769,6 +769,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/advice": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List smaller resources with which measured jobs would cost less, the largest saving first.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listAdvice"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/uploads/{sha256}": {
         parameters: {
             query?: never;
@@ -1220,12 +1240,16 @@ export interface components {
             estimated_cost: number | null;
             /** @description Candidates, best first. With the verdict waits: the machines that the job gets when the reason ends, without caps and cooldowns. */
             placements: components["schemas"]["PlannedPlacement"][];
+            /** @description Warnings, such as what a job without a limit may cost. Empty: none. */
+            warnings: string[];
         };
         JobCreated: {
             job_id: string;
             name: string;
             /** @enum {string} */
             status: "queued";
+            /** @description Warnings, such as what a job without a limit may cost. Empty: none. */
+            warnings: string[];
         };
         /** @description Jobs to cancel: names, or a filter of one or more fields. */
         JobCancellation: {
@@ -3989,6 +4013,48 @@ export interface components {
             /** @description Present caps that the project's jobs are under, nearest first. */
             budgets: components["schemas"]["Budget"][];
         };
+        /** @description The cheapest machine for these resources, at the prices of now. */
+        AdviceMachine: {
+            cloud: string;
+            region: string;
+            instance_type: string;
+            /** @enum {string} */
+            provisioning: "onDemand" | "spot";
+            /** @description Price of the machine, USD per hour. */
+            hourly_price_usd: number;
+            /** @description Price with disk and public address, USD per hour. */
+            total_usd_per_hour: number;
+            resources: components["schemas"]["ResourcesRecord"];
+        };
+        Advice: {
+            /**
+             * @description Group of the runs. image: jobs without a cronjob or an array that have the same image and command.
+             * @enum {string}
+             */
+            kind: "cronjob" | "array" | "image";
+            /** @description UUID of the cronjob or array, or a digest of image and command. */
+            id: string;
+            /** @description Name of the cronjob or array, or image and command. */
+            name: string;
+            /** @description Name of the newest run. The advice is about its definition. */
+            latest_job: string;
+            /** @description Number of succeeded runs that were measured. */
+            runs: number;
+            /** @description The advice in words. */
+            reason: string;
+            current: components["schemas"]["AdviceMachine"];
+            advised: components["schemas"]["AdviceMachine"];
+            /** @description Saving for as many runs as in the last 30 days, USD. */
+            saving_usd_per_month: number;
+            /** @description Part of the present cost that is saved, percent. */
+            saving_percent: number;
+        };
+        AdviceList: {
+            advice: components["schemas"]["Advice"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
         Upload: {
             /** @description SHA-256 of the archive. */
             sha256: string;
@@ -4539,7 +4605,8 @@ export interface operations {
                      *           },
                      *           "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
                      *         }
-                     *       ]
+                     *       ],
+                     *       "warnings": []
                      *     }
                      */
                     "application/json": components["schemas"]["JobPlan"];
@@ -4557,7 +4624,10 @@ export interface operations {
                      * @example {
                      *       "job_id": "5ea07726-efd2-42ec-a095-6d7674666e31",
                      *       "name": "train-4kzrd9wb",
-                     *       "status": "queued"
+                     *       "status": "queued",
+                     *       "warnings": [
+                     *         "This job has no timeoutSeconds: it may run for 30 days and cost up to $585.95. Set timeoutSeconds, maxCostUsd or idleLimit."
+                     *       ]
                      *     }
                      */
                     "application/json": components["schemas"]["JobCreated"];
@@ -5128,7 +5198,8 @@ export interface operations {
                      *             },
                      *             "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
                      *           }
-                     *         ]
+                     *         ],
+                     *         "warnings": []
                      *       }
                      *     }
                      */
@@ -5408,7 +5479,10 @@ export interface operations {
                      * @example {
                      *       "job_id": "5ea07726-efd2-42ec-a095-6d7674666e31",
                      *       "name": "train-4kzrd9wb",
-                     *       "status": "queued"
+                     *       "status": "queued",
+                     *       "warnings": [
+                     *         "This job has no timeoutSeconds: it may run for 30 days and cost up to $585.95. Set timeoutSeconds, maxCostUsd or idleLimit."
+                     *       ]
                      *     }
                      */
                     "application/json": components["schemas"]["JobCreated"];
@@ -5584,7 +5658,8 @@ export interface operations {
                      *             },
                      *             "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
                      *           }
-                     *         ]
+                     *         ],
+                     *         "warnings": []
                      *       }
                      *     }
                      */
@@ -7610,6 +7685,41 @@ export interface operations {
                      */
                     "application/json": components["schemas"]["CostReport"];
                     "text/csv": string;
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    listAdvice: {
+        parameters: {
+            query?: {
+                /** @description Id or name of a cronjob: only advice about it. Empty: any. */
+                cronjob?: string;
+                /** @description Id or name of an array: only advice about it. Empty: any. */
+                array?: string;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of advice. Berth applies none by itself. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdviceList"];
                 };
             };
             400: components["responses"]["Problem400"];

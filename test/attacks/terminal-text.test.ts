@@ -9,7 +9,7 @@ import { TokenVerifier } from "../../src/core/identity/oidc.ts"
 import { ORGANIZATIONS } from "../../src/core/resources.ts"
 import { run } from "../cli/command.ts"
 import { onTerminal } from "../cli/pty.ts"
-import { fillProject, spend, writeLog } from "../console/sample.ts"
+import { fillProject, measuredJob, measuredRuns, spend, writeLog } from "../console/sample.ts"
 import { bucket } from "../discovery/accounts.ts"
 import { caller, recordIn } from "../harness/caller.ts"
 import { type Replica, shippedOffers, startReplica } from "../harness/facade.ts"
@@ -59,6 +59,7 @@ const BY_KEY: Record<string, string[][]> = {
   ],
   offers: [["--gpu", "L4"]],
   cost: [[], ["--by", "label:team"], ["--csv"], ["--by", "job"]],
+  advice: [[], ["-o", "wide"], ["-q"]],
   "budget show": [[]],
   "cron ls": [[], ["-o", "wide"]],
   "cron show": [["nightly-train"]],
@@ -161,6 +162,8 @@ describe("a text of a user on a terminal", () => {
     const sample = { fixture, replica, call }
     await fillProject(sample)
     await spend(sample)
+    await measuredRuns(sample, "etl")
+    for (const run of [1, 2, 3]) await measuredJob(sample, `fit-${run}`, { image: "fit", resources: { cpu: 8 } })
     await fixture.client.create(ORGANIZATIONS, {
       ...{ apiVersion: "berth.dev/v1alpha1", kind: "Organization", metadata: { name: fixture.organization } },
       spec: { displayName: "Acme", members: [{ userId: `${issuer.url}#ada`, role: "owner" }] },

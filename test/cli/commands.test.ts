@@ -12,6 +12,8 @@ import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
 import { CONNECTIONS, JOB_ARRAYS, JOBS, PROJECTS, WEBHOOKS } from "../../src/core/resources.ts"
+import { fixedOffers } from "../../src/market/catalogue/offers.ts"
+import { ADVISED_OFFERS, measuredJob, measuredRuns } from "../console/sample.ts"
 import { deleteKey, makeKey } from "../harness/api-keys.ts"
 import { offerOf } from "../harness/builders.ts"
 import { caller, created } from "../harness/caller.ts"
@@ -122,11 +124,14 @@ describe("run and plan", () => {
     expect(job?.spec).toMatchObject({ image: "a:1", args: ["one", "two"] })
   })
 
-  it("run --detach --yes shows no plan: one line says what was submitted, and what it waits for", async () => {
+  it("run --detach --yes shows no plan: lines say what was submitted, what it waits for, and what it may cost", async () => {
     const { out, err } = await berth("run", "--image", "a", "--name", "quiet", "-d", "-y")
     expect(out).toBe("quiet\n")
     expect(err.trim().split("\n")).toEqual([
       expect.stringMatching(/^Would wait \(NoConnection\): /),
+      expect.stringMatching(
+        /^Warning: This job has no timeoutSeconds: it may run for 30 days and cost up to \$[\d.]+\. Set /,
+      ),
       expect.stringMatching(/^Submitted quiet, for about \$[\d.]+\. Follow it: berth attach quiet$/),
     ])
   })
@@ -594,6 +599,47 @@ describe("cost and budget", () => {
     expect(report).toMatchObject({ from: "2026-02-01", to: "2026-03-01", by: "cloud", total_usd: 0 })
     expect((await berth("cost", "--month", "2026-13")).code).toBe(2)
     expect((await berth("cost", "--by", "color")).err).toContain("must be one of day, cloud")
+  })
+
+  it("print advice with the change to make, and say from when on there is some", async () => {
+    const none = await berth("advice")
+    expect([none.code, none.out, none.err]).toEqual([
+      0,
+      "",
+      "No advice: it needs three measured runs that succeeded.\n",
+    ])
+    expect((await berth("advice", "--json")).out).toBe("[]\n")
+    const advised = await startReplica({
+      settings: { defaultProject: fixture.project },
+      market: { offers: fixedOffers(ADVISED_OFFERS), launchAccounts: { of: () => [{ cloud: "aws" }] } },
+    })
+    try {
+      await measuredRuns({ fixture, call }, "advised-etl")
+      for (const number of [1, 2, 3])
+        await measuredJob({ fixture, call }, `advised-${number}`, { image: "fit", resources: { cpu: 4 } })
+      const access = { BERTH_URL: `http://127.0.0.1:${advised.port}`, BERTH_API_KEY: fixture.keys.viewer }
+      await eventually(async () => {
+        const { code, out } = await run(["advice"], access)
+        expect(code).toBe(0)
+        expect(out).toBe(`\
+KIND     NAME         RUNS  NOW         BETTER      SAVES/MONTH   %
+cronjob  advised-etl     4  m7g.xlarge  t4g.medium        $4.00  74
+image    fit             3  m7g.xlarge  t4g.medium        $3.00  74
+
+advised-etl: peak 0.3 of 4 vCPUs and 2.7 of 15.5 GiB in 4 runs: with cpu 0.4 and memory 3.5Gi t4g.medium instead of
+  m7g.xlarge, $0.045 instead of $0.17/h, about $4 a month. Peaks shorter than 5 s are unseen.
+  In the cronjob's definition: resources: {cpu: 0.4, memory: 3.5Gi}
+
+fit: peak 0.3 of 4 vCPUs in 3 runs: with cpu 0.4 t4g.medium instead of m7g.xlarge, $0.045 instead of $0.17/h, about $3
+  a month. Peaks shorter than 5 s are unseen.
+  berth rerun advised-3 --cpu 0.4 --memory 3.5Gi
+`)
+      })
+      expect((await run(["advice", "-q"], access)).out).toBe("advised-etl\nfit\n")
+      expect(JSON.parse((await run(["advice", "--json"], access)).out)).toHaveLength(2)
+    } finally {
+      await advised.close()
+    }
   })
 
   it("show the caps, and set only what was given", async () => {

@@ -3,19 +3,21 @@ import type { Page } from "playwright-core"
 import { beforeAll, expect } from "vitest"
 import { monthOf } from "../../src/core/apis/statement.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
+import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { browserNeeded } from "../browser.ts"
 import { caller } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
 import { projectFixture } from "../harness/facade-project.ts"
 import { consoleSite } from "./browser.ts"
 import { people } from "./people.ts"
-import { spend } from "./sample.ts"
+import { ADVISED_OFFERS, measuredRuns, spend } from "./sample.ts"
 
 /** Costs, budgets and members, as their readers see and change them. */
 browserNeeded.describe("the console", () => {
   const fixture = projectFixture("console-costs")
   const team = people(fixture)
-  const site = consoleSite(fixture, () => ({ ...team.replicaOptions(), caps: { maxMonthlyUsd: 5000 } }))
+  const market = { offers: fixedOffers(ADVISED_OFFERS), launchAccounts: { of: () => [{ cloud: "aws" }] } }
+  const site = consoleSite(fixture, () => ({ ...team.replicaOptions(), market, caps: { maxMonthlyUsd: 5000 } }))
   const call = caller(() => site.replica, fixture)
   let byCloud: Record<string, number>
 
@@ -86,6 +88,28 @@ browserNeeded.describe("the console", () => {
     )
     await page.getByText("An API key can't change caps.").waitFor()
     expect(await page.getByRole("button", { name: "Change the project's caps" }).count()).toBe(0)
+    expect(faults).toEqual([])
+  })
+
+  browserNeeded.it("shows advice with the change to make, and from when on there is some", async () => {
+    const { page, faults } = await site.signedIn("/costs")
+    await page.getByText("There is advice after three measured runs that succeeded", { exact: false }).waitFor()
+    await measuredRuns({ fixture, call }, "etl")
+    await eventually(async () => {
+      expect(await (await call("/1/advice")).json()).toMatchObject({ total: 1 })
+    })
+    await page.reload()
+    const advice = page.getByRole("article", { name: "Advice about etl" })
+    await advice.getByText("saves $4.00 a month").waitFor()
+    await advice.getByRole("link", { name: "etl" }).click()
+    await page.getByRole("heading", { name: "etl", level: 1 }).waitFor()
+    await advice
+      .getByText(/^peak 0\.3 of 4 vCPUs .* t4g\.medium instead of m7g\.xlarge, .* about \$4 a month\./)
+      .waitFor()
+    await advice.getByText("resources: {cpu: 0.4, memory: 3.5Gi}").waitFor()
+    await page.goto(page.url().replace(/cronjobs\/etl$/, "new"))
+    await page.getByLabel("Image").fill("busybox")
+    await page.getByText("it may run for 30 days and cost up to $122.40.", { exact: false }).waitFor()
     expect(faults).toEqual([])
   })
 

@@ -397,3 +397,40 @@ async function runningJobs(sample: SampleProject): Promise<void> {
       throw new Error("not yet")
   })
 }
+
+/** Machines of the measured jobs, with prices by which advice can be calculated by hand: 0.17 and 0.045 USD an hour. */
+export const ADVISED_OFFERS: readonly Offer[] = [
+  { ...SMALL, instanceType: "m7g.xlarge", provisioning: "onDemand", cpu: 4, memoryGib: 16, hourlyPriceUsd: 0.17 },
+  { ...SMALL, instanceType: "t4g.medium", provisioning: "onDemand", cpu: 0.4, memoryGib: 4, hourlyPriceUsd: 0.045 },
+]
+
+/** Creates a cronjob with four runs of eight hours that asked for far more than they used. */
+export async function measuredRuns({ fixture, call }: Pick<SampleProject, "fixture" | "call">, name: string) {
+  const definition = { image: "ghcr.io/acme/etl:1", resources: { cpu: 4, memory: "12Gi" } }
+  const { id } = (await (
+    await call("/1/cronjobs", { body: { name, cron_spec: "0 3 * * *", is_active: false, job_definition: definition } })
+  ).json()) as { id: string }
+  for (const run of [1, 2, 3, 4]) {
+    await measuredJob({ fixture, call }, `${name}-${run}`, definition)
+    const merge = { metadata: { labels: { [LABELS.cronJobUid]: id } } }
+    await fixture.client.patch(JOBS, { namespace: fixture.namespace, name: `${name}-${run}` }, { merge })
+  }
+  return id
+}
+
+/** Creates a job that has run for eight hours, and used little. */
+export async function measuredJob(
+  { fixture, call }: Pick<SampleProject, "fixture" | "call">,
+  name: string,
+  body: object,
+): Promise<void> {
+  await created(await call("/1/jobs", { body: { name, ...body } }))
+  await setStatus(fixture, name, {
+    phase: "succeeded",
+    exitCode: 0,
+    startTime: minutesAgo(540),
+    completionTime: minutesAgo(60),
+    placement: { ...placed({ ...SMALL, cpu: 4 }) },
+    usage: { seconds: 28_800, cpuMean: 0.1, cpuPeak: 0.3, memoryPeakMib: 2764.8 },
+  })
+}

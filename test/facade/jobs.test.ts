@@ -52,10 +52,10 @@ describe("GET /1/jobs/{id}", () => {
 })
 
 describe("POST /1/jobs", () => {
-  it("returns 201 with Location and {job_id, name, status: queued}, and creates a Job", async () => {
+  it("returns 201 with Location and {job_id, name, status: queued, warnings}, and creates a Job", async () => {
     const response = await call("/1/jobs", { body: { name: "first", image: "alpine:3.20" } })
     const { job_id } = await created(response.clone())
-    expect(await response.json()).toEqual({ job_id, name: "first", status: "queued" })
+    expect(await response.json()).toEqual({ job_id, name: "first", status: "queued", warnings: [expect.any(String)] })
     expect(response.headers.get("location")).toBe(`/1/jobs/${job_id}`)
     const [job, ...others] = await jobsOf(fixture)
     expect(others).toEqual([])

@@ -220,6 +220,7 @@ const TABLE: Readonly<Record<string, Row>> = {
   },
   "GET /offers": { statuses: [200, 200, 200], request: () => ({ path: "/offers?gpu=L4" }) },
   "GET /costs": { statuses: [200, 200, 200], request: () => ({ path: "/costs?by=cloud" }) },
+  "GET /advice": { statuses: [200, 200, 200], request: () => ({ path: "/advice" }) },
   "GET /whoami": { statuses: [200, 200, 200], request: () => ({ path: "/whoami" }) },
   "PUT /uploads/:sha256": { statuses: [403, 201, 201], request: () => upload() },
   "GET /uploads/:sha256": {

@@ -48,6 +48,7 @@ import { Health } from "../../src/core/telemetry/health.ts"
 import { measureClient } from "../../src/core/telemetry/kube.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { createMetrics } from "../../src/core/telemetry/metrics.ts"
+import { jobAdvisor } from "../../src/market/advice/advisor.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
 import { buildOffers } from "../../src/market/catalogue/file.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
@@ -57,6 +58,7 @@ import { LaunchLedger } from "../../src/market/placement/ledger.ts"
 import { cappedLevels, type LaunchAccounts } from "../../src/market/placement/market.ts"
 import { jobPlanner } from "../../src/market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
+import { hourlyPrices } from "../../src/market/placement/warnings.ts"
 import { BASE_DOMAIN } from "./caller.ts"
 import { PATIENCE_MS } from "./eventually.ts"
 import { clientOf } from "./machine-users.ts"
@@ -206,14 +208,13 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     catalogue: () => market.offers.current(),
     plan: jobPlanner({
       ...market,
-      jobs,
-      launches,
-      statements,
+      ...{ jobs, launches, statements, nextTurn },
       clock: systemClock,
-      nextTurn,
       obstacleTo: (namespace, order) =>
         plannedObstacle({ jobs: jobs.store, jobArrays: jobArrays.store }, namespace, order),
     }),
+    hourlyPriceNow: hourlyPrices({ ...market, nextTurn, clock: systemClock }),
+    advise: jobAdvisor({ ...market, ...{ jobs, launches, statements, nextTurn }, clock: systemClock }),
     sending: { send: publicFetch(RECEIVERS), privateTargets: RECEIVERS, clock: systemClock, version: "test" },
     discover: options.discover ?? (async () => ({ found: [], failures: [] })),
     settings: { ...SETTINGS, ...options.settings },

@@ -7,7 +7,7 @@ import { type Call, type Commands, collectOption } from "../command.ts"
 import { readDocuments, requireNamespace, sourcesAt } from "../documents.ts"
 import { parseEnvFile } from "../env-file.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
-import { exitOfPlan, jobPlanOf, type Plan, planQuestion, planText, verdictText } from "../plan.ts"
+import { exitOfPlan, jobPlanOf, type Plan, planQuestion, planText, verdictText, warningText } from "../plan.ts"
 import {
   arrayName,
   buildSubmission,
@@ -277,7 +277,8 @@ async function agreedTo(call: Call<SubmitFlags>, plan: Plan, job: JobSubmission)
     const hint = jobPlanOf(plan).reason === "NoOffer" ? " `berth offers` lists the machines that there are." : ""
     throw new Failure(EXIT.nothingFits, `Nothing was submitted.${hint}`)
   }
-  const text = yes === true && detach === true ? verdictText(plan, terminal) : planText(plan, job, terminal)
+  const short = [verdictText(plan, terminal), warningText(plan, terminal)].filter((part) => part !== "").join("\n")
+  const text = yes === true && detach === true ? short : planText(plan, job, terminal)
   if (text !== "") terminal.progress(text)
   if (yes !== true && !(await terminal.confirm(`  ${planQuestion(plan)}`, "--yes")))
     throw new Failure(EXIT.failed, "Nothing was submitted.")

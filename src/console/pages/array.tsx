@@ -3,6 +3,7 @@ import { useRoute } from "preact-iso/router"
 import { type ArrayRecord, type IndexState, indexStates, jobNameOf, valuesOf } from "../../client/arrays.ts"
 import { readBody } from "../../client/client.ts"
 import { count, usd } from "../format.ts"
+import { AdvicePanel } from "../parts/advice.tsx"
 import { Facts, PageTitle, Status, Time } from "../parts/basics.tsx"
 import { StateMessage } from "../parts/conditions.tsx"
 import { IndexTable, Stretch } from "../parts/index-table.tsx"
@@ -35,6 +36,7 @@ export function ArrayPage() {
             <Summary array={found} />
             <Order of={found} name={{ job: null, array: found.name }} />
             <Grid array={found} />
+            <AdvicePanel by={{ array: found.name }} isQuiet />
             <IndexTable array={found} reload={array.reload} />
             {found.matrix !== null && (
               <section class="panel">

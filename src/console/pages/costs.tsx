@@ -4,6 +4,7 @@ import { type CostReport, costReport, daysOfMonth, focusReport, toCsv } from "..
 import { keptMonths, type Part, type Stack, stackCosts } from "../costs.ts"
 import { dateText, percent, usd } from "../format.ts"
 import { ActionFault, useAction } from "../parts/action.tsx"
+import { AdvicePanel } from "../parts/advice.tsx"
 import { Field, onText, PageTitle, TableFrame } from "../parts/basics.tsx"
 import { Budgets } from "../parts/budgets.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
@@ -85,6 +86,7 @@ export function CostsPage() {
         {({ days, groups }) => (
           <>
             <Month choice={choice} days={days} groups={groups} />
+            <AdvicePanel />
             <Budgets budgets={days.budgets} reload={costs.reload} />
           </>
         )}

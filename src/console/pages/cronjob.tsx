@@ -2,6 +2,7 @@ import { useRoute } from "preact-iso/router"
 import { readBody, type Schemas } from "../../client/client.ts"
 import { nextTicks } from "../cron.ts"
 import { duration, timeText } from "../format.ts"
+import { AdvicePanel } from "../parts/advice.tsx"
 import { Facts, PageTitle, TableFrame, Time } from "../parts/basics.tsx"
 import { StateMessage } from "../parts/conditions.tsx"
 import { jobsAddress } from "../parts/job-table.tsx"
@@ -37,6 +38,7 @@ export function CronJobPage() {
                 <a href={jobsAddress({ cronjob: found.name })}>All its jobs</a>
               </p>
             </section>
+            <AdvicePanel by={{ cronjob: found.name }} version={found.updated_at} />
             {found.is_active && <Next schedule={found.cron_spec} />}
             <JobDefinition of={found.job_definition} />
           </>

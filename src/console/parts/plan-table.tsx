@@ -8,7 +8,7 @@ const SHOWN = 8
 
 /** Machines that a job may get, the cheapest first, and what their prices consist of. */
 export function PlanTable({ plan }: { plan: JobPlan }) {
-  const { verdict, reason, message, placements } = plan
+  const { verdict, reason, message, placements, warnings = [] } = plan
   return (
     <>
       {verdict !== "placeable" && (
@@ -16,6 +16,11 @@ export function PlanTable({ plan }: { plan: JobPlan }) {
           <strong>{verdictText(plan)}</strong> ({reason}): {message}
         </p>
       )}
+      {warnings.map((warning) => (
+        <p key={warning} class="note">
+          {warning}
+        </p>
+      ))}
       {placements.length > 0 && (
         <TableFrame label="Machines, the cheapest first">
           <table class="cards">

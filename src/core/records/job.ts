@@ -330,7 +330,8 @@ function volumesOf(volumes: StoredJob["spec"]["volumes"]): JobRecord["volumes"] 
   }))
 }
 
-function resourcesOf(resources: StoredJob["spec"]["resources"]): JobRecord["resources"] {
+/** Returns the record of a job's resources, with the defaults. */
+export function resourcesOf(resources: StoredJob["spec"]["resources"]): JobRecord["resources"] {
   return {
     cpu: parseCpu(resources?.cpu ?? DEFAULT_RESOURCES.cpu),
     memory: resources?.memory ?? DEFAULT_RESOURCES.memory,

@@ -308,7 +308,19 @@ export function planJob(job: Pick<StoredJob, "spec">, market: Market, now: Date,
  * Returns the placements of a waiting job without cooldowns and caps. If the accounts have none, accounts count that the
  * project has not connected yet. Pure.
  */
-function laterPlacements(
+export function laterPlacements(
+  job: Pick<StoredJob, "spec">,
+  market: Market,
+  now: Date,
+  settings: JobSettings,
+): RankedPlacement<LaunchAccount>[] {
+  const placements = openPlacements(job, market, now, settings)
+  if (placements.length > 0) return placements
+  return openPlacements(job, { ...market, launchAccounts: anyAccountOf(market.offers) }, now, settings)
+}
+
+/** Returns the placements of a job on the market's accounts without cooldowns and caps, best first. Pure. */
+export function openPlacements(
   job: Pick<StoredJob, "spec">,
   market: Market,
   now: Date,
@@ -317,9 +329,7 @@ function laterPlacements(
   const { architectures } = choosePlatform(market.image, market.agentImage, settings.architectures)
   const requirements = toRequirements(job.spec, architectures)
   const context = { ...createContext(job, market, now, settings), cooldowns: [], room: {} }
-  const { placements } = rank(requirements, market.offers, context)
-  if (placements.length > 0) return placements
-  return rank(requirements, market.offers, { ...context, launchAccounts: anyAccountOf(market.offers) }).placements
+  return rank(requirements, market.offers, context).placements
 }
 
 /** Returns an account of each cloud that has offers. */

@@ -89,7 +89,8 @@ export function groupOf({ metadata: { labels } }: StoredJob): string | undefined
   return cronJob === undefined ? undefined : `cronjob/${cronJob}`
 }
 
-function originOf(group: string): Origin {
+/** Returns the origin that a group in the index stands for. */
+export function originOf(group: string): Origin {
   const [kind, uid = ""] = group.split("/")
   return { kind: kind === "array" ? "array" : "cronjob", uid }
 }
@@ -168,7 +169,7 @@ export type Creator = StoredJobArray | StoredCronJob
  * @param newest reads the group's newest job, which knows the name of a creator that was deleted
  */
 export function groupName(
-  { origin, newestKey }: JobGroup,
+  { origin, newestKey }: Pick<JobGroup, "origin" | "newestKey">,
   creator: Creator | undefined,
   newest: () => StoredJob | undefined,
 ): string {

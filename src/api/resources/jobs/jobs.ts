@@ -6,6 +6,7 @@ import { ANNOTATIONS } from "../../../core/apis/meta.ts"
 import { isSubmissionTimely, submissionId } from "../../../core/apis/origin.ts"
 import type { CallerClient } from "../../../core/identity/principal.ts"
 import { isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../../core/kube/errors.ts"
+import type { Match } from "../../../core/kube/page-index.ts"
 import type { Store } from "../../../core/kube/store.ts"
 import { recordStatus } from "../../../core/records/job.ts"
 import { JOBS } from "../../../core/resources.ts"
@@ -18,7 +19,7 @@ import type { Page } from "../../http/query.ts"
 import { type Idempotency, KeyedMutex, replay, requestHash, requireHeld, usedKey } from "../../idempotency.ts"
 import { pageOrder } from "../../sorting.ts"
 import { type Creator, groupName, type JobGroup, JobGroups, type Origin, sortedGroups } from "./groups.ts"
-import { columnOf, type JobSortField, sortValue } from "./numbers.ts"
+import { columnOf, type JobSortField, MEASURED, sortValue } from "./numbers.ts"
 import type { JobSubmission } from "./schema.ts"
 import { generatedName, type JobIdentity, toJob } from "./submission.ts"
 
@@ -126,6 +127,17 @@ export class Jobs {
       return newest === undefined ? [] : [{ group, newest, name: nameOf(group), creator: creator(group) }]
     })
     return { groups: shown, total: all.length }
+  }
+
+  /** Visits what the index knows of succeeded jobs that were measured, newest first. @param by what created them; default: any */
+  visitMeasured(by: Pick<JobFilter, "cronJob" | "array">, use: (match: Match) => void): void {
+    const filter = pageFilterOf({ tags: [], labels: [], status: "succeeded", ...by })
+    this.#collection.visit({ ...filter, numbers: MEASURED }, use)
+  }
+
+  /** Returns the job that a visit has found; undefined if it was deleted since. */
+  at(key: string): StoredJob | undefined {
+    return this.#collection.at(key)
   }
 
   /** Returns all jobs that match the filter. */

@@ -1,10 +1,13 @@
 import Type, { type Static } from "typebox"
+import type { JobSpec } from "../../../core/apis/job.ts"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, type Offer } from "../../../core/apis/offer.ts"
+import { sumOfParts } from "../../../core/apis/price.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { PlannedCostSchema, toBreakdown } from "../../../core/records/cost.ts"
 import { nullable } from "../../../core/records/nullable.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
+import { warningsOf } from "../../../market/placement/warnings.ts"
 import type { RankedPlacement } from "../../../market/router/route.ts"
 
 /** GPUs of a machine; null: none. */
@@ -47,6 +50,11 @@ export const PlannedPlacementSchema = Type.Object(
   { [COMPONENT]: "PlannedPlacement" },
 )
 
+/** What a person should know before the job runs. */
+export const WARNINGS = Type.Array(Type.String(), {
+  description: "Warnings, such as what a job without a limit may cost. Empty: none.",
+})
+
 /** Response of POST /jobs?dry_run=true. */
 export const JobPlanSchema = Type.Object(
   {
@@ -64,21 +72,28 @@ export const JobPlanSchema = Type.Object(
         "Candidates, best first. With the verdict waits: the machines that the job gets when the reason ends, without " +
         "caps and cooldowns.",
     }),
+    warnings: WARNINGS,
   },
   { description: "Plan for the job, if it were submitted now." },
 )
 export type JobPlanRecord = Static<typeof JobPlanSchema>
 
-/** Returns the record of a plan. */
-export function toPlanRecord(name: string, { verdict, reason, message, placements, ranking }: JobPlan): JobPlanRecord {
+/** Returns the record of the plan of a job with this spec. */
+export function toPlanRecord(
+  name: string,
+  spec: JobSpec,
+  { verdict, reason, message, placements, ranking }: JobPlan,
+): JobPlanRecord {
+  const [first] = placements
   return {
     dry_run: true,
     name,
     verdict,
     reason,
     message,
-    estimated_cost: placements[0]?.totalUsd ?? null,
+    estimated_cost: first?.totalUsd ?? null,
     placements: placements.map((placement, index) => placementOf(placement, ranking[index] ?? "")),
+    warnings: warningsOf(spec, first && sumOfParts(first.prices)),
   }
 }
 

@@ -7,6 +7,7 @@ import type { Principal } from "../../../core/identity/principal.ts"
 import { JobRecordSchema, type SeenOfJob, toRecord } from "../../../core/records/job.ts"
 import { toOwner } from "../../../core/records/owner.ts"
 import type { Planner } from "../../../market/placement/place.ts"
+import { type HourlyPriceNow, warningsOf } from "../../../market/placement/warnings.ts"
 import { filters, prerequisite } from "../../filters.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
 import { namedSchema, pageSchema } from "../../http/json-schema.ts"
@@ -56,6 +57,7 @@ export interface JobServices {
   /** Check against the current catalogue. */
   catalogueErrors: SubmissionContext["catalogueErrors"]
   plan: Planner
+  hourlyPriceNow: HourlyPriceNow
   logStreams: LogStreams
   readUsage: ReadUsage
   /** Limit of the followed logs of a principal. */
@@ -76,6 +78,9 @@ export const JOB_CREATED = namedSchema("JobCreated", JobCreatedSchema, {
   job_id: "5ea07726-efd2-42ec-a095-6d7674666e31",
   name: "train-4kzrd9wb",
   status: "queued",
+  warnings: [
+    "This job has no timeoutSeconds: it may run for 30 days and cost up to $585.95. Set timeoutSeconds, maxCostUsd or idleLimit.",
+  ],
 })
 /** Plan in examples of the document. */
 export const PLAN_EXAMPLE = {
@@ -117,6 +122,7 @@ export const PLAN_EXAMPLE = {
       why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total",
     },
   ],
+  warnings: [],
 } satisfies JobPlanRecord
 const PLAN = namedSchema("JobPlan", JobPlanSchema, PLAN_EXAMPLE)
 const JOB = namedSchema("JobRecord", JobRecordSchema)
@@ -270,14 +276,14 @@ const createJob = (clouds: readonly string[]) =>
       }),
     },
     creates: true,
-    handle: async ({ body, query, idempotencyKey, principal }, { submitterOf, plan }) => {
+    handle: async ({ body, query, idempotencyKey, principal }, { submitterOf, plan, hourlyPriceNow }) => {
       const job = await submitterOf(principal).submit(body, idempotencyKey, { dryRun: query.dry_run })
-      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job)
+      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job, hourlyPriceNow)
     },
-    replay: async ({ body, query, idempotencyKey = "", principal }, { submitterOf, plan }) => {
+    replay: async ({ body, query, idempotencyKey = "", principal }, { submitterOf, plan, hourlyPriceNow }) => {
       const job = await submitterOf(principal).earlier(body, idempotencyKey)
       if (job === undefined) return undefined
-      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job)
+      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job, hourlyPriceNow)
     },
   })
 
@@ -445,16 +451,20 @@ export function jobRoutes(clouds: readonly string[]) {
 async function planOf({ metadata, spec }: StoredJob, principal: Principal, plan: Planner) {
   const { namespace } = principal.project
   const { name } = metadata
-  return {
-    status: 200,
-    body: toPlanRecord(name, await plan(namespace, spec, { name: { job: name }, after: spec.after })),
-  }
+  const planned = await plan(namespace, spec, { name: { job: name }, after: spec.after })
+  return { status: 200, body: toPlanRecord(name, spec, planned) }
 }
 
 /** Returns the answer to the creation of a job. */
-export function jobCreatedAnswer({ metadata }: StoredJob): Answer<JobCreated> {
-  const { uid, name } = metadata
-  return { status: 201, body: { job_id: uid, name, status: "queued" }, location: `/jobs/${uid}` }
+export async function jobCreatedAnswer(
+  { metadata, spec }: StoredJob,
+  hourlyPriceNow: HourlyPriceNow,
+): Promise<Answer<JobCreated>> {
+  const { uid, name, namespace = "" } = metadata
+  const isLimited = warningsOf(spec, undefined).length === 0
+  // Only a job with a warning needs its price, for which all offers are scanned.
+  const warnings = isLimited ? [] : warningsOf(spec, await hourlyPriceNow(namespace, spec))
+  return { status: 201, body: { job_id: uid, name, status: "queued", warnings }, location: `/jobs/${uid}` }
 }
 
 /** Returns a function for the jobs of one answer: what a job's record has that is not in the Job. */

@@ -4,6 +4,7 @@ import { GpuSchema, JOB_FIELDS_TOGETHER, JobSpecSchema, ResourcesSchema } from "
 import { JOB_NAME_PATTERN } from "../../../core/apis/prerequisites.ts"
 import { ALLOWED, COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { noUuid } from "../../names.ts"
+import { WARNINGS } from "./plan.ts"
 
 /**
  * Schemas of a job. The property names are exactly those of the contract. Leaf fields come from the Job kind itself, so
@@ -88,5 +89,6 @@ export const JobCreatedSchema = Type.Object({
   job_id: Type.String(),
   name: Type.String(),
   status: StringEnum(["queued"]),
+  warnings: WARNINGS,
 })
 export type JobCreated = Static<typeof JobCreatedSchema>
