@@ -50,7 +50,7 @@ export const PlannedPlacementSchema = Type.Object(
   { [COMPONENT]: "PlannedPlacement" },
 )
 
-/** What a person should know before the job runs. */
+/** Warnings to a person before the job runs. */
 export const WARNINGS = Type.Array(Type.String(), {
   description: "Warnings, such as what a job without a limit may cost. Empty: none.",
 })
