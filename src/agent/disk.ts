@@ -41,7 +41,7 @@ export interface AgentState {
   /** RFC 3339 time when the container first started. */
   startTime?: string
   lastExitCode?: number
-  /** What the run has used until the last complete minute. */
+  /** Use of the run until its last complete minute. */
   usage?: UsageState
   /** RFC 3339 time of the cloud's preemption notice. */
   preemptionNotice?: string

@@ -429,7 +429,7 @@ interface Stopped {
   reason: FinishReason
   cause?: FinishCause
   message: (limits: StopLimits) => string
-  /** What helps against the job's own limit. */
+  /** Advice for a limit of the job itself. */
   helps?: string
 }
 

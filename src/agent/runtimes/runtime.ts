@@ -11,7 +11,7 @@ export interface Ended {
   cause?: FinishCause
 }
 
-/** What a container has used since its start, and uses now. What is unknown is absent, and never 0. */
+/** Use of a container since its start, and now. A part that is unknown is absent, and never 0. */
 export interface Reading {
   /** Time of all its processors since its start, seconds. */
   cpuSeconds: number

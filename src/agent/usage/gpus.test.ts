@@ -20,7 +20,7 @@ async function* lines(text: string): AsyncGenerator<string, void, void> {
   yield text
 }
 
-/** Output that goes on until the test ends. */
+/** Yields a text, and then nothing until the test ends. */
 async function* endless(text: string): AsyncGenerator<string, void, void> {
   yield text
   await new Promise(() => {})

@@ -1,7 +1,7 @@
 import { DEFAULT_IDLE_PERCENT, DEFAULT_IDLE_SECONDS, type IdleLimit } from "../../core/apis/usage.ts"
 import type { Sample } from "./sample.ts"
 
-/** What counts as use of a run: percentages above which its VM is in use. */
+/** Percentages above which a VM is in use. Absent: that part doesn't count. */
 interface Thresholds {
   gpu?: number
   cpu?: number

@@ -79,7 +79,7 @@ describe("the reader of nvidia-smi", () => {
     expect(reader.take(5)).toBeUndefined()
   })
 
-  it("keeps a bounded part of an output that nobody takes", () => {
+  it("keeps a bounded part of an output that is not taken", () => {
     const reader = new GpuReader(1)
     reader.add("0, 1, 10\n".repeat(100_000))
     reader.add("x".repeat(100_000))

@@ -18,7 +18,7 @@ const LEAST_ROUNDS_PER_SECOND = 0.4
 /** A card's line. A value that the card doesn't give is a word in brackets: [N/A], [Not Supported], [Unknown Error]. */
 const LINE = /^(\d+), *(\d+|\[[^\]]*\]), *(\d+|\[[^\]]*\])$/
 
-/** Rounds that are kept until somebody takes them. A sample that would need more has an unknown use. */
+/** Number of rounds that are kept until they are taken. A sample that would need more has an unknown use. */
 const MOST_ROUNDS = 600
 
 /** Longest line that is kept until its end comes, bytes. */

@@ -12,7 +12,7 @@ export interface GpuUse {
   vramMib?: number
 }
 
-/** What a container used between two readings. */
+/** Use of a container between two readings. */
 export interface Sample {
   /** Length, seconds. */
   seconds: number

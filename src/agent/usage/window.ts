@@ -7,10 +7,10 @@ const POINT_SECONDS = 60
 
 const MIB_PER_GIB = 1024
 
-/** What was used in a piece of time, without its beginning. */
+/** Use in a piece of time, without its beginning. */
 type Use = Omit<UsagePoint, "time">
 
-/** What a run has used, as it survives a restart of the agent. */
+/** Use of a run, as it survives a restart of the agent. */
 export interface UsageState {
   /** Use over all its measured time. */
   total?: Use
