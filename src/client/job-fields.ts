@@ -291,7 +291,7 @@ export const JOB_FLAGS = {
     "--idle-limit <duration>",
     "idleLimit",
     IDLE_LIMIT,
-    "end a container that uses nothing for this time, such as 30m, or 30m:gpu=5:cpu=10 in percent",
+    "time without use after which the job fails, such as 30m; with percentages: 30m:gpu=5:cpu=10",
   ),
   maxQueue: one(
     "--max-queue <duration>",

@@ -74,13 +74,9 @@ export const IDLE_LIMIT: Grammar<IdleLimit> = {
     const [duration = "", ...limits] = text.split(":")
     const seconds = DURATION.parse(duration, {})
     if (seconds === undefined) return undefined
-    const limit: IdleLimit = { seconds }
-    for (const each of limits) {
-      const [, unit, percent] = /^(gpu|cpu)=(\d+(?:\.\d+)?)$/.exec(each) ?? []
-      if (unit === undefined) return undefined
-      limit[unit === "gpu" ? "gpuPercent" : "cpuPercent"] = Number(percent)
-    }
-    return limit
+    const percents = limits.map((each) => /^([gc]pu)=(\d+(?:\.\d+)?)$/.exec(each))
+    if (percents.includes(null)) return undefined
+    return { seconds, ...Object.fromEntries(percents.map((found) => [`${found?.[1]}Percent`, Number(found?.[2])])) }
   },
   print: ({ seconds, gpuPercent, cpuPercent }) =>
     [
@@ -88,7 +84,7 @@ export const IDLE_LIMIT: Grammar<IdleLimit> = {
       ...(gpuPercent == null ? [] : [`gpu=${gpuPercent}`]),
       ...(cpuPercent == null ? [] : [`cpu=${cpuPercent}`]),
     ].join(":"),
-  refusal: (text) => `${text} is no idle limit: write a duration, such as 30m, or 30m:gpu=5:cpu=10.`,
+  refusal: (text) => `${text} is no idle limit: write 30m or 30m:gpu=5:cpu=10.`,
 }
 
 /** Seconds of an idle limit that names none. */

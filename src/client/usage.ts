@@ -1,29 +1,9 @@
-import { type BerthClient, type JobRecord, readBody, type Schemas } from "./client.ts"
-import { isMissing } from "./jobs.ts"
+import type { JobRecord, Schemas } from "./client.ts"
 
 /** Usage of jobs, for command line and console. */
 
 export type JobUsage = Schemas["JobUsage"]
 export type UsagePoint = JobUsage["points"][number]
-
-/**
- * Returns what a job uses; undefined if the API is older than this client, or the job was deleted.
- * @param last number of last points; undefined: all
- */
-export async function readUsage(
-  client: BerthClient,
-  id: string,
-  last?: number,
-  signal?: AbortSignal,
-): Promise<JobUsage | undefined> {
-  const params = { path: { id }, query: last === undefined ? {} : { last } }
-  try {
-    return await readBody(client.api.GET("/jobs/{id}/usage", { params, ...(signal !== undefined && { signal }) }))
-  } catch (error) {
-    if (isMissing(error)) return undefined
-    throw error
-  }
-}
 
 /** Returns a number with at most one digit behind the point; below 1 with two. */
 export function shortNumber(value: number): string {
@@ -47,13 +27,15 @@ export function usedText(
   machine: JobUsage["machine"] = null,
 ): string | undefined {
   if (usage == null) return undefined
+  const of = (value: number, size: number | null | undefined) =>
+    `${shortNumber(value)}${size == null ? "" : ` of ${shortNumber(size)}`}`
   const { cpu_mean, cpu_peak, memory_peak_mib, disk_peak_gib, gpu_mean, vram_peak_mib } = usage
-  const of = (size: number | null | undefined) => (size == null ? "" : ` of ${shortNumber(size)}`)
-  return [
-    `${shortNumber(cpu_peak)}${of(machine?.cpu)} vCPUs at most, ${shortNumber(cpu_mean)} on average`,
-    `${gibOf(memory_peak_mib)}${of(machine?.memory_gib)} GiB memory`,
-    ...(gpu_mean === null ? [] : [`GPU ${shortNumber(gpu_mean)} %`]),
-    ...(vram_peak_mib === null ? [] : [`${gibOf(vram_peak_mib)}${of(machine?.vram_gib)} GiB GPU memory`]),
-    ...(disk_peak_gib === null ? [] : [`${shortNumber(disk_peak_gib)} GiB disk`]),
-  ].join("; ")
+  const parts = [
+    `${of(cpu_peak, machine?.cpu)} vCPUs (mean ${shortNumber(cpu_mean)})`,
+    `${of(memory_peak_mib / 1024, machine?.memory_gib)} GiB memory`,
+    gpu_mean !== null && `GPU ${shortNumber(gpu_mean)} %`,
+    vram_peak_mib !== null && `${of(vram_peak_mib / 1024, machine?.vram_gib)} GiB GPU memory`,
+    disk_peak_gib !== null && `${shortNumber(disk_peak_gib)} GiB disk`,
+  ]
+  return parts.filter(Boolean).join(", ")
 }

@@ -290,9 +290,7 @@ describe("run and plan", () => {
     expect(table).toMatch(new RegExp(`${name} +sim/\\S+ +2.3/8 +6.3/32 +37% +20 `))
     expect(table).toMatch(new RegExp(`${other} +sim/\\S+ {10}`))
     const { out } = await berth("top", name)
-    expect(out).toContain(
-      "2.3 of 8 vCPUs at most, 1.3 on average; 6.3 of 32 GiB memory; GPU 37.4 %; 20 GiB GPU memory; 12 GiB disk",
-    )
+    expect(out).toContain("2.3 of 8 vCPUs (mean 1.3), 6.3 of 32 GiB memory, GPU 37.4 %, 20 GiB GPU memory, 12 GiB disk")
     expect(out).toMatch(/10:01 +1.3 +6.3 +37% +20 +12/)
     expect(JSON.parse((await berth("top", name, "--json")).out).points).toHaveLength(3)
     expect(JSON.parse((await berth("top", "--json")).out)).toContainEqual(
@@ -301,7 +299,7 @@ describe("run and plan", () => {
     expect((await berth("top", other)).out).toContain("No use is known.")
     const usage = { seconds: 180, cpuMean: 1.25, cpuPeak: 2.25, memoryPeakMib: 6400 }
     await setStatus(fixture, name, { ...ended, placement, usage })
-    expect((await berth("show", name)).out).toContain("Used:     2.3 vCPUs at most, 1.3 on average; 6.3 GiB memory\n")
+    expect((await berth("show", name)).out).toContain("Used:     2.3 vCPUs (mean 1.3), 6.3 GiB memory\n")
   })
 
   it("attach --json prints the record on standard output, and the log on standard error", async () => {

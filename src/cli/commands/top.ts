@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises"
 import type { Command } from "commander"
 import { type BerthClient, everyItem, type JobRecord, readBody } from "../../client/client.ts"
-import { isEnded, readJob } from "../../client/jobs.ts"
-import { gibOf, type JobUsage, partOf, readUsage, shortNumber, type UsagePoint, usedText } from "../../client/usage.ts"
+import { isEnded, isMissing, readJob } from "../../client/jobs.ts"
+import { gibOf, type JobUsage, partOf, shortNumber, type UsagePoint, usedText } from "../../client/usage.ts"
 import { inParallel } from "../../core/apis/in-parallel.ts"
 import type { Call, Commands } from "../command.ts"
 import { type Column, formatAge, formatTable } from "../table.ts"
@@ -182,3 +182,22 @@ const POINT_COLUMNS: Column<UsagePoint>[] = [
   { title: "RECEIVED MIB", cell: ({ received_mib }) => amount(received_mib), alignsRight: true },
   { title: "SENT MIB", cell: ({ sent_mib }) => amount(sent_mib), alignsRight: true },
 ]
+
+/**
+ * Returns what a job uses; undefined if the API is older than this client, or the job was deleted.
+ * @param last number of last points; undefined: all
+ */
+async function readUsage(
+  client: BerthClient,
+  id: string,
+  last?: number,
+  signal?: AbortSignal,
+): Promise<JobUsage | undefined> {
+  const params = { path: { id }, query: last === undefined ? {} : { last } }
+  try {
+    return await readBody(client.api.GET("/jobs/{id}/usage", { params, ...(signal !== undefined && { signal }) }))
+  } catch (error) {
+    if (isMissing(error)) return undefined
+    throw error
+  }
+}

@@ -521,7 +521,7 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
       </Group>
       <Group title={shape.value === "job" ? "Limits" : "Limits of each job"}>
         {line("timeout", undefined, "2h")}
-        {line("idleLimit", "Ends a container that uses nothing for this time, such as 30m or 30m:gpu=5.", "30m")}
+        {line("idleLimit", "Time without use after which the job fails.", "30m")}
         {line("maxQueue", "Until the container starts. Empty: no limit.", "30m")}
         {shape.value === "job" && after}
         {line("priority", "From -100 to 100. The highest starts first where jobs wait for a cap.", "0")}

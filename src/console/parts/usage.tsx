@@ -1,7 +1,6 @@
-import type { JobRecord } from "../../client/client.ts"
+import { type JobRecord, readBody } from "../../client/client.ts"
 import { isEnded } from "../../client/jobs.ts"
-import { type JobUsage, readUsage, shortNumber, type UsagePoint, usedText } from "../../client/usage.ts"
-import { roundedUp } from "../costs.ts"
+import { type JobUsage, partOf, shortNumber, type UsagePoint } from "../../client/usage.ts"
 import { timeText } from "../format.ts"
 import { client, now, zone } from "../state.ts"
 import { Answer, Empty, useLoad } from "./load.tsx"
@@ -16,36 +15,21 @@ const GAP_MS = 300_000
 /** Delay between two reads while the job runs, milliseconds: its VM reports once a minute. */
 const READ_MS = 30_000
 
-/** One line over time. */
-interface Curve {
-  title: string
-  unit: string
-  value: (point: UsagePoint) => number | null
-  /** The machine's own size; null: not known. */
-  size: (machine: JobUsage["machine"]) => number | null
-}
+type Machine = NonNullable<JobUsage["machine"]>
 
-const CURVES: readonly Curve[] = [
-  { title: "CPU", unit: "vCPU", value: ({ cpu }) => cpu, size: (machine) => machine?.cpu ?? null },
-  {
-    title: "Memory",
-    unit: "GiB",
-    value: ({ memory_mib }) => memory_mib / 1024,
-    size: (machine) => machine?.memory_gib ?? null,
-  },
-  { title: "GPU", unit: "%", value: ({ gpu_percent }) => gpu_percent, size: () => 100 },
-  {
-    title: "GPU memory",
-    unit: "GiB",
-    value: ({ vram_mib }) => (vram_mib === null ? null : vram_mib / 1024),
-    size: (machine) => machine?.vram_gib ?? null,
-  },
+/** Lines over time: title, unit, value of a point, size of the machine, and how many of the value's units are one. */
+const LINES: readonly (readonly [string, string, keyof UsagePoint, keyof Machine | undefined, number])[] = [
+  ["CPU", "vCPU", "cpu", "cpu", 1],
+  ["Memory", "GiB", "memory_mib", "memory_gib", 1024],
+  ["GPU", "%", "gpu_percent", undefined, 1],
+  ["GPU memory", "GiB", "vram_mib", "vram_gib", 1024],
 ]
 
 /** Use of a job over time, and at most. */
 export function Usage({ job }: { job: JobRecord }) {
   const turn = isEnded(job) ? job.updated_at : Math.floor(now.value / READ_MS)
-  const read = async (signal: AbortSignal) => (await readUsage(client.value, job.id, undefined, signal)) ?? null
+  const params = { path: { id: job.id } }
+  const read = (signal: AbortSignal) => readBody(client.value.api.GET("/jobs/{id}/usage", { params, signal }))
   const usage = useLoad(`usage ${job.id} ${turn}`, read, job.id)
   return (
     <section class="panel" aria-label="Use">
@@ -54,33 +38,31 @@ export function Usage({ job }: { job: JobRecord }) {
   )
 }
 
-function Found({ job, usage }: { job: JobRecord; usage: JobUsage | null }) {
-  const used = usedText(usage?.usage, usage?.machine)
-  if (usage === null || used === undefined) return <Empty title="No use is known">{whyEmpty(job)}</Empty>
+function Found({ job, usage }: { job: JobRecord; usage: JobUsage }) {
+  if (usage.points.length === 0) return <Empty title={whyEmpty(job)} />
   return (
     <>
-      <p>{used}</p>
-      {CURVES.map((curve) => (
-        <Chart key={curve.title} curve={curve} usage={usage} />
+      {LINES.map((line) => (
+        <Chart key={line[0]} line={line} usage={usage} />
       ))}
-      <p class="minor">Samples of 5 seconds: peaks between them are unseen.</p>
     </>
   )
 }
 
-function whyEmpty({ started_at, status }: JobRecord) {
-  if (started_at === null) return <p>The container has not started.</p>
-  return <p>{status === "running" ? "The machine reports once a minute." : "The machine's agent measured nothing."}</p>
+function whyEmpty({ started_at, status }: JobRecord): string {
+  if (started_at === null) return "The container has not started."
+  return status === "running" ? "It reports once a minute." : "Nothing is known over time."
 }
 
-function Chart({ curve: { title, unit, value, size }, usage }: { curve: Curve; usage: JobUsage }) {
-  const points = usage.points.filter((point) => value(point) !== null)
+function Chart({ line: [title, unit, field, size, units], usage }: { line: (typeof LINES)[number]; usage: JobUsage }) {
+  const points = usage.points.filter((point) => point[field] !== null)
   const [first, last] = [points[0], points.at(-1)]
   if (first === undefined || last === undefined) return null
-  const peak = Math.max(...points.map((point) => value(point) ?? 0))
-  const own = size(usage.machine)
-  const most = Math.max(own ?? roundedUp(peak), peak)
-  const text = `${title}: at most ${shortNumber(peak)}${own === null ? "" : ` of ${shortNumber(own)}`} ${unit}`
+  const value = (point: UsagePoint) => Number(point[field]) / units
+  const peak = Math.max(...points.map(value))
+  const own = size === undefined ? 100 : (usage.machine?.[size] ?? null)
+  const most = Math.max(own ?? 0, peak) || 1
+  const text = `${title}: at most ${partOf(shortNumber(peak), own)} ${unit}`
   return (
     <figure class="chart">
       <figcaption>{text}</figcaption>
@@ -90,10 +72,8 @@ function Chart({ curve: { title, unit, value, size }, usage }: { curve: Curve; u
           <span>0</span>
         </div>
         <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none">
-          {[0, 0.5, 1].map((part) => (
-            <path key={part} class="grid" d={`M0 ${part * HEIGHT}H${WIDTH}`} />
-          ))}
-          <path class="line-1" d={lineOf(points, (point) => (value(point) ?? 0) / most)} />
+          <path class="grid" d={`M0 0H${WIDTH}M0 ${HEIGHT}H${WIDTH}`} />
+          <path class="line-1" d={lineOf(points, (point) => value(point) / most)} />
         </svg>
         <div class="axis-times">
           <span>{timeText(first.time, zone.value)}</span>
@@ -105,7 +85,7 @@ function Chart({ curve: { title, unit, value, size }, usage }: { curve: Curve; u
 }
 
 /** Returns the path of a line through the points. It is broken where nothing was measured, as between two machines. */
-export function lineOf(points: readonly UsagePoint[], part: (point: UsagePoint) => number): string {
+function lineOf(points: readonly UsagePoint[], part: (point: UsagePoint) => number): string {
   const start = Date.parse(points[0]?.time ?? "")
   const end = endOf(points.at(-1))
   const x = (time: number): string => (((time - start) / Math.max(1, end - start)) * WIDTH).toFixed(1)
