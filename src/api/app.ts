@@ -399,8 +399,19 @@ function callerLimits(settings: FacadeSettings): CallerLimits {
 function jobParts(
   dependencies: FacadeDependencies,
 ): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "creatorOf" | "dependentsIn" | "submitterOf"> {
-  const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown, usage, hourlyPriceNow } =
-    dependencies
+  const {
+    caches,
+    catalogue,
+    clock,
+    heartbeatTimes,
+    launches,
+    logStore,
+    plan,
+    settings,
+    shutdown,
+    usage,
+    hourlyPriceNow,
+  } = dependencies
   return {
     ...{ plan, hourlyPriceNow },
     catalogueErrors: catalogueCheck(catalogue, settings.clouds),

@@ -249,7 +249,15 @@ function vmControllers(
   parts: OperatorParts,
   { installation, webhooks }: { installation: Installation; webhooks: WebhookControl },
 ) {
-  const { systemNamespace, gatewayUrl, vmProxy, vmCa, agentImage, volumesImage, defaultIdleSeconds: idleSeconds } = options
+  const {
+    systemNamespace,
+    gatewayUrl,
+    vmProxy,
+    vmCa,
+    agentImage,
+    volumesImage,
+    defaultIdleSeconds: idleSeconds,
+  } = options
   const { providers, ownAccounts, architectures, launchesPerMinute, observeSeconds, retentionSeconds } = parts
   const connections = shared.connections.store
   const launches = shared.launches.store

@@ -166,4 +166,3 @@ function unpacked(numbers: Float64Array): UsagePoint[] {
   }
   return points
 }
-

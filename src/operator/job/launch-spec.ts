@@ -121,7 +121,8 @@ function runFor({ job, losses, left, nextNumber, settings }: JobFacts, choice: L
     .filter(([, { checkpoint }]) => checkpoint === true)
     .sort(([a], [b]) => (a < b ? -1 : 1))
   const retryRules = [...rulesOf(job.spec)]
-  const idleLimit = run.idleLimit ?? (settings.idleSeconds === undefined ? undefined : { seconds: settings.idleSeconds })
+  const idleLimit =
+    run.idleLimit ?? (settings.idleSeconds === undefined ? undefined : { seconds: settings.idleSeconds })
   const own = {
     BERTH_LAUNCH: String(nextNumber),
     BERTH_PREEMPTIONS: String(losses.preempted),

@@ -216,8 +216,8 @@ export async function removeOrphanedLogs(retention: LogRetentionOptions): Promis
 /** Starts to remove a log with its job's usage. A failure is logged, and the next start of a façade removes them. */
 function remove(ref: JobRef, { logStore, usageStore, logger }: LogRetentionOptions): void {
   Promise.all([logStore.remove(ref), usageStore.remove(ref)]).catch((err: unknown) =>
-      logger.error({ err, job: ref }, "cannot remove the log of a deleted job; retry at the next start"),
-    )
+    logger.error({ err, job: ref }, "cannot remove the log of a deleted job; retry at the next start"),
+  )
 }
 
 /** Returns the key of what is stored for a job: that of the Job from which it was copied, if it was. */
