@@ -277,19 +277,19 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   const keysOf = (principal: Principal): Keys =>
     new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys, creationTimes, clock })
   mount(router, keyRoutes, guard, { keysOf, clock })
-  const runsOf = (principal: Principal): RunOptions => {
-    return { submitter: submitterOf(principal), jobs: jobsOf(principal), creations, reader: client }
-  }
+  const runsOf = (principal: Principal): RunOptions => ({
+    ...{ submitter: submitterOf(principal), jobs: jobsOf(principal), creations, reader: client },
+  })
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, runsOf, ...ofJobs })
-  const ofArrays = { arraysOf, jobsOf, dependentsIn, creationTimes, uploads }
-  mount(router, arrayRoutes(settings.clouds), guard, { ...ofArrays, ...ofJobs })
+  const ofArrays = { arraysOf, jobsOf, dependentsIn, creationTimes, uploads, ...ofJobs }
+  mount(router, arrayRoutes(settings.clouds), guard, ofArrays)
   mount(router, connectionRoutes, guard, { connectionsOf })
   mount(router, connectionCheckRoutes, discoveryGuard(guard, limits), { connectionsOf })
-  const webhookServices = { webhooksOf, privateReceivers: dependencies.sending.privateTargets }
-  mount(router, webhookRoutes, guard, webhookServices)
-  mount(router, webhookTestRoutes, discoveryGuard(guard, limits), webhookServices)
-  const ofOffers = { catalogue, catalogueErrors: ofJobs.catalogueErrors, now: () => clock.now() }
-  mount(router, offerRoutes(settings.clouds), guard, ofOffers)
+  const ofWebhooks = { webhooksOf, privateReceivers: dependencies.sending.privateTargets }
+  mount(router, webhookRoutes, guard, ofWebhooks)
+  mount(router, webhookTestRoutes, discoveryGuard(guard, limits), ofWebhooks)
+  const { catalogueErrors } = ofJobs
+  mount(router, offerRoutes(settings.clouds), guard, { catalogue, catalogueErrors, now: () => clock.now() })
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
   const uploading = new ConcurrencyLimit(MOST_UPLOADS)

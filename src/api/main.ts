@@ -39,7 +39,7 @@ import { catalogueWatches } from "../market/catalogue/watch.ts"
 import { LaunchLedger } from "../market/placement/ledger.ts"
 import type { MarketSources } from "../market/placement/market.ts"
 import { cappedLevels } from "../market/placement/market.ts"
-import { jobPlanner, type ObstacleTo, type Planner } from "../market/placement/place.ts"
+import { jobPlanner, type ObstacleTo } from "../market/placement/place.ts"
 import { JOB_DEFAULTS } from "../market/placement/settings.ts"
 import { hourlyPrices } from "../market/placement/warnings.ts"
 import type { FacadeOptions } from "../options.ts"
@@ -132,9 +132,7 @@ export async function startFacade(
     catalogue: () => offers.current(),
     installation,
     spending: spendingIn(caches, placement),
-    plan: planner({ ...placement, ...caches, clock }, parts),
-    advise: jobAdvisor({ ...placement, ...caches, clock, nextTurn }, { architectures: parts.architectures }),
-    hourlyPriceNow: hourlyPrices({ ...placement, clock, nextTurn }, { architectures: parts.architectures }),
+    ...planners({ ...placement, ...caches, clock }, parts),
     discover: discovererOf({ openAccount: accountOpener(providers), credentialsOf, clock, logger }),
     sending: sendingOf(options),
     consoleFolder: consoleFolderOf(options, parts),
@@ -167,16 +165,21 @@ export async function startFacade(
   return { url, metricsUrl: operations?.url, ended }
 }
 
-/** Returns the planner of jobs, which knows the lines that jobs wait in. */
-function planner(
+/** Returns the planner of jobs, which knows the lines that jobs wait in, the advisor, and the lookup of prices. */
+function planners(
   sources: MarketSources & Pick<ReturnType<typeof facadeCaches>, "jobs" | "jobArrays">,
   { client, architectures }: FacadeParts,
-): Planner {
+): Pick<FacadeDependencies, "plan" | "advise" | "hourlyPriceNow"> {
   const inLine = (namespace: string) => jobsInLine(sources.jobs.store, namespace)
   const stores = { jobs: sources.jobs.store, jobArrays: sources.jobArrays.store }
   const obstacleTo: ObstacleTo = (namespace, order) => plannedObstacle(stores, namespace, order)
   const own = { whySecretMissing: secretChecker(client), nextTurn, inLine, obstacleTo }
-  return jobPlanner({ ...sources, ...own }, { architectures })
+  const settings = { architectures }
+  return {
+    plan: jobPlanner({ ...sources, ...own }, settings),
+    advise: jobAdvisor({ ...sources, nextTurn }, settings),
+    hourlyPriceNow: hourlyPrices({ ...sources, nextTurn }, settings),
+  }
 }
 
 /** Returns the lookup of the caps that a project is under, with the spending under them. */

@@ -999,7 +999,7 @@ export interface components {
             seconds?: number | null;
             /** @description The GPUs count as unused up to this percentage, the highest of all cards. Default on a VM with GPUs: 5. */
             gpuPercent?: number | null;
-            /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5. On one with GPUs they don't count unless this is given. */
+            /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5, and at most half a vCPU. On one with GPUs they don't count unless this is given. */
             cpuPercent?: number | null;
         };
         /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
@@ -2068,7 +2068,7 @@ export interface components {
             seconds?: number;
             /** @description The GPUs count as unused up to this percentage, the highest of all cards. Default on a VM with GPUs: 5. */
             gpuPercent?: number;
-            /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5. On one with GPUs they don't count unless this is given. */
+            /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5, and at most half a vCPU. On one with GPUs they don't count unless this is given. */
             cpuPercent?: number;
         };
         /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */

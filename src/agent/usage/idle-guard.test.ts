@@ -5,12 +5,12 @@ import type { Sample } from "./sample.ts"
 
 const SAMPLE_SECONDS = 5
 
-/** Use in a sample: percent of four vCPUs, and the highest reading of a GPU. Undefined: it could not be measured. */
-type Use = { cpu?: number; gpu?: number } | undefined
+/** Use in a sample: percent of the vCPUs, four by default, and the highest reading of a GPU. Undefined: not measured. */
+type Use = { cpu?: number; cpus?: number; gpu?: number } | undefined
 
-function sample({ cpu = 0, gpu }: NonNullable<Use>): Sample {
+function sample({ cpu = 0, cpus = 4, gpu }: NonNullable<Use>): Sample {
   return {
-    ...{ seconds: SAMPLE_SECONDS, cpu: (cpu / 100) * 4, cpus: 4, memoryMib: 100 },
+    ...{ seconds: SAMPLE_SECONDS, cpu: (cpu / 100) * cpus, cpus, memoryMib: 100 },
     ...(gpu !== undefined && { gpu: { mean: gpu / 2, highest: gpu } }),
   }
 }
@@ -37,6 +37,9 @@ describe("the idle guard", () => {
     ["begins again after each use", SHORT, 0, (second) => ({ cpu: second === 295 ? 50 : 0 }), 595],
     ["keeps what works 30 s of each minute", SHORT, 0, (second) => ({ cpu: second % 60 < 30 ? 100 : 0 }), undefined],
     ["keeps one burst that a sample shows within the time", SHORT, 0, (s) => ({ cpu: s % 300 ? 0 : 6 }), undefined],
+    ["keeps one busy thread of 64", SHORT, 0, () => ({ cpu: 1.5, cpus: 64 }), undefined],
+    ["ends less than half a vCPU of 64", SHORT, 0, () => ({ cpu: 0.7, cpus: 64 }), 300],
+    ["takes the job's own percentage of 64", { ...SHORT, cpuPercent: 5 }, 0, () => ({ cpu: 1.5, cpus: 64 }), 300],
     ["counts no CPU on a VM with GPUs", SHORT, 1, () => ({ cpu: 100, gpu: 0 }), 300],
     ["counts it if the job says so", { ...SHORT, cpuPercent: 5 }, 1, () => ({ cpu: 100, gpu: 0 }), undefined],
     ["ends if all that counts is unused", { ...SHORT, cpuPercent: 5 }, 1, () => ({ cpu: 1, gpu: 1 }), 300],

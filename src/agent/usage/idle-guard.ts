@@ -5,10 +5,16 @@ import type { Sample } from "./sample.ts"
 interface Thresholds {
   gpu?: number
   cpu?: number
+  /** Number of vCPUs above which a VM is in use, whatever part of them that is. */
+  cpus?: number
 }
 
+/** By default a container that keeps more than half a vCPU busy is in use: one busy thread is 3 % of 32 vCPUs. */
+const DEFAULT_IDLE_CPUS = 0.5
+
 function thresholdsOf({ gpuPercent, cpuPercent }: IdleLimit, gpus: number): Thresholds {
-  if (gpus === 0) return { cpu: cpuPercent ?? DEFAULT_IDLE_PERCENT }
+  if (gpus === 0)
+    return cpuPercent === undefined ? { cpu: DEFAULT_IDLE_PERCENT, cpus: DEFAULT_IDLE_CPUS } : { cpu: cpuPercent }
   return { gpu: gpuPercent ?? DEFAULT_IDLE_PERCENT, ...(cpuPercent !== undefined && { cpu: cpuPercent }) }
 }
 
@@ -40,7 +46,8 @@ export class IdleGuard {
   }
 
   #isUse({ cpu, cpus, gpu }: Sample): boolean {
-    const { gpu: gpuPercent, cpu: cpuPercent } = this.#thresholds
+    const { gpu: gpuPercent, cpu: cpuPercent, cpus: most = Number.POSITIVE_INFINITY } = this.#thresholds
+    if (cpu > most) return true
     if (gpuPercent !== undefined && !(gpu?.highest !== undefined && gpu.highest <= gpuPercent)) return true
     return cpuPercent !== undefined && (cpu / cpus) * 100 > cpuPercent
   }

@@ -34,7 +34,7 @@ export const IdleLimitSchema = Type.Object(
       "The GPUs count as unused up to this percentage, the highest of all cards. Default on a VM with GPUs: 5.",
     ),
     cpuPercent: Percent(
-      "The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5. On one with GPUs they don't count unless this is given.",
+      "The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5, and at most half a vCPU. On one with GPUs they don't count unless this is given.",
     ),
   },
   {

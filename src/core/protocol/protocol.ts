@@ -202,7 +202,7 @@ export const ReportRequestSchema = Type.Object({
     }),
   ),
   /**
-   * What the container has used since the last piece that the gateway has stored. At most once a minute, and with the
+   * Use of the container since the last piece that the gateway has stored. At most once a minute, and with the
    * finish: a message of its own would double the messages.
    */
   usage: Type.Optional(Type.Array(UsagePointSchema, { maxItems: USAGE_POINTS })),
