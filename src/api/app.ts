@@ -273,13 +273,12 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   const ofSealed = { ...dependencies, creationTimes, collectionOf }
   const connectionsOf = connectionsIn(ofSealed)
   const webhooksOf = webhooksIn(ofSealed)
-  const ofKeys = { store: caches.apiKeys.store, asUser: (name: string) => impersonatingUser(client, name) }
-  const keysOf = (principal: Principal): Keys =>
-    new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys, creationTimes, clock })
+  const asUser = (name: string) => impersonatingUser(client, name)
+  const ofKeys = { store: caches.apiKeys.store, asUser, creationTimes, clock }
+  const keysOf = (principal: Principal): Keys => new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys })
   mount(router, keyRoutes, guard, { keysOf, clock })
-  const runsOf = (principal: Principal): RunOptions => ({
-    ...{ submitter: submitterOf(principal), jobs: jobsOf(principal), creations, reader: client },
-  })
+  const ofRuns = { creations, reader: client }
+  const runsOf = (one: Principal): RunOptions => ({ submitter: submitterOf(one), jobs: jobsOf(one), ...ofRuns })
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, uploads, runsOf, ...ofJobs })
   const ofArrays = { arraysOf, jobsOf, dependentsIn, creationTimes, uploads, ...ofJobs }
   mount(router, arrayRoutes(settings.clouds), guard, ofArrays)
