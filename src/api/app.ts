@@ -287,8 +287,7 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   const ofWebhooks = { webhooksOf, privateReceivers: dependencies.sending.privateTargets }
   mount(router, webhookRoutes, guard, ofWebhooks)
   mount(router, webhookTestRoutes, discoveryGuard(guard, limits), ofWebhooks)
-  const { catalogueErrors } = ofJobs
-  mount(router, offerRoutes(settings.clouds), guard, { catalogue, catalogueErrors, now: () => clock.now() })
+  mount(router, offerRoutes(settings.clouds), guard, { ...ofJobs, catalogue, now: () => clock.now() })
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
   const uploading = new ConcurrencyLimit(MOST_UPLOADS)
