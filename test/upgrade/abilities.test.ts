@@ -109,15 +109,15 @@ async function whileLeading(abilities: readonly string[], check: () => Promise<v
 }
 
 const OLDER = "The leading operator is older than version 0.2.0"
-const NOBODY = "No operator leads now"
+const NO_LEADER = "No operator leads now"
 
 describe("`after`", () => {
-  it("is rejected while no operator leads", () => expectRejected(NOBODY))
+  it("is rejected while no operator leads", () => expectRejected(NO_LEADER))
 
   it("is accepted while an operator of this version leads, and rejected after it has released the Lease", async () => {
     await whileLeading(OPERATOR_ABILITIES, expectAccepted)
     expect((await fixture.client.get(leases, ref)).metadata.annotations).toBeDefined()
-    await expectRejected(NOBODY)
+    await expectRejected(NO_LEADER)
   })
 
   it("is rejected while an operator leads that announces other abilities only", () =>
@@ -139,7 +139,7 @@ describe("`after`", () => {
 
   it("is accepted in a restored object, which never starts", async () => {
     await writeLease({ holderIdentity: "" }, "")
-    await untilSaid(NOBODY)
+    await untilSaid(NO_LEADER)
     const restored = { [ANNOTATIONS.recordedUid]: "5d3c5a0e-3f36-4a3a-9d3c-0c6d0c8f2f10" }
     expect(await create(job("restored", AFTER, restored))).toContain("created")
     expect(await create(array("restored", AFTER, restored))).toContain("created")

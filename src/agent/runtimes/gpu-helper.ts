@@ -13,7 +13,7 @@ const START_SECONDS = 60
 const REMOVE_SECONDS = 10
 
 /** User of Berth's image. Devices of GPUs are open to everyone. */
-const NOBODY = "65532:65532"
+const NON_ROOT = "65532:65532"
 
 const ALL_GPUS = -1
 
@@ -96,7 +96,7 @@ export class GpuHelper {
       Image: image,
       Entrypoint: [...NVIDIA_SMI],
       Cmd: [],
-      User: NOBODY,
+      User: NON_ROOT,
       Labels: { ...labels, [GPUS_LABEL]: "" },
       // To a terminal, a program writes each line at once.
       Tty: true,

@@ -29,7 +29,6 @@ import {
   Time,
   TOTAL_BYTES,
 } from "./schema.ts"
-
 import { IdleLimitSchema, UsageSchema } from "./usage.ts"
 
 /** Job states of the contract. The last three are terminal: a job never leaves them. */

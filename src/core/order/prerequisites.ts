@@ -38,13 +38,13 @@ export interface PrerequisiteState {
 }
 
 /** Returns how a job ended; undefined if it has not. */
-export function jobOutcome({ status }: Orderable): PrerequisiteOutcome | undefined {
+function jobOutcome({ status }: Orderable): PrerequisiteOutcome | undefined {
   const phase = status?.phase as JobPhase | undefined
   return isTerminal(phase) ? (phase as PrerequisiteOutcome) : undefined
 }
 
 /** Returns how an array ended; undefined if it has not. One that runs again has not. */
-export function arrayOutcome({ status }: Orderable): PrerequisiteOutcome | undefined {
+function arrayOutcome({ status }: Orderable): PrerequisiteOutcome | undefined {
   return hasArrayEnded({ status: status as never }) ? (status?.phase as PrerequisiteOutcome) : undefined
 }
 

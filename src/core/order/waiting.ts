@@ -1,4 +1,4 @@
-import type { Prerequisite, PrerequisiteName } from "../apis/prerequisites.ts"
+import { isSamePrerequisite, type Prerequisite, type PrerequisiteName } from "../apis/prerequisites.ts"
 import {
   findCircle,
   isWaiting,
@@ -58,10 +58,10 @@ export interface Ordered<T extends Orderable = Orderable> {
 /** Returns true if an object waits for this one, and not for an earlier one of its name. */
 export function isDependent<T extends Orderable>({ name, object }: Ordered<T>, of: Ordered<T>): boolean {
   if (object.metadata.deletionTimestamp !== undefined) return false
-  return awaitedBy(name, object).some(({ prerequisite, uid }) => {
-    const isNamed = prerequisite.job === of.name.job && prerequisite.array === of.name.array
-    return isNamed && (uid === undefined || uid === of.object.metadata.uid)
-  })
+  return awaitedBy(name, object).some(
+    ({ prerequisite, uid }) =>
+      isSamePrerequisite(prerequisite, of.name) && (uid === undefined || uid === of.object.metadata.uid),
+  )
 }
 
 /**
