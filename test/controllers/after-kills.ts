@@ -16,6 +16,7 @@ import { JOB_ARRAYS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import type { ControllerHarness, Operator } from "../harness/controllers.ts"
 import { until } from "../harness/eventually.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
+import { randomFrom } from "../random.ts"
 import { Mortal } from "./mortal.ts"
 
 /** Job or array of a graph. */
@@ -41,15 +42,6 @@ interface End {
   reason: string
   /** The API server's versions grow with each write to it, whatever the kind. */
   version: number
-}
-
-/** Returns numbers from 0 to 1, always the same for a seed. */
-function randomNumbers(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state * 1_103_515_245 + 12_345) % 2_147_483_648
-    return state / 2_147_483_648
-  }
 }
 
 /** Names of jobs whose containers fail. */
@@ -148,7 +140,7 @@ export async function runGraphs(
   harness: ControllerHarness,
   { graphs: count, kills, seed, seconds }: GraphRun,
 ): Promise<{ breaches: string[]; nodes: number; failed: number; cancelled: number }> {
-  const random = randomNumbers(seed)
+  const random = randomFrom(seed)
   const graphs = Array.from({ length: count }, (_, index) => makeGraph(index, random))
   const nodes = graphs.flatMap((graph) => graph.nodes)
   const { client, namespace } = harness

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest"
+import { randomFrom } from "../../../test/random.ts"
 import type { ObservedPrerequisite, Prerequisite } from "../apis/prerequisites.ts"
 import { findCircle, type Orderable, observedAfter, obstacleOf, prerequisiteState } from "./prerequisites.ts"
 
@@ -104,17 +105,8 @@ function isOnCircle(start: string, edges: ReadonlyMap<string, readonly string[]>
   return reached.has(start)
 }
 
-/** Returns numbers from 0 to 1, always the same. */
-function randomNumbers(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state * 1_103_515_245 + 12_345) % 2_147_483_648
-    return state / 2_147_483_648
-  }
-}
-
 test("a circle is found in random graphs if and only if there is one, and each of its steps is an edge", () => {
-  const random = randomNumbers(7)
+  const random = randomFrom(7)
   let circles = 0
   for (let round = 0; round < 500; round++) {
     const size = 2 + Math.floor(random() * 9)
