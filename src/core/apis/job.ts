@@ -8,6 +8,7 @@ import { OfferSchema } from "./offer.ts"
 import { AfterSchema, JOB_NAME_PATTERN, ObservedAfterSchema } from "./prerequisites.ts"
 import { CostPartsSchema, HourlyPricesSchema } from "./price.ts"
 import { LaunchedRetryRulesSchema, RetryRulesSchema } from "./retry-rules.ts"
+import { ReuseSchema } from "./reuse.ts"
 import {
   ALLOWED,
   COMPONENT,
@@ -426,6 +427,7 @@ function containerFieldsOf({ image, text, envItems, volume, retryRules, distinct
     ),
     retryRules: Type.Optional(retryRules),
     idleLimit: Type.Optional(IdleLimitSchema),
+    reuse: Type.Optional(ReuseSchema),
     timeoutSeconds: Type.Optional(
       Int({
         minimum: 1,

@@ -20,6 +20,7 @@ import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { type CostParts, costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import { observedAfter } from "../../core/order/prerequisites.ts"
+import { isKept, minimumBilledSecondsOf } from "../../core/reuse/reuse.ts"
 import { recordedVolumes } from "../../market/placement/inputs.ts"
 import type { Amounts } from "../../market/placement/line.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
@@ -235,6 +236,8 @@ function nextVm(before: JobStatus, { name, launch }: Current): JobStatus["vm"] {
 
 function vmState({ launch, isOver }: LaunchFacts): "terminated" | "terminating" | "running" | "booting" {
   if (isOver) return "terminated"
+  // It waits for another job.
+  if (isKept(launch)) return "running"
   if (isEnding(launch)) return "terminating"
   return launch.status?.agent === undefined ? "booting" : "running"
 }
@@ -347,7 +350,7 @@ function billedVm({ name, launch, verdict }: Current) {
     return { hourly: prices, minimumBilledSeconds: offer.minimumBilledSeconds }
   }
   if (name === undefined || launch === undefined) return undefined
-  return { hourly: pricesOf(launch.launch), minimumBilledSeconds: launch.launch.spec.offer.minimumBilledSeconds }
+  return { hourly: pricesOf(launch.launch), minimumBilledSeconds: minimumBilledSecondsOf(launch.launch) }
 }
 
 function larger(before: CostParts | undefined, now: CostParts): CostParts {

@@ -2,7 +2,9 @@ import type { StoredJob } from "../../core/apis/job.ts"
 import { isOver, LAUNCH_FINALIZER, type StoredLaunch, withHeartbeat } from "../../core/apis/launch.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import type { StoredStatement } from "../../core/apis/statement.ts"
+import { ifFound } from "../../core/kube/errors.ts"
 import type { Change } from "../../core/kube/store.ts"
+import { LAUNCHES } from "../../core/resources.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watchSource } from "../../core/runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
 import { addFinalizer, remove } from "../writes.ts"
@@ -13,6 +15,7 @@ import type { LaunchControllerDependencies } from "./dependencies.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
 import { type GatherParts, gather, isWokenBy } from "./gather.ts"
 import { VmObserver } from "./observe.ts"
+import { takeoverOf } from "./takeover.ts"
 import { deleteRecords } from "./records.ts"
 import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS, type LaunchSettings } from "./settings.ts"
 
@@ -144,6 +147,8 @@ class LaunchReconciler {
         options.recorder.record(launch, { type: "Warning", reason: "Refused", message: status.refusal.message })
         return
       }
+      case "takeOver":
+        return this.#takeOver(launch, context)
       case "recordInstance": {
         await this.#writeStatus(launch, await recordInstance(launch, action.vm, cloudContext), context)
         return
@@ -168,6 +173,25 @@ class LaunchReconciler {
       case "delete":
         return remove(launch, launchWriter(options), context)
     }
+  }
+
+  /** Takes over the VM of the predecessor: its last status is written first, then this Launch's. */
+  async #takeOver(launch: StoredLaunch, context: ReconcileContext): Promise<void> {
+    const { client, clock, systemNamespace: namespace, recorder, fence } = this.#options
+    const { name } = launch.metadata
+    const ref = { namespace, name: launch.spec.takesOver ?? "" }
+    const predecessor = await ifFound(client.get(LAUNCHES, ref))
+    let step = takeoverOf(launch, predecessor, clock.now())
+    if (step.is === "possible" && predecessor !== undefined) {
+      fence()
+      this.#parts.calls.markInFlight(name)
+      const written = await writeOwnStatus(predecessor, step.predecessor, this.#options, context)
+      step = takeoverOf(launch, written, clock.now())
+    }
+    if (step.is === "possible") return
+    await this.#writeStatus(launch, step.own, context)
+    if (step.is === "lost")
+      recorder.record(launch, { type: "Normal", reason: "TakeoverLost", message: step.own.message ?? "" })
   }
 
   /** Writes the status. It settles the outcome of earlier create calls, unless it reports a launch error. */

@@ -18,6 +18,7 @@ import {
 import { LABELS } from "../../core/apis/meta.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
+import { CLEAN_SECONDS, idlenessOf, idleSecondsLeft, minimumBilledSecondsOf, vmSince } from "../../core/reuse/reuse.ts"
 import { bootProgress, preemptionWitness } from "../../market/placement/outcome.ts"
 import { settlesIn } from "../elapsed.ts"
 import type { LaunchSettings } from "./settings.ts"
@@ -74,6 +75,8 @@ export type LaunchAction =
   | { do: "addFinalizer" }
   /** Request the VM from the cloud, or settle the outcome of an earlier, identical call. */
   | { do: "createInstance" }
+  /** Take over the idle VM of the Launch that the spec names, or find that it is another one's. */
+  | { do: "takeOver" }
   /** Write the VM that the cloud lists, after the create call that may have been cut off is completed. */
   | { do: "recordInstance"; vm: Vm }
   /** List the account of a VM that no list has shown in its whole lifetime. */
@@ -94,7 +97,7 @@ export interface LaunchDecision {
 }
 
 /** Phases that the agent's reports cause. They are for people: the job controller reads the reports themselves. */
-const LAZY_PHASES: readonly LaunchPhase[] = ["registered", "running"]
+const LAZY_PHASES: readonly LaunchPhase[] = ["registered", "running", "finished", "idle"]
 
 /**
  * Decides the next step of a Launch. An unknown outcome takes precedence, even for a Launch that is to end. The
@@ -160,9 +163,12 @@ function decideUnsettled(
   settings: LaunchSettings,
 ): LaunchDecision {
   const since = firstMessageTime(launch.status)
-  if (since !== undefined) return decideUnrecorded(launch, since, { observed, now, settings })
+  const isTakeover = launch.spec.takesOver !== undefined
+  if (since !== undefined && !isTakeover) return decideUnrecorded(launch, since, { observed, now, settings })
   const end = reasonToEnd(launch, observed, now, settings)
-  if (end !== undefined && !observed.inFlight) return withoutVm(launch, now)
+  if (end !== undefined && !observed.inFlight && since === undefined) return withoutVm(launch, now)
+  // Not even a Launch that is to end concludes that it has no VM while an earlier write may still give it one.
+  if (isTakeover) return { actions: [{ do: "takeOver" }], events: [] }
   const { launchError } = observed
   const unanswered = launchError && launchErrorToReport(launch, launchError, now, settings)
   if (unanswered === undefined) return { actions: [{ do: "createInstance" }], events: [] }
@@ -276,7 +282,9 @@ function decideVm(
     const terminationTime =
       ended.terminationTime ??
       (instance.is === "notFound" ? endOfMissing : latestEnd)(launch, { lastSeen, now }, settings)
-    return closeLaunch(launch, { next, ended: { ...ended, terminationTime }, expected: end !== undefined, now })
+    // A VM that waits for another job may end itself at any time.
+    const expected = end !== undefined || idlenessOf(launch).is !== "none"
+    return closeLaunch(launch, { next, ended: { ...ended, terminationTime }, expected, now })
   }
   next.vm = { ...next.vm, ...observedVm(launch, instance, end !== undefined) }
   return end === undefined
@@ -332,7 +340,7 @@ interface EndCheck {
 
 /** Reasons to terminate a VM in order of precedence. The first one that applies counts. */
 const END_CHECKS: Record<string, EndCheck> = {
-  agentFinished: { why: ({ status: { agent } }) => agent?.finish && `the agent finished: ${agent.finish.reason}` },
+  agentFinished: { why: ({ launch, now }) => whyFinished(launch, now) },
   bootFailed: {
     why: ({ status }) => {
       const failure = bootFailureOf(status)
@@ -364,6 +372,18 @@ const END_CHECKS: Record<string, EndCheck> = {
     },
     loss: "VMLost",
   },
+}
+
+/** Returns the message of a VM whose agent has finished; undefined while it runs, cleans up, or waits for another job. */
+function whyFinished(launch: StoredLaunch, now: Date): string | undefined {
+  const finish = launch.status?.agent?.finish
+  if (finish === undefined) return undefined
+  const finished = `the agent finished: ${finish.reason}`
+  const idleness = idlenessOf(launch)
+  if (idleness.is === "none") return idleness.why === undefined ? finished : `${finished}; ${idleness.why}`
+  if (idleSecondsLeft(idleness, now) > 0) return undefined
+  const over = idleness.is === "idle" ? "no job took it over" : "it was not clean"
+  return `${finished}; ${over} within ${idleness.seconds} s`
 }
 
 /** Returns why the VM has to end; undefined while it is needed. */
@@ -464,8 +484,12 @@ function following(
   const status: OwnStatus = { ...next, phase, message: LIVE_MESSAGES[phase] ?? "" }
   const age = ageOf(launch, observed, now)
   const isUnread = launch.status?.agent === undefined && observed.consoleRead === undefined
-  const due =
-    (isUnread ? Math.min(settings.consoleSeconds, longestLife(launch, settings)) : longestLife(launch, settings)) - age
+  const idleness = idlenessOf(launch)
+  const life = longestLife(launch, settings)
+  const due = Math.min(
+    (isUnread ? Math.min(settings.consoleSeconds, life) : life) - age,
+    idleness.is === "none" ? Number.POSITIVE_INFINITY : idleSecondsLeft(idleness, now),
+  )
   const unchanged: LaunchDecision = { actions: [], events: [], requeueAfter: Math.max(1, due + 1) }
   const since = phaseSince(launch, phase)
   const wait = since === undefined ? settings.settleSeconds : settlesIn(since, now, settings)
@@ -479,16 +503,21 @@ const LIVE_MESSAGES: Partial<Record<LaunchPhase, string>> = {
   created: "the VM is booting",
   registered: "the agent is preparing the container",
   running: "the container is running",
+  finished: "the agent removes everything of the job from the VM",
+  idle: "the VM waits for another job",
 }
 
 function livePhase(launch: StoredLaunch): LaunchPhase {
   const agent = launch.status?.agent
   if (agent === undefined) return "created"
+  if (agent.finish !== undefined) return agent.idleTime === undefined ? "finished" : "idle"
   return agent.startTime === undefined ? "registered" : "running"
 }
 
 function phaseSince(launch: StoredLaunch, phase: LaunchPhase): string | undefined {
   const agent = launch.status?.agent
+  if (phase === "idle") return agent?.idleTime
+  if (phase === "finished") return agent?.lastHeartbeatTime ?? agent?.finish?.time
   return phase === "running" ? agent?.startTime : agent?.registrationTime
 }
 
@@ -531,9 +560,11 @@ function ageOf(launch: StoredLaunch, { vmSeconds }: LaunchObservation, now: Date
   return vmSeconds ?? secondsBetween(createTimeOf(launch), now)
 }
 
-/** Returns the longest time in seconds from the request of a VM until it has ended itself. */
+/** Returns the longest time in seconds from the request of a VM until it has ended itself, with its time for another job. */
 function longestLife({ spec }: StoredLaunch, { lifetimeSlackSeconds }: LaunchSettings): number {
-  return spec.bootDeadlineSeconds + spec.lifetimeSeconds + lifetimeSlackSeconds
+  const { reuse } = spec.run
+  const kept = reuse === undefined ? 0 : CLEAN_SECONDS + reuse.idleSeconds
+  return spec.bootDeadlineSeconds + spec.lifetimeSeconds + kept + lifetimeSlackSeconds
 }
 
 /**
@@ -575,13 +606,22 @@ function endedItselfBy(launch: StoredLaunch, settings: LaunchSettings): number {
   const { finish, lastHeartbeatTime } = launch.status?.agent ?? {}
   if (finish === undefined) return Date.parse(createTimeOf(launch)) + longestLife(launch, settings) * 1000
   const lastMessage = Math.max(Date.parse(finish.time), Date.parse(lastHeartbeatTime ?? finish.time))
-  return lastMessage + settings.powerOffSeconds * 1000
+  return Math.max(lastMessage, keptUntil(launch) ?? lastMessage) + settings.powerOffSeconds * 1000
+}
+
+/** Returns until when a VM cleans up or waits for another job at most, milliseconds since 1970; undefined: it does neither. */
+function keptUntil(launch: StoredLaunch): number | undefined {
+  const { idleTime, leaveTime } = launch.status?.agent ?? {}
+  if (leaveTime !== undefined) return Date.parse(leaveTime)
+  if (idleTime !== undefined) return Date.parse(idleTime) + (launch.spec.run.reuse?.idleSeconds ?? 0) * 1000
+  const idleness = idlenessOf(launch)
+  return idleness.is === "none" ? undefined : Date.parse(idleness.since) + idleness.seconds * 1000
 }
 
 /** Returns true if the machine of a preempted VM costs nothing. A VM that ended itself after a notice costs what others do. */
 function isFreeIfPreempted(launch: StoredLaunch, terminationTime: string): boolean {
   const { cloud, provisioning } = launch.spec.offer
-  const lived = secondsBetween(createTimeOf(launch), terminationTime)
+  const lived = secondsBetween(vmSince(launch), terminationTime)
   return provisioning === "spot" && lived < (vmsOf(cloud)?.spot.freeSeconds ?? 0)
 }
 
@@ -590,13 +630,22 @@ function billedUntil(
   launch: StoredLaunch,
   terminationTime: string,
   isMachineFree = false,
-): Pick<LaunchStatus, "vm" | "costUsd" | "cost"> {
-  const { minimumBilledSeconds } = launch.spec.offer
+): Pick<LaunchStatus, "vm" | "costUsd" | "cost" | "idleUsd"> {
+  const minimumBilledSeconds = minimumBilledSecondsOf(launch)
   const seconds = secondsBetween(createTimeOf(launch), terminationTime)
   const cost = costOf(pricesOf(launch), { seconds, minimumBilledSeconds, isMachineFree })
   return {
     vm: { ...launch.status?.vm, state: "terminated", terminationTime },
     costUsd: sumOfParts(cost),
     cost,
+    ...defined({ idleUsd: idleUsd(launch, terminationTime) }),
   }
+}
+
+/** Returns the part of a VM's cost in which it waited for another job, USD; undefined if it never waited. */
+export function idleUsd(launch: StoredLaunch, end: string): number | undefined {
+  const { idleTime } = launch.status?.agent ?? {}
+  if (idleTime === undefined) return undefined
+  const seconds = Math.max(0, secondsBetween(idleTime, new Date(end)))
+  return sumOfParts(costOf(pricesOf(launch), { seconds, minimumBilledSeconds: 0 }))
 }
