@@ -112,6 +112,8 @@ export const JobReason = {
   /** The VM reported that it cannot run containers. */
   BootFailed: "BootFailed",
   OfferRefused: "OfferRefused",
+  /** The idle VM that the job was to take over is another job's, or has ended. */
+  TakeoverLost: "TakeoverLost",
   VMLost: "VMLost",
   Preempted: "Preempted",
   Succeeded: "Succeeded",

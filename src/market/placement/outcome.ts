@@ -36,6 +36,8 @@ export function launchOutcome(launch: StoredLaunch): Outcome {
   if (finish !== undefined && !VM_FINISHES.includes(finish.reason))
     return { kind: "finished", finish: toJobFinish(finish) }
   if (status?.refusal !== undefined) return { kind: "refused", refusal: status.refusal }
+  // The idle VM of another Launch has ended, or never came: that says nothing about the machine or the job.
+  if (hasLostTakeover(launch)) return { kind: "unused" }
   const failure = machineFailureOf(status)
   if (failure !== undefined) return reportedFailure(failure)
   if (status?.loss !== undefined) return lossOf(status.loss)
@@ -48,6 +50,13 @@ export function launchOutcome(launch: StoredLaunch): Outcome {
   if (finish !== undefined)
     return lostOutcome("VMLost", finish.message ?? `the agent failed: ${finish.reason}`, finish.time)
   return isOver(launch) ? deletedOutcome(launch) : { kind: "live" }
+}
+
+/** Returns true if a Launch was to take over a VM, whose agent never registered for it, and is ending or over. */
+export function hasLostTakeover(launch: StoredLaunch): boolean {
+  const { spec, status } = launch
+  const isEnding = isOver(launch) || spec.ended === true || status?.loss !== undefined
+  return spec.takesOver !== undefined && status?.agent === undefined && isEnding
 }
 
 /**

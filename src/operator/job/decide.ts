@@ -7,7 +7,7 @@ import { isKept } from "../../core/reuse/reuse.ts"
 import { hasStrictCap } from "../../market/placement/caps.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
 import type { Market } from "../../market/placement/market.ts"
-import { bootOverrun } from "../../market/placement/outcome.ts"
+import { bootOverrun, hasLostTakeover } from "../../market/placement/outcome.ts"
 import { type PlaceVerdict, place } from "../../market/placement/place.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import { deriveFacts, type JobFacts, type JobObservation, type LaunchFacts } from "./facts.ts"
@@ -388,9 +388,10 @@ function waitsForEnd({ launches, retries: { latest } }: JobFacts): Step | undefi
   return { ...waits(reason, latest === undefined ? waitMessage(alive) : retryText(latest)), end }
 }
 
-function waitReason({ outcome }: JobFacts["launches"][number]): JobReason {
+function waitReason({ launch, outcome }: LaunchFacts): JobReason {
   if (outcome.kind === "lost" || outcome.kind === "bootFailed") return outcome.reason
   if (outcome.kind === "finished") return JobReason.Retrying
+  if (hasLostTakeover(launch)) return JobReason.TakeoverLost
   return outcome.kind === "unused" ? JobReason.BootDeadlineExceeded : JobReason.Queued
 }
 

@@ -1,0 +1,136 @@
+import { vmsOf } from "../../clouds/definitions.ts"
+import type { JobSpec } from "../../core/apis/job.ts"
+import { isOver, pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
+import { fromMetadataName } from "../../core/apis/names.ts"
+import { type Offer, offerKey } from "../../core/apis/offer.ts"
+import type { Reuse } from "../../core/apis/reuse.ts"
+import { costOf, sumOfParts } from "../../core/apis/price.ts"
+import { roundUsd } from "../../core/apis/money.ts"
+import { idlenessOf, vmNameOf, whyNotTakeable } from "../../core/reuse/reuse.ts"
+import type { LaunchAccount } from "../router/cooldown.ts"
+import { usd } from "../router/explain.ts"
+import type { Requirements } from "../router/requirements.ts"
+import { type RankedPlacement, type RouteContext, rank } from "../router/route.ts"
+import { hasStrictCap, roomUnder, vmCapReached, withoutVm } from "./caps.ts"
+import type { Market } from "./market.ts"
+import type { JobSettings } from "./settings.ts"
+
+/** Placement on an idle VM. */
+export interface Takeover extends RankedPlacement<LaunchAccount> {
+  /** Launch that holds the VM. */
+  holder: StoredLaunch
+}
+
+/** Time that a new VM is billed beyond its job: boot and end, seconds. Clouds need one to three minutes. */
+const OVERHEAD_SECONDS = 120
+
+/** Number of idle VMs that a job is compared with. */
+const MOST_COMPARED = 64
+
+/** Returns the idle VMs among a project's Launches that no other Launch is about to take over, the latest first. */
+export function idleVms(launches: readonly StoredLaunch[]): StoredLaunch[] {
+  const taken = new Set(launches.flatMap((launch) => (isOver(launch) ? [] : (launch.spec.takesOver ?? []))))
+  const idle = launches.filter((launch) => idlenessOf(launch).is === "idle" && !taken.has(launch.metadata.name))
+  // The others come to the end of their time, if one VM is enough.
+  return idle.sort((a, b) => (sinceOf(a) < sinceOf(b) ? 1 : -1))
+}
+
+function sinceOf({ status }: StoredLaunch): string {
+  return status?.agent?.idleTime ?? ""
+}
+
+/**
+ * Returns why a job's VM is not kept for others and why it takes over none, for people; undefined: it may. A strict limit
+ * holds by the VM's own timer, which must be longer for a VM that has several jobs. AWS takes back the price of a spot VM
+ * that it preempts early, and earlier jobs would have paid it.
+ */
+export function whyNotReused(
+  { provisioning, cloud }: Pick<Offer, "provisioning" | "cloud">,
+  { budget, levels }: Pick<Market, "budget" | "levels">,
+): string | undefined {
+  if (budget !== undefined) return "a job with maxCostUsd has a VM of its own"
+  if (hasStrictCap(levels)) return "under a strict cap each job has a VM of its own"
+  const isRefunded = provisioning === "spot" && (vmsOf(cloud)?.spot.freeSeconds ?? 0) > 0
+  return isRefunded ? `spot VMs of ${cloud} are not reused, because it charges nothing for early preemptions` : undefined
+}
+
+/** Job that may take over an idle VM, with what follows from it. */
+export interface TakeoverTerms {
+  spec: JobSpec
+  reuse: Reuse
+  requirements: Requirements
+  context: RouteContext<LaunchAccount>
+  /** Longest time of its run with its end, seconds. */
+  lifetimeSeconds: number
+  now: Date
+  settings: JobSettings
+  /** Cheapest new VM. Absent: there is none now. */
+  best: RankedPlacement<LaunchAccount> | undefined
+}
+
+/**
+ * Returns the best idle VM for a job, if it costs no more than a new one. It has no boot and no minimum, and it takes no
+ * room under caps that its holder does not free. Pure.
+ */
+export function findTakeover(market: Market, terms: TakeoverTerms): Takeover | undefined {
+  const { idle = [], offers, levels } = market
+  const holders = idle.filter((holder) => isTakeable(holder, terms)).slice(0, MOST_COMPARED)
+  if (holders.length === 0) return undefined
+  const byOffer = Map.groupBy(holders, ({ spec }) => offerKey(spec.offer))
+  const unique = [...byOffer.values()].flatMap(([first]) => (first === undefined ? [] : [first.spec.offer]))
+  const free = { ...terms.context, cooldowns: [], room: {}, count: MOST_COMPARED }
+  const { placements } = rank(terms.requirements, offers.only(unique), free)
+  for (const placement of placements) {
+    const holder = byOffer.get(offerKey(placement.offer))?.find((one) => isOf(one, placement.launchAccount))
+    if (holder === undefined) continue
+    const takeover = takeoverOf(holder, placement, terms)
+    if (fitsUnder(takeover, levels, terms) && isWorthIt(takeover, terms.best)) return takeover
+  }
+  return undefined
+}
+
+function isTakeable(holder: StoredLaunch, { reuse, lifetimeSeconds, now }: TakeoverTerms): boolean {
+  const { spec } = holder
+  const taker = {
+    metadata: holder.metadata,
+    spec: { ...spec, root: vmNameOf(holder), lifetimeSeconds, run: { ...spec.run, reuse } },
+  }
+  return whyNotTakeable(taker, holder, now) === undefined
+}
+
+function isOf({ spec }: StoredLaunch, { cloud, connection, account }: LaunchAccount): boolean {
+  return spec.offer.cloud === cloud && spec.connection === connection && spec.account === account
+}
+
+/** Returns the placement at the holder's own prices, which stay those of the VM. */
+function takeoverOf(
+  holder: StoredLaunch,
+  placement: RankedPlacement<LaunchAccount>,
+  { context }: TakeoverTerms,
+): Takeover {
+  const prices = pricesOf(holder)
+  const cost = costOf(prices, { seconds: context.expectedSeconds, minimumBilledSeconds: 0 })
+  const totalUsd = roundUsd(sumOfParts(cost) + placement.trafficUsd)
+  return { ...placement, offer: holder.spec.offer, prices, cost, totalUsd, holder }
+}
+
+function fitsUnder(takeover: Takeover, levels: Market["levels"], { now, settings }: TakeoverTerms): boolean {
+  const freed = withoutVm(levels, takeover.holder, now, settings.expectedSeconds)
+  if (vmCapReached(freed) !== undefined) return false
+  const { gpus = Infinity, hourlyUsd = Infinity, monthlyUsd = Infinity } = roomUnder(freed)
+  const { offer, prices, totalUsd } = takeover
+  return (offer.gpu?.count ?? 0) <= gpus && sumOfParts(prices) <= hourlyUsd && totalUsd <= monthlyUsd
+}
+
+/** Compares an idle VM with a new one, whose boot and end are billed too. */
+function isWorthIt({ totalUsd }: Takeover, best: RankedPlacement<LaunchAccount> | undefined): boolean {
+  if (best === undefined) return true
+  return totalUsd <= best.totalUsd + (sumOfParts(best.prices) * OVERHEAD_SECONDS) / 3600
+}
+
+/** Returns why a job takes over an idle VM, for people. */
+export function explainTakeover({ holder, totalUsd }: Takeover, best: RankedPlacement<LaunchAccount> | undefined): string {
+  const name = fromMetadataName(holder.spec.job.name)
+  const next = best === undefined ? "" : `; a new VM costs ${usd(best.totalUsd)} and its boot`
+  return `takes the idle VM of ${name}, starts in about 2 s; expected to cost ${usd(totalUsd)}${next}`
+}
