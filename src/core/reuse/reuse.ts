@@ -85,22 +85,56 @@ export function minimumBilledSecondsOf(launch: Pick<StoredLaunch, "metadata" | "
 /** Part of a Launch on which it depends whose idle VM it may take over. */
 export type Taker = Pick<StoredLaunch, "metadata" | "spec">
 
-/** Returns why a Launch can't take over the VM of another one; undefined: it can. */
-export function whyNotTakeable(taker: Taker, holder: StoredLaunch, now: Date): string | undefined {
+/** When a Launch can take over the VM of another one. `soon`: once it is clean. */
+export type Availability = { is: "now" } | { is: "soon" } | { is: "never"; why: string }
+
+/** Time for which a job waits until a VM is clean, instead of a new one, seconds. */
+const SOON_SECONDS = 20
+
+/** Returns when a Launch can take over the VM of another one. */
+export function availabilityOf(taker: Taker, holder: StoredLaunch, now: Date): Availability {
+  const never = (why: string): Availability => ({ is: "never", why })
   const idleness = idlenessOf(holder)
-  if (holder.status?.handedTo !== undefined) return "another job took it first"
-  if (idleness.is !== "idle") return idleness.is === "none" ? (idleness.why ?? "it has ended") : "it is not clean yet"
-  if (idleSecondsLeft(idleness, now) <= END_SLACK_SECONDS) return "its time is over"
-  const [own, other] = [taker.spec, holder.spec]
-  const isShared =
-    own.job.namespace === other.job.namespace &&
-    own.connection === other.connection &&
-    own.account === other.account &&
-    own.run.reuse?.key === other.run.reuse?.key &&
+  if (holder.status?.handedTo !== undefined) return never("another job took it first")
+  if (idleness.is === "none") return never(idleness.why ?? "it has ended")
+  if (!isShared(taker, holder)) return never("it is of another project, connection or key")
+  if (holder.status?.vm?.id === undefined) return never("the cloud has not named it yet")
+  const left = vmLifetimeOf(holder.spec) - secondsBetween(vmSince(holder), now)
+  if (left < taker.spec.lifetimeSeconds) return never(`it powers itself off in ${Math.max(0, Math.floor(left))} s`)
+  if (idleness.is === "cleaning")
+    return secondsBetween(idleness.since, now) < SOON_SECONDS ? { is: "soon" } : never("it is not clean yet")
+  return idleSecondsLeft(idleness, now) > END_SLACK_SECONDS ? { is: "now" } : never("its time is over")
+}
+
+/** Returns why a Launch can't take over the VM of another one now; undefined: it can. */
+export function whyNotTakeable(taker: Taker, holder: StoredLaunch, now: Date): string | undefined {
+  const availability = availabilityOf(taker, holder, now)
+  if (availability.is === "never") return availability.why
+  return availability.is === "soon" ? "it is not clean yet" : undefined
+}
+
+/** Returns true if a Launch may have the VM of another one: of the same project, account and key. */
+function isShared({ spec: own }: Taker, holder: StoredLaunch): boolean {
+  const { spec } = holder
+  return (
     own.run.reuse !== undefined &&
+    own.run.reuse.key === spec.run.reuse?.key &&
+    own.job.namespace === spec.job.namespace &&
+    own.connection === spec.connection &&
+    own.account === spec.account &&
     own.root === vmNameOf(holder)
-  if (!isShared) return "it is of another project, connection or key"
-  if (holder.status?.vm?.id === undefined) return "the cloud has not named it yet"
-  const left = vmLifetimeOf(other) - secondsBetween(vmSince(holder), now)
-  return left < own.lifetimeSeconds ? `it powers itself off in ${Math.max(0, Math.floor(left))} s` : undefined
+  )
+}
+
+/** Returns the VMs among a project's Launches that are idle or about to be, and that no other Launch is about to take over. */
+export function keptVms(launches: readonly StoredLaunch[]): StoredLaunch[] {
+  const taken = new Set(launches.flatMap((launch) => (isOver(launch) ? [] : (launch.spec.takesOver ?? []))))
+  const kept = launches.filter((launch) => isKept(launch) && !taken.has(launch.metadata.name))
+  // The latest idle ones first: the others come to the end of their time, if one VM is enough.
+  return kept.sort((a, b) => (idleSinceOf(a) < idleSinceOf(b) ? 1 : -1))
+}
+
+/** Returns the time since which a VM is idle; empty before. */
+function idleSinceOf({ status }: StoredLaunch): string {
+  return status?.agent?.idleTime ?? ""
 }

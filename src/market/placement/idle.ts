@@ -1,12 +1,12 @@
 import { vmsOf } from "../../clouds/definitions.ts"
 import type { JobSpec } from "../../core/apis/job.ts"
-import { isOver, pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
+import { pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
+import { roundUsd } from "../../core/apis/money.ts"
 import { fromMetadataName } from "../../core/apis/names.ts"
 import { type Offer, offerKey } from "../../core/apis/offer.ts"
-import type { Reuse } from "../../core/apis/reuse.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
-import { roundUsd } from "../../core/apis/money.ts"
-import { idlenessOf, vmNameOf, whyNotTakeable } from "../../core/reuse/reuse.ts"
+import type { Reuse } from "../../core/apis/reuse.ts"
+import { type Availability, availabilityOf, idlenessOf, vmNameOf } from "../../core/reuse/reuse.ts"
 import type { LaunchAccount } from "../router/cooldown.ts"
 import { usd } from "../router/explain.ts"
 import type { Requirements } from "../router/requirements.ts"
@@ -19,6 +19,8 @@ import type { JobSettings } from "./settings.ts"
 export interface Takeover extends RankedPlacement<LaunchAccount> {
   /** Launch that holds the VM. */
   holder: StoredLaunch
+  /** False: the VM still removes what its job has left, which takes a few seconds. */
+  isClean: boolean
 }
 
 /** Time that a new VM is billed beyond its job: boot and end, seconds. Clouds need one to three minutes. */
@@ -26,18 +28,6 @@ const OVERHEAD_SECONDS = 120
 
 /** Number of idle VMs that a job is compared with. */
 const MOST_COMPARED = 64
-
-/** Returns the idle VMs among a project's Launches that no other Launch is about to take over, the latest first. */
-export function idleVms(launches: readonly StoredLaunch[]): StoredLaunch[] {
-  const taken = new Set(launches.flatMap((launch) => (isOver(launch) ? [] : (launch.spec.takesOver ?? []))))
-  const idle = launches.filter((launch) => idlenessOf(launch).is === "idle" && !taken.has(launch.metadata.name))
-  // The others come to the end of their time, if one VM is enough.
-  return idle.sort((a, b) => (sinceOf(a) < sinceOf(b) ? 1 : -1))
-}
-
-function sinceOf({ status }: StoredLaunch): string {
-  return status?.agent?.idleTime ?? ""
-}
 
 /**
  * Returns why a job's VM is not kept for others and why it takes over none, for people; undefined: it may. A strict limit
@@ -51,7 +41,9 @@ export function whyNotReused(
   if (budget !== undefined) return "a job with maxCostUsd has a VM of its own"
   if (hasStrictCap(levels)) return "under a strict cap each job has a VM of its own"
   const isRefunded = provisioning === "spot" && (vmsOf(cloud)?.spot.freeSeconds ?? 0) > 0
-  return isRefunded ? `spot VMs of ${cloud} are not reused, because it charges nothing for early preemptions` : undefined
+  return isRefunded
+    ? `spot VMs of ${cloud} are not reused, because it charges nothing for early preemptions`
+    : undefined
 }
 
 /** Job that may take over an idle VM, with what follows from it. */
@@ -72,9 +64,8 @@ export interface TakeoverTerms {
  * Returns the best idle VM for a job, if it costs no more than a new one. It has no boot and no minimum, and it takes no
  * room under caps that its holder does not free. Pure.
  */
-export function findTakeover(market: Market, terms: TakeoverTerms): Takeover | undefined {
-  const { idle = [], offers, levels } = market
-  const holders = idle.filter((holder) => isTakeable(holder, terms)).slice(0, MOST_COMPARED)
+export function findTakeover({ kept = [], offers, levels }: Market, terms: TakeoverTerms): Takeover | undefined {
+  const holders = kept.filter((holder) => availabilityFor(holder, terms) !== "never").slice(0, MOST_COMPARED)
   if (holders.length === 0) return undefined
   const byOffer = Map.groupBy(holders, ({ spec }) => offerKey(spec.offer))
   const unique = [...byOffer.values()].flatMap(([first]) => (first === undefined ? [] : [first.spec.offer]))
@@ -89,13 +80,11 @@ export function findTakeover(market: Market, terms: TakeoverTerms): Takeover | u
   return undefined
 }
 
-function isTakeable(holder: StoredLaunch, { reuse, lifetimeSeconds, now }: TakeoverTerms): boolean {
+function availabilityFor(holder: StoredLaunch, { reuse, lifetimeSeconds, now }: TakeoverTerms): Availability["is"] {
   const { spec } = holder
-  const taker = {
-    metadata: holder.metadata,
-    spec: { ...spec, root: vmNameOf(holder), lifetimeSeconds, run: { ...spec.run, reuse } },
-  }
-  return whyNotTakeable(taker, holder, now) === undefined
+  const run = { ...spec.run, reuse }
+  const taker = { metadata: holder.metadata, spec: { ...spec, root: vmNameOf(holder), lifetimeSeconds, run } }
+  return availabilityOf(taker, holder, now).is
 }
 
 function isOf({ spec }: StoredLaunch, { cloud, connection, account }: LaunchAccount): boolean {
@@ -111,7 +100,8 @@ function takeoverOf(
   const prices = pricesOf(holder)
   const cost = costOf(prices, { seconds: context.expectedSeconds, minimumBilledSeconds: 0 })
   const totalUsd = roundUsd(sumOfParts(cost) + placement.trafficUsd)
-  return { ...placement, offer: holder.spec.offer, prices, cost, totalUsd, holder }
+  const isClean = idlenessOf(holder).is === "idle"
+  return { ...placement, offer: holder.spec.offer, prices, cost, totalUsd, holder, isClean }
 }
 
 function fitsUnder(takeover: Takeover, levels: Market["levels"], { now, settings }: TakeoverTerms): boolean {
@@ -129,7 +119,10 @@ function isWorthIt({ totalUsd }: Takeover, best: RankedPlacement<LaunchAccount> 
 }
 
 /** Returns why a job takes over an idle VM, for people. */
-export function explainTakeover({ holder, totalUsd }: Takeover, best: RankedPlacement<LaunchAccount> | undefined): string {
+export function explainTakeover(
+  { holder, totalUsd }: Takeover,
+  best: RankedPlacement<LaunchAccount> | undefined,
+): string {
   const name = fromMetadataName(holder.spec.job.name)
   const next = best === undefined ? "" : `; a new VM costs ${usd(best.totalUsd)} and its boot`
   return `takes the idle VM of ${name}, starts in about 2 s; expected to cost ${usd(totalUsd)}${next}`

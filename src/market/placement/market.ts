@@ -5,7 +5,7 @@ import { LIMITS } from "../../core/apis/field-limits.ts"
 import type { ConcurrencyGroup, StoredJob } from "../../core/apis/job.ts"
 import { isOver, type LaunchSpec, type StoredLaunch } from "../../core/apis/launch.ts"
 import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
-import { isKept } from "../../core/reuse/reuse.ts"
+import { isKept, keptVms } from "../../core/reuse/reuse.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
@@ -23,7 +23,6 @@ import {
   sumSpending,
 } from "./caps.ts"
 import { findCooldowns } from "./cooldowns.ts"
-import { idleVms } from "./idle.ts"
 import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
 import { type LinePlace, type LineRoom, type LineTerms, placeBehind, type Waiter } from "./line.ts"
@@ -63,8 +62,8 @@ export interface Market {
   buckets?: readonly BucketPlace[]
   /** Known architectures of the job's image. */
   image?: ImageState
-  /** Idle VMs of the project that a job may take over, the latest first. Absent: there are none. */
-  idle?: readonly StoredLaunch[]
+  /** VMs of the project that are idle, the latest first, or about to be. Absent: there are none. */
+  kept?: readonly StoredLaunch[]
   /** Amount that the job may still spend. Absent: it has no limit of its own. */
   budget?: Budget | undefined
   /** Known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
@@ -183,7 +182,8 @@ function withTaken(market: Market, line: LinePlace): Market {
 
 /** Returns the jobs of a namespace's concurrency group that have a VM, or may have one. */
 export function membersOf(group: string, namespace: string, ledger: LaunchLedger): readonly LaunchSpec["job"][] {
-  const isMember = (launch: StoredLaunch) => launch.spec.concurrencyGroup === group && !isOver(launch) && !isKept(launch)
+  const isMember = (launch: StoredLaunch) =>
+    launch.spec.concurrencyGroup === group && !isOver(launch) && !isKept(launch)
   const live = ledger.unmarked(namespace).filter(isMember)
   return live.map(({ spec }) => spec.job)
 }
@@ -225,7 +225,7 @@ export function buildMarket(
     tenants: sources.tenants,
     preemptions: ledger.preemptions,
   }
-  return { ...appraise(facts, now, settings), idle: idleVms(ledger.unmarked(namespace)) }
+  return { ...appraise(facts, now, settings), kept: keptVms(ledger.unmarked(namespace)) }
 }
 
 function launchesOf(level: LevelCaps, namespace: string, ledger: LaunchLedger): readonly StoredLaunch[] {

@@ -31,13 +31,16 @@ const VM_FINISHES: readonly FinishReason[] = ["Stopped", "Preempted", "AgentFail
  * The Launch of such a job ends for only two reasons: its boot deadline, or a VM that cannot run containers.
  */
 export function launchOutcome(launch: StoredLaunch): Outcome {
+  // The idle VM of another Launch has ended, or never came: that says nothing about the machine or the job.
+  return hasLostTakeover(launch) ? { kind: "unused" } : outcomeOf(launch)
+}
+
+function outcomeOf(launch: StoredLaunch): Outcome {
   const { status, spec } = launch
   const finish = status?.agent?.finish
   if (finish !== undefined && !VM_FINISHES.includes(finish.reason))
     return { kind: "finished", finish: toJobFinish(finish) }
   if (status?.refusal !== undefined) return { kind: "refused", refusal: status.refusal }
-  // The idle VM of another Launch has ended, or never came: that says nothing about the machine or the job.
-  if (hasLostTakeover(launch)) return { kind: "unused" }
   const failure = machineFailureOf(status)
   if (failure !== undefined) return reportedFailure(failure)
   if (status?.loss !== undefined) return lossOf(status.loss)

@@ -95,6 +95,10 @@ export function placeAmong(
   if (conflict !== undefined)
     return judged(wait(JobReason.AgentImageMismatch, conflict, settings.agentImageRetrySeconds))
   const takeover = takeoverFor(job, market, { requirements, context, best: open[0], now, settings })
+  if (takeover?.isClean === false) {
+    const message = `waits a few seconds for the VM of ${takeover.holder.spec.job.name}, which removes what is left of it`
+    return judged(wait(JobReason.Queued, message, settings.capRetrySeconds))
+  }
   if (takeover !== undefined) {
     const why = noted(`${describeOffer(takeover.offer)}: ${explainTakeover(takeover, open[0])}`)
     return { verdict: { kind: "placed", placement: takeover, why }, placements: [takeover, ...placements] }

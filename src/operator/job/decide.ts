@@ -3,15 +3,16 @@ import { CANCELLED, isTerminal, JobReason, type StoredJob } from "../../core/api
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { openPrerequisites } from "../../core/order/prerequisites.ts"
-import { isKept } from "../../core/reuse/reuse.ts"
+import { idlenessOf, isKept } from "../../core/reuse/reuse.ts"
 import { hasStrictCap } from "../../market/placement/caps.ts"
+import { whyNotReused } from "../../market/placement/idle.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
 import type { Market } from "../../market/placement/market.ts"
 import { bootOverrun, hasLostTakeover } from "../../market/placement/outcome.ts"
 import { type PlaceVerdict, place } from "../../market/placement/place.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import { deriveFacts, type JobFacts, type JobObservation, type LaunchFacts } from "./facts.ts"
-import { launchObject } from "./launch-spec.ts"
+import { isUpToDate, launchObject } from "./launch-spec.ts"
 import { type JobDecision, render } from "./render.ts"
 import { failureText, placedText, retryText, unplacedText, withGrownMemory } from "./retries.ts"
 import type { Step, Verdict } from "./step.ts"
@@ -421,8 +422,10 @@ function findPlace(facts: JobFacts): Step {
   const { observed, budget, nextNumber: number, retries } = facts
   const volumes = observed.volumes?.kind === "found" ? observed.volumes : undefined
   const image = observed.image
+  const open = observed.market(facts.waiter)
   const market = {
-    ...observed.market(facts.waiter),
+    ...open,
+    kept: open.kept?.filter((holder) => isUpToDate(holder, observed.installation)) ?? [],
     ...(volumes && { buckets: volumes.places }),
     ...(image && { image }),
     budget,
@@ -436,7 +439,7 @@ function findPlace(facts: JobFacts): Step {
     case "overBudget":
       return fails(JobReason.BudgetExceeded, unplacedText(retries.open, found.message))
     case "wait":
-      return waitForPlace(found, market.line)
+      return { ...waitForPlace(found, market.line), ...endIdle(found, open) }
     case "placed": {
       const { placement } = found
       const why = [retries.open && placedText(retries.open, placement), found.why].filter(Boolean).join("; ")
@@ -444,13 +447,20 @@ function findPlace(facts: JobFacts): Step {
       const { offer, prices, launchAccount } = placement
       const chosen = { number, offer, prices, connection: launchAccount.connection, why, volumes: volumes?.recorded }
       const message = `launch ${number}: ${why}`
+      const isReused = facts.job.spec.reuse !== undefined && whyNotReused(offer, market) === undefined
       return {
         verdict: { phase: "booting", reason: JobReason.Booting, message, placement: chosen },
-        create: launchObject(facts, { placement, why, isStrict, volumes: volumes?.volumes }),
+        create: launchObject(facts, { placement, why, isStrict, isReused, volumes: volumes?.volumes }),
         isStrict,
       }
     }
   }
+}
+
+/** Ends the VM that has been idle for the longest time, if a job waits for room under caps. */
+function endIdle({ needs }: Extract<PlaceVerdict, { kind: "wait" }>, { kept = [] }: Market): Pick<Step, "end"> {
+  const longest = needs && kept.findLast((holder) => idlenessOf(holder).is === "idle")
+  return longest === undefined ? {} : { end: [longest] }
 }
 
 /** Number of jobs at the head of a line that are checked again without an event. A month may begin, or caps may change. */
