@@ -1,10 +1,28 @@
 import { secondsBetween } from "../apis/clock.ts"
+import type { StoredJob } from "../apis/job.ts"
 import { bootFailureOf, type FinishReason, isOver, type StoredLaunch } from "../apis/launch.ts"
+import { LABELS, type ObjectMeta } from "../apis/meta.ts"
+import type { Reuse } from "../apis/reuse.ts"
 
 /**
  * Reuse of a VM by a chain of Launches. The first one creates the VM (the root). Each other one takes it over from its
  * predecessor, whose bill ends at that instant. At any time exactly one Launch of a chain is not over, and holds the VM.
  */
+
+/**
+ * Returns the reuse of a job; undefined: it has a VM of its own. The jobs of an array without a key share VMs with each
+ * other only, so a VM ends as soon as the array has no job left for it.
+ */
+export function reuseOf({ metadata, spec }: Pick<StoredJob, "spec"> & { metadata?: ObjectMeta }): Reuse | undefined {
+  const array = metadata?.labels?.[LABELS.arrayUid]
+  const { reuse } = spec
+  return reuse === undefined || array === undefined ? reuse : { key: arrayKey(array), ...reuse }
+}
+
+/** Returns the key by which the jobs of an array share VMs, unless they have another one. */
+export function arrayKey(uid: string): string {
+  return `array-${uid}`
+}
 
 /** Longest time from the end of a run until its VM is clean, seconds. */
 export const CLEAN_SECONDS = 120

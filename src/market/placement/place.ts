@@ -6,6 +6,7 @@ import type { Prerequisite, PrerequisiteName } from "../../core/apis/prerequisit
 import { sumOfParts } from "../../core/apis/price.ts"
 import type { SecretRefs } from "../../core/apis/secret-env.ts"
 import type { Obstacle } from "../../core/order/prerequisites.ts"
+import { reuseOf } from "../../core/reuse/reuse.ts"
 import type { CooldownTally, LaunchAccount } from "../router/cooldown.ts"
 import {
   describeOffer,
@@ -123,11 +124,12 @@ export function placeAmong(
 
 /** Returns the idle VM that a job takes over; undefined if it wants none, or its group is full. */
 function takeoverFor(
-  { spec }: Pick<StoredJob, "spec">,
+  job: Pick<StoredJob, "spec">,
   market: Market,
   terms: Pick<TakeoverTerms, "requirements" | "context" | "best" | "now" | "settings">,
 ): Takeover | undefined {
-  const { reuse } = spec
+  const { spec } = job
+  const reuse = reuseOf(job)
   const isOpen = market.group === undefined || groupFull(market.group, market.line) === undefined
   if (reuse === undefined || !isOpen || market.budget !== undefined || hasStrictCap(market.levels)) return undefined
   const { settings } = terms

@@ -175,7 +175,13 @@ async function isCurrent({ metadata }: StoredJob, { client }: JobControllerDepen
  */
 export async function endLaunch(
   launch: StoredLaunch,
-  { client, launches, fence }: JobControllerDependencies,
+  {
+    client,
+    launches,
+    fence,
+  }: Pick<JobControllerDependencies, "launches" | "fence"> & {
+    client: Pick<JobControllerDependencies["client"], "patch">
+  },
   context: ReconcileContext,
 ): Promise<void> {
   const { namespace, name, uid, resourceVersion } = launch.metadata

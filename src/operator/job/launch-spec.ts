@@ -10,7 +10,7 @@ import { ANNOTATIONS, API_VERSION, LABELS } from "../../core/apis/meta.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
 import { parseGib } from "../../core/apis/quantity.ts"
 import { rulesOf } from "../../core/apis/retry-rules.ts"
-import { TAKEOVER_SECONDS, vmLifetimeOf, vmNameOf, WARM_VM_SECONDS } from "../../core/reuse/reuse.ts"
+import { reuseOf, TAKEOVER_SECONDS, vmLifetimeOf, vmNameOf, WARM_VM_SECONDS } from "../../core/reuse/reuse.ts"
 import { type Deadlines, longestBilledSeconds, vmLifetime, withinBudget } from "../../market/placement/budget.ts"
 import type { Takeover } from "../../market/placement/idle.ts"
 import type { LaunchAccount } from "../../market/router/cooldown.ts"
@@ -169,8 +169,8 @@ function buildRun({ spec }: StoredJob): Launch["spec"]["run"] {
 
 /** Returns the container of one VM: that of the job, with its volumes and Berth's own variables. */
 function runFor({ job, losses, left, nextNumber, settings }: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
-  const { reuse, ...asked } = buildRun(job)
-  const run = { ...asked, ...(choice.isReused && reuse && { reuse }) }
+  const { reuse: _, ...asked } = buildRun(job)
+  const run = { ...asked, ...(choice.isReused && defined({ reuse: reuseOf(job) })) }
   const volumes = choice.volumes ?? run.volumes
   const [checkpoints] = Object.entries(volumes ?? {})
     .filter(([, { checkpoint }]) => checkpoint === true)

@@ -36,7 +36,13 @@ function collectorOf(live: StoredLaunch | undefined, cached = live) {
   }
   const clouds: Clouds = { open: (account) => cloud.open({ ...account, cloud: "sim" }) }
   const collector = new GarbageCollector({
-    ...{ client: { get, list: () => Promise.resolve({ items: [] }) } as never, clouds, launches, clock, fence: () => undefined },
+    ...{
+      client: { get, list: () => Promise.resolve({ items: [] }) } as never,
+      clouds,
+      launches,
+      clock,
+      fence: () => undefined,
+    },
     ...{
       accounts: () => [{ cloud: live?.spec.offer.cloud ?? "sim", region: "here" }],
       systemNamespace: INSTALLATION.systemNamespace,
