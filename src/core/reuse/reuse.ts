@@ -97,7 +97,7 @@ export function minimumBilledSecondsOf(launch: Pick<StoredLaunch, "metadata" | "
   const { minimumBilledSeconds } = launch.spec.offer
   const { bootTime, createTime } = launch.status?.vm ?? {}
   if (bootTime === undefined || createTime === undefined) return minimumBilledSeconds
-  return Math.max(0, minimumBilledSeconds - secondsBetween(bootTime, createTime))
+  return Math.max(0, Math.ceil(minimumBilledSeconds - secondsBetween(bootTime, createTime)))
 }
 
 /** Part of a Launch on which it depends whose idle VM it may take over. */
