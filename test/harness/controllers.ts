@@ -286,6 +286,10 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     return this.#reports.finish(launch, reason, exitCode)
   }
 
+  idle(launch: string): Promise<void> {
+    return this.#reports.idle(launch)
+  }
+
   /** Runs one step of the agents on all VMs that are up: register, start and then what `work` says. Default: they succeed. */
   async agentsStep(work: "succeed" | "run" | Work = "succeed"): Promise<void> {
     const end = typeof work === "function" ? work : () => (work === "succeed" ? ("Succeeded" as const) : undefined)
