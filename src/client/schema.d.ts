@@ -1002,6 +1002,16 @@ export interface components {
             /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5, and at most half a vCPU. On one with GPUs they don't count unless this is given. */
             cpuPercent?: number | null;
         };
+        /** @description Lets the job take over the idle VM of an earlier job of its project, and keeps its own VM for later ones. Default: a VM of its own. */
+        Reuse: {
+            /**
+             * Format: int64
+             * @description Seconds that the VM waits for another job after this one. They are billed, and this job's cost has them.
+             */
+            idleSeconds: number;
+            /** @description Only jobs of the project with the same key share VMs. Default: those without a key. */
+            key?: string | null;
+        };
         /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
         ConcurrencyGroup: {
             /** @description Name of the group in the project. */
@@ -1089,6 +1099,7 @@ export interface components {
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
             retryRules?: components["schemas"]["RetryRule"][] | null;
             idleLimit?: components["schemas"]["IdleLimit"] | null;
+            reuse?: components["schemas"]["Reuse"] | null;
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -1710,7 +1721,7 @@ export interface components {
             /** @description Number of the VM among those of the job, from 1. */
             number: number;
             /** @enum {string} */
-            phase: "requested" | "created" | "registered" | "running" | "finished" | "terminating" | "terminated" | "refused";
+            phase: "requested" | "created" | "registered" | "running" | "finished" | "idle" | "terminating" | "terminated" | "handedOver" | "refused";
             provider: string;
             region: string;
             /** @description Null: any zone of the region. */
@@ -1879,6 +1890,7 @@ export interface components {
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
             retryRules?: components["schemas"]["RetryRule"][] | null;
             idleLimit?: components["schemas"]["IdleLimit"] | null;
+            reuse?: components["schemas"]["Reuse"] | null;
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -2071,6 +2083,16 @@ export interface components {
             /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5, and at most half a vCPU. On one with GPUs they don't count unless this is given. */
             cpuPercent?: number;
         };
+        /** @description Lets the job take over the idle VM of an earlier job of its project, and keeps its own VM for later ones. Default: a VM of its own. */
+        ReuseOutput: {
+            /**
+             * Format: int64
+             * @description Seconds that the VM waits for another job after this one. They are billed, and this job's cost has them.
+             */
+            idleSeconds: number;
+            /** @description Only jobs of the project with the same key share VMs. Default: those without a key. */
+            key?: string;
+        };
         /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
         ConcurrencyGroupOutput: {
             /** @description Name of the group in the project. */
@@ -2132,6 +2154,7 @@ export interface components {
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
             retryRules?: components["schemas"]["RetryRuleOutput"][];
             idleLimit?: components["schemas"]["IdleLimitOutput"];
+            reuse?: components["schemas"]["ReuseOutput"];
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
