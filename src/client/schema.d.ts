@@ -1386,6 +1386,13 @@ export interface components {
             /** @description The vCPUs count as unused up to it. Null: 5 on a VM without GPUs. */
             cpu_percent: number | null;
         };
+        /** @description Reuse of the VM by jobs of the project. Null: the job has a VM of its own. */
+        ReuseRecord: {
+            /** @description Seconds that the VM waits for another job after this one. */
+            idle_seconds: number;
+            /** @description Only jobs of the project with the same key share VMs. Null: those without a key. */
+            key: string | null;
+        };
         /** @description What the last run used, by samples of 5 seconds: peaks between them are unseen. Null before its end, and if the VM's agent measured nothing. */
         UsageRecord: {
             /** @description Time that was measured, seconds. */
@@ -1534,6 +1541,7 @@ export interface components {
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. */
             retry_rules: components["schemas"]["RetryRuleRecord"][];
             idle_limit: components["schemas"]["IdleLimitRecord"] | null;
+            reuse: components["schemas"]["ReuseRecord"] | null;
             usage: components["schemas"]["UsageRecord"] | null;
             /** @description Number of failures after which the job got a new VM: by its rules, or for a transient fault. */
             new_vm_retries: number;
