@@ -5,7 +5,7 @@ import { CreationTimes } from "../core/apis/creation-times.ts"
 import type { StoredCronJob } from "../core/apis/cronjob.ts"
 import { quote } from "../core/apis/field-error.ts"
 import type { StoredJobArray } from "../core/apis/jobarray.ts"
-import type { HeartbeatTimes, StoredLaunch } from "../core/apis/launch.ts"
+import { type HeartbeatTimes, jobUidOf, type StoredLaunch } from "../core/apis/launch.ts"
 import { isUuid } from "../core/apis/names.ts"
 import { ARRAY_FIELDS, CONNECTION_FIELDS, CRON_JOB_FIELDS } from "../core/apis/rest-names.ts"
 import type { StoredStatement } from "../core/apis/statement.ts"
@@ -418,6 +418,7 @@ function jobParts(
     followers: new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS),
     launchesOf: ({ metadata: { uid, namespace } }) =>
       launches.byIndex("jobUid", uid).filter(({ spec }) => spec.job.namespace === namespace),
+    jobNameOf: (launch) => caches.jobs.store.getByUid(jobUidOf(launch))?.metadata.name,
     cancellations: new ConcurrencyLimit(MOST_CANCELLATIONS),
     clock,
     lastHeartbeatOf: (job) => lastHeartbeatIn(job, launches, heartbeatTimes),

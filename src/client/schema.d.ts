@@ -1726,6 +1726,8 @@ export interface components {
             at: string;
         };
         LaunchRecord: {
+            /** @description Name of the Launch, which others have in took_over and handed_to. */
+            name: string;
             /** @description Number of the VM among those of the job, from 1. */
             number: number;
             /** @enum {string} */
@@ -1776,11 +1778,29 @@ export interface components {
             finished_at: string | null;
             /**
              * Format: date-time
-             * @description Time at which billing ended.
+             * @description Time from which the VM waited for another job. Null: it never did.
+             */
+            idle_since: string | null;
+            /**
+             * Format: date-time
+             * @description Time until which the VM waits for another job. Null: it does not wait.
+             */
+            idle_until: string | null;
+            /**
+             * Format: date-time
+             * @description Time at which billing ended, for this job.
              */
             ended_at: string | null;
-            /** @description Cost of the VM, USD. Null until the VM is deleted. */
+            /** @description Cost of the VM, USD. Null until it is deleted or another job has it. */
             cost_usd: number | null;
+            /** @description Part of the cost in which the VM waited for another job. Null: none yet. */
+            idle_usd: number | null;
+            /** @description True: the job takes over a VM that runs already, instead of a new one. */
+            warm: boolean;
+            /** @description Launch whose idle VM this one takes over. Null: a new VM. */
+            took_over: string | null;
+            /** @description Launch that has taken over the VM. Null: none has. */
+            handed_to: string | null;
             /** @description Exit code of the container's last run. */
             exit_code: number | null;
             refusal: components["schemas"]["LaunchRefusal"] | null;
@@ -1806,7 +1826,7 @@ export interface components {
             /** Format: date-time */
             at: string;
             /** @enum {string} */
-            type: "Submitted" | "Waiting" | "Requested" | "Refused" | "Unanswered" | "Created" | "Registered" | "BootFailed" | "Started" | "PreemptionNotice" | "Finished" | "Retried" | "Lost" | "Deleted" | "Ended";
+            type: "Submitted" | "Waiting" | "Requested" | "Refused" | "Unanswered" | "Created" | "TakeoverLost" | "Registered" | "BootFailed" | "Started" | "PreemptionNotice" | "Finished" | "Idle" | "HandedOver" | "Retried" | "Lost" | "Deleted" | "Ended";
             /** @description Reason, one word. */
             reason: string | null;
             /** @description The entry for people. */

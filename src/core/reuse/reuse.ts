@@ -56,6 +56,12 @@ export function idleSecondsLeft({ since, seconds }: { since: string; seconds: nu
   return seconds + END_SLACK_SECONDS - secondsBetween(since, now)
 }
 
+/** Returns the time until which an idle VM waits for another job; undefined: it doesn't wait. */
+export function idleUntil(launch: StoredLaunch): Date | undefined {
+  const idleness = idlenessOf(launch)
+  return idleness.is === "idle" ? new Date(Date.parse(idleness.since) + idleness.seconds * 1000) : undefined
+}
+
 /** Returns the name that a Launch's VM has as a tag: that of the Launch that created it. */
 export function vmNameOf({ metadata, spec }: Pick<StoredLaunch, "metadata" | "spec">): string {
   return spec.root ?? metadata.name
