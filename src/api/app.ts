@@ -79,6 +79,8 @@ import type { Discoverer } from "./resources/discovery/schema.ts"
 import { ChangeFeed } from "./resources/events/feed.ts"
 import { type EventServices, eventRoutes } from "./resources/events/routes.ts"
 import { createSources } from "./resources/events/sources.ts"
+import { IdleVms } from "./resources/idle/idle.ts"
+import { type IdleServices, idleRoutes } from "./resources/idle/routes.ts"
 import type { Origin } from "./resources/jobs/groups.ts"
 import { lastHeartbeatIn } from "./resources/jobs/heartbeat.ts"
 import { Jobs, Submitter } from "./resources/jobs/jobs.ts"
@@ -290,8 +292,8 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   mount(router, offerRoutes(settings.clouds), guard, { ...ofJobs, catalogue, now: () => clock.now() })
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
-  const uploading = new ConcurrencyLimit(MOST_UPLOADS)
-  mount(router, uploadRoutes, guard, { uploads, uploading, uploadSeconds: settings.uploadSeconds ?? UPLOAD_SECONDS })
+  mount(router, idleRoutes, guard, idleParts(dependencies, mutexes.changes, ofJobs))
+  mount(router, uploadRoutes, guard, uploadParts(settings, uploads))
   mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
   mount(router, resourceRoutes, discoveryGuard(guard, limits), { connectionsOf, discover: dependencies.discover })
   openApiRoute(router, settings, addresses)
@@ -441,6 +443,19 @@ function costParts(
     costOfJob: (job) => costFields(job.status, lastHeartbeatOf(job)).accrued_cost ?? 0,
     now: () => clock.now(),
   }
+}
+
+function uploadParts({ uploadSeconds = UPLOAD_SECONDS }: FacadeSettings, uploads: Uploads) {
+  return { uploads, uploading: new ConcurrencyLimit(MOST_UPLOADS), uploadSeconds }
+}
+
+function idleParts(
+  { client, launches, clock }: FacadeDependencies,
+  changes: Changes,
+  { jobNameOf }: Pick<JobServices, "jobNameOf">,
+): IdleServices {
+  const own = { client, launches, changes, clock, jobNameOf }
+  return { idleOf: ({ project: { namespace } }) => new IdleVms({ ...own, namespace }) }
 }
 
 function eventParts(

@@ -789,6 +789,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/idle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the VMs that wait for another job (`reuse`), with the cost of the wait.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listIdleVms"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/idle/{launch}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End a VM that waits for another job.
+         * @description Needs the role developer or higher.
+         */
+        delete: operations["endIdleVm"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/uploads/{sha256}": {
         parameters: {
             query?: never;
@@ -4102,6 +4142,49 @@ export interface components {
         };
         AdviceList: {
             advice: components["schemas"]["Advice"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
+        IdleVm: {
+            /** @description Name of the Launch that has the VM. DELETE /idle/{launch} ends the VM. */
+            launch: string;
+            /** @description Name of the job that ran on it last. */
+            job: string;
+            /** @description Id of that job. */
+            job_id: string;
+            /** @description Only jobs with this key get the VM. Null: those without a key. */
+            key: string | null;
+            provider: string;
+            region: string;
+            /** @description Null: any zone of the region. */
+            zone: string | null;
+            instance_type: string;
+            /** @enum {string} */
+            provisioning: "onDemand" | "spot";
+            /** @description Connection whose account is billed. Null: none is needed. */
+            connection: string | null;
+            /** @description Id of the VM in the cloud. */
+            vm_instance_id: string | null;
+            /** @description Price of the machine, USD per hour. */
+            hourly_price_usd: number;
+            /** @description Price with disk and public address, USD per hour. */
+            total_usd_per_hour: number;
+            /**
+             * Format: date-time
+             * @description Time from which it waits.
+             */
+            idle_since: string;
+            /**
+             * Format: date-time
+             * @description Time until which it waits at most. Then it powers itself off.
+             */
+            idle_until: string;
+            /** @description Cost of the wait so far, USD. It is part of the job's cost. */
+            idle_usd: number;
+        };
+        IdleList: {
+            idle: components["schemas"]["IdleVm"][];
             total: number;
             offset: number;
             limit: number;
@@ -7777,6 +7860,69 @@ export interface operations {
             401: components["responses"]["Problem401"];
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    listIdleVms: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of idle VMs, the one that waits longest first. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IdleList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    endIdleVm: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the Launch that has the VM. */
+                launch: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Ended. The operator deletes the VM. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            409: components["responses"]["Problem409"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];

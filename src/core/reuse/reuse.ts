@@ -1,5 +1,6 @@
 import { secondsBetween } from "../apis/clock.ts"
-import { bootFailureOf, type FinishReason, isOver, type StoredLaunch } from "../apis/launch.ts"
+import { bootFailureOf, type FinishReason, isOver, pricesOf, type StoredLaunch } from "../apis/launch.ts"
+import { costOf, sumOfParts } from "../apis/price.ts"
 
 /**
  * Reuse of a VM by a chain of Launches. The first one creates the VM (the root). Each other one takes it over from its
@@ -60,6 +61,14 @@ export function idleSecondsLeft({ since, seconds }: { since: string; seconds: nu
 export function idleUntil(launch: StoredLaunch): Date | undefined {
   const idleness = idlenessOf(launch)
   return idleness.is === "idle" ? new Date(Date.parse(idleness.since) + idleness.seconds * 1000) : undefined
+}
+
+/** Returns the part of a VM's cost until a time in which it waited for another job, USD; undefined if it never waited. */
+export function idleUsd(launch: StoredLaunch, end: Date): number | undefined {
+  const { idleTime } = launch.status?.agent ?? {}
+  if (idleTime === undefined) return undefined
+  const seconds = Math.max(0, secondsBetween(idleTime, end))
+  return sumOfParts(costOf(pricesOf(launch), { seconds, minimumBilledSeconds: 0 }))
 }
 
 /** Returns the name that a Launch's VM has as a tag: that of the Launch that created it. */
