@@ -39,6 +39,7 @@ function counting(all: Launches): Launches {
     read: counted("read", all.read),
     patchAgentStatus: counted("write", all.patchAgentStatus),
     patchBootFailure: counted("write", all.patchBootFailure),
+    untilChanged: all.untilChanged,
   }
 }
 

@@ -593,7 +593,10 @@ const describingFields = describeFields({
 })
 
 /** Rules on several fields of a Job's spec, a CronJob's definition and the bodies of the REST API. */
-export const JOB_FIELDS_TOGETHER = { [DISJOINT_KEYS]: ["env", "secretEnv"], [NAMED_RULE]: "growsMemory" }
+export const JOB_FIELDS_TOGETHER = {
+  [DISJOINT_KEYS]: ["env", "secretEnv"],
+  [NAMED_RULE]: ["growsMemory", "reuseWithoutMaxCost"],
+}
 
 export const JobSpecSchema = Type.Object(
   {

@@ -1,7 +1,8 @@
 import { secondsBetween } from "../apis/clock.ts"
 import type { StoredJob } from "../apis/job.ts"
-import { bootFailureOf, type FinishReason, isOver, type StoredLaunch } from "../apis/launch.ts"
+import { bootFailureOf, type FinishReason, isOver, pricesOf, type StoredLaunch } from "../apis/launch.ts"
 import { LABELS, type ObjectMeta } from "../apis/meta.ts"
+import { costOf, sumOfParts } from "../apis/price.ts"
 import type { Reuse } from "../apis/reuse.ts"
 
 /**
@@ -72,6 +73,20 @@ export function isKept(launch: StoredLaunch): boolean {
 /** Returns the seconds for which a VM may still clean up or wait; 0 or less: its time is over. */
 export function idleSecondsLeft({ since, seconds }: { since: string; seconds: number }, now: Date): number {
   return seconds + END_SLACK_SECONDS - secondsBetween(since, now)
+}
+
+/** Returns the time until which an idle VM waits for another job; undefined: it doesn't wait. */
+export function idleUntil(launch: StoredLaunch): Date | undefined {
+  const idleness = idlenessOf(launch)
+  return idleness.is === "idle" ? new Date(Date.parse(idleness.since) + idleness.seconds * 1000) : undefined
+}
+
+/** Returns the part of a VM's cost until a time in which it waited for another job, USD; undefined if it never waited. */
+export function idleUsd(launch: StoredLaunch, end: Date): number | undefined {
+  const { idleTime } = launch.status?.agent ?? {}
+  if (idleTime === undefined) return undefined
+  const seconds = Math.max(0, secondsBetween(idleTime, end))
+  return sumOfParts(costOf(pricesOf(launch), { seconds, minimumBilledSeconds: 0 }))
 }
 
 /** Returns the name that a Launch's VM has as a tag: that of the Launch that created it. */
