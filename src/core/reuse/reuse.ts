@@ -1,6 +1,13 @@
 import { secondsBetween } from "../apis/clock.ts"
 import type { StoredJob } from "../apis/job.ts"
-import { bootFailureOf, type FinishReason, isOver, pricesOf, type StoredLaunch } from "../apis/launch.ts"
+import {
+  type AgentStatus,
+  bootFailureOf,
+  type FinishReason,
+  isOver,
+  pricesOf,
+  type StoredLaunch,
+} from "../apis/launch.ts"
 import { LABELS, type ObjectMeta } from "../apis/meta.ts"
 import { costOf, sumOfParts } from "../apis/price.ts"
 import type { Reuse } from "../apis/reuse.ts"
@@ -40,6 +47,15 @@ const END_SLACK_SECONDS = 30
 /** Ends after which a VM can run another job. All others say that the VM or its way to the gateway may be broken. */
 const REUSABLE: readonly FinishReason[] = ["Succeeded", "ContainerFailed", "DeadlineExceeded"]
 
+/** Returns why no other job gets a VM after this end of its run; undefined: it may get one. For agent and operator. */
+export function whyNotReusable({
+  finish,
+  preemptionNotice,
+}: Partial<Pick<AgentStatus, "finish" | "preemptionNotice">>): string | undefined {
+  if (finish !== undefined && !REUSABLE.includes(finish.reason)) return `a VM is not reused after ${finish.reason}`
+  return preemptionNotice === undefined ? undefined : "the cloud takes this VM back"
+}
+
 /** What a VM does after its job. */
 export type Idleness =
   /** `why`: the reason, if its job asked for the reuse of the VM. */
@@ -55,8 +71,8 @@ export function idlenessOf({ metadata, spec, status }: StoredLaunch): Idleness {
   const isEnding = spec.ended === true || metadata.deletionTimestamp !== undefined
   if (reuse === undefined || finish === undefined || isOver({ ...(status && { status }) })) return { is: "none" }
   if (isEnding) return { is: "none", why: "Berth ends this VM" }
-  if (!REUSABLE.includes(finish.reason)) return { is: "none", why: `a VM is not reused after ${finish.reason}` }
-  if (agent?.preemptionNotice !== undefined) return { is: "none", why: "the cloud takes this VM back" }
+  const unusable = whyNotReusable(agent ?? {})
+  if (unusable !== undefined) return { is: "none", why: unusable }
   const broken = status?.loss ?? bootFailureOf(status)
   if (broken !== undefined || agent?.conflictTime !== undefined) return { is: "none", why: "this VM is not trusted" }
   if (agent?.unfit !== undefined) return { is: "none", why: agent.unfit }

@@ -18,7 +18,7 @@ import {
 import { LABELS } from "../../core/apis/meta.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import { CLEAN_SECONDS, idlenessOf, idleSecondsLeft, minimumBilledSecondsOf, vmSince } from "../../core/reuse/reuse.ts"
+import { CLEAN_SECONDS, idlenessOf, idleSecondsLeft, idleUsd, minimumBilledSecondsOf, vmSince } from "../../core/reuse/reuse.ts"
 import { bootProgress, preemptionWitness } from "../../market/placement/outcome.ts"
 import { settlesIn } from "../elapsed.ts"
 import type { LaunchSettings } from "./settings.ts"
@@ -638,13 +638,9 @@ function billedUntil(
     vm: { ...launch.status?.vm, state: "terminated", terminationTime },
     costUsd: sumOfParts(cost),
     cost,
-    ...defined({ idleUsd: idleUsd(launch, terminationTime) }),
+    ...defined({ idleUsd: idleUsd(launch, new Date(terminationTime)) }),
   }
 }
-
-/** Returns the part of a VM's cost in which it waited for another job, USD; undefined if it never waited. */
-export function idleUsd(launch: StoredLaunch, end: string): number | undefined {
-  const { idleTime } = launch.status?.agent ?? {}
   if (idleTime === undefined) return undefined
   const seconds = Math.max(0, secondsBetween(idleTime, new Date(end)))
   return sumOfParts(costOf(pricesOf(launch), { seconds, minimumBilledSeconds: 0 }))
