@@ -641,7 +641,3 @@ function billedUntil(
     ...defined({ idleUsd: idleUsd(launch, new Date(terminationTime)) }),
   }
 }
-  if (idleTime === undefined) return undefined
-  const seconds = Math.max(0, secondsBetween(idleTime, new Date(end)))
-  return sumOfParts(costOf(pricesOf(launch), { seconds, minimumBilledSeconds: 0 }))
-}
