@@ -18,7 +18,14 @@ import {
 import { LABELS } from "../../core/apis/meta.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import { CLEAN_SECONDS, idlenessOf, idleSecondsLeft, minimumBilledSecondsOf, vmSince } from "../../core/reuse/reuse.ts"
+import {
+  CLEAN_SECONDS,
+  idlenessOf,
+  idleSecondsLeft,
+  mayHandOver,
+  minimumBilledSecondsOf,
+  vmSince,
+} from "../../core/reuse/reuse.ts"
 import { bootProgress, preemptionWitness } from "../../market/placement/outcome.ts"
 import { settlesIn } from "../elapsed.ts"
 import type { LaunchSettings } from "./settings.ts"
@@ -66,6 +73,8 @@ export interface LaunchObservation {
   job: "unobserved" | "active" | "ending" | "settled" | "deleted"
   /** True if the Statements of its months count its cost, or if it cost nothing. */
   isCounted: boolean
+  /** True while the Launch that gets this one's VM has to read from this record which VM that is. Absent: no. */
+  isHandoverOpen?: boolean
 }
 
 /** The controller's part of the status. The gateway writes `agent` and `bootFailure`. */
@@ -136,7 +145,8 @@ function decideRecord(
   if (hasFinalizer(launch)) {
     // Its number must not be used twice. A call of a dead leader may be about to create the Launch of the next number.
     // The record of a job that is about to be settled is released after that, so that many are deleted together.
-    const isReleased = observed.isCounted && observed.job !== "unobserved" && observed.job !== "ending"
+    const isNeeded = observed.isHandoverOpen === true || observed.job === "unobserved" || observed.job === "ending"
+    const isReleased = observed.isCounted && !isNeeded
     return { actions: isReleased ? [{ do: "release", needed: observed.job === "active" }] : [], events: [] }
   }
   const isUnneeded = observed.isCounted && (observed.job === "settled" || observed.job === "deleted")
@@ -454,7 +464,10 @@ function disappearance(launch: StoredLaunch): string {
   return launch.status?.agent === undefined ? cutTo(`${message}: ${bootProgress(launch)}`, 1024) : message
 }
 
-/** Terminates the VM, and again if that has no effect. A loss is written before. */
+/**
+ * Terminates the VM, and again if that has no effect. A loss is written before. So is the end of a VM that another Launch
+ * could take over: the write fails if one has it already, and none can get it afterwards.
+ */
 function ending(
   launch: StoredLaunch,
   context: { next: OwnStatus; message: string; observed: LaunchObservation; settings: LaunchSettings },
@@ -464,11 +477,13 @@ function ending(
   const isNewLoss = next.loss !== undefined && launch.status?.loss === undefined
   // Usually the VM has ended before the next reconcile. That saves the write of `terminating`.
   const lingers = (requestedAgo ?? 0) >= settings.settleSeconds || launch.status?.phase === "terminating"
+  const isWritten = lingers || isNewLoss || mayHandOver(launch)
   const vmId = next.vm?.id
   const isDue = vmId !== undefined && (requestedAgo === undefined || requestedAgo >= settings.terminateRetrySeconds)
-  const status: OwnStatus = { ...next, phase: "terminating", message: cutTo(message, 1024) }
+  const first = launch.status?.phase === "terminating" ? launch.status.message : undefined
+  const status: OwnStatus = { ...next, phase: "terminating", message: first ?? cutTo(message, 1024) }
   return {
-    ...((lingers || isNewLoss) && changeOf(launch, status)),
+    ...(isWritten && changeOf(launch, status)),
     actions: isDue ? [{ do: "terminate", vmId }] : [],
     events: isNewLoss ? [{ type: "Warning", reason: next.loss?.reason ?? "VMLost", message }] : [],
     requeueAfter: lingers ? settings.terminateRetrySeconds : settings.settleSeconds,
