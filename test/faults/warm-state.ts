@@ -7,10 +7,10 @@ import { LAUNCH_VERSIONS } from "./model-state.ts"
 /** Seconds of one tick: shorter than a request to the API server may take, and than a VM waits for another job. */
 export const TICK_SECONDS = 50
 
-/** Times of the model's jobs, seconds. A VM may live for two lifetimes of a job. */
+/** Times of the model's jobs, seconds. A VM may live for several lifetimes of a job. */
 export const BOOT_SECONDS = 90
 export const LIFETIME_SECONDS = 300
-export const VM_LIFETIME_SECONDS = 700
+export const VM_LIFETIME_SECONDS = 1200
 export const IDLE_SECONDS = 75
 
 /** Shortest time that the cloud bills: longer than a tick, so that a chain of Launches shares it. */

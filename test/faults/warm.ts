@@ -217,12 +217,17 @@ interface Bill {
 /** Returns the bills of a VM's Launches, in the order in which they had it. */
 function billsOf(world: World, number: number): Bill[] {
   const bills = world.launches.flatMap(({ vm, object, counted }) => {
-    const launch = LAUNCH_VERSIONS.get(counted || object)
-    const { vm: billed, costUsd: usd = 0 } = launch?.status ?? {}
+    const { vm: billed, costUsd: usd = 0 } = LAUNCH_VERSIONS.get(counted || object)?.status ?? {}
     if (vm !== number || billed?.createTime === undefined) return []
     return [{ begin: Date.parse(billed.createTime), end: Date.parse(billed.terminationTime ?? ""), usd }]
   })
   return bills.sort((one, other) => one.begin - other.begin || one.end - other.end)
+}
+
+/** Returns the last version of a Launch, also after its deletion. */
+function objectOf(world: World, number: number): StoredLaunch | undefined {
+  const { object, counted } = launchAt(world, number)
+  return LAUNCH_VERSIONS.get(object || counted)
 }
 
 /** Compares the bills of a VM's Launches with the cloud's own one, which knows nothing of Launches. */
@@ -232,7 +237,8 @@ function billFault(world: World, number: number): string | undefined {
   const bills = billsOf(world, number)
   const last = bills.at(-1)
   const [begin, gone] = [vm.createdAt, vm.goneAt].map((tick) => clockAt(tick).getTime()) as [number, number]
-  if (last === undefined) return "no Launch pays for it"
+  // Without a record and without a list, a cost is unknown.
+  if (last === undefined) return world.rejected ? undefined : "no Launch pays for it"
   // A VM whose creation was never recorded is billed from its first message.
   const isRecorded = objectAt(world, vm.root)?.status?.vm?.id !== undefined
   if (isRecorded && bills[0]?.begin !== begin) return "its first seconds are not billed"
@@ -240,7 +246,9 @@ function billFault(world: World, number: number): string | undefined {
     if (!(bill.end >= bill.begin)) return "a bill ends before it begins"
     if (index > 0 && bill.begin !== bills[index - 1]?.end) return "two bills do not meet"
   }
-  if (last.end < gone) return `it is billed until ${(gone - last.end) / 1000} s before its end`
+  // Without a list, an agent counts as punctual after its finish.
+  const isUnseen = world.rejected && objectOf(world, vm.serves)?.status?.agent?.finish !== undefined
+  if (last.end < gone && !isUnseen) return `it is billed until ${(gone - last.end) / 1000} s before its end`
   // A VM that was already gone when it was taken over is billed until then, and without a list for as long as it may live.
   const isProved = !world.rejected && last.begin <= gone
   if (isProved && last.end > gone) return `it is billed until ${(last.end - gone) / 1000} s after its end`

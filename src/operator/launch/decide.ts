@@ -24,6 +24,7 @@ import {
   idleSecondsLeft,
   mayHandOver,
   minimumBilledSecondsOf,
+  vmLifetimeOf,
   vmSince,
 } from "../../core/reuse/reuse.ts"
 import { bootProgress, preemptionWitness } from "../../market/placement/outcome.ts"
@@ -199,7 +200,7 @@ function decideUnrecorded(
   const { instance } = observed
   if (instance.is === "found") return { actions: [{ do: "recordInstance", vm: instance.vm }], events: [] }
   if (instance.is === "unknown") {
-    const left = longestLife(launch, settings) - secondsBetween(since, now)
+    const left = longestVmLife(launch, settings) - secondsBetween(since, now)
     if (left > 0) return { actions: [], events: [], requeueAfter: left + 1 }
     return { actions: [{ do: "findInstance" }], events: [], requeueAfter: settings.terminateRetrySeconds }
   }
@@ -258,8 +259,8 @@ export function abandonedStatus(stored: StoredLaunch, now: Date, settings: Launc
   const { vm, unanswered, loss } = launch.status ?? {}
   // Rejected calls create no VM. The last call that may have created one was made before the first rejection.
   const rejectedSince = unanswered?.class === "Credentials" ? unanswered.since : undefined
-  const since = vm?.createTime ?? rejectedSince
-  if (since === undefined || secondsBetween(since, now) < longestLife(launch, settings)) return undefined
+  const since = vm?.bootTime ?? vm?.createTime ?? rejectedSince
+  if (since === undefined || secondsBetween(since, now) < longestVmLife(launch, settings)) return undefined
   const over = (message: string) =>
     ({ phase: "terminated", message, loss: loss ?? { reason: "VMLost", message, time: timestamp(now) } }) as const
   if (vm === undefined) {
@@ -575,11 +576,16 @@ function ageOf(launch: StoredLaunch, { vmSeconds }: LaunchObservation, now: Date
   return vmSeconds ?? secondsBetween(createTimeOf(launch), now)
 }
 
-/** Returns the longest time in seconds from the request of a VM until it has ended itself, with its time for another job. */
+/** Returns the longest time in seconds for which a Launch needs its VM, with the time for another job. */
 function longestLife({ spec }: StoredLaunch, { lifetimeSlackSeconds }: LaunchSettings): number {
   const { reuse } = spec.run
   const kept = reuse === undefined ? 0 : CLEAN_SECONDS + reuse.idleSeconds
   return spec.bootDeadlineSeconds + spec.lifetimeSeconds + kept + lifetimeSlackSeconds
+}
+
+/** Returns the longest time in seconds from the request of a VM until it has ended itself, even if its agent hangs. */
+function longestVmLife({ spec }: StoredLaunch, { lifetimeSlackSeconds }: LaunchSettings): number {
+  return spec.bootDeadlineSeconds + vmLifetimeOf(spec) + lifetimeSlackSeconds
 }
 
 /**
@@ -619,7 +625,7 @@ function endOfMissing(
  */
 function endedItselfBy(launch: StoredLaunch, settings: LaunchSettings): number {
   const { finish, lastHeartbeatTime } = launch.status?.agent ?? {}
-  if (finish === undefined) return Date.parse(createTimeOf(launch)) + longestLife(launch, settings) * 1000
+  if (finish === undefined) return Date.parse(vmSince(launch)) + longestVmLife(launch, settings) * 1000
   const lastMessage = Math.max(Date.parse(finish.time), Date.parse(lastHeartbeatTime ?? finish.time))
   return Math.max(lastMessage, keptUntil(launch) ?? lastMessage) + settings.powerOffSeconds * 1000
 }
@@ -640,14 +646,16 @@ function isFreeIfPreempted(launch: StoredLaunch, terminationTime: string): boole
   return provisioning === "spot" && lived < (vmsOf(cloud)?.spot.freeSeconds ?? 0)
 }
 
-/** Returns the ended VM and its cost. */
+/** Returns the ended VM and its cost. A VM may have ended before it was taken over: its bill ends where it began then. */
 function billedUntil(
   launch: StoredLaunch,
-  terminationTime: string,
+  endTime: string,
   isMachineFree = false,
 ): Pick<LaunchStatus, "vm" | "costUsd" | "cost" | "idleUsd"> {
   const minimumBilledSeconds = minimumBilledSecondsOf(launch)
-  const seconds = secondsBetween(createTimeOf(launch), terminationTime)
+  const since = createTimeOf(launch)
+  const seconds = Math.max(0, secondsBetween(since, endTime))
+  const terminationTime = seconds > 0 ? endTime : since
   const cost = costOf(pricesOf(launch), { seconds, minimumBilledSeconds, isMachineFree })
   return {
     vm: { ...launch.status?.vm, state: "terminated", terminationTime },
