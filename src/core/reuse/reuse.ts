@@ -64,21 +64,37 @@ export type Idleness =
   | { is: "cleaning" | "idle"; since: string; seconds: number }
 
 /** Returns what the VM of a Launch does after its job. Pure: it doesn't look at the time. */
-export function idlenessOf({ metadata, spec, status }: StoredLaunch): Idleness {
+export function idlenessOf(launch: StoredLaunch): Idleness {
+  const { spec, status } = launch
   const { reuse } = spec.run
   const { agent } = status ?? {}
   const finish = agent?.finish
-  const isEnding = spec.ended === true || metadata.deletionTimestamp !== undefined
   if (reuse === undefined || finish === undefined || isOver({ ...(status && { status }) })) return { is: "none" }
-  if (isEnding) return { is: "none", why: "Berth ends this VM" }
-  const unusable = whyNotReusable(agent ?? {})
-  if (unusable !== undefined) return { is: "none", why: unusable }
-  const broken = status?.loss ?? bootFailureOf(status)
-  if (broken !== undefined || agent?.conflictTime !== undefined) return { is: "none", why: "this VM is not trusted" }
-  if (agent?.unfit !== undefined) return { is: "none", why: agent.unfit }
-  if (agent?.leaveTime !== undefined) return { is: "none", why: `no job took it over within ${reuse.idleSeconds} s` }
+  const why = whyNeverIdle(launch)
+  if (why !== undefined) return { is: "none", why }
   if (agent?.idleTime !== undefined) return { is: "idle", since: agent.idleTime, seconds: reuse.idleSeconds }
   return { is: "cleaning", since: agent?.lastHeartbeatTime ?? finish.time, seconds: CLEAN_SECONDS }
+}
+
+/** Returns why no other job can ever have the VM of a Launch that is not over. No later version of it is without the fact. */
+function whyNeverIdle({ metadata, spec, status }: StoredLaunch): string | undefined {
+  const { agent, phase } = status ?? {}
+  if (spec.ended === true || metadata.deletionTimestamp !== undefined) return "Berth ends this VM"
+  const unusable = whyNotReusable(agent ?? {})
+  if (unusable !== undefined) return unusable
+  const broken = status?.loss ?? bootFailureOf(status)
+  if (broken !== undefined || agent?.conflictTime !== undefined) return "this VM is not trusted"
+  if (agent?.unfit !== undefined) return agent.unfit
+  if (agent?.leaveTime !== undefined) return `no job took it over within ${spec.run.reuse?.idleSeconds} s`
+  return phase === "terminating" ? "Berth ends this VM" : undefined
+}
+
+/**
+ * Returns true if a later version of a Launch may have handed over its VM. Then the VM may be another Launch's, and no one
+ * may end it by this version alone.
+ */
+export function mayHandOver(launch: StoredLaunch): boolean {
+  return launch.spec.run.reuse !== undefined && whyNeverIdle(launch) === undefined
 }
 
 /** Returns true if the run of a Launch has ended, and its VM cleans up or waits for another job. */

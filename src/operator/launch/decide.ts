@@ -18,7 +18,16 @@ import {
 import { LABELS } from "../../core/apis/meta.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import { CLEAN_SECONDS, idlenessOf, idleSecondsLeft, idleUsd, minimumBilledSecondsOf, vmSince } from "../../core/reuse/reuse.ts"
+import {
+  CLEAN_SECONDS,
+  idlenessOf,
+  idleSecondsLeft,
+  idleUsd,
+  mayHandOver,
+  minimumBilledSecondsOf,
+  vmLifetimeOf,
+  vmSince,
+} from "../../core/reuse/reuse.ts"
 import { bootProgress, preemptionWitness } from "../../market/placement/outcome.ts"
 import { settlesIn } from "../elapsed.ts"
 import type { LaunchSettings } from "./settings.ts"
@@ -66,6 +75,8 @@ export interface LaunchObservation {
   job: "unobserved" | "active" | "ending" | "settled" | "deleted"
   /** True if the Statements of its months count its cost, or if it cost nothing. */
   isCounted: boolean
+  /** True while the Launch that gets this one's VM has to read from this record which VM that is. Absent: no. */
+  isHandoverOpen?: boolean
 }
 
 /** The controller's part of the status. The gateway writes `agent` and `bootFailure`. */
@@ -136,7 +147,8 @@ function decideRecord(
   if (hasFinalizer(launch)) {
     // Its number must not be used twice. A call of a dead leader may be about to create the Launch of the next number.
     // The record of a job that is about to be settled is released after that, so that many are deleted together.
-    const isReleased = observed.isCounted && observed.job !== "unobserved" && observed.job !== "ending"
+    const isNeeded = observed.isHandoverOpen === true || observed.job === "unobserved" || observed.job === "ending"
+    const isReleased = observed.isCounted && !isNeeded
     return { actions: isReleased ? [{ do: "release", needed: observed.job === "active" }] : [], events: [] }
   }
   const isUnneeded = observed.isCounted && (observed.job === "settled" || observed.job === "deleted")
@@ -189,7 +201,7 @@ function decideUnrecorded(
   const { instance } = observed
   if (instance.is === "found") return { actions: [{ do: "recordInstance", vm: instance.vm }], events: [] }
   if (instance.is === "unknown") {
-    const left = longestLife(launch, settings) - secondsBetween(since, now)
+    const left = longestVmLife(launch, settings) - secondsBetween(since, now)
     if (left > 0) return { actions: [], events: [], requeueAfter: left + 1 }
     return { actions: [{ do: "findInstance" }], events: [], requeueAfter: settings.terminateRetrySeconds }
   }
@@ -248,8 +260,8 @@ export function abandonedStatus(stored: StoredLaunch, now: Date, settings: Launc
   const { vm, unanswered, loss } = launch.status ?? {}
   // Rejected calls create no VM. The last call that may have created one was made before the first rejection.
   const rejectedSince = unanswered?.class === "Credentials" ? unanswered.since : undefined
-  const since = vm?.createTime ?? rejectedSince
-  if (since === undefined || secondsBetween(since, now) < longestLife(launch, settings)) return undefined
+  const since = vm?.bootTime ?? vm?.createTime ?? rejectedSince
+  if (since === undefined || secondsBetween(since, now) < longestVmLife(launch, settings)) return undefined
   const over = (message: string) =>
     ({ phase: "terminated", message, loss: loss ?? { reason: "VMLost", message, time: timestamp(now) } }) as const
   if (vm === undefined) {
@@ -454,7 +466,10 @@ function disappearance(launch: StoredLaunch): string {
   return launch.status?.agent === undefined ? cutTo(`${message}: ${bootProgress(launch)}`, 1024) : message
 }
 
-/** Terminates the VM, and again if that has no effect. A loss is written before. */
+/**
+ * Terminates the VM, and again if that has no effect. A loss is written before. So is the end of a VM that another Launch
+ * could take over: the write fails if one has it already, and none can get it afterwards.
+ */
 function ending(
   launch: StoredLaunch,
   context: { next: OwnStatus; message: string; observed: LaunchObservation; settings: LaunchSettings },
@@ -464,11 +479,13 @@ function ending(
   const isNewLoss = next.loss !== undefined && launch.status?.loss === undefined
   // Usually the VM has ended before the next reconcile. That saves the write of `terminating`.
   const lingers = (requestedAgo ?? 0) >= settings.settleSeconds || launch.status?.phase === "terminating"
+  const isWritten = lingers || isNewLoss || mayHandOver(launch)
   const vmId = next.vm?.id
   const isDue = vmId !== undefined && (requestedAgo === undefined || requestedAgo >= settings.terminateRetrySeconds)
-  const status: OwnStatus = { ...next, phase: "terminating", message: cutTo(message, 1024) }
+  const first = launch.status?.phase === "terminating" ? launch.status.message : undefined
+  const status: OwnStatus = { ...next, phase: "terminating", message: first ?? cutTo(message, 1024) }
   return {
-    ...((lingers || isNewLoss) && changeOf(launch, status)),
+    ...(isWritten && changeOf(launch, status)),
     actions: isDue ? [{ do: "terminate", vmId }] : [],
     events: isNewLoss ? [{ type: "Warning", reason: next.loss?.reason ?? "VMLost", message }] : [],
     requeueAfter: lingers ? settings.terminateRetrySeconds : settings.settleSeconds,
@@ -560,11 +577,16 @@ function ageOf(launch: StoredLaunch, { vmSeconds }: LaunchObservation, now: Date
   return vmSeconds ?? secondsBetween(createTimeOf(launch), now)
 }
 
-/** Returns the longest time in seconds from the request of a VM until it has ended itself, with its time for another job. */
+/** Returns the longest time in seconds for which a Launch needs its VM, with the time for another job. */
 function longestLife({ spec }: StoredLaunch, { lifetimeSlackSeconds }: LaunchSettings): number {
   const { reuse } = spec.run
   const kept = reuse === undefined ? 0 : CLEAN_SECONDS + reuse.idleSeconds
   return spec.bootDeadlineSeconds + spec.lifetimeSeconds + kept + lifetimeSlackSeconds
+}
+
+/** Returns the longest time in seconds from the request of a VM until it has ended itself, even if its agent hangs. */
+function longestVmLife({ spec }: StoredLaunch, { lifetimeSlackSeconds }: LaunchSettings): number {
+  return spec.bootDeadlineSeconds + vmLifetimeOf(spec) + lifetimeSlackSeconds
 }
 
 /**
@@ -604,7 +626,7 @@ function endOfMissing(
  */
 function endedItselfBy(launch: StoredLaunch, settings: LaunchSettings): number {
   const { finish, lastHeartbeatTime } = launch.status?.agent ?? {}
-  if (finish === undefined) return Date.parse(createTimeOf(launch)) + longestLife(launch, settings) * 1000
+  if (finish === undefined) return Date.parse(vmSince(launch)) + longestVmLife(launch, settings) * 1000
   const lastMessage = Math.max(Date.parse(finish.time), Date.parse(lastHeartbeatTime ?? finish.time))
   return Math.max(lastMessage, keptUntil(launch) ?? lastMessage) + settings.powerOffSeconds * 1000
 }
@@ -625,14 +647,16 @@ function isFreeIfPreempted(launch: StoredLaunch, terminationTime: string): boole
   return provisioning === "spot" && lived < (vmsOf(cloud)?.spot.freeSeconds ?? 0)
 }
 
-/** Returns the ended VM and its cost. */
+/** Returns the ended VM and its cost. A VM may have ended before it was taken over: its bill ends where it began then. */
 function billedUntil(
   launch: StoredLaunch,
-  terminationTime: string,
+  endTime: string,
   isMachineFree = false,
 ): Pick<LaunchStatus, "vm" | "costUsd" | "cost" | "idleUsd"> {
   const minimumBilledSeconds = minimumBilledSecondsOf(launch)
-  const seconds = secondsBetween(createTimeOf(launch), terminationTime)
+  const since = createTimeOf(launch)
+  const seconds = Math.max(0, secondsBetween(since, endTime))
+  const terminationTime = seconds > 0 ? endTime : since
   const cost = costOf(pricesOf(launch), { seconds, minimumBilledSeconds, isMachineFree })
   return {
     vm: { ...launch.status?.vm, state: "terminated", terminationTime },

@@ -176,7 +176,7 @@ export class GarbageCollector {
 }
 
 /** Returns true if the Launch is current and does not have another VM. */
-function owns(launch: StoredLaunch | undefined, vm: Vm): boolean {
+export function owns(launch: StoredLaunch | undefined, vm: Vm): boolean {
   if (launch === undefined || isOver(launch)) return false
   const id = launch.status?.vm?.id
   return vmNameOf(launch) === vm.launch && (id === undefined || id === vm.id)

@@ -1,0 +1,259 @@
+import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import { offerOf } from "../harness/builders.ts"
+import type { Model, Step } from "./model-explorer.ts"
+import { LAUNCH_VERSIONS } from "./model-state.ts"
+import {
+  ENVIRONMENT_RULES,
+  type EnvironmentRules,
+  faultSteps,
+  naturalSteps,
+  recoverySteps,
+  tickStep,
+  userSteps,
+} from "./warm-environment.ts"
+import { jobSteps } from "./warm-jobs.ts"
+import { OPERATOR_RULES, type OperatorRules, WarmOperator } from "./warm-operator.ts"
+import {
+  clockAt,
+  idOf,
+  isAlive,
+  type LaunchState,
+  launchAt,
+  MINIMUM_SECONDS,
+  newWorld,
+  numberOf,
+  objectAt,
+  type VmState,
+  type World,
+  withJobs,
+  worldKey,
+} from "./warm-state.ts"
+
+export interface WarmOptions {
+  /** Number of jobs that want a VM. */
+  jobs: number
+  faults: number
+  ticks: number
+  /** Where paths begin: with jobs only, or with the idle VM of an ended job besides. */
+  from: "nothing" | "idleVm"
+  /** True if users may cancel or delete jobs. Default: true. */
+  people?: boolean
+  /** Rules that are broken on purpose. */
+  rules?: Partial<OperatorRules & EnvironmentRules>
+}
+
+/** Ticks after which everything has ended: by itself, or by the dead-man switch of a VM that no one can end. */
+const PATIENCE_TICKS = 24
+const DEAD_MAN_TICKS = 40
+
+/**
+ * Returns the model of a chain: jobs of a project take over each other's VMs. It contains the real decisions on Launches,
+ * takeovers and idle VMs, stale caches, lost answers, agents, users, and operators that die between any two requests.
+ */
+export function warmModel({ jobs, faults, ticks, from, people = true, rules = {} }: WarmOptions): Model<World> {
+  const operator = new WarmOperator({ ...OPERATOR_RULES, ...rules })
+  const around = { ...ENVIRONMENT_RULES, ...rules }
+  const idled = ({ name, next }: Step<World>): Step<World> => ({ name, next: operator.idled(next) })
+  const fairStep = (world: World) => fair(world, operator, around)
+  const begin = from === "nothing" ? newWorld(jobs, faults) : withJobs(untilIdle(fairStep), jobs + 1)
+  return {
+    initial: { ...begin, faults },
+    keyOf: worldKey,
+    steps: (world) =>
+      [
+        ...operator.steps(world),
+        ...jobSteps(world),
+        ...naturalSteps(world, operator, around),
+        ...recoverySteps(world),
+        ...(people ? userSteps(world) : []),
+        ...faultSteps(world, operator),
+        ...(world.tick < ticks ? [tickStep(world)] : []),
+      ].map(idled),
+    fault: (world, before) => errorOf(world) ?? (before && faultOfStep(before, world)),
+    calm: (world) => ({ ...world, faults: 0 }),
+    fairStep,
+    endFault,
+  }
+}
+
+/** Returns the world in which the VM of a first job waits for another one. */
+function untilIdle(fairStep: Model<World>["fairStep"]): World {
+  let world = newWorld(1, 0)
+  while (world.vms[0]?.stage !== "idle" || world.jobs[0]?.end === "") {
+    const step = fairStep(world)
+    if (step === undefined) throw new Error("the first VM has never become idle")
+    world = step.next
+  }
+  return world
+}
+
+/** Returns the next fair step. Programs are faster than VMs, and VMs faster than the next tick. */
+function fair(world: World, operator: WarmOperator, rules: EnvironmentRules): (Step<World> & { waits: boolean }) | undefined {
+  const step = first(operator.steps(world)) ?? jobSteps(world)[0] ?? naturalSteps(world, operator, rules)[0]
+  if (step !== undefined) return { name: step.name, next: operator.idled(step.next), waits: false }
+  if (isSettled(world)) return undefined
+  const { name, next } = tickStep(world)
+  return { name, next: operator.idled(next), waits: true }
+}
+
+function first<T>(all: Iterable<T>): T | undefined {
+  for (const one of all) return one
+  return undefined
+}
+
+function isSettled(world: World): boolean {
+  const hasEnded = world.jobs.every(({ asked, gone, end }) => gone || (end !== "" && asked !== "deleted"))
+  const isClosed = ({ object }: LaunchState) => object === 0 || isOver(LAUNCH_VERSIONS.get(object) as StoredLaunch)
+  return hasEnded && world.launches.every(isClosed) && !world.vms.some(isAlive)
+}
+
+function endFault(world: World, end: World, waits: number): string | undefined {
+  const open = end.jobs.findIndex((job) => !job.gone && job.end === "")
+  if (open !== -1) return `job ${open + 1} has no end`
+  const most = world.rejected || world.vms.some(({ hung, cutOff }) => hung || cutOff) ? DEAD_MAN_TICKS : PATIENCE_TICKS
+  if (waits > most) return `everything ended ${waits} ticks later`
+  for (let number = 1; number <= end.vms.length; number++) {
+    const fault = billFault(end, number)
+    if (fault !== undefined) return `the bill of VM ${number}: ${fault}`
+  }
+  return undefined
+}
+
+// Invariants of states.
+
+function errorOf(world: World): string | undefined {
+  for (let number = 1; number <= world.vms.length; number++) {
+    const fault = errorOfVm(world, number)
+    if (fault !== undefined) return `VM ${number}: ${fault}`
+  }
+  const again = world.launches.findIndex(({ starts }) => starts > 1)
+  if (again !== -1) return `two containers were started for Launch ${again + 1}`
+  const jobs = world.vms.filter((vm) => isAlive(vm) && vm.stage === "running").map(({ serves }) => launchAt(world, serves).job)
+  return new Set(jobs).size < jobs.length ? "two VMs run the container of one job" : undefined
+}
+
+function errorOfVm(world: World, number: number): string | undefined {
+  const vm = world.vms[number - 1] as VmState
+  const holders = world.launches.flatMap((_, index) => (holds(world, index + 1, number) ? [index + 1] : []))
+  if (holders.length > 1) return `Launches ${holders.join(" and ")} hold it`
+  if (!isAlive(vm) || vm.late) return undefined
+  const [holder] = holders
+  if (holder === undefined) return "it runs, and no Launch holds it"
+  const isBusy = vm.stage === "ready" || vm.stage === "running"
+  if (isBusy && vm.serves !== holder) return `it works for Launch ${vm.serves}, and Launch ${holder} holds it`
+  return undefined
+}
+
+/** Returns true if a Launch that is not over has this VM, creates it, or was given it by its predecessor. */
+function holds(world: World, number: number, vm: number): boolean {
+  const launch = launchAt(world, number)
+  const object = objectAt(world, number)
+  if (launch.vm !== vm || object === undefined || isOver(object)) return false
+  if (launch.takes === 0 || object.status?.vm?.id === idOf(vm)) return true
+  return numberOf(world, objectAt(world, launch.takes)?.status?.handedTo) === number
+}
+
+// Invariants of steps.
+
+function faultOfStep(before: World, after: World): string | undefined {
+  for (const [index, launch] of before.launches.entries()) {
+    const fault = faultOfLaunch(launch, after.launches[index] as LaunchState)
+    if (fault !== undefined) return `Launch ${index + 1}: ${fault}`
+  }
+  for (const [index, vm] of before.vms.entries()) {
+    const fault = faultOfVm(before, after, { number: index + 1, vm })
+    if (fault !== undefined) return `VM ${index + 1}: ${fault}`
+  }
+  return undefined
+}
+
+function faultOfLaunch(before: LaunchState, after: LaunchState): string | undefined {
+  const [from, to] = [LAUNCH_VERSIONS.get(before.object), LAUNCH_VERSIONS.get(after.object)]
+  if (from === undefined) return undefined
+  if (to !== undefined) return turnedBack(from, to)
+  const isUncounted = (from.status?.costUsd ?? 0) > 0 && before.counted === 0
+  return isUncounted ? "its record was deleted before its cost was counted" : undefined
+}
+
+/** Returns the irreversible change that this write reverts, or undefined. */
+function turnedBack(from: StoredLaunch, to: StoredLaunch): string | undefined {
+  if (isOver(from) && from.status?.phase !== to.status?.phase) return `it was ${from.status?.phase}, and came back`
+  if (from.spec.ended === true && to.spec.ended !== true) return "it is wanted again"
+  const [given, now] = [from.status?.handedTo, to.status?.handedTo]
+  if (given !== undefined && now !== given) return `it handed its VM over to ${given}, and then to ${now}`
+  const isForgotten = from.status?.agent?.finish !== undefined && to.status?.agent?.finish === undefined
+  return isForgotten ? "it forgot how it ended" : undefined
+}
+
+function faultOfVm(before: World, after: World, { number, vm }: { number: number; vm: VmState }): string | undefined {
+  const next = after.vms[number - 1] as VmState
+  const [from, to] = [before, after].map((world) => world.launches.filter((_, index) => holds(world, index + 1, number)))
+  const isTaken = from?.[0]?.job !== to?.[0]?.job && to?.[0] !== undefined && (to[0].takes ?? 0) !== 0
+  if (isTaken && vm.told && !next.late) return "it was told to end, and another Launch got it"
+  if (vm.power !== "up" || next.power !== "ending" || before.straggler !== undefined) return undefined
+  return isWanted(before, number) ? "it was ended, which was wanted" : undefined
+}
+
+/** Returns true if the Launch that holds a VM still needs it, and its agent was heard. */
+function isWanted(world: World, vm: number): boolean {
+  const number = world.launches.findIndex((_, index) => holds(world, index + 1, vm)) + 1
+  const object = number === 0 ? undefined : objectAt(world, number)
+  if (object === undefined) return false
+  const job = world.jobs[launchAt(world, number).job - 1]
+  const { loss, agent } = object.status ?? {}
+  const isEnding = object.spec.ended === true || object.metadata.deletionTimestamp !== undefined || loss !== undefined
+  const isJobOver = job === undefined || job.gone || job.end !== "" || job.asked !== ""
+  return !isEnding && !isJobOver && agent?.finish === undefined && !launchAt(world, number).silent
+}
+
+// The bill.
+
+interface Bill {
+  begin: number
+  end: number
+  usd: number
+}
+
+/** Returns the bills of a VM's Launches, in the order in which they had it. */
+function billsOf(world: World, number: number): Bill[] {
+  const bills = world.launches.flatMap(({ vm, object, counted }) => {
+    const { vm: billed, costUsd: usd = 0 } = LAUNCH_VERSIONS.get(counted || object)?.status ?? {}
+    if (vm !== number || billed?.createTime === undefined) return []
+    return [{ begin: Date.parse(billed.createTime), end: Date.parse(billed.terminationTime ?? ""), usd }]
+  })
+  return bills.sort((one, other) => one.begin - other.begin || one.end - other.end)
+}
+
+/** Returns the last version of a Launch, also after its deletion. */
+function objectOf(world: World, number: number): StoredLaunch | undefined {
+  const { object, counted } = launchAt(world, number)
+  return LAUNCH_VERSIONS.get(object || counted)
+}
+
+/** Compares the bills of a VM's Launches with the cloud's own one, which knows nothing of Launches. */
+function billFault(world: World, number: number): string | undefined {
+  const vm = world.vms[number - 1] as VmState
+  if (vm.power === "none" || vm.late) return undefined
+  const bills = billsOf(world, number)
+  const last = bills.at(-1)
+  const [begin, gone] = [vm.createdAt, vm.goneAt].map((tick) => clockAt(tick).getTime()) as [number, number]
+  // Without a record and without a list, a cost is unknown.
+  if (last === undefined) return world.rejected ? undefined : "no Launch pays for it"
+  // A VM whose creation was never recorded is billed from its first message.
+  const isRecorded = objectAt(world, vm.root)?.status?.vm?.id !== undefined
+  if (isRecorded && bills[0]?.begin !== begin) return "its first seconds are not billed"
+  for (const [index, bill] of bills.entries()) {
+    if (!(bill.end >= bill.begin)) return "a bill ends before it begins"
+    if (index > 0 && bill.begin !== bills[index - 1]?.end) return "two bills do not meet"
+  }
+  // Without a list, an agent counts as punctual after its finish.
+  const isUnseen = world.rejected && objectOf(world, vm.serves)?.status?.agent?.finish !== undefined
+  if (last.end < gone && !isUnseen) return `it is billed until ${(gone - last.end) / 1000} s before its end`
+  // A VM that was already gone when it was taken over is billed until then, and without a list for as long as it may live.
+  const isProved = !world.rejected && last.begin <= gone
+  if (isProved && last.end > gone) return `it is billed until ${(last.end - gone) / 1000} s after its end`
+  const seconds = Math.max(MINIMUM_SECONDS, (last.end - (bills[0]?.begin ?? begin)) / 1000)
+  const cloud = (offerOf().hourlyPriceUsd * seconds) / 3600
+  const sum = bills.reduce((total, { usd }) => total + usd, 0)
+  return Math.abs(sum - cloud) > 1e-5 ? `its Launches pay ${sum} USD, and the cloud takes ${cloud} USD` : undefined
+}
