@@ -23,6 +23,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   "market/placement": [
     "core/apis",
     "core/order",
+    "core/reuse",
     "clouds/machines",
     "clouds/rejection.ts",
     "clouds/rejections.ts",

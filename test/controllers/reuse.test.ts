@@ -106,7 +106,7 @@ describe("a VM that waits for another job", () => {
     expectBilled(harness, launches, await spentUsd(harness))
   })
 
-  test("goes to one of two jobs, and the other gets a VM of its own", async () => {
+  test("is one of two jobs' VM, and the other gets a VM of its own", async () => {
     const harness = await newHarness()
     harness.operator()
     await harness.submit("a", { reuse: REUSE, timeoutSeconds: 600 })
@@ -118,7 +118,7 @@ describe("a VM that waits for another job", () => {
     expectBilled(harness, await untilSettled(harness), await spentUsd(harness))
   })
 
-  test("that dies before its next job has it costs that job nothing but time", async () => {
+  test("costs its next job nothing but time if it dies before that job has it", async () => {
     const harness = await newHarness()
     harness.operator({ observeSeconds: 3600 })
     await harness.submit("a", { reuse: REUSE, timeoutSeconds: 600 })

@@ -56,7 +56,7 @@ export function whyNotReusable({
   return preemptionNotice === undefined ? undefined : "the cloud takes this VM back"
 }
 
-/** What a VM does after its job. */
+/** State of a VM after its job. */
 export type Idleness =
   /** `why`: the reason, if its job asked for the reuse of the VM. */
   | { is: "none"; why?: string }
@@ -150,7 +150,7 @@ export function minimumBilledSecondsOf(launch: Pick<StoredLaunch, "metadata" | "
 /** Part of a Launch on which it depends whose idle VM it may take over. */
 export type Taker = Pick<StoredLaunch, "metadata" | "spec">
 
-/** When a Launch can take over the VM of another one. `soon`: once it is clean. */
+/** Time at which a Launch can take over the VM of another one. `soon`: once it is clean. */
 export type Availability = { is: "now" } | { is: "soon" } | { is: "never"; why: string }
 
 /** Time for which a job waits until a VM is clean, instead of a new one, seconds. */

@@ -1,9 +1,8 @@
-import { vmsOf } from "../../clouds/definitions.ts"
 import type { JobSpec } from "../../core/apis/job.ts"
 import { pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
 import { roundUsd } from "../../core/apis/money.ts"
 import { fromMetadataName } from "../../core/apis/names.ts"
-import { type Offer, offerKey } from "../../core/apis/offer.ts"
+import { offerKey } from "../../core/apis/offer.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { Reuse } from "../../core/apis/reuse.ts"
 import { type Availability, availabilityOf, idlenessOf, vmNameOf } from "../../core/reuse/reuse.ts"
@@ -11,7 +10,7 @@ import type { LaunchAccount } from "../router/cooldown.ts"
 import { usd } from "../router/explain.ts"
 import type { Requirements } from "../router/requirements.ts"
 import { type RankedPlacement, type RouteContext, rank } from "../router/route.ts"
-import { hasStrictCap, roomUnder, vmCapReached, withoutVm } from "./caps.ts"
+import { roomUnder, vmCapReached, withoutVm } from "./caps.ts"
 import type { Market } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
 
@@ -28,23 +27,6 @@ const OVERHEAD_SECONDS = 120
 
 /** Number of idle VMs that a job is compared with. */
 const MOST_COMPARED = 64
-
-/**
- * Returns why a job's VM is not kept for others and why it takes over none, for people; undefined: it may. A strict limit
- * holds by the VM's own timer, which must be longer for a VM that has several jobs. AWS takes back the price of a spot VM
- * that it preempts early, and earlier jobs would have paid it.
- */
-export function whyNotReused(
-  { provisioning, cloud }: Pick<Offer, "provisioning" | "cloud">,
-  { budget, levels }: Pick<Market, "budget" | "levels">,
-): string | undefined {
-  if (budget !== undefined) return "a job with maxCostUsd has a VM of its own"
-  if (hasStrictCap(levels)) return "under a strict cap each job has a VM of its own"
-  const isRefunded = provisioning === "spot" && (vmsOf(cloud)?.spot.freeSeconds ?? 0) > 0
-  return isRefunded
-    ? `spot VMs of ${cloud} are not reused, because it charges nothing for early preemptions`
-    : undefined
-}
 
 /** Job that may take over an idle VM, with what follows from it. */
 export interface TakeoverTerms {

@@ -5,7 +5,6 @@ import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { openPrerequisites } from "../../core/order/prerequisites.ts"
 import { idlenessOf, isKept } from "../../core/reuse/reuse.ts"
 import { hasStrictCap } from "../../market/placement/caps.ts"
-import { whyNotReused } from "../../market/placement/idle.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
 import type { Market } from "../../market/placement/market.ts"
 import { bootOverrun, hasLostTakeover } from "../../market/placement/outcome.ts"
@@ -447,10 +446,9 @@ function findPlace(facts: JobFacts): Step {
       const { offer, prices, launchAccount } = placement
       const chosen = { number, offer, prices, connection: launchAccount.connection, why, volumes: volumes?.recorded }
       const message = `launch ${number}: ${why}`
-      const isReused = facts.job.spec.reuse !== undefined && whyNotReused(offer, market) === undefined
       return {
         verdict: { phase: "booting", reason: JobReason.Booting, message, placement: chosen },
-        create: launchObject(facts, { placement, why, isStrict, isReused, volumes: volumes?.volumes }),
+        create: launchObject(facts, { placement, why, isStrict, volumes: volumes?.volumes }),
         isStrict,
       }
     }

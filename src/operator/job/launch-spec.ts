@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from "node:util"
+import { vmsOf } from "../../clouds/definitions.ts"
 import { bootDeadlineOf } from "../../clouds/machines/machines.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
@@ -10,6 +11,7 @@ import { ANNOTATIONS, API_VERSION, LABELS } from "../../core/apis/meta.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
 import { parseGib } from "../../core/apis/quantity.ts"
 import { rulesOf } from "../../core/apis/retry-rules.ts"
+import type { Reuse } from "../../core/apis/reuse.ts"
 import { reuseOf, TAKEOVER_SECONDS, vmLifetimeOf, vmNameOf, WARM_VM_SECONDS } from "../../core/reuse/reuse.ts"
 import { type Deadlines, longestBilledSeconds, vmLifetime, withinBudget } from "../../market/placement/budget.ts"
 import type { Takeover } from "../../market/placement/idle.ts"
@@ -25,8 +27,6 @@ export interface LaunchChoice {
   why: string
   /** True if the job's own limit, or a strict cap, holds in any case. */
   isStrict: boolean
-  /** True if the VM may have other jobs before and after this one. */
-  isReused: boolean
   /** The job's volumes, each with the connection that gives access to its bucket. Absent: unchanged from the job. */
   volumes: JobSpec["volumes"] | undefined
 }
@@ -76,15 +76,25 @@ export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
   }
 }
 
+/**
+ * Returns the reuse of a job's VM; undefined: it is not kept for others. A strict limit holds by the VM's own timer, which must be longer for a VM
+ * that has several jobs. A cloud that charges nothing for a spot VM that it preempts early would do so after earlier jobs
+ * have paid for it.
+ */
+function keptBy({ job }: JobFacts, { placement, isStrict }: LaunchChoice): Reuse | undefined {
+  const { cloud, provisioning } = placement.offer
+  const isRefunded = provisioning === "spot" && (vmsOf(cloud)?.spot.freeSeconds ?? 0) > 0
+  return isStrict || isRefunded ? undefined : reuseOf(job)
+}
+
 function holderIn(placement: LaunchChoice["placement"]): StoredLaunch | undefined {
   return "holder" in placement ? placement.holder : undefined
 }
 
 /** Returns the deadlines of a job's VM. One that it takes over has its own timer already. */
-function deadlinesOf(
-  { job, budget, settings, left }: JobFacts,
-  { placement, isReused }: LaunchChoice,
-): Deadlines & Pick<Launch["spec"], "vmLifetimeSeconds"> {
+function deadlinesOf(facts: JobFacts, choice: LaunchChoice): Deadlines & Pick<Launch["spec"], "vmLifetimeSeconds"> {
+  const { job, budget, settings, left } = facts
+  const { placement } = choice
   const { startDeadlineSeconds } = settings
   const isTakeover = holderIn(placement) !== undefined
   const boot = bootDeadlineOf(placement.offer)?.seconds ?? settings.bootDeadlineSeconds
@@ -94,7 +104,7 @@ function deadlinesOf(
     lifetimeSeconds: vmLifetime(job, left.timeout, settings),
   }
   const deadlines = budget === undefined ? longest : withinBudget(longest, budget, highestPricesIn(placement))
-  if (!isReused || isTakeover) return deadlines
+  if (isTakeover || keptBy(facts, choice) === undefined) return deadlines
   return { ...deadlines, vmLifetimeSeconds: deadlines.lifetimeSeconds + WARM_VM_SECONDS }
 }
 
@@ -145,13 +155,11 @@ function highestPricesIn({ prices, ceilingUsd }: LaunchChoice["placement"]): Hou
  * it is the cost of the timeout, or of the expected time. Users can write the annotation with an expected time, so it never
  * lowers the amount.
  */
-function reservationOf(
-  { job, left, expectedSeconds, settings }: JobFacts,
-  { placement, isStrict, isReused }: LaunchChoice,
-  lifetimeSeconds: number,
-): number {
+function reservationOf(facts: JobFacts, choice: LaunchChoice, lifetimeSeconds: number): number {
+  const { job, left, expectedSeconds, settings } = facts
+  const { placement, isStrict } = choice
   const { minimumBilledSeconds } = placement.offer
-  const idleSeconds = isReused ? (job.spec.reuse?.idleSeconds ?? 0) : 0
+  const { idleSeconds = 0 } = keptBy(facts, choice) ?? {}
   const usdFor = (prices: HourlyPrices, seconds: number) =>
     sumOfParts(costOf(prices, { seconds, minimumBilledSeconds }))
   const most = usdFor(highestPricesIn(placement), longestBilledSeconds(lifetimeSeconds))
@@ -168,9 +176,10 @@ function buildRun({ spec }: StoredJob): Launch["spec"]["run"] {
 }
 
 /** Returns the container of one VM: that of the job, with its volumes and Berth's own variables. */
-function runFor({ job, losses, left, nextNumber, settings }: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
+function runFor(facts: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
+  const { job, losses, left, nextNumber, settings } = facts
   const { reuse: _, ...asked } = buildRun(job)
-  const run = { ...asked, ...(choice.isReused && defined({ reuse: reuseOf(job) })) }
+  const run = { ...asked, ...defined({ reuse: keptBy(facts, choice) }) }
   const volumes = choice.volumes ?? run.volumes
   const [checkpoints] = Object.entries(volumes ?? {})
     .filter(([, { checkpoint }]) => checkpoint === true)

@@ -3,13 +3,13 @@ import { pricesOf, type StoredLaunch } from "../../../core/apis/launch.ts"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { OFFER_PROVISIONINGS } from "../../../core/apis/offer.ts"
 import { sumOfParts } from "../../../core/apis/price.ts"
-import { StringEnum } from "../../../core/apis/schema.ts"
+import { ALLOWED, StringEnum } from "../../../core/apis/schema.ts"
 import { nullable } from "../../../core/records/nullable.ts"
 import { idleUsd } from "../../../core/reuse/reuse.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 
 function time(description: string) {
-  return Type.String({ format: "date-time", description })
+  return Type.String({ format: "date-time", description, [ALLOWED]: "an RFC 3339 time" })
 }
 
 /** VM of a project that waits for another job. */
