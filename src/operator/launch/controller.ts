@@ -15,9 +15,9 @@ import type { LaunchControllerDependencies } from "./dependencies.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
 import { type GatherParts, gather, isWokenBy, needsPredecessor } from "./gather.ts"
 import { VmObserver } from "./observe.ts"
-import { takeoverOf } from "./takeover.ts"
 import { deleteRecords } from "./records.ts"
 import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS, type LaunchSettings } from "./settings.ts"
+import { takeoverOf } from "./takeover.ts"
 
 /** Everything that a manager runs for Launches. */
 export interface LaunchControl {
