@@ -128,7 +128,10 @@ function registerSteps(world: World, number: number): Step<World>[] {
   if (serves === root && world.straggler !== undefined) return []
   const launch = objectAt(world, serves)
   if (launch === undefined || !isCurrent(launch)) return [off(world, number, "is refused", true)]
-  const keys = { signingKey: "{}", encryptionKey: "{}" } as unknown as Pick<RegisterRequest, "signingKey" | "encryptionKey">
+  const keys = { signingKey: "{}", encryptionKey: "{}" } as unknown as Pick<
+    RegisterRequest,
+    "signingKey" | "encryptionKey"
+  >
   const request = { protocol: 1, launch: launch.metadata.name, version: "1", runtime: "docker", abilities: [], ...keys }
   const agent = launch.status?.agent ?? registered(request, clockAt(world.tick))
   const told = put(world, serves, { ...launch, status: { ...launch.status, agent } }).world
@@ -322,7 +325,12 @@ function stragglers(spent: World, operator: WarmOperator): Step<World>[] {
     const launch = index + 1
     const work = operator.requestUnderWay(spent, launch)
     if (work === undefined) return []
-    return [{ name: `${name} (Launch ${launch})`, next: { ...restarted(spent), straggler: { of: "launch" as const, launch, work, until } } }]
+    return [
+      {
+        name: `${name} (Launch ${launch})`,
+        next: { ...restarted(spent), straggler: { of: "launch" as const, launch, work, until } },
+      },
+    ]
   })
   return [...steps, ...lateRequests(spent, until, name)]
 }

@@ -53,7 +53,11 @@ function launchesOf(world: World, { asked }: JobState, number: number): Known[] 
   for (const [index, state] of world.launches.entries()) {
     if (state.job !== number) continue
     if (state.cached === 0 && state.object !== 0) return undefined
-    own.push({ number: index + 1, state, object: LAUNCH_VERSIONS.get(asked === "deleted" ? state.object : state.cached) })
+    own.push({
+      number: index + 1,
+      state,
+      object: LAUNCH_VERSIONS.get(asked === "deleted" ? state.object : state.cached),
+    })
   }
   return own
 }
@@ -61,7 +65,8 @@ function launchesOf(world: World, { asked }: JobState, number: number): Known[] 
 function goesOn(world: World, number: number, own: Known[]): Step<World>[] {
   const newest = own.at(-1)
   if (newest?.object?.status?.agent?.finish !== undefined) return [concluded(world, number, "finished")]
-  if (newest?.object !== undefined && !isOver(newest.object)) return isBootLate(world, newest.object) ? ends(world, [newest]) : []
+  if (newest?.object !== undefined && !isOver(newest.object))
+    return isBootLate(world, newest.object) ? ends(world, [newest]) : []
   if (own.length >= LAUNCHES_OF_A_JOB) return [concluded(world, number, "failed")]
   return requests(world, { job: number, number: own.length + 1 })
 }
@@ -109,8 +114,8 @@ export function requested(world: World, own: Pick<LaunchState, "job" | "number" 
   const { takes } = own
   if (world.launches.some(({ job, number }) => job === own.job && number === own.number)) return world
   // What the job controller knows of the holder is in the cache. None of it changes later.
-  const holder = takes === 0 ? undefined : (LAUNCH_VERSIONS.get(launchAt(world, takes).cached) ?? objectAt(world, takes))
+  const holder =
+    takes === 0 ? undefined : (LAUNCH_VERSIONS.get(launchAt(world, takes).cached) ?? objectAt(world, takes))
   if (takes !== 0 && holder === undefined) return world
   return added(world, launchObject(world.tick, own, holder), own)
 }
-

@@ -189,7 +189,8 @@ export class WarmOperator {
     }
     if (call.do === "takeOver" && work.bind !== undefined) return this.#binds(world, number, work)
     if (call.do === "takeOver" && work.status === NONE) return [this.#reads(world, number, work)]
-    const known = call.do === "recordInstance" ? { ...work, status: STATUSES.of(createdStatus(vmOf(world, number))) } : work
+    const known =
+      call.do === "recordInstance" ? { ...work, status: STATUSES.of(createdStatus(vmOf(world, number))) } : work
     return this.#writes(world, number, { call, work: known })
   }
 
@@ -216,7 +217,8 @@ export class WarmOperator {
     const next = outcome === "again" ? lost : withLaunch(bound, number, { work: this.#afterBind(world, work, on) })
     const name = `Launch ${number} writes Launch ${launchAt(world, number).takes}, which hands over its VM: ${outcome}`
     const steps = [{ name, next }]
-    if (world.faults > 0) steps.push({ name: `${name}, the answer is lost`, next: { ...lost, faults: world.faults - 1 } })
+    if (world.faults > 0)
+      steps.push({ name: `${name}, the answer is lost`, next: { ...lost, faults: world.faults - 1 } })
     return steps
   }
 
@@ -266,7 +268,10 @@ export class WarmOperator {
     const { object } = launchAt(world, number)
     const launch = LAUNCH_VERSIONS.get(object)
     if (launch === undefined || object !== work.on) return { world, outcome: "again" }
-    const done = (status: OwnStatus): Written => ({ ...put(world, number, withStatus(launch, status)), outcome: "done" })
+    const done = (status: OwnStatus): Written => ({
+      ...put(world, number, withStatus(launch, status)),
+      outcome: "done",
+    })
     const removed: Written = { world: withLaunch(world, number, { object: 0 }), outcome: "done" }
     switch (call.do) {
       case "writeStatus":
@@ -403,7 +408,8 @@ function cloudLaunch(world: World, number: number, work: Work): Step<World>[] {
   }
   if (world.rejected) return [rejectedLaunch(world, number, work)]
   const asked = withLaunch(world, number, { unanswered: true })
-  const answered = (from: World, status: OwnStatus) => withLaunch(from, number, { work: { ...work, status: STATUSES.of(status) } })
+  const answered = (from: World, status: OwnStatus) =>
+    withLaunch(from, number, { work: { ...work, status: STATUSES.of(status) } })
   const isNew = vmAt(world, vm).power === "none"
   const made = isNew ? withVm(asked, vm, { power: "up", createdAt: world.tick }) : asked
   const steps = [{ name: `${name}: it has it`, next: answered(made, createdStatus(vmOf(made, number))) }]
@@ -425,7 +431,8 @@ function rejectedLaunch(world: World, number: number, work: Work): Step<World> {
   const status = isOpenStill
     ? abandonedStatus(launch, clockAt(world.tick), LAUNCH_DEFAULTS)
     : refusedStatus("Credentials", world.tick)
-  if (status !== undefined) return { name, next: withLaunch(world, number, { work: { ...work, status: STATUSES.of(status) } }) }
+  if (status !== undefined)
+    return { name, next: withLaunch(world, number, { work: { ...work, status: STATUSES.of(status) } }) }
   const since = { failingSince: failingSince < 0 ? world.tick : failingSince }
   return { name, next: withLaunch(retried(world, number), number, since) }
 }

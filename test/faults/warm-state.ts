@@ -127,8 +127,9 @@ export function newWorld(jobs: number, faults: number): World {
   }
 }
 
+/** Returns the world with so many more jobs. */
 export function withJobs(world: World, jobs: number): World {
-  const more = Array.from({ length: jobs - world.jobs.length }, () => NEW_JOB)
+  const more = Array.from({ length: jobs }, () => NEW_JOB)
   return { ...world, jobs: [...world.jobs, ...more] }
 }
 
@@ -159,11 +160,18 @@ export function launchObject(
     metadata: { ...(root !== undefined && { labels: { [LABELS.rootLaunch]: root } }) },
   })
   const creationTimestamp = clockAt(tick).toISOString()
-  return { ...own, metadata: { ...own.metadata, name: nameOf(job, number), creationTimestamp, finalizers: [LAUNCH_FINALIZER] } }
+  return {
+    ...own,
+    metadata: { ...own.metadata, name: nameOf(job, number), creationTimestamp, finalizers: [LAUNCH_FINALIZER] },
+  }
 }
 
 /** Returns the world with another Launch, and with a VM to be created if it takes over none. */
-export function added(world: World, launch: StoredLaunch, { job, number, takes }: Pick<LaunchState, "job" | "number" | "takes">): World {
+export function added(
+  world: World,
+  launch: StoredLaunch,
+  { job, number, takes }: Pick<LaunchState, "job" | "number" | "takes">,
+): World {
   const own = world.launches.length + 1
   const vm = takes === 0 ? world.vms.length + 1 : launchAt(world, takes).vm
   const made: LaunchState = {
@@ -187,7 +195,8 @@ function flags(...values: boolean[]): number {
 }
 
 function launchKey(launch: LaunchState): string {
-  const { job, number, vm, takes, object, cached, dirty, due, awaits, work, sight, silent, inherited, unanswered } = launch
+  const { job, number, vm, takes, object, cached, dirty, due, awaits, work, sight, silent, inherited, unanswered } =
+    launch
   const { failingSince, askedAt, counted, starts } = launch
   const bits = flags(dirty, awaits, silent, inherited, unanswered)
   const parts = [job, number, vm, takes, object, cached, bits, due, sight, failingSince, askedAt, counted, starts]

@@ -30,17 +30,34 @@ import {
 } from "./warm-state.ts"
 
 export interface WarmOptions {
-  /** Number of jobs that want a VM. */
+  /** Number of jobs that want a VM where paths begin. */
   jobs: number
   faults: number
   ticks: number
-  /** Where paths begin: with jobs only, or with the idle VM of an ended job besides. */
-  from: "nothing" | "idleVm"
+  /** Where paths begin. Default: `nothing`. */
+  from?: keyof typeof BEGINNINGS
   /** True if users may cancel or delete jobs. Default: true. */
   people?: boolean
   /** Rules that are broken on purpose. */
   rules?: Partial<OperatorRules & EnvironmentRules>
 }
+
+/** Beginnings of paths: the jobs before, and what has become of them. */
+const BEGINNINGS = {
+  nothing: { jobs: 0, has: () => true },
+  /** The VM of an ended job waits. */
+  idleVm: { jobs: 1, has: ({ vms, jobs }: World) => vms[0]?.stage === "idle" && jobs[0]?.end !== "" },
+  /** A Launch has handed over its VM, and no one has recorded whose it is now. */
+  handover: {
+    jobs: 2,
+    has: (world: World) => world.launches[0] !== undefined && objectAt(world, 1)?.status?.handedTo !== undefined,
+  },
+  /** The VM waits after its second job. */
+  secondIdleVm: {
+    jobs: 2,
+    has: ({ vms, jobs }: World) => vms[0]?.stage === "idle" && vms[0].serves === 2 && jobs[1]?.end !== "",
+  },
+} as const
 
 /** Ticks after which everything has ended: by itself, or by the dead-man switch of a VM that no one can end. */
 const PATIENCE_TICKS = 24
@@ -50,12 +67,19 @@ const DEAD_MAN_TICKS = 40
  * Returns the model of a chain: jobs of a project take over each other's VMs. It contains the real decisions on Launches,
  * takeovers and idle VMs, stale caches, lost answers, agents, users, and operators that die between any two requests.
  */
-export function warmModel({ jobs, faults, ticks, from, people = true, rules = {} }: WarmOptions): Model<World> {
+export function warmModel({
+  jobs,
+  faults,
+  ticks,
+  from = "nothing",
+  people = true,
+  rules = {},
+}: WarmOptions): Model<World> {
   const operator = new WarmOperator({ ...OPERATOR_RULES, ...rules })
   const around = { ...ENVIRONMENT_RULES, ...rules }
   const idled = ({ name, next }: Step<World>): Step<World> => ({ name, next: operator.idled(next) })
   const fairStep = (world: World) => fair(world, operator, around)
-  const begin = from === "nothing" ? newWorld(jobs, faults) : withJobs(untilIdle(fairStep), jobs + 1)
+  const begin = withJobs(beginning(from, fairStep), jobs)
   return {
     initial: { ...begin, faults },
     keyOf: worldKey,
@@ -76,19 +100,30 @@ export function warmModel({ jobs, faults, ticks, from, people = true, rules = {}
   }
 }
 
-/** Returns the world in which the VM of a first job waits for another one. */
-function untilIdle(fairStep: Model<World>["fairStep"]): World {
-  let world = newWorld(1, 0)
-  while (world.vms[0]?.stage !== "idle" || world.jobs[0]?.end === "") {
+/** Returns the world where paths begin, after fair steps of the jobs before. */
+function beginning(from: keyof typeof BEGINNINGS, fairStep: Model<World>["fairStep"]): World {
+  const { jobs, has } = BEGINNINGS[from]
+  let world = newWorld(Math.min(jobs, 1), 0)
+  for (let isWhole = jobs < 2; !has(world) || !isWhole; ) {
+    // The second job comes when the VM of the first one is idle.
+    if (!isWhole && BEGINNINGS.idleVm.has(world)) {
+      world = withJobs(world, 1)
+      isWhole = true
+      continue
+    }
     const step = fairStep(world)
-    if (step === undefined) throw new Error("the first VM has never become idle")
+    if (step === undefined) throw new Error(`no fair path leads to ${from}`)
     world = step.next
   }
   return world
 }
 
 /** Returns the next fair step. Programs are faster than VMs, and VMs faster than the next tick. */
-function fair(world: World, operator: WarmOperator, rules: EnvironmentRules): (Step<World> & { waits: boolean }) | undefined {
+function fair(
+  world: World,
+  operator: WarmOperator,
+  rules: EnvironmentRules,
+): (Step<World> & { waits: boolean }) | undefined {
   const step = first(operator.steps(world)) ?? jobSteps(world)[0] ?? naturalSteps(world, operator, rules)[0]
   if (step !== undefined) return { name: step.name, next: operator.idled(step.next), waits: false }
   if (isSettled(world)) return undefined
@@ -128,7 +163,9 @@ function errorOf(world: World): string | undefined {
   }
   const again = world.launches.findIndex(({ starts }) => starts > 1)
   if (again !== -1) return `two containers were started for Launch ${again + 1}`
-  const jobs = world.vms.filter((vm) => isAlive(vm) && vm.stage === "running").map(({ serves }) => launchAt(world, serves).job)
+  const jobs = world.vms
+    .filter((vm) => isAlive(vm) && vm.stage === "running")
+    .map(({ serves }) => launchAt(world, serves).job)
   return new Set(jobs).size < jobs.length ? "two VMs run the container of one job" : undefined
 }
 
@@ -187,7 +224,9 @@ function turnedBack(from: StoredLaunch, to: StoredLaunch): string | undefined {
 
 function faultOfVm(before: World, after: World, { number, vm }: { number: number; vm: VmState }): string | undefined {
   const next = after.vms[number - 1] as VmState
-  const [from, to] = [before, after].map((world) => world.launches.filter((_, index) => holds(world, index + 1, number)))
+  const [from, to] = [before, after].map((world) =>
+    world.launches.filter((_, index) => holds(world, index + 1, number)),
+  )
   const isTaken = from?.[0]?.job !== to?.[0]?.job && to?.[0] !== undefined && (to[0].takes ?? 0) !== 0
   if (isTaken && vm.told && !next.late) return "it was told to end, and another Launch got it"
   if (vm.power !== "up" || next.power !== "ending" || before.straggler !== undefined) return undefined
@@ -243,7 +282,7 @@ function billFault(world: World, number: number): string | undefined {
   const isRecorded = objectAt(world, vm.root)?.status?.vm?.id !== undefined
   if (isRecorded && bills[0]?.begin !== begin) return "its first seconds are not billed"
   for (const [index, bill] of bills.entries()) {
-    if (!(bill.end >= bill.begin)) return "a bill ends before it begins"
+    if (bill.end < bill.begin || Number.isNaN(bill.end)) return "a bill ends before it begins"
     if (index > 0 && bill.begin !== bills[index - 1]?.end) return "two bills do not meet"
   }
   // Without a list, an agent counts as punctual after its finish.
