@@ -205,7 +205,7 @@ function secondsOf(numbers: Float64Array): number {
 function unpacked(numbers: Float64Array): UsagePoint[] {
   const points: UsagePoint[] = []
   for (let at = 0; at < numbers.length; at += POINT_FIELDS) {
-    const point = pointOfNumbers(numbers.subarray(at, at + POINT_FIELDS))
+    const point = pointOfNumbers(numbers, at)
     if (point !== undefined) points.push(point)
   }
   return points
