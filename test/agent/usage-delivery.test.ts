@@ -19,7 +19,7 @@ interface Step {
   /** Replica of the façade that the report reaches. */
   replica: 0 | 1
   lost?: "report" | "answer" | undefined
-  /** What restarts before the report. */
+  /** Part that restarts before the report. */
   restart?: 0 | 1 | "agent" | undefined
   isStoreDown?: boolean
 }
@@ -158,7 +158,7 @@ describe("the delivery of a run's usage", () => {
     )
   })
 
-  it("sends each point once to a replica that goes on, and all again to one that has restarted", async () => {
+  it("sends each point once to a replica that continues, and all again to one that has restarted", async () => {
     const run = new Run()
     for (let report = 0; report < 400; report++) await run.step({ replica: 0 })
     expect(Math.max(...run.sent)).toBe(1)

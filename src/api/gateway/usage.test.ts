@@ -48,9 +48,9 @@ describe("usage in a report", () => {
   })
 
   it("says after which point it begins, if that is a time", () => {
-    const after = (usageAfter: unknown) => readUsage({ ...report, usage: [at(1)], usageAfter }, bounds).reported
-    expect(after(5)).toMatchObject({ after: 5 })
-    for (const none of [undefined, null, "5", Number.NaN, {}]) expect(after(none)).not.toHaveProperty("after")
+    const readAfter = (usageAfter: unknown) => readUsage({ ...report, usage: [at(1)], usageAfter }, bounds).reported
+    expect(readAfter(5)).toMatchObject({ after: 5 })
+    for (const none of [undefined, null, "5", Number.NaN, {}]) expect(readAfter(none)).not.toHaveProperty("after")
   })
 
   it("makes no report invalid, whatever it is", () => {

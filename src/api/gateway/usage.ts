@@ -30,7 +30,6 @@ interface Bounds {
   until: number
 }
 
-
 /** Returns the times that points of a Launch may have. */
 export function boundsOf({ registrationTime }: AgentStatus, now: Date): Bounds {
   return {
@@ -50,10 +49,7 @@ export function readUsage(
   return { report: { ...report, ...(sound && { finish: sound }) }, ...(reported && { reported }) }
 }
 
-function pointsIn(
-  { usage, usageAfter, finish }: ReceivedReport,
-  { from, until }: Bounds,
-): ReportedPoints | undefined {
+function pointsIn({ usage, usageAfter, finish }: ReceivedReport, { from, until }: Bounds): ReportedPoints | undefined {
   if (!Array.isArray(usage)) return undefined
   const all = usage.slice(-USAGE_POINTS).flatMap((each: unknown) => {
     const point = typeof each === "object" && each !== null ? pointOf(each) : undefined

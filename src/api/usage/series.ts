@@ -55,11 +55,11 @@ export function pointOfNumbers(numbers: ArrayLike<unknown>, start = 0): UsagePoi
   return pointWith((_, index) => numbers[start + index])
 }
 
-function pointWith(valueOf: (field: Field, index: number) => unknown): UsagePoint | undefined {
+function pointWith(numberOf: (field: Field, index: number) => unknown): UsagePoint | undefined {
   const point: Partial<Record<Field, number>> = {}
   for (let index = 0; index < FIELDS.length; index++) {
     const field = FIELDS[index] as Field
-    const value = valueOf(field, index)
+    const value = numberOf(field, index)
     if (typeof value !== "number" || !Number.isFinite(value) || value < 0) continue
     point[field] = Math.round(Math.min(LARGEST[field], value) * PRECISION) / PRECISION
   }
