@@ -7,7 +7,7 @@ import type { WarmOptions } from "./warm.ts"
 export interface Mistake {
   what: string
   rules: NonNullable<WarmOptions["rules"]>
-  /** What the model says. */
+  /** Words of the model. */
   fault: RegExp
   /** The search that finds it. */
   options: Pick<WarmOptions, "from" | "jobs" | "faults">

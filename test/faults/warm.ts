@@ -34,7 +34,7 @@ export interface WarmOptions {
   jobs: number
   faults: number
   ticks: number
-  /** Where paths begin. Default: `nothing`. */
+  /** Beginning of paths. Default: `nothing`. */
   from?: keyof typeof BEGINNINGS
   /** True if users may cancel or delete jobs. Default: true. */
   people?: boolean
@@ -228,7 +228,7 @@ function faultOfVm(before: World, after: World, { number, vm }: { number: number
     world.launches.filter((_, index) => holds(world, index + 1, number)),
   )
   const isTaken = from?.[0]?.job !== to?.[0]?.job && to?.[0] !== undefined && (to[0].takes ?? 0) !== 0
-  if (isTaken && vm.told && !next.late) return "it was told to end, and another Launch got it"
+  if (isTaken && vm.told && !next.late) return "it was ordered to end, and another Launch got it"
   if (vm.power !== "up" || next.power !== "ending" || before.straggler !== undefined) return undefined
   return isWanted(before, number) ? "it was ended, which was wanted" : undefined
 }
@@ -288,7 +288,7 @@ function billFault(world: World, number: number): string | undefined {
   // Without a list, an agent counts as punctual after its finish.
   const isUnseen = world.rejected && objectOf(world, vm.serves)?.status?.agent?.finish !== undefined
   if (last.end < gone && !isUnseen) return `it is billed until ${(gone - last.end) / 1000} s before its end`
-  // A VM that was already gone when it was taken over is billed until then, and without a list for as long as it may live.
+  // A VM that had already ended when it was taken over is billed until then, and without a list for as long as it may live.
   const isProved = !world.rejected && last.begin <= gone
   if (isProved && last.end > gone) return `it is billed until ${(last.end - gone) / 1000} s after its end`
   const seconds = Math.max(MINIMUM_SECONDS, (last.end - (bills[0]?.begin ?? begin)) / 1000)
