@@ -3,9 +3,9 @@ import { dump } from "js-yaml"
 import type { Launch } from "../core/apis/launch.ts"
 import { nvidiaGpusOf } from "../core/apis/offer.ts"
 import { type VmProxy, withoutProxy } from "../core/apis/vm-proxy.ts"
-import { vmLifetimeOf } from "../core/reuse/reuse.ts"
 import { bootConfig, renderUserData } from "../core/protocol/messages.ts"
 import { type BootConfig, CONSOLE_MARK, CONSOLE_OK, GATEWAY_PATH } from "../core/protocol/protocol.ts"
+import { vmLifetimeOf } from "../core/reuse/reuse.ts"
 import type { VmSystem } from "./definition.ts"
 import { DEFINITIONS, VM_CLOUDS, vmsOf } from "./definitions.ts"
 
@@ -141,7 +141,13 @@ export function buildUserData(launch: Pick<Launch, "metadata" | "spec">, bootstr
   if (agentImage === undefined) {
     throw new TypeError("no image for the agent: set --agent-image (BERTH_AGENT_IMAGE) of the operator")
   }
-  const options = { system, agentImage, bootDeadlineSeconds, jobImage: run.image, vmLifetimeSeconds: vmLifetimeOf(launch.spec) }
+  const options = {
+    system,
+    agentImage,
+    bootDeadlineSeconds,
+    jobImage: run.image,
+    vmLifetimeSeconds: vmLifetimeOf(launch.spec),
+  }
   return renderCloudInit(config, { ...options, ...(gpus !== undefined && { gpus }), ...(proxy && { proxy }) })
 }
 

@@ -162,6 +162,10 @@ const JOB = {
     JOB_FLAGS.idleLimit,
     line((text) => text.replace(/\s+/g, "")),
   ),
+  reuse: flagControl(
+    JOB_FLAGS.reuse,
+    line((text) => text.replace(/\s+/g, "")),
+  ),
   maxQueue: flagControl(JOB_FLAGS.maxQueue, TIME),
   maxRetries: flagControl(JOB_FLAGS.retries, AMOUNT),
   priority: flagControl(JOB_FLAGS.priority, AMOUNT),

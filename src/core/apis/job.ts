@@ -112,6 +112,8 @@ export const JobReason = {
   /** The VM reported that it cannot run containers. */
   BootFailed: "BootFailed",
   OfferRefused: "OfferRefused",
+  /** The idle VM that the job was to take over is another job's, or has ended. */
+  TakeoverLost: "TakeoverLost",
   VMLost: "VMLost",
   Preempted: "Preempted",
   Succeeded: "Succeeded",
@@ -591,7 +593,10 @@ const describingFields = describeFields({
 })
 
 /** Rules on several fields of a Job's spec, a CronJob's definition and the bodies of the REST API. */
-export const JOB_FIELDS_TOGETHER = { [DISJOINT_KEYS]: ["env", "secretEnv"], [NAMED_RULE]: "growsMemory" }
+export const JOB_FIELDS_TOGETHER = {
+  [DISJOINT_KEYS]: ["env", "secretEnv"],
+  [NAMED_RULE]: ["growsMemory", "reuseWithoutMaxCost"],
+}
 
 export const JobSpecSchema = Type.Object(
   {

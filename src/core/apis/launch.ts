@@ -372,6 +372,11 @@ export function launchName(jobUid: string, number: number): string {
   return `${jobUid}-${number}`
 }
 
+/** Returns the uid of the job that a Launch's name has. */
+export function jobUidOf(launchName: string): string {
+  return launchName.slice(0, launchName.lastIndexOf("-"))
+}
+
 export const LAUNCH = defineKind({
   kind: "Launch",
   plural: "launches",

@@ -5,7 +5,7 @@ import { highestPricesOf, isOver, pricesOf, type StoredLaunch } from "../../core
 import { roundUsd } from "../../core/apis/money.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
 import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
-import { minimumBilledSecondsOf } from "../../core/reuse/reuse.ts"
+import { minimumBilledSecondsOf, vmLifetimeOf } from "../../core/reuse/reuse.ts"
 import { usd } from "../router/explain.ts"
 import type { Room } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
@@ -104,7 +104,8 @@ export function sumSpending(
  * expected to run as long again as it has run.
  */
 function liveAmounts(launch: StoredLaunch, now: Date, expectedSeconds: number) {
-  const { run, lifetimeSeconds, reservedUsd } = launch.spec
+  const { run, reservedUsd } = launch.spec
+  const lifetimeSeconds = vmLifetimeOf(launch.spec)
   const begin = launch.status?.vm?.createTime ?? launch.metadata.creationTimestamp
   const [prices, highest] = [pricesOf(launch), highestPricesOf(launch)]
   const usdFor = (hourly: HourlyPrices, seconds: number) =>
@@ -123,6 +124,27 @@ function liveAmounts(launch: StoredLaunch, now: Date, expectedSeconds: number) {
     expectedUsd: inMonth(Math.max(reserved, asLongAgain, soFar), beforeUsd(prices)),
     mostUsd: inMonth(Math.max(most, usdFor(highest, lived)), beforeUsd(highest)),
   }
+}
+
+/** Returns the levels as they are once a live VM is another one's. What it has cost stays spent. */
+export function withoutVm(
+  levels: readonly CappedLevel[],
+  launch: StoredLaunch,
+  now: Date,
+  expectedSeconds: number,
+): CappedLevel[] {
+  const { soFarUsd, expectedUsd, mostUsd } = liveAmounts(launch, now, expectedSeconds)
+  return levels.map(({ spending, ...level }) => ({
+    ...level,
+    spending: {
+      ...spending,
+      vms: spending.vms - 1,
+      gpus: spending.gpus - (launch.spec.offer.gpu?.count ?? 0),
+      hourlyUsd: roundUsd(spending.hourlyUsd - sumOfParts(pricesOf(launch))),
+      expectedUsd: roundUsd(spending.expectedUsd - expectedUsd + soFarUsd),
+      mostUsd: roundUsd(spending.mostUsd - mostUsd + soFarUsd),
+    },
+  }))
 }
 
 /** Returns the cost of the month so far, USD. */

@@ -3,15 +3,15 @@ import { CANCELLED, isTerminal, JobReason, type StoredJob } from "../../core/api
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { openPrerequisites } from "../../core/order/prerequisites.ts"
-import { isKept } from "../../core/reuse/reuse.ts"
+import { idlenessOf, isKept } from "../../core/reuse/reuse.ts"
 import { hasStrictCap } from "../../market/placement/caps.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
 import type { Market } from "../../market/placement/market.ts"
-import { bootOverrun } from "../../market/placement/outcome.ts"
+import { bootOverrun, hasLostTakeover } from "../../market/placement/outcome.ts"
 import { type PlaceVerdict, place } from "../../market/placement/place.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import { deriveFacts, type JobFacts, type JobObservation, type LaunchFacts } from "./facts.ts"
-import { launchObject } from "./launch-spec.ts"
+import { isUpToDate, launchObject } from "./launch-spec.ts"
 import { type JobDecision, render } from "./render.ts"
 import { failureText, placedText, retryText, unplacedText, withGrownMemory } from "./retries.ts"
 import type { Step, Verdict } from "./step.ts"
@@ -388,9 +388,10 @@ function waitsForEnd({ launches, retries: { latest } }: JobFacts): Step | undefi
   return { ...waits(reason, latest === undefined ? waitMessage(alive) : retryText(latest)), end }
 }
 
-function waitReason({ outcome }: JobFacts["launches"][number]): JobReason {
+function waitReason({ launch, outcome }: LaunchFacts): JobReason {
   if (outcome.kind === "lost" || outcome.kind === "bootFailed") return outcome.reason
   if (outcome.kind === "finished") return JobReason.Retrying
+  if (hasLostTakeover(launch)) return JobReason.TakeoverLost
   return outcome.kind === "unused" ? JobReason.BootDeadlineExceeded : JobReason.Queued
 }
 
@@ -420,8 +421,10 @@ function findPlace(facts: JobFacts): Step {
   const { observed, budget, nextNumber: number, retries } = facts
   const volumes = observed.volumes?.kind === "found" ? observed.volumes : undefined
   const image = observed.image
+  const open = observed.market(facts.waiter)
   const market = {
-    ...observed.market(facts.waiter),
+    ...open,
+    kept: open.kept?.filter((holder) => isUpToDate(holder, observed.installation)) ?? [],
     ...(volumes && { buckets: volumes.places }),
     ...(image && { image }),
     budget,
@@ -435,7 +438,7 @@ function findPlace(facts: JobFacts): Step {
     case "overBudget":
       return fails(JobReason.BudgetExceeded, unplacedText(retries.open, found.message))
     case "wait":
-      return waitForPlace(found, market.line)
+      return { ...waitForPlace(found, market.line), ...endIdle(found, open) }
     case "placed": {
       const { placement } = found
       const why = [retries.open && placedText(retries.open, placement), found.why].filter(Boolean).join("; ")
@@ -450,6 +453,12 @@ function findPlace(facts: JobFacts): Step {
       }
     }
   }
+}
+
+/** Ends the VM that has been idle for the longest time, if a job waits for room under caps. */
+function endIdle({ needs }: Extract<PlaceVerdict, { kind: "wait" }>, { kept = [] }: Market): Pick<Step, "end"> {
+  const longest = needs && kept.findLast((holder) => idlenessOf(holder).is === "idle")
+  return longest === undefined ? {} : { end: [longest] }
 }
 
 /** Number of jobs at the head of a line that are checked again without an event. A month may begin, or caps may change. */

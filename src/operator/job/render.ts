@@ -83,10 +83,11 @@ function renderDeletion({ job, observed, alive }: JobFacts): JobDecision {
   return { status: job.status ?? {}, actions: alive.length > 0 ? endAll(alive) : dropped, events: [] }
 }
 
-/** Returns actions that end the Launches. One whose agent has finished ends by itself. */
+/** Returns actions that end the Launches. One whose agent has finished ends by itself, unless its VM waits for another job. */
 function endAll(launches: readonly StoredLaunch[]): JobAction[] {
+  const endsItself = (launch: StoredLaunch) => launch.status?.agent?.finish !== undefined && !isKept(launch)
   return launches
-    .filter((launch) => launch.spec.ended !== true && launch.status?.agent?.finish === undefined)
+    .filter((launch) => launch.spec.ended !== true && !endsItself(launch))
     .map((launch) => ({ do: "endLaunch", launch }))
 }
 

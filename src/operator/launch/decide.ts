@@ -22,6 +22,7 @@ import {
   CLEAN_SECONDS,
   idlenessOf,
   idleSecondsLeft,
+  idleUsd,
   mayHandOver,
   minimumBilledSecondsOf,
   vmLifetimeOf,
@@ -661,14 +662,6 @@ function billedUntil(
     vm: { ...launch.status?.vm, state: "terminated", terminationTime },
     costUsd: sumOfParts(cost),
     cost,
-    ...defined({ idleUsd: idleUsd(launch, terminationTime) }),
+    ...defined({ idleUsd: idleUsd(launch, new Date(terminationTime)) }),
   }
-}
-
-/** Returns the part of a VM's cost in which it waited for another job, USD; undefined if it never waited. */
-export function idleUsd(launch: StoredLaunch, end: string): number | undefined {
-  const { idleTime } = launch.status?.agent ?? {}
-  if (idleTime === undefined) return undefined
-  const seconds = Math.max(0, secondsBetween(idleTime, new Date(end)))
-  return sumOfParts(costOf(pricesOf(launch), { seconds, minimumBilledSeconds: 0 }))
 }

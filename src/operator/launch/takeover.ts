@@ -2,8 +2,8 @@ import { secondsBetween, timestamp } from "../../core/apis/clock.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
-import { vmSince, whyNotTakeable } from "../../core/reuse/reuse.ts"
-import { createTimeOf, idleUsd, type OwnStatus, ownStatus } from "./decide.ts"
+import { idleUsd, vmSince, whyNotTakeable } from "../../core/reuse/reuse.ts"
+import { createTimeOf, type OwnStatus, ownStatus } from "./decide.ts"
 
 /** Next step of a Launch that takes over the idle VM of another one. Each names the status to write. */
 export type Takeover =
@@ -44,7 +44,7 @@ function handedOverStatus(launch: StoredLaunch, handedTo: string, now: Date): Ow
     vm: { ...before.vm, state: "terminated", terminationTime: end },
     costUsd: sumOfParts(cost),
     cost,
-    ...defined({ idleUsd: idleUsd(launch, end) }),
+    ...defined({ idleUsd: idleUsd(launch, new Date(end)) }),
   }
 }
 
