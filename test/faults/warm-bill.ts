@@ -51,7 +51,7 @@ function timeFault(world: World, vm: VmState, bills: readonly Bill[]): string | 
   // Without a list, an agent counts as punctual after its finish.
   const isTrusted = world.rejected && objectOf(world, vm.serves)?.status?.agent?.finish !== undefined
   if (last.end < gone && !isTrusted) return `it is billed until ${(gone - last.end) / 1000} s before its end`
-  // A VM that was already gone when it was taken over is billed until then, and without a list for as long as it may live.
+  // A VM that had already ended when it was taken over is billed until then, and without a list for as long as it may live.
   const isProved = !world.rejected && last.begin <= gone
   return isProved && last.end > gone ? `it is billed until ${(last.end - gone) / 1000} s after its end` : undefined
 }

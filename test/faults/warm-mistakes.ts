@@ -7,7 +7,7 @@ import type { WarmOptions } from "./warm.ts"
 export interface Mistake {
   what: string
   rules: NonNullable<WarmOptions["rules"]>
-  /** What the model says. */
+  /** Words of the model. */
   fault: RegExp
   /** The search that finds it. */
   options: Pick<WarmOptions, "from" | "jobs" | "faults">
@@ -69,7 +69,7 @@ export const MISTAKES: readonly Mistake[] = [
         return isEnd ? decision : { ...decision, ...(status && { status }) }
       },
     },
-    fault: /it was ended, which was wanted|told to end/,
+    fault: /it was ended, which was wanted|Berth had ended it/,
     options: { from: "idleVm", jobs: 1, faults: 1 },
   },
   {
@@ -98,7 +98,7 @@ export const MISTAKES: readonly Mistake[] = [
   {
     what: "a VM that leaves is taken over",
     rules: { takeoverOf: (launch, predecessor, now) => takeoverOf(launch, without(predecessor, "leaveTime"), now) },
-    fault: /told to end/,
+    fault: /Berth had ended it/,
     options: { from: "idleVm", jobs: 1, faults: 1 },
   },
   {

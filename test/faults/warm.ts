@@ -32,7 +32,7 @@ export interface WarmOptions {
   jobs: number
   faults: number
   ticks: number
-  /** Where paths begin. Default: `nothing`. */
+  /** Beginning of the paths. Default: `nothing`. */
   from?: keyof typeof BEGINNINGS
   /** True if users may cancel or delete jobs. Default: true. */
   people?: boolean
@@ -226,7 +226,7 @@ function faultOfVm(before: World, after: World, { number, vm }: { number: number
     world.launches.filter((_, index) => holds(world, index + 1, number)),
   )
   const isTaken = from?.[0]?.job !== to?.[0]?.job && to?.[0] !== undefined && (to[0].takes ?? 0) !== 0
-  if (isTaken && vm.told && !next.late) return "it was told to end, and another Launch got it"
+  if (isTaken && vm.told && !next.late) return "Berth had ended it, and another Launch got it"
   if (vm.power !== "up" || next.power !== "ending" || before.straggler !== undefined) return undefined
   return isWanted(before, number) ? "it was ended, which was wanted" : undefined
 }

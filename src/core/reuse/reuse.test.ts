@@ -9,6 +9,7 @@ import {
   type StoredLaunch,
 } from "../apis/launch.ts"
 import {
+  availabilityOf,
   idlenessOf,
   idleSecondsLeft,
   isKept,
@@ -157,6 +158,21 @@ describe("an idle VM", () => {
   ])("must live as long as the job may: %i s from %i s", (vmLifetimeSeconds, boot, why) => {
     const vm = { ...VM, ...(boot < 0 && { bootTime: time(boot) }) }
     expect(whyNotTakeable(taker(), idle({ spec: { vmLifetimeSeconds }, status: { vm } }), at(120))).toBe(why)
+  })
+})
+
+describe("a VM that is being cleaned", () => {
+  const { idleTime: _, ...agent } = agentOf({ finish: FINISH, lastHeartbeatTime: time(105), idleTime: time(110) })
+  test.each([
+    [106, { is: "soon" }],
+    [124, { is: "soon" }],
+    [125, { is: "never", why: "it is not clean yet" }],
+  ])("is waited for only as long as a new one takes: at %i s", (seconds, availability) => {
+    const busy = idle({ status: { agent } })
+    expect(availabilityOf(taker(), busy, at(seconds))).toEqual(availability)
+    expect(whyNotTakeable(taker(), busy, at(seconds))).toBe("it is not clean yet")
+    const other = { is: "never", why: "it is of another project, connection or key" }
+    expect(availabilityOf(taker({ account: "2" }), busy, at(seconds))).toEqual(other)
   })
 })
 

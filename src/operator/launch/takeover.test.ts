@@ -108,7 +108,7 @@ describe("a takeover", () => {
     expect(takeoverOf(taker(), predecessor, at(125))).toEqual({ is: "lost", own })
   })
 
-  test("of two Launches gives the VM to the first one only", () => {
+  test("gives the VM to the first one of two Launches only", () => {
     const other = { ...taker(), metadata: { ...taker().metadata, name: "third-1" } }
     expect(takeoverOf(other, handedOver(125), at(126)).is).toBe("lost")
   })
@@ -279,7 +279,7 @@ describe("a Launch whose VM cleans up or waits", () => {
 })
 
 describe("the VM of a Launch whose cloud rejects the credentials", () => {
-  test("may run until its dead-man switch ends it, whoever has it then", () => {
+  test("may run until its dead-man switch ends it, under any Launch", () => {
     const [boot, end] = [5, 5 + 60 + 91_800 + 300]
     const running = { state: "running", id: "vm-1", bootTime: time(boot), createTime: time(125) } as const
     const launch = taker({}, vmStatus({ vm: running, agent: agentOf() }))
