@@ -69,7 +69,7 @@ export const MISTAKES: readonly Mistake[] = [
         return isEnd ? decision : { ...decision, ...(status && { status }) }
       },
     },
-    fault: /it was ended, which was wanted|told to end/,
+    fault: /it was ended, which was wanted|Berth had ended it/,
     options: { from: "idleVm", jobs: 1, faults: 1 },
   },
   {
@@ -98,7 +98,7 @@ export const MISTAKES: readonly Mistake[] = [
   {
     what: "a VM that leaves is taken over",
     rules: { takeoverOf: (launch, predecessor, now) => takeoverOf(launch, without(predecessor, "leaveTime"), now) },
-    fault: /told to end/,
+    fault: /Berth had ended it/,
     options: { from: "idleVm", jobs: 1, faults: 1 },
   },
   {

@@ -86,7 +86,7 @@ export interface VmState {
   /** True if the agent doesn't reach the gateway; if nothing runs on the VM any more but its dead-man switch. */
   cutOff: boolean
   hung: boolean
-  /** True if Berth has ordered the agent, or the cloud, to end it. */
+  /** True if Berth has asked the agent, or the cloud, to end it. */
   told: boolean
   /** True if a call of a dead leader left it without a Launch. Only garbage collection finds it. */
   late: boolean

@@ -1,7 +1,7 @@
 import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
-import { offerOf } from "../harness/builders.ts"
 import type { Model, Step } from "./model-explorer.ts"
 import { LAUNCH_VERSIONS } from "./model-state.ts"
+import { billFault } from "./warm-bill.ts"
 import {
   ENVIRONMENT_RULES,
   type EnvironmentRules,
@@ -14,12 +14,10 @@ import {
 import { jobSteps } from "./warm-jobs.ts"
 import { OPERATOR_RULES, type OperatorRules, WarmOperator } from "./warm-operator.ts"
 import {
-  clockAt,
   idOf,
   isAlive,
   type LaunchState,
   launchAt,
-  MINIMUM_SECONDS,
   newWorld,
   numberOf,
   objectAt,
@@ -34,7 +32,7 @@ export interface WarmOptions {
   jobs: number
   faults: number
   ticks: number
-  /** Beginning of paths. Default: `nothing`. */
+  /** Beginning of the paths. Default: `nothing`. */
   from?: keyof typeof BEGINNINGS
   /** True if users may cancel or delete jobs. Default: true. */
   people?: boolean
@@ -228,7 +226,7 @@ function faultOfVm(before: World, after: World, { number, vm }: { number: number
     world.launches.filter((_, index) => holds(world, index + 1, number)),
   )
   const isTaken = from?.[0]?.job !== to?.[0]?.job && to?.[0] !== undefined && (to[0].takes ?? 0) !== 0
-  if (isTaken && vm.told && !next.late) return "it was ordered to end, and another Launch got it"
+  if (isTaken && vm.told && !next.late) return "Berth had ended it, and another Launch got it"
   if (vm.power !== "up" || next.power !== "ending" || before.straggler !== undefined) return undefined
   return isWanted(before, number) ? "it was ended, which was wanted" : undefined
 }
@@ -243,56 +241,4 @@ function isWanted(world: World, vm: number): boolean {
   const isEnding = object.spec.ended === true || object.metadata.deletionTimestamp !== undefined || loss !== undefined
   const isJobOver = job === undefined || job.gone || job.end !== "" || job.asked !== ""
   return !isEnding && !isJobOver && agent?.finish === undefined && !launchAt(world, number).silent
-}
-
-// The bill.
-
-interface Bill {
-  begin: number
-  end: number
-  usd: number
-}
-
-/** Returns the bills of a VM's Launches, in the order in which they had it. */
-function billsOf(world: World, number: number): Bill[] {
-  const bills = world.launches.flatMap(({ vm, object, counted }) => {
-    const { vm: billed, costUsd: usd = 0 } = LAUNCH_VERSIONS.get(counted || object)?.status ?? {}
-    if (vm !== number || billed?.createTime === undefined) return []
-    return [{ begin: Date.parse(billed.createTime), end: Date.parse(billed.terminationTime ?? ""), usd }]
-  })
-  return bills.sort((one, other) => one.begin - other.begin || one.end - other.end)
-}
-
-/** Returns the last version of a Launch, also after its deletion. */
-function objectOf(world: World, number: number): StoredLaunch | undefined {
-  const { object, counted } = launchAt(world, number)
-  return LAUNCH_VERSIONS.get(object || counted)
-}
-
-/** Compares the bills of a VM's Launches with the cloud's own one, which knows nothing of Launches. */
-function billFault(world: World, number: number): string | undefined {
-  const vm = world.vms[number - 1] as VmState
-  if (vm.power === "none" || vm.late) return undefined
-  const bills = billsOf(world, number)
-  const last = bills.at(-1)
-  const [begin, gone] = [vm.createdAt, vm.goneAt].map((tick) => clockAt(tick).getTime()) as [number, number]
-  // Without a record and without a list, a cost is unknown.
-  if (last === undefined) return world.rejected ? undefined : "no Launch pays for it"
-  // A VM whose creation was never recorded is billed from its first message.
-  const isRecorded = objectAt(world, vm.root)?.status?.vm?.id !== undefined
-  if (isRecorded && bills[0]?.begin !== begin) return "its first seconds are not billed"
-  for (const [index, bill] of bills.entries()) {
-    if (bill.end < bill.begin || Number.isNaN(bill.end)) return "a bill ends before it begins"
-    if (index > 0 && bill.begin !== bills[index - 1]?.end) return "two bills do not meet"
-  }
-  // Without a list, an agent counts as punctual after its finish.
-  const isUnseen = world.rejected && objectOf(world, vm.serves)?.status?.agent?.finish !== undefined
-  if (last.end < gone && !isUnseen) return `it is billed until ${(gone - last.end) / 1000} s before its end`
-  // A VM that had already ended when it was taken over is billed until then, and without a list for as long as it may live.
-  const isProved = !world.rejected && last.begin <= gone
-  if (isProved && last.end > gone) return `it is billed until ${(last.end - gone) / 1000} s after its end`
-  const seconds = Math.max(MINIMUM_SECONDS, (last.end - (bills[0]?.begin ?? begin)) / 1000)
-  const cloud = (offerOf().hourlyPriceUsd * seconds) / 3600
-  const sum = bills.reduce((total, { usd }) => total + usd, 0)
-  return Math.abs(sum - cloud) > 1e-5 ? `its Launches pay ${sum} USD, and the cloud takes ${cloud} USD` : undefined
 }
