@@ -21,6 +21,18 @@ export async function whyDiskFull(path: string, error = ""): Promise<string | un
   }
 }
 
+/** Part of a disk that is used at most when another job may get it. The rest is for that job's image and files. */
+const REUSABLE_PART = 0.5
+
+/** Returns a message if the disk of this path has too little room for another job; undefined otherwise. Rejects without it. */
+export async function whyTooFull(path: string): Promise<string | undefined> {
+  const { blocks, bfree, bsize } = await statfs(path)
+  const used = (blocks - bfree) / blocks
+  if (used <= REUSABLE_PART) return undefined
+  const size = `the VM's disk of ${Math.ceil((blocks * bsize) / GIB)} GiB`
+  return `${size} is ${Math.round(used * 100)} % full without its job; another job gets it up to ${REUSABLE_PART * 100} %`
+}
+
 /** Returns the used part of the disk of this path, GiB; undefined if it can't be read. */
 export async function usedDiskGib(path: string): Promise<number | undefined> {
   try {

@@ -11,15 +11,21 @@ import {
   writeSync,
 } from "node:fs"
 import { join } from "node:path"
+import { defined } from "../core/apis/defined.ts"
 import type { Run } from "../core/apis/job.ts"
 import type { Finish } from "../core/apis/launch.ts"
 import { type AgentKeys, generateAgentKeys } from "../core/protocol/messages.ts"
+import type { BootConfig } from "../core/protocol/protocol.ts"
 import { processIdentity } from "./processes.ts"
 import type { UsageState } from "./usage/window.ts"
 
-/** State that survives a restart of the agent and a reboot of the VM. It contains no secret of a user. */
+/**
+ * State of a Launch that survives a restart of the agent and a reboot of the VM. It contains no secret of a user.
+ */
 export interface AgentState {
-  /** RFC 3339 time when the first agent of this disk started. The VM's lifetime counts from it. */
+  /** Name of the Launch. Another one never gets this state. */
+  launch: string
+  /** RFC 3339 time from which the Launch has the VM. Its lifetime counts from it. */
   bootTime: string
   /** Number of the last report. */
   sequence: number
@@ -50,9 +56,43 @@ export interface AgentState {
   unflushed?: Finish
   /** True if the gateway has stored the finish. */
   finishStored: boolean
+  /** Present if the VM waits for another job after this one. */
+  reuse?: { idleSeconds: number; isHostShared: boolean }
+  /** RFC 3339 time from which it waits. Nothing of the job is left on the VM then. */
+  idleTime?: string
 }
 
-/** Folder of the agent. Only the agent's user can read its files. */
+const KEYS_FILE = "keys.json"
+const STATE_FILE = "state.json"
+const BOOT_FILE = "boot.json"
+
+/** The agent's own files. All others in its folder belong to a job. */
+export const OWN_FILES: readonly string[] = [KEYS_FILE, STATE_FILE, BOOT_FILE, "user-data.json"]
+
+/** Launch that has the VM. */
+export interface Boot {
+  /** Launch that created the VM, as in the VM's user data. */
+  root: string
+  /** RFC 3339 time of the takeover. Absent for the root. */
+  since?: string
+  config: BootConfig
+}
+
+/** Returns the Launch that has the VM with this user data: the last one that `writeBoot` has written, or the first one. */
+export function readBoot(dataDir: string, userData: BootConfig): Boot {
+  const text = readIfThere(join(dataDir, BOOT_FILE))
+  const written = text === undefined ? undefined : (JSON.parse(text) as Boot)
+  // A file of another VM, for example in an image of its disk.
+  if (written?.root !== userData.launch) return { root: userData.launch, config: userData }
+  return written
+}
+
+/** Gives the VM to another Launch. From now on no agent of this disk continues the earlier one. */
+export function writeBoot(dataDir: string, boot: Boot): void {
+  replaceFile(join(dataDir, BOOT_FILE), JSON.stringify(boot))
+}
+
+/** Keys and state of a Launch, in the agent's folder. Only the agent's user can read the files. */
 export class Disk {
   readonly keys: AgentKeys
   readonly #path: string
@@ -71,17 +111,23 @@ export class Disk {
   }
 
   /**
-   * Opens the folder. An empty one gets new keys, and `now` as its boot time. `onWriteError` is called if the state
-   * can't be written later, for example because the container has filled the disk.
+   * Opens the folder. Without files of this Launch it gets new keys, and `since` as its boot time. Those of an earlier
+   * Launch are replaced: no moment is without keys, which say that an agent has run here. `onWriteError` is called if the
+   * state can't be written later, for example because the container has filled the disk.
    */
-  static async open(dataDir: string, now: string, onWriteError: (error: unknown) => void): Promise<Disk> {
-    const keysPath = join(dataDir, "keys.json")
-    const statePath = join(dataDir, "state.json")
-    const kept = readIfThere(keysPath)
-    const keys = kept === undefined ? await generateAgentKeys() : (JSON.parse(kept) as AgentKeys)
-    if (kept === undefined) replaceFile(keysPath, JSON.stringify(keys))
-    const state = readIfThere(statePath)
-    const disk = new Disk(statePath, { keys, state: parseState(state) ?? fresh(now) }, onWriteError)
+  static async open(
+    dataDir: string,
+    { launch, since }: { launch: string; since: string },
+    onWriteError: (error: unknown) => void,
+  ): Promise<Disk> {
+    const keysPath = join(dataDir, KEYS_FILE)
+    const statePath = join(dataDir, STATE_FILE)
+    const kept = readOf<AgentKeys & { launch: string }>(keysPath, launch)
+    const { signing, encryption } = kept ?? (await generateAgentKeys())
+    const keys = { signing, encryption }
+    if (kept === undefined) replaceFile(keysPath, JSON.stringify({ launch, ...keys }))
+    const state = readOf<AgentState>(statePath, launch)
+    const disk = new Disk(statePath, { keys, state: state ?? fresh(launch, since) }, onWriteError)
     if (state === undefined) disk.update({})
     return disk
   }
@@ -99,15 +145,33 @@ export class Disk {
       this.#onWriteError(error)
     }
   }
+
+  /** Forgets everything of the run but how it ended, because the VM waits for another job from `idleTime` on. @throws */
+  forgetRun(idleTime: string): void {
+    const { launch, bootTime, runtime, finish, reuse } = this.#state
+    this.#state = {
+      ...fresh(launch, bootTime),
+      ...defined({ runtime, reuse }),
+      ...(finish !== undefined && { finish: { reason: finish.reason, time: finish.time } }),
+      registered: true,
+      finishStored: true,
+      idleTime,
+    }
+    replaceFile(this.#path, JSON.stringify(this.#state))
+  }
 }
 
-function parseState(text: string | undefined): AgentState | undefined {
-  return text === undefined ? undefined : (JSON.parse(text) as AgentState)
+/** Returns the content of a file, unless it is another Launch's. */
+function readOf<Content extends { launch: string }>(path: string, launch: string): Content | undefined {
+  const text = readIfThere(path)
+  const content = text === undefined ? undefined : (JSON.parse(text) as Content)
+  return content?.launch === launch ? content : undefined
 }
 
-function fresh(now: string): AgentState {
+function fresh(launch: string, since: string): AgentState {
   return {
-    bootTime: now,
+    launch,
+    bootTime: since,
     sequence: 0,
     registered: false,
     attempt: 0,
@@ -156,7 +220,8 @@ interface Holder {
   released?: boolean
 }
 
-const LOCK_NAME = /^lock\.([1-9][0-9]*)$/
+/** Name of a lock's file. */
+export const LOCK_NAME = /^lock\.([1-9][0-9]*)$/
 
 /**
  * Makes this process the only agent of the folder, until the lock is disposed of or the process ends. The process that

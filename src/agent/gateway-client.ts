@@ -14,6 +14,10 @@ import {
   type LogsResponse,
   LogsResponseSchema,
   type MessageKind,
+  NEXT_WAIT_SECONDS,
+  type NextRequest,
+  type NextResponse,
+  NextResponseSchema,
   PROBLEM_TYPE_BASE,
   PROTOCOL_VERSION,
   REFUSALS,
@@ -29,6 +33,9 @@ import {
 
 const ANSWER_TIMEOUT_MS = 30_000
 const CONNECT_TIMEOUT_MS = 10_000
+
+/** Timeout of a question that the gateway may hold until there is a job. */
+const NEXT_TIMEOUT_MS = NEXT_WAIT_SECONDS * 1000 + ANSWER_TIMEOUT_MS
 
 /** Largest answer that is read, bytes. An order may have as much environment as a Job. */
 const ANSWER_BYTES = 32 * 1024 * 1024
@@ -150,27 +157,36 @@ export class GatewayClient {
     return answer.body
   }
 
+  /**
+   * Asks for another job. The answer is still sealed: `openBootConfig` opens it. The gateway holds the question for a
+   * while, unless the VM leaves or is unfit.
+   */
+  async next(about: Omit<NextRequest, "launch">, signal: AbortSignal): Promise<NextResponse> {
+    const limits = { signal, headersTimeout: NEXT_TIMEOUT_MS }
+    const answer = await this.#read(await this.#send("next", about, this.#dispatcher, limits))
+    return parse("next", answer, NextResponseSchema)
+  }
+
   /** Aborts pending requests. */
   async close(): Promise<void> {
     await Promise.all([this.#dispatcher.destroy(), this.#large.destroy()])
   }
 
   async #post<T extends TSchema>(kind: MessageKind, message: object, schema: T): Promise<Static<T>> {
-    const answer = await this.#read(await this.#send(kind, message, this.#dispatcher))
-    if (answer.status !== 200) throw failure(kind, answer)
-    try {
-      return check(schema, JSON.parse(answer.text), `the gateway's answer to ${kind}`)
-    } catch (cause) {
-      throw new GatewayError(`the gateway's answer to ${kind} does not match the protocol`, { status: 200, cause })
-    }
+    return parse(kind, await this.#read(await this.#send(kind, message, this.#dispatcher)), schema)
   }
 
-  async #send(kind: MessageKind, message: object, dispatcher: Dispatcher): Promise<Dispatcher.ResponseData> {
+  async #send(
+    kind: MessageKind,
+    message: object,
+    dispatcher: Dispatcher,
+    limits: { signal?: AbortSignal; headersTimeout?: number } = {},
+  ): Promise<Dispatcher.ResponseData> {
     const { launch, gatewayUrl, bootstrapToken } = this.#config
     const body = await signMessage(kind, { launch, ...message }, this.#keys.signing)
     const url = `${gatewayUrl.replace(/\/+$/, "")}${GATEWAY_PATH}/launches/${encodeURIComponent(launch)}/${kind}`
     const headers = { "content-type": JWS_CONTENT_TYPE, authorization: `Bearer ${bootstrapToken}` }
-    return await this.#answered(request(url, { method: "POST", headers, body, dispatcher }))
+    return await this.#answered(request(url, { method: "POST", headers, body, dispatcher, ...limits }))
   }
 
   async #read({ statusCode, headers, body }: Dispatcher.ResponseData): Promise<Answer> {
@@ -198,6 +214,16 @@ interface Answer {
   text: string
   contentType: string
   retryAfter: string | undefined
+}
+
+/** Returns the content of a good answer. @throws RefusedError, GatewayError */
+function parse<T extends TSchema>(kind: MessageKind, answer: Answer, schema: T): Static<T> {
+  if (answer.status !== 200) throw failure(kind, answer)
+  try {
+    return check(schema, JSON.parse(answer.text), `the gateway's answer to ${kind}`)
+  } catch (cause) {
+    throw new GatewayError(`the gateway's answer to ${kind} does not match the protocol`, { status: 200, cause })
+  }
 }
 
 function failure(kind: MessageKind, answer: Answer): RefusedError | GatewayError {

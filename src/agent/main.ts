@@ -1,484 +1,94 @@
-import { join } from "node:path"
 import { type Clock, secondsBetween, systemClock, timestamp } from "../core/apis/clock.ts"
-import { defined } from "../core/apis/defined.ts"
-import type { Workdir } from "../core/apis/job.ts"
 import type { Finish } from "../core/apis/launch.ts"
-import type { Logger } from "../core/apis/logger.ts"
-import type { IdleLimit } from "../core/apis/usage.ts"
-import { openBuckets, openOrder, parseUserData } from "../core/protocol/messages.ts"
-import {
-  type BootConfig,
-  type Buckets,
-  HEARTBEAT_SECONDS,
-  type RegisterResponse,
-  type RunOrder,
-} from "../core/protocol/protocol.ts"
-import { acquireLock, Disk, makeDataDir } from "./disk.ts"
-import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gateway-client.ts"
-import { preemptionNotice } from "./preemption.ts"
-import { Reporter, Shipper } from "./report.ts"
-import { cutMessage, type LeaveCause, runToEnd, STOP_GRACE_SECONDS, type StopCause } from "./run.ts"
-import { detectRuntime } from "./runtimes/detect.ts"
-import { RunError, type Runtime } from "./runtimes/runtime.ts"
-import { DEFAULT_SPOOL_BYTES, Spool } from "./spool.ts"
-import { timer, waitUnlessAborted } from "./timers.ts"
-import { Meter } from "./usage/meter.ts"
-import { keepAccess } from "./volumes/renewal.ts"
-import { fetchWorkdir } from "./workdir.ts"
+import { parseUserData } from "../core/protocol/messages.ts"
+import type { BootConfig } from "../core/protocol/protocol.ts"
+import { type AgentOptions, type LaunchContext, whenAborted } from "./context.ts"
+import { acquireLock, type Boot, Disk, makeDataDir, readBoot, writeBoot } from "./disk.ts"
+import { type AfterRun, afterRun } from "./idle.ts"
+import { afterLeaving, endTimers } from "./leaving.ts"
+import type { LeaveCause } from "./run.ts"
+import { Session } from "./session.ts"
 
-/** Delay after the stop's grace and the last report until the agent exits, even if something hangs; seconds. */
-const HARD_END_SECONDS = 20
-
-export interface AgentOptions {
-  /** Folder of the agent on the VM's disk. It is created if it does not exist. */
-  dataDir: string
-  /** User data of the VM (renderUserData). */
-  userData: string
-  /** Aborted when the VM is shut down. */
-  signal?: AbortSignal
-  /** Absent: docker if an engine answers, else process. `docker` waits for the engine. */
-  runtime?: "docker" | "process"
-  dockerSocket?: string
-  /** URL of the cloud's metadata service. Default: the address that all clouds use. */
-  metadataUrl?: string
-  logger: Logger
-  clock?: Clock
-  /** Delay between SIGTERM and SIGKILL of a job that sets none, seconds. Default 10. */
-  stopGraceSeconds?: number
-  /**
-   * Maximum time from a shutdown to the agent's end, seconds. Default: the time that uploads of written files may take.
-   */
-  shutdownSeconds?: number
-  /** Maximum time that the log may delay the finish, seconds. Default 60. */
-  flushSeconds?: number
-  /** Time without progress of a pull after which it fails, seconds. Default 300. */
-  pullPatienceSeconds?: number
-  /** Maximum number of bytes of output on the disk. Default 128 MiB. */
-  spoolBytes?: number
-  /** Delay between two measurements of the container, seconds. Default 5. */
-  sampleSeconds?: number
-  /** Time of an idle limit, instead of the job's, seconds. */
-  idleSeconds?: number
-  /** Image that runs `nvidia-smi`. Default: the image of the agent's own container. */
-  gpuImage?: string
-}
+export type { AgentOptions } from "./context.ts"
+export { AGENT_VERSION } from "./session.ts"
 
 /** Cause of the agent's end. The VM powers off then. */
 export interface AgentExit {
+  /** Last Launch that had the VM. */
+  launch: string
   /**
    * `finished`: the gateway has stored the finish. Otherwise the run has ended, and the gateway may not have the
    * result.
    */
   cause: "finished" | LeaveCause
   finish?: Finish
+  /** Reason why the VM takes no other job. Absent: its job did not ask for that. */
+  why?: string
 }
 
 /**
- * Runs the one container that the gateway orders and reports its progress until the gateway has stored the result.
- * Resolves when the VM can power off and nothing of the run is left.
+ * Runs the container that the gateway orders and reports its progress until the gateway has stored the result. Then the
+ * VM may wait for another job, and runs one Launch after another. Each has keys and state of its own. Resolves when the VM
+ * can power off and nothing of a run is left.
  * @throws TypeError for unreadable user data
  * @throws AgentBusyError if another agent uses the folder
  */
 export async function runAgent(options: AgentOptions): Promise<AgentExit> {
-  const config = parseUserData(options.userData)
-  const clock = options.clock ?? systemClock
+  const userData = parseUserData(options.userData)
+  const { dataDir, logger, clock = systemClock } = options
+  makeDataDir(dataDir)
+  using _lock = acquireLock(dataDir)
+  for (let boot = readBoot(dataDir, userData); ; ) {
+    const { next, ...exit } = await runLaunch({ ...options, clock }, boot)
+    if (next === undefined) return exit
+    logger.info({ launch: next.launch, predecessor: boot.config.launch }, `took over launch ${next.launch}`)
+    boot = { root: boot.root, since: timestamp(clock.now()), config: next }
+    writeBoot(dataDir, boot)
+  }
+}
+
+/** End of a Launch. `next`: boot config of the Launch that has the VM now. */
+type LaunchEnd = AgentExit & { next?: BootConfig }
+
+/** Runs one Launch until its VM has another one, or can power off. */
+async function runLaunch(options: AgentOptions & { clock: Clock }, boot: Boot): Promise<LaunchEnd> {
+  const { config, root } = boot
+  const { clock, signal } = options
   // The lifetime's timer starts before any step that can hang.
   const leave = new AbortController()
   const cancelTimers = endTimers(config, { clock, leave, age: 0 })
   const done = new AbortController()
   const shutDown = (): void => leave.abort("shutdown" satisfies LeaveCause)
-  options.signal?.addEventListener("abort", shutDown, { once: true })
-  if (options.signal?.aborted === true) shutDown()
+  if (signal !== undefined) whenAborted(signal, shutDown)
+  const context = { ...options, config, isTakeover: config.launch !== root, leave }
   try {
-    makeDataDir(options.dataDir)
-    using _lock = acquireLock(options.dataDir)
     const hardEnd = afterLeaving(clock, leave.signal, { done: done.signal, options })
-    return await Promise.race([runOnDisk({ ...options, config, clock, leave }), hardEnd])
+    const ended = hardEnd.then((cause): LaunchEnd => ({ launch: config.launch, cause }))
+    return await Promise.race([runOnDisk(context, boot.since ?? timestamp(clock.now())), ended])
   } finally {
     done.abort()
     cancelTimers()
-    options.signal?.removeEventListener("abort", shutDown)
+    signal?.removeEventListener("abort", shutDown)
   }
 }
 
-/** Arms the timers that end a VM of this age. Returns how to cancel them. */
-function endTimers(
-  { lifetimeSeconds, budgetSeconds = Number.POSITIVE_INFINITY }: BootConfig,
-  { clock, leave, age }: { clock: Clock; leave: AbortController; age: number },
-): () => void {
-  const cause: LeaveCause = budgetSeconds < lifetimeSeconds ? "budget" : "expired"
-  return timer(clock, Math.min(lifetimeSeconds, budgetSeconds) - age, () => leave.abort(cause))
-}
-
-function hardEndSeconds(cause: LeaveCause, options: AgentOptions): number {
-  const { stopGraceSeconds = STOP_GRACE_SECONDS, shutdownSeconds } = options
-  if (cause === "shutdown" && shutdownSeconds !== undefined) return shutdownSeconds
-  return leaveSeconds(cause, options) + stopGraceSeconds + LAST_REPORT_SECONDS + HARD_END_SECONDS
-}
-
-/** Returns the maximum seconds that the container has after its VM was ordered to end. */
-function leaveSeconds(cause: LeaveCause, { stopGraceSeconds = STOP_GRACE_SECONDS, shutdownSeconds }: AgentOptions) {
-  if (cause !== "shutdown") return stopGraceSeconds
-  if (shutdownSeconds === undefined) return Math.max(stopGraceSeconds, SHUTDOWN_GRACE_SECONDS)
-  return Math.max(0, shutdownSeconds - SHORT_LAST_REPORT_SECONDS)
-}
-
-/** Resolves some seconds after the order to leave. A hanging engine must not keep a VM alive. */
-async function afterLeaving(
-  clock: Clock,
-  leave: AbortSignal,
-  { done, options }: { done: AbortSignal; options: AgentOptions },
-): Promise<AgentExit> {
-  await waitUnlessAborted(clock, Number.POSITIVE_INFINITY, AbortSignal.any([leave, done]))
-  const cause = leave.reason as LeaveCause
-  await waitUnlessAborted(clock, hardEndSeconds(cause, options), done)
-  return { cause }
-}
-
 /** Opens the state that an earlier agent may have left and continues from it. */
-async function runOnDisk(context: SessionContext): Promise<AgentExit> {
+async function runOnDisk(context: LaunchContext, since: string): Promise<LaunchEnd> {
   const { config, clock, leave, dataDir, logger } = context
-  const disk = await Disk.open(dataDir, timestamp(clock.now()), (error) => {
+  const { launch } = config
+  const disk = await Disk.open(dataDir, { launch, since }, (error) => {
     logger.error({ err: error }, "failed to write the state; a restarted agent would not have it")
   })
-  // The lifetime is the VM's, not this agent's. An earlier agent may have used a part of it.
+  // The lifetime is the Launch's, not this agent's. An earlier agent may have used a part of it.
   const age = Math.max(0, secondsBetween(disk.state.bootTime, clock.now()))
   const cancelTimers = endTimers(config, { clock, leave, age })
   try {
     if (!disk.state.finishStored) await new Session(context, disk).run()
     const { finish, finishStored } = disk.state
     const cause = finishStored ? "finished" : (leave.signal.reason as LeaveCause)
-    return { cause, ...(finish !== undefined && { finish }) }
+    const after: AfterRun = finishStored ? await afterRun(context, disk) : {}
+    return { launch, cause, ...(finish !== undefined && { finish }), ...after }
   } finally {
     cancelTimers()
   }
-}
-
-/** Version of this agent, as it registers. */
-export const AGENT_VERSION = "0.1.0"
-
-/** Time for the last report when the VM shuts down, seconds. */
-const LAST_REPORT_SECONDS = 5
-
-/**
- * Maximum grace time of a container while its VM shuts down, seconds. The VM's system waits 90 s for the agent, and the
- * uploads need a part of them.
- */
-const SHUTDOWN_GRACE_SECONDS = 45
-
-/** Time for the last report after the container's end in a quick shutdown, seconds. */
-const SHORT_LAST_REPORT_SECONDS = 1
-
-/** Time that the finish waits for the log while the gateway rejects it, seconds. */
-const FLUSH_SECONDS = 60
-
-/** Time to delete the checkpoints of a job that has succeeded, seconds. */
-const CHECKPOINT_SECONDS = 60
-
-/** Time for the engine to remove the run's containers, seconds. */
-const CLEAR_SECONDS = 10
-
-/**
- * Time without any registration after which the agent gives up and its VM powers off, seconds. Berth ends such a VM
- * earlier, after the boot deadline, unless Berth itself is down.
- */
-const UNREACHED_SECONDS = 1800
-
-const REGISTER_RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
-
-interface SessionContext extends AgentOptions {
-  config: BootConfig
-  clock: Clock
-  /** Aborted with a LeaveCause when the VM has to end. */
-  leave: AbortController
-}
-
-/** Session of one agent process: it registers, runs the container, sends the log and reports. */
-class Session {
-  readonly #context: SessionContext
-  readonly #disk: Disk
-  readonly #client: GatewayClient
-  readonly #meter: Meter
-  readonly #reporter: Reporter
-  /** Aborted with a StopCause when the container has to be stopped. */
-  readonly #stop = new AbortController()
-  /** Aborted when the VM is about to end, with the number of seconds that the container has. */
-  readonly #hurry = new AbortController()
-  /** Aborted when nothing more has to be sent. */
-  readonly #quit = new AbortController()
-  readonly #loops: Promise<void>[] = []
-  #talking = false
-  #shipper: Shipper | undefined
-
-  constructor(context: SessionContext, disk: Disk) {
-    const { config, clock, logger, leave } = context
-    this.#context = context
-    this.#disk = disk
-    this.#client = new GatewayClient(config, disk.keys, clock)
-    const onIdle = (): void => this.#stop.abort("idle" satisfies StopCause)
-    this.#meter = new Meter({ disk, clock, logger, sampleSeconds: context.sampleSeconds, onIdle })
-    this.#reporter = new Reporter(
-      {
-        disk,
-        meter: this.#meter,
-        client: this.#client,
-        clock,
-        logger,
-        onRefused: (error) => this.#refused(error),
-        onStop: () => this.#stop.abort("stop" satisfies StopCause),
-        beforeFinish: async () => {
-          await this.#shipper?.drain()
-          return this.#shipper?.missing
-        },
-      },
-      HEARTBEAT_SECONDS,
-    )
-    whenAborted(leave.signal, () => {
-      this.#stop.abort(leave.signal.reason satisfies StopCause)
-      this.#hurry.abort(leaveSeconds(leave.signal.reason as LeaveCause, context))
-    })
-  }
-
-  /** Resolves when the finish is stored, or when the VM has to end. */
-  async run(): Promise<void> {
-    const { clock, logger, dataDir, spoolBytes: limit = DEFAULT_SPOOL_BYTES, leave } = this.#context
-    await using spool = await Spool.open(join(dataDir, "output"), {
-      clock,
-      limit,
-      onAppend: () => this.#shipper?.wake(),
-      onWriteError: (error) =>
-        logger.error({ err: error }, "failed to write output to the disk; a line in the log reports the gap"),
-    })
-    const onRefused = (error: RefusedError): void => this.#refused(error)
-    this.#shipper = new Shipper({ spool, client: this.#client, clock, logger, onRefused })
-    if (this.#disk.state.registered) this.#startLoops()
-    try {
-      const runtime = await this.#openRuntime()
-      const order = this.#needsRegistration() ? this.#register(runtime?.name ?? "docker") : undefined
-      // Code that needs the order gets the error. A container of an earlier agent continues without the order.
-      order?.catch(() => undefined)
-      if (runtime !== undefined && order !== undefined) await this.#run(runtime, spool, order)
-      if (leave.signal.reason !== "refused") await this.#deliver(order)
-      if (runtime !== undefined) {
-        await this.#deleteCheckpoints(runtime)
-        await this.#clear(runtime)
-      }
-    } finally {
-      this.#quit.abort()
-      await this.#client.close()
-      await Promise.all(this.#loops)
-    }
-  }
-
-  #needsRegistration(): boolean {
-    const { finish, registered } = this.#disk.state
-    return finish === undefined || !registered
-  }
-
-  async #run(runtime: Runtime, spool: Spool, order: Promise<RunOrder>): Promise<void> {
-    const { config, clock, logger, stopGraceSeconds = STOP_GRACE_SECONDS } = this.#context
-    if (this.#disk.state.finish !== undefined) return
-    const onChange = (): void => this.#reporter.wake()
-    this.#keepAccess(runtime, order)
-    this.#watchForPreemption()
-    const reorder = (): Promise<RunOrder> => this.#register(runtime.name)
-    const signals = { stop: this.#stop, hurry: this.#hurry.signal }
-    const fetchWorkdir = (workdir: Workdir, signal: AbortSignal) => this.#fetchWorkdir(workdir, signal)
-    const parts = { runtime, spool, order, reorder, fetchWorkdir, disk: this.#disk, meter: this.#meter, ...signals }
-    const finish = await runToEnd({ ...parts, vm: config, clock, logger, stopGraceSeconds, onChange })
-    this.#loops.push(this.#meter.close())
-    logger.info({ finish }, "the run has ended")
-  }
-
-  /** Renews the access to the run's buckets before it expires, while uploads are possible. */
-  #keepAccess(runtime: Runtime, order: Promise<RunOrder>): void {
-    const { clock, logger } = this.#context
-    const renewal = { order, runtime, clock, logger, fetch: () => this.#fetchBuckets() }
-    this.#loops.push(keepAccess(renewal, this.#quit.signal))
-  }
-
-  /**
-   * On a spot VM, waits for the preemption notice. Then it reports to the gateway at once, and stops the container with
-   * its grace time, or with less if the notice leaves less.
-   */
-  #watchForPreemption(): void {
-    const { config, clock, logger, metadataUrl: url } = this.#context
-    if (config.spotCloud === undefined) return
-    const options = { cloud: config.spotCloud, clock, logger, ...(url !== undefined && { url }) }
-    const watch = preemptionNotice(options, this.#quit.signal).then((notice) => {
-      if (notice === undefined) return
-      logger.warn({ ...notice }, "the cloud preempts this VM")
-      this.#disk.update({ preemptionNotice: notice.time })
-      this.#reporter.wake()
-      this.#stop.abort("preempted" satisfies StopCause)
-      this.#hurry.abort(notice.containerSeconds)
-    })
-    this.#loops.push(watch)
-  }
-
-  async #fetchWorkdir(workdir: Workdir, signal: AbortSignal): Promise<void> {
-    const { clock, dataDir, logger } = this.#context
-    try {
-      await fetchWorkdir(workdir, { client: this.#client, clock, dataDir, logger, signal })
-    } catch (error) {
-      if (error instanceof RefusedError) this.#refused(error)
-      throw error
-    }
-  }
-
-  async #fetchBuckets(): Promise<Buckets> {
-    try {
-      return await openBuckets((await this.#client.volumes()).buckets, this.#disk.keys.encryption)
-    } catch (error) {
-      if (error instanceof RefusedError) this.#refused(error)
-      throw error
-    }
-  }
-
-  /** Returns undefined if there is no runtime; the finish says so then. */
-  async #openRuntime(): Promise<Runtime | undefined> {
-    const { config, clock, dataDir, dockerSocket, pullPatienceSeconds, gpuImage, logger } = this.#context
-    const { state, keys } = this.#disk
-    const { launch, volumesImage, gatewayCa: ca } = config
-    const engine = { dockerSocket, volumesImage, ca, pullPatienceSeconds, gpuImage }
-    const options = { launch, agent: keys.signing.x ?? "", dataDir, clock, logger, ...engine }
-    try {
-      const found = await detectRuntime(
-        { ...options, runtime: state.runtime ?? this.#context.runtime },
-        this.#stop.signal,
-      )
-      if (state.runtime === undefined) this.#disk.update({ runtime: found.name })
-      return found
-    } catch (error) {
-      if (!(error instanceof RunError)) throw error
-      logger.error({ err: error }, "no container runtime is available")
-      const finish = { reason: error.reason, message: cutMessage(error.message), time: timestamp(clock.now()) }
-      if (state.finish === undefined) this.#disk.update({ finish })
-      return undefined
-    }
-  }
-
-  /** Registers, retrying while the VM lives, and opens the order. */
-  async #register(runtime: string): Promise<RunOrder> {
-    const { heartbeatSeconds, order } = await this.#registration(runtime)
-    const { keys, state } = this.#disk
-    this.#reporter.heartbeatSeconds = heartbeatSeconds
-    if (!state.registered) this.#disk.update({ registered: true })
-    const opened = await openOrder(order, keys.encryption)
-    const { maxRetries = 0, retryRules, timeoutSeconds, terminationGraceSeconds } = opened.run
-    const limits = { retryRules, timeoutSeconds, terminationGraceSeconds, idleLimit: this.#idleLimitOf(opened) }
-    this.#disk.update({ limits: { maxRetries, gpus: opened.gpus, ...defined(limits) } })
-    this.#startLoops()
-    return opened
-  }
-
-  #idleLimitOf({ run: { idleLimit } }: RunOrder): IdleLimit | undefined {
-    const { idleSeconds: seconds } = this.#context
-    return idleLimit === undefined || seconds === undefined ? idleLimit : { ...idleLimit, seconds }
-  }
-
-  async #registration(runtime: string): Promise<RegisterResponse> {
-    const { clock, leave, logger } = this.#context
-    const giveUpAt = this.#disk.state.registered ? undefined : clock.monotonic() + UNREACHED_SECONDS
-    for (let tries = 0; ; tries++) {
-      leave.signal.throwIfAborted()
-      try {
-        return await this.#client.register({ version: AGENT_VERSION, runtime })
-      } catch (error) {
-        if (error instanceof RefusedError) this.#refused(error)
-        if (!(error instanceof GatewayError)) throw error
-        if (giveUpAt !== undefined && clock.monotonic() > giveUpAt) this.#unreached(error)
-        else logger.warn({ err: error }, "failed to register; retrying")
-        await waitUnlessAborted(clock, retrySeconds(error, tries, REGISTER_RETRY_SECONDS), leave.signal)
-      }
-    }
-  }
-
-  /** Starts to send reports and the log, once the Launch is bound to our key. */
-  #startLoops(): void {
-    if (this.#talking) return
-    this.#talking = true
-    this.#loops.push(this.#reporter.run(this.#quit.signal))
-    if (this.#shipper !== undefined) this.#loops.push(this.#shipper.run(this.#quit.signal))
-  }
-
-  /** Sends the rest of the log and the finish, until a few seconds after the order to leave. */
-  async #deliver(order: Promise<RunOrder> | undefined): Promise<void> {
-    const { clock, flushSeconds = FLUSH_SECONDS } = this.#context
-    const giveUp = this.#lastReportDeadline()
-    if (!this.#disk.state.registered) await settle(order, giveUp)
-    // Without a registration the gateway does not know our key, and rejects our messages.
-    if (!this.#disk.state.registered) return
-    this.#startLoops()
-    const deadline = clock.monotonic() + flushSeconds
-    while (!giveUp.aborted && clock.monotonic() < deadline) {
-      if ((await settle(this.#shipper?.drain(), giveUp)) === true) break
-      await waitUnlessAborted(clock, 1, giveUp)
-    }
-    this.#reporter.releaseFinish()
-    await settle(this.#reporter.finishStored, giveUp)
-  }
-
-  /**
-   * Returns a signal that is aborted some seconds after the order to leave, for a last report. It is aborted at once if
-   * the gateway rejects this agent.
-   */
-  #lastReportDeadline(): AbortSignal {
-    const { clock, leave } = this.#context
-    const giveUp = new AbortController()
-    whenAborted(leave.signal, () => {
-      const cause = leave.signal.reason as LeaveCause
-      const seconds = cause === "refused" || cause === "unreached" ? 0 : LAST_REPORT_SECONDS
-      const cancel = timer(clock, seconds, () => giveUp.abort())
-      // Without this the timer would keep this process, and so its VM, alive after the last report.
-      whenAborted(this.#quit.signal, cancel)
-    })
-    return giveUp.signal
-  }
-
-  /**
-   * Deletes the checkpoints of a job that has succeeded. Before the gateway has the success, another VM may need them.
-   */
-  async #deleteCheckpoints(runtime: Runtime): Promise<void> {
-    const { finish, finishStored } = this.#disk.state
-    if (!finishStored || finish?.reason !== "Succeeded") return
-    await this.#within(CHECKPOINT_SECONDS, runtime.deleteCheckpoints(), "failed to delete the job's checkpoints")
-  }
-
-  async #clear(runtime: Runtime): Promise<void> {
-    await this.#within(CLEAR_SECONDS, runtime.clear(), "failed to remove the containers")
-  }
-
-  /** Waits for an action of limited time. A failure is only logged. */
-  async #within(seconds: number, action: Promise<void>, failure: string): Promise<void> {
-    const { clock, logger } = this.#context
-    const done = action.catch((error: unknown) => logger.warn({ err: error }, failure))
-    const enough = new AbortController()
-    await Promise.race([done, waitUnlessAborted(clock, seconds, enough.signal)])
-    enough.abort()
-  }
-
-  #unreached(error: GatewayError): void {
-    const { config, leave, logger } = this.#context
-    const gateway = config.gatewayUrl
-    logger.error({ err: error, gateway }, `no registration at the gateway for ${UNREACHED_SECONDS} s; ending this VM`)
-    leave.abort("unreached" satisfies LeaveCause)
-  }
-
-  #refused(error: RefusedError): void {
-    this.#context.logger.error({ err: error }, "the gateway rejects this agent; ending this VM")
-    this.#context.leave.abort("refused" satisfies LeaveCause)
-  }
-}
-
-function whenAborted(signal: AbortSignal, callback: () => void): void {
-  signal.addEventListener("abort", callback, { once: true })
-  if (signal.aborted) callback()
-}
-
-/** Returns the result of the promise; undefined if it rejects or the signal comes first. */
-async function settle<Result>(promise: Promise<Result> | undefined, signal: AbortSignal): Promise<Result | undefined> {
-  const { promise: aborted, resolve } = Promise.withResolvers<undefined>()
-  whenAborted(signal, () => resolve(undefined))
-  return await Promise.race([Promise.resolve(promise).catch(() => undefined), aborted])
 }

@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process"
-import { readFileSync } from "node:fs"
+import { readdirSync, readFileSync } from "node:fs"
 
 /**
  * Returns an identity that distinguishes a process from a later one with the same number. It is the start time and, on
@@ -42,10 +42,37 @@ function portableIdentity(pid: number): string | undefined {
   }
 }
 
+/**
+ * Returns the processes that were started with this variable in their environment, as `NAME=value`. Only those of the own
+ * user are found, unless that is root. @throws Error on systems without /proc
+ */
+export function processesWith(variable: string): number[] {
+  if (process.platform !== "linux")
+    throw new Error(`processes can't be found by their environment on ${process.platform}`)
+  const numbers = readdirSync("/proc").filter((name) => /^[1-9][0-9]*$/.test(name))
+  return numbers.map(Number).filter((pid) => environmentOf(pid).includes(variable))
+}
+
+/** Returns the environment with which a process was started; empty if it is another user's, a zombie, or has ended. */
+function environmentOf(pid: number): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/environ`, "utf8").split("\0")
+  } catch (error) {
+    const { code = "" } = error as NodeJS.ErrnoException
+    if (["ENOENT", "ESRCH", "EACCES", "EPERM"].includes(code)) return []
+    throw error
+  }
+}
+
 /** Sends a signal to a whole process group. Returns false if there is none. */
 export function signalGroup(group: number, signal: NodeJS.Signals | 0): boolean {
+  return signalProcess(-group, signal)
+}
+
+/** Sends a signal to a process. Returns false if there is none. */
+export function signalProcess(pid: number, signal: NodeJS.Signals | 0): boolean {
   try {
-    process.kill(-group, signal)
+    process.kill(pid, signal)
     return true
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ESRCH") return false

@@ -31,7 +31,7 @@ describe("Reporter", () => {
     } as Pick<GatewayClient, "report"> as GatewayClient
     const logger = { info: () => {}, warn: () => {}, error: () => {}, debug: () => {} }
     makeDataDir(join(folder, "disk"))
-    const disk = await Disk.open(join(folder, "disk"), "2026-01-01T00:00:00Z", () => {})
+    const disk = await Disk.open(join(folder, "disk"), { launch: "l", since: "2026-01-01T00:00:00Z" }, () => {})
     const on = { onRefused: () => {}, onStop: () => {}, beforeFinish: () => Promise.resolve(undefined) }
     const meter = { points: [], stored: () => undefined }
     const reporter = new Reporter({ disk, meter, client, clock, logger, ...on }, 15)
@@ -63,7 +63,7 @@ describe("Reporter with usage", () => {
       },
     } as Pick<GatewayClient, "report"> as GatewayClient
     makeDataDir(join(folder, "disk"))
-    const disk = await Disk.open(join(folder, "disk"), "2026-01-01T00:00:00Z", () => {})
+    const disk = await Disk.open(join(folder, "disk"), { launch: "l", since: "2026-01-01T00:00:00Z" }, () => {})
     let stored = -1
     const meter = {
       get points() {

@@ -77,14 +77,16 @@ async function run(
     find: () => Promise.resolve(undefined),
     flush: () => Promise.resolve(),
     watchGpus: () => Promise.resolve(undefined),
-    ...{ renew: unused, deleteCheckpoints: unused, clear: unused },
+    ...{ renew: unused, deleteCheckpoints: unused, clear: unused, wipe: unused },
   }
   await using spool = await Spool.open(join(folder, "output"), {
     clock: systemClock,
     limit: 1000,
     onAppend: () => undefined,
   })
-  const disk = await Disk.open(folder, "2026-01-01T00:00:00Z", (error) => expect.unreachable(String(error)))
+  const disk = await Disk.open(folder, { launch: "l", since: "2026-01-01T00:00:00Z" }, (error) =>
+    expect.unreachable(String(error)),
+  )
   if (limits !== undefined) disk.update({ limits })
   const finish = await runToEnd({
     ...{ runtime, spool, stop, disk, clock: systemClock, logger: pino({ enabled: false }) },

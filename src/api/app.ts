@@ -5,7 +5,7 @@ import { CreationTimes } from "../core/apis/creation-times.ts"
 import type { StoredCronJob } from "../core/apis/cronjob.ts"
 import { quote } from "../core/apis/field-error.ts"
 import type { StoredJobArray } from "../core/apis/jobarray.ts"
-import type { HeartbeatTimes, StoredLaunch } from "../core/apis/launch.ts"
+import { type HeartbeatTimes, jobUidOf, type StoredLaunch } from "../core/apis/launch.ts"
 import { isUuid } from "../core/apis/names.ts"
 import { ARRAY_FIELDS, CONNECTION_FIELDS, CRON_JOB_FIELDS } from "../core/apis/rest-names.ts"
 import type { StoredStatement } from "../core/apis/statement.ts"
@@ -79,6 +79,8 @@ import type { Discoverer } from "./resources/discovery/schema.ts"
 import { ChangeFeed } from "./resources/events/feed.ts"
 import { type EventServices, eventRoutes } from "./resources/events/routes.ts"
 import { createSources } from "./resources/events/sources.ts"
+import { IdleVms } from "./resources/idle/idle.ts"
+import { type IdleServices, idleRoutes } from "./resources/idle/routes.ts"
 import type { Origin } from "./resources/jobs/groups.ts"
 import { lastHeartbeatIn } from "./resources/jobs/heartbeat.ts"
 import { Jobs, Submitter } from "./resources/jobs/jobs.ts"
@@ -290,8 +292,8 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   mount(router, offerRoutes(settings.clouds), guard, { ...ofJobs, catalogue, now: () => clock.now() })
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
-  const uploading = new ConcurrencyLimit(MOST_UPLOADS)
-  mount(router, uploadRoutes, guard, { uploads, uploading, uploadSeconds: settings.uploadSeconds ?? UPLOAD_SECONDS })
+  mount(router, idleRoutes, guard, idleParts(dependencies, mutexes.changes, ofJobs))
+  mount(router, uploadRoutes, guard, uploadParts(settings, uploads))
   mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
   mount(router, resourceRoutes, discoveryGuard(guard, limits), { connectionsOf, discover: dependencies.discover })
   openApiRoute(router, settings, addresses)
@@ -418,6 +420,7 @@ function jobParts(
     followers: new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS),
     launchesOf: ({ metadata: { uid, namespace } }) =>
       launches.byIndex("jobUid", uid).filter(({ spec }) => spec.job.namespace === namespace),
+    jobNameOf: (launch) => caches.jobs.store.getByUid(jobUidOf(launch))?.metadata.name,
     cancellations: new ConcurrencyLimit(MOST_CANCELLATIONS),
     clock,
     lastHeartbeatOf: (job) => lastHeartbeatIn(job, launches, heartbeatTimes),
@@ -440,6 +443,19 @@ function costParts(
     costOfJob: (job) => costFields(job.status, lastHeartbeatOf(job)).accrued_cost ?? 0,
     now: () => clock.now(),
   }
+}
+
+function uploadParts({ uploadSeconds = UPLOAD_SECONDS }: FacadeSettings, uploads: Uploads) {
+  return { uploads, uploading: new ConcurrencyLimit(MOST_UPLOADS), uploadSeconds }
+}
+
+function idleParts(
+  { client, launches, clock }: FacadeDependencies,
+  changes: Changes,
+  { jobNameOf }: Pick<JobServices, "jobNameOf">,
+): IdleServices {
+  const own = { client, launches, changes, clock, jobNameOf }
+  return { idleOf: ({ project: { namespace } }) => new IdleVms({ ...own, namespace }) }
 }
 
 function eventParts(

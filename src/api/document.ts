@@ -13,6 +13,7 @@ import { costRoutes } from "./resources/costs/routes.ts"
 import { cronJobRoutes } from "./resources/cronjobs/routes.ts"
 import { resourceRoutes } from "./resources/discovery/routes.ts"
 import { eventRoutes } from "./resources/events/routes.ts"
+import { idleRoutes } from "./resources/idle/routes.ts"
 import { jobRoutes } from "./resources/jobs/routes.ts"
 import { keyRoutes } from "./resources/keys/routes.ts"
 import { offerRoutes } from "./resources/offers/routes.ts"
@@ -93,6 +94,7 @@ export function openApiDocument(clouds: readonly string[], { projectHosts = true
     ...offerRoutes(clouds),
     ...costRoutes,
     ...adviceRoutes,
+    ...idleRoutes,
     ...uploadRoutes,
     ...whoAmIRoutes,
     ...accountRoutes,

@@ -114,7 +114,8 @@ export async function startFacade(
   const heartbeatTimes = new SharedHeartbeats(heartbeats, clock)
   const writer = heartbeatWriter(options, parts, { ...caches, heartbeatTimes })
   const usage = usageTails(options, parts, { ...caches, ...stores })
-  const { gateway, installation } = agentGateway(options, parts, { ...caches, ...stores, credentialsOf, writer, usage })
+  const ofAgents = { ...caches, ...stores, credentialsOf, writer, usage, shutdown: stop }
+  const { gateway, installation } = agentGateway(options, parts, ofAgents)
   const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
@@ -147,12 +148,8 @@ export async function startFacade(
   const url = await listen(server, options)
   const watches = catalogueWatches(offers, { client, systemNamespace, logger })
   const uploads = { ...parts, caches: objects, store: stores.uploadStore, clock }
-  const loops = [
-    ...[gateway, writer, ...Object.values(caches), ...Object.values(watches ?? {})].map((each) =>
-      each.run(ending.signal),
-    ),
-    keepRemovingUploads(uploads, ending.signal),
-  ]
+  const runners = [gateway, writer, ...Object.values(caches), ...Object.values(watches ?? {})]
+  const loops = [...runners.map((each) => each.run(ending.signal)), keepRemovingUploads(uploads, ending.signal)]
   const endRetention = pruneLogs({ client, jobs: caches.jobs, logger, ...stores }, ending.signal)
   const ended = untilAborted(stop).then(async () => {
     health.drain()
@@ -261,7 +258,7 @@ function usageTails(
 function agentGateway(
   { systemNamespace, workdirMibPerMinute }: Options,
   { client, providers, logger }: FacadeParts,
-  { launches, connections, credentialsOf, logStore, uploadStore, writer, usage }: GatewaySources,
+  { launches, connections, credentialsOf, logStore, uploadStore, writer, usage, shutdown }: GatewaySources,
 ): { gateway: AwaitedGateway; installation: () => string | undefined } {
   let installation: Installation | undefined
   const gateway = new AwaitedGateway({
@@ -279,6 +276,7 @@ function agentGateway(
     ...defined({ workdirMibPerMinute }),
     heartbeats: writer,
     usage,
+    shutdown,
     clock: systemClock,
     logger,
   })
@@ -325,7 +323,7 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
 }
 
 type GatewaySources = Pick<Caches, "launches" | "connections"> &
-  Stores & { credentialsOf: ReadCredentials; writer: HeartbeatWriter; usage: UsageTails }
+  Stores & { credentialsOf: ReadCredentials; writer: HeartbeatWriter; usage: UsageTails; shutdown: AbortSignal }
 
 /** Constructs the server. Reports of VMs don't pass the app. */
 function serverOf(app: RequestListener, gateway: AwaitedGateway, metrics: Registry): Server {

@@ -14,6 +14,7 @@ import { addContextCommands } from "./commands/contexts.ts"
 import { addCostCommand } from "./commands/cost.ts"
 import { addCronCommands } from "./commands/cron.ts"
 import { addDiscoverCommands } from "./commands/discover.ts"
+import { addIdleCommands } from "./commands/idle.ts"
 import { addJobCommands } from "./commands/jobs.ts"
 import { addKeyCommands } from "./commands/keys.ts"
 import { addLoginCommand } from "./commands/login.ts"
@@ -136,6 +137,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addOffersCommand(commands, program)
   addCostCommand(commands, program)
   addAdviceCommand(commands, program)
+  addIdleCommands(commands, program)
   addBudgetCommands(commands, program)
   addLoginCommand(commands, program)
   addContextCommands(commands, program)

@@ -110,7 +110,7 @@ function estimate({ estimated_cost }: JobRecord): string | null {
 
 /** Entries about trouble. */
 const TROUBLE: readonly string[] = [
-  ...["Waiting", "Refused", "Unanswered", "BootFailed", "PreemptionNotice", "Retried", "Lost"],
+  ...["Waiting", "Refused", "Unanswered", "BootFailed", "PreemptionNotice", "TakeoverLost", "Retried", "Lost"],
 ]
 
 /** Returns the entries of the timeline, each with its time and the time since the one before. */
@@ -130,7 +130,17 @@ function vmsOf(launches: readonly Launch[]): string {
   const troubles = launches.flatMap(({ number, conditions }) =>
     troublesOf(conditions).map((sentence) => `! ${number}: ${shown(sentence)}`),
   )
-  return [formatTable(launches, VM_COLUMNS), ...troubles].join("\n")
+  return [formatTable(launches, VM_COLUMNS), ...launches.flatMap(reuseLines), ...troubles].join("\n")
+}
+
+/** Returns the lines about a VM that several jobs have, one after another. */
+function reuseLines({ number, took_over, handed_to, idle_until, idle_usd }: Launch): string[] {
+  const waited = idle_usd == null ? "" : ` It cost ${usdText(idle_usd)} while it waited.`
+  return [
+    ...(took_over == null ? [] : [`VM ${number} took over the idle VM of launch ${took_over}.`]),
+    ...(idle_until == null ? [] : [`VM ${number} waits for another job until ${idle_until.slice(0, 19)}Z.`]),
+    ...(handed_to == null ? [] : [`Launch ${handed_to} has VM ${number} now.${waited}`]),
+  ].map((line) => wrapText(shown(line), "  "))
 }
 
 /** Returns the reason why a VM did not bring the job to a good end, with the exit code of its container. */

@@ -12,6 +12,7 @@ import {
   PAIR,
   type Prerequisite,
   RETRY_ON,
+  REUSE,
   type Reading,
   type RetryRule,
   readText,
@@ -292,6 +293,12 @@ export const JOB_FLAGS = {
     "idleLimit",
     IDLE_LIMIT,
     "time without use after which the job fails, such as 30m; with percentages: 30m:gpu=5:cpu=10",
+  ),
+  reuse: one(
+    "--reuse <duration>",
+    "reuse",
+    REUSE,
+    "lets the machine wait for another job after this one, such as 5m; with a key: 5m:KEY",
   ),
   maxQueue: one(
     "--max-queue <duration>",

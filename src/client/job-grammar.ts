@@ -90,6 +90,20 @@ export const IDLE_LIMIT: Grammar<IdleLimit> = {
 /** Seconds of an idle limit that names none. */
 const DEFAULT_IDLE_SECONDS = 1800
 
+type Reuse = NonNullable<JobSubmission["reuse"]>
+
+/** Reuse of a machine as `5m` or `5m:KEY`: the time that it waits for another job, and the key of the jobs that share it. */
+export const REUSE: Grammar<Reuse> = {
+  parse: (text) => {
+    const [duration = "", ...keys] = text.split(":")
+    const idleSeconds = DURATION.parse(duration, {})
+    if (idleSeconds === undefined) return undefined
+    return keys.length === 0 ? { idleSeconds } : { idleSeconds, key: keys.join(":") }
+  },
+  print: ({ idleSeconds, key }) => [DURATION.print(idleSeconds), ...(key == null ? [] : [key])].join(":"),
+  refusal: (text) => `${text} is no reuse: write 5m or 5m:KEY.`,
+}
+
 export type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>
 
 const SIZE = /^[0-9.]+([KMGT]i|[kMGT])$/

@@ -18,6 +18,7 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
   after: ({ after }) => submittedAfter(after),
   retryRules: ({ retry_rules: rules }) => submittedRules(rules),
   idleLimit: ({ idle_limit: limit }) => submittedIdleLimit(limit),
+  reuse: ({ reuse }) => submittedReuse(reuse),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
   priority: valueBut("priority", 0),
   maxRetries: valueBut("maxRetries", 0),
@@ -51,6 +52,13 @@ export function submittedIdleLimit(limit: JobRecord["idle_limit"] | undefined) {
   if (limit == null) return null
   const { seconds, gpu_percent: gpuPercent, cpu_percent: cpuPercent } = limit
   return withoutEmpty({ seconds, gpuPercent, cpuPercent })
+}
+
+/** Returns the reuse of a job's record, with the fields of a submission; null for none, also from an older API. */
+export function submittedReuse(reuse: JobRecord["reuse"] | undefined) {
+  if (reuse == null) return null
+  const { idle_seconds: idleSeconds, key } = reuse
+  return { idleSeconds, ...(key !== null && { key }) }
 }
 
 /** Returns a function that reads a field, and is null for the field's default. */

@@ -789,6 +789,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/idle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the VMs that wait for another job (`reuse`), with the cost of the wait.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listIdleVms"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/idle/{launch}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End a VM that waits for another job.
+         * @description Needs the role developer or higher.
+         */
+        delete: operations["endIdleVm"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/uploads/{sha256}": {
         parameters: {
             query?: never;
@@ -1002,6 +1042,16 @@ export interface components {
             /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5, and at most half a vCPU. On one with GPUs they don't count unless this is given. */
             cpuPercent?: number | null;
         };
+        /** @description Lets the job take over the idle VM of an earlier job of its project, and keeps its own VM for later ones. Default: a VM of its own. */
+        Reuse: {
+            /**
+             * Format: int64
+             * @description Seconds that the VM waits for another job after this one. They are billed, and this job's cost has them.
+             */
+            idleSeconds: number;
+            /** @description Only jobs of the project with the same key share VMs. Default: those without a key. */
+            key?: string | null;
+        };
         /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
         ConcurrencyGroup: {
             /** @description Name of the group in the project. */
@@ -1089,6 +1139,7 @@ export interface components {
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
             retryRules?: components["schemas"]["RetryRule"][] | null;
             idleLimit?: components["schemas"]["IdleLimit"] | null;
+            reuse?: components["schemas"]["Reuse"] | null;
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -1375,6 +1426,13 @@ export interface components {
             /** @description The vCPUs count as unused up to it. Null: 5 on a VM without GPUs. */
             cpu_percent: number | null;
         };
+        /** @description Reuse of the VM by jobs of the project. Null: the job has a VM of its own. */
+        ReuseRecord: {
+            /** @description Seconds that the VM waits for another job after this one. */
+            idle_seconds: number;
+            /** @description Only jobs of the project with the same key share VMs. Null: those without a key. */
+            key: string | null;
+        };
         /** @description What the last run used, by samples of 5 seconds: peaks between them are unseen. Null before its end, and if the VM's agent measured nothing. */
         UsageRecord: {
             /** @description Time that was measured, seconds. */
@@ -1523,6 +1581,7 @@ export interface components {
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. */
             retry_rules: components["schemas"]["RetryRuleRecord"][];
             idle_limit: components["schemas"]["IdleLimitRecord"] | null;
+            reuse: components["schemas"]["ReuseRecord"] | null;
             usage: components["schemas"]["UsageRecord"] | null;
             /** @description Number of failures after which the job got a new VM: by its rules, or for a transient fault. */
             new_vm_retries: number;
@@ -1707,10 +1766,12 @@ export interface components {
             at: string;
         };
         LaunchRecord: {
+            /** @description Name of the Launch, which others have in took_over and handed_to. */
+            name: string;
             /** @description Number of the VM among those of the job, from 1. */
             number: number;
             /** @enum {string} */
-            phase: "requested" | "created" | "registered" | "running" | "finished" | "terminating" | "terminated" | "refused";
+            phase: "requested" | "created" | "registered" | "running" | "finished" | "idle" | "terminating" | "terminated" | "handedOver" | "refused";
             provider: string;
             region: string;
             /** @description Null: any zone of the region. */
@@ -1757,11 +1818,29 @@ export interface components {
             finished_at: string | null;
             /**
              * Format: date-time
-             * @description Time at which billing ended.
+             * @description Time from which the VM waited for another job. Null: it never did.
+             */
+            idle_since: string | null;
+            /**
+             * Format: date-time
+             * @description Time until which the VM waits for another job. Null: it does not wait.
+             */
+            idle_until: string | null;
+            /**
+             * Format: date-time
+             * @description Time at which billing ended, for this job.
              */
             ended_at: string | null;
-            /** @description Cost of the VM, USD. Null until the VM is deleted. */
+            /** @description Cost of the VM, USD. Null until it is deleted or another job has it. */
             cost_usd: number | null;
+            /** @description Part of the cost in which the VM waited for another job. Null: none yet. */
+            idle_usd: number | null;
+            /** @description True: the job takes over a VM that runs already, instead of a new one. */
+            warm: boolean;
+            /** @description Launch whose idle VM this one takes over. Null: a new VM. */
+            took_over: string | null;
+            /** @description Launch that has taken over the VM. Null: none has. */
+            handed_to: string | null;
             /** @description Exit code of the container's last run. */
             exit_code: number | null;
             refusal: components["schemas"]["LaunchRefusal"] | null;
@@ -1787,7 +1866,7 @@ export interface components {
             /** Format: date-time */
             at: string;
             /** @enum {string} */
-            type: "Submitted" | "Waiting" | "Requested" | "Refused" | "Unanswered" | "Created" | "Registered" | "BootFailed" | "Started" | "PreemptionNotice" | "Finished" | "Retried" | "Lost" | "Deleted" | "Ended";
+            type: "Submitted" | "Waiting" | "Requested" | "Refused" | "Unanswered" | "Created" | "TakeoverLost" | "Registered" | "BootFailed" | "Started" | "PreemptionNotice" | "Finished" | "Idle" | "HandedOver" | "Retried" | "Lost" | "Deleted" | "Ended";
             /** @description Reason, one word. */
             reason: string | null;
             /** @description The entry for people. */
@@ -1879,6 +1958,7 @@ export interface components {
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
             retryRules?: components["schemas"]["RetryRule"][] | null;
             idleLimit?: components["schemas"]["IdleLimit"] | null;
+            reuse?: components["schemas"]["Reuse"] | null;
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -2071,6 +2151,16 @@ export interface components {
             /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5, and at most half a vCPU. On one with GPUs they don't count unless this is given. */
             cpuPercent?: number;
         };
+        /** @description Lets the job take over the idle VM of an earlier job of its project, and keeps its own VM for later ones. Default: a VM of its own. */
+        ReuseOutput: {
+            /**
+             * Format: int64
+             * @description Seconds that the VM waits for another job after this one. They are billed, and this job's cost has them.
+             */
+            idleSeconds: number;
+            /** @description Only jobs of the project with the same key share VMs. Default: those without a key. */
+            key?: string;
+        };
         /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
         ConcurrencyGroupOutput: {
             /** @description Name of the group in the project. */
@@ -2132,6 +2222,7 @@ export interface components {
             /** @description Rules on failures of the container, its image, volumes and workdir. The first one that matches decides. Without a match, maxRetries does. */
             retryRules?: components["schemas"]["RetryRuleOutput"][];
             idleLimit?: components["schemas"]["IdleLimitOutput"];
+            reuse?: components["schemas"]["ReuseOutput"];
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -4051,6 +4142,49 @@ export interface components {
         };
         AdviceList: {
             advice: components["schemas"]["Advice"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
+        IdleVm: {
+            /** @description Name of the Launch that has the VM. DELETE /idle/{launch} ends the VM. */
+            launch: string;
+            /** @description Name of the job that ran on it last. */
+            job: string;
+            /** @description Id of that job. */
+            job_id: string;
+            /** @description Only jobs with this key get the VM. Null: those without a key. */
+            key: string | null;
+            provider: string;
+            region: string;
+            /** @description Null: any zone of the region. */
+            zone: string | null;
+            instance_type: string;
+            /** @enum {string} */
+            provisioning: "onDemand" | "spot";
+            /** @description Connection whose account is billed. Null: none is needed. */
+            connection: string | null;
+            /** @description Id of the VM in the cloud. */
+            vm_instance_id: string | null;
+            /** @description Price of the machine, USD per hour. */
+            hourly_price_usd: number;
+            /** @description Price with disk and public address, USD per hour. */
+            total_usd_per_hour: number;
+            /**
+             * Format: date-time
+             * @description Time from which it waits.
+             */
+            idle_since: string;
+            /**
+             * Format: date-time
+             * @description Time until which it waits at most. Then it powers itself off.
+             */
+            idle_until: string;
+            /** @description Cost of the wait so far, USD. It is part of the job's cost. */
+            idle_usd: number;
+        };
+        IdleList: {
+            idle: components["schemas"]["IdleVm"][];
             total: number;
             offset: number;
             limit: number;
@@ -7726,6 +7860,69 @@ export interface operations {
             401: components["responses"]["Problem401"];
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    listIdleVms: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of idle VMs, the one that waits longest first. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IdleList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    endIdleVm: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the Launch that has the VM. */
+                launch: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Ended. The operator deletes the VM. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            409: components["responses"]["Problem409"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];

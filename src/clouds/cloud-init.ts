@@ -5,6 +5,7 @@ import { nvidiaGpusOf } from "../core/apis/offer.ts"
 import { type VmProxy, withoutProxy } from "../core/apis/vm-proxy.ts"
 import { bootConfig, renderUserData } from "../core/protocol/messages.ts"
 import { type BootConfig, CONSOLE_MARK, CONSOLE_OK, GATEWAY_PATH } from "../core/protocol/protocol.ts"
+import { vmLifetimeOf } from "../core/reuse/reuse.ts"
 import type { VmSystem } from "./definition.ts"
 import { DEFINITIONS, VM_CLOUDS, vmsOf } from "./definitions.ts"
 
@@ -140,7 +141,13 @@ export function buildUserData(launch: Pick<Launch, "metadata" | "spec">, bootstr
   if (agentImage === undefined) {
     throw new TypeError("no image for the agent: set --agent-image (BERTH_AGENT_IMAGE) of the operator")
   }
-  const options = { system, agentImage, bootDeadlineSeconds, jobImage: run.image }
+  const options = {
+    system,
+    agentImage,
+    bootDeadlineSeconds,
+    jobImage: run.image,
+    vmLifetimeSeconds: vmLifetimeOf(launch.spec),
+  }
   return renderCloudInit(config, { ...options, ...(gpus !== undefined && { gpus }), ...(proxy && { proxy }) })
 }
 
@@ -150,6 +157,8 @@ export interface CloudInitOptions {
   agentImage: string
   /** Seconds after the VM's creation at which Berth ends a VM without an agent. The VM reports a failure before. */
   bootDeadlineSeconds: number
+  /** Seconds after its first boot at which the VM ends, whichever job it has then. Absent: the job's own. */
+  vmLifetimeSeconds?: number
   /** Number of GPUs without which the VM is useless, or the fraction of one. Absent: none. */
   gpus?: number
   /** Proxy of the VM's own programs: its engine, apt, curl, the agent and rclone. Absent: none. */
@@ -160,14 +169,14 @@ export interface CloudInitOptions {
 
 /**
  * Renders user data for cloud-init, as `#cloud-config`. Pure: equal configs give equal bytes. The VM ends
- * `lifetimeSeconds` after its first boot, even after failures on it. Containers can't reach the metadata service. The
+ * `vmLifetimeSeconds` after its first boot, even after failures on it. Containers can't reach the metadata service. The
  * agent runs as a service, and the VM powers off when the agent ends. If the engine or a required GPU is missing, the
  * VM reports that to the gateway and powers off. Without a way to the gateway, it reports on its console.
  * @throws TypeError if the agent's image reference is not valid
  * @throws RangeError if the user data is too long for EC2
  */
 export function renderCloudInit(config: BootConfig, options: CloudInitOptions): string {
-  const { system, agentImage } = options
+  const { system, agentImage, vmLifetimeSeconds = config.lifetimeSeconds } = options
   if (!IMAGE.test(agentImage)) {
     throw new TypeError(
       `agentImage ${JSON.stringify(agentImage)} is not an image reference, such as registry/berth:1.0`,
@@ -179,7 +188,7 @@ export function renderCloudInit(config: BootConfig, options: CloudInitOptions): 
     // First, and at every boot: this VM must end even if a later step fails. `runcmd` would run in cloud-init's last stage,
     // after all services have started. The agent's unit is started here, and waits only for what it needs.
     bootcmd: [
-      ["/bin/sh", "-c", armScript(config.lifetimeSeconds, after, engineSettings(config, options))],
+      ["/bin/sh", "-c", armScript(vmLifetimeSeconds, after, engineSettings(config, options))],
       ["systemctl", "mask", "--now", "--no-block", ...masked],
       ["systemctl", "start", "--no-block", AGENT_UNIT],
     ],
@@ -215,7 +224,7 @@ const END_FUNCTION = `end_vm() {
  * is stored, so that a reboot doesn't begin a new lifetime. The units, also the agent's, are created again at each boot. A
  * VM that can't arm the switch ends at once.
  */
-function armScript(lifetimeSeconds: number, after: readonly string[], { environment, drop }: EngineSettings): string {
+function armScript(vmLifetimeSeconds: number, after: readonly string[], { environment, drop }: EngineSettings): string {
   return `${END_FUNCTION}
 arm() (
   set -eu
@@ -223,7 +232,7 @@ arm() (
   cd ${STATE_DIR}
   now=$(date +%s)
   if [ ! -s deadline ]; then
-    echo $((now + ${lifetimeSeconds})) > deadline.new
+    echo $((now + ${vmLifetimeSeconds})) > deadline.new
     sync
     mv deadline.new deadline
   fi

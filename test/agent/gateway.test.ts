@@ -6,7 +6,7 @@ import { CompactSign, importJWK } from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { GatewayClient } from "../../src/agent/gateway-client.ts"
 import { AwaitedGateway } from "../../src/api/gateway/awaited.ts"
-import { kubeLaunches } from "../../src/api/gateway/launches.ts"
+import { type CachedLaunches, kubeLaunches } from "../../src/api/gateway/launches.ts"
 import { kubeSecretEnv } from "../../src/api/gateway/secrets.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
@@ -43,6 +43,8 @@ let now = START
 const PATIENCE = { timeout: 60_000 }
 
 const clock: Clock = { ...systemClock, now: () => now }
+
+const EMPTY_CACHE: CachedLaunches = { get: () => undefined, reached: () => true, waitUntil: async () => undefined }
 
 beforeAll(async () => {
   gateway = await startGateway(fixture, { parts: { clock } })
@@ -278,7 +280,11 @@ describe("gateway: register", () => {
     let [known, version, reads] = [launch, launch.metadata.resourceVersion, 0]
     const writes: string[] = []
     const behind = await startGateway(fixture, {
-      cache: { get: () => known, reached: (wanted) => compareResourceVersions(version, wanted) >= 0 },
+      cache: {
+        get: () => known,
+        reached: (wanted) => compareResourceVersions(version, wanted) >= 0,
+        waitUntil: async () => undefined,
+      },
       launches: (all) => ({
         ...all,
         read: (name) => {
@@ -752,7 +758,7 @@ describe("a façade that has just started", () => {
       readInstallation: async () => ({ id: "installation", bootstrapKey: BOOTSTRAP_KEY }),
       isSynced: () => isSynced,
       readLeader: async () => "",
-      launches: kubeLaunches(fixture.client, { get: () => undefined, reached: () => true }, fixture.namespace),
+      launches: kubeLaunches(fixture.client, EMPTY_CACHE, fixture.namespace),
       ...{
         secretEnv: kubeSecretEnv(fixture.client),
         logs: gateway.logs,

@@ -141,7 +141,14 @@ containers.describe("a pull", () => {
   ])("fails after HTTP %i for the image of volumes as %s", async (status, reason, message) => {
     gate = (_req, res) => answer(res, status)
     const runtime = new DockerRuntime({
-      ...{ launch: "l", agent: "a", socketPath: DEFAULT_DOCKER_SOCKET, dataDir: "/nonexistent", volumesImage: image },
+      ...{
+        launch: "l",
+        isTakeover: false,
+        agent: "a",
+        socketPath: DEFAULT_DOCKER_SOCKET,
+        dataDir: "/nonexistent",
+        volumesImage: image,
+      },
       ...{ clock: systemClock, logger: silentLogger, pullPatienceSeconds: 3 },
     })
     const options = { signal: new AbortController().signal, reorder: () => Promise.reject(new Error("unexpected")) }

@@ -23,6 +23,7 @@ import { startGateway, type TestGateway } from "../harness/gateway.ts"
 import { type LaunchFixture, launchFixture } from "../harness/launches.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { needing } from "../needing.ts"
+import { Handover } from "./handover.ts"
 import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
 
 const missing = await missingForContainers()
@@ -37,12 +38,21 @@ export let gateway: TestGateway
 let intercept: RequestHandler | undefined
 export let images: TestImages | undefined
 
+/** Gives VMs whose jobs have `reuse` their next Launches. */
+export const handover = new Handover(
+  () => fixture,
+  (launch) => gateway.userData(launch),
+)
+
 /** Prepares namespace, gateway and images for the tests of a file. */
 export function prepareAgents(): void {
   fixture = launchFixture("agent")
   beforeAll(async () => {
     gateway = await startGateway(fixture, {
-      before: (req, res, next) => (intercept === undefined ? next() : intercept(req, res, next)),
+      before: (req, res, next) => {
+        const forward = (): void => void handover.handler(req, res, next)
+        return intercept === undefined ? forward() : intercept(req, res, forward)
+      },
     })
     if (missing === undefined) images = await buildImages()
   })
@@ -80,10 +90,17 @@ export async function start(launch: StoredLaunch, options: Partial<AgentOptions>
 }
 
 /** Starts a VM's agent as a process of its own, which can be killed. */
-export async function startProcess(launch: StoredLaunch, runtime: Kind, dataDir: string): Promise<ChildProcess> {
+export async function startProcess(
+  launch: StoredLaunch,
+  runtime: Kind,
+  dataDir: string,
+  { node = [], env = {} }: { node?: string[]; env?: NodeJS.ProcessEnv } = {},
+): Promise<ChildProcess> {
   await writeFile(join(dataDir, "user-data.json"), gateway.userData(launch))
-  const child = spawn(process.execPath, ["src/main.ts", "agent", "--runtime", runtime, "--data-dir", dataDir], {
+  const args = [...node, "src/main.ts", "agent", "--runtime", runtime, "--data-dir", dataDir]
+  const child = spawn(process.execPath, args, {
     stdio: ["ignore", "ignore", "ignore"],
+    env: { ...process.env, ...env },
   })
   agents.push(child)
   return child

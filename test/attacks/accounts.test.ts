@@ -119,7 +119,7 @@ describe("the façade's account", () => {
   it("can write what an agent reports", async () => {
     const { read, patchAgentStatus, patchBootFailure } = kubeLaunches(
       facade,
-      { get: () => undefined, reached: () => true },
+      { get: () => undefined, reached: () => true, waitUntil: async () => undefined },
       system,
     )
     const current = async (): Promise<StoredLaunch> => (await read(launch.metadata.name)) ?? launch

@@ -4,9 +4,10 @@ import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { Discoverer } from "../../src/api/resources/discovery/schema.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
+import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { StoredOrganization } from "../../src/core/apis/organization.ts"
 import { TokenVerifier } from "../../src/core/identity/oidc.ts"
-import { ORGANIZATIONS } from "../../src/core/resources.ts"
+import { LAUNCHES, ORGANIZATIONS } from "../../src/core/resources.ts"
 import { run } from "../cli/command.ts"
 import { onTerminal } from "../cli/pty.ts"
 import { fillProject, measuredJob, measuredRuns, spend, writeLog } from "../console/sample.ts"
@@ -14,6 +15,7 @@ import { bucket } from "../discovery/accounts.ts"
 import { caller, recordIn } from "../harness/caller.ts"
 import { type Replica, shippedOffers, startReplica } from "../harness/facade.ts"
 import { projectFixture } from "../harness/facade-project.ts"
+import { makeIdleVm } from "../harness/idle-vms.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import { type MarkingProxy, startMarkingProxy } from "./marked-answers.ts"
 
@@ -60,6 +62,11 @@ const BY_KEY: Record<string, string[][]> = {
   offers: [["--gpu", "L4"]],
   cost: [[], ["--by", "label:team"], ["--csv"], ["--by", "job"]],
   advice: [[], ["-o", "wide"], ["-q"]],
+  "idle ls": [[], ["-o", "wide"], ["-q"]],
+  "idle end": [
+    ["first", "--yes"],
+    ["none", "--yes"],
+  ],
   "budget show": [[]],
   "cron ls": [[], ["-o", "wide"]],
   "cron show": [["nightly-train"]],
@@ -144,6 +151,7 @@ describe("a text of a user on a terminal", () => {
   let replica: Replica
   let proxy: MarkingProxy
   let folder: string
+  let idle: StoredLaunch
 
   beforeAll(async () => {
     issuer = await startIssuer()
@@ -170,6 +178,7 @@ describe("a text of a user on a terminal", () => {
     } as unknown as StoredOrganization)
     const image = "alpine"
     await call("/1/jobs", { body: { name: "first", image } })
+    idle = await makeIdleVm(fixture.client, { namespace: fixture.namespace, name: "first" })
     const after = [{ job: "first" }]
     await call("/1/arrays", { body: { name: "second", size: 1, job_definition: { image }, after } })
     await call("/1/jobs", { body: { name: "third", image, after: [{ array: "second" }] } })
@@ -180,6 +189,7 @@ describe("a text of a user on a terminal", () => {
     proxy = await startMarkingProxy(() => replica.port, MARK)
   })
   afterAll(async () => {
+    await fixture.client.delete(LAUNCHES, idle.metadata)
     await proxy?.close()
     await replica?.close()
     await issuer?.close()

@@ -11,7 +11,7 @@ import type { JobStatus } from "../../src/core/apis/job.ts"
 import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
-import { CONNECTIONS, JOB_ARRAYS, JOBS, PROJECTS, WEBHOOKS } from "../../src/core/resources.ts"
+import { CONNECTIONS, JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS, WEBHOOKS } from "../../src/core/resources.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { ADVISED_OFFERS, measuredJob, measuredRuns } from "../console/sample.ts"
 import { deleteKey, makeKey } from "../harness/api-keys.ts"
@@ -20,6 +20,7 @@ import { caller, created } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
 import { type Replica, startReplica } from "../harness/facade.ts"
 import { jobsOf, projectFixture, setStatus } from "../harness/facade-project.ts"
+import { makeIdleVm } from "../harness/idle-vms.ts"
 import { run, start } from "./command.ts"
 import { type FaultyProxy, startFaultyProxy } from "./faulty-proxy.ts"
 
@@ -597,6 +598,38 @@ describe("cost and budget", () => {
     expect(report).toMatchObject({ from: "2026-02-01", to: "2026-03-01", by: "cloud", total_usd: 0 })
     expect((await berth("cost", "--month", "2026-13")).code).toBe(2)
     expect((await berth("cost", "--by", "color")).err).toContain("must be one of day, cloud")
+  })
+
+  it("list idle machines and end them, by the name of a job or a launch, or all", async () => {
+    const none = await berth("idle", "ls")
+    expect([none.code, none.out, none.err]).toEqual([0, "", "No machine waits for a job.\n"])
+    expect((await berth("idle", "end", "--all", "--yes")).code).toBe(0)
+    const jobs = ["idle-a", "idle-b", "idle-c"]
+    for (const name of jobs) await makeJob({ name })
+    const launches = await Promise.all(
+      jobs.map((name) => makeIdleVm(fixture.client, { namespace: fixture.namespace, name })),
+    )
+    try {
+      const { code, out } = await berth("idle", "ls")
+      expect(code).toBe(0)
+      expect(out).toMatch(/^JOB +MACHINE +REGION +\$\/H +IDLE +UNTIL \(UTC\) +COST\n/)
+      for (const name of jobs) expect(out).toMatch(new RegExp(`^${name} +sim/.* 00:15:00 +\\$`, "m"))
+      expect((await berth("idle", "ls", "-q")).out.split("\n").toSorted()).toEqual(
+        ["", ...launches.map(({ metadata }) => metadata.name)].toSorted(),
+      )
+      expect((await berth("idle", "end")).code).toBe(2)
+      expect((await berth("idle", "end", "idle-a", "--all")).code).toBe(2)
+      expect((await berth("idle", "end", "idle-a")).err).toContain("There is no terminal to ask: give --yes.")
+      const viewer = await run(["idle", "end", "idle-a", "--yes"], environment(fixture.keys.viewer))
+      expect([viewer.code === 0, viewer.err]).toEqual([false, expect.stringContaining("needs the role developer")])
+      expect((await berth("idle", "end", "idle-a", "--yes")).err).toBe("The idle machine of idle-a is ended.\n")
+      expect((await berth("idle", "end", launches[1]?.metadata.name ?? "", "--yes")).code).toBe(0)
+      expect((await berth("idle", "end", "--all", "--yes")).err).toBe("The idle machine of idle-c is ended.\n")
+      const gone = await berth("idle", "end", "idle-c", "--yes")
+      expect([gone.code, gone.err]).toEqual([1, "berth: No machine of idle-c waits for a job.\n"])
+    } finally {
+      await Promise.all(launches.map(({ metadata }) => fixture.client.delete(LAUNCHES, metadata)))
+    }
   })
 
   it("print advice with the change to make, and say from when on there is some", async () => {

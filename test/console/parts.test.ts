@@ -267,6 +267,7 @@ const UNSHOWN = {
   concurrencyGroup: { name: "db", limit: 2 },
   maxPreemptions: 4,
   idleLimit: { seconds: 3600, gpuPercent: 0 },
+  reuse: { idleSeconds: 300, key: "small" },
   retryRules: [{ reasons: ["OutOfMemory"], exitCodes: [137], action: "newVm", limit: 2 }, { action: "fail" }],
   fallbackAfter: 2,
   ttlSecondsAfterFinished: 3600,
@@ -277,11 +278,13 @@ const CHECKPOINTS = {
 }
 
 describe("the submission of a job's record", () => {
-  it("makes a job with the same specification", () => {
+  it.each([
+    ["maxCostUsd", { reuse: undefined, maxCostUsd: 20 }],
+    ["reuse", {}],
+  ])("makes a job with the same specification, with %s", (_field, limits) => {
     const { resources, region, namePrefix: _, ...same } = JOB
     const fields = {
       ...UNSHOWN,
-      maxCostUsd: 20,
       maxQueueSeconds: 5400,
       maxMemory: "128Gi",
       maxLostVms: 0,
@@ -289,8 +292,9 @@ describe("the submission of a job's record", () => {
       cloud: ["aws"],
       volumes: { ...JOB.volumes, ...CHECKPOINTS },
     }
-    const spec = { ...same, ...fields, region, resources: { ...resources, cpu: "4" } } as unknown as JobSpec
-    expect(Object.keys(JobSpecSchema.properties).filter((field) => !(field in spec))).toEqual(["cancelled"])
+    const spec = { ...same, ...fields, region, resources: { ...resources, cpu: "4" }, ...limits } as unknown as JobSpec
+    const known = ["maxCostUsd", ...Object.keys(spec)]
+    expect(Object.keys(JobSpecSchema.properties).filter((field) => !known.includes(field))).toEqual(["cancelled"])
     const metadata = { uid: "u", name: "train-1", creationTimestamp: "2026-11-24T10:00:00Z" }
     const record = toRecord({ metadata, spec } as StoredJob, { projectId: "p", organizationId: "o" })
     const again = checkSubmission(toSubmission(record as JobRecord), {
@@ -345,6 +349,7 @@ const SUBMISSIONS = (() => {
         { seconds: count, gpuPercent: fc.nat(100), cpuPercent: fc.nat(100) },
         { requiredKeys: ["seconds"] },
       ),
+      reuse: fc.record({ idleSeconds: count, key: name }, { requiredKeys: ["idleSeconds"] }),
       ...{ timeoutSeconds: count, maxQueueSeconds: count, terminationGraceSeconds: count },
       ...{ labels: fc.dictionary(name, text, { minKeys: 1 }), tags: fc.array(text, { minLength: 1 }) },
     },

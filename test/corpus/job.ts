@@ -1,6 +1,7 @@
 import { LIMITS } from "../../src/core/apis/field-limits.ts"
 import { JOB } from "../../src/core/apis/job.ts"
 import { RETRY_REASONS } from "../../src/core/apis/retry-rules.ts"
+import { LONGEST_REUSE_SECONDS } from "../../src/core/apis/reuse.ts"
 import { LONGEST_IDLE_SECONDS } from "../../src/core/apis/usage.ts"
 import { type Corpus, entries, items, parsed } from "./corpus.ts"
 
@@ -247,6 +248,10 @@ export const JOBS: Corpus = {
     "the most preemptions": { maxPreemptions: LIMITS.maxPreemptions, fallbackAfter: LIMITS.maxPreemptions },
     "the longest idle limit": { idleLimit: { seconds: LONGEST_IDLE_SECONDS, gpuPercent: 0, cpuPercent: 100 } },
     "an idle limit with its defaults": { idleLimit: {} },
+    "the longest reuse, with the longest key": {
+      reuse: { idleSeconds: LONGEST_REUSE_SECONDS, key: "k".repeat(LIMITS.groupName) },
+    },
+    "the shortest reuse": { reuse: { idleSeconds: 1 } },
     "the most retry rules": { retryRules: items(LIMITS.retryRules, { action: "fail" }) },
     "a rule with all reasons and the most exit codes": rule({
       reasons: RETRY_REASONS,
@@ -488,6 +493,12 @@ export const JOBS: Corpus = {
     "an idle limit of more than 30 days": { idleLimit: { seconds: LONGEST_IDLE_SECONDS + 1 } },
     "an idle limit of more than all GPUs": { idleLimit: { gpuPercent: 101 } },
     "an idle limit that is a number": { idleLimit: 1800 },
+    "a reuse without a time": { reuse: { key: "a" } },
+    "a reuse for no time": { reuse: { idleSeconds: 0 } },
+    "a reuse of more than an hour": { reuse: { idleSeconds: LONGEST_REUSE_SECONDS + 1 } },
+    "a reuse with a key in upper case": { reuse: { idleSeconds: 60, key: "A" } },
+    "a reuse with an empty key": { reuse: { idleSeconds: 60, key: "" } },
+    "a reuse and a highest cost": { reuse: { idleSeconds: 60 }, maxCostUsd: 1 },
     "a group without a limit": { concurrencyGroup: { name: "db" } },
     "a group of no jobs": { concurrencyGroup: { name: "db", limit: 0 } },
     "a group whose name is no name": { concurrencyGroup: { name: "a b", limit: 1 } },

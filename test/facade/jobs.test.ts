@@ -94,6 +94,7 @@ maxLostVms: 0
 after: [{job: prepare}, {array: sweep, outcome: ended}]
 maxMemory: 128Gi
 idleLimit: {gpuPercent: 2.5}
+reuse: {idleSeconds: 300}
 fallbackAfter: 2
 terminationGraceSeconds: 90
 secretEnv: {TOKEN: {secret: s, key: k}}
@@ -178,6 +179,7 @@ organization_id: ${fixture.organization}
         { reasons: [], exit_codes: [], action: "fail", limit: null },
       ],
       idle_limit: { seconds: 1800, gpu_percent: 2.5, cpu_percent: null },
+      reuse: { idle_seconds: 300, key: null },
       usage: null,
       new_vm_retries: 0,
       max_lost_vms: 0,
@@ -226,6 +228,17 @@ organization_id: ${fixture.organization}
       "retryRules[1].limit is only for the action newVm",
       expect.stringContaining("retryRules[2].reasons[0] must be OutOfMemory, ContainerFailed, "),
     ])
+  })
+
+  it("rejects reuse with a highest cost, of a job and of an array's jobs", async () => {
+    const job = { image: "a", reuse: { idleSeconds: 60 }, maxCostUsd: 1 }
+    const detail =
+      "reuse can't be combined with maxCostUsd: only the VM's own timer keeps a job within maxCostUsd, and a VM that waits for other jobs lives longer"
+    const { errors } = await problemIn(await call("/1/jobs", { body: job }))
+    expect(errors).toEqual([{ pointer: "/reuse", detail }])
+    const ofArray = await problemIn(await call("/1/arrays", { body: { name: "sweep", job_definition: job, size: 2 } }))
+    expect(ofArray.errors).toEqual([{ pointer: "/job_definition/reuse", detail: `job_definition.${detail}` }])
+    expect(await jobsOf(fixture)).toEqual([])
   })
 
   it("rejects a job name that is taken with 409", async () => {

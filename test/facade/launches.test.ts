@@ -5,7 +5,7 @@ import {
   type Timeline,
   TimelineSchema,
 } from "../../src/api/resources/jobs/launches.ts"
-import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import { type Launch, type LaunchStatus, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { findErrors } from "../../src/core/apis/validate.ts"
 import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
@@ -28,11 +28,13 @@ afterAll(async () => {
   await replica.close()
 })
 
+const refOf = (name: string) => ({ namespace: SYSTEM_NAMESPACE, name })
+
 /** Creates a Launch of a job with this status. */
-async function launch(name: string, number: number, status: LaunchStatus): Promise<void> {
+async function launch(name: string, number: number, status: LaunchStatus, more: Partial<Launch["spec"]> = {}) {
   const { spec } = launchOf(await fixture.client.get(JOBS, { namespace: fixture.namespace, name }), number)
-  const ref = { namespace: SYSTEM_NAMESPACE, name: launchName(spec.job.uid, number) }
-  await fixture.client.create(LAUNCHES, { kind: "Launch", metadata: ref, spec } as StoredLaunch)
+  const ref = refOf(launchName(spec.job.uid, number))
+  await fixture.client.create(LAUNCHES, { kind: "Launch", metadata: ref, spec: { ...spec, ...more } } as StoredLaunch)
   made.push(ref)
   await fixture.client.patchStatus(LAUNCHES, ref, { merge: { status } })
 }
@@ -130,6 +132,58 @@ describe("a job's VMs and its timeline", () => {
     expect(messages).toContain("The run on VM 3 ended with exit code 0.")
     expect(messages).toContain("The job has succeeded: exit code 0")
     expect(messages.at(-1)).toBe("VM 3 was deleted; it cost $0.12.")
+  })
+
+  it("show a VM that two jobs had, one after the other, and what its wait cost", async () => {
+    const [id, heir] = [await submit("first"), await submit("second")]
+    const [first, second, third] = [launchName(id, 1), launchName(heir, 1), launchName(heir, 2)]
+    const finish = { reason: "Succeeded", exitCode: 0, time: time(4) } as const
+    const agent = agentOf({ registrationTime: time(2), startTime: time(3), finish, idleTime: time(5) })
+    const vm = { state: "running", id: "vm-1", createTime: time(1) } as const
+    const reuse = { run: { image: "a", reuse: { idleSeconds: 600 } } }
+    await launch("first", 1, { phase: "idle", vm, agent }, reuse)
+    await eventually(async () =>
+      expect((await launchesOf(id)).launches).toMatchObject([
+        ...[{ name: first, phase: "idle", warm: false, took_over: null, handed_to: null }],
+      ]),
+    )
+    expect((await launchesOf(id)).launches[0]).toMatchObject({
+      ...{ idle_since: time(5), idle_until: time(15), idle_usd: null, cost_usd: null },
+    })
+    expect((await timelineOf(id)).timeline.at(-1)).toMatchObject({
+      ...{ type: "Idle", at: time(5), message: "VM 1 waits for another job, for 600 s at most." },
+    })
+    await fixture.client.patchStatus(LAUNCHES, refOf(first), {
+      merge: {
+        status: {
+          phase: "handedOver",
+          handedTo: second,
+          vm: { ...vm, state: "terminated", terminationTime: time(7) },
+          ...{ costUsd: 0.06, idleUsd: 0.02 },
+        },
+      },
+    })
+    await launch("second", 1, { phase: "created", vm: { ...vm, createTime: time(7) } }, { ...reuse, takesOver: first })
+    const message = `the idle VM of launch ${second} was not taken over: another job took it first`
+    await launch("second", 2, { phase: "terminated", message, costUsd: 0 }, { ...reuse, takesOver: second })
+    await eventually(async () => expect((await launchesOf(heir)).total).toBe(2))
+    expect((await launchesOf(heir)).launches).toMatchObject([
+      { name: second, warm: true, took_over: first, handed_to: null, idle_until: null },
+      { name: third, warm: true, took_over: second, vm_status: null },
+    ])
+    expect((await launchesOf(id)).launches).toMatchObject([
+      { phase: "handedOver", handed_to: second, cost_usd: 0.06, idle_usd: 0.02, idle_since: time(5), idle_until: null },
+    ])
+    expect((await timelineOf(id)).timeline.slice(-2).map(({ message }) => message)).toEqual([
+      "VM 1 waited for another job, for 600 s at most.",
+      `VM 1 was handed over to job second (launch ${second}); it cost $0.06, of which $0.02 while it waited for another job.`,
+    ])
+    const story = (await timelineOf(heir)).timeline.map(({ message }) => message)
+    expect(story).toContainEqual(
+      expect.stringMatching(new RegExp(`^VM 1 is to be the idle VM of job first \\(launch ${first}\\): sim `)),
+    )
+    expect(story).toContain("VM 1 was taken over as vm-1; its billing for this job began.")
+    expect(story).toContain(`There is no VM 2: ${message}`)
   })
 
   it("show a run that ran out of memory, with its cost and the memory of the next VM", async () => {

@@ -2,12 +2,14 @@ import { createHash, randomBytes } from "node:crypto"
 import type { Express } from "express"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { ROLES, type Role } from "../../src/core/apis/apikey.ts"
-import { API_KEYS, JOBS, PROJECTS } from "../../src/core/resources.ts"
+import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import { API_KEYS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.ts"
 import { testNamespace } from "../control-plane.ts"
 import { deleteKey, makeKey } from "../harness/api-keys.ts"
 import { ADDRESS_FORMS, caller, problemIn } from "../harness/caller.ts"
 import { type Replica, startReplica } from "../harness/facade.ts"
 import { makeProject, projectFixture } from "../harness/facade-project.ts"
+import { makeIdleVm } from "../harness/idle-vms.ts"
 
 const fixture = projectFixture("facade-roles")
 const elsewhere = testNamespace("facade-roles-else")
@@ -28,6 +30,7 @@ beforeAll(async () => {
   await deleteKey(client, { namespace, name: "revoked" })
 })
 afterAll(async () => {
+  await Promise.all(launches.map(({ metadata }) => fixture.client.delete(LAUNCHES, metadata)))
   await fixture.client.delete(PROJECTS, { name: otherProject })
   await replica.close()
 })
@@ -51,6 +54,16 @@ const connectionBody = () => ({ name: unique(), type: "aws", access_key_id: "AKI
 const upload = () => {
   const body = randomBytes(16)
   return { path: `/uploads/${createHash("sha256").update(body).digest("hex")}`, body, type: "application/gzip" }
+}
+/** Launches to delete at the end. */
+const launches: StoredLaunch[] = []
+
+/** Returns the name of a Launch whose VM is idle. */
+const idleLaunch = async () => {
+  const { name } = await job()
+  const launch = await makeIdleVm(fixture.client, { namespace: fixture.namespace, name })
+  launches.push(launch)
+  return launch.metadata.name
 }
 const connection = () => madeBy("/1/connections", connectionBody())
 
@@ -221,6 +234,11 @@ const TABLE: Readonly<Record<string, Row>> = {
   "GET /offers": { statuses: [200, 200, 200], request: () => ({ path: "/offers?gpu=L4" }) },
   "GET /costs": { statuses: [200, 200, 200], request: () => ({ path: "/costs?by=cloud" }) },
   "GET /advice": { statuses: [200, 200, 200], request: () => ({ path: "/advice" }) },
+  "GET /idle": { statuses: [200, 200, 200], request: () => ({ path: "/idle" }) },
+  "DELETE /idle/:launch": {
+    statuses: [403, 204, 204],
+    request: async () => ({ path: `/idle/${await idleLaunch()}` }),
+  },
   "GET /whoami": { statuses: [200, 200, 200], request: () => ({ path: "/whoami" }) },
   "PUT /uploads/:sha256": { statuses: [403, 201, 201], request: () => upload() },
   "GET /uploads/:sha256": {

@@ -14,6 +14,7 @@ import {
   CRON_JOBS,
   JOB_ARRAYS,
   JOBS,
+  LAUNCHES,
   ORGANIZATIONS,
   PROJECTS,
 } from "../../src/core/resources.ts"
@@ -22,6 +23,7 @@ import { eventually } from "../harness/eventually.ts"
 import { type Replica, startReplica } from "../harness/facade.ts"
 import { type ProjectFixture, projectFixture } from "../harness/facade-project.ts"
 import { type ProjectControllers, startProjectControllers } from "../harness/project-controllers.ts"
+import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import {
   addressOf,
@@ -95,7 +97,9 @@ export function prepareTenants(): void {
     await makeNamed(theirs, ONLY_THEIRS)
   })
   afterAll(async () => {
+    const idle = [ours, theirs].map(({ made }) => ({ namespace: SYSTEM_NAMESPACE, name: made["idle"]?.id ?? "" }))
     await Promise.all([
+      ...idle.map((ref) => fixture.client.delete(LAUNCHES, ref)),
       ours.keyController.stop(),
       theirs.keyController.stop(),
       controllers.stop(),

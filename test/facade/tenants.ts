@@ -8,6 +8,7 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { BASE_DOMAIN, type Caller } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
+import { makeIdleVm } from "../harness/idle-vms.ts"
 import { type KeyController, startKeyController } from "../harness/machine-users.ts"
 import type { Issuer } from "../oidc.ts"
 
@@ -127,6 +128,10 @@ export async function makeTenant(options: TenantOptions): Promise<Tenant> {
   })
   expect(put.status, await put.text()).toBe(201)
   made["uploads"] = { id: sha256 }
+  // A job of its own: the Launch's name has the job's id.
+  const job = await madeIn(await call("/1/jobs", { key: "", ...owner, host, body: { name: "warm", image: "a" } }))
+  const idle = await makeIdleVm(client, { namespace: project, name: job.name ?? "" })
+  made["idle"] = { id: idle.metadata.name }
   made["members"] = { id: `${issuer.url}#${subjects.admin}` }
   const keys = { admin: "", developer: "", viewer: "" }
   for (const role of ["admin", "developer", "viewer"] as const) {

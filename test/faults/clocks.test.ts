@@ -12,6 +12,7 @@ import { monthOf } from "../../src/core/apis/statement.ts"
 import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
 import { SharedHeartbeats } from "../../src/core/kube/heartbeats.ts"
 import { limitForCronJobRun } from "../../src/core/quota/project-limits.ts"
+import { availabilityOf, idleSecondsLeft } from "../../src/core/reuse/reuse.ts"
 import { retryAfter, retryDelay } from "../../src/core/webhooks/retry.ts"
 import { webhookReceiver } from "../../src/core/webhooks/secret.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
@@ -335,6 +336,30 @@ const ROWS: readonly Row[] = [
     slow: "has ended",
   },
   {
+    // The agent counts the wait too, so a VM of a fast clock costs no more. One of a slow clock ends early.
+    times: ["Launch.status.agent.idleTime"],
+    decide: (written) => (idleSecondsLeft({ since: written(100), seconds: 300 }, NOW) > 0 ? "waits" : "ends"),
+    right: "waits",
+    fast: "waits",
+    slow: "ends",
+  },
+  {
+    // The VM's own timer has a day beyond the longest time of its first job.
+    times: ["Launch.status.vm.bootTime"],
+    decide: (written) => {
+      const run = { image: "busybox", reuse: { idleSeconds: 3600 } }
+      const finish = { reason: "Succeeded", time: written(100) } as const
+      const agent = agentOf({ finish, idleTime: NOW.toISOString() })
+      const vm = { state: "running", id: "vm-1", bootTime: written(3600), createTime: written(300) } as const
+      const spec = { run, root: "root-1", vmLifetimeSeconds: 5400 + 86_400 }
+      const holder = launchOf(jobOf(), 2, { spec, status: { phase: "idle", vm, agent } })
+      return availabilityOf(holder, holder, NOW).is
+    },
+    right: "now",
+    fast: "now",
+    slow: "now",
+  },
+  {
     // The minute is one of the API server's clock.
     times: ["CronJob's jobs: metadata.creationTimestamp"],
     decide: (written) => {
@@ -390,6 +415,7 @@ const NOT_COMPARED: Record<string, string> = {
   "Connection.status.lastCheck.time": "shown; the request's own text decides",
   "Launch.status.agent.conflictTime": "only its presence decides",
   "Launch.status.agent.preemptionNotice": "only its presence decides",
+  "Launch.status.agent.leaveTime": "only its presence decides; for the VM's cost it is compared with its other times",
   "Launch.status.agent.finish.time": "compared with the VM's other times, for its cost",
 }
 

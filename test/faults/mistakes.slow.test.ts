@@ -12,7 +12,13 @@ import {
   type OperatorClients,
 } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
+import { explore } from "./model-explorer.ts"
 import { Tally } from "./tally.ts"
+import { warmModel } from "./warm.ts"
+import { MISTAKES } from "./warm-mistakes.ts"
+
+/** Number of states within which the model must notice a mistake. */
+const NOTICED_WITHIN = 40_000
 
 const newHarness = controllerHarnesses()
 const tally = new Tally("mistakes", "Situations that look like a lost or orphaned VM")
@@ -55,7 +61,7 @@ function listing(clouds: Clouds, list: (real: Cloud["list"]) => Cloud["list"]): 
 /** Returns a garbage collection of all accounts, at a time when every VM has reached the minimum age. */
 function collectorOf(
   harness: ControllerHarness,
-  client: Pick<KubeClient, "get">,
+  client: Pick<KubeClient, "get" | "list">,
   launches: readonly StoredLaunch[],
 ): GarbageCollector {
   const log = () => undefined
@@ -127,7 +133,7 @@ describe("an operator that is misled", () => {
       Promise.reject(new KubeError({ code: 503, reason: "ServiceUnavailable", message: "away" })) as Promise<never>
     harness.clock.advance(3600)
     // Garbage collection must not trust a cache that shows nothing, such as a new leader's.
-    for (const client of [{ get: away }, harness.client]) {
+    for (const client of [{ get: away, list: away }, harness.client]) {
       const collector = collectorOf(harness, client, [])
       for (let round = 0; round < 3; round++) expect(await collector.round()).toEqual([])
     }
@@ -140,6 +146,7 @@ describe("an operator that is misled", () => {
     const [forgotten] = await harness.launches()
     const ref = { namespace: harness.namespace, name: forgotten?.metadata.name ?? "" }
     const client = {
+      list: harness.client.list.bind(harness.client),
       get: ((resource: typeof LAUNCHES, { name = "" }) =>
         name === ref.name
           ? Promise.reject(new KubeError({ code: 404, reason: "NotFound", message: "not in the backup" }))
@@ -164,6 +171,7 @@ describe("an operator that is misled", () => {
     const copied = (await harness.launches()).slice(0, 2)
     const names = copied.map(({ metadata }) => metadata.name)
     const client = {
+      list: harness.client.list.bind(harness.client),
       get: ((resource: typeof LAUNCHES, { name = "" }) =>
         names.includes(name)
           ? harness.client.get(resource, { namespace: harness.namespace, name })
@@ -182,5 +190,12 @@ describe("an operator that is misled", () => {
     // VMs that both know are kept.
     expect(harness.cloud.alive.map(({ launch }) => launch).sort()).toEqual(names.sort())
     await harness.close()
+  })
+})
+
+describe("the model of VMs that jobs take over", () => {
+  test.each(MISTAKES)("notices if $what", async ({ rules, fault, options }) => {
+    const found = await explore(warmModel({ ticks: 2, ...options, rules }), NOTICED_WITHIN, () => undefined)
+    expect(found.violation?.fault).toMatch(fault)
   })
 })

@@ -56,6 +56,11 @@ export class AgentReports {
     return this.report(launch, () => ({ finish: { reason, exitCode, ...(cause && { cause }), time: this.#now() } }))
   }
 
+  /** Reports that nothing of the job is left on the VM, which waits for another one. */
+  idle(launch: string): Promise<void> {
+    return this.report(launch, () => ({ idleTime: this.#now() }))
+  }
+
   #now(): string {
     return timestamp(this.#options.clock.now())
   }

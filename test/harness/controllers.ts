@@ -16,6 +16,7 @@ import { Reflector } from "../../src/core/kube/reflector.ts"
 import type { Store } from "../../src/core/kube/store.ts"
 import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/quota/project-limits.ts"
 import { JOB_ARRAYS, JOBS, LAUNCHES, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
+import { idlenessOf, vmNameOf } from "../../src/core/reuse/reuse.ts"
 import { Controller, watchSource } from "../../src/core/runtime/controller.ts"
 import { Manager, type RunnableReflector } from "../../src/core/runtime/manager.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
@@ -285,10 +286,16 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     return this.#reports.finish(launch, reason, exitCode)
   }
 
+  idle(launch: string): Promise<void> {
+    return this.#reports.idle(launch)
+  }
+
   /** Runs one step of the agents on all VMs that are up: register, start and then what `work` says. Default: they succeed. */
   async agentsStep(work: "succeed" | "run" | Work = "succeed"): Promise<void> {
     const end = typeof work === "function" ? work : () => (work === "succeed" ? ("Succeeded" as const) : undefined)
-    const steps = this.cloud.alive.map((vm) => () => this.#agentStep(vm.launch, end))
+    const reused = (await this.launches()).filter((launch) => launch.spec.root !== undefined && !isOver(launch))
+    const holders = new Map(reused.flatMap((one) => (one.status?.vm ? [[vmNameOf(one), one.metadata.name]] : [])))
+    const steps = this.cloud.alive.map((vm) => () => this.#agentStep(holders.get(vm.launch) ?? vm.launch, end))
     await inParallel(steps, AGENTS_AT_A_TIME, (task) => task())
   }
 
@@ -306,8 +313,11 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       sources: [watchSource(launches)],
       reconcile: async (key) => {
         const [, name = ""] = key.split("/")
-        if (this.cloud.of(name).length === 0) return
-        await this.#stepFrom(launches.store.get({ namespace, name }), name, work)
+        const launch = launches.store.get({ namespace, name })
+        // A Launch that takes over a VM has an agent once it has the VM.
+        const isThere = launch?.spec.root === undefined || launch.status?.vm !== undefined
+        if (!isThere || this.cloud.of(launch === undefined ? name : vmNameOf(launch)).length === 0) return
+        await this.#stepFrom(launch, name, work)
       },
       workers: AGENTS_AT_A_TIME,
       logger: silentLogger,
@@ -318,11 +328,14 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
   async #stepFrom(found: StoredLaunch | undefined, launch: string, work: Work): Promise<void> {
     const agent = found?.status?.agent
     // The gateway rejects an agent whose Launch is not current, and the agent powers its VM off.
-    if (found === undefined || isOver(found) || found.spec.ended === true) return this.#powerOff(launch)
+    if (found?.status?.handedTo !== undefined) return
+    if (found === undefined || isOver(found) || found.spec.ended === true)
+      return this.#powerOff(found === undefined ? launch : vmNameOf(found))
     if (agent === undefined) return await this.register(launch)
     if (agent.startTime === undefined) return await this.start(launch)
     const reason = agent.finish === undefined ? work(found) : undefined
     if (reason !== undefined) await this.finish(launch, reason)
+    if (idlenessOf(found).is === "cleaning") await this.#reports.idle(launch)
   }
 
   #powerOff(launch: string): void {

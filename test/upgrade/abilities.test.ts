@@ -108,6 +108,13 @@ async function whileLeading(abilities: readonly string[], check: () => Promise<v
   await elector.run(() => check().finally(() => stop.abort()), stop.signal)
 }
 
+/** Returns the manifest of a CronJob, or of its change. */
+function cronJob(name: string, definition: object): string {
+  const metadata = { name, namespace: fixture.namespace }
+  const spec = { schedule: "0 0 1 1 *", jobDefinition: { image: "a", ...definition } }
+  return JSON.stringify({ apiVersion: API_VERSION, kind: "CronJob", metadata, spec })
+}
+
 const OLDER = "The leading operator is older than version 0.2.0"
 const NO_LEADER = "No operator leads now"
 
@@ -154,5 +161,58 @@ describe("`after`", () => {
   it("is accepted before any operator has led", async () => {
     await fixture.client.delete(leases, ref)
     await untilSaid(undefined)
+  })
+})
+
+describe("`reuse`", () => {
+  const REUSE = { reuse: { idleSeconds: 60 } }
+  const ARRAY = { jobDefinition: { image: "a", ...REUSE } }
+  const patch = (name: string, change: object) =>
+    kubectl([
+      "-n",
+      fixture.namespace,
+      "patch",
+      "cronjobs.berth.dev",
+      name,
+      "--type=merge",
+      "-p",
+      JSON.stringify(change),
+    ])
+
+  beforeAll(async () => {
+    const metadata = { name: ref.name, namespace: ref.namespace }
+    await fixture.client.create(leases, { metadata, spec: { holderIdentity: "old" } } as Lease)
+  })
+  afterAll(() => kubectl(["-n", fixture.namespace, "delete", "cronjobs.berth.dev", "--all"]))
+
+  it("is accepted in jobs, arrays and cronjobs while the leader has the ability", async () => {
+    await writeLease({ holderIdentity: "able" }, "able=after,reuse")
+    await untilSaid(undefined)
+    await create(job("reuses", REUSE))
+    await create(array("reuses", ARRAY))
+    await create(cronJob("reuses", REUSE))
+  })
+
+  it("is rejected while an operator leads that knows only `after`", async () => {
+    await writeLease({ holderIdentity: "older" }, "older=after")
+    await eventually(() => expect(create(job("probe", REUSE))).rejects.toThrow("would not let another job have the VM"))
+    await create(job("waits", AFTER))
+    for (const manifest of [array("rejected", ARRAY), cronJob("rejected", REUSE)])
+      await expect(create(manifest)).rejects.toThrow(OLDER)
+    const response = await call("/1/jobs", { body: { name: "rejected", image: "a", ...REUSE } })
+    expect([response.status, (await problemIn(response)).detail]).toEqual([503, expect.stringContaining(OLDER)])
+  })
+
+  it("is rejected in a change of a cronjob that has none, and does not keep others from changes", async () => {
+    await create(cronJob("plain", {}))
+    await expect(patch("plain", { spec: { jobDefinition: REUSE } })).rejects.toThrow(OLDER)
+    await patch("plain", { spec: { active: false } })
+    await patch("reuses", { spec: { active: false } })
+    await patch("reuses", { spec: { jobDefinition: { reuse: { idleSeconds: 90 } } } })
+  })
+
+  it("is rejected while no operator leads", async () => {
+    await writeLease({ holderIdentity: "" }, "")
+    await eventually(() => expect(create(job("probe", REUSE))).rejects.toThrow("whether the next one knows reuse"))
   })
 })

@@ -17,6 +17,8 @@ export interface RuntimeOptions {
   /** Path of the engine's socket. */
   dockerSocket?: string | undefined
   launch: string
+  /** True if an earlier Launch had the VM. */
+  isTakeover: boolean
   /** Public key of the agent. */
   agent: string
   dataDir: string
@@ -47,7 +49,15 @@ export async function engineAnswers(socketPath: string = DEFAULT_DOCKER_SOCKET):
  * Returns the requested runtime, or the one that this machine has. Rejects with RunError if the engine does not start.
  */
 export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal): Promise<Runtime> {
-  const { launch, agent, dataDir, logger, clock, dockerSocket: socketPath = DEFAULT_DOCKER_SOCKET } = options
+  const {
+    launch,
+    isTakeover,
+    agent,
+    dataDir,
+    logger,
+    clock,
+    dockerSocket: socketPath = DEFAULT_DOCKER_SOCKET,
+  } = options
   if (options.runtime === "process") return new ProcessRuntime(dataDir)
   const deadline = clock.monotonic() + ENGINE_START_SECONDS
   while (!(await engineAnswers(socketPath))) {
@@ -59,5 +69,5 @@ export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal
   }
   const { volumesImage, ca, pullPatienceSeconds, gpuImage } = options
   const parts = { ca, volumesImage, pullPatienceSeconds, gpuImage, clock, logger }
-  return new DockerRuntime({ launch, agent, socketPath, dataDir, ...parts })
+  return new DockerRuntime({ launch, isTakeover, agent, socketPath, dataDir, ...parts })
 }

@@ -14,6 +14,7 @@ import { memoryKills } from "../memory-kills.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
 import { type FileOwner, repack } from "../workdir.ts"
 import { DockerContainer } from "./docker-container.ts"
+import { requireNothingOf, wipeEngine } from "./docker-wipe.ts"
 import { CALL_SECONDS, errorMessage, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
 import { GpuHelper } from "./gpu-helper.ts"
 import { containerLimits, containerRights, gpuRequest, ulimits } from "./host-config.ts"
@@ -73,6 +74,8 @@ const START_LAYERS =
 
 export interface DockerRuntimeOptions {
   launch: string
+  /** True if an earlier Launch had the VM, and may have left images. */
+  isTakeover: boolean
   /** Public key of the agent. If several VMs share an engine, each touches only its own containers. */
   agent: string
   /** Path of the engine's socket. */
@@ -105,14 +108,17 @@ export class DockerRuntime implements Runtime {
   readonly #pullPatienceSeconds: number
   /** Parts that this engine can't give. */
   readonly #lacking = new Set<Part>()
+  /** True if images that the engine has may be those of an earlier job. */
+  #hasOldImages: boolean
 
-  constructor({ launch, agent, socketPath, logger, dataDir, clock, ...options }: DockerRuntimeOptions) {
+  constructor({ launch, isTakeover, agent, socketPath, logger, dataDir, clock, ...options }: DockerRuntimeOptions) {
     const { ca, volumesImage: image, pullPatienceSeconds, gpuImage } = options
     this.#dataDir = dataDir
     this.#clock = clock
     this.#pullPatienceSeconds = pullPatienceSeconds ?? PULL_PATIENCE_SECONDS
     this.#docker = new Docker({ socketPath })
     this.#launch = launch
+    this.#hasOldImages = isTakeover
     this.#agent = agent
     this.#logger = logger
     const labels = { [LAUNCH_LABEL]: launch, [AGENT_LABEL]: agent }
@@ -151,18 +157,28 @@ export class DockerRuntime implements Runtime {
     return this.#volumes.deleteCheckpoints()
   }
 
-  prepare(order: RunOrder, options: PrepareOptions): Promise<void> {
+  /**
+   * Pulls the run's image. On a VM that an earlier job had, an image that is there is pulled once more. A tag may have moved
+   * since. And an image that came with the credentials of the earlier job is for this one only if its own can get it,
+   * also by a digest. For an image that has not changed that is one request to the registry, and no layer. On a shared host
+   * images are its owner's, and may be in no registry.
+   */
+  async prepare(order: RunOrder, options: PrepareOptions): Promise<void> {
     const remedy = "correct the image's name, or add a connection for its registry"
-    return this.#pull(withTag(order.run.image), order.registry, { ...options, remedy })
+    const always = this.#hasOldImages && order.sharedHost === undefined
+    await this.#pull(withTag(order.run.image), order.registry, { ...options, remedy, always })
+    // Later attempts of this run take the same image.
+    if (!options.signal.aborted) this.#hasOldImages = false
   }
 
-  /** Pulls an image that the engine doesn't have. */
+  /** Pulls an image that the engine doesn't have. @param options.always pulls it in any case */
   async #pull(
     image: string,
     access: RunOrder["registry"],
-    options: PrepareOptions & { remedy?: string },
+    options: PrepareOptions & { remedy?: string; always?: boolean },
   ): Promise<void> {
-    if ((await ifFound(this.#docker.getImage(image).inspect())) !== undefined) return
+    const isThere = (await ifFound(this.#docker.getImage(image).inspect())) !== undefined
+    if (isThere && options.always !== true) return
     await pullImage(image, access, {
       ...options,
       docker: this.#docker,
@@ -261,6 +277,15 @@ export class DockerRuntime implements Runtime {
     }
     await this.#volumes.clear()
     await this.#gpus.remove()
+  }
+
+  async wipe(isHostShared: boolean): Promise<void> {
+    await this.clear()
+    if (!isHostShared) return await wipeEngine(this.#docker)
+    await requireNothingOf(this.#docker, {
+      label: `${LAUNCH_LABEL}=${this.#launch}`,
+      volumes: `berth-${this.#launch}-`,
+    })
   }
 
   async #create(order: RunOrder, attempt: number): Promise<Docker.Container> {

@@ -8,12 +8,21 @@ import { systemClock, timestamp } from "../../core/apis/clock.ts"
 import type { RunOrder } from "../../core/protocol/protocol.ts"
 import { readIfThere, replaceFile } from "../disk.ts"
 import { KILLED_EXIT_CODE } from "../exit-codes.ts"
-import { processIdentity, signalGroup } from "../processes.ts"
+import { processesWith, processIdentity, signalGroup, signalProcess } from "../processes.ts"
 import { unpack } from "../workdir.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtime.ts"
 
 /** PATH of commands. They never get the agent's own environment. */
 const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+/**
+ * Variable in the environment of all of a job's processes, by which those are found that have left its process group.
+ * Its value is the agent's folder.
+ */
+const MARK = "BERTH_JOB_IN"
+
+/** Time in which killed processes must have ended, seconds. */
+const KILL_SECONDS = 10
 
 /** Maximum unread output, bytes. A command that writes more has to wait. */
 const BUFFER_BYTES = 1024 * 1024
@@ -77,6 +86,7 @@ export class ProcessRuntime implements Runtime {
       HOME: cwd,
       ...run.env,
       ...secretEnv,
+      [MARK]: this.#dataDir,
     })
     const startTime = timestamp(systemClock.now())
     const running = new GroupContainer(child, startTime, recordPath(this.#dataDir))
@@ -100,6 +110,19 @@ export class ProcessRuntime implements Runtime {
   async clear(): Promise<void> {
     endRecordedGroup(this.#dataDir)
     await rm(join(this.#dataDir, "work"), { recursive: true, force: true })
+  }
+
+  /** Ends daemons, too. One that has cleared its environment is not found: this runtime isolates nothing. */
+  async wipe(): Promise<void> {
+    await this.clear()
+    const deadline = systemClock.monotonic() + KILL_SECONDS
+    for (;;) {
+      const found = processesWith(`${MARK}=${this.#dataDir}`)
+      if (found.length === 0) return
+      if (systemClock.monotonic() > deadline) throw new Error(`processes ${found.join(", ")} of the job still run`)
+      for (const pid of found) signalProcess(pid, "SIGKILL")
+      await sleep(50)
+    }
   }
 
   #record({ attempt, group, startTime }: Omit<GroupRecord, "identity">): void {

@@ -30,6 +30,9 @@ const FINAL_ERROR =
 const ACCESS_ERROR =
   /HTTP (status: )?(40[134]|429)\b|not found|(manifest|name) unknown|denied|unauthorized|forbidden|not exist|credentials|too ?many ?requests/i
 
+/** Beginning of the line with which an engine ends a pull: it has downloaded the image, or the image is up to date. */
+const DONE = "Status: "
+
 export interface PullOptions {
   docker: Docker
   clock: Clock
@@ -124,10 +127,13 @@ class Pull {
       const abortSignal = AbortSignal.any([signal, stalled.signal])
       const authconfig = this.#registry === undefined ? {} : { authconfig: toAuthConfig(this.#registry) }
       const stream = (await docker.pull(this.#image, { ...authconfig, abortSignal })) as NodeJS.ReadableStream
+      let isDone = false
       await follow(docker, stream, (line) => {
         if (progress.advance(line)) watch()
+        isDone ||= line.status?.startsWith(DONE) === true
       })
-      if ((await ifFound(docker.getImage(this.#image).inspect())) !== undefined) return undefined
+      // An image that was there before says nothing about this pull.
+      if (isDone && (await ifFound(docker.getImage(this.#image).inspect())) !== undefined) return undefined
       return new Error("the pull ended early")
     } catch (error) {
       return stalled.signal.aborted ? stalled.signal.reason : error

@@ -82,6 +82,12 @@ export interface Runtime {
   watchGpus(signal: AbortSignal): Promise<AsyncIterable<string> | undefined>
   /** Stops and removes everything of this Launch at once. */
   clear(): Promise<void>
+  /**
+   * As `clear`, and removes what jobs have left in other ways, so that another job can have this machine. Images stay.
+   * Rejects with an Error that names what could not be removed.
+   * @param isHostShared true if the machine also has what is not Berth's, or other jobs', and stays
+   */
+  wipe(isHostShared: boolean): Promise<void>
 }
 
 /** Error that ends the run, because another attempt on this VM would not help. */

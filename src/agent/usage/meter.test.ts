@@ -20,7 +20,9 @@ beforeEach(async () => {
 afterEach(() => rm(folder, { recursive: true, force: true }))
 
 async function openMeter(limits?: Partial<NonNullable<AgentState["limits"]>>): Promise<Meter> {
-  const disk = await Disk.open(folder, "2026-01-01T00:00:00Z", (error) => expect.unreachable(String(error)))
+  const disk = await Disk.open(folder, { launch: "l", since: "2026-01-01T00:00:00Z" }, (error) =>
+    expect.unreachable(String(error)),
+  )
   if (limits !== undefined) disk.update({ limits: { maxRetries: 0, ...limits } })
   return new Meter({ disk, clock, logger: silentLogger, onIdle: () => idle++ })
 }

@@ -3,12 +3,10 @@ import { timestamp } from "../../core/apis/clock.ts"
 import { isConflict } from "../../core/kube/errors.ts"
 import { check } from "../../core/protocol/messages.ts"
 import { BOOT_FAILURE_BYTES, type BootFailureRequest, BootFailureRequestSchema } from "../../core/protocol/protocol.ts"
-import { badRequest, unavailable } from "../http/problem.ts"
-import { type GatewayOptions, refusal } from "./gateway.ts"
+import { badRequest } from "../http/problem.ts"
+import type { GatewayOptions } from "./gateway.ts"
+import { changesTooFast, refusal, WRITE_TRIES } from "./refusal.ts"
 import { isCurrent } from "./report.ts"
-
-/** Maximum number of attempts to write a Launch that others change at the same time. */
-const WRITE_TRIES = 5
 
 type Options = Pick<GatewayOptions, "launches" | "clock" | "logger">
 
@@ -52,5 +50,5 @@ async function record(name: string, { reason, message }: BootFailureRequest, opt
       if (!isConflict(error)) throw error
     }
   }
-  throw unavailable("Other writes to the Launch conflict with this one. Send the message again.")
+  throw changesTooFast()
 }

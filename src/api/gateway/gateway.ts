@@ -26,8 +26,8 @@ import {
   LogsRequestSchema,
   type LogsResponse,
   type MessageKind,
-  REFUSALS,
-  type Refusal,
+  NextRequestSchema,
+  type NextResponse,
   type RegisterRequest,
   RegisterRequestSchema,
   type RegisterResponse,
@@ -39,7 +39,7 @@ import {
   type VolumesResponse,
   WorkdirRequestSchema,
 } from "../../core/protocol/protocol.ts"
-import { badRequest, Problem, unavailable } from "../http/problem.ts"
+import { badRequest, type Problem, unavailable } from "../http/problem.ts"
 import type { LogStore, TimeMark } from "../logs/store.ts"
 import type { StoredUpload, UploadStore } from "../uploads/store.ts"
 import type { UsageTails } from "../usage/tails.ts"
@@ -47,6 +47,8 @@ import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import type { HeartbeatWriter } from "./heartbeats.ts"
 import type { Launches } from "./launches.ts"
 import { MessageLimits } from "./message-limits.ts"
+import { answerNext } from "./next.ts"
+import { changesTooFast, refusal, WRITE_TRIES } from "./refusal.ts"
 import type { PullCredentials } from "./registries.ts"
 import {
   desiredState,
@@ -60,9 +62,6 @@ import {
 } from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
 import { boundsOf, ReceivedReportSchema, readUsage } from "./usage.ts"
-
-/** Maximum number of attempts to write a Launch. Each attempt reads the Launch and decides again. */
-const WRITE_TRIES = 5
 
 export interface GatewayOptions {
   launches: Launches
@@ -86,6 +85,8 @@ export interface GatewayOptions {
   logger: Logger
   /** Whole seconds between two reports of an agent. Default: by the number of VMs that report here, 15 to 60. */
   heartbeatSeconds?: number
+  /** Ends all waits of idle VMs. Absent: nothing does. */
+  shutdown?: AbortSignal
 }
 
 /** Signed message as received, for the Launch that the URL names. */
@@ -116,9 +117,11 @@ interface Opened<Content> extends BoundLaunch {
 export class Gateway {
   readonly #options: GatewayOptions
   readonly #limits: MessageLimits
+  readonly #shutdown: AbortSignal
 
   constructor(options: GatewayOptions) {
     this.#options = options
+    this.#shutdown = options.shutdown ?? new AbortController().signal
     this.#limits = new MessageLimits(options.clock, options.workdirMibPerMinute)
   }
 
@@ -184,9 +187,8 @@ export class Gateway {
     const launch = await this.#take(found, report)
     const hasFinished = report.finish !== undefined
     if (hasFinished && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
-    const usageStored = reported && (await this.#options.usage?.take(launch, reported, hasFinished))
-    const answer = { desired: desiredState(launch), heartbeatSeconds: this.#heartbeatSeconds }
-    return { ...answer, ...(usageStored !== undefined && { usageStored }) }
+    const usage = reported && (await this.#options.usage?.take(launch, reported, hasFinished))
+    return { desired: desiredState(launch), heartbeatSeconds: this.#heartbeatSeconds, ...usage }
   }
 
   get #heartbeatSeconds(): number {
@@ -204,6 +206,15 @@ export class Gateway {
     if (isHeartbeat(agent, report)) heartbeats?.beat(name, report.sequence)
     if (next === undefined || (heartbeats !== undefined && !isAhead(agent, now))) return launch
     return await this.#update(launch, (current, at) => takeReport(current, report, at))
+  }
+
+  /**
+   * Answers a VM that asks for another job. It may wait for one.
+   * @param hangUp aborts when the VM closes the connection
+   */
+  async next(message: Message, hangUp: AbortSignal): Promise<NextResponse> {
+    const { launch, content } = await this.#open("next", message, NextRequestSchema)
+    return await answerNext(launch, content, this.#options, AbortSignal.any([hangUp, this.#shutdown]))
   }
 
   /** Opens the run's buckets again. */
@@ -379,6 +390,9 @@ export class Gateway {
   async #open<T extends TSchema>(kind: MessageKind, message: Message, schema: T): Promise<Opened<Static<T>>> {
     const { launch: name, jws } = message
     const bound = await this.#boundLaunch(name)
+    // The answer with the next job may have been lost: the agent asks for it again.
+    const isAnswered = !isOver(bound.launch) || (kind === "next" && bound.launch.status?.handedTo !== undefined)
+    if (!isAnswered) throw refusal("launch-not-current", "The Launch has ended: power off.")
     await asClientError(() => checkShape(kind, jws))
     const content = await openMessage(kind, { launch: name, jws, key: bound.agent.signingKey }, schema)
     return { ...bound, content }
@@ -389,7 +403,6 @@ export class Gateway {
     const launch = this.#cachedBound(name) ?? (await this.#liveLaunch(name))
     const agent = launch.status?.agent
     if (agent === undefined) throw refusal("agent-not-authentic", "No agent has registered for this Launch.")
-    if (isOver(launch)) throw refusal("launch-not-current", "The Launch has ended: power off.")
     return { launch, agent }
   }
 
@@ -423,16 +436,6 @@ function finishReasonOf(error: unknown): FinishReason | undefined {
   if (error instanceof SecretMissingError) return "SecretMissing"
   if (error instanceof WorkdirError) return error.reason
   return error instanceof BucketAccessError ? "VolumeMountFailed" : undefined
-}
-
-/** Returns a final rejection: the agent stops the container and powers off. */
-export function refusal(type: Refusal, detail: string): Problem {
-  const headers: Record<string, string> = REFUSALS[type] === 401 ? { "WWW-Authenticate": "Bearer" } : {}
-  return new Problem({ type, status: REFUSALS[type], detail, headers })
-}
-
-function changesTooFast(): Problem {
-  return unavailable("Other writes to the Launch conflict with this one. Send the message again.")
 }
 
 function holds(agent: AgentStatus, request: RegisterRequest): boolean {

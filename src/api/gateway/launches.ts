@@ -18,10 +18,12 @@ export interface Launches {
   patchAgentStatus(launch: StoredLaunch, agent: AgentStatus): Promise<StoredLaunch>
   /** Writes `status.bootFailure` and nothing else. Rejects as `patchAgentStatus` does. */
   patchBootFailure(launch: StoredLaunch, bootFailure: BootFailure): Promise<StoredLaunch>
+  /** Resolves once the cache shows a later version of the Launch, or its deletion. Rejects with the signal's reason. */
+  untilChanged(launch: StoredLaunch, signal: AbortSignal): Promise<void>
 }
 
 /** Launches of this process' cache. */
-export type CachedLaunches = Pick<Store<StoredLaunch>, "get" | "reached">
+export type CachedLaunches = Pick<Store<StoredLaunch>, "get" | "reached" | "waitUntil">
 
 /** Returns the Launches of Berth's own namespace, from the API server and a cache. */
 export function kubeLaunches(client: KubeClient, store: CachedLaunches, namespace: string): Launches {
@@ -42,6 +44,11 @@ export function kubeLaunches(client: KubeClient, store: CachedLaunches, namespac
     },
     patchAgentStatus: (launch, agent) => patchStatus(launch, { agent }),
     patchBootFailure: (launch, bootFailure) => patchStatus(launch, { bootFailure }),
+    untilChanged: async ({ metadata: { name, resourceVersion } }, signal) => {
+      const isChanged = (): boolean =>
+        store.reached(resourceVersion) && store.get({ namespace, name })?.metadata.resourceVersion !== resourceVersion
+      await store.waitUntil(isChanged, signal, { key: `${namespace}/${name}` })
+    },
   }
 }
 

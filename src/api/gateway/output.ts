@@ -2,7 +2,8 @@ import type { RequestHandler } from "express"
 import { readTail, TAIL_LINES } from "../../core/apis/output.ts"
 import { isOutputToken } from "../../core/protocol/output.ts"
 import { unavailable } from "../http/problem.ts"
-import { type GatewayOptions, refusal } from "./gateway.ts"
+import type { GatewayOptions } from "./gateway.ts"
+import { refusal } from "./refusal.ts"
 
 /** Answers operators with the installation's key with the tail of a job's log, for webhooks that want it. */
 export function outputHandler(

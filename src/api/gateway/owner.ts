@@ -4,7 +4,8 @@ import { OPERATOR_LEASE } from "../../core/identity/installation.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
 import { ifFound } from "../../core/kube/errors.ts"
 import { leases } from "../../core/kube/lease.ts"
-import { type GatewayOptions, refusal } from "./gateway.ts"
+import type { GatewayOptions } from "./gateway.ts"
+import { refusal } from "./refusal.ts"
 
 /** Returns the identity of the operator that leads in this cluster; empty if none does. */
 export type ReadLeader = () => Promise<string>

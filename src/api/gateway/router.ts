@@ -72,6 +72,11 @@ export function gatewayRouter(
   take("report", MESSAGE_BYTES, (message) => gateway.report(message))
   take("logs", LOGS_BYTES, (message) => gateway.appendLogs(message))
   take("volumes", MESSAGE_BYTES, (message) => gateway.renewVolumes(message))
+  receive("next", MESSAGE_BYTES, async (message, res) => {
+    const hangUp = new AbortController()
+    res.once("close", () => hangUp.abort())
+    answer(res, await gateway.next(message, hangUp.signal))
+  })
   receive("workdir", MESSAGE_BYTES, async (message, res) =>
     sendArchive(res, await gateway.openWorkdir(message), options.logger),
   )
@@ -79,7 +84,11 @@ export function gatewayRouter(
   router.get(OWNER_PATH, ownerHandler(options, options.readLeader, bearerToken))
   router.post("/launches/:launch/boot-failure", admit("boot-failure"), bootFailureHandlers(options))
   router.use((_req, _res, next) =>
-    next(notFound("Agents POST to launches/{launch}/register, report, logs, volumes or workdir; VMs to boot-failure.")),
+    next(
+      notFound(
+        "Agents POST to launches/{launch}/register, report, logs, volumes, workdir or next; VMs to boot-failure.",
+      ),
+    ),
   )
   const countFailure: ErrorRequestHandler = async (error: unknown, req, res, next) => {
     next(isFromVm(res) ? error : await failures.answerTo(error, req))

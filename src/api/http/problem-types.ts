@@ -24,6 +24,7 @@ export const PROBLEM_STATUSES = {
   unavailable: [503],
   "unsupported-media-type": [415],
   "value-shown-once": [409],
+  "vm-taken": [409],
 } as const satisfies Readonly<Record<string, readonly number[]>>
 
 export type ProblemType = keyof typeof PROBLEM_STATUSES

@@ -2,9 +2,9 @@ import { useSignal } from "@preact/signals"
 import { useLocation, useRoute } from "preact-iso/router"
 import { type JobRecord, readBody } from "../../client/client.ts"
 import { needsUser } from "../../client/conditions.ts"
-import { IDLE_LIMIT } from "../../client/job-grammar.ts"
+import { IDLE_LIMIT, REUSE } from "../../client/job-grammar.ts"
 import { isEnded, readJob } from "../../client/jobs.ts"
-import { submittedIdleLimit } from "../../client/resubmission.ts"
+import { submittedIdleLimit, submittedReuse } from "../../client/resubmission.ts"
 import { usedText } from "../../client/usage.ts"
 import { duration, usd } from "../format.ts"
 import {
@@ -139,6 +139,7 @@ export function Summary({ job }: { job: JobRecord }) {
           ["Used", usedText(job.usage)],
           ["Timeout", job.timeout_seconds > 0 ? duration(job.timeout_seconds) : undefined],
           ["Idle limit", idleLimitOf(job)],
+          ["Reuse", reuseOf(job)],
           ["Place in the line", job.queue_position === null ? undefined : String(job.queue_position)],
           ["Priority", job.priority === 0 ? undefined : String(job.priority)],
           ["Group", job.concurrency_group && `${job.concurrency_group.name}, at most ${job.concurrency_group.limit}`],
@@ -162,6 +163,12 @@ export function Summary({ job }: { job: JobRecord }) {
 function idleLimitOf({ idle_limit }: Pick<JobRecord, "idle_limit">): string | undefined {
   const limit = submittedIdleLimit(idle_limit)
   return limit === null ? undefined : IDLE_LIMIT.print(limit)
+}
+
+/** Returns the reuse of a job's machine as the flag has it; undefined: it has one of its own. */
+function reuseOf({ reuse }: Pick<JobRecord, "reuse">): string | undefined {
+  const submitted = submittedReuse(reuse)
+  return submitted === null ? undefined : REUSE.print(submitted)
 }
 
 /** Returns the retry rules of a job in words; undefined: it has none. */

@@ -9,6 +9,7 @@ import { lastLineOf } from "../last-line.ts"
 import { PageTitle, Time } from "../parts/basics.tsx"
 import { MonthMeter } from "../parts/budgets.tsx"
 import { History } from "../parts/history.tsx"
+import { IdleMachines } from "../parts/idle-machines.tsx"
 import { GroupTable, type JobGroup, listOf } from "../parts/job-groups.tsx"
 import { jobsAddress } from "../parts/job-table.tsx"
 import { Answer, Empty, errorText, type Loaded, useLoad, useReloadOnChange } from "../parts/load.tsx"
@@ -111,6 +112,7 @@ export function OverviewPage() {
           </a>
         )}
       </PageTitle>
+      <IdleMachines />
       <Answer of={overview}>{(found) => <Content {...found} prices={prices} />}</Answer>
     </>
   )

@@ -12,7 +12,7 @@ type Launch = Schemas["LaunchRecord"]
 
 /** Events that mean trouble. */
 const TROUBLE: readonly string[] = [
-  ...["Waiting", "Refused", "Unanswered", "BootFailed", "PreemptionNotice", "Retried", "Lost"],
+  ...["Waiting", "Refused", "Unanswered", "BootFailed", "PreemptionNotice", "TakeoverLost", "Retried", "Lost"],
 ]
 
 /** Story of a job: the timeline, the choice of the machine, and the machines with their costs. */
@@ -161,6 +161,10 @@ export function Machine({ launch }: { launch: Launch }) {
           ["State", phase],
           ["Price", `${usd(launch.hourly_price_usd)}/h ${launch.provisioning === "spot" ? "spot" : "on demand"}`],
           ["Cost", launch.cost_usd === null ? undefined : usd(launch.cost_usd)],
+          ["Cost of the wait", launch.idle_usd && usd(launch.idle_usd)],
+          ["Took over", launch.took_over],
+          ["Waits until", launch.idle_until && <Time at={launch.idle_until} />],
+          ["Handed to", launch.handed_to],
           ["Account", launch.connection],
           ["Machine id", launch.vm_instance_id === null ? undefined : <code>{launch.vm_instance_id}</code>],
           ["Address", launch.ip_address],

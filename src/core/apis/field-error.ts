@@ -1,5 +1,5 @@
 import type { ErrorObject } from "ajv"
-import { NAMED_RULES } from "./named-rules.ts"
+import { brokenRule } from "./named-rules.ts"
 import { ALLOWED, DISJOINT_KEYS, DISTINCT_PATHS, FORBIDDEN, NAMED_RULE, SENSITIVE, TOTAL_BYTES } from "./schema.ts"
 import { bytesIn, commonKey, samePaths } from "./totals.ts"
 
@@ -56,7 +56,7 @@ function insideOf({ keyword, data, schema }: ErrorObject): string {
     return `/${fields[1]}/${escapePointer(commonKey(data, fields) ?? "")}`
   }
   if (keyword === NAMED_RULE) {
-    const { field } = NAMED_RULES[String(schema)] ?? {}
+    const { field } = brokenRule(schema, data) ?? {}
     return field === undefined ? "" : `/${field}`
   }
   if (keyword !== DISTINCT_PATHS) return ""
@@ -138,7 +138,7 @@ const SENTENCES: Readonly<Record<string, Sentence>> = {
     return `${joinField(first ?? "", key)} and ${joinField(second ?? "", key)} have the same name: keep one of them`
   },
   [NAMED_RULE]: (error, field) => {
-    const { field: inner, message = "" } = NAMED_RULES[String(error.schema)] ?? {}
+    const { field: inner, message = "" } = brokenRule(error.schema, error.data) ?? {}
     return `${inner === undefined ? field : childOf(error, inner)} ${message}${inner === undefined ? butIs(error) : ""}`
   },
   "x-kubernetes-list-map-keys": (error, field) =>

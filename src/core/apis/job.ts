@@ -8,6 +8,7 @@ import { OfferSchema } from "./offer.ts"
 import { AfterSchema, JOB_NAME_PATTERN, ObservedAfterSchema } from "./prerequisites.ts"
 import { CostPartsSchema, HourlyPricesSchema } from "./price.ts"
 import { LaunchedRetryRulesSchema, RetryRulesSchema } from "./retry-rules.ts"
+import { ReuseSchema } from "./reuse.ts"
 import {
   ALLOWED,
   COMPONENT,
@@ -111,6 +112,8 @@ export const JobReason = {
   /** The VM reported that it cannot run containers. */
   BootFailed: "BootFailed",
   OfferRefused: "OfferRefused",
+  /** The idle VM that the job was to take over is another job's, or has ended. */
+  TakeoverLost: "TakeoverLost",
   VMLost: "VMLost",
   Preempted: "Preempted",
   Succeeded: "Succeeded",
@@ -426,6 +429,7 @@ function containerFieldsOf({ image, text, envItems, volume, retryRules, distinct
     ),
     retryRules: Type.Optional(retryRules),
     idleLimit: Type.Optional(IdleLimitSchema),
+    reuse: Type.Optional(ReuseSchema),
     timeoutSeconds: Type.Optional(
       Int({
         minimum: 1,
@@ -589,7 +593,10 @@ const describingFields = describeFields({
 })
 
 /** Rules on several fields of a Job's spec, a CronJob's definition and the bodies of the REST API. */
-export const JOB_FIELDS_TOGETHER = { [DISJOINT_KEYS]: ["env", "secretEnv"], [NAMED_RULE]: "growsMemory" }
+export const JOB_FIELDS_TOGETHER = {
+  [DISJOINT_KEYS]: ["env", "secretEnv"],
+  [NAMED_RULE]: ["growsMemory", "reuseWithoutMaxCost"],
+}
 
 export const JobSpecSchema = Type.Object(
   {

@@ -13,15 +13,20 @@ import { UsageSchema } from "./usage.ts"
 import { VmProxySchema } from "./vm-proxy.ts"
 import { VmNetworkSchema } from "./vm-settings.ts"
 
-/** Phases of one VM, in order. `refused`: the cloud rejected the request and no VM existed. */
+/**
+ * Phases of one VM, in order. `idle`: its job has ended, and it waits for another one. `handedOver`: another Launch has
+ * the VM now. `refused`: the cloud rejected the request and no VM existed.
+ */
 export const LAUNCH_PHASES = [
   "requested",
   "created",
   "registered",
   "running",
   "finished",
+  "idle",
   "terminating",
   "terminated",
+  "handedOver",
   "refused",
 ] as const
 export type LaunchPhase = (typeof LAUNCH_PHASES)[number]
@@ -29,9 +34,11 @@ export type LaunchPhase = (typeof LAUNCH_PHASES)[number]
 /** Types of conditions. A Launch has none until its first status write. */
 export const LaunchCondition = { Ready: "Ready", Reconciling: "Reconciling", Stalled: "Stalled" } as const
 
-/** Returns true if the Launch has no VM that runs or is billed. */
+const LAST_PHASES: readonly (LaunchPhase | undefined)[] = ["terminated", "handedOver", "refused"]
+
+/** Returns true if the Launch has no VM that runs or is billed: it never had one, it is deleted, or another Launch has it. */
 export function isOver(launch: { status?: { phase?: LaunchPhase } }): boolean {
-  return launch.status?.phase === "terminated" || launch.status?.phase === "refused"
+  return LAST_PHASES.includes(launch.status?.phase)
 }
 
 /** Heartbeats that are not in the Launches, by the Launch's name. */
@@ -105,6 +112,10 @@ export const LaunchSpecSchema = Type.Object(
       { description: "Job that this VM runs." },
     ),
     number: Int({ minimum: 1, description: "Number of this Launch among the Job's Launches, from 1." }),
+    takesOver: Type.Optional(Text(253, "Launch whose idle VM this one takes over. Absent: it creates a VM.")),
+    root: Type.Optional(
+      Text(253, "Launch that created the VM, whose name the VM has as a tag. Absent: this Launch creates it."),
+    ),
     installation: Text(64, "Id of this Berth installation. Every VM has it as a tag."),
     offer: OfferSchema,
     hourlyPrices: Type.Optional(HourlyPricesSchema),
@@ -164,6 +175,13 @@ export const LaunchSpecSchema = Type.Object(
       minimum: 1,
       description: "Seconds after boot at which the VM terminates itself in any case.",
     }),
+    vmLifetimeSeconds: Type.Optional(
+      Int({
+        minimum: 1,
+        description:
+          "Seconds after the VM's first boot at which it powers itself off, whichever job it has then. Absent: lifetimeSeconds.",
+      }),
+    ),
     budgetSeconds: Type.Optional(
       Int({
         minimum: 1,
@@ -212,6 +230,9 @@ export const AgentStatusSchema = Type.Object({
   preemptionNotice: Type.Optional(Time("Time of the cloud's preemption notice.")),
   lastExitCode: Type.Optional(Type.Integer({ description: "Exit code of the last failed attempt." })),
   finish: Type.Optional(FinishSchema),
+  idleTime: Type.Optional(Time("Time from which the VM waits for another job. Nothing of its job is left on it.")),
+  leaveTime: Type.Optional(Time("Time at which the VM stopped waiting. No other job can take it over any more.")),
+  unfit: Type.Optional(Text(LIMITS.message, "Reason why no other job may have this VM.")),
 })
 export type AgentStatus = Static<typeof AgentStatusSchema>
 
@@ -263,6 +284,9 @@ export const LaunchStatusSchema = Type.Object(
         id: Type.Optional(Text(256, "Id of the VM in the cloud.")),
         ipAddress: Type.Optional(Text(64, "Public IP address of the VM, if it has one.")),
         createTime: Type.Optional(Time("Time at which billing began.")),
+        bootTime: Type.Optional(
+          Time("Time at which the billing of a VM that was taken over began, under its first Launch."),
+        ),
         terminationTime: Type.Optional(Time("Time at which billing ended.")),
         preempted: Type.Optional(
           Type.Boolean({
@@ -292,8 +316,12 @@ export const LaunchStatusSchema = Type.Object(
         time: Time("Time at which the loss was detected."),
       }),
     ),
+    handedTo: Type.Optional(Text(253, "Launch that has taken over the VM.")),
     costUsd: Type.Optional(Type.Number({ minimum: 0, description: "Cost in USD. Final once terminated." })),
     cost: Type.Optional(CostPartsSchema),
+    idleUsd: Type.Optional(
+      Type.Number({ minimum: 0, description: "Part of the cost in which the VM waited for another job, USD." }),
+    ),
     bootFailure: Type.Optional(BootFailureSchema),
     consoleFailure: Type.Optional(
       bootFailure(
@@ -342,6 +370,11 @@ export const LAUNCH_FINALIZER = "berth.dev/vm"
 /** Returns the name of a Job's n-th Launch. The name makes a second Launch with this number impossible. */
 export function launchName(jobUid: string, number: number): string {
   return `${jobUid}-${number}`
+}
+
+/** Returns the uid of the job that a Launch's name has. */
+export function jobUidOf(launchName: string): string {
+  return launchName.slice(0, launchName.lastIndexOf("-"))
 }
 
 export const LAUNCH = defineKind({

@@ -48,6 +48,8 @@ export const LABELS = {
   /** Namespace, name and uid of the Job on Launches; uid of the CronJob on Jobs. */
   jobNamespace: `${GROUP}/job-namespace`,
   jobUid: `${GROUP}/job-uid`,
+  /** Name of the Launch that created the VM, on Launches that took it over. */
+  rootLaunch: `${GROUP}/root-launch`,
   cronJobUid: `${GROUP}/cronjob-uid`,
   /** Name and uid of the JobArray, and the index, on its Jobs. */
   array: `${GROUP}/array`,

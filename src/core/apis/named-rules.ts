@@ -25,7 +25,7 @@ function fieldOf(value: unknown, field: string): unknown {
 }
 
 /** The rules by the names that a schema's NAMED_RULE has. */
-export const NAMED_RULES: Readonly<Record<string, NamedRule>> = {
+const NAMED_RULES: Readonly<Record<string, NamedRule>> = {
   ascendingRange: {
     rule: "!string(self).matches('^[0-9]+-[0-9]+$') || int(string(self).split('-')[0]) <= int(string(self).split('-')[1])",
     message: "must have its lower exit code first, such as 100-119",
@@ -63,6 +63,13 @@ export const NAMED_RULES: Readonly<Record<string, NamedRule>> = {
     message: "must have either job or array",
     holds: (value) => (fieldOf(value, "job") === undefined) !== (fieldOf(value, "array") === undefined),
   },
+  reuseWithoutMaxCost: {
+    rule: "!has(self.reuse) || !has(self.maxCostUsd)",
+    field: "reuse",
+    message:
+      "can't be combined with maxCostUsd: only the VM's own timer keeps a job within maxCostUsd, and a VM that waits for other jobs lives longer",
+    holds: (value) => fieldOf(value, "reuse") === undefined || fieldOf(value, "maxCostUsd") === undefined,
+  },
   distinctPrerequisites: {
     rule:
       "self.all(one, self.exists_one(other, (has(one.job) ? one.job : '') == (has(other.job) ? other.job : '') && " +
@@ -73,4 +80,18 @@ export const NAMED_RULES: Readonly<Record<string, NamedRule>> = {
       return new Set(names).size === names.length
     },
   },
+}
+
+/** Returns the rules of a schema's NAMED_RULE. @throws TypeError for a name that no rule has */
+export function namedRules(names: unknown): NamedRule[] {
+  return [names].flat().map((name) => {
+    const named = NAMED_RULES[String(name)]
+    if (named === undefined) throw new TypeError(`there is no rule ${name}`)
+    return named
+  })
+}
+
+/** Returns the first rule of a schema's NAMED_RULE that a value breaks; undefined: none. */
+export function brokenRule(names: unknown, value: unknown): NamedRule | undefined {
+  return namedRules(names).find(({ holds }) => !holds(value))
 }

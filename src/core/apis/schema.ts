@@ -45,7 +45,7 @@ export const DISTINCT_PATHS = "x-berth-distinct-paths"
 /** Names of two map fields of an object that have no key in common. */
 export const DISJOINT_KEYS = "x-berth-disjoint-keys"
 
-/** Name of a rule in `NAMED_RULES` that the value must follow. */
+/** Name of a rule in `NAMED_RULES` that the value must follow, or several. */
 export const NAMED_RULE = "x-berth-rule"
 
 /** Declares one of a fixed list of strings. */

@@ -1,5 +1,5 @@
 import type { TSchema } from "typebox"
-import { NAMED_RULES } from "./named-rules.ts"
+import { namedRules } from "./named-rules.ts"
 import {
   ALLOWED,
   type CelRule,
@@ -174,18 +174,12 @@ const OWN_RULES: Readonly<Record<string, (schema: Json, path: string) => CelRule
       },
     ]
   },
-  [NAMED_RULE]: (schema, path) => {
-    const named = NAMED_RULES[String(schema[NAMED_RULE])]
-    if (named === undefined) throw new Error(`${path}.${NAMED_RULE}: there is no rule ${schema[NAMED_RULE]}`)
-    const { rule, field, message } = named
-    return [
-      {
-        rule,
-        message: field === undefined ? message : `${field} ${message}`,
-        ...(field && { fieldPath: `.${field}` }),
-      },
-    ]
-  },
+  [NAMED_RULE]: (schema) =>
+    namedRules(schema[NAMED_RULE]).map(({ rule, field, message }) => ({
+      rule,
+      message: field === undefined ? message : `${field} ${message}`,
+      ...(field && { fieldPath: `.${field}` }),
+    })),
   [DISJOINT_KEYS]: (schema) => {
     const [first, second] = (schema[DISJOINT_KEYS] as string[]).map(celName)
     const unchanged = [first, second].map(

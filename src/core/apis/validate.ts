@@ -3,7 +3,7 @@ import type { TSchema } from "typebox"
 import { type FieldError, MOST_ERRORS, toFieldError } from "./field-error.ts"
 import type { KindDefinition } from "./kind.ts"
 import { API_VERSION } from "./meta.ts"
-import { NAMED_RULES } from "./named-rules.ts"
+import { brokenRule } from "./named-rules.ts"
 import { withoutNulls } from "./nulls.ts"
 import {
   ALLOWED,
@@ -61,8 +61,8 @@ const ajv = new Ajv2020({
     },
     {
       keyword: NAMED_RULE,
-      schemaType: "string",
-      validate: (name: string, value: unknown) => NAMED_RULES[name]?.holds(value) ?? false,
+      schemaType: ["string", "array"],
+      validate: (names: unknown, value: unknown) => brokenRule(names, value) === undefined,
     },
   ],
 })

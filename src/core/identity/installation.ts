@@ -17,7 +17,7 @@ export const OPERATOR_LEASE = "berth-operator"
  * Abilities of this version's operator, which its Lease shows while it leads. ABILITIES_POLICY rejects what an older operator
  * would misread. `after`: it starts a job or an array after its prerequisites.
  */
-export const OPERATOR_ABILITIES: readonly string[] = ["after"]
+export const OPERATOR_ABILITIES: readonly string[] = ["after", "reuse"]
 
 /** Admission policy that rejects fields for which the leader lacks the ability (manifests/base/abilities.yaml). */
 export const ABILITIES_POLICY = "berth-abilities"

@@ -176,6 +176,16 @@ export function openBuckets(jwe: string, encryptionKey: JWK): Promise<Buckets> {
   return open(jwe, encryptionKey, { schema: BucketsSchema, what: "the access to buckets" })
 }
 
+/** Seals the boot config of the Launch that takes over a VM, in the same way as an order. */
+export function sealBootConfig(config: BootConfig, encryptionKey: string): Promise<string> {
+  return seal(config, encryptionKey)
+}
+
+/** Opens a boot config. @throws as `openOrder` */
+export function openBootConfig(jwe: string, encryptionKey: JWK): Promise<BootConfig> {
+  return open(jwe, encryptionKey, { schema: BootConfigSchema, what: "the next boot config" })
+}
+
 /** Prefix that separates these HMACs from any other use of the same key. */
 const DOMAIN = "berth.dev/agent-bootstrap/v1\0"
 

@@ -10,7 +10,7 @@ import { USAGE_POINTS, UsagePointSchema, UsageSchema } from "../apis/usage.ts"
  * Protocol of agent and gateway, over HTTPS connections that the agent opens. Changes only add to it, because a VM may
  * run the previous release's agent. Both sides ignore unknown fields.
  *
- * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs|volumes|workdir`. Every request body is a compact JWS (RFC
+ * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs|volumes|workdir|next`. Every request body is a compact JWS (RFC
  * 7515, EdDSA). Its key is the agent's own signing key, which the Launch is bound to when the agent registers. Its
  * `typ` header names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. Each request has
  * `Authorization: Bearer <bootstrap token>`, which separates the VM's messages from a flood before their signature is checked.
@@ -38,6 +38,7 @@ export const JWS_TYPES = {
   logs: "berth-logs",
   volumes: "berth-volumes",
   workdir: "berth-workdir",
+  next: "berth-next",
 } as const
 export type MessageKind = keyof typeof JWS_TYPES
 
@@ -202,10 +203,12 @@ export const ReportRequestSchema = Type.Object({
     }),
   ),
   /**
-   * Use of the container since the last piece that the gateway has stored. At most once a minute, and with the
-   * finish: a message of its own would double the messages.
+   * Use of the container, in order. At most once a minute, and with the finish: a message of its own would double the
+   * messages. Without `usageAfter`, it is all points that the agent does not know as stored.
    */
   usage: Type.Optional(Type.Array(UsagePointSchema, { maxItems: USAGE_POINTS })),
+  /** `usageHeld` of the last answer: `usage` has only the points after it. Never with a finish. */
+  usageAfter: Type.Optional(Int()),
 })
 export type ReportRequest = Static<typeof ReportRequestSchema>
 
@@ -216,6 +219,11 @@ export const ReportResponseSchema = Type.Object({
   heartbeatSeconds: Int({ minimum: 1 }),
   /** Beginning of the last point of `usage` that is stored, milliseconds since 1970. The agent no longer sends it and older ones. */
   usageStored: Type.Optional(Int()),
+  /**
+   * Beginning of a point, milliseconds since 1970. This replica of the gateway holds all points up to it that are not
+   * stored. Absent after a report with `usage`: it lacks some before, or holds none. The next report has all points.
+   */
+  usageHeld: Type.Optional(Int()),
 })
 export type ReportResponse = Static<typeof ReportResponseSchema>
 
@@ -276,6 +284,30 @@ export type WorkdirRequest = Static<typeof WorkdirRequestSchema>
 
 /** Media type of an archive. */
 export const ARCHIVE_CONTENT_TYPE = "application/gzip"
+
+/** Longest time that the gateway waits for a job before it answers an idle VM, seconds. */
+export const NEXT_WAIT_SECONDS = 25
+
+/**
+ * Request of a VM whose finish is stored for another job. The first one says that nothing of its job is left on it. The
+ * VM repeats it until it gets a job, or leaves.
+ */
+export const NextRequestSchema = Type.Object({
+  launch: Text(253, "Name of the Launch."),
+  /** Reason why no other job may have this VM, which powers off. */
+  unfit: Type.Optional(Text(LIMITS.message, "Reason.")),
+  /** True if the VM powers off unless it gets a job now. */
+  isLeaving: Type.Optional(Type.Boolean()),
+})
+export type NextRequest = Static<typeof NextRequestSchema>
+
+export const NextResponseSchema = Type.Object({
+  /** BootConfig of the Launch that has the VM now, as a compact JWE. The agent registers for it with new keys. */
+  next: Type.Optional(Type.String()),
+  /** True: no job yet, ask again. False: power off, unless there is a `next`. */
+  isAwaited: Type.Boolean(),
+})
+export type NextResponse = Static<typeof NextResponseSchema>
 
 /** User data of a VM, as JSON. It contains no cloud credentials and no user's secret. */
 export const BootConfigSchema = Type.Object({

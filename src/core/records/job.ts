@@ -23,6 +23,7 @@ import { ANNOTATIONS, LABELS } from "../apis/meta.ts"
 import { parseCpu } from "../apis/quantity.ts"
 import { JOB_RECORD_FIELDS as NAMES } from "../apis/rest-names.ts"
 import { RETRY_ACTIONS, RETRY_REASONS, type RetryRule } from "../apis/retry-rules.ts"
+import type { Reuse } from "../apis/reuse.ts"
 import { COMPONENT, StringEnum } from "../apis/schema.ts"
 import { DEFAULT_IDLE_SECONDS, type IdleLimit } from "../apis/usage.ts"
 import { conditionsField, ownTroubles } from "./conditions.ts"
@@ -105,6 +106,18 @@ const IdleLimitRecordSchema = Type.Unsafe<{
   description: "Limit of the job itself. Null: none, or the installation's.",
 })
 
+/** Reuse of the VM in a record; null: the job has a VM of its own. */
+const ReuseRecordSchema = Type.Unsafe<{ idle_seconds: number; key: string | null } | null>({
+  [COMPONENT]: "ReuseRecord",
+  type: ["object", "null"],
+  required: ["idle_seconds", "key"],
+  properties: {
+    idle_seconds: Type.Integer({ description: "Seconds that the VM waits for another job after this one." }),
+    key: nullable<string>("string", "Only jobs of the project with the same key share VMs. Null: those without a key."),
+  },
+  description: "Reuse of the VM by jobs of the project. Null: the job has a VM of its own.",
+})
+
 /** Job in the responses of GET, cancel and lists: every field of the contract, then the extensions. */
 export const JobRecordSchema = Type.Object({
   id: Type.String({ description: "UUID." }),
@@ -183,6 +196,7 @@ export const JobRecordSchema = Type.Object({
       "Rules on failures of the container, its image, volumes and workdir. The first one that matches decides.",
   }),
   [NAMES.idleLimit]: IdleLimitRecordSchema,
+  reuse: ReuseRecordSchema,
   usage: UsageRecordSchema,
   new_vm_retries: Type.Integer({
     description: "Number of failures after which the job got a new VM: by its rules, or for a transient fault.",
@@ -301,6 +315,10 @@ function toIdleRecord({ seconds = DEFAULT_IDLE_SECONDS, gpuPercent, cpuPercent }
   return { seconds, gpu_percent: gpuPercent ?? null, cpu_percent: cpuPercent ?? null }
 }
 
+function toReuseRecord({ idleSeconds, key }: Reuse) {
+  return { idle_seconds: idleSeconds, key: key ?? null }
+}
+
 function limitFields(spec: StoredJob["spec"]) {
   const { maxQueueSeconds, maxPreemptions, fallbackAfter, terminationGraceSeconds, maxLostVms, maxMemory } = spec
   return {
@@ -308,6 +326,7 @@ function limitFields(spec: StoredJob["spec"]) {
     [NAMES.concurrencyGroup]: spec.concurrencyGroup ?? null,
     [NAMES.retryRules]: (spec.retryRules ?? []).map(toRuleRecord),
     [NAMES.idleLimit]: spec.idleLimit === undefined ? null : toIdleRecord(spec.idleLimit),
+    reuse: spec.reuse === undefined ? null : toReuseRecord(spec.reuse),
     [NAMES.maxLostVms]: maxLostVms ?? null,
     [NAMES.maxMemory]: maxMemory ?? null,
     [NAMES.maxQueueSeconds]: maxQueueSeconds ?? null,

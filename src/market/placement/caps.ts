@@ -5,6 +5,7 @@ import { highestPricesOf, isOver, pricesOf, type StoredLaunch } from "../../core
 import { roundUsd } from "../../core/apis/money.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
 import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
+import { minimumBilledSecondsOf, vmLifetimeOf } from "../../core/reuse/reuse.ts"
 import { usd } from "../router/explain.ts"
 import type { Room } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
@@ -73,7 +74,10 @@ export function sumSpending(
   expectedSeconds: number,
   recorded: Recorded = NOTHING_RECORDED,
 ): Spending {
-  const live = launches.filter((launch) => !isOver(launch))
+  const unended = launches.filter((launch) => !isOver(launch))
+  // A Launch that is about to take over a VM stands for it already.
+  const taken = new Set(unended.map(({ spec }) => spec.takesOver))
+  const live = unended.filter(({ metadata }) => !taken.has(metadata.name))
   const ended = launches.filter(
     (launch) => isOver(launch) && !isMarked(launch) && !recorded.counted.has(launch.metadata.name),
   )
@@ -100,11 +104,12 @@ export function sumSpending(
  * expected to run as long again as it has run.
  */
 function liveAmounts(launch: StoredLaunch, now: Date, expectedSeconds: number) {
-  const { run, lifetimeSeconds, reservedUsd } = launch.spec
+  const { run, reservedUsd } = launch.spec
+  const lifetimeSeconds = vmLifetimeOf(launch.spec)
   const begin = launch.status?.vm?.createTime ?? launch.metadata.creationTimestamp
   const [prices, highest] = [pricesOf(launch), highestPricesOf(launch)]
   const usdFor = (hourly: HourlyPrices, seconds: number) =>
-    sumOfParts(costOf(hourly, { seconds, minimumBilledSeconds: launch.spec.offer.minimumBilledSeconds }))
+    sumOfParts(costOf(hourly, { seconds, minimumBilledSeconds: minimumBilledSecondsOf(launch) }))
   const monthBegin = new Date(`${monthOf(now)}-01T00:00:00Z`)
   const earlierSeconds = Math.max(0, secondsBetween(begin, monthBegin))
   const beforeUsd = (hourly: HourlyPrices) => (earlierSeconds === 0 ? 0 : usdFor(hourly, earlierSeconds))
@@ -119,6 +124,27 @@ function liveAmounts(launch: StoredLaunch, now: Date, expectedSeconds: number) {
     expectedUsd: inMonth(Math.max(reserved, asLongAgain, soFar), beforeUsd(prices)),
     mostUsd: inMonth(Math.max(most, usdFor(highest, lived)), beforeUsd(highest)),
   }
+}
+
+/** Returns the levels as they are once a live VM is another one's. What it has cost stays spent. */
+export function withoutVm(
+  levels: readonly CappedLevel[],
+  launch: StoredLaunch,
+  now: Date,
+  expectedSeconds: number,
+): CappedLevel[] {
+  const { soFarUsd, expectedUsd, mostUsd } = liveAmounts(launch, now, expectedSeconds)
+  return levels.map(({ spending, ...level }) => ({
+    ...level,
+    spending: {
+      ...spending,
+      vms: spending.vms - 1,
+      gpus: spending.gpus - (launch.spec.offer.gpu?.count ?? 0),
+      hourlyUsd: roundUsd(spending.hourlyUsd - sumOfParts(pricesOf(launch))),
+      expectedUsd: roundUsd(spending.expectedUsd - expectedUsd + soFarUsd),
+      mostUsd: roundUsd(spending.mostUsd - mostUsd + soFarUsd),
+    },
+  }))
 }
 
 /** Returns the cost of the month so far, USD. */

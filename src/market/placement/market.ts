@@ -5,6 +5,7 @@ import { LIMITS } from "../../core/apis/field-limits.ts"
 import type { ConcurrencyGroup, StoredJob } from "../../core/apis/job.ts"
 import { isOver, type LaunchSpec, type StoredLaunch } from "../../core/apis/launch.ts"
 import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
+import { isKept, keptVms } from "../../core/reuse/reuse.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
@@ -61,6 +62,8 @@ export interface Market {
   buckets?: readonly BucketPlace[]
   /** Known architectures of the job's image. */
   image?: ImageState
+  /** VMs of the project that are idle, the latest first, or about to be. Absent: there are none. */
+  kept?: readonly StoredLaunch[]
   /** Amount that the job may still spend. Absent: it has no limit of its own. */
   budget?: Budget | undefined
   /** Known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
@@ -113,7 +116,8 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
 function rateWait(launches: LaunchHistory, namespace: string, now: Date, perMinute: number): number {
   const minuteAgo = now.getTime() - 60_000
   if (launches.mostCreatedAfter(new Date(minuteAgo), now) < perMinute) return 0
-  const recent = launches.createdAfter(new Date(minuteAgo), now)
+  // A takeover asks no cloud for anything.
+  const recent = launches.createdAfter(new Date(minuteAgo), now).filter(({ spec }) => spec.takesOver === undefined)
   if (recent.length < perMinute) return 0
   const projects = new Set(recent.map(({ spec }) => spec.job.namespace))
   const own = recent.filter(({ spec }) => spec.job.namespace === namespace)
@@ -178,7 +182,9 @@ function withTaken(market: Market, line: LinePlace): Market {
 
 /** Returns the jobs of a namespace's concurrency group that have a VM, or may have one. */
 export function membersOf(group: string, namespace: string, ledger: LaunchLedger): readonly LaunchSpec["job"][] {
-  const live = ledger.unmarked(namespace).filter((launch) => launch.spec.concurrencyGroup === group && !isOver(launch))
+  const isMember = (launch: StoredLaunch) =>
+    launch.spec.concurrencyGroup === group && !isOver(launch) && !isKept(launch)
+  const live = ledger.unmarked(namespace).filter(isMember)
   return live.map(({ spec }) => spec.job)
 }
 
@@ -219,7 +225,7 @@ export function buildMarket(
     tenants: sources.tenants,
     preemptions: ledger.preemptions,
   }
-  return appraise(facts, now, settings)
+  return { ...appraise(facts, now, settings), kept: keptVms(ledger.unmarked(namespace)) }
 }
 
 function launchesOf(level: LevelCaps, namespace: string, ledger: LaunchLedger): readonly StoredLaunch[] {

@@ -31,6 +31,11 @@ const VM_FINISHES: readonly FinishReason[] = ["Stopped", "Preempted", "AgentFail
  * The Launch of such a job ends for only two reasons: its boot deadline, or a VM that cannot run containers.
  */
 export function launchOutcome(launch: StoredLaunch): Outcome {
+  // The idle VM of another Launch has ended, or never came: that says nothing about the machine or the job.
+  return hasLostTakeover(launch) ? { kind: "unused" } : outcomeOf(launch)
+}
+
+function outcomeOf(launch: StoredLaunch): Outcome {
   const { status, spec } = launch
   const finish = status?.agent?.finish
   if (finish !== undefined && !VM_FINISHES.includes(finish.reason))
@@ -48,6 +53,13 @@ export function launchOutcome(launch: StoredLaunch): Outcome {
   if (finish !== undefined)
     return lostOutcome("VMLost", finish.message ?? `the agent failed: ${finish.reason}`, finish.time)
   return isOver(launch) ? deletedOutcome(launch) : { kind: "live" }
+}
+
+/** Returns true if a Launch was to take over a VM, whose agent never registered for it, and is ending or over. */
+export function hasLostTakeover(launch: StoredLaunch): boolean {
+  const { spec, status } = launch
+  const isEnding = isOver(launch) || spec.ended === true || status?.loss !== undefined
+  return spec.takesOver !== undefined && status?.agent === undefined && isEnding
 }
 
 /**

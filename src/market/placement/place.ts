@@ -6,6 +6,7 @@ import type { Prerequisite, PrerequisiteName } from "../../core/apis/prerequisit
 import { sumOfParts } from "../../core/apis/price.ts"
 import type { SecretRefs } from "../../core/apis/secret-env.ts"
 import type { Obstacle } from "../../core/order/prerequisites.ts"
+import { reuseOf } from "../../core/reuse/reuse.ts"
 import type { CooldownTally, LaunchAccount } from "../router/cooldown.ts"
 import {
   describeOffer,
@@ -23,6 +24,7 @@ import { type RankedPlacement, type RouteContext, type Routing, rank, route } fr
 import type { OfferNeeds, Shortfall } from "../router/shortfall.ts"
 import { jobBudget, longestBilledSeconds, vmLifetime } from "./budget.ts"
 import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
+import { explainTakeover, findTakeover, type Takeover, type TakeoverTerms } from "./idle.ts"
 import { type Buckets, choosePlatform, type Images, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { LaunchLedger } from "./ledger.ts"
 import { type Amounts, compareWaiters, isDue, type LinePlace, lineText, toWaiter } from "./line.ts"
@@ -38,7 +40,7 @@ import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** Result of the search for a place. */
 export type PlaceVerdict =
-  | { kind: "placed"; placement: RankedPlacement<LaunchAccount>; why: string }
+  | { kind: "placed"; placement: RankedPlacement<LaunchAccount> | Takeover; why: string }
   /** `needs`: what its VM takes from the caps for which it waits. */
   | { kind: "wait"; reason: JobReason; message: string; seconds: number; needs?: Amounts }
   /** No offer of any cloud can ever match. */
@@ -93,6 +95,15 @@ export function placeAmong(
   }
   if (conflict !== undefined)
     return judged(wait(JobReason.AgentImageMismatch, conflict, settings.agentImageRetrySeconds))
+  const takeover = takeoverFor(job, market, { requirements, context, best: open[0], now, settings })
+  if (takeover?.isClean === false) {
+    const message = `waits a few seconds for the VM of ${takeover.holder.spec.job.name}, which removes what is left of it`
+    return judged(wait(JobReason.Queued, message, settings.capRetrySeconds))
+  }
+  if (takeover !== undefined) {
+    const why = noted(`${describeOffer(takeover.offer)}: ${explainTakeover(takeover, open[0])}`)
+    return { verdict: { kind: "placed", placement: takeover, why }, placements: [takeover, ...placements] }
+  }
   if (routing.offers === 0) {
     return judged(wait(JobReason.NoCapacity, "the catalogue has no offers yet", settings.capRetrySeconds))
   }
@@ -109,6 +120,21 @@ export function placeAmong(
   const cost = `${withParts(best, market.offers)}; expected to cost ${usd(best.totalUsd)}${explainLostWork(best, context.lostWork)}`
   const why = `${explainChoice({ ...routing, ...unpaused }, clouds)}${cost}`
   return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
+}
+
+/** Returns the idle VM that a job takes over; undefined if it wants none, or its group is full. */
+function takeoverFor(
+  job: Pick<StoredJob, "spec">,
+  market: Market,
+  terms: Pick<TakeoverTerms, "requirements" | "context" | "best" | "now" | "settings">,
+): Takeover | undefined {
+  const { spec } = job
+  const reuse = reuseOf(job)
+  const isOpen = market.group === undefined || groupFull(market.group, market.line) === undefined
+  if (reuse === undefined || !isOpen || market.budget !== undefined || hasStrictCap(market.levels)) return undefined
+  const { settings } = terms
+  const lifetimeSeconds = vmLifetime({ spec }, spec.timeoutSeconds ?? settings.timeoutSeconds, settings)
+  return findTakeover(market, { ...terms, spec, reuse, lifetimeSeconds })
 }
 
 /** Returns the price with disk and address, for people; empty if they cost nothing. */

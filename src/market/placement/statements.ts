@@ -13,6 +13,7 @@ import {
   type StatementStatus,
   type StoredStatement,
 } from "../../core/apis/statement.ts"
+import { minimumBilledSecondsOf } from "../../core/reuse/reuse.ts"
 
 /** Part of a VM's cost on one day. */
 export interface DailyPart {
@@ -63,7 +64,7 @@ export function costsSoFar(launch: StoredLaunch, now: Date): MonthlyCost[] {
   const createTime = launch.status?.vm?.createTime
   if (createTime === undefined || isOver(launch)) return []
   const begin = new Date(createTime)
-  const { minimumBilledSeconds } = launch.spec.offer
+  const minimumBilledSeconds = minimumBilledSecondsOf(launch)
   const cost = costOf(pricesOf(launch), { seconds: secondsBetween(begin, now), minimumBilledSeconds })
   return byMonth(launch, daysOf(begin, now, cost))
 }

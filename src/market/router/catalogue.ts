@@ -164,6 +164,13 @@ export class Catalogue {
     return Float64Array.from(places, ({ region }) => byRegion[region] ?? 0)
   }
 
+  /** Returns a catalogue of these offers, which may be of an earlier one, with the groups and the prices of this one. */
+  only(offers: readonly Offer[]): Catalogue {
+    const groupsOf = (cloud: string, region: string) =>
+      this.table.regions.find((known) => known.cloud === cloud && known.name === region)?.groups ?? []
+    return createCatalogue(offers, groupsOf, this.#parts)
+  }
+
   /** Yields every offer, in the order of the rows. */
   *offers(): Generator<Offer> {
     for (let row = 0; row < this.size; row++) yield this.offerAt(row)

@@ -2,9 +2,11 @@ import type { CreationTimes } from "../../core/apis/creation-times.ts"
 import { inParallel } from "../../core/apis/in-parallel.ts"
 import type { StoredJob } from "../../core/apis/job.ts"
 import { JobArrayReason, type StoredJobArray } from "../../core/apis/jobarray.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { JOB_ARRAYS } from "../../core/resources.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
 import { type CreatorOptions, cancelJob, createJob, findJob, isCurrent, note } from "../created-jobs.ts"
+import { endLaunch } from "../job/actions.ts"
 import { isSettledJob, type JobSummary } from "../settled-jobs.ts"
 import type { NewJob } from "./decide.ts"
 import type { ArrayControllerDependencies } from "./dependencies.ts"
@@ -70,6 +72,17 @@ export async function cancelJobs(
 /** Deletes settled Jobs. */
 export async function deleteJobs(jobs: readonly JobSummary[], { settled }: ArrayControllerDependencies): Promise<void> {
   await inParallel(jobs.filter(isSettledJob), REQUESTS, (job) => settled.delete(job))
+}
+
+/** Ends VMs that wait for another job, unless one has taken them meanwhile. */
+export async function endLaunches(
+  launches: readonly StoredLaunch[],
+  options: ArrayControllerDependencies,
+  context: ReconcileContext,
+): Promise<void> {
+  await inParallel(launches, REQUESTS, async (launch) => {
+    if (!context.signal.aborted) await endLaunch(launch, options, context)
+  })
 }
 
 /** Returns the options of the actions on Jobs. */

@@ -17,7 +17,7 @@ import { type ObjectReconciler, reconcileObject } from "../../core/runtime/recon
 import { cachedJobs, settledJobsSource } from "../created-jobs.ts"
 import type { EndReader } from "../job/dependencies.ts"
 import { addFinalizer, dropFinalizer, remove, replaceStatus, type StatusReplacer, type Writer } from "../writes.ts"
-import { cancelJobs, createJobs, deleteJobs, FIELD_MANAGER, type Parts } from "./actions.ts"
+import { cancelJobs, createJobs, deleteJobs, endLaunches, FIELD_MANAGER, type Parts } from "./actions.ts"
 import { type ArrayAction, type ArrayObservation, decide } from "./decide.ts"
 import type { ArrayControllerDependencies } from "./dependencies.ts"
 import { gather } from "./gather.ts"
@@ -108,6 +108,8 @@ async function act(
       return cancelJobs(action.jobs, options, context).then(() => undefined)
     case "deleteJobs":
       return deleteJobs(action.jobs, options).then(() => undefined)
+    case "endLaunches":
+      return endLaunches(action.launches, options, context).then(() => undefined)
     case "deleteArray":
       return remove(array, arrayWriter(options), context).then(() => undefined)
     case "dropFinalizer":

@@ -10,6 +10,7 @@ import {
   type JobArrayStatus,
   type StoredJobArray,
 } from "../../core/apis/jobarray.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import { observedAfter, openPrerequisites } from "../../core/order/prerequisites.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
@@ -51,6 +52,8 @@ export interface ArrayObservation {
   missing: ReadonlySet<number>
   /** Indexes whose Job could not be created, because another Job has its name. */
   taken: ReadonlySet<number>
+  /** Launches whose VMs wait for a job of this array only. Absent: there are none. */
+  kept?: readonly StoredLaunch[]
   /** Prerequisites of the array. Absent: it has none. */
   prerequisites?: PrerequisiteFacts
   /** True while a job or an array that waits for this one lacks its outcome. */
@@ -74,6 +77,8 @@ export type ArrayAction =
   | { do: "createJobs"; jobs: readonly NewJob[] }
   | { do: "cancelJobs"; jobs: readonly StoredJob[] }
   | { do: "deleteJobs"; jobs: readonly JobSummary[] }
+  /** End VMs for which the array has no job left. */
+  | { do: "endLaunches"; launches: readonly StoredLaunch[] }
   | { do: "deleteArray" }
   | { do: "dropFinalizer" }
 
@@ -213,11 +218,18 @@ interface Work {
 function actionsOn(array: StoredJobArray, observed: ArrayObservation, work: Work): ArrayAction[] {
   const { progress, current } = work
   const unfinished = unfinishedAmong(current.values())
+  const release = endKept(observed, work, unfinished)
   const surplus = surplusJobs(array, observed.settled, progress)
   const remove: ArrayAction[] = surplus.length === 0 ? [] : [{ do: "deleteJobs", jobs: surplus }]
-  if (array.spec.cancelled === true) return [...cancel(unfinished), ...remove]
+  if (array.spec.cancelled === true) return [...cancel(unfinished), ...release, ...remove]
   const jobs = newJobs(array, observed, work, unfinished.length)
-  return [...(jobs.length === 0 ? [] : [{ do: "createJobs", jobs } as const]), ...remove]
+  return [...release, ...(jobs.length === 0 ? [] : [{ do: "createJobs", jobs } as const]), ...remove]
+}
+
+/** Ends the VMs that wait for a job of the array, once each of its jobs has one. */
+function endKept({ kept = [] }: ArrayObservation, { pending }: Work, unfinished: readonly StoredJob[]): ArrayAction[] {
+  const isAnyWaiting = pending.length > 0 || unfinished.some(({ status }) => (status?.phase ?? "queued") === "queued")
+  return kept.length === 0 || isAnyWaiting ? [] : [{ do: "endLaunches", launches: kept }]
 }
 
 function newJobs(

@@ -1,8 +1,10 @@
 import { defined } from "../../core/apis/defined.ts"
 import { inParallel } from "../../core/apis/in-parallel.ts"
 import { hasArrayEnded, type StoredJobArray } from "../../core/apis/jobarray.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { limitForExisting, limitForJob, roomForJobs } from "../../core/quota/project-limits.ts"
+import { arrayKey, isKept } from "../../core/reuse/reuse.ts"
 import { findJob, knownJobs, listJobs, projectEnding } from "../created-jobs.ts"
 import type { ArrayObservation } from "./decide.ts"
 import type { ArrayControllerDependencies } from "./dependencies.ts"
@@ -29,7 +31,18 @@ export async function gather(
   }
   const prerequisites = await options.prerequisites.look({ array: name }, array)
   const blocked = blockedBy(array, options) ?? rejection
-  return { ...base, ...(await findJobs(array, options)), ...defined({ prerequisites, blocked }) }
+  const kept = keptFor(array, options)
+  return { ...base, kept, ...(await findJobs(array, options)), ...defined({ prerequisites, blocked }) }
+}
+
+/** Returns the Launches whose VMs wait for a job of this array only. */
+function keptFor({ metadata, spec }: StoredJobArray, { launches }: ArrayControllerDependencies): StoredLaunch[] {
+  const { reuse } = spec.jobDefinition
+  if (reuse === undefined || reuse.key !== undefined) return []
+  const key = arrayKey(metadata.uid)
+  return launches.store
+    .byIndex("unmarked", metadata.namespace ?? "")
+    .filter((launch) => launch.spec.run.reuse?.key === key && isKept(launch))
 }
 
 function roomOf(namespace: string, { quota }: ArrayControllerDependencies): number {

@@ -125,7 +125,7 @@ async function withConnection(
 ): Promise<Launch | undefined> {
   const complete = launch.spec.connection === undefined ? launch : await withCredentials(launch, isStrict, options)
   if (complete === undefined) return undefined
-  const imageId = options.vmImage?.(complete)
+  const imageId = complete.spec.takesOver === undefined ? options.vmImage?.(complete) : undefined
   return imageId === undefined ? complete : { ...complete, spec: { ...complete.spec, imageId } }
 }
 
@@ -138,6 +138,12 @@ async function withCredentials(
   if (copy === undefined) return undefined
   const { version, ...sealed } = copy
   const annotations = { ...launch.metadata.annotations, [ANNOTATIONS.credentials]: version }
+  if (launch.spec.takesOver !== undefined) {
+    // The VM keeps its settings and its prices.
+    const { project, sealedCredentials } = sealed
+    const kept = { ...launch.spec, project, sealedCredentials }
+    return { ...launch, metadata: { ...launch.metadata, annotations }, spec: kept }
+  }
   const spec = { ...launch.spec, ...sealed }
   // The connection or the image's size may have changed since the decision.
   const vm = { disk: spec.disk, publicAddress: spec.network?.publicAddress ?? true, isStrict }
@@ -169,7 +175,13 @@ async function isCurrent({ metadata }: StoredJob, { client }: JobControllerDepen
  */
 export async function endLaunch(
   launch: StoredLaunch,
-  { client, launches, fence }: JobControllerDependencies,
+  {
+    client,
+    launches,
+    fence,
+  }: Pick<JobControllerDependencies, "launches" | "fence"> & {
+    client: Pick<JobControllerDependencies["client"], "patch">
+  },
   context: ReconcileContext,
 ): Promise<void> {
   const { namespace, name, uid, resourceVersion } = launch.metadata

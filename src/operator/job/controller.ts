@@ -5,6 +5,7 @@ import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import { endedBy } from "../../core/identity/projects.ts"
 import type { Change } from "../../core/kube/store.ts"
+import { idlenessOf } from "../../core/reuse/reuse.ts"
 import {
   Controller,
   type ReconcileContext,
@@ -13,6 +14,7 @@ import {
   watchSource,
 } from "../../core/runtime/controller.ts"
 import { LaunchLedger } from "../../market/placement/ledger.ts"
+import { lineUp } from "../../market/placement/line.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../market/placement/settings.ts"
 import { dropFinalizer, replaceStatus } from "../writes.ts"
 import { adopt, createLaunch, endLaunch, jobWriter, release } from "./actions.ts"
@@ -55,7 +57,10 @@ function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControl
 function createSources(options: JobControllerDependencies): Source[] {
   const { jobs, launches, endReaders = [], prerequisites, connections, envSecrets, tenancy } = options
   const sources = [watchSource(jobs), watchSource(launches, jobOf), ...endReaders.map(({ source }) => source)]
-  sources.push(...prerequisites.jobSources())
+  sources.push(
+    ...prerequisites.jobSources(),
+    watchSource(launches, (change) => takersOf(change, jobs.store.list())),
+  )
   const waiting = (namespace: string | undefined) =>
     jobs.store
       .list()
@@ -74,6 +79,23 @@ function createSources(options: JobControllerDependencies): Source[] {
   const woken = ({ old, current }: Change<StoredConnection>) =>
     current === undefined || standing(old) === standing(current) ? [] : waiting(current.metadata.namespace)
   return [...sources, watchSource(connections, woken)]
+}
+
+/** Largest number of jobs that one idle VM wakes. The first that fits takes it. */
+const MOST_TAKERS = 16
+
+/** Returns the keys of the jobs that may take over a VM since this change, in the order of the line. */
+function takersOf({ old, current }: Change<StoredLaunch>, jobs: readonly StoredJob[]): string[] {
+  const isNews = current !== undefined && idlenessOf(current).is === "idle" && (!old || idlenessOf(old).is !== "idle")
+  if (!isNews) return []
+  const { namespace } = current.spec.job
+  const takers = jobs.filter(
+    ({ metadata, spec, status }) =>
+      spec.reuse !== undefined && metadata.namespace === namespace && status?.phase === "queued",
+  )
+  return lineUp(takers)
+    .slice(0, MOST_TAKERS)
+    .map(({ key }) => key)
 }
 
 /** Returns the fields that determine if a connection is usable. Other changes do not requeue jobs. */

@@ -3,14 +3,15 @@ import { CANCELLED, isTerminal, JobReason, type StoredJob } from "../../core/api
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { openPrerequisites } from "../../core/order/prerequisites.ts"
+import { idlenessOf, isKept } from "../../core/reuse/reuse.ts"
 import { hasStrictCap } from "../../market/placement/caps.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
 import type { Market } from "../../market/placement/market.ts"
-import { bootOverrun } from "../../market/placement/outcome.ts"
+import { bootOverrun, hasLostTakeover } from "../../market/placement/outcome.ts"
 import { type PlaceVerdict, place } from "../../market/placement/place.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
-import { deriveFacts, type JobFacts, type JobObservation } from "./facts.ts"
-import { launchObject } from "./launch-spec.ts"
+import { deriveFacts, type JobFacts, type JobObservation, type LaunchFacts } from "./facts.ts"
+import { isUpToDate, launchObject } from "./launch-spec.ts"
 import { type JobDecision, render } from "./render.ts"
 import { failureText, placedText, retryText, unplacedText, withGrownMemory } from "./retries.ts"
 import type { Step, Verdict } from "./step.ts"
@@ -51,8 +52,11 @@ export const CHECKS: readonly Check[] = [
   },
   {
     phase: "ended",
-    rows: [["no VM is left, and all readers have seen the end", "settled: deleted after its TTL"]],
-    check: ({ job, alive }) => (isTerminal(job.status?.phase) ? { end: alive } : undefined),
+    rows: [
+      ["no VM is left, and all readers have seen the end", "settled: deleted after its TTL"],
+      ["its VM waits for another job (`reuse`)", "settled once that job has the VM, or the VM is deleted"],
+    ],
+    check: ({ job, unkept }) => (isTerminal(job.status?.phase) ? { end: unkept } : undefined),
   },
   {
     phase: "not ended",
@@ -264,7 +268,7 @@ function checkPrerequisites({ job, observed: { prerequisites }, alive }: JobFact
 }
 
 /** Returns the step after the agent reported the end of the run; undefined if the job gets a new VM after it. */
-function concludeRun({ newest, retries: { latest }, alive }: JobFacts): Step | undefined {
+function concludeRun({ newest, retries: { latest }, unkept }: JobFacts): Step | undefined {
   if (newest?.outcome.kind !== "finished") return undefined
   if (latest !== undefined && latest.refusal === undefined) return undefined
   const { reason, cause, exitCode, message, time } = newest.outcome.finish
@@ -274,7 +278,7 @@ function concludeRun({ newest, retries: { latest }, alive }: JobFacts): Step | u
   const said = [what, latest?.refusal].filter(Boolean).join("; ")
   const phase = isSuccess ? "succeeded" : "failed"
   const why = cause === "Idle" && !isSuccess ? JobReason.Idle : reason
-  return { verdict: { phase, reason: why, message: said, finishTime: time }, end: alive }
+  return { verdict: { phase, reason: why, message: said, finishTime: time }, end: unkept }
 }
 
 function queuedTooLong({ job: { spec, status }, alive }: JobFacts): Step {
@@ -373,19 +377,21 @@ function bootsFailed({ launches, settings, alive }: JobFacts): Step | undefined 
   return { ...fails(JobReason.LaunchLimitExceeded, message), end: alive }
 }
 
-/** Waits until no earlier VM is left. One that cannot run containers is ended. */
+/** Waits until no earlier VM is left. One that cannot run containers is ended, and one that waits for another job. */
 function waitsForEnd({ launches, retries: { latest } }: JobFacts): Step | undefined {
   const alive = launches.filter(({ isOver }) => !isOver)
   const last = alive.at(-1)
   if (last === undefined) return undefined
   const reason = waitReason(last)
-  const end = alive.flatMap(({ launch, outcome }) => (outcome.kind === "bootFailed" ? [launch] : []))
+  const isUseless = ({ launch, outcome }: LaunchFacts) => outcome.kind === "bootFailed" || isKept(launch)
+  const end = alive.filter(isUseless).map(({ launch }) => launch)
   return { ...waits(reason, latest === undefined ? waitMessage(alive) : retryText(latest)), end }
 }
 
-function waitReason({ outcome }: JobFacts["launches"][number]): JobReason {
+function waitReason({ launch, outcome }: LaunchFacts): JobReason {
   if (outcome.kind === "lost" || outcome.kind === "bootFailed") return outcome.reason
   if (outcome.kind === "finished") return JobReason.Retrying
+  if (hasLostTakeover(launch)) return JobReason.TakeoverLost
   return outcome.kind === "unused" ? JobReason.BootDeadlineExceeded : JobReason.Queued
 }
 
@@ -415,8 +421,10 @@ function findPlace(facts: JobFacts): Step {
   const { observed, budget, nextNumber: number, retries } = facts
   const volumes = observed.volumes?.kind === "found" ? observed.volumes : undefined
   const image = observed.image
+  const open = observed.market(facts.waiter)
   const market = {
-    ...observed.market(facts.waiter),
+    ...open,
+    kept: open.kept?.filter((holder) => isUpToDate(holder, observed.installation)) ?? [],
     ...(volumes && { buckets: volumes.places }),
     ...(image && { image }),
     budget,
@@ -430,7 +438,7 @@ function findPlace(facts: JobFacts): Step {
     case "overBudget":
       return fails(JobReason.BudgetExceeded, unplacedText(retries.open, found.message))
     case "wait":
-      return waitForPlace(found, market.line)
+      return { ...waitForPlace(found, market.line), ...endIdle(found, open) }
     case "placed": {
       const { placement } = found
       const why = [retries.open && placedText(retries.open, placement), found.why].filter(Boolean).join("; ")
@@ -445,6 +453,12 @@ function findPlace(facts: JobFacts): Step {
       }
     }
   }
+}
+
+/** Ends the VM that has been idle for the longest time, if a job waits for room under caps. */
+function endIdle({ needs }: Extract<PlaceVerdict, { kind: "wait" }>, { kept = [] }: Market): Pick<Step, "end"> {
+  const longest = needs && kept.findLast((holder) => idlenessOf(holder).is === "idle")
+  return longest === undefined ? {} : { end: [longest] }
 }
 
 /** Number of jobs at the head of a line that are checked again without an event. A month may begin, or caps may change. */

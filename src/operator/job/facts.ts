@@ -4,6 +4,7 @@ import { isOver, pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { markCopy, type Origin, readOrigin } from "../../core/apis/origin.ts"
 import { addParts, type CostParts, costOf, NO_COST, sumOfParts } from "../../core/apis/price.ts"
+import { isKept, minimumBilledSecondsOf } from "../../core/reuse/reuse.ts"
 import { BOOT_RESERVE_SECONDS, type Budget, jobBudget } from "../../market/placement/budget.ts"
 import type { CancelState } from "../../market/placement/caps.ts"
 import type { ImageState, VolumesVerdict } from "../../market/placement/inputs.ts"
@@ -85,6 +86,8 @@ export interface JobFacts {
   newest: LaunchFacts | undefined
   /** Launches whose VM may exist. */
   alive: readonly StoredLaunch[]
+  /** Those whose VM waits for no other job. */
+  unkept: readonly StoredLaunch[]
   /** Number of the next Launch. */
   nextNumber: number
   origin: Origin
@@ -121,6 +124,7 @@ export function deriveFacts(job: StoredJob, observed: JobObservation, now: Date,
     isOver: isOver(launch),
   }))
   const newest = launches.at(-1)
+  const alive = launches.flatMap(({ launch, isOver: hasNoVm }) => (hasNoVm ? [] : [launch]))
   const hasEnded = isTerminal(job.status?.phase)
   return {
     job,
@@ -129,7 +133,8 @@ export function deriveFacts(job: StoredJob, observed: JobObservation, now: Date,
     observed,
     launches,
     newest,
-    alive: launches.flatMap(({ launch, isOver: hasNoVm }) => (hasNoVm ? [] : [launch])),
+    alive,
+    unkept: alive.filter((launch) => !isKept(launch)),
     nextNumber: Math.max(job.status?.launches?.count ?? 0, newest?.launch.spec.number ?? 0) + 1,
     origin: originIn(job, observed),
     losses: countLosses(job, launches),
@@ -200,6 +205,6 @@ function sumCosts(launches: readonly StoredLaunch[], now: Date): CostFacts {
 function costSince(launch: StoredLaunch, now: Date): CostParts {
   const since = launch.status?.vm?.createTime
   if (since === undefined) return NO_COST
-  const { minimumBilledSeconds } = launch.spec.offer
+  const minimumBilledSeconds = minimumBilledSecondsOf(launch)
   return costOf(pricesOf(launch), { seconds: secondsBetween(since, now), minimumBilledSeconds })
 }

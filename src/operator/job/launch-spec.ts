@@ -1,21 +1,28 @@
+import { isDeepStrictEqual } from "node:util"
+import { vmsOf } from "../../clouds/definitions.ts"
 import { bootDeadlineOf } from "../../clouds/machines/machines.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
+import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { type JobSpec, RunSchema, type StoredJob, type Volume } from "../../core/apis/job.ts"
-import { LAUNCH_FINALIZER, type Launch, launchName } from "../../core/apis/launch.ts"
+import { LAUNCH_FINALIZER, type Launch, launchName, type StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../core/apis/meta.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
 import { parseGib } from "../../core/apis/quantity.ts"
 import { rulesOf } from "../../core/apis/retry-rules.ts"
-import { longestBilledSeconds, vmLifetime, withinBudget } from "../../market/placement/budget.ts"
+import type { Reuse } from "../../core/apis/reuse.ts"
+import { reuseOf, TAKEOVER_SECONDS, vmLifetimeOf, vmNameOf, WARM_VM_SECONDS } from "../../core/reuse/reuse.ts"
+import { type Deadlines, longestBilledSeconds, vmLifetime, withinBudget } from "../../market/placement/budget.ts"
+import type { Takeover } from "../../market/placement/idle.ts"
 import type { LaunchAccount } from "../../market/router/cooldown.ts"
 import type { RankedPlacement } from "../../market/router/route.ts"
+import type { InstallationFacts } from "./dependencies.ts"
 import type { JobFacts } from "./facts.ts"
 
 /** Choice of a decision for a Launch. */
 export interface LaunchChoice {
-  placement: RankedPlacement<LaunchAccount>
+  placement: RankedPlacement<LaunchAccount> | Takeover
   /** Explanation of the placement. */
   why: string
   /** True if the job's own limit, or a strict cap, holds in any case. */
@@ -26,29 +33,25 @@ export interface LaunchChoice {
 
 /** Returns the Launch of a job, with everything that its VM needs except the credentials. Pure. */
 export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
-  const { job, budget, settings, left, nextNumber: number } = facts
+  const { job, nextNumber: number } = facts
   const { installation, organization } = facts.observed
   const { placement, why } = choice
   const { namespace = "", name, uid } = job.metadata
   const { connection, account } = placement.launchAccount
   const submission = job.metadata.annotations?.[ANNOTATIONS.submission]
-  const { startDeadlineSeconds } = settings
-  const bootDeadlineSeconds = bootDeadlineOf(placement.offer)?.seconds ?? settings.bootDeadlineSeconds
-  const longest = {
-    bootDeadlineSeconds,
-    startDeadlineSeconds,
-    lifetimeSeconds: vmLifetime(job, left.timeout, settings),
-  }
-  const deadlines = budget === undefined ? longest : withinBudget(longest, budget, highestPricesIn(placement))
-  const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
-  const cronJobName = job.metadata.annotations?.[CRON_JOB_ANNOTATIONS.name]
+  const holder = holderIn(placement)
+  const deadlines = deadlinesOf(facts, choice)
   return {
     apiVersion: API_VERSION,
     kind: "Launch",
     metadata: {
       name: launchName(uid, number),
       namespace: installation.systemNamespace,
-      labels: { [LABELS.jobUid]: uid, [LABELS.jobNamespace]: namespace },
+      labels: {
+        [LABELS.jobUid]: uid,
+        [LABELS.jobNamespace]: namespace,
+        ...(holder && { [LABELS.rootLaunch]: vmNameOf(holder) }),
+      },
       // The next status of the Job shows it. After a crash the Launch is the only source.
       annotations: {
         [ANNOTATIONS.placementReason]: cutTo(why, LIMITS.message),
@@ -62,26 +65,85 @@ export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
       installation: installation.id,
       offer: placement.offer,
       hourlyPrices: placement.prices,
-      ...(placement.ceilingUsd !== undefined && { ceilingUsd: placement.ceilingUsd }),
+      ...defined({ ceilingUsd: placement.ceilingUsd, organization, connection, account }),
       reservedUsd: reservationOf(facts, choice, deadlines.lifetimeSeconds),
-      ...(organization !== undefined && { organization }),
-      ...(connection !== undefined && { connection }),
-      ...(account !== undefined && { account }),
-      ...(job.spec.labels !== undefined && { labels: job.spec.labels }),
-      ...(job.spec.concurrencyGroup !== undefined && { concurrencyGroup: job.spec.concurrencyGroup.name }),
-      ...(cronJob !== undefined && { cronJob }),
-      ...(cronJobName !== undefined && { cronJobName: cronJobName.slice(0, LIMITS.cronJobName) }),
-      ...chooseDisk(job),
+      ...groupsOf(job),
+      ...(holder === undefined ? chooseDisk(job) : ofHolder(holder)),
       run: runFor(facts, choice),
-      gatewayUrl: installation.gatewayUrl,
-      ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
-      ...(installation.vmProxy !== undefined && { proxy: installation.vmProxy }),
-      ...(installation.agentImage !== undefined && { agentImage: installation.agentImage }),
-      ...(job.spec.volumes !== undefined &&
-        installation.volumesImage !== undefined && { volumesImage: installation.volumesImage }),
+      ...ofInstallation(installation, job),
       ...deadlines,
     },
   }
+}
+
+/**
+ * Returns the reuse of a job's VM; undefined: it is not kept for others. A strict limit holds by the VM's own timer, which must be longer for a VM
+ * that has several jobs. A cloud that charges nothing for a spot VM that it preempts early would do so after earlier jobs
+ * have paid for it.
+ */
+function keptBy({ job }: JobFacts, { placement, isStrict }: LaunchChoice): Reuse | undefined {
+  const { cloud, provisioning } = placement.offer
+  const isRefunded = provisioning === "spot" && (vmsOf(cloud)?.spot.freeSeconds ?? 0) > 0
+  return isStrict || isRefunded ? undefined : reuseOf(job)
+}
+
+function holderIn(placement: LaunchChoice["placement"]): StoredLaunch | undefined {
+  return "holder" in placement ? placement.holder : undefined
+}
+
+/** Returns the deadlines of a job's VM. One that it takes over has its own timer already. */
+function deadlinesOf(facts: JobFacts, choice: LaunchChoice): Deadlines & Pick<Launch["spec"], "vmLifetimeSeconds"> {
+  const { job, budget, settings, left } = facts
+  const { placement } = choice
+  const { startDeadlineSeconds } = settings
+  const isTakeover = holderIn(placement) !== undefined
+  const boot = bootDeadlineOf(placement.offer)?.seconds ?? settings.bootDeadlineSeconds
+  const longest = {
+    bootDeadlineSeconds: isTakeover ? TAKEOVER_SECONDS : boot,
+    startDeadlineSeconds,
+    lifetimeSeconds: vmLifetime(job, left.timeout, settings),
+  }
+  const deadlines = budget === undefined ? longest : withinBudget(longest, budget, highestPricesIn(placement))
+  if (isTakeover || keptBy(facts, choice) === undefined) return deadlines
+  return { ...deadlines, vmLifetimeSeconds: deadlines.lifetimeSeconds + WARM_VM_SECONDS }
+}
+
+/** Returns the names by which a Launch's cost and its VM count together with others. */
+function groupsOf({ metadata, spec }: StoredJob): Partial<Launch["spec"]> {
+  const cronJob = metadata.labels?.[LABELS.cronJobUid]
+  const cronJobName = metadata.annotations?.[CRON_JOB_ANNOTATIONS.name]?.slice(0, LIMITS.cronJobName)
+  return defined({ labels: spec.labels, concurrencyGroup: spec.concurrencyGroup?.name, cronJob, cronJobName })
+}
+
+/** Returns what a VM has of the installation. */
+function ofInstallation(installation: InstallationFacts, { spec }: StoredJob) {
+  const { gatewayUrl, gatewayCa, vmProxy: proxy, agentImage, volumesImage } = installation
+  return {
+    gatewayUrl,
+    ...defined({ gatewayCa, proxy, agentImage }),
+    ...(spec.volumes !== undefined && defined({ volumesImage })),
+  }
+}
+
+/** Returns what a Launch has of the one whose VM it takes over, because it is about that VM. */
+function ofHolder(holder: StoredLaunch): Partial<Launch["spec"]> {
+  const { network, disk, imageId } = holder.spec
+  return {
+    takesOver: holder.metadata.name,
+    root: vmNameOf(holder),
+    vmLifetimeSeconds: vmLifetimeOf(holder.spec),
+    ...defined({ network, disk, imageId }),
+  }
+}
+
+/** Returns true if a VM runs the programs, and has the ways out, that this installation gives to its VMs now. */
+export function isUpToDate({ spec }: StoredLaunch, installation: InstallationFacts): boolean {
+  const { gatewayUrl, gatewayCa, vmProxy, agentImage } = installation
+  const [own, current] = [
+    [spec.gatewayUrl, spec.gatewayCa, spec.proxy, spec.agentImage],
+    [gatewayUrl, gatewayCa, vmProxy, agentImage],
+  ]
+  return isDeepStrictEqual(own, current)
 }
 
 function highestPricesIn({ prices, ceilingUsd }: LaunchChoice["placement"]): HourlyPrices {
@@ -93,18 +155,18 @@ function highestPricesIn({ prices, ceilingUsd }: LaunchChoice["placement"]): Hou
  * it is the cost of the timeout, or of the expected time. Users can write the annotation with an expected time, so it never
  * lowers the amount.
  */
-function reservationOf(
-  { job, left, expectedSeconds, settings }: JobFacts,
-  { placement, isStrict }: LaunchChoice,
-  lifetimeSeconds: number,
-): number {
+function reservationOf(facts: JobFacts, choice: LaunchChoice, lifetimeSeconds: number): number {
+  const { job, left, expectedSeconds, settings } = facts
+  const { placement, isStrict } = choice
   const { minimumBilledSeconds } = placement.offer
+  const { idleSeconds = 0 } = keptBy(facts, choice) ?? {}
   const usdFor = (prices: HourlyPrices, seconds: number) =>
     sumOfParts(costOf(prices, { seconds, minimumBilledSeconds }))
   const most = usdFor(highestPricesIn(placement), longestBilledSeconds(lifetimeSeconds))
   if (isStrict) return most
   const expected = Math.max(settings.expectedSeconds, expectedSeconds)
-  return Math.min(most, usdFor(placement.prices, job.spec.timeoutSeconds === undefined ? expected : left.timeout))
+  const seconds = job.spec.timeoutSeconds === undefined ? expected : left.timeout
+  return Math.min(most, usdFor(placement.prices, seconds + idleSeconds))
 }
 
 /** Returns the container's part of a job's spec. */
@@ -114,8 +176,10 @@ function buildRun({ spec }: StoredJob): Launch["spec"]["run"] {
 }
 
 /** Returns the container of one VM: that of the job, with its volumes and Berth's own variables. */
-function runFor({ job, losses, left, nextNumber, settings }: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
-  const run = buildRun(job)
+function runFor(facts: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
+  const { job, losses, left, nextNumber, settings } = facts
+  const { reuse: _, ...asked } = buildRun(job)
+  const run = { ...asked, ...defined({ reuse: keptBy(facts, choice) }) }
   const volumes = choice.volumes ?? run.volumes
   const [checkpoints] = Object.entries(volumes ?? {})
     .filter(([, { checkpoint }]) => checkpoint === true)

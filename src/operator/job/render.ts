@@ -20,6 +20,7 @@ import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { type CostParts, costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import { observedAfter } from "../../core/order/prerequisites.ts"
+import { isKept, minimumBilledSecondsOf } from "../../core/reuse/reuse.ts"
 import { recordedVolumes } from "../../market/placement/inputs.ts"
 import type { Amounts } from "../../market/placement/line.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
@@ -82,10 +83,11 @@ function renderDeletion({ job, observed, alive }: JobFacts): JobDecision {
   return { status: job.status ?? {}, actions: alive.length > 0 ? endAll(alive) : dropped, events: [] }
 }
 
-/** Returns actions that end the Launches. One whose agent has finished ends by itself. */
+/** Returns actions that end the Launches. One whose agent has finished ends by itself, unless its VM waits for another job. */
 function endAll(launches: readonly StoredLaunch[]): JobAction[] {
+  const endsItself = (launch: StoredLaunch) => launch.status?.agent?.finish !== undefined && !isKept(launch)
   return launches
-    .filter((launch) => launch.spec.ended !== true && launch.status?.agent?.finish === undefined)
+    .filter((launch) => launch.spec.ended !== true && !endsItself(launch))
     .map((launch) => ({ do: "endLaunch", launch }))
 }
 
@@ -235,6 +237,8 @@ function nextVm(before: JobStatus, { name, launch }: Current): JobStatus["vm"] {
 
 function vmState({ launch, isOver }: LaunchFacts): "terminated" | "terminating" | "running" | "booting" {
   if (isOver) return "terminated"
+  // It waits for another job.
+  if (isKept(launch)) return "running"
   if (isEnding(launch)) return "terminating"
   return launch.status?.agent === undefined ? "booting" : "running"
 }
@@ -347,7 +351,7 @@ function billedVm({ name, launch, verdict }: Current) {
     return { hourly: prices, minimumBilledSeconds: offer.minimumBilledSeconds }
   }
   if (name === undefined || launch === undefined) return undefined
-  return { hourly: pricesOf(launch.launch), minimumBilledSeconds: launch.launch.spec.offer.minimumBilledSeconds }
+  return { hourly: pricesOf(launch.launch), minimumBilledSeconds: minimumBilledSecondsOf(launch.launch) }
 }
 
 function larger(before: CostParts | undefined, now: CostParts): CostParts {

@@ -8,6 +8,7 @@ import { CLEARED_MANAGED_FIELDS } from "../../core/kube/resource.ts"
 import { CloudError, CredentialsError } from "../../core/outbound/errors.ts"
 import { failureOnConsole } from "../../core/protocol/messages.ts"
 import { LAUNCHES } from "../../core/resources.ts"
+import { vmNameOf } from "../../core/reuse/reuse.ts"
 import type { ReconcileContext } from "../../core/runtime/controller.ts"
 import { monthlyCosts } from "../../market/placement/statements.ts"
 import { type Writer, writeStatus } from "../writes.ts"
@@ -47,7 +48,7 @@ export async function terminate(
 
 function refOf(launch: StoredLaunch, id: string): VmRef {
   const { region, zone } = launch.spec.offer
-  return { id, launch: launch.metadata.name, region, ...defined({ zone }) }
+  return { id, launch: vmNameOf(launch), region, ...defined({ zone }) }
 }
 
 /**

@@ -39,7 +39,7 @@ function failureOf(status: LaunchStatus): string | undefined {
   return status.refusal?.class ?? status.loss?.reason ?? bootFailureOf(status)?.reason
 }
 
-const READY: readonly LaunchPhase[] = ["registered", "running", "finished", "terminated"]
+const READY: readonly LaunchPhase[] = ["registered", "running", "finished", "idle", "terminated", "handedOver"]
 
 const REASONS: Record<LaunchPhase, string> = {
   requested: "Requested",
@@ -47,7 +47,9 @@ const REASONS: Record<LaunchPhase, string> = {
   registered: "Registered",
   running: "Started",
   finished: "Finished",
+  idle: "Idle",
   terminating: "Terminating",
   terminated: "Terminated",
+  handedOver: "HandedOver",
   refused: "Refused",
 }

@@ -2,7 +2,9 @@ import type { StoredJob } from "../../core/apis/job.ts"
 import { isOver, LAUNCH_FINALIZER, type StoredLaunch, withHeartbeat } from "../../core/apis/launch.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import type { StoredStatement } from "../../core/apis/statement.ts"
+import { ifFound } from "../../core/kube/errors.ts"
 import type { Change } from "../../core/kube/store.ts"
+import { LAUNCHES } from "../../core/resources.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watchSource } from "../../core/runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
 import { addFinalizer, remove } from "../writes.ts"
@@ -11,10 +13,11 @@ import { CloudCalls, createInstance, findInstance, recordInstance } from "./crea
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
 import type { LaunchControllerDependencies } from "./dependencies.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
-import { type GatherParts, gather, isWokenBy } from "./gather.ts"
+import { type GatherParts, gather, isWokenBy, needsPredecessor } from "./gather.ts"
 import { VmObserver } from "./observe.ts"
 import { deleteRecords } from "./records.ts"
 import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS, type LaunchSettings } from "./settings.ts"
+import { takeoverOf } from "./takeover.ts"
 
 /** Everything that a manager runs for Launches. */
 export interface LaunchControl {
@@ -55,7 +58,7 @@ export function createLaunchController(options: LaunchControllerDependencies): L
     name: "launch",
     reconcile: (key, context) => reconciler.reconcile(key, context),
     sources: [
-      watchSource(launches),
+      watchSource(launches, keysOf),
       watchSource(options.jobs, (change) => launchesOf(change, options)),
       watchSource(options.statements, newlyCounted),
       observer.source,
@@ -82,6 +85,13 @@ function hasVmOrIsEnding(launch: StoredLaunch | undefined): boolean {
   if (launch === undefined) return false
   const { metadata, spec, status } = launch
   return status?.vm !== undefined || spec.ended === true || metadata.deletionTimestamp !== undefined
+}
+
+/** Returns the key of a Launch, and of its predecessor once it no longer needs that record. */
+function keysOf({ key, old, current }: Change<StoredLaunch>): string[] {
+  const { takesOver } = (current ?? old)?.spec ?? {}
+  if (takesOver === undefined || !needsPredecessor(old) || needsPredecessor(current)) return [key]
+  return [key, `${(current ?? old)?.metadata.namespace}/${takesOver}`]
 }
 
 /** Returns the keys of the Launches that a Statement counts since this change. */
@@ -144,6 +154,8 @@ class LaunchReconciler {
         options.recorder.record(launch, { type: "Warning", reason: "Refused", message: status.refusal.message })
         return
       }
+      case "takeOver":
+        return this.#takeOver(launch, context)
       case "recordInstance": {
         await this.#writeStatus(launch, await recordInstance(launch, action.vm, cloudContext), context)
         return
@@ -168,6 +180,25 @@ class LaunchReconciler {
       case "delete":
         return remove(launch, launchWriter(options), context)
     }
+  }
+
+  /** Takes over the VM of the predecessor: its last status is written first, then this Launch's. */
+  async #takeOver(launch: StoredLaunch, context: ReconcileContext): Promise<void> {
+    const { client, clock, systemNamespace: namespace, recorder, fence } = this.#options
+    const { name } = launch.metadata
+    const ref = { namespace, name: launch.spec.takesOver ?? "" }
+    const predecessor = await ifFound(client.get(LAUNCHES, ref))
+    let step = takeoverOf(launch, predecessor, clock.now())
+    if (step.is === "possible" && predecessor !== undefined) {
+      fence()
+      this.#parts.calls.markInFlight(name)
+      const written = await writeOwnStatus(predecessor, step.predecessor, this.#options, context)
+      step = takeoverOf(launch, written, clock.now())
+    }
+    if (step.is === "possible") return
+    await this.#writeStatus(launch, step.own, context)
+    if (step.is === "lost")
+      recorder.record(launch, { type: "Normal", reason: "TakeoverLost", message: step.own.message ?? "" })
   }
 
   /** Writes the status. It settles the outcome of earlier create calls, unless it reports a launch error. */

@@ -19,6 +19,7 @@ import {
   TransientError,
 } from "../../core/outbound/errors.ts"
 import { LAUNCHES } from "../../core/resources.ts"
+import { vmLifetimeOf } from "../../core/reuse/reuse.ts"
 import type { Source } from "../../core/runtime/controller.ts"
 import { NotLeaderError } from "../fence.ts"
 import {
@@ -168,7 +169,7 @@ async function call(launch: StoredLaunch, cloud: Cloud, { options, calls, signal
  * are immutable, except `exhaustedSubnets`. That changes only after the cloud has rejected the request for certain.
  */
 function cloudSpec(launch: StoredLaunch, options: LaunchControllerDependencies): LaunchSpec {
-  const { job, installation, offer, network, disk, ceilingUsd, lifetimeSeconds } = launch.spec
+  const { job, installation, offer, network, disk, ceilingUsd } = launch.spec
   const imageId = launch.spec.imageId ?? launch.status?.imageId
   const exhaustedSubnets = launch.status?.exhaustedSubnets
   return {
@@ -178,7 +179,7 @@ function cloudSpec(launch: StoredLaunch, options: LaunchControllerDependencies):
     offer,
     ...defined({ imageId, network, disk, exhaustedSubnets, ceilingUsd }),
     userData: options.userData(launch),
-    lifetimeSeconds,
+    lifetimeSeconds: vmLifetimeOf(launch.spec),
   }
 }
 

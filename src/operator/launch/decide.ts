@@ -18,6 +18,16 @@ import {
 import { LABELS } from "../../core/apis/meta.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
+import {
+  CLEAN_SECONDS,
+  idlenessOf,
+  idleSecondsLeft,
+  idleUsd,
+  mayHandOver,
+  minimumBilledSecondsOf,
+  vmLifetimeOf,
+  vmSince,
+} from "../../core/reuse/reuse.ts"
 import { bootProgress, preemptionWitness } from "../../market/placement/outcome.ts"
 import { settlesIn } from "../elapsed.ts"
 import type { LaunchSettings } from "./settings.ts"
@@ -65,6 +75,8 @@ export interface LaunchObservation {
   job: "unobserved" | "active" | "ending" | "settled" | "deleted"
   /** True if the Statements of its months count its cost, or if it cost nothing. */
   isCounted: boolean
+  /** True while the Launch that gets this one's VM has to read from this record which VM that is. Absent: no. */
+  isHandoverOpen?: boolean
 }
 
 /** The controller's part of the status. The gateway writes `agent` and `bootFailure`. */
@@ -74,6 +86,8 @@ export type LaunchAction =
   | { do: "addFinalizer" }
   /** Request the VM from the cloud, or settle the outcome of an earlier, identical call. */
   | { do: "createInstance" }
+  /** Take over the idle VM of the Launch that the spec names, or find that it is another one's. */
+  | { do: "takeOver" }
   /** Write the VM that the cloud lists, after the create call that may have been cut off is completed. */
   | { do: "recordInstance"; vm: Vm }
   /** List the account of a VM that no list has shown in its whole lifetime. */
@@ -94,7 +108,7 @@ export interface LaunchDecision {
 }
 
 /** Phases that the agent's reports cause. They are for people: the job controller reads the reports themselves. */
-const LAZY_PHASES: readonly LaunchPhase[] = ["registered", "running"]
+const LAZY_PHASES: readonly LaunchPhase[] = ["registered", "running", "finished", "idle"]
 
 /**
  * Decides the next step of a Launch. An unknown outcome takes precedence, even for a Launch that is to end. The
@@ -133,7 +147,8 @@ function decideRecord(
   if (hasFinalizer(launch)) {
     // Its number must not be used twice. A call of a dead leader may be about to create the Launch of the next number.
     // The record of a job that is about to be settled is released after that, so that many are deleted together.
-    const isReleased = observed.isCounted && observed.job !== "unobserved" && observed.job !== "ending"
+    const isNeeded = observed.isHandoverOpen === true || observed.job === "unobserved" || observed.job === "ending"
+    const isReleased = observed.isCounted && !isNeeded
     return { actions: isReleased ? [{ do: "release", needed: observed.job === "active" }] : [], events: [] }
   }
   const isUnneeded = observed.isCounted && (observed.job === "settled" || observed.job === "deleted")
@@ -160,9 +175,12 @@ function decideUnsettled(
   settings: LaunchSettings,
 ): LaunchDecision {
   const since = firstMessageTime(launch.status)
-  if (since !== undefined) return decideUnrecorded(launch, since, { observed, now, settings })
+  const isTakeover = launch.spec.takesOver !== undefined
+  if (since !== undefined && !isTakeover) return decideUnrecorded(launch, since, { observed, now, settings })
   const end = reasonToEnd(launch, observed, now, settings)
-  if (end !== undefined && !observed.inFlight) return withoutVm(launch, now)
+  if (end !== undefined && !observed.inFlight && since === undefined) return withoutVm(launch, now)
+  // Not even a Launch that is to end concludes that it has no VM while an earlier write may still give it one.
+  if (isTakeover) return { actions: [{ do: "takeOver" }], events: [] }
   const { launchError } = observed
   const unanswered = launchError && launchErrorToReport(launch, launchError, now, settings)
   if (unanswered === undefined) return { actions: [{ do: "createInstance" }], events: [] }
@@ -183,7 +201,7 @@ function decideUnrecorded(
   const { instance } = observed
   if (instance.is === "found") return { actions: [{ do: "recordInstance", vm: instance.vm }], events: [] }
   if (instance.is === "unknown") {
-    const left = longestLife(launch, settings) - secondsBetween(since, now)
+    const left = longestVmLife(launch, settings) - secondsBetween(since, now)
     if (left > 0) return { actions: [], events: [], requeueAfter: left + 1 }
     return { actions: [{ do: "findInstance" }], events: [], requeueAfter: settings.terminateRetrySeconds }
   }
@@ -242,8 +260,8 @@ export function abandonedStatus(stored: StoredLaunch, now: Date, settings: Launc
   const { vm, unanswered, loss } = launch.status ?? {}
   // Rejected calls create no VM. The last call that may have created one was made before the first rejection.
   const rejectedSince = unanswered?.class === "Credentials" ? unanswered.since : undefined
-  const since = vm?.createTime ?? rejectedSince
-  if (since === undefined || secondsBetween(since, now) < longestLife(launch, settings)) return undefined
+  const since = vm?.bootTime ?? vm?.createTime ?? rejectedSince
+  if (since === undefined || secondsBetween(since, now) < longestVmLife(launch, settings)) return undefined
   const over = (message: string) =>
     ({ phase: "terminated", message, loss: loss ?? { reason: "VMLost", message, time: timestamp(now) } }) as const
   if (vm === undefined) {
@@ -276,7 +294,9 @@ function decideVm(
     const terminationTime =
       ended.terminationTime ??
       (instance.is === "notFound" ? endOfMissing : latestEnd)(launch, { lastSeen, now }, settings)
-    return closeLaunch(launch, { next, ended: { ...ended, terminationTime }, expected: end !== undefined, now })
+    // A VM that waits for another job may end itself at any time.
+    const expected = end !== undefined || idlenessOf(launch).is !== "none"
+    return closeLaunch(launch, { next, ended: { ...ended, terminationTime }, expected, now })
   }
   next.vm = { ...next.vm, ...observedVm(launch, instance, end !== undefined) }
   return end === undefined
@@ -332,7 +352,7 @@ interface EndCheck {
 
 /** Reasons to terminate a VM in order of precedence. The first one that applies counts. */
 const END_CHECKS: Record<string, EndCheck> = {
-  agentFinished: { why: ({ status: { agent } }) => agent?.finish && `the agent finished: ${agent.finish.reason}` },
+  agentFinished: { why: ({ launch, now }) => whyFinished(launch, now) },
   bootFailed: {
     why: ({ status }) => {
       const failure = bootFailureOf(status)
@@ -364,6 +384,18 @@ const END_CHECKS: Record<string, EndCheck> = {
     },
     loss: "VMLost",
   },
+}
+
+/** Returns the message of a VM whose agent has finished; undefined while it runs, cleans up, or waits for another job. */
+function whyFinished(launch: StoredLaunch, now: Date): string | undefined {
+  const finish = launch.status?.agent?.finish
+  if (finish === undefined) return undefined
+  const finished = `the agent finished: ${finish.reason}`
+  const idleness = idlenessOf(launch)
+  if (idleness.is === "none") return idleness.why === undefined ? finished : `${finished}; ${idleness.why}`
+  if (idleSecondsLeft(idleness, now) > 0) return undefined
+  const over = idleness.is === "idle" ? "no job took it over" : "it was not clean"
+  return `${finished}; ${over} within ${idleness.seconds} s`
 }
 
 /** Returns why the VM has to end; undefined while it is needed. */
@@ -434,7 +466,10 @@ function disappearance(launch: StoredLaunch): string {
   return launch.status?.agent === undefined ? cutTo(`${message}: ${bootProgress(launch)}`, 1024) : message
 }
 
-/** Terminates the VM, and again if that has no effect. A loss is written before. */
+/**
+ * Terminates the VM, and again if that has no effect. A loss is written before. So is the end of a VM that another Launch
+ * could take over: the write fails if one has it already, and none can get it afterwards.
+ */
 function ending(
   launch: StoredLaunch,
   context: { next: OwnStatus; message: string; observed: LaunchObservation; settings: LaunchSettings },
@@ -444,11 +479,13 @@ function ending(
   const isNewLoss = next.loss !== undefined && launch.status?.loss === undefined
   // Usually the VM has ended before the next reconcile. That saves the write of `terminating`.
   const lingers = (requestedAgo ?? 0) >= settings.settleSeconds || launch.status?.phase === "terminating"
+  const isWritten = lingers || isNewLoss || mayHandOver(launch)
   const vmId = next.vm?.id
   const isDue = vmId !== undefined && (requestedAgo === undefined || requestedAgo >= settings.terminateRetrySeconds)
-  const status: OwnStatus = { ...next, phase: "terminating", message: cutTo(message, 1024) }
+  const first = launch.status?.phase === "terminating" ? launch.status.message : undefined
+  const status: OwnStatus = { ...next, phase: "terminating", message: first ?? cutTo(message, 1024) }
   return {
-    ...((lingers || isNewLoss) && changeOf(launch, status)),
+    ...(isWritten && changeOf(launch, status)),
     actions: isDue ? [{ do: "terminate", vmId }] : [],
     events: isNewLoss ? [{ type: "Warning", reason: next.loss?.reason ?? "VMLost", message }] : [],
     requeueAfter: lingers ? settings.terminateRetrySeconds : settings.settleSeconds,
@@ -461,11 +498,15 @@ function following(
 ): LaunchDecision {
   const { next, observed, now, settings } = context
   const phase = livePhase(launch)
-  const status: OwnStatus = { ...next, phase, message: LIVE_MESSAGES[phase] ?? "" }
+  const status: OwnStatus = { ...next, phase, message: liveMessage(launch, phase) }
   const age = ageOf(launch, observed, now)
   const isUnread = launch.status?.agent === undefined && observed.consoleRead === undefined
-  const due =
-    (isUnread ? Math.min(settings.consoleSeconds, longestLife(launch, settings)) : longestLife(launch, settings)) - age
+  const idleness = idlenessOf(launch)
+  const life = longestLife(launch, settings)
+  const due = Math.min(
+    (isUnread ? Math.min(settings.consoleSeconds, life) : life) - age,
+    idleness.is === "none" ? Number.POSITIVE_INFINITY : idleSecondsLeft(idleness, now),
+  )
   const unchanged: LaunchDecision = { actions: [], events: [], requeueAfter: Math.max(1, due + 1) }
   const since = phaseSince(launch, phase)
   const wait = since === undefined ? settings.settleSeconds : settlesIn(since, now, settings)
@@ -479,16 +520,27 @@ const LIVE_MESSAGES: Partial<Record<LaunchPhase, string>> = {
   created: "the VM is booting",
   registered: "the agent is preparing the container",
   running: "the container is running",
+  finished: "the agent removes everything of the job from the VM",
+  idle: "the VM waits for another job",
+}
+
+function liveMessage({ spec, status }: StoredLaunch, phase: LaunchPhase): string {
+  // A VM that is taken over does not boot: its first message is still true.
+  if (phase === "created" && spec.takesOver !== undefined) return status?.message ?? ""
+  return LIVE_MESSAGES[phase] ?? ""
 }
 
 function livePhase(launch: StoredLaunch): LaunchPhase {
   const agent = launch.status?.agent
   if (agent === undefined) return "created"
+  if (agent.finish !== undefined) return agent.idleTime === undefined ? "finished" : "idle"
   return agent.startTime === undefined ? "registered" : "running"
 }
 
 function phaseSince(launch: StoredLaunch, phase: LaunchPhase): string | undefined {
   const agent = launch.status?.agent
+  if (phase === "idle") return agent?.idleTime
+  if (phase === "finished") return agent?.lastHeartbeatTime ?? agent?.finish?.time
   return phase === "running" ? agent?.startTime : agent?.registrationTime
 }
 
@@ -531,9 +583,16 @@ function ageOf(launch: StoredLaunch, { vmSeconds }: LaunchObservation, now: Date
   return vmSeconds ?? secondsBetween(createTimeOf(launch), now)
 }
 
-/** Returns the longest time in seconds from the request of a VM until it has ended itself. */
+/** Returns the longest time in seconds for which a Launch needs its VM, with the time for another job. */
 function longestLife({ spec }: StoredLaunch, { lifetimeSlackSeconds }: LaunchSettings): number {
-  return spec.bootDeadlineSeconds + spec.lifetimeSeconds + lifetimeSlackSeconds
+  const { reuse } = spec.run
+  const kept = reuse === undefined ? 0 : CLEAN_SECONDS + reuse.idleSeconds
+  return spec.bootDeadlineSeconds + spec.lifetimeSeconds + kept + lifetimeSlackSeconds
+}
+
+/** Returns the longest time in seconds from the request of a VM until it has ended itself, even if its agent hangs. */
+function longestVmLife({ spec }: StoredLaunch, { lifetimeSlackSeconds }: LaunchSettings): number {
+  return spec.bootDeadlineSeconds + vmLifetimeOf(spec) + lifetimeSlackSeconds
 }
 
 /**
@@ -573,30 +632,42 @@ function endOfMissing(
  */
 function endedItselfBy(launch: StoredLaunch, settings: LaunchSettings): number {
   const { finish, lastHeartbeatTime } = launch.status?.agent ?? {}
-  if (finish === undefined) return Date.parse(createTimeOf(launch)) + longestLife(launch, settings) * 1000
+  if (finish === undefined) return Date.parse(vmSince(launch)) + longestVmLife(launch, settings) * 1000
   const lastMessage = Math.max(Date.parse(finish.time), Date.parse(lastHeartbeatTime ?? finish.time))
-  return lastMessage + settings.powerOffSeconds * 1000
+  return Math.max(lastMessage, keptUntil(launch) ?? lastMessage) + settings.powerOffSeconds * 1000
+}
+
+/** Returns until when a VM cleans up or waits for another job at most, milliseconds since 1970; undefined: it does neither. */
+function keptUntil(launch: StoredLaunch): number | undefined {
+  const { idleTime, leaveTime } = launch.status?.agent ?? {}
+  if (leaveTime !== undefined) return Date.parse(leaveTime)
+  if (idleTime !== undefined) return Date.parse(idleTime) + (launch.spec.run.reuse?.idleSeconds ?? 0) * 1000
+  const idleness = idlenessOf(launch)
+  return idleness.is === "none" ? undefined : Date.parse(idleness.since) + idleness.seconds * 1000
 }
 
 /** Returns true if the machine of a preempted VM costs nothing. A VM that ended itself after a notice costs what others do. */
 function isFreeIfPreempted(launch: StoredLaunch, terminationTime: string): boolean {
   const { cloud, provisioning } = launch.spec.offer
-  const lived = secondsBetween(createTimeOf(launch), terminationTime)
+  const lived = secondsBetween(vmSince(launch), terminationTime)
   return provisioning === "spot" && lived < (vmsOf(cloud)?.spot.freeSeconds ?? 0)
 }
 
-/** Returns the ended VM and its cost. */
+/** Returns the ended VM and its cost. A VM may have ended before it was taken over: its bill ends where it began then. */
 function billedUntil(
   launch: StoredLaunch,
-  terminationTime: string,
+  endTime: string,
   isMachineFree = false,
-): Pick<LaunchStatus, "vm" | "costUsd" | "cost"> {
-  const { minimumBilledSeconds } = launch.spec.offer
-  const seconds = secondsBetween(createTimeOf(launch), terminationTime)
+): Pick<LaunchStatus, "vm" | "costUsd" | "cost" | "idleUsd"> {
+  const minimumBilledSeconds = minimumBilledSecondsOf(launch)
+  const since = createTimeOf(launch)
+  const seconds = Math.max(0, secondsBetween(since, endTime))
+  const terminationTime = seconds > 0 ? endTime : since
   const cost = costOf(pricesOf(launch), { seconds, minimumBilledSeconds, isMachineFree })
   return {
     vm: { ...launch.status?.vm, state: "terminated", terminationTime },
     costUsd: sumOfParts(cost),
     cost,
+    ...defined({ idleUsd: idleUsd(launch, new Date(terminationTime)) }),
   }
 }

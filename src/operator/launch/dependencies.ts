@@ -15,7 +15,7 @@ import type { GarbageCollectionSettings, HeartbeatSettings, LaunchSettings } fro
 
 /** Dependencies and settings of the launch controller. `operator/main.ts` provides them. */
 export interface LaunchControllerDependencies {
-  client: Pick<KubeClient, "get" | "pages" | "deleteCollection"> & Writer<StoredLaunch>["client"]
+  client: Pick<KubeClient, "get" | "list" | "pages" | "deleteCollection"> & Writer<StoredLaunch>["client"]
   /** Cache of the Launches in `systemNamespace`, with the options `LAUNCH_CACHE`. */
   launches: Reflector<StoredLaunch>
   /** Cache of the unsettled Jobs. */

@@ -4,12 +4,13 @@ import { ManualClock } from "../../../test/harness/manual-clock.ts"
 import { SimCloud } from "../../../test/harness/sim-cloud.ts"
 import type { Clouds } from "../../clouds/cloud.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
+import { LABELS } from "../../core/apis/meta.ts"
 import { KubeError } from "../../core/kube/errors.ts"
 import { IndexedStore } from "../../core/kube/store.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
 
 const ended = (terminationTime = time(0)) =>
-  launchOf(jobOf(), 1, {
+  launchOf(jobOf({ metadata: { uid: "root" } }), 1, {
     status: vmStatus({ phase: "terminated", vm: { state: "terminated", createTime: time(0), terminationTime } }),
   })
 
@@ -21,8 +22,8 @@ const endedOn = (cloud: string): StoredLaunch => {
 
 const missing = () => Promise.reject(new KubeError({ code: 404, reason: "NotFound", message: "not found" }))
 
-/** Returns a collector of one account, with the Launch as the API server has it. */
-function collectorOf(live: StoredLaunch | undefined, cached = live) {
+/** Returns a collector of one account, with the Launch as the API server has it, and those that have taken over its VM. */
+function collectorOf(live: StoredLaunch | undefined, cached = live, heirs: readonly StoredLaunch[] = []) {
   const clock = new ManualClock()
   clock.setCalendar(T0.getTime() / 1000)
   const cloud = new SimCloud(clock)
@@ -34,9 +35,14 @@ function collectorOf(live: StoredLaunch | undefined, cached = live) {
     if (api.isAway) return Promise.reject(new KubeError({ code: 503, reason: "ServiceUnavailable", message: "away" }))
     return live === undefined ? missing() : Promise.resolve(live)
   }
+  const list = (_: unknown, { labelSelector }: { labelSelector: string }) => {
+    if (api.isAway) return Promise.reject(new KubeError({ code: 503, reason: "ServiceUnavailable", message: "away" }))
+    const isListed = labelSelector === `${LABELS.rootLaunch}=${ended().metadata.name}`
+    return Promise.resolve({ items: isListed ? heirs : [] })
+  }
   const clouds: Clouds = { open: (account) => cloud.open({ ...account, cloud: "sim" }) }
   const collector = new GarbageCollector({
-    ...{ client: { get } as never, clouds, launches, clock, fence: () => undefined },
+    ...{ client: { get, list } as never, clouds, launches, clock, fence: () => undefined },
     ...{
       accounts: () => [{ cloud: live?.spec.offer.cloud ?? "sim", region: "here" }],
       systemNamespace: INSTALLATION.systemNamespace,
@@ -75,7 +81,7 @@ describe("the VM of a Launch that is over", () => {
   })
 
   test("is kept while only the cache says that it is over, and while the API server is away", async () => {
-    const current = launchOf(jobOf(), 1, { status: vmStatus() })
+    const current = launchOf(jobOf({ metadata: { uid: "root" } }), 1, { status: vmStatus() })
     const restored = collectorOf(current, ended())
     restored.plant()
     const { collector, plant, api } = collectorOf(ended())
@@ -109,6 +115,42 @@ describe("the VM of a Launch that is over", () => {
       await running
     },
   )
+})
+
+describe("a VM that was taken over", () => {
+  const root = ended()
+  const heir = (number: number, status: StoredLaunch["status"], name = root.metadata.name) =>
+    launchOf(jobOf({ metadata: { uid: `heir-${number}` } }), 1, {
+      spec: { root: name, takesOver: name },
+      ...(status !== undefined && { status }),
+    })
+  const over = { phase: "terminated", vm: { state: "terminated", id: "vm-1" } } as const
+  const handedOver = { phase: "handedOver", handedTo: "heir-3-1", vm: { state: "terminated", id: "vm-1" } } as const
+
+  test.each<[string, StoredLaunch | undefined, StoredLaunch[], number]>([
+    ["a Launch has it", root, [heir(1, handedOver), heir(2, vmStatus())], 0],
+    ["a Launch may be about to get it", root, [heir(1, over), heir(2, undefined)], 0],
+    ["a Launch has it whose predecessors are deleted", undefined, [heir(2, vmStatus())], 0],
+    ["all its Launches are over", root, [heir(1, handedOver), heir(2, over)], 1],
+    ["its Launch has another VM", root, [heir(1, vmStatus({ vm: { state: "running", id: "vm-2" } }))], 1],
+    ["its Launch is of another chain", root, [heir(1, vmStatus(), "another-1")], 1],
+    ["no Launch has ever taken it over", root, [], 1],
+  ])("is terminated only if it is no one's: %s", async (_, live, heirs, count) => {
+    const { collector, plant, clock } = collectorOf(live, live, heirs)
+    plant()
+    clock.advance(300)
+    expect(await collector.round()).toHaveLength(count)
+    expect(await collector.round()).toHaveLength(0)
+  })
+
+  test("is kept while the API server can't say whose it is", async () => {
+    const { collector, plant, api } = collectorOf(root, root, [heir(1, over)])
+    plant()
+    api.isAway = true
+    for (let round = 0; round < 3; round++) expect(await collector.round()).toEqual([])
+    api.isAway = false
+    expect(await collector.round()).toHaveLength(1)
+  })
 })
 
 test.each(["gcp"])("%s is not asked more often after a take-over: it never creates a second VM", async (name) => {

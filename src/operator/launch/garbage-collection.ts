@@ -5,10 +5,12 @@ import { pause } from "../../core/apis/backoff.ts"
 import { type Clock, secondsBetween } from "../../core/apis/clock.ts"
 import { isOver, type StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
+import { LABELS } from "../../core/apis/meta.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
 import { ifFound } from "../../core/kube/errors.ts"
 import type { Store } from "../../core/kube/store.ts"
 import { LAUNCHES } from "../../core/resources.ts"
+import { vmNameOf } from "../../core/reuse/reuse.ts"
 import { type Fence, NotLeaderError } from "../fence.ts"
 import { inRounds } from "../rounds.ts"
 import { overSince } from "./decide.ts"
@@ -16,7 +18,7 @@ import { accountKey } from "./observe.ts"
 import type { GarbageCollectionSettings } from "./settings.ts"
 
 export interface GarbageCollectorOptions extends GarbageCollectionSettings {
-  client: Pick<KubeClient, "get">
+  client: Pick<KubeClient, "get" | "list">
   clouds: Clouds
   launches: Store<StoredLaunch>
   systemNamespace: string
@@ -144,12 +146,17 @@ export class GarbageCollector {
     }
   }
 
-  /** Returns the Launch that a VM names: from the cache if it owns the VM, else live. */
+  /** Returns the Launch that a VM names, or the one that has taken over the VM: from the cache if it owns the VM, else live. */
   async #launchOf(vm: Vm): Promise<StoredLaunch | undefined> {
     const { client, launches, systemNamespace: namespace } = this.#options
     const ref = { namespace, name: vm.launch }
     const cached = launches.get(ref)
-    return owns(cached, vm) ? cached : await ifFound(client.get(LAUNCHES, ref))
+    if (owns(cached, vm)) return cached
+    const root = await ifFound(client.get(LAUNCHES, ref))
+    if (owns(root, vm)) return root
+    const labelSelector = `${LABELS.rootLaunch}=${vm.launch}`
+    const { items } = await client.list(LAUNCHES, { namespace, labelSelector })
+    return items.find((heir) => owns(heir, vm)) ?? root
   }
 
   async #terminate({ vm, cloud, account, isOver }: Orphan): Promise<boolean> {
@@ -169,10 +176,10 @@ export class GarbageCollector {
 }
 
 /** Returns true if the Launch is current and does not have another VM. */
-function owns(launch: StoredLaunch | undefined, vm: Vm): boolean {
+export function owns(launch: StoredLaunch | undefined, vm: Vm): boolean {
   if (launch === undefined || isOver(launch)) return false
   const id = launch.status?.vm?.id
-  return id === undefined || id === vm.id
+  return vmNameOf(launch) === vm.launch && (id === undefined || id === vm.id)
 }
 
 /** Returns true if the Launch has been over for so many seconds. */

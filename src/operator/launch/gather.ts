@@ -5,7 +5,7 @@ import { isOver, type StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { statementName } from "../../core/apis/statement.ts"
 import { ifFound } from "../../core/kube/errors.ts"
-import { JOBS } from "../../core/resources.ts"
+import { JOBS, LAUNCHES } from "../../core/resources.ts"
 import { isCounted as isCostCounted } from "../../market/placement/statements.ts"
 import type { ElapsedTimes } from "../elapsed.ts"
 import type { CloudCalls } from "./create.ts"
@@ -37,6 +37,7 @@ export async function gather(
     heartbeatTimedOut: observer.heartbeatTimedOut(name),
     isCounted: isOver(launch) && isCostCounted(launch, statementIn(options)),
     job: await jobState(launch, options),
+    isHandoverOpen: await isHandoverOpen(launch, options),
     // Read last: nothing is awaited between this and the decision.
     inFlight: calls.mayBeInFlight(name),
     ...defined({ terminateRequestedSecondsAgo: requestedAgo, launchError, vmSeconds, consoleRead }),
@@ -51,6 +52,21 @@ function vmAge(launch: StoredLaunch, ages: ElapsedTimes): number | undefined {
   const beat = status?.agent?.lastHeartbeatTime
   const reported = since === undefined || beat === undefined ? undefined : secondsBetween(since, beat)
   return ages.seconds(metadata.name, { id: metadata.uid, since, reported })
+}
+
+/** Returns true while the Launch that gets the VM of this one has not recorded it. */
+async function isHandoverOpen({ status }: StoredLaunch, options: LaunchControllerDependencies): Promise<boolean> {
+  const name = status?.handedTo
+  if (name === undefined) return false
+  const ref = { namespace: options.systemNamespace, name }
+  // A record never becomes needed again, so a late cache says at most that it is needed longer.
+  const heir = options.launches.store.get(ref) ?? (await ifFound(options.client.get(LAUNCHES, ref)))
+  return needsPredecessor(heir)
+}
+
+/** Returns true for a Launch that has taken over a VM, and can read only from its predecessor which one. */
+export function needsPredecessor(heir: StoredLaunch | undefined): boolean {
+  return heir !== undefined && !isOver(heir) && heir.status?.vm?.id === undefined
 }
 
 /** Reads the Job's state from the cache. A Job that is not there may be settled, deleted, or not cached yet. */

@@ -62,6 +62,26 @@ test("the observer finds the VM of a Launch by its name while its id is not reco
   expect(observer.view(heard.metadata.name)).toMatchObject({ is: "found", vm: { id: "vm-1", state: "terminated" } })
 })
 
+test("the observer finds a VM that was taken over by the name of its first Launch, or by its id", async () => {
+  const clock = new ManualClock()
+  const clouds = new SimCloud(clock)
+  const spec = { takesOver: "first-1", root: "first-1" }
+  const heard = launchOf(jobOf(), 1, { spec, status: { phase: "requested", agent: agentOf() } })
+  const known = launchOf(jobOf(), 1, { spec, status: vmStatus({ agent: agentOf() }) })
+  const over = launchOf(jobOf({ metadata: { uid: "first" } }), 1, {
+    status: vmStatus({ phase: "handedOver", handedTo: known.metadata.name }),
+  })
+  const launches = new IndexedStore<StoredLaunch>()
+  for (const launch of [over, heard, known]) launches.put(launch)
+  const observer = new VmObserver({ clouds, launches, installation: INSTALLATION.id, clock, logger })
+  clouds.plant(INSTALLATION.id, "first-1", clock.now().toISOString())
+  await observer.poll()
+  const found = { is: "found", vm: { id: "vm-1", launch: "first-1", state: "running" } }
+  for (const { metadata } of [heard, known]) expect(observer.view(metadata.name)).toMatchObject(found)
+  // Its first Launch has no VM any more.
+  expect(observer.view("first-1")).toEqual({ is: "unknown" })
+})
+
 function heartbeatAt(seconds: number): StoredLaunch {
   return launchOf(jobOf(), 1, { status: vmStatus({ agent: agentOf({ lastHeartbeatTime: time(seconds) }) }) })
 }

@@ -13,6 +13,7 @@ import {
 import type { Logger } from "../../core/apis/logger.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import type { Store } from "../../core/kube/store.ts"
+import { vmNameOf } from "../../core/reuse/reuse.ts"
 import type { Source } from "../../core/runtime/controller.ts"
 import type { InstanceView } from "./decide.ts"
 import { HEARTBEAT_DEFAULTS, type HeartbeatSettings } from "./settings.ts"
@@ -188,8 +189,8 @@ export function isFollowed(launch: StoredLaunch): boolean {
 }
 
 /** Returns the VM of a Launch whose VM's id is not recorded. An ended one counts only if there is no other. */
-function vmOf({ metadata }: StoredLaunch, vms: readonly Vm[]): Vm | undefined {
-  const own = vms.filter((vm) => vm.launch === metadata.name)
+function vmOf(launch: StoredLaunch, vms: readonly Vm[]): Vm | undefined {
+  const own = vms.filter((vm) => vm.launch === vmNameOf(launch))
   return own.find(({ state }) => state !== "terminated") ?? own[0]
 }
 

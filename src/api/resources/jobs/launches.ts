@@ -1,4 +1,5 @@
 import Type, { type Static } from "typebox"
+import { timestamp } from "../../../core/apis/clock.ts"
 import { findCondition } from "../../../core/apis/conditions.ts"
 import { creationTimeOf } from "../../../core/apis/creation-times.ts"
 import { JobCondition, type RefusedOffer, type StoredJob, VM_STATES } from "../../../core/apis/job.ts"
@@ -8,6 +9,8 @@ import {
   FINISH_CAUSES,
   FINISH_REASONS,
   LAUNCH_PHASES,
+  LaunchCondition,
+  type LaunchStatus,
   LOSSES,
   type StoredLaunch,
 } from "../../../core/apis/launch.ts"
@@ -18,6 +21,7 @@ import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { conditionsField, toConditionRecords } from "../../../core/records/conditions.ts"
 import { inUtc } from "../../../core/records/job.ts"
 import { nullable } from "../../../core/records/nullable.ts"
+import { idleUntil } from "../../../core/reuse/reuse.ts"
 import { describeOffer, usd } from "../../../market/router/explain.ts"
 
 /** Records of a job's VMs, and the story of the job that follows from them. Pure. */
@@ -44,6 +48,7 @@ function time(description: string) {
 /** One VM of a job, or one attempt to get one. */
 export const LaunchRecordSchema = Type.Object(
   {
+    name: Type.String({ description: "Name of the Launch, which others have in took_over and handed_to." }),
     number: Type.Integer({ minimum: 1, description: "Number of the VM among those of the job, from 1." }),
     phase: StringEnum(LAUNCH_PHASES),
     provider: Type.String(),
@@ -65,8 +70,14 @@ export const LaunchRecordSchema = Type.Object(
     registered_at: time("Time at which the VM's agent registered."),
     started_at: time("Time of the container's first start on the VM."),
     finished_at: time("Time at which the container's last run ended."),
-    ended_at: time("Time at which billing ended."),
-    cost_usd: nullable<number>("number", "Cost of the VM, USD. Null until the VM is deleted."),
+    idle_since: time("Time from which the VM waited for another job. Null: it never did."),
+    idle_until: time("Time until which the VM waits for another job. Null: it does not wait."),
+    ended_at: time("Time at which billing ended, for this job."),
+    cost_usd: nullable<number>("number", "Cost of the VM, USD. Null until it is deleted or another job has it."),
+    idle_usd: nullable<number>("number", "Part of the cost in which the VM waited for another job. Null: none yet."),
+    warm: Type.Boolean({ description: "True: the job takes over a VM that runs already, instead of a new one." }),
+    took_over: nullable<string>("string", "Launch whose idle VM this one takes over. Null: a new VM."),
+    handed_to: nullable<string>("string", "Launch that has taken over the VM. Null: none has."),
     exit_code: nullable<number>("integer", "Exit code of the container's last run."),
     refusal: failureOf("LaunchRefusal", REFUSALS, "Rejection by the cloud: there was no VM."),
     boot_failure: failureOf("LaunchBootFailure", BOOT_FAILURES, "Reason why the VM could not run containers."),
@@ -104,11 +115,14 @@ export const TIMELINE_TYPES = [
   "Refused",
   "Unanswered",
   "Created",
+  "TakeoverLost",
   "Registered",
   "BootFailed",
   "Started",
   "PreemptionNotice",
   "Finished",
+  "Idle",
+  "HandedOver",
   "Retried",
   "Lost",
   "Deleted",
@@ -141,12 +155,15 @@ export function toLaunchList(job: StoredJob, launches: readonly StoredLaunch[]):
   return { launches: sorted.map(launchRecordOf), total: sorted.length + missing.deleted, ...missing }
 }
 
+/** Returns the name of the job of a Launch; undefined if the job is deleted. */
+export type JobNameOf = (launch: string) => string | undefined
+
 /** Returns the story of a job. @param launches the Launches of the job that still exist */
-export function toTimeline(job: StoredJob, launches: readonly StoredLaunch[]): Timeline {
+export function toTimeline(job: StoredJob, launches: readonly StoredLaunch[], jobNameOf: JobNameOf): Timeline {
   const sorted = byNumber(launches)
   const entries = [
     ...submission(job),
-    ...sorted.flatMap(entriesOf),
+    ...sorted.flatMap((launch) => entriesOf(launch, jobNameOf)),
     ...forgottenRefusals(job, sorted),
     ...conditionEntries(job, sorted),
     ...retryEntries(job),
@@ -175,6 +192,7 @@ function launchRecordOf(launch: StoredLaunch): LaunchRecord {
   const { metadata, spec, status } = launch
   const { offer, connection } = spec
   return {
+    name: metadata.name,
     number: spec.number,
     phase: status?.phase ?? "requested",
     provider: offer.cloud,
@@ -187,6 +205,7 @@ function launchRecordOf(launch: StoredLaunch): LaunchRecord {
     requested_at: metadata.creationTimestamp,
     ...vmFields(status),
     ...agentFields(status),
+    ...reuseFields(launch),
     ...failureFields(status),
     message: status?.message ?? null,
     ...toConditionRecords(launch),
@@ -212,6 +231,19 @@ function agentFields(status: StoredLaunch["status"]) {
     started_at: inUtc(agent?.startTime),
     finished_at: inUtc(agent?.finish?.time),
     exit_code: agent?.finish?.exitCode ?? agent?.lastExitCode ?? null,
+  } satisfies Partial<LaunchRecord>
+}
+
+function reuseFields(launch: StoredLaunch) {
+  const { spec, status } = launch
+  const until = idleUntil(launch)
+  return {
+    idle_since: inUtc(status?.agent?.idleTime),
+    idle_until: until === undefined ? null : timestamp(until),
+    idle_usd: status?.idleUsd ?? null,
+    warm: spec.takesOver !== undefined,
+    took_over: spec.takesOver ?? null,
+    handed_to: status?.handedTo ?? null,
   } satisfies Partial<LaunchRecord>
 }
 
@@ -250,12 +282,13 @@ function end({ status }: StoredJob): TimelineEntry[] {
 }
 
 /** Returns the entries of one VM, in the order of its life. */
-function entriesOf(launch: StoredLaunch): TimelineEntry[] {
+function entriesOf(launch: StoredLaunch, jobNameOf: JobNameOf): TimelineEntry[] {
   const { metadata, spec, status } = launch
-  const { number } = spec
+  const { number, takesOver } = spec
   const vm = `VM ${number}`
   const of = (reason: string | null) => ({ launch: number, reason })
-  const requested = `${vm} was requested: ${describeOffer(spec.offer)}.`
+  const what = takesOver === undefined ? "was requested" : `is to be the idle VM of ${holderText(takesOver, jobNameOf)}`
+  const requested = `${vm} ${what}: ${describeOffer(spec.offer)}.`
   const { refusal, unanswered, vm: machine } = status ?? {}
   return [
     entry("Requested", metadata.creationTimestamp, requested, of(null)),
@@ -274,13 +307,41 @@ function entriesOf(launch: StoredLaunch): TimelineEntry[] {
       : [entry("Refused", refusal.time, `The cloud rejected ${vm}: ${refusal.message}`, of(refusal.class))]),
     ...(machine?.createTime === undefined
       ? []
-      : [entry("Created", machine.createTime, `${vm} was created${idText(machine.id)}; billing began.`, of(null))]),
+      : [entry("Created", machine.createTime, createdText(launch, machine.id), of(null))]),
     ...entriesOfRun(launch),
-    ...entriesOfEnd(launch),
+    ...entriesOfReuse(launch),
+    ...entriesOfEnd(launch, jobNameOf),
   ]
 }
 
 const idText = (id: string | undefined): string => (id === undefined ? "" : ` as ${id}`)
+
+function createdText({ spec: { number, takesOver } }: StoredLaunch, id: string | undefined): string {
+  return takesOver === undefined
+    ? `VM ${number} was created${idText(id)}; billing began.`
+    : `VM ${number} was taken over${idText(id)}; its billing for this job began.`
+}
+
+/** Returns the Launch that has or had a VM, by the name of its job. */
+function holderText(launch: string, jobNameOf: JobNameOf): string {
+  const job = jobNameOf(launch)
+  return job === undefined ? `launch ${launch}` : `job ${job} (launch ${launch})`
+}
+
+/** Returns the entries of a VM that was not taken over, or that waited for another job after its own. */
+function entriesOfReuse(launch: StoredLaunch): TimelineEntry[] {
+  const { metadata, spec, status } = launch
+  const { number, takesOver, run } = spec
+  if (takesOver !== undefined && status?.phase === "terminated" && status.vm === undefined) {
+    const at = findCondition(status.conditions, LaunchCondition.Ready)?.lastTransitionTime ?? metadata.creationTimestamp
+    return [entry("TakeoverLost", at, `There is no VM ${number}: ${status.message}`, { launch: number })]
+  }
+  const since = status?.agent?.idleTime
+  if (since === undefined) return []
+  const verb = idleUntil(launch) === undefined ? "waited" : "waits"
+  const text = `VM ${number} ${verb} for another job, for ${run.reuse?.idleSeconds} s at most.`
+  return [entry("Idle", since, text, { launch: number })]
+}
 
 function entriesOfRun({ spec: { number }, status }: StoredLaunch): TimelineEntry[] {
   const { agent } = status ?? {}
@@ -313,15 +374,26 @@ function finishText(vm: string, { reason, exitCode, message }: Finish): string {
   return `The run on ${vm} ${how}${isKnown ? "." : `: ${message}`}`
 }
 
-function entriesOfEnd({ spec: { number }, status }: StoredLaunch): TimelineEntry[] {
-  const { loss, vm, costUsd } = status ?? {}
-  const text = `VM ${number} was deleted${costUsd === undefined ? "" : `; it cost ${usd(costUsd)}`}.`
+function entriesOfEnd({ spec: { number }, status }: StoredLaunch, jobNameOf: JobNameOf): TimelineEntry[] {
+  const { loss, vm, handedTo } = status ?? {}
+  const [type, how] =
+    handedTo === undefined
+      ? (["Deleted", "was deleted"] as const)
+      : (["HandedOver", `was handed over to ${holderText(handedTo, jobNameOf)}`] as const)
+  const text = `VM ${number} ${how}${costText(status)}.`
   return [
     ...(loss === undefined
       ? []
       : [entry("Lost", loss.time, `VM ${number} was lost: ${loss.message}`, { launch: number, reason: loss.reason })]),
-    ...(vm?.terminationTime === undefined ? [] : [entry("Deleted", vm.terminationTime, text, { launch: number })]),
+    ...(vm?.terminationTime === undefined ? [] : [entry(type, vm.terminationTime, text, { launch: number })]),
   ]
+}
+
+/** Returns what a VM cost, and why no other job could have it. */
+function costText({ costUsd, idleUsd, agent }: LaunchStatus = {}): string {
+  const waited = idleUsd === undefined ? "" : `, of which ${usd(idleUsd)} while it waited for another job`
+  const cost = costUsd === undefined ? "" : `; it cost ${usd(costUsd)}${waited}`
+  return agent?.unfit === undefined ? cost : `${cost}; no other job could have it: ${agent.unfit}`
 }
 
 /** Returns the failed offers in the job's status whose Launches are deleted. */

@@ -29,7 +29,7 @@ import {
 } from "./cancellations.ts"
 import { type Creator, JobGroupSchema, type Origin, toGroupRecord } from "./groups.ts"
 import type { JobFilter, JobSorting, Jobs, Submitter } from "./jobs.ts"
-import { LaunchListSchema, TimelineSchema, toLaunchList, toTimeline } from "./launches.ts"
+import { type JobNameOf, LaunchListSchema, TimelineSchema, toLaunchList, toTimeline } from "./launches.ts"
 import { type LogStreams, streamLog } from "./logs.ts"
 import { JOB_SORT_FIELDS } from "./numbers.ts"
 import { type JobPlanRecord, JobPlanSchema, toPlanRecord } from "./plan.ts"
@@ -51,6 +51,7 @@ export interface JobServices {
   queuePositionsIn: (namespace: string) => (job: StoredJob) => number | undefined
   /** Returns the Launches of a job that still exist. */
   launchesOf: (job: StoredJob) => StoredLaunch[]
+  jobNameOf: JobNameOf
   /** Returns what waits for the jobs and arrays of a project. */
   dependentsIn: (principal: Principal) => Dependents
   submitterOf: (principal: Principal) => Submitter
@@ -403,9 +404,9 @@ const OTHERS = [
     summary: "Get the job's story: what happened, when, and why.",
     role: "viewer",
     responses: { 200: json(namedSchema("Timeline", TimelineSchema), "The story.") },
-    handle: async ({ path, principal }, { jobsOf, launchesOf }) => {
+    handle: async ({ path, principal }, { jobsOf, launchesOf, jobNameOf }) => {
       const job = await jobsOf(principal).find(path.id)
-      return { body: toTimeline(job, launchesOf(job)) }
+      return { body: toTimeline(job, launchesOf(job), jobNameOf) }
     },
   }),
   route("GET /jobs/{id}/usage", {

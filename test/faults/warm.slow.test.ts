@@ -1,0 +1,68 @@
+import fc from "fast-check"
+import { afterAll, describe, expect, test } from "vitest"
+import { EVERYTHING, SEED } from "./effort.ts"
+import { type Exploration, explore, walk } from "./model-explorer.ts"
+import { Tally } from "./tally.ts"
+import { type WarmOptions, warmModel } from "./warm.ts"
+
+const tally = new Tally(
+  "warm",
+  "The model of VMs that jobs take over from each other: states and steps, not single faults",
+)
+afterAll(() => tally.close())
+
+/** Searches of the nearest states: around a takeover, and from the submission of jobs. */
+const SEARCHES: { options: WarmOptions; states: number }[] = [
+  { options: { from: "idleVm", jobs: 2, faults: 1, ticks: 2 }, states: 12_000 },
+  { options: { from: "idleVm", jobs: 2, faults: 2, ticks: 3, people: false }, states: 8_000 },
+  { options: { from: "handover", jobs: 1, faults: 2, ticks: 2 }, states: 15_000 },
+  { options: { from: "secondIdleVm", jobs: 1, faults: 2, ticks: 2 }, states: 8_000 },
+  { options: { from: "nothing", jobs: 2, faults: 1, ticks: 2 }, states: 6_000 },
+].map((search) => (EVERYTHING ? { ...search, states: 1_000_000 } : search) as { options: WarmOptions; states: number })
+
+/** Number of walks of up to 250 steps. They reach states that are too deep for a search. */
+const WALKS = EVERYTHING ? 20_000 : 150
+
+function expectFaultless({ violation }: Exploration): void {
+  const { fault, trace } = violation ?? {}
+  expect(fault && [fault, ...(trace ?? [])].join("\n"), "the shortest way to it").toBeUndefined()
+}
+
+describe("VMs that jobs take over, in any order of steps", () => {
+  test.each(SEARCHES)(
+    "visits the nearest $states states from $options.from with $options.faults faults and finds no violation",
+    async ({ options, states }) => {
+      const found = await explore(warmModel(options), states, (looked) =>
+        console.info(`${looked} of ${states} states looked at`),
+      )
+      tally.count({ faults: `${options.faults} faults, nearest states` }, [], found.states)
+      expectFaultless(found)
+      expect(found.complete || found.states === states).toBe(true)
+    },
+    3_600_000,
+  )
+
+  test(`finds no violation on ${WALKS} long paths`, () => {
+    const way = fc.record({
+      jobs: fc.integer({ min: 1, max: 3 }),
+      faults: fc.nat(4),
+      people: fc.boolean(),
+      from: fc.constantFrom("nothing", "idleVm", "handover", "secondIdleVm"),
+      // The first steps are those of programs: without them, most paths would end before a takeover.
+      choices: fc.array(fc.oneof({ weight: 3, arbitrary: fc.nat(3) }, { weight: 1, arbitrary: fc.nat(999) }), {
+        minLength: 60,
+        maxLength: 250,
+        size: "max",
+      }),
+    })
+    const tried = fc.check(
+      fc.property(way, ({ choices, ...options }) => {
+        const found = walk(warmModel({ ...options, ticks: 8 }), choices)
+        tally.count({ faults: "up to 4 faults, long ways" }, [], found.states)
+        expectFaultless(found)
+      }),
+      { seed: SEED, numRuns: WALKS },
+    )
+    expect(tried.failed && fc.defaultReportMessage(tried)).toBe(false)
+  }, 3_600_000)
+})
