@@ -1,7 +1,10 @@
 import { createHash, randomBytes } from "node:crypto"
+import { once } from "node:events"
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { connect, createServer, type Server, type Socket } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { pipeline } from "node:stream/promises"
 import { setTimeout as delay } from "node:timers/promises"
 import { KubeConfig } from "@kubernetes/client-node"
 import { findBinaries } from "../dev/controlplane/binaries.ts"
@@ -28,6 +31,14 @@ const START_SECONDS = 20
 const END_SECONDS = 3
 const PATIENCE_SECONDS = 300
 
+/** Jobs on an idle VM, and the goals of the time from POST to their first line, seconds. */
+const WARM_JOBS = 100
+const WARM_SECONDS = { p50: 1.5, p99: 3 }
+const WARM = { reuse: { idleSeconds: 600 }, timeoutSeconds: 600 }
+
+/** Replicas of the façade. */
+const REPLICAS = 2
+
 /** Bytes of the job's image that no compression shortens. */
 const IMAGE_BYTES = 64 * 1024 * 1024
 
@@ -46,7 +57,7 @@ interface Round {
  * Measures Berth's own share of the time from POST to the container's first line, and from its end to the request for the VM's
  * termination. Each job has a VM of its own with a real cloud-init and a real engine, which pulls both images from a
  * registry on this machine. With a baseline both versions take turns, each with its own control plane, programs and
- * image of the agent.
+ * image of the agent. Then jobs run one after the other on one VM, which waits for them.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const missing = (await missingForVms()) ?? missingForRegistry()
@@ -69,12 +80,25 @@ export async function run(context: BenchContext): Promise<BenchResult> {
       context.report(`round ${round}: ${JSON.stringify({ before, after })}`)
       if (round > 0) rounds.push({ ours: after, peer: before })
     }
-    return resultOf(rounds)
+    const result = resultOf(rounds)
+    const warm = await ours.measureWarm(jobImage, context.sizes?.[1] ?? WARM_JOBS)
+    for (const [name, goal] of Object.entries(WARM_SECONDS)) {
+      const value = quantile(warm, Number(name.slice(1)) / 100)
+      result.rows.push(within(`POST to the first line on an idle VM, ${name}, s`, [value], goal))
+    }
+    result.spread["POST to the first line on an idle VM, s"] = spreadOf(warm)
+    return result
   } finally {
     await Promise.all(stacks.map((stack) => stack.stop()))
     await registry.stop()
     await removeVms([])
   }
+}
+
+/** Returns the value that this part of the values does not exceed. */
+function quantile(values: readonly number[], part: number): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  return sorted[Math.max(0, Math.ceil(sorted.length * part) - 1)] ?? Number.NaN
 }
 
 function resultOf(rounds: { ours: Round; peer: Round | undefined }[]): BenchResult {
@@ -236,6 +260,33 @@ class Stack {
     return { start: seconds(toLaunch + toLine), end: seconds((await terminated) - ended) }
   }
 
+  /** Runs jobs one after the other on one VM. Returns the times from POST to each first line, seconds. */
+  async measureWarm(image: string, jobs: number): Promise<number[]> {
+    const times: number[] = []
+    for (let number = 0; number <= jobs; number++) {
+      const signal = AbortSignal.timeout(PATIENCE_SECONDS * 1000)
+      while (number > 0 && (await this.#get<{ idle: unknown[] }>("/1/idle")).idle.length === 0)
+        await delay(50, undefined, { signal })
+      const posted = performance.now()
+      const id = await this.#post("/1/jobs", { ...WARM, image, command: ["/bin/busybox", "echo", "first"] })
+      const log = await fetch(`${this.#url}/1/jobs/${id}/logs?follow=true`, { headers: this.#headers, signal })
+      let text = ""
+      for await (const chunk of log.body ?? []) {
+        if (text === "" && number > 0) times.push(seconds((performance.now() - posted) / 1000))
+        text += Buffer.from(chunk).toString()
+      }
+      if (text !== "first\n") throw new Error(`job ${id} wrote ${JSON.stringify(text)}`)
+    }
+    this.#report(`on an idle VM: ${times.join(" ")} s`)
+    return times
+  }
+
+  async #get<Answer>(path: string): Promise<Answer> {
+    const answer = await fetch(`${this.#url}${path}`, { headers: this.#headers })
+    if (answer.status !== 200) throw new Error(`GET ${path}: ${answer.status} ${await answer.text()}`)
+    return (await answer.json()) as Answer
+  }
+
   async #post(path: string, content: object): Promise<string> {
     const body = JSON.stringify(content)
     const answer = await fetch(`${this.#url}${path}`, { method: "POST", headers: this.#headers, body })
@@ -278,7 +329,7 @@ interface ProgramParts {
 
 async function startPrograms(root: string, { controlPlane, client, folder, url, cloud }: ProgramParts) {
   const where = { controlPlane, client, folder }
-  const metrics = { operator: await freePort(), facade: await freePort() }
+  const metrics = { operator: await freePort() }
   await mkdir(join(folder, "logs"), { recursive: true })
   const asFacade = await kubeconfigOf("berth-facade", where)
   const asOperator = await kubeconfigOf("berth-operator", where)
@@ -289,12 +340,51 @@ async function startPrograms(root: string, { controlPlane, client, folder, url, 
       ...["--metrics-port", String(metrics.operator)],
     ),
   })
-  const facade = await startProgram({
-    ...{ name: "facade", folder, url },
-    script: join(root, "src", "main.ts"),
-    args: ["facade", "--kubeconfig", asFacade, "--host", "0.0.0.0", "--port", new URL(url).port]
-      .concat("--default-project", DEFAULT_NAME, "--logs-dir", join(folder, "logs"), "--log-level", "warn")
-      .concat("--requests-per-minute", "0", "--metrics-port", String(metrics.facade)),
-  })
-  return [operator, facade]
+  const replicas: Awaited<ReturnType<typeof startProgram>>[] = []
+  const ports: number[] = []
+  for (let replica = 0; replica < REPLICAS; replica++) {
+    const port = await freePort()
+    const facade = await startProgram({
+      ...{ name: `facade-${replica}`, folder, url: `http://127.0.0.1:${port}` },
+      script: join(root, "src", "main.ts"),
+      args: ["facade", "--kubeconfig", asFacade, "--port", String(port), "--metrics-port", String(await freePort())]
+        .concat("--default-project", DEFAULT_NAME, "--logs-dir", join(folder, "logs"), "--log-level", "warn")
+        .concat("--requests-per-minute", "0"),
+    })
+    replicas.push(facade)
+    ports.push(port)
+  }
+  const balancer = await Balancer.start(Number(new URL(url).port), ports)
+  return [balancer, operator, ...replicas]
+}
+
+/** Spreads connections over the replicas in turns, as a Service does. */
+class Balancer {
+  readonly #server: Server
+  readonly #sockets = new Set<Socket>()
+
+  private constructor(ports: readonly number[]) {
+    let turn = 0
+    this.#server = createServer((client) => {
+      const replica = connect({ host: "127.0.0.1", port: ports[turn++ % ports.length] ?? 0 })
+      for (const socket of [client, replica]) {
+        this.#sockets.add(socket)
+        socket.once("close", () => this.#sockets.delete(socket))
+      }
+      pipeline(client, replica, client).catch(() => undefined)
+    })
+  }
+
+  static async start(port: number, ports: readonly number[]): Promise<Balancer> {
+    const balancer = new Balancer(ports)
+    balancer.#server.listen(port, "0.0.0.0")
+    await once(balancer.#server, "listening")
+    return balancer
+  }
+
+  async stop(): Promise<void> {
+    for (const socket of this.#sockets) socket.destroy()
+    this.#server.close()
+    await once(this.#server, "close")
+  }
 }
