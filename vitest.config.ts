@@ -13,6 +13,7 @@ const globalSetup = ["test/tools.setup.ts", "test/control-plane.setup.ts"]
 const PURE = [
   "test/prose.test.ts",
   "test/cloud-names.test.ts",
+  "test/agent/usage-delivery.test.ts",
   "test/imports.test.ts",
   "test/release/attest.test.ts",
   "test/router/*.test.ts",

@@ -283,8 +283,11 @@ async function measureRunning(stack: BerthStack, running: Running): Promise<Meas
 /** Rounds without and with usage, in turns: other load of the machine varies. */
 const USAGE_ROUNDS = 4
 
-/** Share of the run that each turn takes. All VMs report in a minute. */
+/** Share of the run that each turn takes. */
 const USAGE_PART = 0.1
+
+/** Shortest turn. All VMs report in a minute: two shorter turns would compare different VMs. */
+const LEAST_TURN_SECONDS = 60
 
 /** CPU of the façade with usage, at most, as a part of that without. */
 const USAGE_CPU = 1.1
@@ -300,19 +303,23 @@ async function measureUsage(
     const before = await stack.api.writes(WRITTEN_GROUPS)
     const heartbeats = await HeartbeatWrites.count(stack)
     const { cpuSeconds } = await usageOf(facade.pid)
-    await delay(seconds * USAGE_PART * 1000)
+    await delay(Math.max(LEAST_TURN_SECONDS, seconds * USAGE_PART) * 1000)
     const used = (await usageOf(facade.pid)).cpuSeconds - cpuSeconds
     const writes = sumOf(writesBetween(before, await stack.api.writes(WRITTEN_GROUPS))) + (await heartbeats.stop())
     return { used, writes }
   }
+  const texts = (...turns: Awaited<ReturnType<typeof turn>>[]) =>
+    turns.map(({ used, writes }) => `${used.toFixed(1)} s of CPU and ${writes} writes`)
+  // A façade that has just started holds no points: the first report of each VM has all of them.
+  report(`usage, first reports: ${texts(await turn(true))[0]}`)
   const without: Awaited<ReturnType<typeof turn>>[] = []
   const having: typeof without = []
   for (let round = 1; round <= USAGE_ROUNDS; round++) {
     const [plain, more] = [await turn(false), await turn(true)]
     without.push(plain)
     having.push(more)
-    const texts = [plain, more].map(({ used, writes }) => `${used.toFixed(1)} s of CPU and ${writes} writes`)
-    report(`usage, round ${round} of ${USAGE_ROUNDS}: without ${texts[0]}, with ${texts[1]}`)
+    const [one, other] = texts(plain, more)
+    report(`usage, round ${round} of ${USAGE_ROUNDS}: without ${one}, with ${other}`)
   }
   stack.cloud.usage.isReported = false
   const cpu = (rounds: typeof without) => rounds.map(({ used }) => used)

@@ -7,12 +7,13 @@ import { load } from "js-yaml"
 import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "../src/agent/gateway-client.ts"
 import { AGENT_VERSION } from "../src/agent/main.ts"
 import { waitUnlessAborted } from "../src/agent/timers.ts"
+import { type ReportedUsage, UsageDelivery } from "../src/agent/usage/delivery.ts"
 import { HEARTBEAT_WRITE_SECONDS } from "../src/api/gateway/report.ts"
 import type { Vm } from "../src/clouds/cloud.ts"
 import { systemClock, timestamp } from "../src/core/apis/clock.ts"
 import type { Run } from "../src/core/apis/job.ts"
 import type { StoredLaunch } from "../src/core/apis/launch.ts"
-import { USAGE_POINTS, type UsagePoint } from "../src/core/apis/usage.ts"
+import type { UsagePoint } from "../src/core/apis/usage.ts"
 import { type AgentKeys, generateAgentKeys, openOrder, parseUserData } from "../src/core/protocol/messages.ts"
 import {
   type BootConfig,
@@ -169,6 +170,36 @@ export class SimulatedCloud {
 
 const MINUTE_MS = 60_000
 
+/**
+ * Points of a run. A minute passes for each report that may have usage, so that none is made in a time without usage.
+ * The first report has up to half an hour: tails of VMs that started at different times have all lengths.
+ */
+class SimulatedMeter {
+  points: readonly UsagePoint[] = []
+  #nextTime: number
+
+  constructor() {
+    const minutes = Math.ceil(Math.random() * 30)
+    this.#nextTime = Date.now() - (minutes + 1) * MINUTE_MS
+    for (let minute = 0; minute < minutes; minute++) this.measure()
+  }
+
+  /** Adds a minute. */
+  measure(): void {
+    const point = {
+      ...{ time: this.#nextTime, seconds: 60, cpu: 3 + Math.random(), memoryMib: 12_000 + Math.random() },
+      ...{ diskGib: 31.25, receivedMib: Math.random() * 100, sentMib: Math.random() },
+      ...{ gpu: Math.random() * 100, vramMib: 20_480 },
+    }
+    this.points = [...this.points, point]
+    this.#nextTime += MINUTE_MS
+  }
+
+  stored(time: number): void {
+    this.points = this.points.filter((point) => point.time > time)
+  }
+}
+
 interface AgentOptions {
   counts: ReportCounts
   sequence: number
@@ -183,9 +214,8 @@ class SimulatedAgent {
   readonly #counts: ReportCounts
   readonly #usage: { isReported: boolean }
   #sequence: number
-  /** Times in milliseconds since 1970. Tails of VMs that started at different times have all lengths up to half an hour. */
-  #unstoredFrom = Date.now() - Math.random() * 30 * MINUTE_MS
-  #usageAt = 0
+  readonly #meter = new SimulatedMeter()
+  readonly #delivery = new UsageDelivery(this.#meter, systemClock)
 
   constructor(config: BootConfig, keys: AgentKeys, { counts, sequence, usage = { isReported: false } }: AgentOptions) {
     this.#client = new GatewayClient(config, keys, systemClock)
@@ -228,27 +258,19 @@ class SimulatedAgent {
   async beat(startTime: string, intervalSeconds: number, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const usage = this.#nextUsage()
-      const answer = await this.#report({ startTime, ...(usage && { usage }) }, signal)
-      if (answer?.usageStored !== undefined) this.#unstoredFrom = answer.usageStored + MINUTE_MS
+      const answer = await this.#report({ startTime, ...usage }, signal)
+      if (answer !== undefined) this.#delivery.answered(usage, answer)
       if (answer?.desired === "stop") return await this.#finish(startTime, "Stopped", signal)
       await waitUnlessAborted(systemClock, answer?.heartbeatSeconds ?? intervalSeconds, signal)
     }
     await this.#client.close()
   }
 
-  /** Returns the points that are not stored, once a minute; undefined in between. */
-  #nextUsage(): UsagePoint[] | undefined {
-    const now = Date.now()
-    if (!this.#usage.isReported || now - this.#usageAt < MINUTE_MS) return undefined
-    this.#usageAt = now
-    const minutes = Math.min(USAGE_POINTS, Math.floor((now - this.#unstoredFrom) / MINUTE_MS))
-    return Array.from({ length: minutes }, (_, index) => {
-      const time = Math.round(now - (minutes - index) * MINUTE_MS)
-      return {
-        ...{ time, seconds: 60, cpu: 3 + Math.random(), memoryMib: 12_000 + Math.random(), diskGib: 31.25 },
-        ...{ receivedMib: Math.random() * 100, sentMib: Math.random(), gpu: Math.random() * 100, vramMib: 20_480 },
-      }
-    })
+  #nextUsage(): ReportedUsage {
+    if (!this.#usage.isReported) return {}
+    const usage = this.#delivery.next(false)
+    if (usage.usage !== undefined) this.#meter.measure()
+    return usage
   }
 
   async #finish(startTime: string, reason: "Succeeded" | "Stopped", signal: AbortSignal): Promise<void> {

@@ -2,17 +2,14 @@ import { backoffSeconds } from "../core/apis/backoff.ts"
 import type { Clock } from "../core/apis/clock.ts"
 import type { Finish } from "../core/apis/launch.ts"
 import type { Logger } from "../core/apis/logger.ts"
-import type { UsagePoint } from "../core/apis/usage.ts"
 import { LOG_CHUNK_BYTES, type LogsResponse, type ReportRequest } from "../core/protocol/protocol.ts"
 import type { Disk } from "./disk.ts"
 import { type GatewayClient, RefusedError, retrySeconds } from "./gateway-client.ts"
 import { cutMessage } from "./run.ts"
 import { gapLine, type Spool } from "./spool.ts"
 import { AsyncSignal } from "./timers.ts"
+import { UsageDelivery } from "./usage/delivery.ts"
 import type { Meter } from "./usage/meter.ts"
-
-/** Shortest time between two reports with points of usage, seconds. */
-const USAGE_SECONDS = 60
 
 const RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
 
@@ -36,12 +33,12 @@ export class Reporter {
   readonly #stored = Promise.withResolvers<void>()
   /** Seconds between two reports. */
   heartbeatSeconds: number
+  readonly #usage: UsageDelivery
   #withFinish = false
-  /** Monotonic time of the last report with points of usage, seconds. */
-  #usageSent = Number.NEGATIVE_INFINITY
 
   constructor(options: ReporterOptions, heartbeatSeconds: number) {
     this.#options = options
+    this.#usage = new UsageDelivery(options.meter, options.clock)
     this.heartbeatSeconds = heartbeatSeconds
   }
 
@@ -74,17 +71,17 @@ export class Reporter {
 
   /** Returns undefined if the report was answered, else the delay before the next one, seconds. */
   async #report(tries: number): Promise<number | undefined> {
-    const { disk, meter, client, logger, onRefused, onStop, beforeFinish } = this.#options
+    const { disk, client, logger, onRefused, onStop, beforeFinish } = this.#options
     const note = this.#withFinish ? await beforeFinish() : undefined
     // Written before the report is sent, so that a number is never used twice.
     disk.update({ sequence: disk.state.sequence + 1 })
     const report = this.#compose(note)
     try {
-      const { desired, heartbeatSeconds, usageStored } = await client.report(report)
-      this.heartbeatSeconds = heartbeatSeconds
-      if (usageStored !== undefined) meter.stored(usageStored)
+      const answer = await client.report(report)
+      this.heartbeatSeconds = answer.heartbeatSeconds
+      this.#usage.answered(report, answer)
       if (report.finish !== undefined) disk.update({ finishStored: true })
-      if (desired === "stop") onStop()
+      if (answer.desired === "stop") onStop()
       return undefined
     } catch (error) {
       if (error instanceof RefusedError) onRefused(error)
@@ -95,7 +92,6 @@ export class Reporter {
 
   #compose(note: string | undefined): Omit<ReportRequest, "launch"> {
     const { sequence, attempt, startTime, lastExitCode, preemptionNotice, finish } = this.#options.disk.state
-    const usage = this.#usageDue()
     return {
       sequence,
       attempt,
@@ -104,18 +100,8 @@ export class Reporter {
       ...(lastExitCode !== undefined && { lastExitCode }),
       ...(preemptionNotice !== undefined && { preemptionNotice }),
       ...(this.#withFinish && finish !== undefined && { finish: withNote(finish, note) }),
-      ...(usage.length > 0 && { usage }),
+      ...this.#usage.next(this.#withFinish),
     }
-  }
-
-  /** Returns the points that the next report has, at most once a minute before the finish. */
-  #usageDue(): UsagePoint[] {
-    const { clock, meter } = this.#options
-    const now = clock.monotonic()
-    if (!this.#withFinish && now - this.#usageSent < USAGE_SECONDS) return []
-    const points = [...meter.points]
-    if (points.length > 0) this.#usageSent = now
-    return points
   }
 }
 

@@ -95,12 +95,13 @@ type Reuse = NonNullable<JobSubmission["reuse"]>
 /** Reuse of a machine as `5m` or `5m:KEY`: the time that it waits for another job, and the key of the jobs that share it. */
 export const REUSE: Grammar<Reuse> = {
   parse: (text) => {
-    const [, duration = "", key] = /^([^:]+)(?::(.+))?$/.exec(text) ?? []
+    const [duration = "", ...keys] = text.split(":")
     const idleSeconds = DURATION.parse(duration, {})
-    return idleSeconds === undefined ? undefined : { idleSeconds, ...(key !== undefined && { key }) }
+    if (idleSeconds === undefined) return undefined
+    return keys.length === 0 ? { idleSeconds } : { idleSeconds, key: keys.join(":") }
   },
   print: ({ idleSeconds, key }) => [DURATION.print(idleSeconds), ...(key == null ? [] : [key])].join(":"),
-  refusal: (text) => `${text} is no time of reuse: write 5m or 5m:KEY.`,
+  refusal: (text) => `${text} is no reuse: write 5m or 5m:KEY.`,
 }
 
 export type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>

@@ -45,6 +45,7 @@ const LINES: Layout = {
   join: (texts) => texts.join("\n"),
 }
 
+const UNSPACED = line((text) => text.replace(/\s+/g, ""))
 const AMOUNT = line((text) => text.replace(",", "."))
 const TIME = line((text) => (/^\d+$/.test(text) ? `${text}s` : text.replace(/(?<=[smhd])\s+/g, "")))
 
@@ -158,22 +159,13 @@ const JOB = {
   maxHourlyPriceUsd: flagControl(JOB_FLAGS.maxPrice, AMOUNT),
   maxCostUsd: flagControl(JOB_FLAGS.maxCost, AMOUNT),
   timeout: flagControl(JOB_FLAGS.timeout, TIME),
-  idleLimit: flagControl(
-    JOB_FLAGS.idleLimit,
-    line((text) => text.replace(/\s+/g, "")),
-  ),
-  reuse: flagControl(
-    JOB_FLAGS.reuse,
-    line((text) => text.replace(/\s+/g, "")),
-  ),
+  idleLimit: flagControl(JOB_FLAGS.idleLimit, UNSPACED),
+  reuse: flagControl(JOB_FLAGS.reuse, UNSPACED),
   maxQueue: flagControl(JOB_FLAGS.maxQueue, TIME),
   maxRetries: flagControl(JOB_FLAGS.retries, AMOUNT),
   priority: flagControl(JOB_FLAGS.priority, AMOUNT),
   group: flagControl(JOB_FLAGS.group, line()),
-  retryOn: flagControl(
-    JOB_FLAGS.retryOn,
-    line((text) => text.replace(/\s+/g, "")),
-  ),
+  retryOn: flagControl(JOB_FLAGS.retryOn, UNSPACED),
   maxMemory: flagControl(JOB_FLAGS.growMemoryTo, line()),
   maxLostVms: flagControl(JOB_FLAGS.maxLostVms, AMOUNT),
   env: flagControl(JOB_FLAGS.env, LINES),

@@ -1,11 +1,12 @@
 import { readdir } from "node:fs/promises"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { UsageDelivery } from "../../src/agent/usage/delivery.ts"
 import type { Launches } from "../../src/api/gateway/launches.ts"
 import { type Clock, systemClock, timestamp } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { UsagePoint } from "../../src/core/apis/usage.ts"
 import { bootstrapToken, generateAgentKeys, publicKey, signMessage } from "../../src/core/protocol/messages.ts"
-import type { MessageKind } from "../../src/core/protocol/protocol.ts"
+import type { MessageKind, ReportResponse } from "../../src/core/protocol/protocol.ts"
 import { eventually } from "../harness/eventually.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
 import { launchFixture } from "../harness/launches.ts"
@@ -57,7 +58,7 @@ async function startAgent() {
       },
       body: await signMessage(kind, { launch: name, ...message }, keys.signing),
     })
-    return { status: answer.status, body: (await answer.json()) as { usageStored?: number } }
+    return { status: answer.status, body: (await answer.json()) as ReportResponse }
   }
   const encryptionKey = publicKey(keys.encryption, "X25519")
   const signingKey = publicKey(keys.signing, "Ed25519")
@@ -76,15 +77,24 @@ function minutes(from: number, until: number): UsagePoint[] {
   }))
 }
 
-/** Sends a report each minute, as an agent does: with all points that are not stored. */
+/** Sends a report each minute, as an agent does. Returns the beginning of the last point that is stored. */
 async function run({ report }: Awaited<ReturnType<typeof startAgent>>, length: number, hasUsage: boolean) {
   let stored = -1
+  const meter = {
+    points: minutes(0, 0),
+    stored: (time: number) => {
+      stored = time
+    },
+  }
+  const delivery = new UsageDelivery(meter, { monotonic: () => now.getTime() / 1000 })
   for (let minute = 1; minute <= length; minute++) {
     now = new Date(START.getTime() + minute * 60_000)
-    const usage = minutes(0, minute).filter(({ time }) => time > stored)
-    const { status, body } = await report(hasUsage ? { usage } : {})
+    if (hasUsage) meter.points = minutes(0, minute).filter(({ time }) => time > stored)
+    const sent = delivery.next(false)
+    expect(sent.usage ?? []).toHaveLength(hasUsage ? 1 : 0)
+    const { status, body } = await report(sent)
     expect(status).toBe(200)
-    stored = body.usageStored ?? stored
+    delivery.answered(sent, body)
   }
   return stored
 }
@@ -121,6 +131,7 @@ describe("the usage of a VM", () => {
     now = START
     const agent = await startAgent()
     expect(await run(agent, 29, true)).toBe(-1)
+    now = new Date(START.getTime() + 31 * 60_000)
     await agent.report({ usage: minutes(0, 31) })
     const stored = await eventually(async () => {
       const { body } = await agent.report({ usage: minutes(0, 31) })

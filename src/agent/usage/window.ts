@@ -127,11 +127,14 @@ function known(
   return one === undefined || other === undefined ? (one ?? other) : combine(one, other)
 }
 
-/** Merges neighbours, the shortest and then the oldest first, until one report can have all points. */
+/**
+ * Merges neighbours, the shortest and then the oldest first, until one report can have all points. The last point stays:
+ * the gateway may have stored the one before it, and would take it for that one.
+ */
 function thinned(points: readonly UsagePoint[]): UsagePoint[] {
   const kept = [...points]
   while (kept.length > USAGE_POINTS) {
-    const lengths = kept.slice(1).map((point, index) => point.seconds + (kept[index]?.seconds ?? 0))
+    const lengths = kept.slice(1, -1).map((point, index) => point.seconds + (kept[index]?.seconds ?? 0))
     const at = lengths.indexOf(Math.min(...lengths))
     const [one, other] = kept.slice(at, at + 2)
     if (one === undefined || other === undefined) break

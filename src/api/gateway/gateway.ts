@@ -187,9 +187,8 @@ export class Gateway {
     const launch = await this.#take(found, report)
     const hasFinished = report.finish !== undefined
     if (hasFinished && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
-    const usageStored = reported && (await this.#options.usage?.take(launch, reported, hasFinished))
-    const answer = { desired: desiredState(launch), heartbeatSeconds: this.#heartbeatSeconds }
-    return { ...answer, ...(usageStored !== undefined && { usageStored }) }
+    const usage = reported && (await this.#options.usage?.take(launch, reported, hasFinished))
+    return { desired: desiredState(launch), heartbeatSeconds: this.#heartbeatSeconds, ...usage }
   }
 
   get #heartbeatSeconds(): number {

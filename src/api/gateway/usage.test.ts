@@ -26,20 +26,37 @@ const read = (usage: unknown) => readUsage({ ...report, usage }, bounds).reporte
 
 describe("usage in a report", () => {
   it("is in order, each point once, within the run's time, and without fields of a newer agent", () => {
-    const future = at(60, { time: now.getTime() + 3_600_000 })
     const past = at(0, { time: 5 })
-    expect(read([at(2), past, at(1, { disks: [1] }), at(1), future])).toEqual({
-      points: [at(1), at(2)],
-      // The agent sends the points that were dropped no more, either.
-      upTo: future.time,
+    const future = at(60, { time: now.getTime() + 3_600_000 })
+    const last = at(2)
+    expect(read([last, past, at(1, { disks: [1] }), at(1), future])).toEqual({
+      points: [at(1), last],
+      upTo: last.time,
     })
-    expect(read([at(59.5, { seconds: 1e9 })])?.points[0]?.seconds).toBe(90)
+    // A point that was dropped is not sent again.
+    expect(read([past])).toEqual({ points: [], upTo: 5 })
+  })
+
+  it("waits for points that end in the future, except with the finish, whose points are cut", () => {
+    const [latest, cut] = [at(60), at(59.5, { seconds: 1e9 })]
+    expect(read([latest])).toEqual({ points: [latest], upTo: latest.time })
+    expect(read([{ ...latest, time: latest.time + 1 }])).toEqual({ points: [], upTo: -1 })
+    expect(read([at(59), at(61), cut])).toEqual({ points: [at(59)], upTo: at(59).time })
+    expect(read([cut])).toEqual({ points: [], upTo: -1 })
+    const { reported } = readUsage({ ...report, finish, usage: [cut] }, bounds)
+    expect(reported).toEqual({ points: [{ ...cut, seconds: 90 }], upTo: cut.time })
+  })
+
+  it("says after which point it begins, if that is a time", () => {
+    const readAfter = (usageAfter: unknown) => readUsage({ ...report, usage: [at(1)], usageAfter }, bounds).reported
+    expect(readAfter(5)).toMatchObject({ after: 5 })
+    for (const none of [undefined, null, "5", Number.NaN, {}]) expect(readAfter(none)).not.toHaveProperty("after")
   })
 
   it("makes no report invalid, whatever it is", () => {
     fc.assert(
-      fc.property(fc.anything(), fc.anything(), (usage, ofFinish) => {
-        const received = { ...report, usage, finish: { ...finish, usage: ofFinish } }
+      fc.property(fc.anything(), fc.anything(), fc.anything(), (usage, usageAfter, ofFinish) => {
+        const received = { ...report, usage, usageAfter, finish: { ...finish, usage: ofFinish } }
         expect(findErrors(ReceivedReportSchema, received)).toEqual([])
         const { report: sound } = readUsage(received, bounds)
         expect(findErrors(ReportRequestSchema, sound)).toEqual([])

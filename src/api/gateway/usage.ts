@@ -3,6 +3,7 @@ import type { AgentStatus } from "../../core/apis/launch.ts"
 import { USAGE_POINTS, type Usage, type UsagePoint } from "../../core/apis/usage.ts"
 import { type ReportRequest, ReportRequestSchema } from "../../core/protocol/protocol.ts"
 import { pointOf } from "../usage/series.ts"
+import type { ReportedPoints } from "../usage/tails.ts"
 
 /**
  * Reads what a VM says about its use. A user may have the VM's keys, and its agent may be of another version, so nothing is
@@ -16,24 +17,17 @@ export const ReceivedReportSchema = Type.Object({
   ...ReportRequestSchema.properties,
   finish: Type.Optional(Type.Object({ ...finish.properties, usage: Type.Optional(Type.Unknown()) })),
   usage: Type.Optional(Type.Unknown()),
+  usageAfter: Type.Optional(Type.Unknown()),
 })
 type ReceivedReport = Static<typeof ReceivedReportSchema>
 
-/** Largest difference of a VM's clock, seconds. Points outside of the run's time by more are dropped. */
+/** Largest difference of a VM's clock, seconds. Points before the run by more are dropped; later ones are too early. */
 const SKEW_SECONDS = 60
 
 /** Times of a run, milliseconds since 1970. */
 interface Bounds {
   from: number
   until: number
-}
-
-/** Usage as a report has it. */
-export interface ReportedUsage {
-  /** Points in order, all within the run's time. */
-  points: UsagePoint[]
-  /** Beginning of the last reported point, also of one that was dropped: the agent sends it no more once this is stored. */
-  upTo: number
 }
 
 /** Returns the times that points of a Launch may have. */
@@ -46,28 +40,32 @@ export function boundsOf({ registrationTime }: AgentStatus, now: Date): Bounds {
 
 /** Returns the report without what is no usage; `reported` is absent if it has no points. */
 export function readUsage(
-  { usage, finish: received, ...report }: ReceivedReport,
+  received: ReceivedReport,
   bounds: Bounds,
-): { report: ReportRequest; reported?: ReportedUsage } {
-  const reported = pointsIn(usage, bounds)
-  const sound = received && finishIn(received, bounds)
+): { report: ReportRequest; reported?: ReportedPoints } {
+  const { usage: _, usageAfter: __, finish, ...report } = received
+  const reported = pointsIn(received, bounds)
+  const sound = finish && finishIn(finish, bounds)
   return { report: { ...report, ...(sound && { finish: sound }) }, ...(reported && { reported }) }
 }
 
-function pointsIn(usage: unknown, { from, until }: Bounds): ReportedUsage | undefined {
+function pointsIn({ usage, usageAfter, finish }: ReceivedReport, { from, until }: Bounds): ReportedPoints | undefined {
   if (!Array.isArray(usage)) return undefined
-  let upTo = -1
-  const points = new Map<number, UsagePoint>()
-  for (const each of usage.slice(-USAGE_POINTS)) {
-    const point = typeof each === "object" && each !== null ? pointOf(each as object) : undefined
-    if (point === undefined) continue
-    const { time } = point
-    upTo = Math.max(upTo, time)
-    if (time < from || time > until) continue
-    points.set(time, { ...point, seconds: Math.min(point.seconds, (until - time) / 1000) })
-  }
-  if (upTo < 0) return undefined
-  return { points: [...points.values()].sort((a, b) => a.time - b.time), upTo }
+  const all = usage.slice(-USAGE_POINTS).flatMap((each: unknown) => {
+    const point = typeof each === "object" && each !== null ? pointOf(each) : undefined
+    return point === undefined ? [] : [point]
+  })
+  if (all.length === 0) return undefined
+  all.sort((a, b) => a.time - b.time)
+  // If the VM's clock is ahead, its last points come again with later reports, except after the finish.
+  const isEarly = ({ time, seconds }: UsagePoint) => time + (finish === undefined ? seconds * 1000 : 0) > until
+  const early = all.findIndex(isEarly)
+  const taken = early < 0 ? all : all.slice(0, early)
+  const points = taken
+    .filter(({ time }, index) => time >= from && time !== taken[index + 1]?.time)
+    .map((point) => ({ ...point, seconds: Math.min(point.seconds, (until - point.time) / 1000) }))
+  const after = typeof usageAfter === "number" && Number.isFinite(usageAfter) ? usageAfter : undefined
+  return { points, upTo: taken.at(-1)?.time ?? -1, ...(after !== undefined && { after }) }
 }
 
 function finishIn(

@@ -42,15 +42,7 @@ const PRECISION = 1000
  * of at least 0. Another field that is none is left out.
  */
 export function pointOf(fields: Readonly<Partial<Record<Field, unknown>>>): UsagePoint | undefined {
-  const numbers = Object.fromEntries(
-    FIELDS.flatMap((field) => {
-      const value = fields[field]
-      if (typeof value !== "number" || !Number.isFinite(value) || value < 0) return []
-      return [[field, Math.round(Math.min(LARGEST[field], value) * PRECISION) / PRECISION]]
-    }),
-  )
-  if (REQUIRED.some((field) => numbers[field] === undefined)) return undefined
-  return { ...(numbers as unknown as UsagePoint), time: Math.floor(numbers["time"] ?? 0) }
+  return pointWith((field) => fields[field])
 }
 
 /** Returns the numbers of a point in the order of a row; NaN for one that is absent. */
@@ -58,9 +50,22 @@ export function numbersOf(point: UsagePoint): number[] {
   return FIELDS.map((field) => point[field] ?? Number.NaN)
 }
 
-/** Returns the point of a row of numbers. */
-export function pointOfNumbers(numbers: ArrayLike<number | null>): UsagePoint | undefined {
-  return pointOf(Object.fromEntries(FIELDS.map((field, index) => [field, numbers[index]])))
+/** Returns the point of a row of numbers that begins at an index. */
+export function pointOfNumbers(numbers: ArrayLike<unknown>, start = 0): UsagePoint | undefined {
+  return pointWith((_, index) => numbers[start + index])
+}
+
+function pointWith(numberOf: (field: Field, index: number) => unknown): UsagePoint | undefined {
+  const point: Partial<Record<Field, number>> = {}
+  for (let index = 0; index < FIELDS.length; index++) {
+    const field = FIELDS[index] as Field
+    const value = numberOf(field, index)
+    if (typeof value !== "number" || !Number.isFinite(value) || value < 0) continue
+    point[field] = Math.round(Math.min(LARGEST[field], value) * PRECISION) / PRECISION
+  }
+  if (REQUIRED.some((field) => point[field] === undefined)) return undefined
+  point.time = Math.floor(point.time ?? 0)
+  return point as UsagePoint
 }
 
 /** Returns the series with the Launch's newer points. A point that is stored already is not added again. */
@@ -188,7 +193,7 @@ export function decodeSeries(bytes: Uint8Array): LaunchPoint[] {
   }
   return (Array.isArray(rows) ? rows : []).flatMap((row: unknown) => {
     if (!Array.isArray(row) || !Number.isSafeInteger(row[0])) return []
-    const point = pointOfNumbers(row.slice(1) as (number | null)[])
+    const point = pointOfNumbers(row, 1)
     return point === undefined ? [] : [{ ...point, launch: row[0] as number }]
   })
 }

@@ -2,7 +2,8 @@ import { pause } from "../../core/apis/backoff.ts"
 import type { Clock } from "../../core/apis/clock.ts"
 import { isOver, type StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
-import type { UsagePoint } from "../../core/apis/usage.ts"
+import { USAGE_POINTS, type UsagePoint } from "../../core/apis/usage.ts"
+import type { ReportResponse } from "../../core/protocol/protocol.ts"
 import type { JobRef } from "../logs/store.ts"
 import { type LaunchPoint, numbersOf, POINT_FIELDS, pointOfNumbers, withPoints } from "./series.ts"
 import type { UsageStore } from "./store.ts"
@@ -32,13 +33,27 @@ export interface UsageTailsOptions {
   logger: Logger
 }
 
-/** Points of a Launch that this process has heard of. */
+/** Usage as a report has it. Times are in milliseconds since 1970. */
+export interface ReportedPoints {
+  /** Points in order, each once. */
+  points: readonly UsagePoint[]
+  /** Beginning of the last point, also of one that was dropped; -1 for none. */
+  upTo: number
+  /** Beginning of the last point that the agent did not send again; absent: it has sent all that it knows as not stored. */
+  after?: number
+}
+
+/**
+ * Points of a Launch that this process has heard of. Each of its points that begins until `held` is stored or here. Times
+ * are in milliseconds since 1970; -1 for none.
+ */
 interface Tail {
   launch: number
   /** Numbers of the points that are not stored: 72 bytes a point, and so 22 MB for 10,000 VMs with 30 points each. */
   points: Float64Array
-  /** Beginning of the last point that is stored, milliseconds since 1970; -1 for none. */
+  /** Beginning of the last point that is stored. */
   stored: number
+  held: number
   /** Monotonic seconds. */
   heardAt: number
   isWriting: boolean
@@ -66,27 +81,28 @@ export class UsageTails {
   }
 
   /**
-   * Takes all points of a Launch that its agent does not know as stored. Returns the beginning of the last one that is
-   * stored. Never rejects: a failed write is logged, and tried again with a later report.
-   * @param upTo beginning of the last point that was reported, kept or not
+   * Takes the points of a report. Returns the answer to it: the last point that is stored, and the last one that is held
+   * with all before it. Never rejects: a failed write is logged, and tried again with a later report.
    */
   async take(
     launch: StoredLaunch,
-    { points, upTo }: { points: readonly UsagePoint[]; upTo: number },
+    reported: ReportedPoints,
     isLast: boolean,
-  ): Promise<number | undefined> {
+  ): Promise<Pick<ReportResponse, "usageStored" | "usageHeld">> {
     this.#forget()
     const { name } = launch.metadata
     const tail = this.#tailOf(launch)
-    tail.points = packed(points.filter(({ time }) => time > tail.stored))
+    const isHeld = hold(tail, reported)
     tail.heardAt = this.#options.clock.monotonic()
     const { namespace, uid } = launch.spec.job
-    const write = () => this.#write(tail, { job: { namespace, uid }, points, upTo })
     if (isLast) {
-      await this.#inTime(write())
-      if (tail.stored >= upTo) this.#tails.delete(name)
-    } else if (this.#isDue(tail, points)) void write()
-    return tail.stored < 0 ? undefined : tail.stored
+      if (tail.points.length > 0) await this.#inTime(this.#write(tail, { namespace, uid }))
+      if (tail.points.length === 0) this.#tails.delete(name)
+    } else if (this.#isDue(tail)) void this.#write(tail, { namespace, uid })
+    return {
+      ...(tail.stored >= 0 && { usageStored: tail.stored }),
+      ...(isHeld && tail.held >= 0 && { usageHeld: tail.held }),
+    }
   }
 
   /** Returns all that is known of a job, in order. @param current name of its Launch @throws the store's errors */
@@ -99,30 +115,26 @@ export class UsageTails {
   #tailOf({ metadata: { name }, spec }: StoredLaunch): Tail {
     const known = this.#tails.get(name)
     if (known !== undefined) return known
-    const tail = { launch: spec.number, points: new Float64Array(), stored: -1, heardAt: 0, isWriting: false }
+    const tail: Tail = { launch: spec.number, points: NONE, stored: -1, held: -1, heardAt: 0, isWriting: false }
     this.#tails.set(name, tail)
     return tail
   }
 
-  #isDue({ points: kept, isWriting }: Tail, points: readonly UsagePoint[]): boolean {
+  #isDue({ points, isWriting }: Tail): boolean {
     const { clock } = this.#options
-    const [first, last] = [points[0], points.at(-1)]
-    if (isWriting || kept.length === 0 || first === undefined || last === undefined) return false
-    const spanned = (last.time - first.time) / 1000 + last.seconds
-    return spanned >= SPAN_SECONDS && this.#writing < WRITES && clock.monotonic() >= this.#retryAt
+    const spanned = secondsOf(points)
+    return !isWriting && spanned >= SPAN_SECONDS && this.#writing < WRITES && clock.monotonic() >= this.#retryAt
   }
 
-  async #write(
-    tail: Tail,
-    { job, points, upTo }: { job: JobRef; points: readonly UsagePoint[]; upTo: number },
-  ): Promise<void> {
+  async #write(tail: Tail, job: JobRef): Promise<void> {
     const { store, clock, logger } = this.#options
     this.#writing++
     tail.isWriting = true
+    const { held } = tail
     try {
-      await store.add(job, tail.launch, points)
-      tail.stored = Math.max(tail.stored, upTo)
-      tail.points = packed(unpacked(tail.points).filter(({ time }) => time > tail.stored))
+      await store.add(job, tail.launch, unpacked(tail.points))
+      tail.stored = Math.max(tail.stored, held)
+      tail.points = pointsAfter(tail.points, tail.stored)
       this.#fails = false
     } catch (err) {
       this.#retryAt = clock.monotonic() + RETRY_SECONDS
@@ -154,14 +166,46 @@ export class UsageTails {
   }
 }
 
-function packed(points: readonly UsagePoint[]): Float64Array {
-  return Float64Array.from(points.flatMap(numbersOf))
+const NONE = new Float64Array()
+
+/** Adds reported points to those that are held. Returns false, and adds none, if some in between are missing here. */
+function hold(tail: Tail, { points, upTo, after }: ReportedPoints): boolean {
+  if (after !== undefined && after > tail.held) return false
+  const [before, last] = after === undefined ? [NONE, tail.stored] : [tail.points, tail.held]
+  const all = joined(
+    before,
+    points.filter(({ time }) => time > last),
+  )
+  // No agent has more. If points have come by several ways, it sends those that count.
+  if (all.length > USAGE_POINTS * POINT_FIELDS) return false
+  tail.points = all
+  tail.held = Math.max(last, upTo)
+  return true
+}
+
+function joined(numbers: Float64Array, points: readonly UsagePoint[]): Float64Array {
+  const all = new Float64Array(numbers.length + points.length * POINT_FIELDS)
+  all.set(numbers)
+  for (const [index, point] of points.entries()) all.set(numbersOf(point), numbers.length + index * POINT_FIELDS)
+  return all
+}
+
+function pointsAfter(numbers: Float64Array, time: number): Float64Array {
+  let at = 0
+  while (at < numbers.length && (numbers[at] ?? 0) <= time) at += POINT_FIELDS
+  return numbers.slice(at)
+}
+
+/** Returns the time from the beginning of the first point to the end of the last one, seconds. */
+function secondsOf(numbers: Float64Array): number {
+  const last = numbers.length - POINT_FIELDS
+  return last < 0 ? 0 : ((numbers[last] ?? 0) - (numbers[0] ?? 0)) / 1000 + (numbers[last + 1] ?? 0)
 }
 
 function unpacked(numbers: Float64Array): UsagePoint[] {
   const points: UsagePoint[] = []
   for (let at = 0; at < numbers.length; at += POINT_FIELDS) {
-    const point = pointOfNumbers(numbers.subarray(at, at + POINT_FIELDS))
+    const point = pointOfNumbers(numbers, at)
     if (point !== undefined) points.push(point)
   }
   return points

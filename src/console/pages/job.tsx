@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals"
 import { useLocation, useRoute } from "preact-iso/router"
 import { type JobRecord, readBody } from "../../client/client.ts"
 import { needsUser } from "../../client/conditions.ts"
-import { IDLE_LIMIT } from "../../client/job-grammar.ts"
+import { IDLE_LIMIT, REUSE } from "../../client/job-grammar.ts"
 import { isEnded, readJob } from "../../client/jobs.ts"
 import { submittedIdleLimit, submittedReuse } from "../../client/resubmission.ts"
 import { usedText } from "../../client/usage.ts"
@@ -139,7 +139,7 @@ export function Summary({ job }: { job: JobRecord }) {
           ["Used", usedText(job.usage)],
           ["Timeout", job.timeout_seconds > 0 ? duration(job.timeout_seconds) : undefined],
           ["Idle limit", idleLimitOf(job)],
-          ["Reuse of the machine", reuseOf(job)],
+          ["Reuse", reuseOf(job)],
           ["Place in the line", job.queue_position === null ? undefined : String(job.queue_position)],
           ["Priority", job.priority === 0 ? undefined : String(job.priority)],
           ["Group", job.concurrency_group && `${job.concurrency_group.name}, at most ${job.concurrency_group.limit}`],
@@ -165,12 +165,10 @@ function idleLimitOf({ idle_limit }: Pick<JobRecord, "idle_limit">): string | un
   return limit === null ? undefined : IDLE_LIMIT.print(limit)
 }
 
-/** Returns the reuse of a job's machine in words; undefined: it has one of its own. */
+/** Returns the reuse of a job's machine as the flag has it; undefined: it has one of its own. */
 function reuseOf({ reuse }: Pick<JobRecord, "reuse">): string | undefined {
   const submitted = submittedReuse(reuse)
-  if (submitted === null) return undefined
-  const { idleSeconds, key } = submitted
-  return `waits ${duration(idleSeconds)} for another job${key === undefined ? "" : ` of the key ${key}`}`
+  return submitted === null ? undefined : REUSE.print(submitted)
 }
 
 /** Returns the retry rules of a job in words; undefined: it has none. */

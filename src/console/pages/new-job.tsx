@@ -395,7 +395,7 @@ const LABELS: Record<Name, string> = {
   provisioning: "Buy",
   timeout: "Timeout",
   idleLimit: "Idle limit",
-  reuse: "Reuse of the machine",
+  reuse: "Reuse",
   maxQueue: "Longest wait",
   maxRetries: "Retries",
   priority: "Priority",
@@ -518,7 +518,7 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
         {line("disk", undefined, "50Gi")}
         {line("region", "Such as eu, or us-east-1. Empty: any.")}
         {line("cloud", `${CLOUDS.join(", ")}. Empty: any.`)}
-        {line("reuse", "Time that it waits for another job; add :key to share it with some only.", "5m")}
+        {line("reuse", "Time that it waits for another job; with :key for some only.", "5m")}
         {choice("provisioning", { "": "on demand", spot: "spot", spotFirst: "spot first, else on demand" })}
       </Group>
       <Group title={shape.value === "job" ? "Limits" : "Limits of each job"}>

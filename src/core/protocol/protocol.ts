@@ -203,10 +203,12 @@ export const ReportRequestSchema = Type.Object({
     }),
   ),
   /**
-   * Use of the container since the last piece that the gateway has stored. At most once a minute, and with the
-   * finish: a message of its own would double the messages.
+   * Use of the container, in order. At most once a minute, and with the finish: a message of its own would double the
+   * messages. Without `usageAfter`, it is all points that the agent does not know as stored.
    */
   usage: Type.Optional(Type.Array(UsagePointSchema, { maxItems: USAGE_POINTS })),
+  /** `usageHeld` of the last answer: `usage` has only the points after it. Never with a finish. */
+  usageAfter: Type.Optional(Int()),
 })
 export type ReportRequest = Static<typeof ReportRequestSchema>
 
@@ -217,6 +219,11 @@ export const ReportResponseSchema = Type.Object({
   heartbeatSeconds: Int({ minimum: 1 }),
   /** Beginning of the last point of `usage` that is stored, milliseconds since 1970. The agent no longer sends it and older ones. */
   usageStored: Type.Optional(Int()),
+  /**
+   * Beginning of a point, milliseconds since 1970. This replica of the gateway holds all points up to it that are not
+   * stored. Absent after a report with `usage`: it lacks some before, or holds none. The next report has all points.
+   */
+  usageHeld: Type.Optional(Int()),
 })
 export type ReportResponse = Static<typeof ReportResponseSchema>
 

@@ -498,7 +498,7 @@ function following(
 ): LaunchDecision {
   const { next, observed, now, settings } = context
   const phase = livePhase(launch)
-  const status: OwnStatus = { ...next, phase, message: LIVE_MESSAGES[phase] ?? "" }
+  const status: OwnStatus = { ...next, phase, message: liveMessage(launch, phase) }
   const age = ageOf(launch, observed, now)
   const isUnread = launch.status?.agent === undefined && observed.consoleRead === undefined
   const idleness = idlenessOf(launch)
@@ -522,6 +522,12 @@ const LIVE_MESSAGES: Partial<Record<LaunchPhase, string>> = {
   running: "the container is running",
   finished: "the agent removes everything of the job from the VM",
   idle: "the VM waits for another job",
+}
+
+function liveMessage({ spec, status }: StoredLaunch, phase: LaunchPhase): string {
+  // A VM that is taken over does not boot: its first message is still true.
+  if (phase === "created" && spec.takesOver !== undefined) return status?.message ?? ""
+  return LIVE_MESSAGES[phase] ?? ""
 }
 
 function livePhase(launch: StoredLaunch): LaunchPhase {

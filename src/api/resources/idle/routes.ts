@@ -3,13 +3,13 @@ import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { paging } from "../../http/query.ts"
 import { json, noContent, type PathParameter, routeDeclarer } from "../../http/route.ts"
 import type { IdleVms } from "./idle.ts"
-import { type IdleVm, IdleVmSchema } from "./schema.ts"
+import { type IdleVm, IdleVmRecordSchema } from "./schema.ts"
 
 export interface IdleServices {
   idleOf: (principal: Principal) => IdleVms
 }
 
-const IDLE = namedSchema("IdleVm", IdleVmSchema, {
+const IDLE = namedSchema("IdleVm", IdleVmRecordSchema, {
   launch: "5ea07726-efd2-42ec-a095-6d7674666e31-1",
   job: "resize-4kzrd9wb",
   job_id: "5ea07726-efd2-42ec-a095-6d7674666e31",

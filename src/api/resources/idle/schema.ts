@@ -13,7 +13,7 @@ function time(description: string) {
 }
 
 /** VM of a project that waits for another job. */
-export const IdleVmSchema = Type.Object({
+export const IdleVmRecordSchema = Type.Object({
   launch: Type.String({ description: "Name of the Launch that has the VM. DELETE /idle/{launch} ends the VM." }),
   job: Type.String({ description: "Name of the job that ran on it last." }),
   job_id: Type.String({ description: "Id of that job." }),
@@ -31,7 +31,7 @@ export const IdleVmSchema = Type.Object({
   idle_until: time("Time until which it waits at most. Then it powers itself off."),
   idle_usd: Type.Number({ description: "Cost of the wait so far, USD. It is part of the job's cost." }),
 })
-export type IdleVm = Static<typeof IdleVmSchema>
+export type IdleVm = Static<typeof IdleVmRecordSchema>
 
 /** Response of GET /idle. */
 export type IdleList = PageOf<"idle", IdleVm>
