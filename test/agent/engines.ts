@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, request, type ServerResponse } from
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { text } from "node:stream/consumers"
+import Docker from "dockerode"
 
 const ENGINE = "/var/run/docker.sock"
 
@@ -88,4 +89,76 @@ function forward(socketPath: string, req: IncomingMessage, res: ServerResponse):
   forwarded.on("error", () => res.destroy())
   res.on("close", () => forwarded.destroy())
   req.pipe(forwarded)
+}
+
+/** Engine of a VM's own: it shows what was created through it, and nothing else of the real engine. */
+export interface OwnEngine extends DifferentEngine {
+  /** Client of its own. What it creates counts as the VM's. */
+  docker: Docker
+  /** Set it to let the removal of containers keep their volumes, as an engine does that ends in between. */
+  keepsVolumes: boolean
+  /** Called before a request. Returns true for those that it answers itself. */
+  gate: (req: IncomingMessage, res: ServerResponse) => boolean | Promise<boolean>
+}
+
+/** Fields of the engine's answers that tell which object it is. */
+interface Listed {
+  Id?: string
+  Name?: string
+}
+
+/** Starts such an engine. */
+export async function ownEngine(): Promise<OwnEngine> {
+  const own = new Set<string>()
+  const real = new Docker({ socketPath: ENGINE })
+  const created = async ({ Id = "", Name = "" }: Listed, isContainer: boolean): Promise<void> => {
+    for (const name of [Id, Name]) if (name !== "") own.add(name)
+    if (!isContainer) return
+    const { Mounts } = await real.getContainer(Id).inspect()
+    for (const { Name: volume } of Mounts) if (volume !== undefined) own.add(volume)
+  }
+  const engine = await engineWith(async (req, res) => {
+    const { pathname, search } = new URL(req.url ?? "", "http://engine")
+    const path = pathname.replace(/^\/v[\d.]+/, "")
+    if (await view.gate(req, res)) return true
+    const creates = /^\/(containers|volumes|networks)\/create$/.exec(path)?.[1]
+    if (req.method === "POST" && creates !== undefined) {
+      const answer = await exchange(req, req.url ?? "", await text(req))
+      if (answer.status === 201) await created(answer.body as Listed, creates === "containers")
+      return reply(res, answer)
+    }
+    if (req.method === "DELETE" && view.keepsVolumes) {
+      return reply(res, await exchange(req, `${pathname}${search.replace(/v=(true|1)/, "v=false")}`))
+    }
+    if (req.method !== "GET" || !/^\/(containers\/json|volumes|networks)$/.test(path)) return false
+    const answer = await exchange(req, req.url ?? "")
+    const isOwn = ({ Id = "", Name = "" }: Listed): boolean => own.has(Id) || own.has(Name)
+    const { body } = answer
+    const shown = Array.isArray(body)
+      ? (body as Listed[]).filter(isOwn)
+      : { Volumes: ((body as { Volumes: Listed[] | null }).Volumes ?? []).filter(isOwn) }
+    return reply(res, { ...answer, body: shown })
+  })
+  const docker = new Docker({ socketPath: engine.socket })
+  const view: OwnEngine = { ...engine, docker, keepsVolumes: false, gate: () => false }
+  return view
+}
+
+/** Sends a request to the real engine. Returns the status and the JSON of its answer. */
+async function exchange(
+  { method, headers }: IncomingMessage,
+  path: string,
+  body = "",
+): Promise<{ status: number; body: unknown }> {
+  const sent = Buffer.from(body)
+  const more = sent.byteLength === 0 ? {} : { "content-length": sent.byteLength }
+  const asked = request({ socketPath: ENGINE, method, path, headers: { ...headers, ...more } }).end(sent)
+  const [answer] = (await once(asked, "response")) as [IncomingMessage]
+  const said = await text(answer)
+  return { status: answer.statusCode ?? 500, body: said === "" ? undefined : JSON.parse(said) }
+}
+
+function reply(res: ServerResponse, { status, body }: { status: number; body: unknown }): true {
+  res.writeHead(status, { "content-type": "application/json" }).end(body === undefined ? "" : JSON.stringify(body))
+  return true
 }
