@@ -212,7 +212,7 @@ containers.describe("a job on a reused VM finds nothing of the job before it", (
 })
 
 it("a job without a container engine finds no file and no process of the job before it", async () => {
-  const daemon = "setsid sh -c 'echo $$; exec sleep 900' &"
+  const daemon = "setsid sh -c 'echo $$; exec sleep 900 > /dev/null 2>&1' &"
   const launch = await fixture.launch(shell(`${daemon} echo ${CANARY} > left; sleep 0.5`, reusable()))
   const { dataDir, exit } = await start(launch, { runtime: "process" })
   await handover.idle(launch)
