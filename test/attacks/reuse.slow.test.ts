@@ -24,6 +24,7 @@ import {
   startProcess,
 } from "../agent/suite.ts"
 import { until } from "../harness/eventually.ts"
+import { filesWith } from "./files-with.ts"
 
 prepareAgents()
 
@@ -73,14 +74,6 @@ const pulled: OwnEngine["gate"] = (req, res) => {
   if (req.url?.includes("/images/create") !== true) return false
   res.writeHead(200, { "content-type": "application/json" }).end('{"status":"Status: Image is up to date"}\n')
   return true
-}
-
-/** Returns all files of a folder that contain the text. */
-async function filesWith(text: string, folder: string): Promise<string[]> {
-  const found = await readdir(folder, { recursive: true, withFileTypes: true })
-  const files = found.filter((entry) => entry.isFile()).map(({ parentPath, name }) => join(parentPath, name))
-  const read = await Promise.all(files.map(async (path) => [path, await readFile(path)] as const))
-  return read.filter(([, content]) => content.includes(text)).map(([path]) => path)
 }
 
 /** Image with an anonymous volume at `/data`, with the tools of busybox. */

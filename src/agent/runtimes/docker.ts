@@ -14,7 +14,7 @@ import { memoryKills } from "../memory-kills.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
 import { type FileOwner, repack } from "../workdir.ts"
 import { DockerContainer } from "./docker-container.ts"
-import { requireNothingOf, wipeEngine } from "./docker-wipe.ts"
+import { requireNoContainers, wipeEngine } from "./docker-wipe.ts"
 import { CALL_SECONDS, errorMessage, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
 import { GpuHelper } from "./gpu-helper.ts"
 import { containerLimits, containerRights, gpuRequest, ulimits } from "./host-config.ts"
@@ -282,10 +282,7 @@ export class DockerRuntime implements Runtime {
   async wipe(isHostShared: boolean): Promise<void> {
     await this.clear()
     if (!isHostShared) return await wipeEngine(this.#docker)
-    await requireNothingOf(this.#docker, {
-      label: `${LAUNCH_LABEL}=${this.#launch}`,
-      volumes: `berth-${this.#launch}-`,
-    })
+    await requireNoContainers(this.#docker, `${LAUNCH_LABEL}=${this.#launch}`)
   }
 
   async #create(order: RunOrder, attempt: number): Promise<Docker.Container> {
