@@ -158,10 +158,10 @@ export class DockerRuntime implements Runtime {
   }
 
   /**
-   * Pulls the run's image. On a VM that an earlier job had, an image that is there is pulled once more. A tag may have moved
-   * since. And an image that came with the credentials of the earlier job is for this one only if its own can get it,
-   * also by a digest. For an image that has not changed that is one request to the registry, and no layer. On a shared host
-   * images are its owner's, and may be in no registry.
+   * Pulls the run's image. On a VM that an earlier job had, an image that is there is asked for once more. A tag may have
+   * moved since: it is pulled, and only layers that are not there are downloaded. A digest has not, but an image that came
+   * with the credentials of the earlier job is for this one only if its own can get it. On a shared host images are its
+   * owner's, and may be in no registry.
    */
   async prepare(order: RunOrder, options: PrepareOptions): Promise<void> {
     const remedy = "correct the image's name, or add a connection for its registry"
@@ -181,6 +181,7 @@ export class DockerRuntime implements Runtime {
     if (isThere && options.always !== true) return
     await pullImage(image, access, {
       ...options,
+      isAccessOnly: isThere && image.includes("@"),
       docker: this.#docker,
       clock: this.#clock,
       logger: this.#logger,
