@@ -117,48 +117,55 @@ export async function ownEngine(): Promise<OwnEngine> {
     const { Mounts } = await real.getContainer(Id).inspect()
     for (const { Name: volume } of Mounts) if (volume !== undefined) own.add(volume)
   }
-  const engine = await engineWith(async (req, res) => {
+  const create = async (req: IncomingMessage, isContainer: boolean): Promise<Answered> => {
+    const answer = await exchange(req, req.url ?? "", await text(req))
+    if (answer.status === 201) await created(answer.body as Listed, isContainer)
+    return answer
+  }
+  const list = async (req: IncomingMessage, path: string): Promise<Answered> => {
+    // Without this filter the engine waits for drivers of other suites that are gone.
+    const local = `/volumes?filters=${encodeURIComponent('{"driver":["local"]}')}`
+    const answer = await exchange(req, path === "/volumes" ? local : (req.url ?? ""))
+    const isOwn = ({ Id = "", Name = "" }: Listed): boolean => own.has(Id) || own.has(Name)
+    if (Array.isArray(answer.body)) return { ...answer, body: (answer.body as Listed[]).filter(isOwn) }
+    const { Volumes } = answer.body as { Volumes: Listed[] | null }
+    return { ...answer, body: { Volumes: (Volumes ?? []).filter(isOwn) } }
+  }
+  const answerOf = async (req: IncomingMessage): Promise<Answered | undefined> => {
     const { pathname, search } = new URL(req.url ?? "", "http://engine")
     const path = pathname.replace(/^\/v[\d.]+/, "")
-    if (await view.gate(req, res)) return true
     const creates = /^\/(containers|volumes|networks)\/create$/.exec(path)?.[1]
-    if (req.method === "POST" && creates !== undefined) {
-      const answer = await exchange(req, req.url ?? "", await text(req))
-      if (answer.status === 201) await created(answer.body as Listed, creates === "containers")
-      return reply(res, answer)
-    }
+    if (req.method === "POST" && creates !== undefined) return await create(req, creates === "containers")
     if (req.method === "DELETE" && view.keepsVolumes) {
-      return reply(res, await exchange(req, `${pathname}${search.replace(/v=(true|1)/, "v=false")}`))
+      return await exchange(req, `${pathname}${search.replace(/v=(true|1)/, "v=false")}`)
     }
-    if (req.method !== "GET" || !/^\/(containers\/json|volumes|networks)$/.test(path)) return false
-    const answer = await exchange(req, req.url ?? "")
-    const isOwn = ({ Id = "", Name = "" }: Listed): boolean => own.has(Id) || own.has(Name)
-    const { body } = answer
-    const shown = Array.isArray(body)
-      ? (body as Listed[]).filter(isOwn)
-      : { Volumes: ((body as { Volumes: Listed[] | null }).Volumes ?? []).filter(isOwn) }
-    return reply(res, { ...answer, body: shown })
+    const isList = req.method === "GET" && /^\/(containers\/json|volumes|networks)$/.test(path)
+    return isList ? await list(req, path) : undefined
+  }
+  const engine = await engineWith(async (req, res) => {
+    if (await view.gate(req, res)) return true
+    const answer = await answerOf(req)
+    if (answer === undefined) return false
+    const { status, body } = answer
+    res.writeHead(status, { "content-type": "application/json" }).end(body === undefined ? "" : JSON.stringify(body))
+    return true
   })
   const docker = new Docker({ socketPath: engine.socket })
   const view: OwnEngine = { ...engine, docker, keepsVolumes: false, gate: () => false }
   return view
 }
 
+interface Answered {
+  status: number
+  body: unknown
+}
+
 /** Sends a request to the real engine. Returns the status and the JSON of its answer. */
-async function exchange(
-  { method, headers }: IncomingMessage,
-  path: string,
-  body = "",
-): Promise<{ status: number; body: unknown }> {
+async function exchange({ method, headers }: IncomingMessage, path: string, body = ""): Promise<Answered> {
   const sent = Buffer.from(body)
   const more = sent.byteLength === 0 ? {} : { "content-length": sent.byteLength }
   const asked = request({ socketPath: ENGINE, method, path, headers: { ...headers, ...more } }).end(sent)
   const [answer] = (await once(asked, "response")) as [IncomingMessage]
   const said = await text(answer)
   return { status: answer.statusCode ?? 500, body: said === "" ? undefined : JSON.parse(said) }
-}
-
-function reply(res: ServerResponse, { status, body }: { status: number; body: unknown }): true {
-  res.writeHead(status, { "content-type": "application/json" }).end(body === undefined ? "" : JSON.stringify(body))
-  return true
 }

@@ -4,7 +4,6 @@ import { readdir, readFile, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { afterEach, beforeEach, expect, it } from "vitest"
 import { processIdentity } from "../../src/agent/processes.ts"
-import { LAUNCH_LABEL } from "../../src/agent/runtimes/docker.ts"
 import type { Run } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
@@ -18,12 +17,15 @@ import {
   handover,
   images,
   newDisk,
+  pass,
   prepareAgents,
   shell,
   start,
   startProcess,
+  WAIT,
 } from "../agent/suite.ts"
 import { until } from "../harness/eventually.ts"
+import { filesWith } from "./files-with.ts"
 
 prepareAgents()
 
@@ -59,7 +61,10 @@ async function idleVm(run: Partial<Run>) {
 }
 
 /** Runs a second job on this VM. Returns what it printed. */
-async function spy({ launch, exit }: Awaited<ReturnType<typeof idleVm>>, script: string): Promise<string> {
+async function spy(
+  { launch, exit }: Pick<Awaited<ReturnType<typeof idleVm>>, "launch" | "exit">,
+  script: string,
+): Promise<string> {
   const image = images?.tools ?? ""
   // Its own image is in no registry, from which it would have to come.
   const next = await handover.successor(launch, shell(script, { image }))
@@ -75,56 +80,52 @@ const pulled: OwnEngine["gate"] = (req, res) => {
   return true
 }
 
-/** Returns all files of a folder that contain the text. */
-async function filesWith(text: string, folder: string): Promise<string[]> {
-  const found = await readdir(folder, { recursive: true, withFileTypes: true })
-  const files = found.filter((entry) => entry.isFile()).map(({ parentPath, name }) => join(parentPath, name))
-  const read = await Promise.all(files.map(async (path) => [path, await readFile(path)] as const))
-  return read.filter(([, content]) => content.includes(text)).map(([path]) => path)
-}
-
-/** Image with an anonymous volume at `/data`, with the tools of busybox. */
+/** Builds an image with an anonymous volume at `/data`. */
 async function volumeImage(): Promise<string> {
   const name = `berth-test/volume:${process.pid}`
-  const links = ["cat", "echo", "sleep", "ls"].map((tool) => `/bin/sh -c "busybox ln -s busybox /bin/${tool}"`)
-  await buildImage(name, {
-    Dockerfile: [
-      "FROM scratch",
-      "COPY busybox /bin/busybox",
-      "COPY busybox /bin/sh",
-      ...links.map((link) => `RUN ["/bin/sh", "-c", ${JSON.stringify(link)}]`),
-      "VOLUME /data",
-    ].join("\n"),
-    busybox: await readFile(BUSYBOX),
-  })
+  const lines = ["FROM scratch", "COPY busybox /bin/busybox", "COPY busybox /bin/sh", "VOLUME /data"]
+  await buildImage(name, { Dockerfile: lines.join("\n"), busybox: await readFile(BUSYBOX) })
   return name
+}
+
+/** Creates a container with a volume and a network in the VM's engine, all with this name. */
+async function createAll(name: string): Promise<string> {
+  await engine.docker.createNetwork({ Name: name })
+  await engine.docker.createVolume({ Name: name })
+  const container = await engine.docker.createContainer({
+    ...{ name, Image: images?.tools ?? "", Entrypoint: ["sleep", "900"], Env: [`LEFT=${CANARY}`] },
+    HostConfig: { NetworkMode: name, Mounts: [{ Type: "volume", Source: name, Target: "/data" }] },
+  })
+  await container.start()
+  return container.id
+}
+
+async function expectEmptyEngine(): Promise<void> {
+  expect(await engine.docker.listContainers({ all: true })).toEqual([])
+  expect((await engine.docker.listVolumes()).Volumes).toEqual([])
+  expect(await engine.docker.listNetworks()).toEqual([])
+}
+
+/** Returns this machine's processes, with their environments, in which the canary occurs. */
+function processesOfFirst(): string[] {
+  const all = execFileSync("ps", ["axeww"], { encoding: "utf8", maxBuffer: 64 << 20 }).split("\n")
+  return all.filter((line) => line.includes(CANARY))
 }
 
 containers.describe("a job on a reused VM finds nothing of the job before it", () => {
   it("no file, variable, process, memory or mount of its container", async () => {
-    const leave = [
-      `echo ${CANARY} > /left`,
-      `echo ${CANARY} > /dev/shm/left`,
-      `echo ${CANARY} > /work/left`,
-      `/bin/busybox setsid sh -c 'exec -a ${CANARY} sleep 900' &`,
-      "true",
-    ]
-    const vm = await idleVm(
-      shell(`/bin/busybox mkdir -p /work; ${leave.join("; ")}`.replaceAll("&;", "&"), { env: { LEFT: CANARY } }),
-    )
-    expect(await engine.docker.listContainers({ all: true })).toEqual([])
-    expect(
-      execFileSync("ps", ["axeww"], { encoding: "utf8" })
-        .split("\n")
-        .filter((line) => line.includes(CANARY) && !line.includes("vitest")),
-    ).toEqual([])
-    const look = [
-      "env",
-      "/bin/busybox ps",
-      "cat /proc/mounts",
-      "/bin/busybox grep -rs canary / --exclude-dir=proc --exclude-dir=sys || true",
-    ]
-    expect(await spy(vm, look.join("; "))).not.toContain(CANARY)
+    const places = ["/left", "/dev/shm/left", "/tmp-of-job", "/var-of-job"]
+    const leave = places.map((place) => `echo $LEFT > ${place}`).join("; ")
+    const daemon = "/bin/busybox setsid sleep 900 > /dev/null 2>&1 &"
+    const vm = await idleVm(shell(`${leave}; ${daemon} sleep 0.2`, { env: { LEFT: CANARY } }))
+    await expectEmptyEngine()
+    expect(processesOfFirst()).toEqual([])
+    // The file of its own proves that it would find others. The pattern does not match itself.
+    const search = "/bin/busybox find / /dev/shm -xdev -type f -exec /bin/busybox grep -l 'canar[y]' {} ';'"
+    const said = await spy(vm, `echo canary > /own; ${search}; env; /bin/busybox ps; cat /proc/mounts`)
+    expect(said).toMatch(/^\/own\n(?!\/)/)
+    expect(said).not.toContain(CANARY)
+    expect(said).not.toContain("sleep 900")
   })
 
   it("no anonymous volume, even if the engine has not removed it with its container", async () => {
@@ -132,7 +133,7 @@ containers.describe("a job on a reused VM finds nothing of the job before it", (
     const image = await volumeImage()
     try {
       const vm = await idleVm({ image, command: ["sh", "-c", `echo ${CANARY} > /data/left`] })
-      expect((await engine.docker.listVolumes()).Volumes).toEqual([])
+      await expectEmptyEngine()
       expect(await spy(vm, "cat /proc/mounts")).not.toContain("/data")
     } finally {
       await docker.getImage(image).remove({ force: true })
@@ -140,40 +141,36 @@ containers.describe("a job on a reused VM finds nothing of the job before it", (
   })
 
   it("no other container, volume or network, whoever made it", async () => {
-    let left: string[] = []
-    handover.onAsk = () => undefined
-    const run = shell("until [ -e /go ]; do sleep 0.1; done", reusable())
-    const launch = await fixture.launch(run, { offer })
-    const vm = { launch, ...(await start(launch, { runtime: "docker", dockerSocket: engine.socket })) }
-    await until("it runs", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
-    const name = `left-${launch.metadata.name.slice(0, 8)}`
-    const network = await engine.docker.createNetwork({ Name: name })
-    await engine.docker.createVolume({ Name: name })
-    const server = await engine.docker.createContainer({
-      ...{
-        name,
-        Image: images?.tools ?? "",
-        Entrypoint: ["/bin/busybox", "nc", "-lk", "-p", "8000", "-e", "/bin/echo", CANARY],
-      },
-      HostConfig: { NetworkMode: name, Mounts: [{ Type: "volume", Source: name, Target: "/data" }] },
-    })
-    await server.start()
-    left = [name, network.id.slice(0, 12)]
-    const [own] = await engine.docker.listContainers({
-      filters: { label: [`${LAUNCH_LABEL}=${launch.metadata.name}`] },
-    })
-    const exec = await docker.getContainer(own?.Id ?? "").exec({ Cmd: ["/bin/busybox", "touch", "/go"] })
-    await exec.start({})
-    await handover.idle(launch)
-    expect(await engine.docker.listContainers({ all: true })).toEqual([])
-    expect((await engine.docker.listVolumes()).Volumes).toEqual([])
-    expect(await engine.docker.listNetworks()).toEqual([])
-    const said = await spy(
-      vm,
-      `/bin/busybox nslookup ${name} 2>&1; /bin/busybox nslookup berth-${launch.metadata.name}-1 2>&1; true`,
-    )
-    expect(said).not.toMatch(/Address[^\n]*\n[^\n]*Address \d+: 172/)
-    expect(left).toHaveLength(2)
+    const first = await fixture.launch(shell(WAIT, reusable()), { offer })
+    const vm = { launch: first, ...(await start(first, { runtime: "docker", dockerSocket: engine.socket })) }
+    await until("it runs", async () => (await fixture.agentOf(first))?.startTime !== undefined)
+    const name = `left-${first.metadata.name}`
+    await createAll(name)
+    await pass(first, "docker", vm.dataDir)
+    await handover.idle(first)
+    await expectEmptyEngine()
+    expect(processesOfFirst()).toEqual([])
+    expect(await spy(vm, "cat /etc/hosts /etc/resolv.conf /proc/net/route")).not.toContain(name)
+  })
+
+  it("nothing that was left when the agent was killed in its clean-up", async () => {
+    const first = await fixture.launch(shell(WAIT, reusable()), { offer })
+    const dataDir = await newDisk()
+    const agent = await startProcess(first, "docker", dataDir, { args: ["--docker-socket", engine.socket] })
+    const gone = once(agent, "exit")
+    await until("it runs", async () => (await fixture.agentOf(first))?.startTime !== undefined)
+    const container = await createAll(`left-${first.metadata.name}`)
+    engine.gate = async (req) => {
+      if (req.method === "DELETE" && req.url?.includes(container) === true && agent.kill("SIGKILL")) await gone
+      return false
+    }
+    await pass(first, "docker", dataDir)
+    expect(await gone).toEqual([null, "SIGKILL"])
+    expect(handover.asked).toEqual([])
+    const { exit } = await start(first, { runtime: "docker", dataDir, dockerSocket: engine.socket })
+    await handover.idle(first)
+    await expectEmptyEngine()
+    expect(await spy({ launch: first, exit }, "env")).not.toContain(CANARY)
   })
 
   it("no secret in the agent's files or in the engine, and no key of the earlier Launch", async () => {
@@ -212,7 +209,7 @@ containers.describe("a job on a reused VM finds nothing of the job before it", (
 })
 
 it("a job without a container engine finds no file and no process of the job before it", async () => {
-  const daemon = "setsid sh -c 'echo $$; exec sleep 900' &"
+  const daemon = "setsid sh -c 'echo $$; exec sleep 900 > /dev/null 2>&1' &"
   const launch = await fixture.launch(shell(`${daemon} echo ${CANARY} > left; sleep 0.5`, reusable()))
   const { dataDir, exit } = await start(launch, { runtime: "process" })
   await handover.idle(launch)
