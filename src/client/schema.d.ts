@@ -1530,6 +1530,8 @@ export interface components {
                 spot_usd: number;
                 /** @description Cost of the on-demand VMs, USD. */
                 on_demand_usd: number;
+                /** @description Part of the cost in which ended VMs waited for another job, USD. */
+                idle_usd: number;
             } | null;
             created_at: string;
             updated_at: string;

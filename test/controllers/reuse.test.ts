@@ -87,6 +87,7 @@ describe("a VM that waits for another job", () => {
     expect(b.status?.vm).toMatchObject({ id: first.status?.vm?.id, createTime: a.status?.vm?.terminationTime })
     expect(a.status?.idleUsd).toBeGreaterThan(0)
     await eventually(async () => expect((await harness.job("a")).status?.settled).toBe(true))
+    expect((await harness.job("a")).status?.cost?.idleUsd).toBe(a.status?.idleUsd)
 
     harness.clock.advance(400)
     const launches = await untilSettled(harness)

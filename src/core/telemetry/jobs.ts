@@ -125,7 +125,7 @@ function measureLaunches(registry: Registry, launches: MeasuredObjects["launches
   })
 }
 
-/** Counts jobs that got an idle VM, and those that found that it was gone. */
+/** Counts jobs that got an idle VM, and those that found that it had ended or had another job. */
 function measureTakeovers(registry: Registry, launches: MeasuredObjects["launches"], isLeading: () => boolean): void {
   const takeovers = new Counter({
     name: "berth_takeovers_total",
@@ -142,7 +142,7 @@ function measureTakeovers(registry: Registry, launches: MeasuredObjects["launche
   })
 }
 
-/** Returns true if the VM that a Launch was to take over was gone. One that Berth ended before had not looked for it. */
+/** Returns true if a Launch did not get the VM that it was to take over. One that Berth ended before has not tried. */
 function isLostTakeover({ spec, status }: StoredLaunch): boolean {
   const hasNoVm = status?.phase === "terminated" && status.vm === undefined
   return spec.takesOver !== undefined && spec.ended !== true && hasNoVm

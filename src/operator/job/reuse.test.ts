@@ -71,10 +71,14 @@ describe("the VM of a job that has ended", () => {
         phase: "handedOver",
         handedTo: "b-1",
         costUsd: 0.03,
+        idleUsd: 0.01,
         cost: { machineUsd: 0.03, diskUsd: 0, addressUsd: 0 },
       },
     })
-    expect(decideOn(reusing("a", { status }), [over]).status.cost).toMatchObject({ actualUsd: 0.03 })
+    const { cost } = decideOn(reusing("a", { status }), [over]).status
+    expect(cost).toMatchObject({ actualUsd: 0.03, idleUsd: 0.01 })
+    // The record of the Launch is deleted after a time.
+    expect(decideOn(reusing("a", { status: { ...status, ...(cost && { cost }) } }), []).status.cost).toEqual(cost)
   })
 
   test("ends with its job's deletion", () => {
