@@ -145,6 +145,19 @@ describe("a VM that waits for another job", () => {
     expect(harness.cloud.vms).toHaveLength(2)
   })
 
+  test("ends if a later VM begins to wait and the cap of idle VMs is reached", async () => {
+    const harness = await newHarness()
+    harness.operator({ caps: { maxIdleVms: 1 } })
+    await harness.submit("a", { reuse: { ...REUSE, key: "a" }, timeoutSeconds: 600 })
+    await untilIdle(harness, "a")
+    harness.clock.advance(10)
+    await harness.submit("b", { reuse: { ...REUSE, key: "b" }, timeoutSeconds: 600 })
+    const later = await untilIdle(harness, "b")
+    await eventually(() => expect(harness.cloud.alive.map(({ id }) => id)).toEqual([later.status?.vm?.id]))
+    expect((await launchOf(harness, "a")).spec.ended).toBe(true)
+    expect((await launchOf(harness, "b")).spec.ended).not.toBe(true)
+  })
+
   test("ends with its job's deletion", async () => {
     const harness = await newHarness()
     harness.operator()

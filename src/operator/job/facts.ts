@@ -24,6 +24,8 @@ export interface JobObservation {
   launches: readonly StoredLaunch[]
   /** Calculates the market from earlier reads. It runs only if the job needs a place. */
   market: (waiter: Waiter) => Market
+  /** Calculates which idle VMs are to end because a cap allows fewer, also those of other jobs. */
+  surplusIdle?: () => readonly StoredLaunch[]
   /** State of the search for the job's buckets. Absent if the job has none, or no search runs. */
   volumes?: VolumesVerdict
   /** Known architectures of the job's image. Absent if no lookup runs. */
