@@ -43,6 +43,7 @@ const LONGER = [
   "test/install/install.slow.test.ts",
   "test/money/strict-caps.test.ts",
   "test/money/full-cpu-bills.test.ts",
+  "test/router/advice.test.ts",
   "test/router/oracle.test.ts",
 ]
 

@@ -304,12 +304,14 @@ async function measureUsage(
     const heartbeats = await HeartbeatWrites.count(stack)
     const { cpuSeconds } = await usageOf(facade.pid)
     await delay(Math.max(LEAST_TURN_SECONDS, seconds * USAGE_PART) * 1000)
-    const used = (await usageOf(facade.pid)).cpuSeconds - cpuSeconds
+    const after = await usageOf(facade.pid)
+    const used = after.cpuSeconds - cpuSeconds
     const writes = sumOf(writesBetween(before, await stack.api.writes(WRITTEN_GROUPS))) + (await heartbeats.stop())
-    return { used, writes }
+    return { used, writes, mib: after.residentMiB }
   }
   const texts = (...turns: Awaited<ReturnType<typeof turn>>[]) =>
-    turns.map(({ used, writes }) => `${used.toFixed(1)} s of CPU and ${writes} writes`)
+    turns.map(({ used, writes, mib }) => `${used.toFixed(1)} s of CPU, ${writes} writes, ${mib.toFixed(0)} MiB`)
+  report(`usage: the façade's memory was ${(await usageOf(facade.pid)).peakMiB.toFixed(0)} MiB at most before`)
   // A façade that has just started holds no points: the first report of each VM has all of them.
   report(`usage, first reports: ${texts(await turn(true))[0]}`)
   const without: Awaited<ReturnType<typeof turn>>[] = []
@@ -319,7 +321,7 @@ async function measureUsage(
     without.push(plain)
     having.push(more)
     const [one, other] = texts(plain, more)
-    report(`usage, round ${round} of ${USAGE_ROUNDS}: without ${one}, with ${other}`)
+    report(`usage, round ${round} of ${USAGE_ROUNDS}: without ${one}; with ${other}`)
   }
   stack.cloud.usage.isReported = false
   const cpu = (rounds: typeof without) => rounds.map(({ used }) => used)

@@ -51,7 +51,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
 const PACKAGES: readonly { from: RegExp; in: RegExp; why: string }[] = [
   {
     from: /^@aws-sdk\/client-s3$/,
-    in: /^src\/(clouds\/(aws|cloudflare)\/|api\/(logs|uploads)\/s3-store|api\/usage\/s3-objects)|^test\/((logs|uploads)\/s3-store|usage\/store|agent\/volumes|(cloud|e2e)\/(aws|ec2-))/,
+    in: /^src\/(clouds\/(aws|cloudflare)\/|api\/(logs|uploads)\/s3-store|api\/usage\/s3-objects)|^test\/((logs|uploads)\/s3-store|usage\/store|agent\/volumes|attacks\/reuse-volumes|(cloud|e2e)\/(aws|ec2-))/,
     why: "only AWS, R2 and the stores of logs, uploads and usage use the S3 client",
   },
   {

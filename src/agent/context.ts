@@ -61,8 +61,12 @@ export async function openRuntime(context: LaunchContext, disk: Disk, signal: Ab
   return await detectRuntime({ ...options, runtime: disk.state.runtime ?? context.runtime }, signal)
 }
 
-/** Calls back when the signal is aborted; at once if it is already. */
-export function whenAborted(signal: AbortSignal, callback: () => void): void {
+/**
+ * Calls back when the signal is aborted; at once if it is already. The returned function cancels that. Until then the
+ * signal holds the callback, and all that it knows, in memory. (With a second signal as an option it would for ever.)
+ */
+export function whenAborted(signal: AbortSignal, callback: () => void): () => void {
   signal.addEventListener("abort", callback, { once: true })
   if (signal.aborted) callback()
+  return () => signal.removeEventListener("abort", callback)
 }

@@ -54,6 +54,8 @@ export class Session {
   /** Aborted when nothing more has to be sent. */
   readonly #quit = new AbortController()
   readonly #loops: Promise<void>[] = []
+  /** Cancel what other objects hold of this session. */
+  readonly #cancels: (() => void)[] = []
   #talking = false
   #shipper: Shipper | undefined
 
@@ -80,10 +82,12 @@ export class Session {
       },
       HEARTBEAT_SECONDS,
     )
-    whenAborted(leave.signal, () => {
+    const onLeave = (): void => {
       this.#stop.abort(leave.signal.reason satisfies StopCause)
       this.#hurry.abort(leaveSeconds(leave.signal.reason as LeaveCause, context))
-    })
+    }
+    // While the VM waits for another job, nothing may hold this one's secrets.
+    this.#cancels.push(whenAborted(leave.signal, onLeave))
   }
 
   /** Resolves when the finish is stored, or when the VM has to end. */
@@ -111,6 +115,7 @@ export class Session {
       if (runtime !== undefined && !isKept(this.#disk.state)) await this.#clear(runtime)
     } finally {
       this.#quit.abort()
+      for (const cancel of this.#cancels) cancel()
       await this.#client.close()
       await Promise.all(this.#loops)
     }
@@ -270,13 +275,14 @@ export class Session {
   #lastReportDeadline(): AbortSignal {
     const { clock, leave } = this.#context
     const giveUp = new AbortController()
-    whenAborted(leave.signal, () => {
+    const begin = (): void => {
       const cause = leave.signal.reason as LeaveCause
       const seconds = cause === "refused" || cause === "unreached" ? 0 : LAST_REPORT_SECONDS
       const cancel = timer(clock, seconds, () => giveUp.abort())
       // Without this the timer would keep this process, and so its VM, alive after the last report.
       whenAborted(this.#quit.signal, cancel)
-    })
+    }
+    this.#cancels.push(whenAborted(leave.signal, begin))
     return giveUp.signal
   }
 

@@ -59,7 +59,7 @@ function facts(job: JobRecord, before: string): string[] {
     ["Needs", needsOf(job)],
     ["Machine", machineOf(job)],
     ["Why", job.placement_reason],
-    ["Cost", job.actual_cost === null ? estimate(job) : usdText(job.actual_cost)],
+    ["Cost", costOf(job)],
     ["Used", usedText(job.usage) ?? null],
     ["Retries", job.max_retries === 0 ? null : `${job.retry_count} of ${job.max_retries}`],
     ["New VMs", newVmsOf(job)],
@@ -104,8 +104,13 @@ function machineOf({
   return `${selected_provider} ${selected_instance_type} in ${selected_region}${price}`
 }
 
-function estimate({ estimated_cost }: JobRecord): string | null {
-  return estimated_cost === null ? null : `about ${usdText(estimated_cost)} expected`
+/** Returns the cost of a job, with the part in which its VMs waited for another one. */
+function costOf({ actual_cost, estimated_cost, cost_breakdown }: JobRecord): string | null {
+  if (actual_cost === null) return estimated_cost === null ? null : `about ${usdText(estimated_cost)} expected`
+  // A server of 0.1.0 sends no idle_usd.
+  const idleUsd = cost_breakdown?.idle_usd ?? 0
+  const waited = idleUsd > 0 ? `, of which ${usdText(idleUsd)} while it waited for another job` : ""
+  return `${usdText(actual_cost)}${waited}`
 }
 
 /** Entries about trouble. */

@@ -1530,6 +1530,8 @@ export interface components {
                 spot_usd: number;
                 /** @description Cost of the on-demand VMs, USD. */
                 on_demand_usd: number;
+                /** @description Part of the cost in which ended VMs waited for another job, USD. */
+                idle_usd: number;
             } | null;
             created_at: string;
             updated_at: string;
@@ -4063,6 +4065,8 @@ export interface components {
             max_vms: number | null;
             /** @description Maximum number of GPUs of all VMs at a time. Null: no cap. */
             max_gpus: number | null;
+            /** @description Maximum number of VMs that wait for another job. Null: no cap. */
+            max_idle_vms: number | null;
             /** @description Maximum price of all VMs, USD per hour. Null: no cap. */
             max_hourly_usd: number | null;
             /** @description Maximum spending in a calendar month (UTC), USD. Null: no cap. */
@@ -4081,6 +4085,8 @@ export interface components {
             vms: number;
             /** @description Present number of GPUs of all VMs. */
             gpus: number;
+            /** @description Present number of VMs that wait for another job. */
+            idle_vms: number;
             /** @description Present price of all VMs an hour, USD. */
             hourly_usd: number;
             /** @description Cost of this month so far, USD. */
@@ -4340,6 +4346,11 @@ export interface components {
                  * @description Maximum number of GPUs of all VMs at a time.
                  */
                 maxGpus?: number;
+                /**
+                 * Format: int64
+                 * @description Maximum number of VMs that wait for another job at a time. 0: none ever waits.
+                 */
+                maxIdleVms?: number;
                 /** @description Maximum price of all VMs with disk and address, USD per hour. */
                 maxHourlyUsd?: number;
                 /** @description Maximum spending in a calendar month (UTC), USD. */
@@ -4396,6 +4407,11 @@ export interface components {
                  * @description Maximum number of GPUs of all VMs at a time.
                  */
                 maxGpus?: number | null;
+                /**
+                 * Format: int64
+                 * @description Maximum number of VMs that wait for another job at a time. 0: none ever waits.
+                 */
+                maxIdleVms?: number | null;
                 /** @description Maximum price of all VMs with disk and address, USD per hour. */
                 maxHourlyUsd?: number | null;
                 /** @description Maximum spending in a calendar month (UTC), USD. */
@@ -7803,12 +7819,14 @@ export interface operations {
                      *           "level": "project",
                      *           "max_vms": null,
                      *           "max_gpus": null,
+                     *           "max_idle_vms": null,
                      *           "max_hourly_usd": null,
                      *           "max_monthly_usd": 90,
                      *           "on_exceeded": "wait",
                      *           "reserve": "expected",
                      *           "vms": 2,
                      *           "gpus": 0,
+                     *           "idle_vms": 0,
                      *           "hourly_usd": 1.2,
                      *           "spent_usd": 61.2,
                      *           "reserved_usd": 7.1,

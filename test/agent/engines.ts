@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, request, type ServerResponse } from
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { text } from "node:stream/consumers"
+import Docker from "dockerode"
 
 const ENGINE = "/var/run/docker.sock"
 
@@ -88,4 +89,83 @@ function forward(socketPath: string, req: IncomingMessage, res: ServerResponse):
   forwarded.on("error", () => res.destroy())
   res.on("close", () => forwarded.destroy())
   req.pipe(forwarded)
+}
+
+/** Engine of a VM's own: it shows what was created through it, and nothing else of the real engine. */
+export interface OwnEngine extends DifferentEngine {
+  /** Client of its own. What it creates counts as the VM's. */
+  docker: Docker
+  /** Set it to let the removal of containers keep their volumes, as an engine does that ends in between. */
+  keepsVolumes: boolean
+  /** Called before a request. Returns true for those that it answers itself. */
+  gate: (req: IncomingMessage, res: ServerResponse) => boolean | Promise<boolean>
+}
+
+/** Fields of the engine's answers that say which object it is. */
+interface Listed {
+  Id?: string
+  Name?: string
+}
+
+/** Starts such an engine. */
+export async function ownEngine(): Promise<OwnEngine> {
+  const own = new Set<string>()
+  const real = new Docker({ socketPath: ENGINE })
+  const created = async ({ Id = "", Name = "" }: Listed, isContainer: boolean): Promise<void> => {
+    for (const name of [Id, Name]) if (name !== "") own.add(name)
+    if (!isContainer) return
+    const { Mounts } = await real.getContainer(Id).inspect()
+    for (const { Name: volume } of Mounts) if (volume !== undefined) own.add(volume)
+  }
+  const create = async (req: IncomingMessage, isContainer: boolean): Promise<Answered> => {
+    const answer = await exchange(req, req.url ?? "", await text(req))
+    if (answer.status === 201) await created(answer.body as Listed, isContainer)
+    return answer
+  }
+  const list = async (req: IncomingMessage, path: string): Promise<Answered> => {
+    // Without this filter the engine waits for drivers of other suites that have ended.
+    const local = `/volumes?filters=${encodeURIComponent('{"driver":["local"]}')}`
+    const answer = await exchange(req, path === "/volumes" ? local : (req.url ?? ""))
+    const isOwn = ({ Id = "", Name = "" }: Listed): boolean => own.has(Id) || own.has(Name)
+    if (Array.isArray(answer.body)) return { ...answer, body: (answer.body as Listed[]).filter(isOwn) }
+    const { Volumes } = answer.body as { Volumes: Listed[] | null }
+    return { ...answer, body: { Volumes: (Volumes ?? []).filter(isOwn) } }
+  }
+  const answerOf = async (req: IncomingMessage): Promise<Answered | undefined> => {
+    const { pathname, search } = new URL(req.url ?? "", "http://engine")
+    const path = pathname.replace(/^\/v[\d.]+/, "")
+    const creates = /^\/(containers|volumes|networks)\/create$/.exec(path)?.[1]
+    if (req.method === "POST" && creates !== undefined) return await create(req, creates === "containers")
+    if (req.method === "DELETE" && view.keepsVolumes) {
+      return await exchange(req, `${pathname}${search.replace(/v=(true|1)/, "v=false")}`)
+    }
+    const isList = req.method === "GET" && /^\/(containers\/json|volumes|networks)$/.test(path)
+    return isList ? await list(req, path) : undefined
+  }
+  const engine = await engineWith(async (req, res) => {
+    if (await view.gate(req, res)) return true
+    const answer = await answerOf(req)
+    if (answer === undefined) return false
+    const { status, body } = answer
+    res.writeHead(status, { "content-type": "application/json" }).end(body === undefined ? "" : JSON.stringify(body))
+    return true
+  })
+  const docker = new Docker({ socketPath: engine.socket })
+  const view: OwnEngine = { ...engine, docker, keepsVolumes: false, gate: () => false }
+  return view
+}
+
+interface Answered {
+  status: number
+  body: unknown
+}
+
+/** Sends a request to the real engine. Returns the status and the JSON of its answer. */
+async function exchange({ method, headers }: IncomingMessage, path: string, body = ""): Promise<Answered> {
+  const sent = Buffer.from(body)
+  const more = sent.byteLength === 0 ? {} : { "content-length": sent.byteLength }
+  const asked = request({ socketPath: ENGINE, method, path, headers: { ...headers, ...more } }).end(sent)
+  const [answer] = (await once(asked, "response")) as [IncomingMessage]
+  const said = await text(answer)
+  return { status: answer.statusCode ?? 500, body: said === "" ? undefined : JSON.parse(said) }
 }

@@ -232,7 +232,7 @@ describe("an agent that is killed on an idle VM", () => {
 
 describe("a VM without a container engine", () => {
   it("ends a daemon of its job that has left the process group", async () => {
-    const daemon = "setsid sh -c 'echo $$; exec sleep 900' &"
+    const daemon = "setsid sh -c 'echo $$; exec sleep 900 > /dev/null 2>&1' &"
     const { launch, exit, shutDown } = await warmVm(`${daemon} sleep 0.5`)
     await handover.idle(launch)
     const pid = Number((await gateway.logOf(launch)).toString())

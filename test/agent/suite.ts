@@ -94,11 +94,11 @@ export async function startProcess(
   launch: StoredLaunch,
   runtime: Kind,
   dataDir: string,
-  { node = [], env = {} }: { node?: string[]; env?: NodeJS.ProcessEnv } = {},
+  { node = [], args = [], env = {} }: { node?: string[]; args?: string[]; env?: NodeJS.ProcessEnv } = {},
 ): Promise<ChildProcess> {
   await writeFile(join(dataDir, "user-data.json"), gateway.userData(launch))
-  const args = [...node, "src/main.ts", "agent", "--runtime", runtime, "--data-dir", dataDir]
-  const child = spawn(process.execPath, args, {
+  const own = ["src/main.ts", "agent", "--runtime", runtime, "--data-dir", dataDir]
+  const child = spawn(process.execPath, [...node, ...own, ...args], {
     stdio: ["ignore", "ignore", "ignore"],
     env: { ...process.env, ...env },
   })

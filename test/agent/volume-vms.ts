@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises"
 import { expect } from "vitest"
 import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/main.ts"
-import type { Volume } from "../../src/core/apis/job.ts"
+import type { Run, Volume } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { TestGateway } from "../harness/gateway.ts"
 import type { LaunchFixture } from "../harness/launches.ts"
@@ -21,10 +21,12 @@ export interface VolumeVms {
     gateway: TestGateway,
     script: string,
     volumes: Record<string, Volume>,
-    options?: Partial<AgentOptions>,
+    options?: Partial<AgentOptions> & { run?: Partial<Run> },
   ) => Promise<{ launch: StoredLaunch; exit: Promise<AgentExit>; dataDir: string }>
   /** Expects that nothing of a VM is left on this machine. */
   expectNothingLeft: (launch: StoredLaunch) => Promise<void>
+  /** Image for the containers of other jobs. */
+  image: string
   remove: () => Promise<void>
 }
 
@@ -37,17 +39,18 @@ export async function volumeVms(fixture: LaunchFixture): Promise<VolumeVms> {
   const images = await buildImages()
   await buildRcloneImage(image)
   return {
-    start: async (gateway, script, volumes, options) => {
+    start: async (gateway, script, volumes, { run = {}, ...options } = {}) => {
       await removeDrivers(launches)
       const dataDir = await sharedDisk()
       disks.push(dataDir)
-      const launch = await fixture.launch({ image: images.tools, command: ["sh", "-c", script], volumes })
+      const launch = await fixture.launch({ image: images.tools, command: ["sh", "-c", script], volumes, ...run })
       launches.push(launch.metadata.name)
       const userData = JSON.stringify({ ...(JSON.parse(gateway.userData(launch)) as object), volumesImage: image })
       const exit = runAgent({ userData, runtime: "docker", logger: silentLogger, dataDir, ...options })
       exit.catch(() => undefined)
       return { launch, exit, dataDir }
     },
+    image: images.tools,
     expectNothingLeft: async ({ metadata: { name } }) => {
       expect(await docker.listContainers({ all: true, filters: { name: [name] } })).toEqual([])
       expect(await readFile("/proc/mounts", "utf8")).not.toContain(name)

@@ -716,6 +716,7 @@ describe("the price of many jobs", () => {
   const cap = {
     ...({ level: "project", on_exceeded: "wait", reserve: "expected" } as const),
     ...{ max_vms: null, max_gpus: null, gpus: 0, max_hourly_usd: null, max_monthly_usd: null, left_usd: null },
+    ...{ max_idle_vms: null, idle_vms: 0 },
     ...{ vms: 2, hourly_usd: 1, spent_usd: 40, reserved_usd: 0 },
   }
 

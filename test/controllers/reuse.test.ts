@@ -87,6 +87,7 @@ describe("a VM that waits for another job", () => {
     expect(b.status?.vm).toMatchObject({ id: first.status?.vm?.id, createTime: a.status?.vm?.terminationTime })
     expect(a.status?.idleUsd).toBeGreaterThan(0)
     await eventually(async () => expect((await harness.job("a")).status?.settled).toBe(true))
+    expect((await harness.job("a")).status?.cost?.idleUsd).toBe(a.status?.idleUsd)
 
     harness.clock.advance(400)
     const launches = await untilSettled(harness)
@@ -142,6 +143,19 @@ describe("a VM that waits for another job", () => {
     await harness.submit("other", { timeoutSeconds: 600 })
     await untilPhase(harness, ["other"], "succeeded")
     expect(harness.cloud.vms).toHaveLength(2)
+  })
+
+  test("ends if a later VM begins to wait and the cap of idle VMs is reached", async () => {
+    const harness = await newHarness()
+    harness.operator({ caps: { maxIdleVms: 1 } })
+    await harness.submit("a", { reuse: { ...REUSE, key: "a" }, timeoutSeconds: 600 })
+    await untilIdle(harness, "a")
+    harness.clock.advance(10)
+    await harness.submit("b", { reuse: { ...REUSE, key: "b" }, timeoutSeconds: 600 })
+    const later = await untilIdle(harness, "b")
+    await eventually(() => expect(harness.cloud.alive.map(({ id }) => id)).toEqual([later.status?.vm?.id]))
+    expect((await launchOf(harness, "a")).spec.ended).toBe(true)
+    expect((await launchOf(harness, "b")).spec.ended).not.toBe(true)
   })
 
   test("ends with its job's deletion", async () => {

@@ -377,6 +377,7 @@ export const PROJECTS: Corpus = {
     "half a VM": { caps: { maxVms: 0.5 } },
     "a cap below zero": { caps: { maxMonthlyUsd: -1 } },
     "half a GPU": { caps: { maxGpus: 0.5 } },
+    "half an idle VM": { caps: { maxIdleVms: 0.5 } },
     "an unknown cap": { caps: { maxDisks: 1 } },
     "an unknown action at a cap": { caps: { onExceeded: "stop" } },
     "an unknown reservation": { caps: { reserve: "all" } },

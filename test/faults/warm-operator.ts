@@ -115,8 +115,7 @@ export class WarmOperator {
     }
     if (work.bind !== undefined) {
       const bound = this.#bind(world, number, work)
-      const holder = objectAt(world, number)
-      const isLate = bound.outcome === "done" && (holder === undefined || isOver(holder))
+      const isLate = bound.outcome === "done" && isOverSoon(world, number)
       return isLate ? withVm(bound.world, vm, { late: true }) : bound.world
     }
     const { world: written, on } = this.#write(world, number, { call, work })
@@ -314,6 +313,13 @@ export class WarmOperator {
     const written = this.#write(world, number, { call: { do: "writeStatus", status }, work })
     return { name: `${name}: Berth may not ask, and the VM has ended`, next: this.#afterWrite(written, number, work) }
   }
+}
+
+/** Returns true for a Launch that is over, or about to be: it has found that the time of the VM is over. */
+function isOverSoon(world: World, number: number): boolean {
+  const { work } = launchAt(world, number)
+  const object = objectAt(world, number)
+  return object === undefined || isOver(object) || STATUSES.get(work?.status ?? NONE)?.phase === "terminated"
 }
 
 /** Returns the due tick. A later time never replaces an earlier one. */

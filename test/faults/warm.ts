@@ -45,6 +45,8 @@ const BEGINNINGS = {
   nothing: { jobs: 0, has: () => true },
   /** The VM of an ended job waits. */
   idleVm: { jobs: 1, has: ({ vms, jobs }: World) => vms[0]?.stage === "idle" && jobs[0]?.end !== "" },
+  /** Another job has asked for that VM. */
+  request: { jobs: 2, has: ({ launches }: World) => (launches[1]?.cached ?? 0) !== 0 },
   /** A Launch has handed over its VM, and no one has recorded whose it is now. */
   handover: {
     jobs: 2,

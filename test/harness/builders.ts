@@ -155,6 +155,6 @@ export function marketOf(changes: Partial<Market> = {}): Market {
 
 /** Returns a level with caps, and the spending under them. */
 export function levelOf(caps: SpendCaps, spending: Partial<Spending> = {}, level: CapLevel = "project"): CappedLevel {
-  const nothing = { vms: 0, gpus: 0, hourlyUsd: 0, endedUsd: 0, liveUsd: 0, expectedUsd: 0, mostUsd: 0 }
+  const nothing = { vms: 0, gpus: 0, idleVms: 0, hourlyUsd: 0, endedUsd: 0, liveUsd: 0, expectedUsd: 0, mostUsd: 0 }
   return { level, name: level, caps, owns: () => true, spending: { ...nothing, ...spending } }
 }

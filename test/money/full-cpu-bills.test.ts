@@ -182,7 +182,7 @@ function launchFor(catalogue: Catalogue, { spec, capUsd, settings, settingsOf }:
     connection: cloud,
     settings: cloud === settingsOf ? settings : {},
   }))
-  const spending = { vms: 0, gpus: 0, hourlyUsd: 0, endedUsd: 0, liveUsd: 0, expectedUsd: 0, mostUsd: 0 }
+  const spending = { vms: 0, gpus: 0, idleVms: 0, hourlyUsd: 0, endedUsd: 0, liveUsd: 0, expectedUsd: 0, mostUsd: 0 }
   const caps = { maxMonthlyUsd: capUsd ?? 0, reserve: "strict" as const }
   const levels = capUsd === undefined ? [] : [{ level: "project" as const, caps, owns: () => true, spending }]
   const facts = { namespace: "team", offers: catalogue, launchAccounts, launches: launchHistory([]), levels }

@@ -293,7 +293,7 @@ BY_CONTENT = re.compile(
     # Fields that depend on each other, and ranges in a text.
     r"must have its lower exit code first|is only for the action newVm|must be at least resources\.memory|"
     r"must not be true with checkpoint|must have either job or array|must name each job and each array once|"
-    r"must name another (job|array) than |"
+    r"must name another (job|array) than |reuse can't be combined with maxCostUsd|"
     # Calendars and periods: 30 February, and parameters that limit each other.
     r"must be a day \(UTC\), such as|must be before to \(|whole months|"
     # A change of a connection is checked together with its other settings and fields.

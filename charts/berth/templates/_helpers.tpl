@@ -120,7 +120,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- range $name, $cap := .Values.caps }}
 {{- /* A cap of 0 counts. Helm reads a decimal number of --set as text. */}}
 {{- if or (kindIs "invalid" $cap) (eq (toString $cap) "") }}
-{{- else if has $name (list "maxVms" "maxGpus") }}{{ $_ := set $caps $name (int64 $cap) }}
+{{- else if has $name (list "maxVms" "maxGpus" "maxIdleVms") }}{{ $_ := set $caps $name (int64 $cap) }}
 {{- else if hasSuffix "Usd" $name }}{{ $_ := set $caps $name (float64 $cap) }}
 {{- else }}{{ $_ := set $caps $name $cap }}{{ end }}
 {{- end }}

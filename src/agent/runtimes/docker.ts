@@ -14,7 +14,7 @@ import { memoryKills } from "../memory-kills.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
 import { type FileOwner, repack } from "../workdir.ts"
 import { DockerContainer } from "./docker-container.ts"
-import { requireNothingOf, wipeEngine } from "./docker-wipe.ts"
+import { requireNoContainers, wipeEngine } from "./docker-wipe.ts"
 import { CALL_SECONDS, errorMessage, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
 import { GpuHelper } from "./gpu-helper.ts"
 import { containerLimits, containerRights, gpuRequest, ulimits } from "./host-config.ts"
@@ -158,10 +158,10 @@ export class DockerRuntime implements Runtime {
   }
 
   /**
-   * Pulls the run's image. On a VM that an earlier job had, an image that is there is pulled once more. A tag may have moved
-   * since. And an image that came with the credentials of the earlier job is for this one only if its own can get it,
-   * also by a digest. For an image that has not changed that is one request to the registry, and no layer. On a shared host
-   * images are its owner's, and may be in no registry.
+   * Pulls the run's image. On a VM that an earlier job had, an image that is there is asked for once more. A tag may have
+   * moved since: it is pulled, and only layers that are not there are downloaded. A digest has not, but an image that came
+   * with the credentials of the earlier job is for this one only if its own can get it. On a shared host images are its
+   * owner's, and may be in no registry.
    */
   async prepare(order: RunOrder, options: PrepareOptions): Promise<void> {
     const remedy = "correct the image's name, or add a connection for its registry"
@@ -181,6 +181,7 @@ export class DockerRuntime implements Runtime {
     if (isThere && options.always !== true) return
     await pullImage(image, access, {
       ...options,
+      isAccessOnly: isThere && image.includes("@"),
       docker: this.#docker,
       clock: this.#clock,
       logger: this.#logger,
@@ -282,10 +283,7 @@ export class DockerRuntime implements Runtime {
   async wipe(isHostShared: boolean): Promise<void> {
     await this.clear()
     if (!isHostShared) return await wipeEngine(this.#docker)
-    await requireNothingOf(this.#docker, {
-      label: `${LAUNCH_LABEL}=${this.#launch}`,
-      volumes: `berth-${this.#launch}-`,
-    })
+    await requireNoContainers(this.#docker, `${LAUNCH_LABEL}=${this.#launch}`)
   }
 
   async #create(order: RunOrder, attempt: number): Promise<Docker.Container> {

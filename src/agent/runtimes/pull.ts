@@ -5,7 +5,7 @@ import type { FinishReason } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import type { RegistryAccess } from "../../core/protocol/protocol.ts"
 import { timer, waitUnlessAborted } from "../timers.ts"
-import { errorMessage, ifFound } from "./engine.ts"
+import { errorMessage, ifFound, withTimeout } from "./engine.ts"
 import { type PullLine, PullProgress } from "./pull-progress.ts"
 import { isBusy, requestedDelay } from "./registry-delay.ts"
 import { type PrepareOptions, RunError } from "./runtime.ts"
@@ -40,6 +40,11 @@ export interface PullOptions {
   patienceSeconds: number
   /** Returns the message of an error, with its cause on this machine if there is one. */
   explain: (error: unknown) => Promise<string>
+  /**
+   * True if the engine has the image by its digest, and only the access to it is in question. The engine would take its
+   * own copy, and ask no registry.
+   */
+  isAccessOnly?: boolean
   /** Remedy if the registry knows no such image, or denies it. */
   remedy?: string
 }
@@ -110,9 +115,10 @@ class Pull {
 
   /** Pulls once. Returns the error; undefined after a success. Ends a try that makes no progress. */
   async #try(): Promise<unknown> {
-    const { docker, clock, patienceSeconds, signal } = this.#options
+    const { docker, clock, patienceSeconds, signal, isAccessOnly } = this.#options
     const progress = this.#progress
     this.#tries++
+    if (isAccessOnly === true) return await this.#tryAccess()
     progress.begin()
     const stalled = new AbortController()
     let cancel = (): void => {}
@@ -125,8 +131,7 @@ class Pull {
     watch()
     try {
       const abortSignal = AbortSignal.any([signal, stalled.signal])
-      const authconfig = this.#registry === undefined ? {} : { authconfig: toAuthConfig(this.#registry) }
-      const stream = (await docker.pull(this.#image, { ...authconfig, abortSignal })) as NodeJS.ReadableStream
+      const stream = (await docker.pull(this.#image, { ...this.#credentials, abortSignal })) as NodeJS.ReadableStream
       let isDone = false
       await follow(docker, stream, (line) => {
         if (progress.advance(line)) watch()
@@ -140,6 +145,22 @@ class Pull {
     } finally {
       cancel()
     }
+  }
+
+  /** Asks the registry for the image's manifest. Returns the error; undefined after a success. */
+  async #tryAccess(): Promise<unknown> {
+    const { docker, patienceSeconds } = this.#options
+    try {
+      const asked = docker.getImage(this.#image).distribution(this.#credentials)
+      await withTimeout(patienceSeconds * STALLED_PART, asked)
+      return undefined
+    } catch (error) {
+      return error
+    }
+  }
+
+  get #credentials(): { authconfig?: object } {
+    return this.#registry === undefined ? {} : { authconfig: toAuthConfig(this.#registry) }
   }
 
   /** Returns the end of this pull. It says why there are no credentials only if these could help. */

@@ -158,31 +158,40 @@ export class VolumeDriver {
   }
 
   /**
-   * Unmounts and removes everything. Files that are not uploaded are lost. A volume that can't be removed does not stop
-   * the rest.
+   * Unmounts and removes everything. Files that are not uploaded are lost. Rejects at the end if a volume could not be
+   * removed: later the engine can't be asked, because without the driver each answer about its volumes takes 15 s.
    */
   async clear(): Promise<void> {
     const container = this.#options.docker.getContainer(this.#driverName)
-    for (const name of Object.keys(this.#mounted())) await this.#unmount(this.#volumeName(name))
+    const left: string[] = []
+    for (const name of Object.keys(this.#mounted())) {
+      if (!(await this.#unmount(this.#volumeName(name)))) left.push(name)
+    }
     const isOurs = (await ifThere(container.inspect())) !== undefined
     await ifThere(container.stop({ t: STOP_SECONDS }))
     await ifThere(container.remove({ force: true, v: true }))
     // Without a driver of ours, the socket belongs to another agent on the same host.
     if (isOurs) rmSync(this.#socket, { force: true })
     rmSync(this.#folder, { recursive: true, force: true })
+    if (left.length > 0) throw new Error(`volumes ${left.join(", ")} could not be unmounted and removed`)
   }
 
-  async #unmount(volume: string): Promise<void> {
+  /** Returns false if the volume could not be unmounted, or removed. */
+  async #unmount(volume: string): Promise<boolean> {
+    let isGone = true
     try {
       await this.#call("VolumeDriver.Unmount", { Name: volume, ID: HOLDER })
     } catch (err) {
+      isGone = false
       this.#options.logger.warn({ err, volume }, "failed to unmount a volume")
     }
     try {
       await ifThere(this.#options.docker.getVolume(volume).remove({ force: true }))
     } catch (err) {
+      isGone = false
       this.#options.logger.warn({ err, volume }, "failed to remove a volume")
     }
+    return isGone
   }
 
   get #driverName(): string {

@@ -5,7 +5,8 @@ import type { Logger } from "../../core/apis/logger.ts"
 import { USAGE_POINTS, type UsagePoint } from "../../core/apis/usage.ts"
 import type { ReportResponse } from "../../core/protocol/protocol.ts"
 import type { JobRef } from "../logs/store.ts"
-import { type LaunchPoint, numbersOf, POINT_FIELDS, pointOfNumbers, withPoints } from "./series.ts"
+import { PointBuffer } from "./point-buffer.ts"
+import { type LaunchPoint, withPoints } from "./series.ts"
 import type { UsageStore } from "./store.ts"
 
 /** Time that a tail spans when it is stored, seconds. */
@@ -49,8 +50,8 @@ export interface ReportedPoints {
  */
 interface Tail {
   launch: number
-  /** Numbers of the points that are not stored: 72 bytes a point, and so 22 MB for 10,000 VMs with 30 points each. */
-  points: Float64Array
+  /** Points that are not stored: 23 MB for 10,000 VMs. */
+  points: PointBuffer
   /** Beginning of the last point that is stored. */
   stored: number
   held: number
@@ -96,8 +97,8 @@ export class UsageTails {
     tail.heardAt = this.#options.clock.monotonic()
     const { namespace, uid } = launch.spec.job
     if (isLast) {
-      if (tail.points.length > 0) await this.#inTime(this.#write(tail, { namespace, uid }))
-      if (tail.points.length === 0) this.#tails.delete(name)
+      if (tail.points.size > 0) await this.#inTime(this.#write(tail, { namespace, uid }))
+      if (tail.points.size === 0) this.#tails.delete(name)
     } else if (this.#isDue(tail)) void this.#write(tail, { namespace, uid })
     return {
       ...(tail.stored >= 0 && { usageStored: tail.stored }),
@@ -109,21 +110,28 @@ export class UsageTails {
   async read(job: JobRef, current: string | undefined): Promise<LaunchPoint[]> {
     const tail = this.#tails.get(current ?? "")
     const stored = await this.#options.store.read(job)
-    return tail === undefined ? stored : withPoints(stored, tail.launch, unpacked(tail.points))
+    return tail === undefined ? stored : withPoints(stored, tail.launch, tail.points.list())
   }
 
   #tailOf({ metadata: { name }, spec }: StoredLaunch): Tail {
     const known = this.#tails.get(name)
     if (known !== undefined) return known
-    const tail: Tail = { launch: spec.number, points: NONE, stored: -1, held: -1, heardAt: 0, isWriting: false }
+    const tail: Tail = {
+      launch: spec.number,
+      points: new PointBuffer(),
+      stored: -1,
+      held: -1,
+      heardAt: 0,
+      isWriting: false,
+    }
     this.#tails.set(name, tail)
     return tail
   }
 
   #isDue({ points, isWriting }: Tail): boolean {
     const { clock } = this.#options
-    const spanned = secondsOf(points)
-    return !isWriting && spanned >= SPAN_SECONDS && this.#writing < WRITES && clock.monotonic() >= this.#retryAt
+    const hasSpan = points.spanSeconds >= SPAN_SECONDS
+    return !isWriting && hasSpan && this.#writing < WRITES && clock.monotonic() >= this.#retryAt
   }
 
   async #write(tail: Tail, job: JobRef): Promise<void> {
@@ -132,9 +140,9 @@ export class UsageTails {
     tail.isWriting = true
     const { held } = tail
     try {
-      await store.add(job, tail.launch, unpacked(tail.points))
+      await store.add(job, tail.launch, tail.points.list())
       tail.stored = Math.max(tail.stored, held)
-      tail.points = pointsAfter(tail.points, tail.stored)
+      tail.points.removeUntil(tail.stored)
       this.#fails = false
     } catch (err) {
       this.#retryAt = clock.monotonic() + RETRY_SECONDS
@@ -166,47 +174,15 @@ export class UsageTails {
   }
 }
 
-const NONE = new Float64Array()
-
 /** Adds reported points to those that are held. Returns false, and adds none, if some in between are missing here. */
 function hold(tail: Tail, { points, upTo, after }: ReportedPoints): boolean {
   if (after !== undefined && after > tail.held) return false
-  const [before, last] = after === undefined ? [NONE, tail.stored] : [tail.points, tail.held]
-  const all = joined(
-    before,
-    points.filter(({ time }) => time > last),
-  )
+  const [size, last] = after === undefined ? [0, tail.stored] : [tail.points.size, tail.held]
+  const fresh = points.filter(({ time }) => time > last)
   // No agent has more. If points have come by several ways, it sends those that count.
-  if (all.length > USAGE_POINTS * POINT_FIELDS) return false
-  tail.points = all
+  if (size + fresh.length > USAGE_POINTS) return false
+  if (after === undefined) tail.points.removeUntil(Number.POSITIVE_INFINITY)
+  tail.points.add(fresh)
   tail.held = Math.max(last, upTo)
   return true
-}
-
-function joined(numbers: Float64Array, points: readonly UsagePoint[]): Float64Array {
-  const all = new Float64Array(numbers.length + points.length * POINT_FIELDS)
-  all.set(numbers)
-  for (const [index, point] of points.entries()) all.set(numbersOf(point), numbers.length + index * POINT_FIELDS)
-  return all
-}
-
-function pointsAfter(numbers: Float64Array, time: number): Float64Array {
-  let at = 0
-  while (at < numbers.length && (numbers[at] ?? 0) <= time) at += POINT_FIELDS
-  return numbers.slice(at)
-}
-
-/** Returns the time from the beginning of the first point to the end of the last one, seconds. */
-function secondsOf(numbers: Float64Array): number {
-  const last = numbers.length - POINT_FIELDS
-  return last < 0 ? 0 : ((numbers[last] ?? 0) - (numbers[0] ?? 0)) / 1000 + (numbers[last + 1] ?? 0)
-}
-
-function unpacked(numbers: Float64Array): UsagePoint[] {
-  const points: UsagePoint[] = []
-  for (let at = 0; at < numbers.length; at += POINT_FIELDS) {
-    const point = pointOfNumbers(numbers, at)
-    if (point !== undefined) points.push(point)
-  }
-  return points
 }

@@ -15,6 +15,7 @@ interface BudgetFlags {
   hourly?: string
   vms?: string
   gpus?: string
+  idleVms?: string
   onExceeded?: Caps["onExceeded"]
   reserve?: Caps["reserve"]
 }
@@ -51,6 +52,7 @@ export function addBudgetCommands(commands: Commands, program: Command): void {
       new Option("--hourly <usd>", "maximum price of all VMs, USD per hour"),
       new Option("--vms <number>", "maximum number of VMs at a time"),
       new Option("--gpus <number>", "maximum number of GPUs of all VMs at a time"),
+      new Option("--idle-vms <number>", "maximum number of VMs that wait for another job; 0: none waits"),
       new Option("--on-exceeded <action>", "action when the month's cap is spent").choices(["wait", "cancel"]),
       new Option("--reserve <amount>", "amount that a live VM takes from the month's cap").choices([
         "expected",
@@ -82,8 +84,11 @@ const NOT_STRICT =
 
 /** Returns the given caps; undefined for one to remove. @throws Failure if none is given, or one isn't a number */
 function changesOf({ options }: Call<BudgetFlags>): object {
-  const { monthly, hourly, vms, gpus, onExceeded, reserve } = options
-  const amounts = { maxMonthlyUsd: monthly, maxHourlyUsd: hourly, maxVms: vms, maxGpus: gpus }
+  const { monthly, hourly, vms, gpus, idleVms, onExceeded, reserve } = options
+  const amounts = {
+    ...{ maxMonthlyUsd: monthly, maxHourlyUsd: hourly },
+    ...{ maxVms: vms, maxGpus: gpus, maxIdleVms: idleVms },
+  }
   const given = Object.entries({ ...amounts, onExceeded, reserve }).filter(([, value]) => value !== undefined)
   if (given.length === 0) throw usageError("Give a cap to set, such as --monthly 90.")
   return Object.fromEntries(given.map(([name, text = ""]) => [name, name in amounts ? amountOf(text) : text]))
@@ -118,6 +123,12 @@ const COLUMNS = [
   {
     title: "GPUS",
     cell: ({ gpus, max_gpus: most }: Budget) => `${gpus}${most === null ? "" : ` of ${most}`}`,
+    alignsRight: true,
+  },
+  {
+    title: "IDLE",
+    // A server of 0.1.0 sends neither.
+    cell: ({ idle_vms = 0, max_idle_vms: most = null }: Budget) => `${idle_vms}${most === null ? "" : ` of ${most}`}`,
     alignsRight: true,
   },
 ]

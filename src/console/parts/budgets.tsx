@@ -97,6 +97,7 @@ async function readAccess(): Promise<Access> {
 function BudgetOf({ budget }: { budget: Budget }) {
   const { level, vms, max_vms, gpus, max_gpus, hourly_usd, max_hourly_usd, max_monthly_usd, on_exceeded, reserve } =
     budget
+  const { idle_vms, max_idle_vms } = budget
   return (
     <article class="budget" aria-label={LEVELS[level]}>
       <h3>{LEVELS[level]}</h3>
@@ -111,6 +112,11 @@ function BudgetOf({ budget }: { budget: Budget }) {
           [
             "GPUs",
             (gpus > 0 || max_gpus !== null) && `${count(gpus)}${max_gpus === null ? "" : ` of ${count(max_gpus)}`}`,
+          ],
+          [
+            "Waiting machines",
+            (idle_vms > 0 || max_idle_vms !== null) &&
+              `${count(idle_vms)}${max_idle_vms === null ? "" : ` of ${count(max_idle_vms)}`}`,
           ],
           ["When the month is spent", max_monthly_usd !== null && ON_EXCEEDED[on_exceeded]],
           ["A running machine reserves", max_monthly_usd !== null && RESERVES[reserve]],
@@ -159,6 +165,7 @@ const AMOUNTS = [
   { name: "maxHourlyUsd", label: "USD per hour, of all machines", step: "any" },
   { name: "maxVms", label: "Machines at a time", step: "1" },
   { name: "maxGpus", label: "GPUs at a time", step: "1" },
+  { name: "maxIdleVms", label: "Machines that wait for another job", step: "1" },
 ] as const
 
 /** Caps of the project. An empty field isn't a cap. */

@@ -120,11 +120,11 @@ function Ranking({ job }: { job: JobRecord }) {
 /** Cost of all machines of the job, by part. */
 function CostParts({ of }: { of: JobRecord["cost_breakdown"] }) {
   if (of === null || of.total_usd === 0) return null
-  const { machine_usd, disk_usd, address_usd, total_usd } = of
+  const { machine_usd, disk_usd, address_usd, total_usd, idle_usd } = of
   return (
     <p>
       {usd(total_usd)} in all: {usd(machine_usd)} for machines, {usd(disk_usd)} for disks, {usd(address_usd)} for
-      addresses.
+      addresses.{idle_usd > 0 && ` Of it, ${usd(idle_usd)} was for the time in which they waited for another job.`}
     </p>
   )
 }

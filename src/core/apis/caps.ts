@@ -21,6 +21,9 @@ export function SpendCaps(of: string) {
     {
       maxVms: Type.Optional(Int({ description: "Maximum number of VMs at a time." })),
       maxGpus: Type.Optional(Int({ description: "Maximum number of GPUs of all VMs at a time." })),
+      maxIdleVms: Type.Optional(
+        Int({ description: "Maximum number of VMs that wait for another job at a time. 0: none ever waits." }),
+      ),
       maxHourlyUsd: Usd("Maximum price of all VMs with disk and address, USD per hour."),
       maxMonthlyUsd: Usd("Maximum spending in a calendar month (UTC), USD."),
       onExceeded: Type.Optional(

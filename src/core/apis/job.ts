@@ -752,6 +752,9 @@ export const JobStatusSchema = Type.Object(
           spotUsd: Type.Optional(
             Type.Number({ minimum: 0, description: "Cost of ended spot VMs, USD. The rest of spent is on-demand." }),
           ),
+          idleUsd: Type.Optional(
+            Type.Number({ minimum: 0, description: "Part of spent in which the VMs waited for another job, USD." }),
+          ),
         },
         { description: "Cost of the job's VMs." },
       ),

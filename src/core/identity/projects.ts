@@ -63,8 +63,8 @@ export function installationCaps(caps: SpendCaps | undefined): CapsOf<"installat
 }
 
 function hasCaps(caps: SpendCaps | undefined): caps is SpendCaps {
-  const { maxVms, maxGpus, maxHourlyUsd, maxMonthlyUsd } = caps ?? {}
-  return [maxVms, maxGpus, maxHourlyUsd, maxMonthlyUsd].some((cap) => cap !== undefined)
+  const { maxVms, maxGpus, maxIdleVms, maxHourlyUsd, maxMonthlyUsd } = caps ?? {}
+  return [maxVms, maxGpus, maxIdleVms, maxHourlyUsd, maxMonthlyUsd].some((cap) => cap !== undefined)
 }
 
 /** Returns who the projects belong to. */

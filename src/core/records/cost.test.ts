@@ -28,6 +28,7 @@ test("a running VM counts until its last heartbeat, with the VMs before it", () 
     total_usd: 1.221,
     spot_usd: 0,
     on_demand_usd: 1.221,
+    idle_usd: 0,
   })
 })
 
@@ -61,4 +62,9 @@ test("an ended job's accrued cost is its actual cost", () => {
     accrued_cost: 1.11,
     cost_breakdown: { total_usd: 1.11 },
   })
+})
+
+test("the time in which a job's VM waited for another one is a part of its cost", () => {
+  const idle = fields({ hourly, spent, actualUsd: 1.11, idleUsd: 0.4 })
+  expect(idle).toMatchObject({ actual_cost: 1.11, cost_breakdown: { total_usd: 1.11, idle_usd: 0.4 } })
 })

@@ -25,9 +25,10 @@ const JobBreakdownSchema = Type.Object({
   ...breakdownFields,
   spot_usd: usd("Cost of the spot VMs"),
   on_demand_usd: usd("Cost of the on-demand VMs"),
+  idle_usd: usd("Part of the cost in which ended VMs waited for another job"),
 })
 
-/** Cost of a job by part, and by purchase option. */
+/** Cost of a job by part, by purchase option, and of its wait for other jobs. */
 export const CostBreakdownSchema = Type.Unsafe<Static<typeof JobBreakdownSchema> | null>({
   type: ["object", "null"],
   description: "Prices of the last VM, and cost so far of all VMs, by part and by purchase option. Null: unknown.",
@@ -67,7 +68,13 @@ export function costFields(status: JobStatus | undefined, lastHeartbeatTime: str
     actual_cost: actualUsd ?? null,
     accrued_cost: actualUsd ?? (hourly === undefined ? null : sumOfParts(accrued)),
     cost_breakdown:
-      hourly === undefined ? null : { ...toBreakdown(hourly, accrued), ...byProvisioning(status, accrued) },
+      hourly === undefined
+        ? null
+        : {
+            ...toBreakdown(hourly, accrued),
+            ...byProvisioning(status, accrued),
+            idle_usd: status?.cost?.idleUsd ?? 0,
+          },
   }
 }
 

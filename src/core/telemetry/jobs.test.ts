@@ -67,3 +67,46 @@ test("what a run used of its machine is observed once, when its agent reports th
   expect(lines).toContain("berth_run_memory_used_ratio_sum 0.75")
   expect(lines).toContain("berth_run_memory_used_ratio_count 1")
 })
+
+test("idle VMs are those that wait now, and each takeover is counted once", async () => {
+  const registry = new Registry()
+  const cached: StoredLaunch[] = []
+  const listeners: ((change: Change<StoredLaunch>) => void)[] = []
+  measureJobs(registry, {
+    jobs: { store: { list: () => [] } as never, onChange: () => () => undefined },
+    settled: { phases: () => new Map() },
+    launches: {
+      store: { list: () => cached } as never,
+      onChange: (listener) => {
+        listeners.push(listener)
+        return () => undefined
+      },
+    },
+    isLeading: () => true,
+  })
+  const change = (old: StoredLaunch, current: StoredLaunch) => {
+    for (const listener of listeners) listener({ old, current } as Change<StoredLaunch>)
+  }
+  const time = "2026-01-01T00:00:00Z"
+  const run = { image: "busybox", reuse: { idleSeconds: 300 } }
+  const agent = agentOf({ finish: { reason: "Succeeded", time } })
+  const cleaning = launchOf(jobOf(), 1, { spec: { run }, status: vmStatus({ agent }) })
+  const idle = launchOf(jobOf(), 2, { spec: { run }, status: vmStatus({ agent: { ...agent, idleTime: time } }) })
+  const handed = launchOf(jobOf(), 2, { spec: { run }, status: { ...idle.status, phase: "handedOver", handedTo: "b" } })
+  cached.push(cleaning, idle, handed)
+  change(idle, handed)
+  change(handed, handed)
+  const taker = { takesOver: idle.metadata.name }
+  const waiting = launchOf(jobOf(), 3, { spec: taker })
+  const over = { phase: "terminated", costUsd: 0 } as const
+  const lost = launchOf(jobOf(), 3, { spec: taker, status: over })
+  change(waiting, lost)
+  change(lost, lost)
+  change(waiting, launchOf(jobOf(), 3, { spec: { ...taker, ended: true }, status: over }))
+  const lines = (await registry.metrics()).split("\n")
+  const { cloud, provisioning } = idle.spec.offer
+  expect(lines).toContain(`berth_idle_vms{cloud="${cloud}",provisioning="${provisioning}"} 1`)
+  expect(lines).toContain(`berth_vms{cloud="${cloud}",provisioning="${provisioning}"} 2`)
+  expect(lines).toContain('berth_takeovers_total{outcome="taken"} 1')
+  expect(lines).toContain('berth_takeovers_total{outcome="lost"} 1')
+})

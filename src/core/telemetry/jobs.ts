@@ -14,6 +14,7 @@ import { REFUSALS } from "../apis/refusals.ts"
 import { RETRY_REASONS } from "../apis/retry-rules.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
+import { idlenessOf } from "../reuse/reuse.ts"
 
 export interface MeasuredObjects {
   /** Cache of the unsettled jobs. */
@@ -44,11 +45,16 @@ export function measureJobs(registry: Registry, { jobs, settled, launches, isLea
     live,
     amountOf: () => 1,
   })
+  perMarket(registry, "berth_idle_vms", "VMs among these that wait for another job.", {
+    live,
+    amountOf: (launch) => (idlenessOf(launch).is === "idle" ? 1 : 0),
+  })
   perMarket(registry, "berth_spend_usd_per_hour", "Hourly price of these VMs by the catalogue, US dollars.", {
     live,
     amountOf: (launch) => sumOfParts(pricesOf(launch)),
   })
   measureLaunches(registry, launches, isLeading)
+  measureTakeovers(registry, launches, isLeading)
   measureUse(registry, launches, isLeading)
   measureRetries(registry, jobs, isLeading)
 }
@@ -117,6 +123,29 @@ function measureLaunches(registry: Registry, launches: MeasuredObjects["launches
     const seconds = bootSeconds(change)
     if (seconds !== undefined) boots.observe({ cloud }, seconds)
   })
+}
+
+/** Counts jobs that got an idle VM, and those that found that it had ended or had another job. */
+function measureTakeovers(registry: Registry, launches: MeasuredObjects["launches"], isLeading: () => boolean): void {
+  const takeovers = new Counter({
+    name: "berth_takeovers_total",
+    help: "Launches that were to take over an idle VM: taken, or lost to another launch or to the VM's end.",
+    labelNames: ["outcome"],
+    registers: [registry],
+  })
+  for (const outcome of ["taken", "lost"]) takeovers.inc({ outcome }, 0)
+  launches.onChange(({ old, current }) => {
+    if (old === undefined || current === undefined || !isLeading()) return
+    if (old.status?.handedTo === undefined && current.status?.handedTo !== undefined)
+      takeovers.inc({ outcome: "taken" })
+    if (!isLostTakeover(old) && isLostTakeover(current)) takeovers.inc({ outcome: "lost" })
+  })
+}
+
+/** Returns true if a Launch did not get the VM that it was to take over. One that Berth ended before has not tried. */
+function isLostTakeover({ spec, status }: StoredLaunch): boolean {
+  const hasNoVm = status?.phase === "terminated" && status.vm === undefined
+  return spec.takesOver !== undefined && spec.ended !== true && hasNoVm
 }
 
 /** Measures what runs used of their machines, when they end. */

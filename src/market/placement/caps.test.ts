@@ -1,8 +1,17 @@
 import { describe, expect, test } from "vitest"
-import { at, jobOf, launchOf, levelOf, time, vmStatus } from "../../../test/harness/builders.ts"
+import { agentOf, at, jobOf, launchOf, levelOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import type { LaunchSpec } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
-import { cancelState, overCapsText, reservedUsd, roomUnder, spentUsd, sumSpending, vmCapReached } from "./caps.ts"
+import {
+  cancelState,
+  overCapsText,
+  reservedUsd,
+  roomUnder,
+  spentUsd,
+  sumSpending,
+  surplusIdle,
+  vmCapReached,
+} from "./caps.ts"
 
 const liveOf = (spec: Partial<LaunchSpec> = {}) => launchOf(jobOf(), 1, { spec, status: vmStatus() })
 const ended = (seconds: number) =>
@@ -51,6 +60,38 @@ describe("spending", () => {
     })
     const spending = sumSpending([launch], new Date("2026-05-01T02:00:00Z"), HOUR)
     expect([spending.liveUsd, spending.expectedUsd, spending.mostUsd]).toEqual([1.2, 9.6, 18])
+  })
+})
+
+describe("idle VMs", () => {
+  const waiting = (number: number, idleAt?: number, spec: Partial<LaunchSpec> = {}) =>
+    launchOf(jobOf(), number, {
+      spec: { run: { image: "a", reuse: { idleSeconds: 300 } }, ...spec },
+      status: vmStatus({
+        agent: agentOf({
+          finish: { reason: "Succeeded", time: time(10) },
+          ...(idleAt !== undefined && { idleTime: time(idleAt) }),
+        }),
+      }),
+    })
+  const [oldest, newest, older] = [waiting(1, 20), waiting(2, 40), waiting(3, 30)]
+  const taker = launchOf(jobOf(), 6, { spec: { takesOver: newest.metadata.name } })
+  const ending = waiting(7, 15, { ended: true })
+
+  test.each([
+    ["none beyond the cap", [oldest, newest, older], 3, []],
+    ["the one that waits longest", [oldest, newest, older], 2, [1]],
+    ["all that wait longer than the newest", [oldest, newest, older], 1, [3, 1]],
+    ["all under a cap of 0", [oldest, newest, older], 0, [2, 3, 1]],
+    ["none that is not clean yet, has no reuse, or ends already", [waiting(4), liveOf(), ending, oldest], 1, []],
+    ["none because of one that a job takes", [oldest, newest, taker], 1, []],
+    ["none without any", [], 0, []],
+  ])("are too many: %s", (_, launches, maxIdleVms, numbers) => {
+    expect(surplusIdle(launches, maxIdleVms).map(({ spec }) => spec.number)).toEqual(numbers)
+  })
+
+  test("are counted under each level", () => {
+    expect(sumSpending([oldest, waiting(4), taker, newest], at(50), HOUR)).toMatchObject({ vms: 3, idleVms: 1 })
   })
 })
 

@@ -5,7 +5,7 @@ import { highestPricesOf, isOver, pricesOf, type StoredLaunch } from "../../core
 import { roundUsd } from "../../core/apis/money.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
 import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
-import { minimumBilledSecondsOf, vmLifetimeOf } from "../../core/reuse/reuse.ts"
+import { idlenessOf, keptVms, minimumBilledSecondsOf, vmLifetimeOf } from "../../core/reuse/reuse.ts"
 import { usd } from "../router/explain.ts"
 import type { Room } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
@@ -27,6 +27,8 @@ export interface LevelCaps {
 export interface Spending {
   vms: number
   gpus: number
+  /** VMs among them that wait for another job. */
+  idleVms: number
   hourlyUsd: number
   /** Cost of the month's ended VMs, USD. */
   endedUsd: number
@@ -87,6 +89,7 @@ export function sumSpending(
   return {
     vms: live.length,
     gpus: sum(live.map(({ spec }) => spec.offer.gpu?.count ?? 0)),
+    idleVms: live.filter(isIdle).length,
     hourlyUsd: sum(live.map((launch) => sumOfParts(pricesOf(launch)))),
     endedUsd: sum([recorded.usd, ...costs.map((cost) => cost.usd)]),
     liveUsd: sum(amounts.map(({ soFarUsd }) => soFarUsd)),
@@ -97,6 +100,18 @@ export function sumSpending(
       ...amounts.map((amount) => amount.mostUsd),
     ]),
   }
+}
+
+/**
+ * Returns the VMs that have been idle for the longest time, beyond a level's `maxIdleVms`.
+ * @param launches all of the level
+ */
+export function surplusIdle(launches: readonly StoredLaunch[], maxIdleVms: number): StoredLaunch[] {
+  return keptVms(launches).filter(isIdle).slice(maxIdleVms)
+}
+
+function isIdle(launch: StoredLaunch): boolean {
+  return idlenessOf(launch).is === "idle"
 }
 
 /**
@@ -165,6 +180,11 @@ function isStrict({ reserve, maxMonthlyUsd }: SpendCaps): boolean {
 /** Returns true if a level has a month's cap that is never exceeded. */
 export function hasStrictCap(levels: readonly Pick<LevelCaps, "caps">[]): boolean {
   return levels.some(({ caps }) => isStrict(caps))
+}
+
+/** Returns true if a VM may wait for another job under the caps. A strict cap holds by the VM's own timer. */
+export function mayIdle(levels: readonly Pick<LevelCaps, "caps">[]): boolean {
+  return !hasStrictCap(levels) && levels.every(({ caps }) => caps.maxIdleVms !== 0)
 }
 
 /** Returns what a level's cap of the month leaves for new VMs, USD, at least 0; undefined without one. */

@@ -21,6 +21,7 @@ import {
   type Recorded,
   sumRecorded,
   sumSpending,
+  surplusIdle,
 } from "./caps.ts"
 import { findCooldowns } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
@@ -245,6 +246,19 @@ export function cappedLevels(
     const launches = launchesOf(level, namespace, ledger)
     return { ...level, spending: sumSpending(launches, sources.clock.now(), expectedSeconds, recorded) }
   })
+}
+
+/** Returns the idle VMs that are to end because a cap of a namespace's project allows fewer. Each is there once. */
+export function idleBeyondCaps(
+  namespace: string,
+  { caps }: Pick<MarketSources, "caps">,
+  ledger: LaunchLedger,
+): StoredLaunch[] {
+  const surplus = (caps?.(namespace) ?? []).flatMap((level) => {
+    const { maxIdleVms } = level.caps
+    return maxIdleVms === undefined ? [] : surplusIdle(launchesOf(level, namespace, ledger), maxIdleVms)
+  })
+  return [...new Map(surplus.map((launch) => [launch.metadata.name, launch])).values()]
 }
 
 /** Sources of the spending under caps. */

@@ -23,7 +23,7 @@ import { type Requirements, toRequirements } from "../router/requirements.ts"
 import { type RankedPlacement, type RouteContext, type Routing, rank, route } from "../router/route.ts"
 import type { OfferNeeds, Shortfall } from "../router/shortfall.ts"
 import { jobBudget, longestBilledSeconds, vmLifetime } from "./budget.ts"
-import { hasStrictCap, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
+import { hasStrictCap, mayIdle, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
 import { explainTakeover, findTakeover, type Takeover, type TakeoverTerms } from "./idle.ts"
 import { type Buckets, choosePlatform, type Images, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { LaunchLedger } from "./ledger.ts"
@@ -131,7 +131,7 @@ function takeoverFor(
   const { spec } = job
   const reuse = reuseOf(job)
   const isOpen = market.group === undefined || groupFull(market.group, market.line) === undefined
-  if (reuse === undefined || !isOpen || market.budget !== undefined || hasStrictCap(market.levels)) return undefined
+  if (reuse === undefined || !isOpen || market.budget !== undefined || !mayIdle(market.levels)) return undefined
   const { settings } = terms
   const lifetimeSeconds = vmLifetime({ spec }, spec.timeoutSeconds ?? settings.timeoutSeconds, settings)
   return findTakeover(market, { ...terms, spec, reuse, lifetimeSeconds })

@@ -4,7 +4,7 @@ import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { openPrerequisites } from "../../core/order/prerequisites.ts"
 import { idlenessOf, isKept } from "../../core/reuse/reuse.ts"
-import { hasStrictCap } from "../../market/placement/caps.ts"
+import { hasStrictCap, mayIdle } from "../../market/placement/caps.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
 import type { Market } from "../../market/placement/market.ts"
 import { bootOverrun, hasLostTakeover } from "../../market/placement/outcome.ts"
@@ -55,8 +55,9 @@ export const CHECKS: readonly Check[] = [
     rows: [
       ["no VM is left, and all readers have seen the end", "settled: deleted after its TTL"],
       ["its VM waits for another job (`reuse`)", "settled once that job has the VM, or the VM is deleted"],
+      ["more VMs wait than a cap allows (`maxIdleVms`)", "the one that has been idle for the longest time ends"],
     ],
-    check: ({ job, unkept }) => (isTerminal(job.status?.phase) ? { end: unkept } : undefined),
+    check: whenEnded,
   },
   {
     phase: "not ended",
@@ -235,6 +236,13 @@ export const CHECKS: readonly Check[] = [
 /** Returns a check of a job whose newest VM boots or runs. */
 function whenLive(check: (facts: JobFacts, launch: StoredLaunch) => Step | undefined): Check["check"] {
   return (facts) => (facts.newest?.outcome.kind === "live" ? check(facts, facts.newest.launch) : undefined)
+}
+
+/** Follows the VMs of a job that has ended. One that begins to wait may be one too many. */
+function whenEnded({ job, unkept, alive, observed: { surplusIdle } }: JobFacts): Step | undefined {
+  if (!isTerminal(job.status?.phase)) return undefined
+  const isWaiting = alive.some((launch) => idlenessOf(launch).is === "idle")
+  return { end: isWaiting ? [...unkept, ...(surplusIdle?.() ?? [])] : unkept }
 }
 
 function waits(reason: JobReason, message: string, requeueAfter?: number): Step {
@@ -448,7 +456,10 @@ function findPlace(facts: JobFacts): Step {
       const message = `launch ${number}: ${why}`
       return {
         verdict: { phase: "booting", reason: JobReason.Booting, message, placement: chosen },
-        create: launchObject(facts, { placement, why, isStrict, volumes: volumes?.volumes }),
+        create: launchObject(facts, {
+          ...{ placement, why, isStrict, volumes: volumes?.volumes },
+          mayIdle: budget === undefined && mayIdle(market.levels),
+        }),
         isStrict,
       }
     }

@@ -2,6 +2,7 @@ import { secondsBetween } from "../../core/apis/clock.ts"
 import { isTerminal, JobReason, type StoredJob } from "../../core/apis/job.ts"
 import { isOver, pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
+import { roundUsd } from "../../core/apis/money.ts"
 import { markCopy, type Origin, readOrigin } from "../../core/apis/origin.ts"
 import { addParts, type CostParts, costOf, NO_COST, sumOfParts } from "../../core/apis/price.ts"
 import { isKept, minimumBilledSecondsOf } from "../../core/reuse/reuse.ts"
@@ -23,6 +24,8 @@ export interface JobObservation {
   launches: readonly StoredLaunch[]
   /** Calculates the market from earlier reads. It runs only if the job needs a place. */
   market: (waiter: Waiter) => Market
+  /** Calculates which idle VMs are to end because a cap allows fewer, also those of other jobs. */
+  surplusIdle?: () => readonly StoredLaunch[]
   /** State of the search for the job's buckets. Absent if the job has none, or no search runs. */
   volumes?: VolumesVerdict
   /** Known architectures of the job's image. Absent if no lookup runs. */
@@ -112,6 +115,8 @@ interface CostFacts {
   endedUsd: number
   /** Of those that were spot VMs, USD. */
   endedSpotUsd: number
+  /** Of the times in which they waited for another job, USD. */
+  endedIdleUsd: number
   /** Of all VMs until now: those that ended, and those whose end the cloud has not confirmed yet. USD. */
   untilNowUsd: number
 }
@@ -198,6 +203,7 @@ function sumCosts(launches: readonly StoredLaunch[], now: Date): CostFacts {
     ended,
     endedUsd: sumOfParts(ended),
     endedSpotUsd: sumOfParts(addParts(spot.map(endedCost))),
+    endedIdleUsd: roundUsd(launches.reduce((sum, { status }) => sum + (status?.idleUsd ?? 0), 0)),
     untilNowUsd: sumOfParts(addParts([ended, ...live])),
   }
 }

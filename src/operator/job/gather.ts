@@ -13,7 +13,7 @@ import { type CancelState, cancelState } from "../../market/placement/caps.ts"
 import { findImage, findVolumes } from "../../market/placement/inputs.ts"
 import type { LaunchLedger } from "../../market/placement/ledger.ts"
 import type { Waiter } from "../../market/placement/line.ts"
-import { buildMarket, cappedLevels } from "../../market/placement/market.ts"
+import { buildMarket, cappedLevels, idleBeyondCaps } from "../../market/placement/market.ts"
 import type { JobSettings } from "../../market/placement/settings.ts"
 import type { JobControllerDependencies } from "./dependencies.ts"
 import type { JobObservation } from "./facts.ts"
@@ -80,6 +80,7 @@ export async function gather(
     ...times.of(job, launches),
     launches,
     installation: options.installation,
+    surplusIdle: () => idleBeyondCaps(namespace, options, ledger),
     market: (waiter: Waiter) => line.market(waiter, buildMarket(waiter.namespace, options, ledger, settings)),
   }
   if (base.ending !== undefined) return base

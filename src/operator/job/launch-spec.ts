@@ -27,6 +27,8 @@ export interface LaunchChoice {
   why: string
   /** True if the job's own limit, or a strict cap, holds in any case. */
   isStrict: boolean
+  /** True if its VM may wait for another job under the limits. */
+  mayIdle: boolean
   /** The job's volumes, each with the connection that gives access to its bucket. Absent: unchanged from the job. */
   volumes: JobSpec["volumes"] | undefined
 }
@@ -81,10 +83,10 @@ export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
  * that has several jobs. A cloud that charges nothing for a spot VM that it preempts early would do so after earlier jobs
  * have paid for it.
  */
-function keptBy({ job }: JobFacts, { placement, isStrict }: LaunchChoice): Reuse | undefined {
+function keptBy({ job }: JobFacts, { placement, mayIdle }: LaunchChoice): Reuse | undefined {
   const { cloud, provisioning } = placement.offer
   const isRefunded = provisioning === "spot" && (vmsOf(cloud)?.spot.freeSeconds ?? 0) > 0
-  return isStrict || isRefunded ? undefined : reuseOf(job)
+  return !mayIdle || isRefunded ? undefined : reuseOf(job)
 }
 
 function holderIn(placement: LaunchChoice["placement"]): StoredLaunch | undefined {

@@ -330,7 +330,6 @@ function jobCost(
   const actualUsd = isFinal ? Math.max(before?.actualUsd ?? 0, costs.endedUsd) : before?.actualUsd
   const endedUsd = actualUsd ?? before?.endedUsd ?? costs.untilNowUsd
   const spent = larger(before?.spent, costs.ended)
-  const spotUsd = Math.max(before?.spotUsd ?? 0, costs.endedSpotUsd)
   const cost = defined({
     estimatedUsd: estimate === undefined ? before?.estimatedUsd : sumOfParts(estimate),
     actualUsd,
@@ -339,7 +338,8 @@ function jobCost(
     minimumBilledSeconds: vm?.minimumBilledSeconds ?? before?.minimumBilledSeconds,
     since: launch?.isOver === false ? launch.launch.status?.vm?.createTime : undefined,
     spent: sumOfParts(spent) > 0 ? spent : undefined,
-    spotUsd: spotUsd > 0 ? spotUsd : undefined,
+    spotUsd: largerUsd(before?.spotUsd, costs.endedSpotUsd),
+    idleUsd: largerUsd(before?.idleUsd, costs.endedIdleUsd),
   })
   return Object.keys(cost).length === 0 ? undefined : cost
 }
@@ -352,6 +352,11 @@ function billedVm({ name, launch, verdict }: Current) {
   }
   if (name === undefined || launch === undefined) return undefined
   return { hourly: pricesOf(launch.launch), minimumBilledSeconds: minimumBilledSecondsOf(launch.launch) }
+}
+
+function largerUsd(before: number | undefined, now: number): number | undefined {
+  const usd = Math.max(before ?? 0, now)
+  return usd > 0 ? usd : undefined
 }
 
 function larger(before: CostParts | undefined, now: CostParts): CostParts {

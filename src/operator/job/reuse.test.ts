@@ -71,10 +71,14 @@ describe("the VM of a job that has ended", () => {
         phase: "handedOver",
         handedTo: "b-1",
         costUsd: 0.03,
+        idleUsd: 0.01,
         cost: { machineUsd: 0.03, diskUsd: 0, addressUsd: 0 },
       },
     })
-    expect(decideOn(reusing("a", { status }), [over]).status.cost).toMatchObject({ actualUsd: 0.03 })
+    const { cost } = decideOn(reusing("a", { status }), [over]).status
+    expect(cost).toMatchObject({ actualUsd: 0.03, idleUsd: 0.01 })
+    // The record of the Launch is deleted after a time.
+    expect(decideOn(reusing("a", { status: { ...status, ...(cost && { cost }) } }), []).status.cost).toEqual(cost)
   })
 
   test("ends with its job's deletion", () => {
@@ -84,6 +88,20 @@ describe("the VM of a job that has ended", () => {
     })
     const { actions } = decideOn(job, [launched(job, { agent: { idleTime: time(110) } })])
     expect(actions).toMatchObject([{ do: "endLaunch" }])
+  })
+
+  test("ends others that are too many for a cap, once it waits itself", () => {
+    const job = reusing("a", { status: { ...running, phase: "succeeded" } })
+    const older = launched(reusing("old"), { agent: { idleTime: time(50) } })
+    const endedBy = (launch: StoredLaunch) => {
+      const observed = {
+        ...{ launches: [launch], installation: INSTALLATION },
+        ...{ market: () => marketOf({}), surplusIdle: () => [older] },
+      }
+      return decide(job, observed, at(200), JOB_DEFAULTS).actions.filter((action) => action.do === "endLaunch")
+    }
+    expect(endedBy(launched(job))).toEqual([])
+    expect(endedBy(launched(job, { agent: { idleTime: time(110) } }))).toMatchObject([{ launch: older }])
   })
 
   test("ends if the job gets a new VM, which waits for that", () => {
@@ -136,6 +154,15 @@ describe("a job on an idle VM", () => {
     const spec = launchFor({ timeoutSeconds: 600 }, { levels })?.spec
     expect(spec?.run.reuse).toBeUndefined()
     expect(spec?.vmLifetimeSeconds).toBeUndefined()
+  })
+
+  test.each([
+    [0, undefined],
+    [1, REUSE],
+  ])("under a cap of %i idle VMs has a VM that is kept for: %o", (maxIdleVms, reuse) => {
+    const launch = launchFor({ timeoutSeconds: 600 }, { levels: [levelOf({}), levelOf({ maxIdleVms })] })
+    expect(launch?.spec.run.reuse).toEqual(reuse)
+    expect(launch?.spec.takesOver).toBe(reuse && "a-1")
   })
 
   test("is placed again after a lost takeover, which counts toward no limit", () => {

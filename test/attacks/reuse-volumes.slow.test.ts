@@ -1,0 +1,61 @@
+import { readFile } from "node:fs/promises"
+import { CreateBucketCommand, S3 } from "@aws-sdk/client-s3"
+import { afterAll, beforeAll, expect, it } from "vitest"
+import { Handover, reusable } from "../agent/handover.ts"
+import { docker } from "../agent/images.ts"
+import { VOLUMES_WAIT_MS } from "../agent/mounts.ts"
+import { missingForVolumes, type VolumeVms, volumeVms } from "../agent/volume-vms.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { launchFixture } from "../harness/launches.ts"
+import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
+import { filesWith } from "./files-with.ts"
+
+const volumes = needing((await missingForVolumes()) ?? missingTool("moto"))
+
+const CANARY = "canary-of-a-bucket-51d0"
+
+volumes.describe("a job on a reused VM", () => {
+  const fixture = launchFixture("reused-volumes")
+  const handover = new Handover(
+    () => fixture,
+    (launch) => gateway.userData(launch),
+  )
+  let moto: Moto
+  let gateway: TestGateway
+  let vms: VolumeVms
+
+  beforeAll(async () => {
+    moto = await startMoto()
+    vms = await volumeVms(fixture)
+    const credentials = { accessKeyId: "key", secretAccessKey: "secret" }
+    const s3 = new S3({ endpoint: moto.url, region: "us-east-1", forcePathStyle: true, credentials })
+    await s3.send(new CreateBucketCommand({ Bucket: "first" }))
+    const remote = { type: "s3", provider: "Other", endpoint: moto.url, region: "us-east-1", force_path_style: "true" }
+    const keys = { accessKeyId: "key", secretAccessKey: CANARY }
+    gateway = await startGateway(fixture, {
+      before: handover.handler,
+      parts: { buckets: async () => ({ out: { path: "first", remote, keys } }) },
+    })
+  }, VOLUMES_WAIT_MS)
+  afterAll(async () => {
+    await gateway.close()
+    await moto.stop()
+    await vms.remove()
+  })
+
+  it("finds no mount, no driver and no credentials of the buckets of the job before it", async () => {
+    const script = `echo ${CANARY} > /out/file`
+    const mount = { out: { bucket: "first", mountPath: "/out" } }
+    const { launch, exit, dataDir } = await vms.start(gateway, script, mount, { run: reusable() })
+    await handover.idle(launch)
+    await vms.expectNothingLeft(launch)
+    expect(await filesWith(CANARY, dataDir)).toEqual([])
+    await expect(docker.getVolume(`berth-${launch.metadata.name}-out`).inspect()).rejects.toThrow(/no such volume/)
+    const run = { image: vms.image, command: ["sh", "-c", "cat /proc/mounts; env"] }
+    const next = await handover.successor(launch, run)
+    expect(await exit).toMatchObject({ launch: next.metadata.name, finish: { reason: "Succeeded" } })
+    expect((await gateway.logOf(next)).toString()).not.toMatch(/rclone|\/out|canary/)
+    expect(await readFile("/proc/mounts", "utf8")).not.toContain(launch.metadata.name)
+  })
+})
