@@ -68,7 +68,7 @@ const PATIENCE_SECONDS = 300
 const GRACE_SECONDS = 60
 /** Seconds in which garbage collection runs twice and a VM reaches the minimum age. */
 const SWEEP_SECONDS = 900
-/** What rounded seconds and digits of Launches that share a VM may add up to, USD. */
+/** Largest sum of the rounding of seconds and digits in the Launches that share a VM, USD. */
 const ROUNDING_USD = 0.0005
 /** Reasons of events that an operator emits only if it reconciles in time. */
 const PASSING: readonly string[] = ["Job Placed"]
