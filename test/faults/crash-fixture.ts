@@ -9,6 +9,7 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { NAMESPACES } from "../../src/core/kube/core.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { JOBS, LAUNCHES, PROJECTS, STATEMENTS } from "../../src/core/resources.ts"
+import { idlenessOf, vmNameOf } from "../../src/core/reuse/reuse.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { startOperator } from "../../src/operator/main.ts"
@@ -62,6 +63,8 @@ export class Fixture implements Observer {
   mayKill = false
   readonly #finished = new Set<string>()
   readonly #done = new Set<string>()
+  /** Names of the Launches that have a VM now, by the name that the VM has. */
+  readonly #holders = new Map<string, string>()
   readonly #operators = new Set<Operator>()
   #installation = ""
 
@@ -181,14 +184,24 @@ export class Fixture implements Observer {
    */
   async agents(work: Work): Promise<void> {
     const alive = await this.alive()
-    for (const name of (await this.fixture.booted?.(this.#installation)) ?? alive) {
+    for (const vm of (await this.fixture.booted?.(this.#installation)) ?? alive) {
+      const name = await this.#holderOf(vm)
       const launch = await ifFound(this.client.get(LAUNCHES, { namespace: this.systemNamespace, name }))
       if (launch === undefined || isOver(launch) || launch.spec.ended === true) continue
       const agent = launch.status?.agent
       if (agent === undefined) await this.reports.register(name)
       else if (agent.startTime === undefined) await this.#start(name)
       else if (agent.finish === undefined) await work(launch, this)
+      else if (idlenessOf(launch).is === "cleaning") await this.reports.idle(name)
     }
+  }
+
+  /** Returns the name of the Launch that has a VM: the one that created it, or the last that has taken it over. */
+  async #holderOf(vm: string): Promise<string> {
+    const heirs = (await this.launches()).filter(({ spec }) => spec.root === vm)
+    const holder = heirs.find((launch) => !isOver(launch) && launch.status?.vm !== undefined)
+    if (holder !== undefined) this.#holders.set(vmNameOf(holder), holder.metadata.name)
+    return this.#holders.get(vm) ?? vm
   }
 
   async #start(name: string): Promise<void> {
@@ -220,7 +233,8 @@ export class Fixture implements Observer {
     await this.fixture.takeBack(vmId)
   }
 
-  onTerminate(launch: string): void {
+  onTerminate(vm: string): void {
+    const launch = this.#holders.get(vm) ?? vm
     const isRunning = this.started.includes(launch) && !this.#finished.has(launch)
     if (isRunning && !this.mayKill) this.#violation("killed", `the VM of ${launch} is ended while its container runs`)
   }

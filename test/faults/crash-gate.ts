@@ -1,6 +1,7 @@
 import type { AccountOpener } from "../../src/clouds/account.ts"
 import type { Cloud, Clouds } from "../../src/clouds/cloud.ts"
 import type { Provider } from "../../src/clouds/provider.ts"
+import type { LaunchStatus } from "../../src/core/apis/launch.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { CLIENT_REASONS, KubeError } from "../../src/core/kube/errors.ts"
 import { OutcomeUnknownError } from "../../src/core/outbound/errors.ts"
@@ -281,12 +282,31 @@ interface KubeCall {
   labelled: { kinds: readonly string[]; selector: string }
 }
 
-/** Returns the subject of a call to the API server: the kind, for an event also its reason. */
-function subjectOf(name: string, [first, second]: KubeArguments): string {
+/**
+ * Returns the subject of a call to the API server: the kind, for an event also its reason, and for the handover of a VM
+ * its side.
+ */
+function subjectOf(name: string, [first, second, third]: KubeArguments): string {
   if (name === "request") return `${first.method} ${first.path?.split("/").at(-1)}`
   const reason = first.kind === "Event" ? ` ${(second as { reason?: string }).reason ?? ""}` : ""
-  return `${first.kind}${reason}`
+  const side = first.kind === "Launch" && name === "patchStatus" ? sideOf(third as LaunchPatch) : ""
+  return `${first.kind}${reason}${side}`
 }
+
+interface LaunchPatch {
+  merge?: { status?: LaunchStatus }
+}
+
+/** Returns the side of a VM's handover that a write of a Launch's status is; empty for other writes. */
+function sideOf({ merge }: LaunchPatch): string {
+  const { handedTo, phase, vm } = merge?.status ?? {}
+  if (phase === "handedOver" && handedTo !== undefined) return HANDS_OVER
+  return phase === "created" && vm?.bootTime !== undefined ? TAKES_OVER : ""
+}
+
+/** Ends of the names of the two writes of a takeover: of the predecessor's status, and of its heir's. */
+export const HANDS_OVER = " hands over"
+export const TAKES_OVER = " takes over"
 
 /** Returns the path with the names and ids removed, which leaves the kind of resource. */
 function placeOf({ hostname, pathname }: URL): string {

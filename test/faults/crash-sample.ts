@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto"
-import type { Fault, Point } from "./crash-gate.ts"
+import { type Fault, HANDS_OVER, type Point, TAKES_OVER } from "./crash-gate.ts"
 import type { InjectedFault } from "./crash-run.ts"
 import type { Slice } from "./effort.ts"
 
@@ -22,6 +22,11 @@ export function isBeginning(call: string): boolean {
 /** Returns true for calls that no other call depends on, and that the clock repeats. */
 export function isBackground(call: string): boolean {
   return /Event|Lease/.test(call)
+}
+
+/** Returns true for the calls of a takeover: the read of the predecessor, and the writes of both sides. */
+export function isTakeover({ point: { call } }: InjectedFault): boolean {
+  return call === "get Launch" || call.endsWith(HANDS_OVER) || call.endsWith(TAKES_OVER)
 }
 
 /**

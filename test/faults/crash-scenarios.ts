@@ -66,7 +66,7 @@ const lose: Work = async (launch, fixture) => {
 }
 
 /** Returns true if the job has its final cost or is deleted, and its Launches are terminated and counted. */
-async function isJobOver(fixture: Fixture, name = "job"): Promise<boolean> {
+export async function isJobOver(fixture: Fixture, name = "job"): Promise<boolean> {
   const job = await fixture.job(name)
   const isDone =
     job === undefined || (job.status?.cost?.actualUsd !== undefined && job.status.vm?.state === "terminated")

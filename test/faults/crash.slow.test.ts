@@ -13,8 +13,9 @@ import {
   type Scenario,
   type ScenarioRun,
 } from "./crash-run.ts"
-import { classOf, deathsAt, faultsOf, isBeginning, isUnderWay, pausesAt, sampleOf } from "./crash-sample.ts"
+import { classOf, deathsAt, faultsOf, isBeginning, isTakeover, isUnderWay, pausesAt, sampleOf } from "./crash-sample.ts"
 import { JOB_SCENARIOS, MONTH_END, OTHER_SCENARIOS, QUICK_LIFE } from "./crash-scenarios.ts"
+import { TAKEOVER, TAKEOVER_SCENARIOS } from "./crash-takeover.ts"
 import { EVERYTHING, ONLY, SEED, SLICE, SLICE_MINUTES } from "./effort.ts"
 import { Tally } from "./tally.ts"
 
@@ -34,7 +35,7 @@ interface Faults {
 const DEATHS: Faults = { at: deathsAt, sampled: { success: 4, cancel: 2, delete: 2, "new VM": 3 }, most: 1 }
 const PAUSES: Faults = {
   at: pausesAt,
-  sampled: { success: 2, cancel: 1, failover: 1, array: 1, [MONTH_END]: 1 },
+  sampled: { success: 2, cancel: 1, failover: 1, array: 1, [MONTH_END]: 1, [TAKEOVER]: 1 },
   most: 0,
 }
 
@@ -52,6 +53,7 @@ function isOfCreation({ point }: InjectedFault): boolean {
 const CHIEF: Readonly<Record<string, (injected: InjectedFault) => boolean>> = {
   [MONTH_END]: isOfStatements,
   [QUICK_LIFE]: isOfCreation,
+  [TAKEOVER]: isTakeover,
 }
 
 /** Injects faults into one scenario, and returns the reports of those that caused a violation. */
@@ -115,13 +117,16 @@ function declareScenarios(cloud: string, open: OpenCloudFixture, scenarios: Read
   })
 }
 
-declareScenarios("sim", openSim, { ...JOB_SCENARIOS, ...OTHER_SCENARIOS })
+/** Scenarios that run on each cloud. */
+const ON_CLOUDS = { ...JOB_SCENARIOS, ...TAKEOVER_SCENARIOS }
+
+declareScenarios("sim", openSim, { ...ON_CLOUDS, ...OTHER_SCENARIOS })
 
 const onRealClouds = (): void => {
-  const { failover: _, ...localScenarios } = JOB_SCENARIOS
+  const { failover: _, ...localScenarios } = ON_CLOUDS
   declareScenarios("local", openLocal, localScenarios)
-  declareScenarios("gcp", openGoogle, JOB_SCENARIOS)
-  declareScenarios("azure", openMicrosoft, JOB_SCENARIOS)
+  declareScenarios("gcp", openGoogle, ON_CLOUDS)
+  declareScenarios("azure", openMicrosoft, ON_CLOUDS)
 
   describe("EC2", () => {
     let ec2: Ec2Clouds
@@ -129,7 +134,7 @@ const onRealClouds = (): void => {
       ec2 = await Ec2Clouds.start()
     })
     afterAll(() => ec2.close())
-    declareScenarios("aws", (clock) => ec2.open(clock), JOB_SCENARIOS)
+    declareScenarios("aws", (clock) => ec2.open(clock), ON_CLOUDS)
   })
 }
 if (EVERYTHING) describe("crash points on Compute Engine, Azure and the local cloud", onRealClouds)
