@@ -39,7 +39,7 @@ export interface AgentOptions {
   gpuImage?: string
 }
 
-/** What the agent needs for one Launch. */
+/** Context of one Launch. */
 export interface LaunchContext extends AgentOptions {
   config: BootConfig
   /** True if an earlier Launch had the VM. */

@@ -82,7 +82,7 @@ export interface Boot {
 export function readBoot(dataDir: string, userData: BootConfig): Boot {
   const text = readIfThere(join(dataDir, BOOT_FILE))
   const written = text === undefined ? undefined : (JSON.parse(text) as Boot)
-  // A file of another VM, for example in an image that was made of its disk.
+  // A file of another VM, for example in an image of its disk.
   if (written?.root !== userData.launch) return { root: userData.launch, config: userData }
   return written
 }

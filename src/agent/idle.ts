@@ -19,10 +19,10 @@ const RETRY_SECONDS = { baseSeconds: 1, capSeconds: 10 }
 /** Time for the last message of a VM that has no time, or nothing to ask for; seconds. */
 const LAST_MESSAGE_SECONDS = 5
 
-/** Time for the last question of a VM that nobody has taken over, seconds. The operator terminates it after 30 s. */
+/** Time for the last question of a VM that no job has taken over, seconds. The operator terminates it after 30 s. */
 const LAST_QUESTION_SECONDS = 20
 
-/** What comes after a run: another Launch has the VM, or it powers off. */
+/** State of a VM after a run: another Launch has it, or it powers off. */
 export interface AfterRun {
   /** Boot config of the Launch that has the VM now. */
   next?: BootConfig
@@ -52,7 +52,7 @@ export async function afterRun(context: LaunchContext, disk: Disk): Promise<Afte
   }
 }
 
-/** Why a VM stops to wait. */
+/** End of the wait. */
 interface Stop {
   why: string
   /** Time for the last message, seconds. */

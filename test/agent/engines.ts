@@ -101,7 +101,7 @@ export interface OwnEngine extends DifferentEngine {
   gate: (req: IncomingMessage, res: ServerResponse) => boolean | Promise<boolean>
 }
 
-/** Fields of the engine's answers that tell which object it is. */
+/** Fields of the engine's answers that identify an object. */
 interface Listed {
   Id?: string
   Name?: string
@@ -123,7 +123,7 @@ export async function ownEngine(): Promise<OwnEngine> {
     return answer
   }
   const list = async (req: IncomingMessage, path: string): Promise<Answered> => {
-    // Without this filter the engine waits for drivers of other suites that are gone.
+    // Without this filter the engine waits for drivers that other suites have removed.
     const local = `/volumes?filters=${encodeURIComponent('{"driver":["local"]}')}`
     const answer = await exchange(req, path === "/volumes" ? local : (req.url ?? ""))
     const isOwn = ({ Id = "", Name = "" }: Listed): boolean => own.has(Id) || own.has(Name)

@@ -70,7 +70,7 @@ describe("an agent that is killed between two jobs continues with the right one"
     await expectContinued(vm)
   })
 
-  it("when it asks, so that the answer is lost", async () => {
+  it("loses the answer to its question, and asks again", async () => {
     const vm = await twoJobs()
     const agent = await startProcess(vm.first, "process", vm.dataDir)
     const gone = once(agent, "exit")

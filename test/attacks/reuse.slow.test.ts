@@ -140,7 +140,7 @@ containers.describe("a job on a reused VM finds nothing of the job before it", (
     }
   })
 
-  it("no other container, volume or network, whoever made it", async () => {
+  it("no other container, volume or network", async () => {
     const first = await fixture.launch(shell(WAIT, reusable()), { offer })
     const vm = { launch: first, ...(await start(first, { runtime: "docker", dockerSocket: engine.socket })) }
     await until("it runs", async () => (await fixture.agentOf(first))?.startTime !== undefined)

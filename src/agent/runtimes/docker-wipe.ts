@@ -41,7 +41,7 @@ export async function wipeEngine(docker: Docker): Promise<void> {
 
 /**
  * Checks that an engine that also has other jobs has no container with a label. Rejects with an Error that names those.
- * The engine removes their anonymous volumes along with them, and does not tell whose any other is.
+ * The engine removes their anonymous volumes along with them, and does not say whose the others are.
  */
 export async function requireNoContainers(docker: Docker, label: string): Promise<void> {
   const found = await withTimeout(CALL_SECONDS, docker.listContainers({ all: true, filters: { label: [label] } }))
@@ -62,7 +62,7 @@ async function contentsOf(docker: Docker): Promise<Contents> {
 
 /** Returns the engine's own volumes. Those of buckets are removed before, with their driver. */
 async function volumesOf(docker: Docker): Promise<string[]> {
-  // With this filter the engine asks no driver that is gone.
+  // With this filter the engine asks no driver that has ended.
   const { Volumes } = await withTimeout(CALL_SECONDS, docker.listVolumes({ filters: { driver: ["local"] } }))
   // An engine without any answers null.
   return ((Volumes as Docker.VolumeInspectInfo[] | null) ?? []).map(({ Name }) => Name)

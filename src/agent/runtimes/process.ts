@@ -21,7 +21,7 @@ const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
  */
 const MARK = "BERTH_JOB_IN"
 
-/** Time in which killed processes must be gone, seconds. */
+/** Time in which killed processes must have ended, seconds. */
 const KILL_SECONDS = 10
 
 /** Maximum unread output, bytes. A command that writes more has to wait. */

@@ -42,7 +42,7 @@ export interface PullOptions {
   explain: (error: unknown) => Promise<string>
   /**
    * True if the engine has the image by its digest, and only the access to it is in question. The engine would take its
-   * own copy, and ask nobody.
+   * own copy, and not ask the registry.
    */
   isAccessOnly?: boolean
   /** Remedy if the registry knows no such image, or denies it. */

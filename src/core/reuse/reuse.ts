@@ -30,7 +30,7 @@ export function whyNotReusable({
   return preemptionNotice === undefined ? undefined : "the cloud takes this VM back"
 }
 
-/** What a VM does after its job. */
+/** Activity of a VM after its job. */
 export type Idleness =
   /** `why`: the reason, if its job asked for the reuse of the VM. */
   | { is: "none"; why?: string }
