@@ -356,7 +356,6 @@ export function highestPricesOf(launch: Pick<Launch, "spec">): HourlyPrices {
   return { ...prices, machineUsd: Math.max(prices.machineUsd, launch.spec.ceilingUsd ?? 0) }
 }
 
-/** Finalizer that holds a Launch until the cloud reports that its VM is deleted. */
 /**
  * Returns the time of the first message that the gateway accepted from a Launch's VM. It proves that there was a VM,
  * whatever the cloud answered. Undefined: there was none.
@@ -365,6 +364,7 @@ export function firstMessageTime(status: LaunchStatus | undefined): string | und
   return status?.agent?.registrationTime ?? status?.bootFailure?.time
 }
 
+/** Finalizer that holds a Launch until the cloud reports that its VM is deleted, or another Launch has the VM. */
 export const LAUNCH_FINALIZER = "berth.dev/vm"
 
 /** Returns the name of a Job's n-th Launch. The name makes a second Launch with this number impossible. */

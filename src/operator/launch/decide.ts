@@ -439,7 +439,7 @@ function closeLaunch(
 ): LaunchDecision {
   const { preempted, terminationTime } = ended
   const isMachineFree = preempted === true && isFreeIfPreempted(launch, terminationTime)
-  const billed = billedUntil(launch, terminationTime, isMachineFree)
+  const billed = billedUntil(launch, terminationTime, { isMachineFree })
   const status: OwnStatus = {
     ...next,
     phase: "terminated",
@@ -654,12 +654,14 @@ function isFreeIfPreempted(launch: StoredLaunch, terminationTime: string): boole
 }
 
 /** Returns the ended VM and its cost. A VM may have ended before it was taken over: its bill ends where it began then. */
-function billedUntil(
+export function billedUntil(
   launch: StoredLaunch,
   endTime: string,
-  isMachineFree = false,
+  {
+    isMachineFree = false,
+    minimumBilledSeconds = minimumBilledSecondsOf(launch),
+  }: { isMachineFree?: boolean; minimumBilledSeconds?: number } = {},
 ): Pick<LaunchStatus, "vm" | "costUsd" | "cost" | "idleUsd"> {
-  const minimumBilledSeconds = minimumBilledSecondsOf(launch)
   const since = createTimeOf(launch)
   const seconds = Math.max(0, secondsBetween(since, endTime))
   const terminationTime = seconds > 0 ? endTime : since

@@ -1,9 +1,8 @@
-import { secondsBetween, timestamp } from "../../core/apis/clock.ts"
+import { timestamp } from "../../core/apis/clock.ts"
 import { defined } from "../../core/apis/defined.ts"
-import { pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
-import { costOf, sumOfParts } from "../../core/apis/price.ts"
-import { idleUsd, vmSince, whyNotTakeable } from "../../core/reuse/reuse.ts"
-import { createTimeOf, type OwnStatus, ownStatus } from "./decide.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
+import { vmSince, whyNotTakeable } from "../../core/reuse/reuse.ts"
+import { billedUntil, type OwnStatus, ownStatus } from "./decide.ts"
 
 /** Next step of a Launch that takes over the idle VM of another one. Each names the status to write. */
 export type Takeover =
@@ -31,20 +30,12 @@ export function takeoverOf(launch: StoredLaunch, predecessor: StoredLaunch | und
 
 /** Returns the last status of a Launch that hands over its VM. Its bill ends now, without the cloud's minimum. */
 function handedOverStatus(launch: StoredLaunch, handedTo: string, now: Date): OwnStatus {
-  const before = launch.status ?? {}
-  const since = createTimeOf(launch)
-  // A clock that was set back must not end a bill before it began: the next one begins at this time.
-  const end = secondsBetween(since, now) > 0 ? timestamp(now) : since
-  const cost = costOf(pricesOf(launch), { seconds: secondsBetween(since, new Date(end)), minimumBilledSeconds: 0 })
   return {
-    ...ownStatus(before),
+    ...ownStatus(launch.status ?? {}),
     phase: "handedOver",
     message: `launch ${handedTo} has its VM now`,
     handedTo,
-    vm: { ...before.vm, state: "terminated", terminationTime: end },
-    costUsd: sumOfParts(cost),
-    cost,
-    ...defined({ idleUsd: idleUsd(launch, new Date(end)) }),
+    ...billedUntil(launch, timestamp(now), { minimumBilledSeconds: 0 }),
   }
 }
 
