@@ -43,14 +43,16 @@ export const LAUNCH_VERSIONS: Interned<StoredLaunch> = new Interned()
 /** Seconds of one tick: longer than the boot deadline, so that every deadline has passed after one tick. */
 export const TICK_SECONDS = 1000
 
-export function clockAt(ticks: number): Date {
-  return at(ticks * TICK_SECONDS)
+/** Returns the clock of a model with ticks of so many seconds. */
+export function tickClock(tickSeconds: number) {
+  return {
+    clockAt: (tick: number): Date => at(tick * tickSeconds),
+    /** Returns the tick that is this many seconds after another one. */
+    dueAfter: (tick: number, seconds: number): number => tick + Math.max(1, Math.ceil(seconds / tickSeconds)),
+  }
 }
 
-/** Returns the tick that is this many seconds after another one. */
-export function dueAfter(tick: number, seconds: number): number {
-  return tick + Math.max(1, Math.ceil(seconds / TICK_SECONDS))
-}
+export const { clockAt, dueAfter } = tickClock(TICK_SECONDS)
 
 /** Reconcile in progress: its decision, its progress, and the version that it writes to. */
 export interface Work {

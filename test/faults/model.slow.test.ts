@@ -2,7 +2,8 @@ import fc from "fast-check"
 import { afterAll, describe, expect, test } from "vitest"
 import { EVERYTHING, SEED } from "./effort.ts"
 import { jobModel, type ModelOptions } from "./model.ts"
-import { type Exploration, explore, walk } from "./model-explorer.ts"
+import { walk } from "./model-explorer.ts"
+import { expectFaultless, expectSearchFaultless } from "./model-suite.ts"
 import { Tally } from "./tally.ts"
 
 const tally = new Tally("model", "The model of a job's life: states and steps, not single faults")
@@ -22,22 +23,10 @@ const SEARCHES: { options: ModelOptions; states: number }[] = [
 /** Number of walks of up to 400 steps. They reach states that are too deep for a search. */
 const WALKS = EVERYTHING ? 20_000 : 150
 
-function expectFaultless({ violation }: Exploration): void {
-  const { fault, trace } = violation ?? {}
-  expect(fault && [fault, ...(trace ?? [])].join("\n"), "the shortest way to it").toBeUndefined()
-}
-
 describe("a job's life in any order of steps", () => {
   test.each(SEARCHES)(
     "visits the nearest $states states with $options.faults faults and finds no violation",
-    async ({ options, states }) => {
-      const found = await explore(jobModel(options), states, (looked) =>
-        console.info(`${looked} of ${states} states looked at`),
-      )
-      tally.count({ faults: `${options.faults} faults, nearest states` }, [], found.states)
-      expectFaultless(found)
-      expect(found.complete || found.states === states).toBe(true)
-    },
+    ({ options, states }) => expectSearchFaultless(jobModel(options), { states, faults: options.faults }, tally),
     3_600_000,
   )
 

@@ -1,8 +1,8 @@
 import { LAUNCH_FINALIZER, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
 import { TAKEOVER_SECONDS, vmLifetimeOf, vmNameOf } from "../../src/core/reuse/reuse.ts"
-import { at, jobOf, launchOf, offerOf } from "../harness/builders.ts"
-import { LAUNCH_VERSIONS } from "./model-state.ts"
+import { jobOf, launchOf, offerOf } from "../harness/builders.ts"
+import { LAUNCH_VERSIONS, tickClock } from "./model-state.ts"
 
 /** Seconds of one tick: shorter than a request to the API server may take, and than a VM waits for another job. */
 export const TICK_SECONDS = 50
@@ -16,14 +16,7 @@ export const IDLE_SECONDS = 75
 /** Shortest time that the cloud bills: longer than a tick, so that a chain of Launches shares it. */
 export const MINIMUM_SECONDS = 130
 
-export function clockAt(tick: number): Date {
-  return at(tick * TICK_SECONDS)
-}
-
-/** Returns the tick that is this many seconds after another one. */
-export function dueAfter(tick: number, seconds: number): number {
-  return tick + Math.max(1, Math.ceil(seconds / TICK_SECONDS))
-}
+export const { clockAt, dueAfter } = tickClock(TICK_SECONDS)
 
 /** Reconcile of a Launch in progress: its decision, its progress, and the version that it writes to. */
 export interface Work {

@@ -1,7 +1,8 @@
 import fc from "fast-check"
 import { afterAll, describe, expect, test } from "vitest"
 import { EVERYTHING, SEED } from "./effort.ts"
-import { type Exploration, explore, walk } from "./model-explorer.ts"
+import { walk } from "./model-explorer.ts"
+import { expectFaultless, expectSearchFaultless } from "./model-suite.ts"
 import { Tally } from "./tally.ts"
 import { type WarmOptions, warmModel } from "./warm.ts"
 
@@ -24,22 +25,10 @@ const SEARCHES: { options: WarmOptions; states: number }[] = [
 /** Number of walks of up to 250 steps. They reach states that are too deep for a search. */
 const WALKS = EVERYTHING ? 20_000 : 300
 
-function expectFaultless({ violation }: Exploration): void {
-  const { fault, trace } = violation ?? {}
-  expect(fault && [fault, ...(trace ?? [])].join("\n"), "the shortest way to it").toBeUndefined()
-}
-
 describe("VMs that jobs take over, in any order of steps", () => {
   test.each(SEARCHES)(
     "visits the nearest $states states from $options.from with $options.faults faults and finds no violation",
-    async ({ options, states }) => {
-      const found = await explore(warmModel(options), states, (looked) =>
-        console.info(`${looked} of ${states} states looked at`),
-      )
-      tally.count({ faults: `${options.faults} faults, nearest states` }, [], found.states)
-      expectFaultless(found)
-      expect(found.complete || found.states === states).toBe(true)
-    },
+    ({ options, states }) => expectSearchFaultless(warmModel(options), { states, faults: options.faults }, tally),
     3_600_000,
   )
 
