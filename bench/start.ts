@@ -15,7 +15,7 @@ import { DEFAULT_NAME } from "../dev/install.ts"
 import { findCondition } from "../src/core/apis/conditions.ts"
 import { CONNECTIONS } from "../src/core/resources.ts"
 import { BUSYBOX, buildImage, docker, followProgress } from "../test/agent/images.ts"
-import { missingForVms, prepareVms, removeVms } from "../test/agent/vm.ts"
+import { missingForVms, prepareVms, removeVms, type Vm } from "../test/agent/vm.ts"
 import { missingForRegistry } from "../test/registry.ts"
 import { startTied, type TiedProcess } from "../test/tied-process.ts"
 import { kubeconfigOf, startProgram } from "./program.ts"
@@ -206,8 +206,9 @@ class Stack {
     await modules.installBase(client, signal)
     await modules.installDefaults(client)
     const port = await freePort()
-    const url = `http://127.0.0.1:${port}`
-    const cloud = await VmCloud.start({ [AGENT_IMAGE]: agentImage, [url]: `http://${address}:${port}` })
+    // The address that VMs know: a VM that is taken over learns it from the gateway, not from its user data.
+    const url = `http://${address}:${port}`
+    const cloud = await VmCloud.start({ [AGENT_IMAGE]: agentImage })
     const programs = await startPrograms(root, { controlPlane, client, folder, url, cloud })
     const key = await modules.installApiKey(client, undefined, signal)
     const headers = { "content-type": "application/json", "x-service-api-key": key }
@@ -238,21 +239,16 @@ class Stack {
     const job = { image, command: ["/bin/busybox", "sh", "-c", "echo first; sleep 2; cat /proc/uptime"] }
     const id = await this.#post("/1/jobs", job)
     const { requested, vm, terminated } = await created
+    const begins = vm.then(beginOf)
     const signal = AbortSignal.timeout(PATIENCE_SECONDS * 1000)
     const log = await fetch(`${this.#url}/1/jobs/${id}/logs?follow=true`, { headers: this.#headers, signal })
     let text = ""
     let first: number | undefined
-    let begun = 0
     for await (const chunk of log.body ?? []) {
       text += Buffer.from(chunk).toString()
-      if (first !== undefined || !text.includes("first\n")) continue
-      first = uptime()
-      // The first action of cloud-init is to write this file.
-      const [written, now] = (
-        await (await vm).exec(["sh", "-c", "stat -c %.Y /var/lib/berth/deadline; date +%s.%N"])
-      ).split("\n")
-      begun = uptime() - (Number(now) - Number(written))
+      if (first === undefined && text.includes("first\n")) first = uptime()
     }
+    const begun = await begins
     if (first === undefined) throw new Error(`job ${id} wrote ${JSON.stringify(text)} and ended`)
     const ended = Number(/first\n([0-9.]+) /.exec(text)?.[1])
     const [toLaunch, toLine] = [requested - posted, first - begun]
@@ -298,6 +294,14 @@ class Stack {
   async stop(): Promise<void> {
     for (const stop of this.#stops) await stop()
   }
+}
+
+/** Returns the time at which a VM's cloud-init has begun: its first action is to write this file. */
+async function beginOf(vm: Vm): Promise<number> {
+  const file = "/var/lib/berth/deadline"
+  const look = `until [ -e ${file} ]; do sleep 0.1; done; stat -c %.Y ${file}; date +%s.%N`
+  const [written, now] = (await vm.exec(["sh", "-c", look])).split("\n")
+  return uptime() - (Number(now) - Number(written))
 }
 
 function seconds(value: number): number {
