@@ -20,10 +20,16 @@ export function DisplayName() {
   })
 }
 
+/**
+ * Issuer's URL, `#`, and a name that the issuer gave. Its classes of characters are listed: `.` and `\s` mean other
+ * characters to the API server (RE2) than to JavaScript.
+ */
+const OF_ISSUER = "^https?://[^#\\x00-\\x20\\x7f]+#[^\\x00-\\x20\\x7f]([^\\x00-\\x1f\\x7f]*[^\\x00-\\x20\\x7f])?$"
+
 /** User: the OIDC issuer, `#` and the issuer's subject. The Kubernetes user has the same name. */
 export const UserIdSchema = Type.String({
   maxLength: 512,
-  pattern: "^https?://[^#\\s]+#\\S(.*\\S)?$",
+  pattern: OF_ISSUER,
   description: "Issuer and subject of the user's OIDC identity: <issuer>#<subject>.",
   [ALLOWED]: "an issuer's URL, # and a subject, such as https://issuer.example.com#248289761001",
 })
@@ -31,7 +37,7 @@ export const UserIdSchema = Type.String({
 /** Group: the OIDC issuer, `#` and the issuer's group. The Kubernetes group has the same name. */
 export const GroupIdSchema = Type.String({
   maxLength: 512,
-  pattern: "^https?://[^#\\s]+#\\S(.*\\S)?$",
+  pattern: OF_ISSUER,
   description: "Issuer and name of the group: <issuer>#<group>.",
   [ALLOWED]: "an issuer's URL, # and a group of its tokens, such as https://issuer.example.com#engineers",
 })

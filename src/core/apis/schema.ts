@@ -1,4 +1,4 @@
-import Type, { type Static, type TSchema } from "typebox"
+import Type, { type Static, type TObjectOptions, type TSchema } from "typebox"
 import { LIMITS } from "./field-limits.ts"
 import { DNS_SUBDOMAIN_PATTERN, LONGEST_METADATA_NAME } from "./names.ts"
 
@@ -72,12 +72,15 @@ export interface MapOptions {
 export function MapSchema<T extends TSchema>(value: T, options: MapOptions) {
   const { keys, ...others } = options
   const { allowed, ...bounds } = keys
-  return Type.Unsafe<Record<string, Static<T>>>({
-    type: "object",
-    additionalProperties: value,
-    propertyNames: { type: "string", ...bounds, [ALLOWED]: allowed },
-    ...others,
-  })
+  return MapOf(value, { propertyNames: { type: "string", ...bounds, [ALLOWED]: allowed }, ...others })
+}
+
+/**
+ * Declares a map with any keys. `Type.Record` would check only the values whose key is one line, as its pattern is
+ * `^.*$`.
+ */
+export function MapOf<T extends TSchema>(value: T, options: Omit<TObjectOptions, "additionalProperties"> = {}) {
+  return Type.Unsafe<Record<string, Static<T>>>({ type: "object", additionalProperties: value, ...options })
 }
 
 /**

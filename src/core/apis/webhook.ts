@@ -81,7 +81,8 @@ export type WebhookReason = (typeof WebhookReason)[keyof typeof WebhookReason]
 export const WEBHOOK_LISTS = { pending: 100, deliveries: 20 } as const
 
 /** Syntax of an address without a user name, so that no password is in it. */
-export const RECEIVER_PATTERN = "^https?://(\\[[0-9a-fA-F:.]+\\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?([/?][^\\s#]*)?$"
+export const RECEIVER_PATTERN =
+  "^https?://(\\[[0-9a-fA-F:.]+\\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?([/?][^#\\x00-\\x20\\x7f]*)?$"
 
 export const WebhookSpecSchema = Type.Object(
   {

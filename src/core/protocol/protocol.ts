@@ -3,7 +3,7 @@ import { VM_CLOUDS } from "../../clouds/definitions.ts"
 import { LIMITS } from "../apis/field-limits.ts"
 import { RunSchema } from "../apis/job.ts"
 import { BOOT_FAILURES, FINISH_CAUSES, FINISH_REASONS } from "../apis/launch.ts"
-import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
+import { Int, MapOf, StringEnum, Text, Time } from "../apis/schema.ts"
 import { USAGE_POINTS, UsagePointSchema, UsageSchema } from "../apis/usage.ts"
 
 /**
@@ -103,7 +103,7 @@ export const BucketAccessSchema = Type.Object({
   /** Bucket and folder in it. */
   path: Type.String({ minLength: 1 }),
   /** Options of rclone's backend (https://rclone.org/overview/), with `type`. */
-  remote: Type.Record(Type.String(), Type.String()),
+  remote: MapOf(Type.String()),
   /** Key of a backend of type s3. It is separate, because it can be renewed. */
   keys: Type.Optional(
     Type.Object({
@@ -118,7 +118,7 @@ export const BucketAccessSchema = Type.Object({
 export type BucketAccess = Static<typeof BucketAccessSchema>
 
 /** Access by the names of the run's volumes. */
-export const BucketsSchema = Type.Record(Type.String(), BucketAccessSchema)
+export const BucketsSchema = MapOf(BucketAccessSchema)
 export type Buckets = Static<typeof BucketsSchema>
 
 /** Access to a run's image: for this image only, and short-lived if its registry supports it. */
@@ -140,7 +140,7 @@ export type RegistryAccess = Static<typeof RegistryAccessSchema>
 export const RunOrderSchema = Type.Object({
   run: RunSchema,
   /** Values of the run's secretEnv. */
-  secretEnv: Type.Record(Type.String(), Type.String({ maxLength: LIMITS.envValue })),
+  secretEnv: MapOf(Type.String({ maxLength: LIMITS.envValue })),
   /** Number of the machine's GPUs that the container gets. */
   gpus: Int(),
   /** Access to the run's volumes. */

@@ -29,7 +29,7 @@ export interface CostServices {
  * pattern, so that generated requests have no 31 November.
  */
 const DAY =
-  /^([12]\d{3}-((0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|(0[469]|11)-(0[1-9]|[12]\d|30)|02-(0[1-9]|1\d|2[0-8]))|([12]\d(0[48]|[2468][048]|[13579][26])|(1[26]|2[048])00)-02-29)$/
+  /^([12][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|([12][0-9](0[48]|[2468][048]|[13579][26])|(1[26]|2[048])00)-02-29)$/
 
 /** Declares a parameter with a day. */
 function day(description: string): QueryParameter<string | undefined> {
@@ -46,7 +46,7 @@ function day(description: string): QueryParameter<string | undefined> {
   }
 }
 
-const GROUP_PATTERN = `^((${GROUPS.join("|")})|label:.{1,317})$`
+const GROUP_PATTERN = `^((${GROUPS.join("|")})|label:[^\\x00-\\x1f\\x7f]{1,317})$`
 
 const BY: QueryParameter<Group> = {
   schema: { type: "string", pattern: GROUP_PATTERN, default: "day" },

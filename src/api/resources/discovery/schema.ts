@@ -2,7 +2,7 @@ import Type, { type Static } from "typebox"
 import type { ProviderDefinition } from "../../../clouds/definition.ts"
 import { DEFINITIONS, VM_CLOUDS } from "../../../clouds/definitions.ts"
 import { CONNECTION_TYPES, type StoredConnection } from "../../../core/apis/connection.ts"
-import { StringEnum } from "../../../core/apis/schema.ts"
+import { MapOf, StringEnum } from "../../../core/apis/schema.ts"
 
 /** Schemas of discovered resources. The property names are exactly those of the contract. */
 
@@ -23,7 +23,7 @@ export const DiscoveredItemSchema = Type.Object(
     connection_type: StringEnum(CONNECTION_TYPES),
     platform: Type.String({ examples: PLATFORMS, description: "Platform of the resource." }),
     type: Type.String({ examples: TYPES, description: "Type of the resource." }),
-    metadata: Type.Record(Type.String(), Type.Union([Type.String(), Type.Number()]), {
+    metadata: MapOf(Type.Union([Type.String(), Type.Number()]), {
       description: "More properties, such as region, created or size (bytes). Any may be missing.",
     }),
   },

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
 import type { StoredJob } from "../../../core/apis/job.ts"
-import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
+import { COMPONENT, MapOf, StringEnum } from "../../../core/apis/schema.ts"
 import { UNFINISHED } from "../../../core/records/job.ts"
 import { checked, type Rule } from "../../http/checked.ts"
 import type { Json } from "../../http/json-schema.ts"
@@ -35,7 +35,7 @@ export const JobCancellationSchema = Type.Object(
     ),
     status: Type.Optional(StringEnum(UNFINISHED, { description: "Only jobs with this status." })),
     labels: Type.Optional(
-      Type.Record(Type.String(), Type.String(), {
+      MapOf(Type.String(), {
         minProperties: 1,
         maxProperties: 64,
         description: "Labels that a job must all have.",
