@@ -4,6 +4,7 @@ import { CRON_JOB, type StoredCronJob } from "./apis/cronjob.ts"
 import { JOB, type StoredJob } from "./apis/job.ts"
 import { JOB_ARRAY, type StoredJobArray } from "./apis/jobarray.ts"
 import { LAUNCH, type StoredLaunch } from "./apis/launch.ts"
+import { MACHINE, type StoredMachine } from "./apis/machine.ts"
 import { ORGANIZATION, type StoredOrganization } from "./apis/organization.ts"
 import { PROJECT, type StoredProject } from "./apis/project.ts"
 import { STATEMENT, type StoredStatement } from "./apis/statement.ts"
@@ -17,6 +18,7 @@ export const CRON_JOBS = declareResource<StoredCronJob>(CRON_JOB)
 export const JOB_ARRAYS = declareResource<StoredJobArray>(JOB_ARRAY)
 export const JOBS = declareResource<StoredJob>(JOB)
 export const LAUNCHES = declareResource<StoredLaunch>(LAUNCH)
+export const MACHINES = declareResource<StoredMachine>(MACHINE)
 export const ORGANIZATIONS = declareResource<StoredOrganization>(ORGANIZATION)
 export const PROJECTS = declareResource<StoredProject>(PROJECT)
 export const STATEMENTS = declareResource<StoredStatement>(STATEMENT)

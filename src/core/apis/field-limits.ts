@@ -86,6 +86,8 @@ export const LIMITS = {
   /** Attempts at one index of an array. */
   arrayAttempts: 100,
   webhookName: 63,
+  /** Name of a machine. */
+  machineName: 63,
   /** Address of a webhook's receiver. */
   receiver: 2048,
   /** One field of a connection's credentials. A Google key file has about 2400 characters. */

@@ -5,6 +5,7 @@ import { JOB } from "./job.ts"
 import { JOB_ARRAY } from "./jobarray.ts"
 import type { KindDefinition } from "./kind.ts"
 import { LAUNCH } from "./launch.ts"
+import { MACHINE } from "./machine.ts"
 import { ORGANIZATION } from "./organization.ts"
 import { PROJECT } from "./project.ts"
 import { STATEMENT } from "./statement.ts"
@@ -16,6 +17,7 @@ export const KINDS: readonly KindDefinition[] = [
   CRON_JOB,
   JOB_ARRAY,
   CONNECTION,
+  MACHINE,
   WEBHOOK,
   API_KEY,
   LAUNCH,

@@ -24,6 +24,8 @@ import {
   BucketsSchema,
   CONSOLE_MARK,
   CONSOLE_OK,
+  HOST_JWS_TYPES,
+  type HostMessageKind,
   JWS_TYPES,
   type MessageKind,
   type RunOrder,
@@ -66,11 +68,16 @@ export function parsePublicKey(text: string, curve: "Ed25519" | "X25519"): JWK {
   return jwk
 }
 
+/** Kinds of all messages, of agents and of hosts. */
+export type AnyMessageKind = MessageKind | HostMessageKind
+
+const ALL_JWS_TYPES: Readonly<Record<AnyMessageKind, string>> = { ...JWS_TYPES, ...HOST_JWS_TYPES }
+
 /** Signs a message. Returns the compact JWS of the request's body. */
-export async function signMessage(kind: MessageKind, message: object, signingKey: JWK): Promise<string> {
+export async function signMessage(kind: AnyMessageKind, message: object, signingKey: JWK): Promise<string> {
   const key = await importJWK(signingKey, ALGORITHMS.signature)
   return await new CompactSign(Buffer.from(JSON.stringify(message)))
-    .setProtectedHeader({ alg: ALGORITHMS.signature, typ: JWS_TYPES[kind] })
+    .setProtectedHeader({ alg: ALGORITHMS.signature, typ: ALL_JWS_TYPES[kind] })
     .sign(key)
 }
 
@@ -89,13 +96,13 @@ export function unverifiedMessage(jws: string): unknown {
 const SIGNATURE_CHARACTERS = 86
 
 /** Rejects texts that can't be a message of this kind, without any cryptography. @throws TypeError */
-export function checkShape(kind: MessageKind, jws: string): void {
+export function checkShape(kind: AnyMessageKind, jws: string): void {
   const [protectedHeader = "", , signature, ...more] = jws.split(".")
   if (signature?.length !== SIGNATURE_CHARACTERS || more.length > 0) throw new TypeError("not a compact JWS (EdDSA)")
   const { alg, typ } = headerOf(protectedHeader)
   if (alg !== ALGORITHMS.signature) throw new TypeError(`the JWS must be signed with ${ALGORITHMS.signature}`)
-  if (typ !== JWS_TYPES[kind]) {
-    throw new TypeError(`the JWS is of another kind; its typ must be ${JWS_TYPES[kind]}`)
+  if (typ !== ALL_JWS_TYPES[kind]) {
+    throw new TypeError(`the JWS is of another kind; its typ must be ${ALL_JWS_TYPES[kind]}`)
   }
 }
 
@@ -112,7 +119,7 @@ function headerOf(text: string): { alg?: unknown; typ?: unknown } {
  * Verifies a message's kind and signature, and returns the message.
  * @throws jose's JOSEError if the signature is wrong; TypeError if the algorithm or the kind is
  */
-export async function verifyMessage(kind: MessageKind, jws: string, signingKey: string): Promise<unknown> {
+export async function verifyMessage(kind: AnyMessageKind, jws: string, signingKey: string): Promise<unknown> {
   checkShape(kind, jws)
   const key = await importJWK(parsePublicKey(signingKey, "Ed25519"), ALGORITHMS.signature)
   const { payload } = await compactVerify(jws, key, { algorithms: [ALGORITHMS.signature] })

@@ -42,6 +42,10 @@ export const JWS_TYPES = {
 } as const
 export type MessageKind = keyof typeof JWS_TYPES
 
+/** Kinds of messages of a host that its owner has joined (machines.ts), with the `typ` header of each one's JWS. */
+export const HOST_JWS_TYPES = { join: "berth-join", beat: "berth-beat" } as const
+export type HostMessageKind = keyof typeof HOST_JWS_TYPES
+
 /** Algorithms for signatures and encryption. Both sides accept no others (RFC 7518, RFC 8037). */
 export const ALGORITHMS = { signature: "EdDSA", keyManagement: "ECDH-ES+A256KW", encryption: "A256GCM" } as const
 
@@ -59,6 +63,12 @@ export const REFUSALS = {
   "launch-not-current": 410,
   /** The run can't be ordered. The gateway has recorded the reason as the Launch's finish (SecretMissing). */
   "nothing-to-run": 422,
+  /** There is no such machine, or its owner removes it. */
+  "unknown-machine": 404,
+  /** The join token was used, or a later one was issued. */
+  "join-token-used": 409,
+  /** The join token has expired. */
+  "join-token-expired": 410,
 } as const
 export type Refusal = keyof typeof REFUSALS
 

@@ -1,0 +1,104 @@
+import { secondsBetween } from "../apis/clock.ts"
+import { defined } from "../apis/defined.ts"
+import { type Host, type MachineLaunch, OWN_CLOUD, OWN_REGION, type StoredMachine } from "../apis/machine.ts"
+import type { Offer } from "../apis/offer.ts"
+
+/**
+ * A machine of its own runs the jobs of Launches, one at a time. The operator gives it to a Launch by one write of
+ * `status.launch`, in the version that was read. The host says when nothing of that Launch is left on it (`freed`). A host
+ * that is silent holds a lease: it ends its job by itself when the lease is over, so Berth knows that nothing runs.
+ */
+
+/** Difference that the clocks of gateway and operator may have, with the time of a write; seconds. */
+export const LEASE_MARGIN_SECONDS = 60
+
+/** Time before the end of its lease at which a host begins to end its job, seconds. It covers the grace time. */
+export const LEASE_END_SECONDS = 30
+
+/** Time between two heartbeats of a host that runs a job, seconds. */
+export const BEAT_SECONDS = 30
+
+/** Age of a host's last written heartbeat from which the next one is written, seconds. */
+export const WRITE_BEAT_SECONDS = 45
+
+/** Age of a host's last written heartbeat from which it gets no job, seconds. */
+export const SILENT_SECONDS = 150
+
+/** Returns the time at which nothing of a job can run on a host any more unless it is heard of again. */
+export function leaseEnd({ lastHeartbeatTime, leaseSeconds }: Host): Date {
+  return new Date(Date.parse(lastHeartbeatTime) + (leaseSeconds + LEASE_MARGIN_SECONDS) * 1000)
+}
+
+/** State of a Launch on a machine. Times are RFC 3339. */
+export type RunState =
+  | { is: "assigned" | "running" | "ending"; launch: MachineLaunch }
+  /** Nothing of it runs: the host has said so, or its lease is over. */
+  | { is: "over"; launch: MachineLaunch; endTime: string; isLost: boolean }
+  | { is: "none" }
+
+/** Returns what is known of the Launch that has a machine, or had it last. Pure. */
+export function runOn({ status }: StoredMachine, now: Date): RunState {
+  const { launch, host } = status ?? {}
+  if (launch === undefined || host === undefined) return { is: "none" }
+  if (host.freed === launch.name)
+    return { is: "over", launch, endTime: host.freedTime ?? launch.createTime, isLost: false }
+  const end = leaseEnd(host)
+  if (end <= now) return { is: "over", launch, endTime: end.toISOString(), isLost: true }
+  if (launch.endTime !== undefined) return { is: "ending", launch }
+  return { is: host.running === launch.name ? "running" : "assigned", launch }
+}
+
+/** Reason why a machine gets no job now. */
+export type Unavailable = "notJoined" | "silent" | "unfit" | "unschedulable" | "deleted" | "busy"
+
+/** Returns why a machine gets no job now; undefined if it can have one. Pure. */
+export function whyUnavailable(machine: StoredMachine, now: Date): Unavailable | undefined {
+  const { metadata, spec, status } = machine
+  const host = status?.host
+  if (metadata.deletionTimestamp !== undefined) return "deleted"
+  if (host === undefined) return "notJoined"
+  if (spec.unschedulable === true) return "unschedulable"
+  if (secondsBetween(host.lastHeartbeatTime, now) > SILENT_SECONDS) return "silent"
+  if (host.unfit !== undefined) return "unfit"
+  const run = runOn(machine, now)
+  return run.is === "none" || run.is === "over" ? undefined : "busy"
+}
+
+/** Returns true if jobs of a namespace may run on a machine. */
+export function servesNamespace({ metadata, spec }: StoredMachine, namespace: string): boolean {
+  return metadata.namespace === namespace || spec.shared === true
+}
+
+/**
+ * Returns the machine's name as the machine type of an offer to a project: its name, and before it the namespace of another
+ * project that shares it.
+ */
+export function offeredName({ metadata }: StoredMachine, namespace: string): string {
+  return metadata.namespace === namespace ? metadata.name : `${metadata.namespace}/${metadata.name}`
+}
+
+/** Returns the namespace and the name of the machine that a project knows by this name. */
+export function machineOf(offered: string, namespace: string): { namespace: string; name: string } {
+  const [owner, name] = offered.split("/")
+  return name === undefined ? { namespace, name: owner ?? "" } : { namespace: owner ?? "", name }
+}
+
+/** Returns the offer of a machine to a project's jobs; undefined before a host has joined. */
+export function offerOf(machine: StoredMachine, namespace: string): Offer | undefined {
+  const { spec, status } = machine
+  const facts = status?.host?.facts
+  if (facts === undefined) return undefined
+  const { cpu, memoryGib, architecture, gpu } = facts
+  return {
+    cloud: OWN_CLOUD,
+    region: spec.region ?? OWN_REGION,
+    instanceType: offeredName(machine, namespace),
+    architecture,
+    provisioning: "onDemand",
+    cpu,
+    memoryGib,
+    ...defined({ gpu }),
+    hourlyPriceUsd: spec.hourlyPriceUsd ?? 0,
+    minimumBilledSeconds: 0,
+  }
+}
