@@ -5,8 +5,10 @@ import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import type { JobSpec, StoredJob } from "../../src/core/apis/job.ts"
 import type { JobArraySpec, StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { StoredMachine } from "../../src/core/apis/machine.ts"
 import type { ObjectMeta } from "../../src/core/apis/meta.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
+import type { StoredProject } from "../../src/core/apis/project.ts"
 import { capsIn, PROJECT_OF_NAMESPACE } from "../../src/core/identity/projects.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import type { KubeEvent } from "../../src/core/kube/core.ts"
@@ -15,12 +17,13 @@ import { EventRecorder, events } from "../../src/core/kube/events.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import type { Store } from "../../src/core/kube/store.ts"
 import { PROJECT_LIMITS, type ProjectLimits } from "../../src/core/quota/project-limits.ts"
-import { JOB_ARRAYS, JOBS, LAUNCHES, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
+import { JOB_ARRAYS, JOBS, LAUNCHES, MACHINES, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
 import { idlenessOf, vmNameOf } from "../../src/core/reuse/reuse.ts"
 import { Controller, watchSource } from "../../src/core/runtime/controller.ts"
 import { Manager, type RunnableReflector } from "../../src/core/runtime/manager.ts"
 import { LAUNCH_CACHE, STATEMENT_CACHE } from "../../src/market/caches.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
+import { ownAccount } from "../../src/market/placement/machines.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../src/market/placement/settings.ts"
 import { arrayEndReader, createArrayController } from "../../src/operator/array/controller.ts"
 import { JOB_ARRAY_CACHE, JOB_CACHE, jobIndexes } from "../../src/operator/caches.ts"
@@ -30,6 +33,9 @@ import { createJobController } from "../../src/operator/job/controller.ts"
 import type { JobControllerDependencies } from "../../src/operator/job/dependencies.ts"
 import { HistoryPruner } from "../../src/operator/job/history.ts"
 import { createLaunchController, type LaunchControl } from "../../src/operator/launch/controller.ts"
+import { createMachineController } from "../../src/operator/machine/controller.ts"
+import type { MachineControllerDependencies } from "../../src/operator/machine/dependencies.ts"
+import { machinesInUse, withOwnMachines } from "../../src/operator/machine/own-cloud.ts"
 import { Prerequisites } from "../../src/operator/prerequisites.ts"
 import { SettledJobs } from "../../src/operator/settled-jobs.ts"
 import { createStatementController } from "../../src/operator/statement/controller.ts"
@@ -69,6 +75,8 @@ export interface OperatorOptions {
   webhooks?: WebhookOptions
   /** True: it knows the projects and organizations, which have the caps. Their deletion stops new jobs. Default: there are none. */
   tenancy?: boolean
+  /** True: jobs may run on the machines of the namespace, too. */
+  machines?: boolean
   /** Minimum age of an orphaned VM that is terminated, in seconds. */
   youngSeconds?: number
 }
@@ -142,18 +150,19 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       ...(quota && { usage: quota.usage }),
     })
     const parts = { client, fence, clock, recorder, logger: silentLogger }
+    const own = machinesOf({ ...parts, launches, systemNamespace }, namespace, options)
     const shared = { ...parts, jobs, prerequisites, settled, launches, statements }
     const launchControl = createLaunchController({
       ...shared,
       systemNamespace,
       installation: this.installation,
-      clouds,
+      clouds: withOwnMachines(clouds, { client, clock }),
       userData: (launch) => JSON.stringify({ launch: launch.metadata.name, url: launch.spec.gatewayUrl }),
       observeSeconds,
       settings: { settleSeconds },
       garbageCollection: {
         intervalSeconds: 3600,
-        accounts: () => [market.account],
+        accounts: () => [market.account, ...own.inUse()],
         ...(youngSeconds !== undefined && { minAgeSeconds: youngSeconds }),
       },
     })
@@ -166,15 +175,24 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       ...tenants.option,
       endReaders: [arrayEndReader({ jobArrays, jobs }), ...(webhooks ? [webhooks.control.deliveries] : [])],
       installation: { id: this.installation, systemNamespace, gatewayUrl: "https://gateway.test" },
+      ...own.option,
       offers: fixedOffers(market.offers),
-      launchAccounts: { of: options.launchAccounts ?? (() => [{ cloud: market.account.cloud }]) },
+      launchAccounts: {
+        of: (of) => [...(options.launchAccounts?.() ?? [{ cloud: market.account.cloud }]), ...own.accounts(of)],
+      },
       settings: { settleSeconds, ...options.settings },
     }
     const jobControl = createJobController(jobOptions)
     const arrayOptions = { ...shared, jobArrays, ...(quota && { quota }), ...tenants.option }
     const manager = new Manager({
-      reflectors: [jobs, jobArrays, launches, statements, ...tenants.reflectors, ...(webhooks?.reflectors ?? [])],
+      reflectors: [
+        ...[jobs, jobArrays, launches, statements],
+        ...tenants.reflectors,
+        ...own.reflectors,
+        ...(webhooks?.reflectors ?? []),
+      ],
       controllers: [
+        ...own.controllers,
         jobControl,
         launchControl.controller,
         createStatementController({ ...shared, systemNamespace }),
@@ -295,7 +313,10 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     const end = typeof work === "function" ? work : () => (work === "succeed" ? ("Succeeded" as const) : undefined)
     const reused = (await this.launches()).filter((launch) => launch.spec.root !== undefined && !isOver(launch))
     const holders = new Map(reused.flatMap((one) => (one.status?.vm ? [[vmNameOf(one), one.metadata.name]] : [])))
-    const steps = this.cloud.alive.map((vm) => () => this.#agentStep(holders.get(vm.launch) ?? vm.launch, end))
+    const onVms = this.cloud.alive.map((vm) => holders.get(vm.launch) ?? vm.launch)
+    const { items } = await this.client.list(MACHINES, { namespace: this.namespace })
+    const onMachines = items.flatMap(({ status }) => status?.host?.running ?? [])
+    const steps = [...onVms, ...onMachines].map((launch) => () => this.#agentStep(launch, end))
     await inParallel(steps, AGENTS_AT_A_TIME, (task) => task())
   }
 
@@ -346,6 +367,26 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
 /** Returns a function that creates controllerHarnesses, and closes them after the suite. */
 export function controllerHarnesses(): () => Promise<ControllerHarness> {
   return harnessesOf((client) => new ControllerHarness(client))
+}
+
+/** Returns the controller of machines with its caches, and what others need of them; all empty without the option. */
+function machinesOf(
+  parts: Omit<MachineControllerDependencies, "machines" | "projects"> & { client: KubeClient },
+  namespace: string,
+  options: OperatorOptions,
+) {
+  if (options.machines !== true)
+    return { option: {}, reflectors: [], controllers: [], inUse: () => [], accounts: () => [] }
+  const { client, logger } = parts
+  const machines = new Reflector<StoredMachine>({ client, resource: MACHINES, namespace, logger })
+  const projects = new Reflector<StoredProject>({ client, resource: PROJECTS, logger })
+  return {
+    option: { machines },
+    reflectors: [machines, projects],
+    controllers: [createMachineController({ ...parts, machines, projects })],
+    inUse: () => machinesInUse(machines.store),
+    accounts: (of: string) => ownAccount(machines.store.list(), of),
+  }
 }
 
 /** Returns the options of controllers with the projects and organizations, and their caches. */

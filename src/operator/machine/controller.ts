@@ -1,4 +1,5 @@
 import { timestamp } from "../../core/apis/clock.ts"
+import { isOver } from "../../core/apis/launch.ts"
 import { MACHINE_FINALIZER, type MachineStatus, type StoredMachine } from "../../core/apis/machine.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import { projectScope } from "../../core/identity/projects.ts"
@@ -35,10 +36,14 @@ export function createMachineController(options: MachineControllerDependencies):
   })
 }
 
-function gather(machine: StoredMachine, { projects }: MachineControllerDependencies): MachineObservation {
+function gather(machine: StoredMachine, options: MachineControllerDependencies): MachineObservation {
+  const { projects, launches, systemNamespace } = options
   const { namespace } = machine.metadata
-  const hasProject = projects.store.list().some((project) => projectScope(project)?.namespace === namespace)
-  return { hasProject }
+  const launch = launches.store.get({ namespace: systemNamespace, name: machine.status?.launch?.name ?? "" })
+  return {
+    hasProject: projects.store.list().some((project) => projectScope(project)?.namespace === namespace),
+    isLaunchOver: launch === undefined || isOver(launch),
+  }
 }
 
 async function act(

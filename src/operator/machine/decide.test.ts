@@ -4,7 +4,7 @@ import { findCondition } from "../../core/apis/conditions.ts"
 import { MACHINE_FINALIZER, type StoredMachine } from "../../core/apis/machine.ts"
 import { decide } from "./decide.ts"
 
-const OBSERVED = { hasProject: true }
+const OBSERVED = { hasProject: true, isLaunchOver: true }
 const launch = {
   name: "j-1",
   installation: "i",
@@ -62,5 +62,7 @@ describe("decide", () => {
     expect(actions({ launch: { ...launch, endTime: time(99) }, host: { running: "j-1" } })).toEqual([])
     expect(actions({ launch, host: { freed: "j-1" } })).toEqual([{ do: "dropFinalizer" }])
     expect(actions({ launch, host: { running: "j-1" } }, 1050)).toEqual([{ do: "dropFinalizer" }])
+    const unseen = machineOf({ metadata: deleted, status: { launch, host: { freed: "j-1" } } })
+    expect(decide(unseen, { ...OBSERVED, isLaunchOver: false }, at(100))).toEqual({ actions: [], requeueAfter: 2 })
   })
 })

@@ -19,6 +19,8 @@ import type { Decision } from "../../core/runtime/reconcile-object.ts"
 export interface MachineObservation {
   /** False: its namespace belongs to no Project. */
   hasProject: boolean
+  /** True if the Launch that had the machine last needs it no more, or if there is none. */
+  isLaunchOver: boolean
   /** Limit of machines that keeps this one from working. */
   overLimit?: LimitReached
 }
@@ -36,7 +38,7 @@ export function decide(
   const run = runOn(machine, now)
   const hasFinalizer = metadata.finalizers?.includes(MACHINE_FINALIZER) === true
   if (metadata.deletionTimestamp !== undefined)
-    return hasFinalizer ? removal(run, machine.status?.host, now) : { actions: [] }
+    return hasFinalizer ? removal(run, machine.status?.host, observed, now) : { actions: [] }
   const status = nextStatus(machine, run, observed, now)
   const actions: MachineAction[] = hasFinalizer ? [] : [{ do: "addFinalizer" }]
   const requeueAfter = changesIn(machine.status?.host, now)
@@ -45,9 +47,21 @@ export function decide(
   return { status, ...later, events: buildEvents(machine.status, status) }
 }
 
-/** A job may still run on the host of a deleted machine: the finalizer stays until nothing of it does. */
-function removal(run: RunState, host: Host | undefined, now: Date): Decision<MachineStatus, MachineAction> {
-  if (run.is === "none" || run.is === "over") return { actions: [{ do: "dropFinalizer" }] }
+/** Delay before checking again if a Launch is over, seconds. */
+const AGAIN_SECONDS = 2
+
+/**
+ * A job may still run on the host of a deleted machine, so the finalizer stays until nothing of it does. It also stays until
+ * the Launch has seen that: a machine that is not there any more says less than one whose run is over.
+ */
+function removal(
+  run: RunState,
+  host: Host | undefined,
+  { isLaunchOver }: MachineObservation,
+  now: Date,
+): Decision<MachineStatus, MachineAction> {
+  if (run.is === "none" || (run.is === "over" && isLaunchOver)) return { actions: [{ do: "dropFinalizer" }] }
+  if (run.is === "over") return { actions: [], requeueAfter: AGAIN_SECONDS }
   const requeueAfter = host === undefined ? 1 : Math.max(1, secondsBetween(now, leaseEnd(host)))
   return { actions: run.is === "ending" ? [] : [{ do: "end" }], requeueAfter }
 }

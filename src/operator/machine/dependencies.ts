@@ -1,4 +1,5 @@
 import type { Clock } from "../../core/apis/clock.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import type { StoredMachine } from "../../core/apis/machine.ts"
 import type { StoredProject } from "../../core/apis/project.ts"
@@ -13,8 +14,10 @@ export interface MachineControllerDependencies {
   quota?: Quota
   client: Writer<StoredMachine>["client"]
   machines: Reflector<StoredMachine>
-  /** Has the index PROJECT_OF_NAMESPACE. */
   projects: Reflector<StoredProject>
+  /** Launches of `systemNamespace`. */
+  launches: Pick<Reflector<StoredLaunch>, "store">
+  systemNamespace: string
   clock: Clock
   recorder: Pick<EventRecorder, "record">
   logger: Logger
