@@ -23,7 +23,8 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   "market/placement": [
     "core/apis",
     "core/order",
-    "core/machines", "core/reuse",
+    "core/machines",
+    "core/reuse",
     "clouds/machines",
     "clouds/rejection.ts",
     "clouds/rejections.ts",

@@ -119,25 +119,6 @@ describe("the cloud of own machines", () => {
     expect(hosts.boots.get("unbegun-1")).toBeUndefined()
   })
 
-  it("keeps the run of a host that has vanished until its lease is over", async () => {
-    const { clock, join, spec, list, hosts, namespace, ref } = await setUp()
-    const own = await world.open(namespace)
-    await join("gone", { leaseSeconds: 300 })
-    const vm = await own.launch(spec("lost-1", "gone"))
-    await hosts.step(namespace)
-    hosts.vanish("gone")
-    await own.terminate(vm)
-    const machine = await client.get(MACHINES, ref("gone"))
-    const heard = Date.parse(machine.status?.host?.lastHeartbeatTime ?? "")
-    clock.advance(359 - (clock.now().getTime() - heard) / 1000)
-    const late = withOwnMachines({ open: () => Promise.reject(new Error("none")) }, { client, clock })
-    const at = await late.open({ cloud: "own", region: "lab", account: namespace })
-    expect(await list(at)).toMatchObject([{ state: "terminating" }])
-    await expect(at.launch(spec("lost-2", "gone"))).rejects.toThrow("has sent nothing since")
-    clock.advance(2)
-    expect(await list(at)).toMatchObject([{ state: "terminated" }])
-  })
-
   it("never gives a machine to a project that it doesn't serve", async () => {
     const other = await setUp()
     const { join, spec, namespace } = world

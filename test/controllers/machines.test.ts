@@ -91,10 +91,10 @@ describe("jobs on own machines", () => {
     const lost = (await harness.job("job")).status?.placement?.offer.instanceType ?? ""
     const other = lost === "one" ? "two" : "one"
     hosts.vanish(lost)
-    harness.clock.advance(355)
+    harness.clock.advance(350)
     await hosts.beat(ref(other))
     expect((await harness.launches()).map(machineOf)).toEqual([`own/${lost}`])
-    harness.clock.advance(10)
+    harness.clock.advance(12)
     await hosts.beat(ref(other))
     await run(world, async () => expect((await harness.job("job")).status?.phase).toBe("succeeded"))
     expect((await harness.launches()).map(machineOf)).toEqual([`own/${lost}`, `own/${other}`])

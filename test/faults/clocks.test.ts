@@ -29,9 +29,10 @@ import { ElapsedTimes, settlesIn } from "../../src/operator/elapsed.ts"
 import { abandonedStatus } from "../../src/operator/launch/decide.ts"
 import { type Heard, nextHeard, timedOutLaunches } from "../../src/operator/launch/observe.ts"
 import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
+import { HeardHosts } from "../../src/operator/machine/heard.ts"
 import { Backlog, backlogStart } from "../../src/operator/webhook/backlog.ts"
 import { WEBHOOK_DEFAULTS } from "../../src/operator/webhook/settings.ts"
-import { agentOf, at, jobOf, launchOf, T0, time, vmStatus } from "../harness/builders.ts"
+import { agentOf, at, jobOf, launchOf, machineOf, T0, time, vmStatus } from "../harness/builders.ts"
 import { ManualClock } from "../harness/manual-clock.ts"
 import { setUp, job as storedJob } from "../harness/usage.ts"
 
@@ -107,6 +108,21 @@ const { spec: OF_A_VM } = launchOf(jobOf(), 1)
 const LONGEST_LIFE = OF_A_VM.bootDeadlineSeconds + OF_A_VM.lifetimeSeconds + LAUNCH_DEFAULTS.lifetimeSlackSeconds
 
 const ROWS: readonly Row[] = [
+  {
+    // A lease that ends too early runs a job twice.
+    times: ["Machine.status.host.lastHeartbeatTime"],
+    decide: (written) => {
+      const clock = new ManualClock()
+      const heard = new HeardHosts(clock)
+      const machine = machineOf({ status: { host: { lastHeartbeatTime: written(0) } } })
+      const first = heard.silence(machine)
+      clock.advance(960)
+      return [first, heard.silence(machine)]
+    },
+    right: [0, 960],
+    fast: [0, 960],
+    slow: [0, 960],
+  },
   {
     // A cursor in the future says nothing: all ends since the webhook's creation may be sent again, and none is lost.
     times: ["Webhook.status.cursor"],
@@ -416,6 +432,11 @@ const NOT_COMPARED: Record<string, string> = {
   "Launch.status.agent.conflictTime": "only its presence decides",
   "Launch.status.agent.preemptionNotice": "only its presence decides",
   "Launch.status.agent.leaveTime": "only its presence decides; for the VM's cost it is compared with its other times",
+  "Machine.status.host.joinTime": "shown",
+  "Machine.status.host.freedTime": "only its presence decides; for the VM's cost it is the VM's terminationTime",
+  "Machine.status.launch.createTime": "is the VM's createTime",
+  "Machine.status.launch.endTime": "only its presence decides",
+  "Machine.status.launch.lostTime": "only its presence decides; for the VM's cost it is the VM's terminationTime",
   "Launch.status.agent.finish.time": "compared with the VM's other times, for its cost",
 }
 

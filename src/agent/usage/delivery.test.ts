@@ -3,7 +3,7 @@ import { ManualClock } from "../../../test/harness/manual-clock.ts"
 import { USAGE_POINTS, type UsagePoint } from "../../core/apis/usage.ts"
 import { UsageDelivery } from "./delivery.ts"
 
-const ANSWER = { desired: "run", heartbeatSeconds: 60 } as const
+const ANSWER = { desired: "run", heartbeatSeconds: 15 } as const
 
 const minutes = (count: number): UsagePoint[] =>
   Array.from({ length: count }, (_, index) => ({ time: index * 60_000, seconds: 60, cpu: 1, memoryMib: 100 }))

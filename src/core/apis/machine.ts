@@ -117,6 +117,7 @@ export const MachineLaunchSchema = Type.Object(
     specDigest: Text(128, "Digest of the request. An identical request finds this one."),
     createTime: Time("Time from which the Launch has the machine."),
     endTime: Type.Optional(Time("Time at which Berth has asked for the end of the run.")),
+    lostTime: Type.Optional(Time("Time at which the lease of the silent host was over, so that nothing of it runs.")),
   },
   { description: "Launch that has the machine, or had it last." },
 )

@@ -1,6 +1,14 @@
-import { secondsBetween, timestamp } from "../apis/clock.ts"
+import { findCondition } from "../apis/conditions.ts"
 import { defined } from "../apis/defined.ts"
-import { type Host, type MachineLaunch, OWN_CLOUD, OWN_REGION, type StoredMachine } from "../apis/machine.ts"
+import {
+  type Host,
+  MachineCondition,
+  type MachineLaunch,
+  MachineReason,
+  OWN_CLOUD,
+  OWN_REGION,
+  type StoredMachine,
+} from "../apis/machine.ts"
 import type { Offer } from "../apis/offer.ts"
 
 /**
@@ -9,7 +17,7 @@ import type { Offer } from "../apis/offer.ts"
  * that is silent holds a lease: it ends its job by itself when the lease is over, so Berth knows that nothing runs.
  */
 
-/** Difference that the clocks of gateway and operator may have, with the time of a write; seconds. */
+/** Age of a host's last heartbeat that may not be written yet, with some margin; seconds. */
 export const LEASE_MARGIN_SECONDS = 60
 
 /** Time before the end of its lease at which a host begins to end its job, seconds. It covers the grace time. */
@@ -27,33 +35,32 @@ export const MACHINE_START_SECONDS = 120
 /** Age of a host's last written heartbeat from which it gets no job, seconds. */
 export const SILENT_SECONDS = 150
 
-/** Returns the time at which nothing of a job can run on a host any more unless it is heard of again. */
-export function leaseEnd({ lastHeartbeatTime, leaseSeconds }: Host): Date {
-  return new Date(Date.parse(lastHeartbeatTime) + (leaseSeconds + LEASE_MARGIN_SECONDS) * 1000)
+/** Returns the seconds without a heartbeat after which nothing of a job runs on a host. */
+export function longestSilence({ leaseSeconds }: Host): number {
+  return leaseSeconds + LEASE_MARGIN_SECONDS
 }
 
 /** State of a Launch on a machine. Times are RFC 3339. */
 export type RunState =
   | { is: "assigned" | "running" | "ending"; launch: MachineLaunch }
   /** Nothing of it runs: the host has said so, or its lease is over. */
-  | { is: "over"; launch: MachineLaunch; endTime: string; isLost: boolean }
+  | { is: "over"; launch: MachineLaunch; endTime: string }
   | { is: "none" }
 
 /**
- * Returns what is known of the Launch that has a machine, or had it last. Pure. The gateway writes `running` before it gives
- * the Launch to the host, in the version that was read. So a Launch whose end was asked for before that never runs.
+ * Returns what is known of the Launch that has a machine, or had it last. Pure, and independent of any clock. The gateway
+ * writes `running` before it gives the Launch to the host, in the version that was read. So a Launch whose end was asked for
+ * before that never runs.
  */
-export function runOn({ status }: StoredMachine, now: Date): RunState {
+export function runOn({ status }: Pick<StoredMachine, "status">): RunState {
   const { launch, host } = status ?? {}
   if (launch === undefined || host === undefined) return { is: "none" }
-  const { name, createTime, endTime } = launch
-  const over = (at: string, isLost = false): RunState => ({ is: "over", launch, endTime: at, isLost })
+  const { name, createTime, endTime, lostTime } = launch
+  const over = (at: string): RunState => ({ is: "over", launch, endTime: at })
   if (host.freed === name) return over(host.freedTime ?? createTime)
+  if (lostTime !== undefined) return over(lostTime)
   const isGiven = host.running === name
-  if (!isGiven && endTime !== undefined) return over(endTime)
-  const end = leaseEnd(host)
-  if (end <= now) return over(timestamp(end), true)
-  if (endTime !== undefined) return { is: "ending", launch }
+  if (endTime !== undefined) return isGiven ? { is: "ending", launch } : over(endTime)
   return { is: isGiven ? "running" : "assigned", launch }
 }
 
@@ -61,17 +68,24 @@ export function runOn({ status }: StoredMachine, now: Date): RunState {
 export type Unavailable = "notJoined" | "silent" | "unfit" | "unschedulable" | "deleted" | "busy"
 
 /** Returns why a machine gets no job now; undefined if it can have one. Pure. */
-export function whyUnavailable(machine: StoredMachine, now: Date): Unavailable | undefined {
+export function whyUnavailable(machine: StoredMachine): Unavailable | undefined {
   const { metadata, spec, status } = machine
   const host = status?.host
   if (metadata.deletionTimestamp !== undefined) return "deleted"
   if (host === undefined) return "notJoined"
   if (spec.unschedulable === true) return "unschedulable"
-  if (secondsBetween(host.lastHeartbeatTime, now) > SILENT_SECONDS) return "silent"
+  // The machine controller says so, by a clock of its own: those of gateway and operator may differ.
+  const { reason = "" } = findCondition(status?.conditions, MachineCondition.Ready) ?? {}
+  if (SILENT.includes(reason)) return "silent"
   if (host.unfit !== undefined) return "unfit"
-  const run = runOn(machine, now)
+  const run = runOn(machine)
+  // A host that was lost says what it has left before it gets a job again.
+  if (run.is === "over" && run.launch.lostTime !== undefined && host.freed !== run.launch.name) return "silent"
   return run.is === "none" || run.is === "over" ? undefined : "busy"
 }
+
+/** Reasons of a machine whose host is not heard of. */
+export const SILENT: readonly string[] = [MachineReason.Silent, MachineReason.LeaseExpired]
 
 /** Returns true if jobs of a namespace may run on a machine. */
 export function servesNamespace({ metadata, spec }: StoredMachine, namespace: string): boolean {

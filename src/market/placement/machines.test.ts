@@ -19,7 +19,7 @@ const launch = {
 }
 
 function verdict(machines: readonly StoredMachine[], spec: Partial<JobSpec> = {}, namespace = "team") {
-  const own = ownOffers(machines, namespace, NOW)
+  const own = ownOffers(machines, namespace)
   const market = marketOf({
     offers: withOwnOffers(offers, own),
     own,

@@ -15,12 +15,12 @@ export interface OwnOffer {
 }
 
 /** Returns the machines that a project's jobs may run on, with those that are not free now. Pure. */
-export function ownOffers(machines: readonly StoredMachine[], namespace: string, now: Date): OwnOffer[] {
+export function ownOffers(machines: readonly StoredMachine[], namespace: string): OwnOffer[] {
   return machines.flatMap((machine) => {
     const offer = offerOf(machine, namespace)
     const facts = machine.status?.host?.facts
     if (offer === undefined || facts === undefined || !servesNamespace(machine, namespace)) return []
-    const why = whyUnavailable(machine, now)
+    const why = whyUnavailable(machine)
     if (why === "deleted") return []
     return [{ offer, diskGib: facts.diskGib, ...(why !== undefined && { why: unavailableText(machine, why) }) }]
   })

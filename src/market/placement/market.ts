@@ -221,7 +221,7 @@ export function buildMarket(
   settings: JobSettings,
 ): Market {
   const now = sources.clock.now()
-  const own = ownOffers(sources.machines?.store.list() ?? [], namespace, now)
+  const own = ownOffers(sources.machines?.store.list() ?? [], namespace)
   const facts = {
     namespace,
     offers: withOwnOffers(sources.offers.current(), own),

@@ -113,10 +113,8 @@ function machineTakersOf({ old, current }: Change<StoredMachine>, jobs: readonly
     .map(({ key }) => key)
 }
 
-/** Returns true if nothing but the time since its last heartbeat keeps a machine from having a job. */
 function isFree(machine: StoredMachine | undefined): boolean {
-  const heard = machine?.status?.host?.lastHeartbeatTime
-  return machine !== undefined && heard !== undefined && whyUnavailable(machine, new Date(heard)) === undefined
+  return machine !== undefined && whyUnavailable(machine) === undefined
 }
 
 /** Returns the fields that determine if a connection is usable. Other changes do not requeue jobs. */

@@ -1,6 +1,12 @@
 import { timestamp } from "../../core/apis/clock.ts"
+import { defined } from "../../core/apis/defined.ts"
 import { isOver } from "../../core/apis/launch.ts"
-import { MACHINE_FINALIZER, type MachineStatus, type StoredMachine } from "../../core/apis/machine.ts"
+import {
+  MACHINE_FINALIZER,
+  type MachineLaunch,
+  type MachineStatus,
+  type StoredMachine,
+} from "../../core/apis/machine.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import { projectScope } from "../../core/identity/projects.ts"
 import { MACHINES } from "../../core/resources.ts"
@@ -9,6 +15,7 @@ import { type ObjectReconciler, reconcileObject } from "../../core/runtime/recon
 import { addFinalizer, dropFinalizer, type Writer, writeStatus } from "../writes.ts"
 import { decide, type MachineAction, type MachineObservation } from "./decide.ts"
 import type { MachineControllerDependencies } from "./dependencies.ts"
+import { HeardHosts } from "./heard.ts"
 
 const FIELD_MANAGER = "berth-machine-controller"
 
@@ -17,11 +24,12 @@ export function createMachineController(options: MachineControllerDependencies):
   const { client, machines, projects, clock, recorder, logger } = options
   const { store } = machines
   const writer: Writer<StoredMachine> = { client, resource: MACHINES, store, fieldManager: FIELD_MANAGER }
+  const heard = new HeardHosts(clock)
   const reconciler: ObjectReconciler<StoredMachine, MachineObservation, MachineStatus, MachineAction> = {
     store,
     clock,
     recorder,
-    gather: (machine) => gather(machine, options),
+    gather: (machine) => ({ ...gather(machine, options), ...defined({ silentSeconds: heard.silence(machine) }) }),
     decide,
     writeStatus: (machine, { observedGeneration, conditions }, context) =>
       writeStatus(machine, { observedGeneration, conditions } as MachineStatus, writer, context),
@@ -30,7 +38,13 @@ export function createMachineController(options: MachineControllerDependencies):
   return new Controller({
     name: "machine",
     reconcile: (key, context) => reconcileObject(key, reconciler, context),
-    sources: [watchSource(machines), watchSource(projects, () => store.list().map(keyOf))],
+    sources: [
+      watchSource(machines, ({ old, current }) => {
+        if (current === undefined && old !== undefined) heard.forget(old.metadata.uid)
+        return current === undefined ? [] : [keyOf(current)]
+      }),
+      watchSource(projects, () => store.list().map(keyOf)),
+    ],
     logger,
     clock,
   })
@@ -55,15 +69,17 @@ async function act(
     context,
   }: { writer: Writer<StoredMachine>; clock: MachineControllerDependencies["clock"]; context: ReconcileContext },
 ): Promise<void> {
+  const noteLaunch = async (change: Partial<MachineLaunch>): Promise<void> => {
+    const launch = machine.status?.launch
+    if (launch !== undefined) await writeStatus(machine, { launch: { ...launch, ...change } }, writer, context)
+  }
   switch (action.do) {
     case "addFinalizer":
       return addFinalizer(machine, MACHINE_FINALIZER, writer, context)
-    case "end": {
-      const launch = machine.status?.launch
-      if (launch === undefined) return
-      await writeStatus(machine, { launch: { ...launch, endTime: timestamp(clock.now()) } }, writer, context)
-      return
-    }
+    case "end":
+      return noteLaunch({ endTime: timestamp(clock.now()) })
+    case "lose":
+      return noteLaunch({ lostTime: timestamp(clock.now()) })
     case "dropFinalizer":
       return dropFinalizer(machine, MACHINE_FINALIZER, writer, context)
   }

@@ -1,5 +1,4 @@
 import { isDeepStrictEqual } from "node:util"
-import { secondsBetween } from "../../core/apis/clock.ts"
 import { type ConditionCause, changedCondition, condition, setConditions } from "../../core/apis/conditions.ts"
 import { defined } from "../../core/apis/defined.ts"
 import {
@@ -11,7 +10,7 @@ import {
   type StoredMachine,
 } from "../../core/apis/machine.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import { leaseEnd, type RunState, runOn, SILENT_SECONDS } from "../../core/machines/machine.ts"
+import { longestSilence, type RunState, runOn, SILENT_SECONDS } from "../../core/machines/machine.ts"
 import type { LimitReached } from "../../core/quota/project-limits.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
 
@@ -21,12 +20,14 @@ export interface MachineObservation {
   hasProject: boolean
   /** True if the Launch that had the machine last needs it no more, or if there is none. */
   isLaunchOver: boolean
+  /** Seconds for which this process has seen no heartbeat of the host. Absent: no host has joined. */
+  silentSeconds?: number
   /** Limit of machines that keeps this one from working. */
   overLimit?: LimitReached
 }
 
-/** `end` asks for the end of the run. */
-export type MachineAction = { do: "addFinalizer" } | { do: "end" } | { do: "dropFinalizer" }
+/** `end` asks for the end of the run, and `lose` says that the host's lease is over. */
+export type MachineAction = { do: "addFinalizer" } | { do: "end" } | { do: "lose" } | { do: "dropFinalizer" }
 
 /** Decides what to do with a machine, besides the Launches that it has. Pure. */
 export function decide(
@@ -35,13 +36,19 @@ export function decide(
   now: Date,
 ): Decision<MachineStatus, MachineAction> {
   const { metadata } = machine
-  const run = runOn(machine, now)
+  const run = runOn(machine)
+  const host = machine.status?.host
   const hasFinalizer = metadata.finalizers?.includes(MACHINE_FINALIZER) === true
-  if (metadata.deletionTimestamp !== undefined)
-    return hasFinalizer ? removal(run, machine.status?.host, observed, now) : { actions: [] }
+  // A heartbeat in the meantime changes the version, and this write fails.
+  const isLost = run.is !== "none" && run.is !== "over" && isLeaseOver(host, observed)
+  const losing: MachineAction[] = isLost ? [{ do: "lose" }] : []
+  if (metadata.deletionTimestamp !== undefined) {
+    if (!hasFinalizer || isLost) return { actions: losing }
+    return removal(run, host, observed)
+  }
   const status = nextStatus(machine, run, observed, now)
-  const actions: MachineAction[] = hasFinalizer ? [] : [{ do: "addFinalizer" }]
-  const requeueAfter = changesIn(machine.status?.host, now)
+  const actions: MachineAction[] = [...losing, ...(hasFinalizer ? [] : [{ do: "addFinalizer" } as const])]
+  const requeueAfter = changesIn(host, observed)
   const later = { actions, ...defined({ requeueAfter }) }
   if (isDeepStrictEqual(status, machine.status)) return later
   return { status, ...later, events: buildEvents(machine.status, status) }
@@ -57,27 +64,30 @@ const AGAIN_SECONDS = 2
 function removal(
   run: RunState,
   host: Host | undefined,
-  { isLaunchOver }: MachineObservation,
-  now: Date,
+  observed: MachineObservation,
 ): Decision<MachineStatus, MachineAction> {
-  if (run.is === "none" || (run.is === "over" && isLaunchOver)) return { actions: [{ do: "dropFinalizer" }] }
+  if (run.is === "none" || (run.is === "over" && observed.isLaunchOver)) return { actions: [{ do: "dropFinalizer" }] }
   if (run.is === "over") return { actions: [], requeueAfter: AGAIN_SECONDS }
-  const requeueAfter = host === undefined ? 1 : Math.max(1, secondsBetween(now, leaseEnd(host)))
-  return { actions: run.is === "ending" ? [] : [{ do: "end" }], requeueAfter }
+  return {
+    actions: run.is === "ending" ? [] : [{ do: "end" }],
+    ...defined({ requeueAfter: changesIn(host, observed) }),
+  }
 }
 
-/** Returns the time until time alone changes the conditions, seconds; undefined: it doesn't. */
-function changesIn(host: Host | undefined, now: Date): number | undefined {
+function isLeaseOver(host: Host | undefined, { silentSeconds = 0 }: MachineObservation): boolean {
+  return host !== undefined && silentSeconds >= longestSilence(host)
+}
+
+/** Returns the time until time alone changes what is known of a host, seconds; undefined: it doesn't. */
+function changesIn(host: Host | undefined, { silentSeconds = 0 }: MachineObservation): number | undefined {
   if (host === undefined) return undefined
-  const silent = SILENT_SECONDS - secondsBetween(host.lastHeartbeatTime, now)
-  const lost = secondsBetween(now, leaseEnd(host))
-  const left = [silent, lost].filter((seconds) => seconds >= 0)
-  return left.length === 0 ? undefined : Math.min(...left) + 1
+  const left = [SILENT_SECONDS, longestSilence(host)].map((limit) => limit - silentSeconds).filter((each) => each > 0)
+  return left.length === 0 ? undefined : Math.min(...left)
 }
 
 function nextStatus(machine: StoredMachine, run: RunState, observed: MachineObservation, now: Date): MachineStatus {
   const { generation } = machine.metadata
-  const ready = readyOf(machine, observed, now)
+  const ready = readyOf(machine, observed)
   const isReady = READY.includes(ready.reason)
   const isStalled = STALLED.includes(ready.reason)
   const updates = [
@@ -95,7 +105,8 @@ const READY: readonly string[] = [MachineReason.Joined, MachineReason.Unschedula
 /** Reasons that only a person ends. */
 const STALLED: readonly string[] = [MachineReason.ProjectLimit, MachineReason.Unfit]
 
-function readyOf(machine: StoredMachine, { hasProject, overLimit }: MachineObservation, now: Date): ConditionCause {
+function readyOf(machine: StoredMachine, observed: MachineObservation): ConditionCause {
+  const { hasProject, overLimit, silentSeconds = 0 } = observed
   const { spec, status } = machine
   const host = status?.host
   if (overLimit !== undefined)
@@ -106,12 +117,12 @@ function readyOf(machine: StoredMachine, { hasProject, overLimit }: MachineObser
     return { reason: MachineReason.NotJoined, message }
   }
   const { lastHeartbeatTime } = host
-  if (leaseEnd(host) <= now) {
+  if (isLeaseOver(host, observed)) {
     const message = `the host has sent nothing since ${lastHeartbeatTime}, and its lease is over: nothing of a job runs on it. Start the host, or remove the machine`
     return { reason: MachineReason.LeaseExpired, message }
   }
-  if (secondsBetween(lastHeartbeatTime, now) > SILENT_SECONDS) {
-    const message = `the host has sent nothing since ${lastHeartbeatTime}; it gets no job, and a job on it is given up at ${leaseEnd(host).toISOString()}. Check its network and its agent`
+  if (silentSeconds >= SILENT_SECONDS) {
+    const message = `the host has sent nothing since ${lastHeartbeatTime}; it gets no job, and a job on it is given up ${longestSilence(host)} s after that. Check its network and its agent`
     return { reason: MachineReason.Silent, message }
   }
   if (host.unfit !== undefined)

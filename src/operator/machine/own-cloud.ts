@@ -62,13 +62,13 @@ class OwnCloud implements Cloud {
       const known = machine?.status?.launch
       if (machine !== undefined && known?.name === spec.name) return this.#found(machine, known, spec)
       const written = await this.#give(machine, spec, fence)
-      if (written?.status?.launch !== undefined) return toVm(written, written.status.launch, this.#options.clock.now())
+      if (written?.status?.launch !== undefined) return toVm(written, written.status.launch)
     }
     throw new TransientError("Conflict", `machine ${spec.offer.instanceType} changes too fast`)
   }
 
   #found(machine: StoredMachine, launch: MachineLaunch, spec: LaunchSpec): Vm {
-    if (launch.specDigest === specDigest(spec)) return toVm(machine, launch, this.#options.clock.now())
+    if (launch.specDigest === specDigest(spec)) return toVm(machine, launch)
     const message = `launch ${spec.name} got machine ${machine.metadata.name} with another spec: launch under another name`
     throw new InvalidRequestError("LaunchNameTaken", message)
   }
@@ -83,7 +83,7 @@ class OwnCloud implements Cloud {
     const name = spec.offer.instanceType
     if (machine === undefined || !servesNamespace(machine, this.#namespace))
       throw new CapacityError("MachineGone", `the project has no machine ${name} any more`)
-    const why = whyUnavailable(machine, clock.now())
+    const why = whyUnavailable(machine)
     if (why !== undefined) throw new CapacityError("MachineUnavailable", unavailableText(machine, why))
     const launch: MachineLaunch = {
       name: spec.name,
@@ -95,16 +95,15 @@ class OwnCloud implements Cloud {
     }
     fence?.()
     // Null removes what the Launch before it had.
-    return await this.#write(machine, { ...launch, endTime: null })
+    return await this.#write(machine, { ...launch, endTime: null, lostTime: null })
   }
 
   async list({ installation, region }: Scope): Promise<Vm[]> {
     const machines = await this.#all()
-    const now = this.#options.clock.now()
     return machines.flatMap((machine) => {
       const launch = machine.status?.launch
       if (launch === undefined || launch.namespace !== this.#namespace) return []
-      return launch.installation === installation && launch.region === region ? [toVm(machine, launch, now)] : []
+      return launch.installation === installation && launch.region === region ? [toVm(machine, launch)] : []
     })
   }
 
@@ -114,7 +113,7 @@ class OwnCloud implements Cloud {
       const machine = await this.#read({ namespace, name })
       const launch = machine?.status?.launch
       if (machine === undefined || launch?.name !== vm.launch || launch.endTime !== undefined) return
-      if (runOn(machine, this.#options.clock.now()).is === "over") return
+      if (runOn(machine).is === "over") return
       fence?.()
       if ((await this.#write(machine, { endTime: timestamp(this.#options.clock.now()) })) !== undefined) return
     }
@@ -166,9 +165,9 @@ class OwnCloud implements Cloud {
 const STATES = { assigned: "booting", running: "running", ending: "terminating", over: "terminated" } as const
 
 /** Returns a Launch that has a machine, or had it last, as the VM of a cloud. */
-function toVm(machine: StoredMachine, launch: MachineLaunch, now: Date): Vm {
+function toVm(machine: StoredMachine, launch: MachineLaunch): Vm {
   const { namespace, name } = machine.metadata
-  const run = runOn(machine, now)
+  const run = runOn(machine)
   return {
     id: `${namespace}/${name}/${launch.name}`,
     launch: launch.name,
