@@ -11,7 +11,8 @@ import type { Program } from "../harness/program-process.ts"
 import { nameOf, type Point } from "./crash-gate.ts"
 import { isBackground } from "./crash-sample.ts"
 import { ONLY } from "./effort.ts"
-import { Tally, type Violation } from "./tally.ts"
+import { suiteTally } from "./suite-tally.ts"
+import type { Violation } from "./tally.ts"
 
 /** Indexes of the array, and how many of them run when it is deleted. The others wait for a free place. */
 const SIZE = 4
@@ -19,7 +20,7 @@ const RUNNING = 2
 
 /** Kills a real operator by SIGKILL at each of its writes while it deletes an array, beside agents and containers. */
 describe("SIGKILL of an operator during the deletion of an array", { timeout: 3_600_000 }, () => {
-  const tally = new Tally("array-kill", "SIGKILL during the deletion of an array")
+  const tally = suiteTally("array-kill", "SIGKILL during the deletion of an array")
   let berth: Installation
   let healthy: Program
   let arrays = 0
@@ -30,7 +31,6 @@ describe("SIGKILL of an operator during the deletion of an array", { timeout: 3_
   })
   afterAll(async () => {
     await berth?.close()
-    await tally.close()
   })
 
   /** Creates an array, and returns its name once as many of its jobs run as may. */

@@ -6,11 +6,12 @@ import { Installation } from "../harness/installation.ts"
 import type { Program } from "../harness/program-process.ts"
 import { nameOf, type Point } from "./crash-gate.ts"
 import { ONLY } from "./effort.ts"
-import { Tally, type Violation } from "./tally.ts"
+import { suiteTally } from "./suite-tally.ts"
+import type { Violation } from "./tally.ts"
 
 /** Kills a real process by SIGKILL, beside a façade, agents and containers. `npm test` has e2e/operator-crash. */
 describe("SIGKILL of an operator at any call", { timeout: 3_600_000 }, () => {
-  const tally = new Tally("crash-kill", "SIGKILL of a process")
+  const tally = suiteTally("crash-kill", "SIGKILL of a process")
   let berth: Installation
   let jobs = 0
 
@@ -19,7 +20,6 @@ describe("SIGKILL of an operator at any call", { timeout: 3_600_000 }, () => {
   })
   afterAll(async () => {
     await berth?.close()
-    await tally.close()
   })
 
   async function submit(): Promise<string> {

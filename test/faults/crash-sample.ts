@@ -24,9 +24,9 @@ export function isBackground(call: string): boolean {
   return /Event|Lease/.test(call)
 }
 
-/** Returns true for the calls of a takeover: the read of the predecessor, and the writes of both sides. */
+/** Returns true for the writes of a takeover: of the predecessor's status, and of its heir's. */
 export function isTakeover({ point: { call } }: InjectedFault): boolean {
-  return call === "get Launch" || call.endsWith(HANDS_OVER) || call.endsWith(TAKES_OVER)
+  return call.endsWith(HANDS_OVER) || call.endsWith(TAKES_OVER)
 }
 
 /**

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { afterAll, beforeAll, describe, test } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
@@ -17,7 +17,8 @@ import { classOf, deathsAt, faultsOf, isBeginning, isTakeover, isUnderWay, pause
 import { JOB_SCENARIOS, MONTH_END, OTHER_SCENARIOS, QUICK_LIFE } from "./crash-scenarios.ts"
 import { TAKEOVER, TAKEOVER_SCENARIOS } from "./crash-takeover.ts"
 import { EVERYTHING, ONLY, SEED, SLICE, SLICE_MINUTES } from "./effort.ts"
-import { Tally } from "./tally.ts"
+import { suiteTally } from "./suite-tally.ts"
+import type { Tally } from "./tally.ts"
 
 const client = new KubeClient(kubeConfig())
 
@@ -49,12 +50,22 @@ function isOfCreation({ point }: InjectedFault): boolean {
   return point.call === "cloud launch" || point.call === "patchStatus Launch"
 }
 
-/** Faults of which a scenario tries all, beside the sample. */
+/**
+ * Faults that a scenario tries beside the sample. An operator that dies before a call leaves the same objects as one that
+ * died after its last write, so only the long run tries both.
+ */
 const CHIEF: Readonly<Record<string, (injected: InjectedFault) => boolean>> = {
   [MONTH_END]: isOfStatements,
   [QUICK_LIFE]: isOfCreation,
   [TAKEOVER]: isTakeover,
 }
+
+/**
+ * Runs at the same time. The sample has few faults of each scenario, so its scenarios run side by side. In the long run,
+ * the faults of one scenario do.
+ */
+const SCENARIOS_AT_ONCE = { concurrent: !EVERYTHING }
+const FAULTS_AT_ONCE = EVERYTHING ? 5 : 1
 
 /** Injects faults into one scenario, and returns the reports of those that caused a violation. */
 async function injectAll(
@@ -78,55 +89,71 @@ async function injectAll(
       // must delete it.
       if (!(isUnderWay(each) && isSwept)) reports.push(report)
     })
-  await inParallel(tries, 5, (task) => task())
+  await inParallel(tries, FAULTS_AT_ONCE, (task) => task())
   return reports
 }
 
-function declareScenarios(cloud: string, open: OpenCloudFixture, scenarios: Readonly<Record<string, Scenario>>): void {
-  // One tally for each cloud, because the long run takes hours and may run one cloud after the other.
-  const tally = new Tally(`crash-${cloud}`, `Crash points: ${cloud}`)
-  afterAll(() => tally.close())
+interface Declared {
+  /** Name and title of the tally. */
+  suite: [name: string, title: string]
+  cloud: string
+  open: OpenCloudFixture
+  scenarios: Readonly<Record<string, Scenario>>
+}
 
-  describe.each(Object.entries(scenarios))(`${cloud}: %s`, (name, scenario) => {
-    const scenarioRun = { title: `${cloud}, ${name}`, cloud, scenario, client, open }
-    let baseline: BaselineRun
-    beforeAll(async () => {
-      baseline = await runBaseline(scenarioRun)
-    }, 900_000)
-
-    const kinds: [string, Faults][] = [
-      ["dies or hears no answer", DEATHS],
-      ["stands still while another leads", PAUSES],
-    ]
-    test.each(kinds.filter(([, { sampled, most }]) => EVERYTHING || (sampled[name] ?? most) > 0))(
-      "the operator %s at a call: each scenario ends as without the fault",
-      async (_, { at, sampled, most }) => {
-        // Calls of every operator's start are tried in one scenario of each cloud.
-        const points = baseline.points.filter(({ call }) => name === "success" || !isBeginning(call))
-        const all = points.flatMap((point) => at(point).map((fault): InjectedFault => ({ point, fault })))
-        const sample = sampleOf(all, sampled[name] ?? most, `${SEED} ${scenarioRun.title}`)
-        const chief = CHIEF[name]
-        const counting = chief === undefined ? [] : all.filter(chief)
-        const part = SLICE === undefined ? all : faultsOf(SLICE, all, `${SEED} ${scenarioRun.title}`)
-        const chosen = EVERYTHING ? part : [...new Set([...sample, ...counting])]
-        tally.addPoints(all.length)
-        expect(await injectAll(scenarioRun, { baseline, injections: chosen, tally })).toEqual([])
-      },
-      EVERYTHING ? 3_600_000 : 1_800_000,
-    )
+function declareScenarios({ suite: [suite, title], cloud, open, scenarios }: Declared): void {
+  describe(title, SCENARIOS_AT_ONCE, () => {
+    const tally = suiteTally(suite, title)
+    for (const [name, scenario] of Object.entries(scenarios)) {
+      const scenarioRun = { title: `${cloud}, ${name}`, cloud, scenario, client, open }
+      describe(`${cloud}: ${name}`, SCENARIOS_AT_ONCE, () => declareFaults(name, scenarioRun, tally))
+    }
   })
 }
 
-/** Scenarios that run on each cloud. */
-const ON_CLOUDS = { ...JOB_SCENARIOS, ...TAKEOVER_SCENARIOS }
+function declareFaults(name: string, scenarioRun: ScenarioRun, tally: Tally): void {
+  let baselineRun: Promise<BaselineRun> | undefined
+  const kinds: [string, Faults][] = [
+    ["dies or hears no answer", DEATHS],
+    ["stands still while another leads", PAUSES],
+  ]
+  test.for(kinds.filter(([, { sampled, most }]) => EVERYTHING || (sampled[name] ?? most) > 0))(
+    "the operator %s at a call: each scenario ends as without the fault",
+    { timeout: 3_600_000 },
+    async ([_, { at, sampled, most }], { expect }) => {
+      baselineRun ??= runBaseline(scenarioRun)
+      const baseline = await baselineRun
+      // Calls of every operator's start are tried in one scenario of each cloud.
+      const points = baseline.points.filter(({ call }) => name === "success" || !isBeginning(call))
+      const all = points.flatMap((point) => at(point).map((fault): InjectedFault => ({ point, fault })))
+      const sample = sampleOf(all, sampled[name] ?? most, `${SEED} ${scenarioRun.title}`)
+      const chief = CHIEF[name]
+      const counting = chief === undefined ? [] : all.filter((each) => each.fault !== "before" && chief(each))
+      const part = SLICE === undefined ? all : faultsOf(SLICE, all, `${SEED} ${scenarioRun.title}`)
+      const chosen = EVERYTHING ? part : [...new Set([...sample, ...counting])]
+      tally.addPoints(all.length)
+      expect(await injectAll(scenarioRun, { baseline, injections: chosen, tally })).toEqual([])
+    },
+  )
+}
 
-declareScenarios("sim", openSim, { ...ON_CLOUDS, ...OTHER_SCENARIOS })
+/**
+ * Declares the scenarios of a cloud. Each cloud has a tally of its own, because the long run takes hours and may run one
+ * cloud after the other. Its takeovers have another one.
+ */
+function declareCloud(cloud: string, open: OpenCloudFixture, scenarios: Readonly<Record<string, Scenario>>): void {
+  declareScenarios({ suite: [`crash-${cloud}`, `Crash points: ${cloud}`], cloud, open, scenarios })
+  const takeovers: [string, string] = [`crash-takeover-${cloud}`, `Crash points of takeovers: ${cloud}`]
+  declareScenarios({ suite: takeovers, cloud, open, scenarios: TAKEOVER_SCENARIOS })
+}
+
+declareCloud("sim", openSim, { ...JOB_SCENARIOS, ...OTHER_SCENARIOS })
 
 const onRealClouds = (): void => {
-  const { failover: _, ...localScenarios } = ON_CLOUDS
-  declareScenarios("local", openLocal, localScenarios)
-  declareScenarios("gcp", openGoogle, ON_CLOUDS)
-  declareScenarios("azure", openMicrosoft, ON_CLOUDS)
+  const { failover: _, ...localScenarios } = JOB_SCENARIOS
+  declareCloud("local", openLocal, localScenarios)
+  declareCloud("gcp", openGoogle, JOB_SCENARIOS)
+  declareCloud("azure", openMicrosoft, JOB_SCENARIOS)
 
   describe("EC2", () => {
     let ec2: Ec2Clouds
@@ -134,7 +161,7 @@ const onRealClouds = (): void => {
       ec2 = await Ec2Clouds.start()
     })
     afterAll(() => ec2.close())
-    declareScenarios("aws", (clock) => ec2.open(clock), ON_CLOUDS)
+    declareCloud("aws", (clock) => ec2.open(clock), JOB_SCENARIOS)
   })
 }
 if (EVERYTHING) describe("crash points on Compute Engine, Azure and the local cloud", onRealClouds)

@@ -1,5 +1,5 @@
 import fc from "fast-check"
-import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { beforeAll, describe, expect, test } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { API_KEY, ApiKeyCondition } from "../../src/core/apis/apikey.ts"
 import { CONNECTION, ConnectionReason } from "../../src/core/apis/connection.ts"
@@ -21,12 +21,12 @@ import { Fixture } from "./crash-fixture.ts"
 import { Plan } from "./crash-gate.ts"
 import { EVERYTHING, SEED } from "./effort.ts"
 import { valuesOf } from "./generated-values.ts"
-import { Tally, type Violation } from "./tally.ts"
+import { suiteTally } from "./suite-tally.ts"
+import type { Violation } from "./tally.ts"
 
 const client = sharedClient()
 beforeAll(() => installBase(client, AbortSignal.timeout(60_000)))
-const tally = new Tally("generated", "Generated changes of every field of every spec, at random times")
-afterAll(() => tally.close())
+const tally = suiteTally("generated", "Generated changes of every field of every spec, at random times")
 
 /** Number of changes of each kind, after each of which the spec is restored. */
 const CHANGES = EVERYTHING ? 300 : 12

@@ -1,4 +1,4 @@
-import { afterAll, describe, expect, test } from "vitest"
+import { describe, expect, test } from "vitest"
 import type { Cloud, Clouds } from "../../src/clouds/cloud.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
@@ -13,7 +13,7 @@ import {
 } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
 import { explore } from "./model-explorer.ts"
-import { Tally } from "./tally.ts"
+import { suiteTally } from "./suite-tally.ts"
 import { warmModel } from "./warm.ts"
 import { MISTAKES } from "./warm-mistakes.ts"
 
@@ -21,8 +21,7 @@ import { MISTAKES } from "./warm-mistakes.ts"
 const NOTICED_WITHIN = 40_000
 
 const newHarness = controllerHarnesses()
-const tally = new Tally("mistakes", "Situations that look like a lost or orphaned VM")
-afterAll(() => tally.close())
+const tally = suiteTally("mistakes", "Situations that look like a lost or orphaned VM")
 
 /** Starts three jobs whose containers run. */
 async function running(

@@ -1,13 +1,12 @@
 import fc from "fast-check"
-import { afterAll, describe, expect, test } from "vitest"
+import { describe, expect, test } from "vitest"
 import { EVERYTHING, SEED } from "./effort.ts"
 import { jobModel, type ModelOptions } from "./model.ts"
 import { walk } from "./model-explorer.ts"
 import { expectFaultless, expectSearchFaultless } from "./model-suite.ts"
-import { Tally } from "./tally.ts"
+import { suiteTally } from "./suite-tally.ts"
 
-const tally = new Tally("model", "The model of a job's life: states and steps, not single faults")
-afterAll(() => tally.close())
+const tally = suiteTally("model", "The model of a job's life: states and steps, not single faults")
 
 /** Searches: all states without a fault, and the nearest ones with faults, as time allows. */
 const SEARCHES: { options: ModelOptions; states: number }[] = [

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { text } from "node:stream/consumers"
 import { KubeConfig } from "@kubernetes/client-node"
-import { afterAll, describe, expect, test } from "vitest"
+import { describe, expect, test } from "vitest"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { installKinds } from "../../dev/install.ts"
 import { FileLogStore } from "../../src/api/logs/file-store.ts"
@@ -19,10 +19,10 @@ import { ControllerHarness, controllerHarnesses } from "../harness/controllers.t
 import { eventually } from "../harness/eventually.ts"
 import { EVERYTHING } from "./effort.ts"
 import { startSmallControlPlane } from "./pressure-etcd.ts"
-import { Tally, type Violation } from "./tally.ts"
+import { suiteTally } from "./suite-tally.ts"
+import type { Violation } from "./tally.ts"
 
-const tally = new Tally("pressure", "Pressure: each line counts jobs")
-afterAll(() => tally.close())
+const tally = suiteTally("pressure", "Pressure: each line counts jobs")
 const newHarness = controllerHarnesses()
 
 /** Number of queued jobs during restarts of the API server. */

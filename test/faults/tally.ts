@@ -99,16 +99,16 @@ export class Tally {
   }
 
   /**
-   * Writes the file after the long run; a sample only prints it. Call it at the end of a suite. Does nothing without
-   * runs.
+   * Writes the file after the long run. A sample, or a part of the tests, only prints it. Does nothing without runs.
+   * @param suite the tests that count, at their end
    */
-  async close(): Promise<void> {
+  async close(suite: Tests): Promise<void> {
     if (this.#rows.size === 0) return
     const slice = this.#points > 0 ? SLICE : undefined
     const slices = slice && { points: this.#points, slices: { [`${slice.number}/${slice.of}`]: this.#tries } }
     const file: TallyFile = { title: this.#title, seed: SEED, ...slices, rows: this.rows }
     console.log(`${this.#suite}: ${JSON.stringify(file)}`)
-    if (!EVERYTHING || ONLY !== undefined) return
+    if (!EVERYTHING || ONLY !== undefined || isPartlySkipped(suite)) return
     await mkdir(FOLDER, { recursive: true })
     const path = join(FOLDER, `${this.#suite}.json`)
     const all = slice ? withEarlier(file, await readTally(path)) : file
@@ -116,6 +116,17 @@ export class Tally {
       console.log(`${this.#suite}: ${shareOf(all).toFixed(1)} % of ${this.#points} faults tried by seed ${SEED}`)
     await writeFile(path, `${JSON.stringify(all, undefined, 2)}\n`)
   }
+}
+
+/** A test, or a suite of them. */
+interface Tests {
+  mode: string
+  tasks?: readonly Tests[]
+}
+
+/** Returns true if tests were left out, such as by the option `-t`. */
+function isPartlySkipped({ mode, tasks = [] }: Tests): boolean {
+  return mode === "skip" || tasks.some(isPartlySkipped)
 }
 
 async function readTally(path: string): Promise<TallyFile | undefined> {

@@ -1,5 +1,5 @@
 import fc from "fast-check"
-import { afterAll, describe, expect, test } from "vitest"
+import { describe, expect, test } from "vitest"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { isTerminal } from "../../src/core/apis/job.ts"
 import { isOver } from "../../src/core/apis/launch.ts"
@@ -8,12 +8,12 @@ import { LAUNCHES } from "../../src/core/resources.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
 import { EVERYTHING, SEED } from "./effort.ts"
-import { Tally, type Violation } from "./tally.ts"
+import { suiteTally } from "./suite-tally.ts"
+import type { Violation } from "./tally.ts"
 import { type DelayCounts, withDelayedWatches } from "./views.ts"
 
 const newHarness = controllerHarnesses()
-const tally = new Tally("views", "Late, merged and time-travelled views, and people who change their minds")
-afterAll(() => tally.close())
+const tally = suiteTally("views", "Late, merged and time-travelled views, and people who change their minds")
 
 const RACES = EVERYTHING ? 400 : 16
 /** Number of parallel controllerHarnesses. */

@@ -1,16 +1,15 @@
 import fc from "fast-check"
-import { afterAll, describe, expect, test } from "vitest"
+import { describe, expect, test } from "vitest"
 import { EVERYTHING, SEED } from "./effort.ts"
 import { walk } from "./model-explorer.ts"
 import { expectFaultless, expectSearchFaultless } from "./model-suite.ts"
-import { Tally } from "./tally.ts"
+import { suiteTally } from "./suite-tally.ts"
 import { type WarmOptions, warmModel } from "./warm.ts"
 
-const tally = new Tally(
+const tally = suiteTally(
   "warm",
   "The model of VMs that jobs take over from each other: states and steps, not single faults",
 )
-afterAll(() => tally.close())
 
 /** Searches of the nearest states: around a takeover, and from the submission of jobs. */
 const SEARCHES: { options: WarmOptions; states: number }[] = [

@@ -12,7 +12,7 @@ import { ChaosProxy, status } from "../harness/chaos-proxy.ts"
 import { until } from "../harness/eventually.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { SEED } from "./effort.ts"
-import { Tally } from "./tally.ts"
+import { suiteTally } from "./suite-tally.ts"
 import { type ClientGo, startClientGo } from "./watch-client-go.ts"
 
 /** Long form of test/kube/reflector.chaos.nightly.test.ts, with client-go beside our reflector. */
@@ -69,7 +69,7 @@ const FAULT_KINDS: Record<string, Fault> = {
 }
 
 describe(`${FAULTS} faults under ${EVENTS} events, beside client-go`, () => {
-  const tally = new Tally("watch", "Watches: our reflector and client-go's under the same faults")
+  const tally = suiteTally("watch", "Watches: our reflector and client-go's under the same faults")
   let controlPlane: ControlPlane
   let direct: KubeClient
   let clientGo: ClientGo
@@ -89,7 +89,6 @@ describe(`${FAULTS} faults under ${EVENTS} events, beside client-go`, () => {
     await clientGo.stop()
     for (const proxy of proxies) await proxy.close()
     await controlPlane.stop()
-    await tally.close()
   })
 
   test("our reflector and client-go both end with the API server's state", async () => {
