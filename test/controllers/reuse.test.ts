@@ -2,7 +2,9 @@ import { describe, expect, test } from "vitest"
 import { isOver, pricesOf, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { billedUsd, roundUsd } from "../../src/core/apis/money.ts"
 import { sumOfParts } from "../../src/core/apis/price.ts"
-import { STATEMENTS } from "../../src/core/resources.ts"
+import type { ApiObject, Resource } from "../../src/core/kube/resource.ts"
+import { ORGANIZATIONS, PROJECTS, STATEMENTS } from "../../src/core/resources.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
 import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
 
@@ -156,6 +158,26 @@ describe("a VM that waits for another job", () => {
     await eventually(() => expect(harness.cloud.alive.map(({ id }) => id)).toEqual([later.status?.vm?.id]))
     expect((await launchOf(harness, "a")).spec.ended).toBe(true)
     expect((await launchOf(harness, "b")).spec.ended).not.toBe(true)
+  })
+
+  test.each([
+    ["project", PROJECTS],
+    ["organization", ORGANIZATIONS],
+  ])("ends as soon as the cap of its %s is lowered", async (_, level) => {
+    const harness = await newHarness()
+    const { client, namespace } = harness
+    await client.create(ORGANIZATIONS, { metadata: { name: namespace }, spec: { displayName: "Sea" } } as never)
+    await confirmedProject(client, { name: namespace, organization: namespace, namespace })
+    harness.operator({ tenancy: true })
+    for (const name of ["a", "b"]) {
+      await harness.submit(name, { reuse: { ...REUSE, key: name }, timeoutSeconds: 600 })
+      await untilIdle(harness, name)
+      harness.clock.advance(10)
+    }
+    const later = (await launchOf(harness, "b")).status?.vm?.id
+    const spec = { caps: { maxIdleVms: 1 } }
+    await client.patch(level as Resource<ApiObject>, { name: namespace }, { merge: { spec } })
+    await eventually(() => expect(harness.cloud.alive.map(({ id }) => id)).toEqual([later]))
   })
 
   test("ends with its job's deletion", async () => {

@@ -3,8 +3,10 @@ import type { StoredConnection } from "../../core/apis/connection.ts"
 import { isTerminal, JOB_FINALIZER, JobReason, type StoredJob } from "../../core/apis/job.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { keyOf } from "../../core/apis/meta.ts"
-import { endedBy } from "../../core/identity/projects.ts"
-import type { Change } from "../../core/kube/store.ts"
+import type { StoredOrganization } from "../../core/apis/organization.ts"
+import type { StoredProject } from "../../core/apis/project.ts"
+import { endedBy, namespacesUnder } from "../../core/identity/projects.ts"
+import type { Change, Store } from "../../core/kube/store.ts"
 import { idlenessOf } from "../../core/reuse/reuse.ts"
 import {
   Controller,
@@ -72,8 +74,11 @@ function createSources(options: JobControllerDependencies): Source[] {
   }
   if (tenancy !== undefined) {
     const { projects, organizations } = tenancy
-    sources.push(watchSource(projects, (change) => endedBy(change, projects.store).flatMap(waiting)))
-    sources.push(watchSource(organizations, (change) => endedBy(change, projects.store).flatMap(waiting)))
+    const concerned = (change: Change<StoredProject | StoredOrganization>) => [
+      ...endedBy(change, projects.store).flatMap(waiting),
+      ...idleUnder(change, projects.store, launches.store),
+    ]
+    sources.push(watchSource(projects, concerned), watchSource(organizations, concerned))
   }
   if (connections === undefined) return sources
   const woken = ({ old, current }: Change<StoredConnection>) =>
@@ -98,6 +103,19 @@ function takersOf({ old, current }: Change<StoredLaunch>, jobs: readonly StoredJ
     .map(({ key }) => key)
 }
 
+/** Returns the keys of the jobs whose idle VMs may be too many, because a change sets another cap of idle VMs. */
+function idleUnder(
+  { old, current }: Change<StoredProject | StoredOrganization>,
+  projects: Store<StoredProject>,
+  launches: Store<StoredLaunch>,
+): string[] {
+  if (current === undefined || current.spec.caps?.maxIdleVms === old?.spec.caps?.maxIdleVms) return []
+  return namespacesUnder(current, projects)
+    .flatMap((namespace) => launches.byIndex("unmarked", namespace))
+    .filter((launch) => idlenessOf(launch).is === "idle")
+    .flatMap((launch) => jobOf({ current: launch }))
+}
+
 /** Returns the fields that determine if a connection is usable. Other changes do not requeue jobs. */
 function standing(connection: StoredConnection | undefined): string {
   const { account, conditions, verifiedCredentials } = connection?.status ?? {}
@@ -106,7 +124,7 @@ function standing(connection: StoredConnection | undefined): string {
   return JSON.stringify([ready?.status, ready?.observedGeneration, launch?.status, account, verifiedCredentials])
 }
 
-function jobOf({ old, current }: Change<StoredLaunch>): string[] {
+function jobOf({ old, current }: Pick<Change<StoredLaunch>, "old" | "current">): string[] {
   const job = (current ?? old)?.spec.job
   return job === undefined ? [] : [`${job.namespace}/${job.name}`]
 }

@@ -130,7 +130,8 @@ function isDeleting(launch: StoredLaunch): boolean {
   return launch.metadata.deletionTimestamp !== undefined
 }
 
-function hasFinalizer(launch: StoredLaunch): boolean {
+/** Returns true until a Launch is released: its record is needed. */
+export function hasFinalizer(launch: StoredLaunch): boolean {
   return launch.metadata.finalizers?.includes(LAUNCH_FINALIZER) ?? false
 }
 

@@ -109,8 +109,8 @@ export class WebhookDeliveries implements EndReader {
 
   /**
    * Sends until the signal is aborted. Messages under way then get a moment.
-   * @throws NotLeaderError as soon as a message finds the lease expired. The elector may renew it yet, so no one else may
-   *   lead: whoever leads next must call this again.
+   * @throws NotLeaderError as soon as a message finds the lease expired. This process may lead again, if no other one takes
+   *   the lease: then call this again.
    */
   async run(signal: AbortSignal): Promise<void> {
     const { webhooks, jobs, clock } = this.#options
