@@ -190,6 +190,38 @@ describe("a VM that waits for another job", () => {
   })
 })
 
+describe("where the installation has a default of reuse", () => {
+  const settings = { reuseIdleSeconds: 300 }
+
+  test("jobs share a VM, and one that wants a VM of its own has it for itself", async () => {
+    const harness = await newHarness()
+    harness.operator({ settings })
+    await harness.submit("a", { timeoutSeconds: 600 })
+    const { status } = await untilIdle(harness, "a")
+    await harness.submit("own", { reuse: { idleSeconds: 0 }, timeoutSeconds: 600 })
+    await untilPhase(harness, ["own"], "succeeded")
+    await eventually(() => expect(harness.cloud.alive.map(({ id }) => id)).toEqual([status?.vm?.id]))
+    await harness.submit("b", { timeoutSeconds: 600 })
+    await untilPhase(harness, ["b"], "succeeded")
+    expect((await launchOf(harness, "b")).status?.vm?.id).toBe(status?.vm?.id)
+    expect(harness.cloud.vms).toHaveLength(2)
+  })
+
+  test("the VMs of an array end with its last jobs", async () => {
+    const harness = await newHarness()
+    harness.operator({ settings })
+    const jobDefinition = { image: "busybox", timeoutSeconds: 600 }
+    await harness.submitArray("sweep", { size: 3, parallelism: 1, jobDefinition })
+    const ending = new AbortController()
+    const agents = harness.agents(ending.signal)
+    await eventually(async () => expect((await harness.array("sweep")).status?.phase).toBe("succeeded"))
+    await eventually(() => expect(harness.cloud.alive).toEqual([]))
+    ending.abort()
+    await agents
+    expect(harness.cloud.vms).toHaveLength(1)
+  })
+})
+
 test("an array runs through as many VMs as it has jobs at a time, and ends them with its last jobs", async () => {
   const harness = await newHarness()
   harness.operator()

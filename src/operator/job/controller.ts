@@ -7,7 +7,7 @@ import type { StoredOrganization } from "../../core/apis/organization.ts"
 import type { StoredProject } from "../../core/apis/project.ts"
 import { endedBy, namespacesUnder } from "../../core/identity/projects.ts"
 import type { Change, Store } from "../../core/kube/store.ts"
-import { idlenessOf } from "../../core/reuse/reuse.ts"
+import { idlenessOf, type ReuseDefault, reuseOf } from "../../core/reuse/reuse.ts"
 import {
   Controller,
   type ReconcileContext,
@@ -61,7 +61,7 @@ function createSources(options: JobControllerDependencies): Source[] {
   const sources = [watchSource(jobs), watchSource(launches, jobOf), ...endReaders.map(({ source }) => source)]
   sources.push(
     ...prerequisites.jobSources(),
-    watchSource(launches, (change) => takersOf(change, jobs.store.list())),
+    watchSource(launches, (change) => takersOf(change, jobs.store.list(), options.settings)),
   )
   const waiting = (namespace: string | undefined) =>
     jobs.store
@@ -90,13 +90,17 @@ function createSources(options: JobControllerDependencies): Source[] {
 const MOST_TAKERS = 16
 
 /** Returns the keys of the jobs that may take over a VM since this change, in the order of the line. */
-function takersOf({ old, current }: Change<StoredLaunch>, jobs: readonly StoredJob[]): string[] {
+function takersOf(
+  { old, current }: Change<StoredLaunch>,
+  jobs: readonly StoredJob[],
+  settings: ReuseDefault = {},
+): string[] {
   const isNews = current !== undefined && idlenessOf(current).is === "idle" && (!old || idlenessOf(old).is !== "idle")
   if (!isNews) return []
   const { namespace } = current.spec.job
   const takers = jobs.filter(
-    ({ metadata, spec, status }) =>
-      spec.reuse !== undefined && metadata.namespace === namespace && status?.phase === "queued",
+    (job) =>
+      job.metadata.namespace === namespace && job.status?.phase === "queued" && reuseOf(job, settings) !== undefined,
   )
   return lineUp(takers)
     .slice(0, MOST_TAKERS)
